@@ -1,0 +1,1 @@
+"""Durable background jobs for asyncio, in the database that you have: PostgreSQL or SQLite."""

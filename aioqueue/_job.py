@@ -1,0 +1,368 @@
+"""A job's states and the values that describe one: the vocabulary that clients, workers and stores share. No I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import IntEnum, StrEnum
+from typing import TYPE_CHECKING, Any, Literal
+
+import orjson
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from uuid import UUID
+
+__all__ = [
+    "KEPT_ERRORS",
+    "AttemptError",
+    "Claim",
+    "ClaimedJob",
+    "Inserted",
+    "Job",
+    "JobState",
+    "LostReason",
+    "NewJob",
+    "Priority",
+    "SettleResult",
+    "Settlement",
+    "SettlementKind",
+    "StoredState",
+]
+
+Priority = Literal[1, 2, 3, 4]
+"""1 is the most urgent; 2 is the default."""
+
+KEPT_ERRORS = 20
+"""How many errors a job's history keeps: the newest."""
+
+
+class JobState(StrEnum):
+    """What people see. `scheduled` and `ready` are one stored state, told apart by the due time."""
+
+    BLOCKED = "blocked"
+    SCHEDULED = "scheduled"
+    READY = "ready"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    CONTINUED = "continued"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def finished(self) -> bool:
+        """Whether a job in this state never runs again, unless an operator retries it."""
+        return self in _FINISHED
+
+
+_FINISHED = frozenset({JobState.COMPLETED, JobState.CONTINUED, JobState.FAILED, JobState.CANCELLED})
+
+
+class StoredState(IntEnum):
+    """What the stores write. The first three are live, the others are in the archive."""
+
+    HELD = 0
+    PENDING = 1
+    RUNNING = 2
+    COMPLETED = 4
+    CONTINUED = 5
+    FAILED = 6
+    CANCELLED = 7
+
+    def shown(self, *, due: bool) -> JobState:
+        """The state as people see it; `due` says whether a pending job's time has come."""
+        if self is StoredState.PENDING:
+            return JobState.READY if due else JobState.SCHEDULED
+        return _SHOWN[self]
+
+
+_SHOWN = {
+    StoredState.HELD: JobState.BLOCKED,
+    StoredState.RUNNING: JobState.RUNNING,
+    StoredState.COMPLETED: JobState.COMPLETED,
+    StoredState.CONTINUED: JobState.CONTINUED,
+    StoredState.FAILED: JobState.FAILED,
+    StoredState.CANCELLED: JobState.CANCELLED,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptError:
+    """One entry of a job's error history.
+
+    Attributes:
+        attempt: The number of the attempt, from 1.
+        at: When, in UTC, by the worker's clock.
+        type: The exception's type name, or a word such as `WorkerLost`, `Expired`.
+        message: Its text, cleaned of what `text` columns can't hold, and bounded.
+        traceback: The formatted traceback, bounded; empty where there is none.
+    """
+
+    attempt: int
+    at: datetime
+    type: str
+    message: str
+    traceback: str = ""
+
+    def encode(self) -> bytes:
+        """One JSON object, as stored."""
+        return orjson.dumps(
+            {"attempt": self.attempt, "at": self.at, "type": self.type, "message": self.message, "traceback": self.traceback}
+        )
+
+    @classmethod
+    def decode(cls, value: object) -> AttemptError:
+        """Read one stored entry. Odd rows don't raise: what is missing or strange is shown as well as it can be."""
+        entry: dict[str, Any] = value if isinstance(value, dict) else {"message": repr(value)}
+        try:
+            at = datetime.fromisoformat(str(entry.get("at"))).astimezone(UTC)
+        except (ValueError, OverflowError):
+            at = datetime.fromtimestamp(0, UTC)
+        attempt = entry.get("attempt")
+        return cls(
+            attempt=attempt if isinstance(attempt, int) else 0,
+            at=at,
+            type=str(entry.get("type", "")),
+            message=str(entry.get("message", "")),
+            traceback=str(entry.get("traceback", "")),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.type}: {self.message}" if self.message else self.type
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewJob:
+    """One row to insert.
+
+    Attributes:
+        id: The job's id, made with its call.
+        type: The full name of its type.
+        payload: A JSON object: the arguments that were passed, by name.
+        priority: 1 to 4.
+        delay: Seconds from the database's now until it is due. Not together with `run_at`.
+        run_at: When it is due, in UTC. A time in the past means now.
+        expires: Seconds after it is due within which it must have been started, or it is discarded.
+        max_attempts: How often it may be started; None for no limit.
+        retry: The retry policy as JSON (`Retry.encode`); None leaves it to the worker's registry.
+        timeout: Seconds for one attempt; None leaves it to the job type.
+        key: A label to find it by.
+        unique: Whether at most one unfinished job of this type may have this key.
+        tags: Short labels.
+        metadata: A JSON object for middlewares.
+    """
+
+    id: UUID
+    type: str
+    payload: bytes = b"{}"
+    priority: int = 2
+    delay: float | None = None
+    run_at: datetime | None = None
+    expires: float | None = None
+    max_attempts: int | None = 10
+    retry: bytes | None = None
+    timeout: float | None = None
+    key: str | None = None
+    unique: bool = False
+    tags: tuple[str, ...] = ()
+    metadata: bytes = b"{}"
+
+
+@dataclass(frozen=True, slots=True)
+class Inserted:
+    """What became of one row of an insert.
+
+    Attributes:
+        id: The id of the job that is stored now: the one given, or that of the unfinished job with the same unique key.
+        created: Whether it was stored by this call. A row whose id was there already says False, and is unchanged.
+    """
+
+    id: UUID
+    created: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One taking of a job by a lease: what every write of a worker is fenced by, together with the lease's id."""
+
+    id: UUID
+    claims: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimedJob:
+    """One job that a worker has claimed.
+
+    Attributes:
+        id, type, payload, priority, key, tags, metadata, retry, timeout, max_attempts: As inserted.
+        attempt: The number of the attempt that this claim begins, from 1. It has been counted already.
+        claims: How often the job was claimed, this time included: the fence.
+        lease_id: The lease that holds it.
+        created_at, run_at, started_at: UTC, by the database's clock.
+        expired: Whether it had to be started earlier, and must be discarded.
+        reschedules: How often it was rescheduled without using an attempt.
+    """
+
+    id: UUID
+    type: str
+    payload: bytes
+    priority: int
+    attempt: int
+    claims: int
+    lease_id: int
+    created_at: datetime
+    run_at: datetime
+    started_at: datetime
+    max_attempts: int | None
+    retry: bytes | None = None
+    timeout: float | None = None
+    expired: bool = False
+    reschedules: int = 0
+    key: str | None = None
+    tags: tuple[str, ...] = ()
+    metadata: bytes = b"{}"
+
+    @property
+    def claim(self) -> Claim:
+        """What fences the writes about it."""
+        return Claim(self.id, self.claims)
+
+
+class SettlementKind(IntEnum):
+    """How an attempt ended, as far as the store is concerned."""
+
+    COMPLETED = 4
+    FAILED = 6
+    CANCELLED = 7
+    RETRIED = 8
+    """Pending again after a delay; the attempt counts."""
+    RESCHEDULED = 9
+    """Pending again; the attempt doesn't count, `reschedules` goes up by one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settlement:
+    """What a worker writes about one claim.
+
+    Attributes:
+        id, claims, lease_id: The fence.
+        kind: How it ended.
+        output: JSON, for a completed one.
+        outcome: A short label for statistics.
+        delay: Seconds from the database's now, for the kinds that make it pending. Not together with `run_at`.
+        run_at: When it is due again, in UTC.
+        error: Appended to the history.
+    """
+
+    id: UUID
+    claims: int
+    lease_id: int
+    kind: SettlementKind
+    output: bytes | None = None
+    outcome: str | None = None
+    delay: float | None = None
+    run_at: datetime | None = None
+    error: AttemptError | None = None
+
+
+class LostReason(StrEnum):
+    """Why a worker's claim is no longer its own."""
+
+    TAKEN = "taken_by_another_worker"
+    COMPLETED = "already_completed"
+    NOT_FOUND = "not_found"
+    CANCELLED = "cancelled"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class SettleResult:
+    """What became of one settlement.
+
+    Attributes:
+        lost: None when it was written (also when an earlier call, whose answer was lost, wrote it).
+        message: What the database said, for `LostReason.ERROR`: the row itself was at fault, and nothing was written.
+    """
+
+    lost: LostReason | None = None
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One job as it is stored: a snapshot.
+
+    Attributes:
+        id: Its id.
+        type: The full name of its type.
+        state: See `JobState`.
+        priority: 1 to 4.
+        payload: The arguments as stored: a JSON object. `arguments` reads it.
+        created_at, run_at: UTC. `run_at` is when it is or was due.
+        started_at: When its newest attempt was claimed; None if never.
+        finished_at: When it finished; None while it's live.
+        attempt: How many attempts have been started (and counted).
+        max_attempts: How many may be; None for no limit.
+        worker: The name of the worker that holds it, while it's running.
+        output_json: The output as stored, of a completed job. `output` reads it.
+        outcome: The label that the handler gave.
+        errors: The newest errors, oldest first.
+        key, tags, metadata_json: As enqueued.
+        timeout: Seconds for one attempt, where the call gave one.
+        expires_at: When it is discarded if it hasn't been started, in UTC.
+        reschedules: How often it was rescheduled without using an attempt.
+    """
+
+    id: UUID
+    type: str
+    state: JobState
+    priority: int
+    payload: bytes
+    created_at: datetime
+    run_at: datetime
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    attempt: int = 0
+    max_attempts: int | None = None
+    worker: str | None = None
+    output_json: bytes | None = None
+    outcome: str | None = None
+    errors: tuple[AttemptError, ...] = ()
+    key: str | None = None
+    tags: tuple[str, ...] = ()
+    metadata_json: bytes = field(default=b"{}")
+    timeout: float | None = None
+    expires_at: datetime | None = None
+    reschedules: int = 0
+
+    @property
+    def last_error(self) -> AttemptError | None:
+        """The newest error, if there is one."""
+        return self.errors[-1] if self.errors else None
+
+    @property
+    def arguments(self) -> Any:
+        """The arguments as plain JSON values.
+
+        Raises:
+            orjson.JSONDecodeError: Somebody stored something that isn't JSON.
+        """
+        return orjson.loads(self.payload)
+
+    @property
+    def output(self) -> Any:
+        """The output as plain JSON values; None without one. `JobHandle.result` gives it in its declared type.
+
+        Raises:
+            orjson.JSONDecodeError: Somebody stored something that isn't JSON.
+        """
+        return None if self.output_json is None else orjson.loads(self.output_json)
+
+    @property
+    def metadata(self) -> Any:
+        """The metadata as plain JSON values.
+
+        Raises:
+            orjson.JSONDecodeError: Somebody stored something that isn't JSON.
+        """
+        return orjson.loads(self.metadata_json)

@@ -1,0 +1,365 @@
+"""What a store has to offer. Locking and ordering contracts stand here, not on the adapters.
+
+Everything is batched: one call serves many jobs, and a store on a server needs one round trip for it in the ordinary
+case. "Now" is always the database's clock. A call that raises has changed nothing, except that after
+`StoreUnavailable` its commit may be unclear: each write says what repeating it does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager, AbstractContextManager
+    from datetime import datetime
+    from uuid import UUID
+
+    from aioqueue._job import Claim, ClaimedJob, Inserted, Job, JobState, LostReason, NewJob, Settlement, SettleResult
+
+__all__ = [
+    "Changed",
+    "JobFilter",
+    "LeaseSession",
+    "Listener",
+    "Notification",
+    "Page",
+    "Renewal",
+    "Stats",
+    "Store",
+    "StoreFactory",
+    "StoreTransaction",
+    "TypeStats",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notification:
+    """A hint that something has happened. It may be lost, repeated, or about nothing.
+
+    Attributes:
+        types: Type names with jobs that became pending; None when the store can't tell which (then: maybe all).
+        delay: Seconds from now until the first of them is due; 0 for at once.
+        finished: Ids of jobs that have finished; None when the store can't tell which.
+        leases: Ids of leases of which a claim was lost, or which ended: their owner should renew at once.
+    """
+
+    types: frozenset[str] | None = frozenset()
+    delay: float = 0.0
+    finished: frozenset[UUID] | None = frozenset()
+    leases: frozenset[int] = frozenset()
+
+
+class Listener(Protocol):
+    """Called in the event loop in which the store was opened. Must not block or raise."""
+
+    def __call__(self, notification: Notification, /) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFilter:
+    """Which jobs a listing shows; what isn't given doesn't matter.
+
+    Attributes:
+        states: Any of these states.
+        types: Any of these type names.
+        key: Exactly this key.
+        tag: Among the job's tags.
+    """
+
+    states: frozenset[JobState] = frozenset()
+    types: frozenset[str] = frozenset()
+    key: str | None = None
+    tag: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page of a listing.
+
+    Attributes:
+        jobs: The newest ids first.
+        cursor: Gives the next page; None at the end. Opaque text.
+    """
+
+    jobs: tuple[Job, ...]
+    cursor: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TypeStats:
+    """How many jobs of one type there are, by state as people see it.
+
+    Attributes:
+        counts: Every state that occurs.
+        capped: The states whose number is at least the one shown: counting stops at 10,000.
+        oldest_ready: Seconds that the oldest ready job has been due for; None without one.
+    """
+
+    counts: Mapping[JobState, int]
+    capped: frozenset[JobState] = frozenset()
+    oldest_ready: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stats:
+    """The whole queue in numbers.
+
+    Attributes:
+        types: By type name.
+        workers: Names of the workers that hold a valid lease.
+    """
+
+    types: Mapping[str, TypeStats]
+    workers: tuple[str, ...] = ()
+
+
+class Changed(StrEnum):
+    """What became of one job of `retry`, `run_now` or `delete`."""
+
+    DONE = "done"
+    NOT_FOUND = "not_found"
+    RUNNING = "running"
+    WRONG_STATE = "wrong_state"
+    """Nothing to retry (not failed or cancelled), nothing to bring forward (not pending)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Renewal:
+    """The answer to one renewal of a lease.
+
+    Attributes:
+        valid: Whether the lease exists. If not, all that it held is lost, and the worker has to open another.
+        lost: Claims that were asked about and are no longer the lease's, with the reasons.
+        unheld: Claims that the lease owns but that weren't asked about: taken since, or by a claim whose answer got lost.
+    """
+
+    valid: bool
+    lost: Mapping[Claim, LostReason] = field(default_factory=dict)
+    unheld: tuple[Claim, ...] = ()
+
+
+class LeaseSession(Protocol):
+    """Renews leases from a thread of its own, whatever the event loop does. All methods block; one thread uses it.
+
+    It has its own connection, opened at first use and again after an error. It may raise `StoreError`.
+    """
+
+    def renew(self, lease_id: int, duration: float, held: Sequence[Claim]) -> Renewal:
+        """Move the lease's end to now + `duration` seconds, unless its row is gone, and compare what it holds.
+
+        A late renewal is granted: as long as the row exists, nobody has taken anything of it. Takes no lock on jobs.
+        """
+        ...
+
+    def release(self, lease_id: int, claims: Sequence[Claim]) -> None:
+        """As `Store.release`."""
+        ...
+
+    def close(self) -> None:
+        """Close the connection. May be called twice."""
+        ...
+
+
+class StoreTransaction(Protocol):
+    """An open transaction of the store's own, given by `Store.transaction`."""
+
+    @property
+    def connection(self) -> Any:
+        """The driver's connection."""
+        ...
+
+    async def execute(self, sql: str, *arguments: Any) -> int:
+        """Run one statement of the user's; returns the number of rows that it changed."""
+        ...
+
+    async def fetch(self, sql: str, *arguments: Any) -> Sequence[Any]:
+        """Run one query of the user's; the rows are the driver's, readable by position and by name."""
+        ...
+
+    async def insert(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
+        """As `Store.insert`; listeners hear of it after the commit."""
+        ...
+
+
+class Store(Protocol):
+    """Where jobs live.
+
+    One instance belongs to the event loop and the process that opened it. Every method is safe to call from several
+    tasks at once, and to cancel at any await: a cancelled call leaves no lock, transaction, thread or connection
+    behind, and its write has either happened whole or not at all.
+    """
+
+    @property
+    def description(self) -> str:
+        """What it is connected to, without a password: for logs and errors."""
+        ...
+
+    # -- life ---------------------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Connect, and check that the schema fits this code. SQLite migrates by itself.
+
+        Raises:
+            StoreIncompatible: The schema doesn't fit.
+            StoreUnavailable: No connection.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Disconnect; bounded in time. May be called twice."""
+        ...
+
+    async def migrate(self) -> Sequence[str]:
+        """Bring the schema up to date. Works before `open`. Several processes may do so at once.
+
+        Returns:
+            The names of the migrations that this call ran.
+        """
+        ...
+
+    # -- producers ------------------------------------------------------------------------------------------------
+
+    async def insert(self, jobs: Sequence[NewJob], *, tx: object | None = None, repeated: bool = False) -> Sequence[Inserted]:
+        """Store jobs, all or none.
+
+        Without `tx` it commits before it returns, and tells listeners. With `tx` it writes on that connection and
+        leaves the commit to its owner. An id that exists already, live or finished, stays as it is, so repeating an
+        insert is safe; `repeated` says that this is one, and that finished jobs must be looked at too.
+        A unique key that an unfinished job of the type holds gives that job's id, `created=False`. Keys are taken
+        in sorted order, so that concurrent batches don't deadlock.
+
+        Arguments:
+            jobs: In the order of the results.
+            tx: A connection or session of the user's with an open transaction, of a library that the store knows.
+
+        Raises:
+            RowRejected: One of the rows is at fault.
+            NotInTransaction: `tx` is in autocommit mode.
+            TypeError: `tx` isn't of a known library.
+        """
+        ...
+
+    def transaction(self) -> AbstractAsyncContextManager[StoreTransaction]:
+        """Open a transaction: committed when the block ends, rolled back when it raises or is cancelled."""
+        ...
+
+    # -- workers --------------------------------------------------------------------------------------------------
+
+    async def open_lease(self, worker: str, duration: float) -> int:
+        """Make a lease that is valid for `duration` seconds from now, and return its id. Ids are never used again."""
+        ...
+
+    def lease_session(self) -> LeaseSession:
+        """What the lease thread uses."""
+        ...
+
+    async def claim(self, lease_id: int, types: Sequence[str], limit: int) -> Sequence[ClaimedJob]:
+        """Take due jobs of the given types: state running, attempt and claims one more, owned by the lease.
+
+        In order of (priority, due time, id) across the types. The same statement checks state and due time; rows
+        that somebody else has locked are skipped, so no two claimers ever share a job. Expired jobs come too, marked.
+        The lease must be valid (not only exist) at the moment of the claim.
+
+        After an unclear commit don't repeat it: the lease thread finds what was taken (`Renewal.unheld`).
+
+        Raises:
+            LeaseLost: The lease isn't valid; nothing was taken.
+        """
+        ...
+
+    async def settle(self, settlements: Sequence[Settlement], *, orphaned: bool = False) -> Sequence[SettleResult]:
+        """Write how attempts ended, each on its own: one that is lost doesn't stop its neighbours.
+
+        A settlement counts only if the job is running with exactly its (id, lease_id, claims) and, in the same
+        statement, the lease's row exists (expired or not). With `orphaned` the condition on the lease is the
+        opposite: no valid lease with that id exists: so that recovered jobs are written by whoever recovers them.
+        Finished jobs move to the archive. Every change to pending sets the due time to at least now.
+        Repeating a settlement that was written answers as the first time did.
+
+        Returns:
+            One result each, in order.
+
+        Raises:
+            RowRejected: One of the rows is at fault, and the store can't tell which; nothing was written.
+        """
+        ...
+
+    async def release(self, lease_id: int, claims: Sequence[Claim], *, end: bool = False) -> None:
+        """Give claims back unstarted: pending at once, the attempt not counted. Those not owned are left alone.
+
+        With `end` the lease ends too, and everything that it still holds is given back.
+        """
+        ...
+
+    async def take_expired(self, limit: int, *, grace: float = 0.0) -> Sequence[ClaimedJob]:
+        """Recover jobs of dead workers: delete at most one lease that expired over `grace` seconds ago, which fences
+        all its jobs at once, and return up to `limit` jobs that are running without a valid lease, oldest first,
+        whatever became of their lease rows. They stay running until `settle(orphaned=True)`; two workers may
+        get the same ones, and the fence lets one of them win.
+        """
+        ...
+
+    async def next_due(self, types: Sequence[str]) -> float | None:
+        """Seconds until the first pending job of these types is due, 0 if one is now; None without any."""
+        ...
+
+    # -- looking and operating ------------------------------------------------------------------------------------
+
+    async def fetch(self, ids: Sequence[UUID]) -> Sequence[Job | None]:
+        """Snapshots in the order of the ids, live and archived in one snapshot of the database."""
+        ...
+
+    async def list(self, where: JobFilter, limit: int, cursor: str | None = None) -> Page:
+        """One page of jobs, live and archived, newest id first. Bounded in cost whatever the filter.
+
+        A strange row (not JSON, an unknown state) is shown as well as it can be, and doesn't break its page.
+
+        Raises:
+            ValueError: The cursor isn't one of ours.
+        """
+        ...
+
+    async def stats(self) -> Stats:
+        """Numbers by type and state, exact up to 10,000 each."""
+        ...
+
+    async def retry(self, ids: Sequence[UUID]) -> Sequence[Changed]:
+        """Make failed or cancelled jobs pending again, due now, with all their attempts; the history stays.
+
+        A job whose unique key is held by another unfinished one by now is `WRONG_STATE`.
+        """
+        ...
+
+    async def run_now(self, ids: Sequence[UUID]) -> Sequence[Changed]:
+        """Make pending jobs due now."""
+        ...
+
+    async def delete(self, ids: Sequence[UUID]) -> Sequence[Changed]:
+        """Remove jobs that aren't running, live or archived."""
+        ...
+
+    # -- notifications --------------------------------------------------------------------------------------------
+
+    def subscribe(self, listener: Listener, *, finished: bool = False) -> AbstractContextManager[None]:
+        """Call the listener with every notification, from this process and others, until the context is left.
+
+        Arguments:
+            listener: See `Listener`.
+            finished: Whether somebody waits for finished jobs: a store may spare itself telling of them otherwise.
+        """
+        ...
+
+
+class StoreFactory(Protocol):
+    """What an entry point of the group `aioqueue.stores` names; its name is the URL's scheme."""
+
+    def __call__(self, url: str, **options: Any) -> Store:
+        """Make a store that isn't open yet.
+
+        Raises:
+            ConfigurationError: The URL or an option can't be used.
+        """
+        ...

@@ -1,0 +1,244 @@
+"""Every error that aioqueue raises on purpose.
+
+    AioqueueError
+    ├── ConfigurationError            settings that contradict each other, or can't be read
+    │   └── RegistrationError         a handler, name or annotation that can't be registered
+    ├── CallError                     a call that can't be made or enqueued
+    │   ├── ArgumentsError            arguments that don't fit the signature, or can't be stored
+    │   ├── CallAlreadyEnqueued
+    │   └── ConflictingOptions
+    ├── TransactionError
+    │   ├── NotInTransaction          a `tx` that is in autocommit mode
+    │   ├── OutsideTransaction        an enqueue beside our own open transaction
+    │   └── NotCommitted              a result that was awaited before the commit
+    ├── ClientClosed
+    ├── JobError                      what became of one job; carries its id
+    │   ├── JobNotFound
+    │   ├── JobFailed
+    │   ├── JobCancelled
+    │   ├── ResultTimeout
+    │   └── ResultError               a stored output that isn't of the type that was declared
+    ├── LeaseLost                     the worker no longer owns what it wants to write
+    └── StoreError                    the database refused
+        ├── StoreUnavailable          it can't be reached, or can't write, now: worth trying again
+        ├── StoreIncompatible         its schema is too old or too new for this code, or missing
+        └── RowRejected               one row of a batch is at fault
+
+`JobControl` (`Fail`, `RetryIn`, `Reschedule`) stands apart: handlers raise it to say what comes next, and it isn't
+an error. A class exists here only because a caller would want to catch it apart from the others.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime, timedelta
+    from uuid import UUID
+
+__all__ = [
+    "AioqueueError",
+    "ArgumentsError",
+    "CallAlreadyEnqueued",
+    "CallError",
+    "CallNeverEnqueued",
+    "ClientClosed",
+    "ConfigurationError",
+    "ConflictingOptions",
+    "Fail",
+    "JobCancelled",
+    "JobControl",
+    "JobError",
+    "JobFailed",
+    "JobNotFound",
+    "LeaseLost",
+    "NotCommitted",
+    "NotInTransaction",
+    "OutsideTransaction",
+    "RegistrationError",
+    "Reschedule",
+    "ResultError",
+    "ResultTimeout",
+    "RetryIn",
+    "RowRejected",
+    "StoreError",
+    "StoreIncompatible",
+    "StoreUnavailable",
+    "TransactionError",
+]
+
+
+class AioqueueError(Exception):
+    """The root of all of aioqueue's errors."""
+
+
+class ConfigurationError(AioqueueError):
+    """Settings that contradict each other, or a value that can't be read."""
+
+
+class RegistrationError(ConfigurationError):
+    """A handler, a name or an annotation that can't be registered."""
+
+
+class CallError(AioqueueError):
+    """A call that can't be made or enqueued."""
+
+
+class ArgumentsError(CallError, TypeError):
+    """Arguments that don't fit the handler's signature, or can't be stored exactly.
+
+    Arguments:
+        message: What is wrong and what to do about it.
+        path: Where the value is, such as `order.items[2].price`; empty when the whole call is meant.
+    """
+
+    def __init__(self, message: str, *, path: str = "") -> None:
+        super().__init__(message)
+        self.path = path
+
+
+class CallAlreadyEnqueued(CallError):
+    """The same call was enqueued twice; `call.copy()` makes another."""
+
+
+class ConflictingOptions(CallError):
+    """Options of one call that exclude each other."""
+
+
+class TransactionError(AioqueueError):
+    """A transaction that is used where it can't be."""
+
+
+class NotInTransaction(TransactionError):
+    """The connection given as `tx=` has no open transaction: an enqueue on it would commit on its own."""
+
+
+class OutsideTransaction(TransactionError):
+    """An enqueue without `tx=` inside aioqueue's own open transaction of the same task."""
+
+
+class NotCommitted(TransactionError):
+    """A result was awaited before the transaction that enqueued its job had committed."""
+
+
+class ClientClosed(AioqueueError):
+    """The client isn't open: use it inside `async with Client(...)`."""
+
+
+class JobError(AioqueueError):
+    """What became of one job.
+
+    Arguments:
+        message: What happened.
+        job_id: The job's id.
+        job_type: The job's type name, where it is known.
+        last_error: The newest error of the job's history, as text, where there is one.
+    """
+
+    def __init__(self, message: str, *, job_id: UUID, job_type: str | None = None, last_error: str | None = None) -> None:
+        super().__init__(message)
+        self.job_id = job_id
+        self.job_type = job_type
+        self.last_error = last_error
+
+
+class JobNotFound(JobError):
+    """No job has this id: it was never committed, or has been deleted."""
+
+
+class JobFailed(JobError):
+    """The job has failed for good."""
+
+
+class JobCancelled(JobError):
+    """The job was cancelled, or it expired before it could start."""
+
+
+class ResultTimeout(JobError, TimeoutError):
+    """The job wasn't finished within the timeout; it goes on."""
+
+
+class ResultError(JobError):
+    """The stored output can't be read as the type that the handler declares."""
+
+
+class LeaseLost(AioqueueError):
+    """The worker's lease, or one of its claims, is no longer its own.
+
+    Arguments:
+        message: What was lost.
+        reason: One of `taken_by_another_worker`, `already_completed`, `not_found`, `cancelled`, `error`.
+    """
+
+    def __init__(self, message: str, *, reason: str = "taken_by_another_worker") -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class StoreError(AioqueueError):
+    """The database refused."""
+
+
+class StoreUnavailable(StoreError):
+    """The database can't be reached, or can't write, at the moment. Trying again may help."""
+
+
+class StoreIncompatible(StoreError):
+    """The schema is missing, too old, or too new for this code."""
+
+
+class RowRejected(StoreError):
+    """One row of a batch is at fault. A batch that raises this changed nothing, and may be halved.
+
+    Arguments:
+        message: What the database said.
+    """
+
+
+class JobControl(Exception):  # noqa: N818 - it says what comes next, it isn't an error
+    """Raised by handlers to say what comes next; middlewares should let it through."""
+
+
+class Fail(JobControl):
+    """End the job as failed, without another attempt.
+
+    Arguments:
+        reason: Why, for people; stored with the job.
+        outcome: A short label for statistics, such as `"declined"`.
+    """
+
+    def __init__(self, reason: str, outcome: str | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.outcome = outcome
+
+
+class RetryIn(JobControl):
+    """Try again after a delay of the handler's own choice. It counts as an attempt.
+
+    Arguments:
+        delay: Seconds, or a timedelta; not negative.
+    """
+
+    def __init__(self, delay: float | timedelta) -> None:
+        super().__init__(f"retry in {delay}")
+        self.delay = delay
+
+
+class Reschedule(JobControl):
+    """Run the job again later without using an attempt. Bounded by the worker (see `Worker`).
+
+    Arguments:
+        delay: Seconds, or a timedelta; not negative.
+        at: A timezone-aware time. Exactly one of the two is given.
+    """
+
+    def __init__(self, *, delay: float | timedelta | None = None, at: datetime | None = None) -> None:
+        super().__init__(f"reschedule {f'in {delay}' if at is None else f'at {at}'}")
+        self.delay = delay
+        self.at = at
+
+
+class CallNeverEnqueued(UserWarning):
+    """A call was made and dropped without being enqueued: calling a job type doesn't run it."""
