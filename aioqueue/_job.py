@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import IntEnum, StrEnum
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import orjson
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from uuid import UUID
 
 __all__ = [
@@ -113,7 +112,7 @@ class AttemptError:
     @classmethod
     def decode(cls, value: object) -> AttemptError:
         """Read one stored entry. Odd rows don't raise: what is missing or strange is shown as well as it can be."""
-        entry: dict[str, Any] = value if isinstance(value, dict) else {"message": repr(value)}
+        entry = cast("dict[str, Any]", value) if isinstance(value, dict) else {"message": repr(value)}
         try:
             at = datetime.fromisoformat(str(entry.get("at"))).astimezone(UTC)
         except (ValueError, OverflowError):

@@ -12,9 +12,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
-    from datetime import datetime
     from uuid import UUID
 
     from aioqueue._job import Claim, ClaimedJob, Inserted, Job, JobState, LostReason, NewJob, Settlement, SettleResult
@@ -137,7 +136,7 @@ class Renewal:
     """
 
     valid: bool
-    lost: Mapping[Claim, LostReason] = field(default_factory=dict)
+    lost: Mapping[Claim, LostReason] = field(default_factory=dict["Claim", "LostReason"])
     unheld: tuple[Claim, ...] = ()
 
 

@@ -33,7 +33,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from datetime import datetime, timedelta
     from uuid import UUID
 
@@ -196,7 +195,7 @@ class RowRejected(StoreError):
     """
 
 
-class JobControl(Exception):  # noqa: N818 - it says what comes next, it isn't an error
+class JobControl(Exception):
     """Raised by handlers to say what comes next; middlewares should let it through."""
 
 
