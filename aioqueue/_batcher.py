@@ -104,7 +104,7 @@ class Batcher(Generic[T, R]):
             middle = len(batch) // 2
             await self._store(batch[:middle])
             await self._store(batch[middle:])
-        except Exception as error:  # handed to each caller
+        except Exception as error:  # noqa: BLE001 - handed to each caller
             for _, future in batch:
                 _fail(future, error)
         else:

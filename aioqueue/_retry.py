@@ -124,7 +124,7 @@ class Fixed:
     def __post_init__(self) -> None:
         object.__setattr__(self, "interval", seconds(self.interval, "interval"))
 
-    def delay(self, attempt: int) -> float:
+    def delay(self, attempt: int) -> float:  # noqa: ARG002 - the protocol's signature
         """Seconds to wait after any attempt, without jitter."""
         return seconds(self.interval, "interval")
 
