@@ -1,0 +1,20 @@
+"""What all tests share: the event loop, and a quiet environment."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(autouse=True)
+def _own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Settings of whoever runs the tests don't reach them."""
+    for name in os.environ:
+        if name.startswith("AIOQUEUE_") and not name.startswith("AIOQUEUE_TEST_"):
+            monkeypatch.delenv(name)
