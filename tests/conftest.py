@@ -6,6 +6,8 @@ import os
 
 import pytest
 
+pytest_plugins = ["tests.postgres_databases"]
+
 
 @pytest.fixture
 def anyio_backend() -> str:
