@@ -44,6 +44,7 @@ class Databases:
             name = f"{self._prefix}_template"
             self._create(name, "template0")
             migrate(self.address(name))
+            self._left_over(name)  # a database that somebody is connected to can't be copied
             self._template = name
         return self._template
 
