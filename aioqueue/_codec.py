@@ -1,0 +1,282 @@
+"""Values to JSON and back: exactly, or not at all. orjson encodes, msgspec decodes straight into the annotated types."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn, cast
+
+import msgspec
+import orjson
+from msgspec import inspect
+
+from aioqueue._values import children, difference, is_model, not_storable, step
+from aioqueue.errors import ArgumentsError, RegistrationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = ["ArgumentsCodec", "CodecError", "Converter", "ValueCodec"]
+
+# Subclasses and dataclasses go to `_default`, since orjson would write them as something else (a dataclass without its
+# underscored fields), and what isn't found out here is found out by the comparison.
+_OPTIONS = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS
+_AT = re.compile(r" - at (?P<key>`key` in )?`\$(?P<path>.*)`$", re.DOTALL)
+_DEEPEST = 300
+
+
+class CodecError(ValueError):
+    """A value that can't be stored exactly, or stored JSON that isn't of the declared type.
+
+    Arguments:
+        reason: What is wrong, without the path.
+        path: Where, such as `order.items[2].price`.
+    """
+
+    def __init__(self, reason: str, path: str) -> None:
+        super().__init__(f"{path}: {reason}" if path else reason)
+        self.reason = reason
+        self.path = path
+
+
+@dataclass(frozen=True, slots=True)
+class Converter:
+    """How values of one type become JSON values and come back."""
+
+    encode: Callable[[Any], object]
+    decode: Callable[[Any], Any]
+
+
+class ValueCodec:
+    """Writes and reads values of one annotated type.
+
+    Arguments:
+        annotation: The type, resolved; `Any` for JSON values as they are.
+        converters: For types that aren't known otherwise.
+
+    Raises:
+        RegistrationError: The annotation, or one within it, can't be converted; the message has the way out.
+    """
+
+    def __init__(self, annotation: Any, converters: Mapping[type, Converter]) -> None:
+        self._converters = converters
+        self.annotation = annotation
+        self._trivial = annotation if annotation in (str, int, bool) else None
+        self._read = self._reader()
+
+    def _reader(self) -> Callable[[bytes], Any]:
+        try:
+            decoder = msgspec.json.Decoder(self.annotation, dec_hook=self._from_json)
+            unknown = _unknown_types(inspect.type_info(self.annotation), self._converters)
+        except (TypeError, ValueError, NameError) as error:
+            if (reader := _pydantic_reader(self.annotation)) is not None:
+                return reader
+            raise RegistrationError(
+                f"{_shown(self.annotation)} can't be read back from JSON: {error}. Use a type that can be told from its "
+                "JSON, such as a tagged msgspec.Struct, or register a converter: registry.converter(T, encode=, decode=)"
+            ) from None
+        if unknown:
+            names = ", ".join(sorted(_shown(each) for each in unknown))
+            raise RegistrationError(
+                f"there is no converter for {names}: use a dataclass, TypedDict, msgspec.Struct or pydantic model, or "
+                "register one before the job: registry.converter(T, encode=, decode=)"
+            )
+        return decoder.decode
+
+    def encode(self, value: object, path: str) -> bytes:
+        """Write a value such that `decode` gives an equal one of the same types.
+
+        Arguments:
+            value: What to write.
+            path: What it is called in errors.
+
+        Returns:
+            JSON.
+
+        Raises:
+            CodecError: It can't be stored exactly, or isn't of the annotated type.
+        """
+        try:
+            written = self._write(value)
+        except (TypeError, ValueError, RecursionError) as error:
+            self._refuse(value, path, f"it can't be stored as JSON: {error}")
+        if self._trivial is not None and type(value) is self._trivial:
+            return written
+        try:
+            read = self.decode(written, path)
+        except CodecError as error:
+            self._refuse(value, error.path, f"it isn't stored exactly as {_shown(self.annotation)}: {error.reason}")
+        if (found := difference(value, read, path, self._is_converted, self._write)) is not None:
+            where, reason = found
+            self._refuse(value, where, reason)
+        return written
+
+    def decode(self, stored: bytes, path: str) -> Any:
+        """Read a value.
+
+        Arguments:
+            stored: JSON.
+            path: What it is called in errors.
+
+        Raises:
+            CodecError: It isn't JSON, or not of the annotated type.
+        """
+        try:
+            return self._read(stored)
+        except msgspec.ValidationError as error:
+            text = str(error)
+            if (match := _AT.search(text)) is None:
+                raise CodecError(text, path) from None
+            key = "a key: " if match["key"] else ""
+            raise CodecError(key + text[: match.start()], path + match["path"]) from None
+        except (ValueError, TypeError, RecursionError, msgspec.MsgspecError) as error:
+            raise CodecError(str(error), path) from error
+        except Exception as error:
+            raise CodecError(f"{type(error).__name__}: {error}", path) from error
+
+    def _write(self, value: object) -> bytes:
+        try:
+            return orjson.dumps(value, self._default, _OPTIONS)
+        except TypeError:
+            # Keys that aren't strings are rare and cost time, so they're tried only then.
+            return orjson.dumps(value, self._default, _OPTIONS | orjson.OPT_NON_STR_KEYS)
+
+    def _default(self, value: object) -> object:
+        if (converter := self._converters.get(type(value))) is not None:
+            return converter.encode(value)
+        if is_model(value):
+            return cast("Any", value).model_dump(mode="json", by_alias=True, round_trip=True)
+        if isinstance(value, tuple):
+            return list(cast("tuple[object, ...]", value))
+        return msgspec.to_builtins(value, enc_hook=self._to_builtins, str_keys=True)
+
+    def _to_builtins(self, value: object) -> object:
+        if type(value) in self._converters or is_model(value):
+            return self._default(value)
+        raise TypeError(f"{_shown(type(value))} isn't a type that can be stored")
+
+    def _from_json(self, annotation: Any, value: object) -> object:
+        if (converter := self._converters.get(annotation)) is not None:
+            return converter.decode(value)
+        if is_model(annotation):
+            # From JSON, not from objects: strict models accept a date's text only then.
+            return annotation.model_validate_json(orjson.dumps(value))
+        return value
+
+    def _is_converted(self, kind: type) -> bool:
+        return kind in self._converters
+
+    def _refuse(self, value: object, path: str, reason: str) -> NoReturn:
+        root = re.split(r"[.\[]", path, maxsplit=1)[0]
+        where, better = self._guilty(value, root, 0) or (path, reason)
+        raise CodecError(better, where) from None
+
+    def _guilty(self, value: object, path: str, depth: int) -> tuple[str, str] | None:
+        """Find the leaf that no annotation could save, for a better message."""
+        if depth > _DEEPEST:
+            return path, "it is nested too deeply, or contains itself"
+        if type(value) in self._converters:
+            return None
+        for name, child in children(value):
+            if (found := self._guilty(child, step(path, name), depth + 1)) is not None:
+                return found
+        reason = not_storable(value)
+        return None if reason is None else (path, reason)
+
+
+class ArgumentsCodec:
+    """Writes and reads the arguments of one signature: a JSON object by name.
+
+    Arguments:
+        annotations: By parameter name.
+        required: The parameters without a default.
+        converters: For types that aren't known otherwise.
+
+    Raises:
+        RegistrationError: An annotation can't be converted; the message names the parameter.
+    """
+
+    def __init__(self, annotations: Mapping[str, Any], required: frozenset[str], converters: Mapping[type, Converter]) -> None:
+        self._required = required
+        self._codecs: dict[str, ValueCodec] = {}
+        self._prefixes = {name: orjson.dumps(name) + b":" for name in annotations}
+        for name, annotation in annotations.items():
+            try:
+                self._codecs[name] = ValueCodec(annotation, converters)
+            except RegistrationError as error:
+                raise RegistrationError(f"parameter {name!r}: {error}") from None
+
+    def encode(self, arguments: Mapping[str, object]) -> bytes:
+        """Write arguments that were bound by name.
+
+        Raises:
+            ArgumentsError: One can't be stored exactly; `path` says which.
+        """
+        try:
+            parts = [self._prefixes[name] + self._codecs[name].encode(value, name) for name, value in arguments.items()]
+        except CodecError as error:
+            raise ArgumentsError(str(error), path=error.path) from None
+        return b"{" + b",".join(parts) + b"}"
+
+    def decode(self, payload: bytes) -> dict[str, Any]:
+        """Read arguments.
+
+        Raises:
+            ArgumentsError: They don't fit the signature.
+        """
+        try:
+            raw = _objects.decode(payload)
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise ArgumentsError(f"the arguments aren't a JSON object: {error}") from None
+        if unknown := sorted(raw.keys() - self._codecs.keys()):
+            raise ArgumentsError(f"there is no parameter {', '.join(map(repr, unknown))}", path=unknown[0])
+        if missing := sorted(self._required - raw.keys()):
+            raise ArgumentsError(f"{', '.join(map(repr, missing))} is missing", path=missing[0])
+        try:
+            return {name: self._codecs[name].decode(bytes(value), name) for name, value in raw.items()}
+        except CodecError as error:
+            raise ArgumentsError(str(error), path=error.path) from error
+
+
+_objects = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def _unknown_types(root: inspect.Type, converters: Mapping[type, Converter]) -> set[Any]:
+    """The types within an annotation that nothing can convert."""
+    unknown: set[Any] = set()
+    seen: set[int] = set()
+    waiting: list[object] = [root]
+    while waiting:
+        node = waiting.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, inspect.CustomType):
+            if node.cls is not object and node.cls not in converters and not is_model(node.cls):
+                unknown.add(node.cls)
+        elif isinstance(node, inspect.RawType):
+            unknown.add(msgspec.Raw)
+        elif isinstance(node, (inspect.Type, inspect.Field)):
+            for name in node.__struct_fields__:
+                child: object = getattr(node, name)
+                waiting.extend(cast("tuple[object, ...]", child) if isinstance(child, tuple) else (child,))
+    return unknown
+
+
+def _pydantic_reader(annotation: Any) -> Callable[[bytes], Any] | None:
+    """Read a union with pydantic models, which msgspec can't tell apart, through pydantic."""
+    if not _mentions_model(annotation):
+        return None
+    from pydantic import TypeAdapter  # only where it's installed: a model was found
+
+    return cast("Any", TypeAdapter(annotation)).validate_json
+
+
+def _mentions_model(annotation: Any, depth: int = 0) -> bool:
+    if is_model(annotation):
+        return True
+    return depth < _DEEPEST and any(_mentions_model(each, depth + 1) for each in getattr(annotation, "__args__", ()))
+
+
+def _shown(annotation: Any) -> str:
+    return annotation.__qualname__ if isinstance(annotation, type) and not hasattr(annotation, "__args__") else str(annotation)

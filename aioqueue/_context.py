@@ -1,0 +1,127 @@
+"""The attempt that is running: what handlers and middlewares see of it."""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+from contextlib import contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from aioqueue._resources import current_scope
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from aioqueue._job import ClaimedJob
+    from aioqueue._job_type import JobType
+    from aioqueue._resources import ResourceScope
+
+__all__ = ["Attempt", "activate", "current_attempt"]
+
+_current: contextvars.ContextVar[Attempt] = contextvars.ContextVar("aioqueue_attempt")
+
+_LONGEST_OUTCOME = 200
+
+
+class Attempt:
+    """One run of a job's handler. `current_attempt()` and middlewares get the same object.
+
+    Attributes:
+        job: The job as it was claimed.
+        job_type: Its type here.
+        worker_id: The worker's name.
+        client: The worker's client, for enqueueing more.
+        dry_run: Whether this run is only tried out; always False so far.
+        resources: What is open for it.
+    """
+
+    def __init__(
+        self, job: ClaimedJob, job_type: JobType[..., Any, Any], *, worker_id: str, client: Any, resources: ResourceScope
+    ) -> None:
+        self.job = job
+        self.job_type = job_type
+        self.worker_id = worker_id
+        self.client = client
+        self.resources = resources
+        self.dry_run = False
+        self._stop = threading.Event()
+        self._outcome: str | None = None
+
+    @property
+    def number(self) -> int:
+        """The number of the attempt, from 1."""
+        return self.job.attempt
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether it should stop: its time is over, its claim is lost, or the worker shuts down.
+
+        A handler in a thread can't be interrupted, so a long one should look at this now and then. Any thread may.
+        """
+        return self._stop.is_set()
+
+    def mark_cancelled(self) -> None:
+        """Ask it to stop; any thread may."""
+        self._stop.set()
+
+    @cached_property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments that were passed, by name, in their annotated types.
+
+        Raises:
+            ArgumentsError: They don't fit the signature.
+        """
+        return self.job_type.decode_arguments(self.job.payload)
+
+    @cached_property
+    def metadata(self) -> dict[str, Any]:
+        """What was enqueued as `metadata=`, or by enqueue middlewares."""
+        value: object = orjson.loads(self.job.metadata)
+        return value if isinstance(value, dict) else {}
+
+    @property
+    def outcome(self) -> str | None:
+        """The label that was set last."""
+        return self._outcome
+
+    def set_outcome(self, label: str | None) -> None:
+        """Label how the attempt ended, for statistics: such as `"nochange"`. The last one counts.
+
+        Arguments:
+            label: At most 200 characters; None takes it back.
+
+        Raises:
+            ValueError: It isn't such a text.
+        """
+        if label is not None and not (isinstance(label, str) and 0 < len(label) <= _LONGEST_OUTCOME):
+            raise ValueError(f"an outcome is a text of 1 to {_LONGEST_OUTCOME} characters, not {label!r:.300}")
+        self._outcome = label
+
+    def __repr__(self) -> str:
+        return f"<Attempt {self.number} of {self.job.type} {self.job.id}>"
+
+
+def current_attempt() -> Attempt:
+    """Give the attempt in which this code runs: in a handler, its middlewares, and tasks and threads they started.
+
+    Raises:
+        RuntimeError: No attempt is running here.
+    """
+    attempt = _current.get(None)
+    if attempt is None:
+        raise RuntimeError("current_attempt() is only there while a worker runs a job, in its handler and middlewares")
+    return attempt
+
+
+@contextmanager
+def activate(attempt: Attempt) -> Iterator[Attempt]:
+    """Make it the current one, and its resources reachable, within the block."""
+    token, scope_token = _current.set(attempt), current_scope.set(attempt.resources)
+    try:
+        yield attempt
+    finally:
+        current_scope.reset(scope_token)
+        _current.reset(token)

@@ -1,0 +1,96 @@
+"""The decorators' types: four overloads each, in this order, since the first that matches counts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypedDict, TypeVar, overload
+
+from aioqueue._job_type import JobType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterable, Sequence
+    from datetime import timedelta
+
+    from aioqueue._call import Call
+    from aioqueue._job import Priority
+    from aioqueue._middleware import Middleware
+    from aioqueue._retry import Retry
+
+__all__ = ["DeclareOptions", "ImplementDecorator", "ImplementOptions", "JobDecorator", "JobOptions"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class DeclareOptions(TypedDict, total=False):
+    """What is said of a job type whose handler is elsewhere."""
+
+    name: str | None
+    aliases: Iterable[str]
+    retry: Retry | None
+    timeout: float | timedelta | None
+    priority: Priority
+    expires: float | timedelta | None
+    tags: Iterable[str]
+
+
+class JobOptions(DeclareOptions, total=False):
+    """What is said of a job type."""
+
+    middlewares: Sequence[Middleware]
+    max_reschedules: int | None
+
+
+class ImplementOptions(TypedDict, total=False):
+    """What the handler's side says of a declared type; what isn't given is as declared."""
+
+    aliases: Iterable[str]
+    retry: Retry | None
+    timeout: float | timedelta | None
+    middlewares: Sequence[Middleware]
+    max_reschedules: int | None
+
+
+class JobDecorator:
+    """What `registry.job(...)` and `registry.declare(...)` give when they're called with options."""
+
+    def __init__(self, make: Callable[[Callable[..., Any]], JobType[..., Any, Any]]) -> None:
+        self._make = make
+
+    @overload
+    def __call__(
+        self, function: Callable[P, Coroutine[Any, Any, Call[R]]], /
+    ) -> JobType[P, R, Callable[P, Coroutine[Any, Any, Call[R]]]]: ...
+    @overload
+    def __call__(
+        self, function: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> JobType[P, R, Callable[P, Coroutine[Any, Any, R]]]: ...
+    @overload
+    def __call__(self, function: Callable[P, Call[R]], /) -> JobType[P, R, Callable[P, Call[R]]]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> JobType[P, R, Callable[P, R]]: ...
+    def __call__(self, function: Callable[..., Any], /) -> JobType[..., Any, Any]:
+        """Make the job type."""
+        return self._make(function)
+
+
+class ImplementDecorator(Generic[P, R]):
+    """What `registry.implement(declared)` gives: takes a function of exactly the declared signature."""
+
+    def __init__(self, make: Callable[[Callable[..., Any]], JobType[..., Any, Any]]) -> None:
+        self._make = make
+
+    @overload
+    def __call__(
+        self, function: Callable[P, Coroutine[Any, Any, Call[R]]], /
+    ) -> JobType[P, R, Callable[P, Coroutine[Any, Any, Call[R]]]]: ...
+    @overload
+    def __call__(
+        self, function: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> JobType[P, R, Callable[P, Coroutine[Any, Any, R]]]: ...
+    @overload
+    def __call__(self, function: Callable[P, Call[R]], /) -> JobType[P, R, Callable[P, Call[R]]]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> JobType[P, R, Callable[P, R]]: ...
+    def __call__(self, function: Callable[..., Any], /) -> JobType[..., Any, Any]:
+        """Make the job type that can be run."""
+        return self._make(function)

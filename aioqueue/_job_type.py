@@ -1,0 +1,188 @@
+"""A named, typed job: what `@registry.job` makes of a function."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
+
+from aioqueue import _signature
+from aioqueue._call import Call
+from aioqueue._codec import ArgumentsCodec, ValueCodec
+from aioqueue.errors import RegistrationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from aioqueue._codec import Converter
+    from aioqueue._job import Priority
+    from aioqueue._retry import Retry
+
+__all__ = ["JobType", "TypeOptions"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+F = TypeVar("F")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TypeOptions:
+    """What is set per job type, validated."""
+
+    aliases: tuple[str, ...] = ()
+    retry: Retry | None = None
+    timeout: float | None = None
+    priority: Priority = 2
+    expires: float | None = None
+    tags: tuple[str, ...] = ()
+    middlewares: tuple[Any, ...] = ()
+    max_reschedules: int | None = None
+    declared_only: bool = False
+    converters: Mapping[type, Converter] = field(default_factory=dict["type", "Converter"])
+
+
+class JobType(Generic[P, R, F]):
+    """A job that can be called: calling it makes a `Call`, and runs nothing.
+
+    `@registry.job` makes them. Arguments are bound and checked when it's called, so that a wrong one fails there.
+
+    Attributes:
+        fn: The plain function, for tests and reuse.
+        name: The full name, by which workers find it.
+        aliases: Older names that workers still run.
+        retry: Its policy; None leaves it to the worker.
+        timeout: Seconds for one attempt; None for no limit.
+        priority: 1 (most urgent) to 4.
+        expires: Seconds after it's due within which it must start; None for no limit.
+        tags: Of every job of this type.
+        middlewares: Around each attempt, from the outside in: the registry's, then its own.
+        max_reschedules: How often one job may be rescheduled; None leaves it to the worker.
+        is_async: Whether the function is a coroutine function; if not, it runs in a thread.
+        declared_only: Whether there is no handler here: it can be enqueued, but not run.
+    """
+
+    def __init__(self, fn: F, name: str, options: TypeOptions, namespace: Mapping[str, Any] | None = None) -> None:
+        function = cast("Callable[..., Any]", fn)
+        self.fn = fn
+        self.name = name
+        self.aliases = options.aliases
+        self.retry = options.retry
+        self.timeout = options.timeout
+        self.priority: Priority = options.priority
+        self.expires = options.expires
+        self.tags = options.tags
+        self.middlewares = options.middlewares
+        self.max_reschedules = options.max_reschedules
+        self.declared_only = options.declared_only
+        self.is_async = inspect.iscoroutinefunction(function)
+        self._converters = options.converters
+        self._parameters = _signature.read_parameters(function, name)
+        self._codecs: tuple[ArgumentsCodec, ValueCodec] | None = None
+        functools.update_wrapper(cast("Any", self), function, updated=())
+        self._resolve(namespace, must=False)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
+        """Make a call: bind the arguments, check and copy them. Nothing runs.
+
+        Raises:
+            ArgumentsError: They don't fit the signature, or can't be stored exactly.
+            RegistrationError: An annotation can't be resolved.
+        """
+        frame = sys._getframe(1)
+        payload = self.encode_arguments(self._parameters.bind(args, kwargs))
+        return Call(self, payload, (frame.f_code.co_filename, frame.f_lineno))
+
+    def encode_arguments(self, arguments: Mapping[str, object]) -> bytes:
+        """Write arguments by name as they're stored.
+
+        Raises:
+            ArgumentsError: They don't fit the signature, or can't be stored exactly.
+        """
+        return self._resolved()[0].encode(self._parameters.bind((), arguments))
+
+    def decode_arguments(self, payload: bytes) -> dict[str, Any]:
+        """Read stored arguments into the annotated types.
+
+        Raises:
+            ArgumentsError: They don't fit the signature.
+        """
+        return self._resolved()[0].decode(payload)
+
+    def call_with_json(self, arguments: bytes) -> Call[R]:
+        """Make a call of arguments that are JSON already (an object by name).
+
+        Raises:
+            ArgumentsError: They don't fit the signature.
+        """
+        frame = sys._getframe(1)
+        payload = self.encode_arguments(self.decode_arguments(arguments))
+        return Call(self, payload, (frame.f_code.co_filename, frame.f_lineno))
+
+    def encode_output(self, output: object) -> bytes:
+        """Write what the handler returned.
+
+        Raises:
+            CodecError: A ValueError: it can't be stored exactly, or isn't of the annotated type.
+        """
+        return b"null" if output is None and self._returns_none() else self._resolved()[1].encode(output, "output")
+
+    def _returns_none(self) -> bool:
+        return self._resolved()[1].annotation in (None, type(None), Any)
+
+    def decode_output(self, stored: bytes) -> R:
+        """Read a stored output.
+
+        Raises:
+            CodecError: A ValueError: it isn't of the annotated type.
+        """
+        return cast("R", self._resolved()[1].decode(stored, "output"))
+
+    def check(self) -> None:
+        """Resolve the annotations, if that couldn't be done yet.
+
+        Raises:
+            RegistrationError: One can't be resolved, or has no converter.
+        """
+        self._resolved()
+
+    def signature(self) -> inspect.Signature:
+        """The signature with its annotations resolved.
+
+        Raises:
+            NameError: One isn't there yet.
+        """
+        return _signature.resolved(cast("Callable[..., Any]", self.fn))
+
+    def _resolved(self) -> tuple[ArgumentsCodec, ValueCodec]:
+        if self._codecs is None:
+            self._resolve(None, must=True)
+        assert self._codecs is not None
+        return self._codecs
+
+    def _resolve(self, namespace: Mapping[str, Any] | None, *, must: bool) -> None:
+        function = cast("Callable[..., Any]", self.fn)
+        try:
+            hints = _signature.read_hints(function, namespace)
+        except (NameError, AttributeError) as error:
+            if must:
+                raise RegistrationError(
+                    f"{self.name}: an annotation can't be resolved: {error}. Import the type at run time, not only under "
+                    "`if TYPE_CHECKING:`, and define it at module level"
+                ) from None
+            return
+        try:
+            _signature.refuse_hints(hints, is_async=self.is_async)
+            annotations = {name: hints.get(name, Any) for name in self._parameters.names}
+            arguments = ArgumentsCodec(annotations, self._parameters.required, self._converters)
+            returned = hints.get("return", Any)
+            if getattr(returned, "__origin__", returned) is Call:
+                raise RegistrationError("a handler that returns a Call (a continuation) isn't supported yet: return a value")
+            self._codecs = arguments, _signature.output_codec(returned, self._converters)
+        except RegistrationError as error:
+            raise RegistrationError(f"{self.name}: {error}") from None
+
+    def __repr__(self) -> str:
+        kind = "declared" if self.declared_only else "async" if self.is_async else "sync"
+        return f"<JobType {self.name} ({kind}) {_signature.shown(cast('Callable[..., Any]', self.fn))}>"

@@ -1,0 +1,87 @@
+"""What runs around every attempt, and around every enqueueing: composable functions, folded once."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from aioqueue._job import Inserted, NewJob
+
+if TYPE_CHECKING:
+    from aioqueue._context import Attempt
+
+__all__ = ["CallNext", "EnqueueMiddleware", "EnqueueNext", "Middleware", "fold", "fold_enqueue"]
+
+CallNext = Callable[[], Awaitable[object]]
+"""Runs the rest: the inner middlewares, and the handler. Returns what the handler returned. At most once."""
+
+Middleware = Callable[["Attempt", CallNext], Awaitable[object]]
+"""`async def m(attempt: Attempt, call_next: CallNext) -> object`: what it returns is what the attempt returns."""
+
+EnqueueNext = Callable[[Sequence[NewJob]], Awaitable[Sequence[Inserted]]]
+"""Inserts the jobs (through the inner middlewares). At most once."""
+
+EnqueueMiddleware = Callable[[Sequence[NewJob], EnqueueNext], Awaitable[Sequence[Inserted]]]
+"""`async def m(jobs, call_next)`: may pass other rows on (`dataclasses.replace`), as many and with the same ids."""
+
+
+class _Once:
+    """Lets a middleware go on once."""
+
+    __slots__ = ("_called", "_name", "_target")
+
+    def __init__(self, target: Callable[..., Awaitable[Any]], name: str) -> None:
+        self._target = target
+        self._name = name
+        self._called = False
+
+    def __call__(self, *arguments: Any) -> Awaitable[Any]:
+        if self._called:
+            raise RuntimeError(
+                f"the middleware {self._name} has called call_next() twice: a job runs at most once per attempt. "
+                "To try again, let the error through, or raise RetryIn(...)"
+            )
+        self._called = True
+        return self._target(*arguments)
+
+
+def fold(
+    middlewares: Sequence[Middleware], handler: Callable[[Attempt], Awaitable[object]]
+) -> Callable[[Attempt], Awaitable[object]]:
+    """Put middlewares around what runs the handler: the first listed is outermost.
+
+    Arguments:
+        middlewares: From the outside in.
+        handler: Runs the handler of an attempt.
+
+    Returns:
+        What runs everything, for any attempt of the type: fold once, call often.
+    """
+    for middleware in reversed(middlewares):
+        handler = _around(middleware, handler)
+    return handler
+
+
+def _around(middleware: Middleware, inner: Callable[[Attempt], Awaitable[object]]) -> Callable[[Attempt], Awaitable[object]]:
+    name = getattr(middleware, "__qualname__", repr(middleware))
+
+    def run(attempt: Attempt) -> Awaitable[object]:
+        return middleware(attempt, _Once(lambda: inner(attempt), name))
+
+    return run
+
+
+def fold_enqueue(middlewares: Sequence[EnqueueMiddleware], insert: EnqueueNext) -> EnqueueNext:
+    """Put enqueue middlewares around what inserts: the first listed is outermost."""
+    for middleware in reversed(middlewares):
+        insert = _around_insert(middleware, insert)
+    return insert
+
+
+def _around_insert(middleware: EnqueueMiddleware, inner: EnqueueNext) -> EnqueueNext:
+    name = getattr(middleware, "__qualname__", repr(middleware))
+
+    def run(jobs: Sequence[NewJob]) -> Awaitable[Sequence[Inserted]]:
+        return middleware(jobs, _Once(inner, name))
+
+    return run

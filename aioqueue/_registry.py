@@ -1,0 +1,382 @@
+"""Where job types, resources, converters and middlewares are defined."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
+
+from aioqueue import _signature
+from aioqueue._call import read_priority, read_tags
+from aioqueue._codec import Converter
+from aioqueue._decorators import ImplementDecorator, JobDecorator
+from aioqueue._job_type import JobType, TypeOptions
+from aioqueue._resources import Resource
+from aioqueue._retry import Retry
+from aioqueue._time import seconds
+from aioqueue.errors import ConfigurationError, RegistrationError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+    from datetime import timedelta
+    from typing import Unpack
+
+    from aioqueue._call import Call
+    from aioqueue._decorators import DeclareOptions, ImplementOptions, JobOptions
+    from aioqueue._middleware import Middleware
+    from aioqueue._resources import Scope
+
+__all__ = ["Registry"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:[.:/-][A-Za-z0-9_]+)*")
+_LONGEST_NAME = 200
+
+AnyJobType = JobType[..., Any, Any]
+
+
+class Registry:
+    """Holds the job types of a program, or of a part of it (`include` puts parts together).
+
+    Arguments:
+        prefix: Before the names of all types defined here, such as `"site."`. Names are fixed where they're defined.
+        middlewares: Around every attempt of the types defined here or included; the first is outermost.
+
+    Raises:
+        RegistrationError: The prefix can't be part of a name.
+    """
+
+    def __init__(self, prefix: str = "", *, middlewares: Sequence[Middleware] = ()) -> None:
+        if not isinstance(prefix, str) or (prefix and _NAME.fullmatch(f"{prefix}x") is None):
+            raise RegistrationError(f"the prefix {prefix!r} can't begin a name: use letters, digits and _ with . : / or -")
+        self._prefix = prefix
+        self._middlewares = _read_middlewares(middlewares)
+        self._types: dict[str, AnyJobType] = {}
+        self._wrapped: dict[str, tuple[Middleware, ...]] = {}
+        self._included: list[Registry] = []
+        self._parents: list[Registry] = []
+        self._converters: dict[type, Converter] = {}
+
+    @property
+    def types(self) -> Mapping[str, AnyJobType]:
+        """Every job type by its name, and by each of its aliases."""
+        return MappingProxyType(self._types)
+
+    @property
+    def runnable(self) -> Mapping[str, AnyJobType]:
+        """As `types`, but only those with a handler here."""
+        return {name: each for name, each in self._types.items() if not each.declared_only}
+
+    def middlewares_of(self, job_type: AnyJobType) -> tuple[Middleware, ...]:
+        """What is around an attempt of this type, from the outside in: of the including registries, of its own, its own."""
+        return (*self._wrapped[job_type.name], *job_type.middlewares)
+
+    # -- defining ---------------------------------------------------------------------------------------------------
+
+    @overload
+    def job(
+        self, function: Callable[P, Coroutine[Any, Any, Call[R]]], /
+    ) -> JobType[P, R, Callable[P, Coroutine[Any, Any, Call[R]]]]: ...
+    @overload
+    def job(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> JobType[P, R, Callable[P, Coroutine[Any, Any, R]]]: ...
+    @overload
+    def job(self, function: Callable[P, Call[R]], /) -> JobType[P, R, Callable[P, Call[R]]]: ...
+    @overload
+    def job(self, function: Callable[P, R], /) -> JobType[P, R, Callable[P, R]]: ...
+    @overload
+    def job(self, /, **options: Unpack[JobOptions]) -> JobDecorator: ...
+    def job(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+        """Make a job type of a function: `async def`, or `def`, which runs in a thread. Bare, or called with options.
+
+        Arguments:
+            name: Instead of the function's own; the prefix comes before it.
+            aliases: Older full names that are still run: without the prefix.
+            retry: A policy; by default the worker's.
+            timeout: Seconds or timedelta for one attempt.
+            priority: 1 (most urgent) to 4; by default 2.
+            expires: Seconds or timedelta after it's due within which it must start.
+            tags: For every job of the type.
+            middlewares: Around each attempt, within the registry's; the first is outermost.
+            max_reschedules: How often one job may be rescheduled; by default the worker's.
+
+        Returns:
+            The job type.
+
+        Raises:
+            RegistrationError: The function, its name or an annotation can't be a job's; with the way out.
+            ConfigurationError: An option is out of its range.
+        """
+        return self._define(function, options, sys._getframe(1), declared_only=False)
+
+    @overload
+    def declare(
+        self, function: Callable[P, Coroutine[Any, Any, Call[R]]], /
+    ) -> JobType[P, R, Callable[P, Coroutine[Any, Any, Call[R]]]]: ...
+    @overload
+    def declare(
+        self, function: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> JobType[P, R, Callable[P, Coroutine[Any, Any, R]]]: ...
+    @overload
+    def declare(self, function: Callable[P, Call[R]], /) -> JobType[P, R, Callable[P, Call[R]]]: ...
+    @overload
+    def declare(self, function: Callable[P, R], /) -> JobType[P, R, Callable[P, R]]: ...
+    @overload
+    def declare(self, /, **options: Unpack[DeclareOptions]) -> JobDecorator: ...
+    def declare(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+        """Make a job type of a signature alone: for programs that enqueue what others run (`implement`).
+
+        Arguments, Returns, Raises: as `job`, without `middlewares` and `max_reschedules`.
+        """
+        return self._define(function, options, sys._getframe(1), declared_only=True)
+
+    def implement(self, declared: JobType[P, R, Any], /, **options: Unpack[ImplementOptions]) -> ImplementDecorator[P, R]:
+        """Give a declared type its handler: `@registry.implement(charge)`.
+
+        Arguments:
+            declared: What `declare` made, in this registry or another.
+            options: As `job`'s; what isn't given is as declared.
+
+        Returns:
+            A decorator, for a function with the same parameters and result.
+
+        Raises:
+            RegistrationError: It wasn't declared, or the signature isn't the declared one.
+        """
+        if not isinstance(declared, JobType) or not declared.declared_only:
+            raise RegistrationError(f"{declared!r} has a handler already: implement() takes what registry.declare made")
+        frame = sys._getframe(1)
+        given: dict[str, Any] = {
+            "aliases": declared.aliases,
+            "retry": declared.retry,
+            "timeout": declared.timeout,
+            "priority": declared.priority,
+            "expires": declared.expires,
+            "tags": declared.tags,
+            **options,
+        }
+
+        def make(function: Callable[..., Any]) -> AnyJobType:
+            made = self._make(function, declared.name, given, _locals(frame), declared_only=False)
+            _refuse_other_signature(declared, made)
+            self._add(made, replaces=declared)
+            return made
+
+        return ImplementDecorator(make)
+
+    def _define(self, function: Callable[..., Any] | None, options: dict[str, Any], frame: Any, *, declared_only: bool) -> Any:
+        def make(function: Callable[..., Any]) -> AnyJobType:
+            _signature.refuse_function(function)
+            name = self._prefix + (options.get("name") or _signature.read_name(function))
+            made = self._make(function, name, options, _locals(frame), declared_only=declared_only)
+            self._add(made)
+            return made
+
+        return JobDecorator(make) if function is None else make(function)
+
+    def _make(
+        self,
+        function: Callable[..., Any],
+        name: str,
+        given: Mapping[str, Any],
+        namespace: Mapping[str, Any],
+        *,
+        declared_only: bool,
+    ) -> AnyJobType:
+        _signature.refuse_function(function)
+        known = _DECLARE if declared_only else _JOB
+        if unknown := given.keys() - known:
+            raise TypeError(f"{name}: there is no option {', '.join(sorted(unknown))}; there are {', '.join(sorted(known))}")
+        _check_name(name)
+        try:
+            options = self._read_options(given, declared_only=declared_only)
+        except RegistrationError:
+            raise
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{name}: {error}") from None
+        return JobType(function, name, options, namespace)
+
+    def _read_options(self, given: Mapping[str, Any], *, declared_only: bool) -> TypeOptions:
+        retry, reschedules = given.get("retry"), given.get("max_reschedules")
+        if retry is not None and not isinstance(retry, Retry):
+            raise ConfigurationError(f"retry must be a Retry(...), not {retry!r}")
+        if reschedules is not None and (not isinstance(reschedules, int) or isinstance(reschedules, bool) or reschedules < 0):
+            raise ConfigurationError(f"max_reschedules must be zero or more, not {reschedules!r}")
+        return TypeOptions(
+            aliases=_read_aliases(given.get("aliases", ())),
+            retry=retry,
+            timeout=_duration(given.get("timeout"), "timeout", positive=True),
+            priority=read_priority(given.get("priority", 2)),
+            expires=_duration(given.get("expires"), "expires", positive=False),
+            tags=read_tags(given.get("tags", ())),
+            middlewares=_read_middlewares(given.get("middlewares", ())),
+            max_reschedules=reschedules,
+            declared_only=declared_only,
+            converters=self._converters,
+        )
+
+    # -- putting together ------------------------------------------------------------------------------------------
+
+    def include(self, other: Registry) -> None:
+        """Take in another registry's types, those it has and those it will get. Its middlewares run within these here.
+
+        Arguments:
+            other: Its names stay as they are.
+
+        Raises:
+            RegistrationError: A name is taken, or the registries would include each other.
+        """
+        if other is self or self in other._all_included():
+            raise RegistrationError("a registry can't include itself, or one that includes it")
+        if other in self._included:
+            return
+        for job_type in dict.fromkeys(other._types.values()):
+            self._refuse_taken(job_type, None)
+        for job_type in dict.fromkeys(other._types.values()):
+            self._put(job_type, other._wrapped[job_type.name], None)
+        self._included.append(other)
+        other._parents.append(self)
+
+    def _all_included(self) -> set[Registry]:
+        return {self}.union(*(each._all_included() for each in self._included))
+
+    def _add(self, job_type: AnyJobType, *, replaces: AnyJobType | None = None) -> None:
+        self._refuse_taken(job_type, replaces)
+        self._put(job_type, (), replaces)
+
+    def _refuse_taken(self, job_type: AnyJobType, replaces: AnyJobType | None) -> None:
+        for name in (job_type.name, *job_type.aliases):
+            taken = self._types.get(name)
+            if taken is not None and taken is not job_type and taken is not replaces and not _declares(taken, job_type):
+                raise RegistrationError(
+                    f"the name {name!r} is taken by {_place(taken)}, so {_place(job_type)} can't have it: give one of them "
+                    "another with name=. (A module that is imported under two names registers twice.)"
+                )
+        for parent in self._parents:
+            parent._refuse_taken(job_type, replaces)
+
+    def _put(self, job_type: AnyJobType, within: tuple[Middleware, ...], replaces: AnyJobType | None) -> None:
+        wrapped = (*self._middlewares, *within)
+        for name in (job_type.name, *job_type.aliases):
+            present = self._types.get(name)
+            if present is None or not _declares(job_type, present):
+                self._types[name] = job_type
+                self._wrapped[name] = wrapped
+        for parent in self._parents:
+            parent._put(job_type, wrapped, replaces)
+
+    def check(self) -> None:
+        """Resolve every annotation now; otherwise that happens at first use, or when a worker starts.
+
+        Raises:
+            RegistrationError: One can't be resolved, or has no converter.
+        """
+        for job_type in dict.fromkeys(self._types.values()):
+            job_type.check()
+
+    # -- what handlers use ------------------------------------------------------------------------------------------
+
+    def converter(self, type: type[T], /, *, encode: Callable[[T], object], decode: Callable[[Any], T]) -> None:  # noqa: A002
+        """Teach values of a type to be stored: before the job types that use it are defined here.
+
+        Arguments:
+            type: The class, exactly: not its subclasses.
+            encode: Gives JSON values (dict, list, str, int, float, bool, None).
+            decode: Makes the value of them again; a ValueError says that they don't fit.
+
+        Raises:
+            RegistrationError: It has one, or isn't a class.
+        """
+        if not inspect.isclass(type):
+            raise RegistrationError(f"a converter is for a class, not {type!r}")
+        if type in self._converters:
+            raise RegistrationError(f"{type.__qualname__} has a converter already")
+        self._converters[type] = Converter(encode, decode)
+
+    @overload
+    def resource(self, factory: Callable[[], AsyncIterator[T]], /) -> Resource[T]: ...
+    @overload
+    def resource(self, /, *, scope: Scope = "worker") -> Callable[[Callable[[], AsyncIterator[T]]], Resource[T]]: ...
+    def resource(self, factory: Callable[[], AsyncIterator[Any]] | None = None, /, *, scope: Scope = "worker") -> Any:
+        """Make a resource of an async generator function that yields once: what follows the `yield` closes it.
+
+        Arguments:
+            scope: `"worker"`: opened once per worker, at first use; `"attempt"`: once per attempt.
+
+        Returns:
+            A typed key: `client = await http.get()` in handlers, middlewares and other resources.
+
+        Raises:
+            RegistrationError: It isn't such a function.
+        """
+        if scope not in ("worker", "attempt"):
+            raise RegistrationError(f'scope must be "worker" or "attempt", not {scope!r}')
+
+        def make(factory: Callable[[], AsyncIterator[T]]) -> Resource[T]:
+            if not inspect.isasyncgenfunction(factory):
+                raise RegistrationError(f"{factory!r} must be an async generator function: async def with one `yield`")
+            if any(each.default is each.empty for each in inspect.signature(factory).parameters.values()):
+                raise RegistrationError(f"{factory.__qualname__} takes parameters, and nothing would pass them")
+            return Resource(factory, scope)
+
+        return make if factory is None else make(factory)
+
+    def __repr__(self) -> str:
+        return f"<Registry {self._prefix!r}: {', '.join(sorted(self._types)) or 'empty'}>"
+
+
+_DECLARE = frozenset({"name", "aliases", "retry", "timeout", "priority", "expires", "tags"})
+_JOB = _DECLARE | {"middlewares", "max_reschedules"}
+
+
+def _check_name(name: object) -> str:
+    if not isinstance(name, str) or len(name) > _LONGEST_NAME or _NAME.fullmatch(name) is None:
+        raise RegistrationError(
+            f"{name!r} can't be a name: use ASCII letters, digits and _, with . : / or - in between, {_LONGEST_NAME} at most"
+        )
+    return name
+
+
+def _read_aliases(aliases: Iterable[str]) -> tuple[str, ...]:
+    if isinstance(aliases, str):
+        raise RegistrationError(f"aliases must be several names, such as ({aliases!r},), not one text")
+    return tuple(dict.fromkeys(_check_name(each) for each in aliases))
+
+
+def _read_middlewares(middlewares: Sequence[Middleware]) -> tuple[Middleware, ...]:
+    for each in middlewares:
+        if not callable(each):
+            raise RegistrationError(f"{each!r} isn't a middleware: async def m(attempt, call_next) -> object")
+    return tuple(middlewares)
+
+
+def _duration(value: float | timedelta | None, name: str, *, positive: bool) -> float | None:
+    return None if value is None else seconds(value, name, positive=positive)
+
+
+def _locals(frame: Any) -> Mapping[str, Any]:
+    """Names of the function in which a job is defined, so that its local classes can be annotations."""
+    return {} if frame.f_locals is frame.f_globals else dict(frame.f_locals)
+
+
+def _declares(one: AnyJobType, other: AnyJobType) -> bool:
+    """Whether one is the declaration of what the other implements: both may be known, and the handler counts."""
+    return one.declared_only and not other.declared_only and one.name == other.name
+
+
+def _place(job_type: AnyJobType) -> str:
+    function = job_type.fn
+    return f"{getattr(function, '__module__', '?')}.{getattr(function, '__qualname__', job_type.name)}"
+
+
+def _refuse_other_signature(declared: AnyJobType, made: AnyJobType) -> None:
+    try:
+        ours, theirs = declared.signature(), made.signature()
+    except NameError:  # compared as text while a type can't be resolved yet
+        ours, theirs = inspect.signature(declared.fn), inspect.signature(made.fn)
+    if ours != theirs:
+        raise RegistrationError(f"{made.name}: the handler's signature {theirs} isn't the declared one, {ours}")

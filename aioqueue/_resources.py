@@ -1,0 +1,205 @@
+"""What handlers need and shouldn't be passed: opened once per worker or per attempt, closed in reverse."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping
+    from types import TracebackType
+
+__all__ = ["Resource", "ResourceScope", "Scope", "current_scope"]
+
+logger = logging.getLogger("aioqueue.worker")
+
+T = TypeVar("T")
+Scope = Literal["worker", "attempt"]
+
+current_scope: contextvars.ContextVar[ResourceScope] = contextvars.ContextVar("aioqueue_resources")
+
+
+class Resource(Generic[T]):
+    """A typed key for something that handlers use: `client = await http.get()`.
+
+    `@registry.resource` makes them of async generator functions without parameters that yield once.
+
+    Attributes:
+        name: The function's, for errors.
+        scope: `worker`: opened once per worker, at first use; `attempt`: once per attempt.
+    """
+
+    def __init__(self, factory: Callable[[], AsyncIterator[T]], scope: Scope) -> None:
+        self.name: str = getattr(factory, "__qualname__", repr(factory))
+        self.scope: Scope = scope
+        self.factory = factory
+        self.__doc__ = factory.__doc__
+
+    async def get(self) -> T:
+        """Give the opened resource, opening it first where needed.
+
+        Raises:
+            RuntimeError: Not inside a handler, a middleware or another resource.
+            Exception: Whatever opening it raises; the next use tries again.
+        """
+        return cast("T", await self._scope().get(self))
+
+    def get_from_thread(self) -> T:
+        """As `get`, for handlers that are plain functions and run in a thread. Blocks until it is open.
+
+        Raises:
+            RuntimeError: Not inside a handler, or in the event loop's own thread (use `await key.get()` there).
+        """
+        return cast("T", self._scope().get_from_thread(self))
+
+    def _scope(self) -> ResourceScope:
+        scope = current_scope.get(None)
+        if scope is None:
+            raise RuntimeError(
+                f"the resource {self.name} is only there inside a job's attempt. In a test of the plain function, open a "
+                f"scope: async with ResourceScope({{{self.name}: fake}}): ..."
+            )
+        return scope
+
+    def __repr__(self) -> str:
+        return f"<Resource {self.name} ({self.scope})>"
+
+
+class _Opened:
+    """One open resource. A task of its own opens and closes it, so that cancel scopes within it end where they began."""
+
+    def __init__(self, resource: Resource[Any], context: contextvars.Context) -> None:
+        loop = asyncio.get_running_loop()
+        self.resource = resource
+        self.value: asyncio.Future[Any] = loop.create_future()
+        self._closing: asyncio.Future[BaseException | None] = loop.create_future()
+        self.task = loop.create_task(self._live(), name=f"aioqueue resource {resource.name}", context=context)
+
+    async def _live(self) -> None:
+        error: BaseException | None = None
+        try:
+            async with asynccontextmanager(self.resource.factory)() as value:
+                self.value.set_result(value)
+                error = await self._closing
+                if error is not None:
+                    raise error
+        except BaseException as raised:
+            if not self.value.done():
+                self.value.set_exception(raised if isinstance(raised, Exception) else RuntimeError(f"cancelled: {raised!r}"))
+                self.value.exception()  # whoever waits gets it; perhaps nobody does any more
+                if isinstance(raised, Exception):
+                    return
+            elif raised is error:
+                return
+            raise
+
+    async def close(self, error: BaseException | None) -> None:
+        """Close it, telling it of the error that ended its scope."""
+        if not self.value.done():
+            self.task.cancel()
+        elif not self._closing.done():
+            self._closing.set_result(error)
+        await asyncio.wait([self.task])
+        if not self.task.cancelled() and (raised := self.task.exception()) is not None:
+            raise raised
+
+
+class ResourceScope:
+    """Holds what is open: for a worker, or, as its child, for an attempt.
+
+    Arguments:
+        overrides: Values to be given instead of opening anything, for tests.
+        parent: The worker's scope, for an attempt's.
+    """
+
+    def __init__(self, overrides: Mapping[Resource[Any], Any] | None = None, *, parent: ResourceScope | None = None) -> None:
+        self._overrides: Mapping[Resource[Any], Any] = overrides or {}
+        self._parent = parent
+        self._opened: dict[Resource[Any], _Opened] = {}
+        self._closed = False
+        self._loop = asyncio.get_running_loop() if parent is None else parent._loop
+        # What is open for a whole worker mustn't see the context of the attempt that happened to ask first.
+        self._context = contextvars.copy_context() if parent is None else None
+        self._token: contextvars.Token[ResourceScope] | None = None
+
+    def child(self) -> ResourceScope:
+        """Make the scope of one attempt."""
+        return ResourceScope(self._overrides, parent=self)
+
+    async def get(self, resource: Resource[T]) -> T:
+        """Give a resource, opening it at first use; concurrent first uses wait for the same opening."""
+        if resource in self._overrides:
+            return cast("T", self._overrides[resource])
+        if resource.scope == "worker" and self._parent is not None:
+            return await self._parent.get(resource)
+        if resource.scope == "attempt" and self._parent is None:
+            raise RuntimeError(f"{resource.name} lives for one attempt: a resource of the worker's can't use it")
+        if self._closed:
+            raise RuntimeError(f"{resource.name} can't be opened any more: its {resource.scope} has ended")
+        opened = self._opened.get(resource)
+        if opened is None:
+            context = contextvars.copy_context() if self._context is None else self._context.copy()
+            context.run(current_scope.set, self)
+            opened = self._opened[resource] = _Opened(resource, context)
+        try:
+            # A waiter that is cancelled doesn't end an opening that others wait for.
+            return cast("T", await asyncio.shield(opened.value))
+        except Exception:
+            if opened.task.done() and self._opened.get(resource) is opened:
+                del self._opened[resource]
+            raise
+
+    def get_from_thread(self, resource: Resource[T]) -> T:
+        """As `get`, from another thread than the event loop's."""
+        try:
+            running = asyncio.get_running_loop()
+        except RuntimeError:
+            running = None
+        if running is not None:
+            raise RuntimeError(f"in async code, use: await {resource.name}.get()")
+        return asyncio.run_coroutine_threadsafe(self.get(resource), self._loop).result()
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is open, so that there is nothing to close."""
+        return not self._opened
+
+    async def aclose(self, error: BaseException | None = None) -> None:
+        """Close everything in the reverse order of opening.
+
+        Arguments:
+            error: What ended the scope, raised at the resources' `yield`, so that they can roll back.
+
+        Raises:
+            Exception: The first error of a resource's own; later ones are logged. All are closed all the same.
+        """
+        self._closed = True
+        first: BaseException | None = None
+        while self._opened:
+            resource, opened = self._opened.popitem()
+            try:
+                await opened.close(error)
+            except asyncio.CancelledError:
+                self._opened[resource] = opened
+                raise
+            except Exception as raised:
+                if first is None:
+                    first = raised
+                else:
+                    logger.error("the resource %s has failed to close", resource.name, exc_info=raised)
+        if first is not None:
+            raise first
+
+    async def __aenter__(self) -> ResourceScope:
+        self._token = current_scope.set(self if self._parent is not None else self.child())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._token is not None:
+            current_scope.reset(self._token)
+        await self.aclose(error)

@@ -1,0 +1,253 @@
+"""Reading a handler's signature: what can be a job, with which parameters and types."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import typing
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn, ParamSpec, TypeVar, TypeVarTuple, cast
+
+from aioqueue._codec import Converter, ValueCodec
+from aioqueue.errors import ArgumentsError, RegistrationError
+
+__all__ = [
+    "Parameters",
+    "output_codec",
+    "read_hints",
+    "read_name",
+    "read_parameters",
+    "refuse_function",
+    "refuse_hints",
+    "resolved",
+    "shown",
+]
+
+_DEEPEST = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """What a handler takes.
+
+    Attributes:
+        type_name: The job type's, for errors.
+        names: All, in order.
+        positional: Those that may be given by position, in order.
+        required: Those without a default.
+    """
+
+    type_name: str
+    names: tuple[str, ...]
+    positional: tuple[str, ...]
+    required: frozenset[str]
+
+    def bind(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Mapping[str, object]:
+        """Give each argument its name. Only what was passed, in the order of the signature.
+
+        Raises:
+            ArgumentsError: They don't fit.
+        """
+        if len(args) > len(self.positional):
+            self._refuse(f"takes {len(self.positional)} positional arguments, and {len(args)} were given")
+        given = dict(zip(self.positional, args, strict=False))
+        for name, value in kwargs.items():
+            if name in given:
+                self._refuse(f"got {name!r} twice", name)
+            if name not in self.names:
+                self._refuse(f"has no parameter {name!r}; it takes {', '.join(self.names) or 'none'}", str(name))
+            given[name] = value
+        if not self.required <= given.keys():
+            missing = [name for name in self.names if name in self.required and name not in given]
+            self._refuse(f"misses {', '.join(map(repr, missing))}", missing[0])
+        return given if not kwargs else {name: given[name] for name in self.names if name in given}
+
+    def _refuse(self, problem: str, path: str = "") -> NoReturn:
+        raise ArgumentsError(f"{self.type_name}() {problem}", path=path)
+
+
+def read_name(function: Callable[..., Any]) -> str:
+    """The function's own name.
+
+    Raises:
+        RegistrationError: It has none, as a lambda or a partial.
+    """
+    name = getattr(function, "__name__", None)
+    if not isinstance(name, str) or name == "<lambda>":
+        raise RegistrationError(
+            f"{function!r} has no name that would be the same in another process: give it one, registry.job(name='...'), or "
+            "use def"
+        )
+    return name
+
+
+def refuse_function(function: object) -> None:
+    """Refuse what can't be a handler.
+
+    Raises:
+        RegistrationError: With the way out.
+    """
+    if isinstance(function, (staticmethod, classmethod)) or inspect.ismethod(function) or _in_class_body(function):
+        raise RegistrationError(
+            f"{_label(function)} is a method: a job has no `self`, since it runs in another process. Define a function at "
+            "module level, and pass what it needs as arguments or as a resource"
+        )
+    if isinstance(function, type) or not callable(function):
+        raise RegistrationError(f"{function!r} can't be a job: use a function, async def or def")
+    plain = _plain(function)
+    if not inspect.isroutine(plain):
+        raise RegistrationError(f"{function!r} can't be a job: wrap the object's call in a function, async def or def")
+    if inspect.isasyncgenfunction(plain) or inspect.isgeneratorfunction(plain):
+        raise RegistrationError(f"{_label(function)} is a generator, so it has no one result: return a list instead")
+    if _overloaded(plain):
+        raise RegistrationError(
+            f"{_label(function)} has overloads: a payload is read by one signature. Make a job type of each, or use a union"
+        )
+    if getattr(plain, "__type_params__", ()):
+        raise RegistrationError(f"{_label(function)} is generic: a payload is read as concrete types. Name them")
+    if not inspect.iscoroutinefunction(function) and inspect.iscoroutinefunction(inspect.unwrap(plain)):
+        raise RegistrationError(
+            f"{_label(function)} is a def around an async def, so it would run in a thread and return an awaitable: make the "
+            "wrapper async def too"
+        )
+
+
+def _overloaded(function: Any) -> bool:
+    try:
+        return bool(typing.get_overloads(function))
+    except AttributeError:  # built-in functions have no module to look in
+        return False
+
+
+def _plain(function: object) -> Any:
+    while isinstance(function, functools.partial):
+        function = cast("functools.partial[Any]", function).func
+    return function
+
+
+def _in_class_body(function: object) -> bool:
+    outer, _, _ = getattr(function, "__qualname__", "").rpartition(".")
+    return bool(outer) and not outer.endswith("<locals>")
+
+
+def _label(function: object) -> str:
+    return getattr(_plain(function), "__qualname__", None) or repr(function)
+
+
+def read_parameters(function: Callable[..., Any], type_name: str) -> Parameters:
+    """Read the parameters.
+
+    Raises:
+        RegistrationError: One can't be stored by name, or has a mutable default.
+    """
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (ValueError, TypeError) as error:
+        raise RegistrationError(f"{type_name}: the signature can't be read: {error}; wrap it in a function") from None
+    for parameter in parameters:
+        _refuse_parameter(parameter, type_name)
+    return Parameters(
+        type_name,
+        tuple(each.name for each in parameters),
+        tuple(each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD),
+        frozenset(each.name for each in parameters if each.default is each.empty),
+    )
+
+
+def _refuse_parameter(parameter: inspect.Parameter, type_name: str) -> None:
+    problem = None
+    if parameter.kind is parameter.VAR_POSITIONAL:
+        problem = f"*{parameter.name} has no names to be stored by: take a list or tuple"
+    elif parameter.kind is parameter.VAR_KEYWORD:
+        problem = f"**{parameter.name} has no fixed names: take a dict or TypedDict"
+    elif parameter.kind is parameter.POSITIONAL_ONLY:
+        problem = f"{parameter.name!r} is positional-only, and arguments are stored by name: remove the `/`"
+    elif parameter.default is not parameter.empty and not _hashable(parameter.default):
+        problem = (
+            f"{parameter.name!r} has a mutable default, {parameter.default!r:.60}, which all jobs of a worker would share: "
+            "use None, a tuple or a frozen dataclass"
+        )
+    if problem is not None:
+        raise RegistrationError(f"{type_name}: {problem}")
+
+
+def _hashable(value: object) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
+
+
+def read_hints(function: Callable[..., Any], namespace: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Resolve the annotations, with the names of the module, of the closure, and of `namespace`.
+
+    Raises:
+        NameError: One isn't there (yet).
+    """
+    plain = _plain(function)
+    local = dict(namespace or {})
+    target = inspect.unwrap(plain)
+    if (closure := getattr(target, "__closure__", None)) is not None:
+        for name, cell in zip(target.__code__.co_freevars, closure, strict=False):
+            try:
+                local.setdefault(name, cell.cell_contents)
+            except ValueError:  # not assigned yet
+                continue
+    return typing.get_type_hints(plain, localns=local or None, include_extras=True)
+
+
+def refuse_hints(hints: Mapping[str, Any], *, is_async: bool) -> None:
+    """Refuse annotations that can't be read as one concrete type.
+
+    Raises:
+        RegistrationError: With the way out.
+    """
+    for name, hint in hints.items():
+        if _mentions_type_variable(hint, 0):
+            raise RegistrationError(f"{name!r} is annotated with a type variable: a payload is read as concrete types")
+    returned = hints.get("return")
+    origin = getattr(returned, "__origin__", returned)
+    if not is_async and isinstance(origin, type) and issubclass(origin, Awaitable):
+        raise RegistrationError("it is a def that returns an awaitable, and would run in a thread: make it async def")
+
+
+def _mentions_type_variable(hint: Any, depth: int) -> bool:
+    if isinstance(hint, (TypeVar, ParamSpec, TypeVarTuple)):
+        return True
+    return depth < _DEEPEST and any(_mentions_type_variable(each, depth + 1) for each in getattr(hint, "__args__", ()))
+
+
+def output_codec(returned: Any, converters: Mapping[type, Converter]) -> ValueCodec:
+    """What reads and writes the handler's result.
+
+    Raises:
+        RegistrationError: It can't be converted.
+    """
+    if returned in (typing.NoReturn, typing.Never):
+        returned = None
+    try:
+        return ValueCodec(returned, converters)
+    except RegistrationError as error:
+        raise RegistrationError(f"the result: {error}") from None
+
+
+def resolved(function: Callable[..., Any], namespace: Mapping[str, Any] | None = None) -> inspect.Signature:
+    """The signature with its annotations resolved.
+
+    Raises:
+        NameError: One isn't there (yet).
+    """
+    hints = read_hints(function, namespace)
+    signature = inspect.signature(function)
+    parameters = [each.replace(annotation=hints.get(each.name, each.empty)) for each in signature.parameters.values()]
+    return signature.replace(parameters=parameters, return_annotation=hints.get("return", signature.empty))
+
+
+def shown(function: Callable[..., Any]) -> str:
+    """The signature as text."""
+    try:
+        return str(inspect.signature(function))
+    except (ValueError, TypeError):
+        return "(...)"
