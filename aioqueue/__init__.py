@@ -90,4 +90,5 @@ __all__ = [
     "StoreIncompatible",
     "StoreUnavailable",
     "TransactionError",
+    "current_attempt",
 ]

@@ -206,7 +206,6 @@ class Call(Generic[R_co]):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Call):
             return NotImplemented
-        other = cast("Call[Any]", other)
         self._used = other._used = True
         return (self.job_type.name, self.payload, self._options) == (other.job_type.name, other.payload, other._options)
 

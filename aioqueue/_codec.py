@@ -269,7 +269,8 @@ def _pydantic_reader(annotation: Any) -> Callable[[bytes], Any] | None:
         return None
     from pydantic import TypeAdapter  # only where it's installed: a model was found
 
-    return cast("Any", TypeAdapter(annotation)).validate_json
+    adapter: Any = TypeAdapter(annotation)
+    return cast("Callable[[bytes], Any]", adapter.validate_json)
 
 
 def _mentions_model(annotation: Any, depth: int = 0) -> bool:

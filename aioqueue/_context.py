@@ -6,14 +6,14 @@ import contextvars
 import threading
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import orjson
 
 from aioqueue._resources import current_scope
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
 
     from aioqueue._job import ClaimedJob
     from aioqueue._job_type import JobType
@@ -80,7 +80,7 @@ class Attempt:
     def metadata(self) -> dict[str, Any]:
         """What was enqueued as `metadata=`, or by enqueue middlewares."""
         value: object = orjson.loads(self.job.metadata)
-        return value if isinstance(value, dict) else {}
+        return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
     @property
     def outcome(self) -> str | None:
@@ -117,7 +117,7 @@ def current_attempt() -> Attempt:
 
 
 @contextmanager
-def activate(attempt: Attempt) -> Iterator[Attempt]:
+def activate(attempt: Attempt) -> Generator[Attempt]:
     """Make it the current one, and its resources reachable, within the block."""
     token, scope_token = _current.set(attempt), current_scope.set(attempt.resources)
     try:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypedDict, TypeVar, overload
 
-from aioqueue._job_type import JobType
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Sequence
     from datetime import timedelta
 
     from aioqueue._call import Call
     from aioqueue._job import Priority
+    from aioqueue._job_type import JobType
     from aioqueue._middleware import Middleware
     from aioqueue._retry import Retry
 

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
     from types import TracebackType
 
 __all__ = ["Resource", "ResourceScope", "Scope", "current_scope"]
@@ -45,7 +45,7 @@ class Resource(Generic[T]):
             RuntimeError: Not inside a handler, a middleware or another resource.
             Exception: Whatever opening it raises; the next use tries again.
         """
-        return cast("T", await self._scope().get(self))
+        return await self._scope().get(self)
 
     def get_from_thread(self) -> T:
         """As `get`, for handlers that are plain functions and run in a thread. Blocks until it is open.
@@ -53,7 +53,7 @@ class Resource(Generic[T]):
         Raises:
             RuntimeError: Not inside a handler, or in the event loop's own thread (use `await key.get()` there).
         """
-        return cast("T", self._scope().get_from_thread(self))
+        return self._scope().get_from_thread(self)
 
     def _scope(self) -> ResourceScope:
         scope = current_scope.get(None)
@@ -81,7 +81,7 @@ class _Opened:
     async def _live(self) -> None:
         error: BaseException | None = None
         try:
-            async with asynccontextmanager(self.resource.factory)() as value:
+            async with asynccontextmanager(cast("Callable[[], AsyncGenerator[Any]]", self.resource.factory))() as value:
                 self.value.set_result(value)
                 error = await self._closing
                 if error is not None:
@@ -120,7 +120,7 @@ class ResourceScope:
         self._parent = parent
         self._opened: dict[Resource[Any], _Opened] = {}
         self._closed = False
-        self._loop = asyncio.get_running_loop() if parent is None else parent._loop
+        self._loop: asyncio.AbstractEventLoop = asyncio.get_running_loop() if parent is None else parent._loop
         # What is open for a whole worker mustn't see the context of the attempt that happened to ask first.
         self._context = contextvars.copy_context() if parent is None else None
         self._token: contextvars.Token[ResourceScope] | None = None

@@ -7,7 +7,7 @@ import inspect
 import typing
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn, ParamSpec, TypeVar, TypeVarTuple, cast
+from typing import Any, NoReturn, ParamSpec, TypeVar, TypeVarTuple
 
 from aioqueue._codec import Converter, ValueCodec
 from aioqueue.errors import ArgumentsError, RegistrationError
@@ -82,15 +82,16 @@ def read_name(function: Callable[..., Any]) -> str:
     return name
 
 
-def refuse_function(function: object) -> None:
+def refuse_function(function: Any) -> None:
     """Refuse what can't be a handler.
 
     Raises:
         RegistrationError: With the way out.
     """
+    label = _label(function)
     if isinstance(function, (staticmethod, classmethod)) or inspect.ismethod(function) or _in_class_body(function):
         raise RegistrationError(
-            f"{_label(function)} is a method: a job has no `self`, since it runs in another process. Define a function at "
+            f"{label} is a method: a job has no `self`, since it runs in another process. Define a function at "
             "module level, and pass what it needs as arguments or as a resource"
         )
     if isinstance(function, type) or not callable(function):
@@ -121,9 +122,10 @@ def _overloaded(function: Any) -> bool:
 
 
 def _plain(function: object) -> Any:
-    while isinstance(function, functools.partial):
-        function = cast("functools.partial[Any]", function).func
-    return function
+    plain: Any = function
+    while isinstance(plain, functools.partial):
+        plain = plain.func
+    return plain
 
 
 def _in_class_body(function: object) -> bool:

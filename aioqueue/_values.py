@@ -29,16 +29,17 @@ def step(path: str, name: object) -> str:
     return f"{path}[{name!r}]"
 
 
-def children(value: object) -> Iterator[tuple[object, object]]:
+def children(value: Any) -> Iterator[tuple[object, object]]:
     """The parts of a value that is stored as an object or array, with their names or positions."""
+    whole: object = value  # not narrowed by what follows
     if isinstance(value, Mapping):
         yield from cast("Mapping[object, object]", value).items()
-    elif isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
+    elif not hasattr(value, "_fields") and isinstance(value, (list, tuple)):
         yield from enumerate(cast("list[object]", value))
     elif isinstance(value, (set, frozenset)):
         yield from ((each, each) for each in cast("set[object]", value))
     else:
-        yield from ((name, getattr(value, name, None)) for name in _field_names(value))
+        yield from ((name, getattr(whole, name, None)) for name in _field_names(whole))
 
 
 def _field_names(value: object) -> tuple[str, ...]:
@@ -83,7 +84,7 @@ def _surrogate(value: str) -> str | None:
 
 
 def difference(
-    sent: object, read: object, path: str, converted: Callable[[type], bool], write: Callable[[object], bytes]
+    sent: Any, read: Any, path: str, converted: Callable[[type], bool], write: Callable[[object], bytes]
 ) -> tuple[str, str] | None:
     """Find where a value that was stored and read back differs from the one that was sent.
 
@@ -97,7 +98,7 @@ def difference(
     Returns:
         The path and a reason, or None if they're the same.
     """
-    kind, came = type(sent), type(read)
+    kind, came = _class(sent), _class(read)
     if kind is not came:
         # An int is a valid argument for a float, in both type checkers; it arrives as the equal float.
         if kind is int and came is float and sent == read:
@@ -120,7 +121,7 @@ def difference(
 
 
 def _parts_differ(
-    sent: object, read: object, path: str, converted: Callable[[type], bool], write: Callable[[object], bytes]
+    sent: Any, read: Any, path: str, converted: Callable[[type], bool], write: Callable[[object], bytes]
 ) -> tuple[str, str] | None:
     ours, theirs = list(children(sent)), list(children(read))
     for (name, part), (other_name, other) in zip(ours, theirs, strict=False):
@@ -135,18 +136,22 @@ def _parts_differ(
     return None
 
 
+def _class(value: object) -> type:
+    return type(value)
+
+
 def _typed(values: set[object]) -> set[tuple[type, object]]:
     return {(type(each), each) for each in values}
 
 
 def _same_leaf(sent: object, read: object) -> bool:
     if isinstance(sent, float):
-        return sent == read and math.copysign(1, sent) == math.copysign(1, cast("float", read))
+        return isinstance(read, float) and sent == read and math.copysign(1, sent) == math.copysign(1, read)
     if isinstance(sent, Decimal):
         return str(sent) == str(read)
     if isinstance(sent, (datetime, time)):
-        other = cast("datetime", read)
+        assert isinstance(read, (datetime, time))
         if sent.utcoffset() is None:
-            return sent == read and sent.fold == other.fold
-        return sent == read and sent.utcoffset() == other.utcoffset()
+            return sent == read and sent.fold == read.fold
+        return sent == read and sent.utcoffset() == read.utcoffset()
     return bool(sent == read)
