@@ -1,0 +1,194 @@
+"""`Store.retry`, `Store.run_now` and `Store.delete`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aioqueue._identifiers import new_id
+from aioqueue._job import JobState, SettlementKind
+from aioqueue.abc import Changed
+from aioqueue.testing._case import Subject
+from aioqueue.testing._tools import (
+    HOUR,
+    check,
+    end_as,
+    equal,
+    expect_state,
+    failure,
+    insert_one,
+    job,
+    settlement,
+    start_one,
+    written,
+)
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from aioqueue.testing._case import Harness
+
+retrying = Subject("retry")
+running = Subject("run_now")
+deleting = Subject("delete")
+
+
+async def _one_of_each(harness: Harness) -> dict[str, UUID]:
+    store = harness.store
+    lease_id = await store.open_lease("w", HOUR)
+    return {
+        "completed": await end_as(store, job(), SettlementKind.COMPLETED),
+        "failed": await end_as(store, job(), SettlementKind.FAILED),
+        "cancelled": await end_as(store, job(), SettlementKind.CANCELLED),
+        "running": (await start_one(store, lease_id)).id,
+        "scheduled": await insert_one(store, job(delay=HOUR)),
+        "ready": await insert_one(store, job()),
+        "unknown": new_id(),
+    }
+
+
+def _named(jobs: dict[str, UUID], results: list[Changed]) -> dict[str, Changed]:
+    return dict(zip(jobs, results, strict=True))
+
+
+@retrying()
+async def retry_in_every_state(harness: Harness) -> None:
+    """Only failed and cancelled jobs are made pending."""
+    store = harness.store
+    jobs = await _one_of_each(harness)
+    expected = {
+        "completed": Changed.WRONG_STATE,
+        "failed": Changed.DONE,
+        "cancelled": Changed.DONE,
+        "running": Changed.RUNNING,
+        "scheduled": Changed.WRONG_STATE,
+        "ready": Changed.WRONG_STATE,
+        "unknown": Changed.NOT_FOUND,
+    }
+    equal(_named(jobs, list(await store.retry(list(jobs.values())))), expected, "the results of retry")
+    states = [JobState.COMPLETED, JobState.READY, JobState.READY, JobState.RUNNING, JobState.SCHEDULED, JobState.READY, None]
+    found = await store.fetch(list(jobs.values()))
+    equal([each and each.state for each in found], states, "the states")
+
+
+@retrying()
+async def with_all_attempts_and_the_history(harness: Harness) -> None:
+    """A retried job starts at attempt 1, due now, with its history; claims that are older stay fenced."""
+    store = harness.store
+    lease_id = await store.open_lease("w", 10 * HOUR)
+    new = job(payload=b'{"n":1}', max_attempts=1, priority=1, key="k", tags=("t",), metadata=b'{"m":1}', timeout=9.0)
+    first = await start_one(store, lease_id, new)
+    await written(store, settlement(first, SettlementKind.FAILED, error=failure()))
+    await harness.age(HOUR)
+    equal(list(await store.retry([first.id])), [Changed.DONE], "the result")
+    found = await expect_state(store, first.id, JobState.READY)
+    equal((found.attempt, found.errors, found.finished_at), (0, (failure(),), None), "attempt, errors, end")
+    check(found.run_at >= first.started_at, "a retried job is due now")
+    (again,) = await store.claim(lease_id, ["a"], 1)
+    for name in ("id", "payload", "max_attempts", "priority", "key", "tags", "metadata", "timeout"):
+        equal(getattr(again, name), getattr(new, name), f"`{name}` of the retried job")
+    equal(again.attempt, 1, "the attempt")
+    check(again.claims > first.claims, f"claims must go on: {again.claims} after {first.claims}")
+    late = (await store.settle([settlement(first, SettlementKind.COMPLETED, output=b"0")]))[0]
+    check(late.lost is not None, "the claim before the retry must stay fenced")
+    await written(store, settlement(again, SettlementKind.COMPLETED, output=b"1"))
+    done = await expect_state(store, first.id, JobState.COMPLETED)
+    equal((done.output, done.errors), (1, (failure(),)), "output and history")
+
+
+@retrying()
+async def twice(harness: Harness) -> None:
+    """A job in one call twice, or retried again while it's pending, is one job."""
+    store = harness.store
+    job_id = await end_as(store, job(), SettlementKind.FAILED)
+    first, second = await store.retry([job_id, job_id])
+    check(first is Changed.DONE and second in (Changed.DONE, Changed.WRONG_STATE), f"results {first!r}, {second!r}")
+    equal(list(await store.retry([job_id])), [Changed.WRONG_STATE], "a retry of a pending job")
+    lease_id = await store.open_lease("w", HOUR)
+    equal([each.id for each in await store.claim(lease_id, ["a"], 10)], [job_id], "what is pending")
+
+
+@retrying()
+async def a_held_unique_key(harness: Harness) -> None:
+    """A job whose unique key another unfinished one holds stays; once the key is free it takes it again."""
+    store = harness.store
+    old = await end_as(store, job(key="k", unique=True), SettlementKind.FAILED)
+    plain = await end_as(store, job(key="k"), SettlementKind.FAILED)
+    holder = await insert_one(store, job(key="k", unique=True))
+    equal(list(await store.retry([old, plain])), [Changed.WRONG_STATE, Changed.DONE], "while the key is held")
+    await expect_state(store, old, JobState.FAILED)
+    await store.delete([holder])
+    equal(list(await store.retry([old])), [Changed.DONE], "when the key is free")
+    (inserted,) = await store.insert([job(key="k", unique=True)])
+    equal((inserted.id, inserted.created), (old, False), "an insert with the key that was taken again")
+
+
+@retrying()
+async def two_with_one_unique_key(harness: Harness) -> None:
+    """Of two failed jobs with one unique key only one becomes pending."""
+    store = harness.store
+    ids = [await end_as(store, job(key="k", unique=True), SettlementKind.FAILED) for _ in range(2)]
+    equal(sorted(await store.retry(ids)), sorted([Changed.DONE, Changed.WRONG_STATE]), "the results")
+
+
+@retrying()
+async def of_an_expired_job(harness: Harness) -> None:
+    """A job that was discarded because it expired isn't discarded again at once."""
+    store = harness.store
+    lease_id = await store.open_lease("w", 100 * HOUR)
+    job_id = await insert_one(store, job(expires=HOUR))
+    await harness.age(2 * HOUR)
+    (claimed,) = await store.claim(lease_id, ["a"], 1)
+    check(claimed.expired, "the job must be marked as expired")
+    await written(store, settlement(claimed, SettlementKind.CANCELLED))
+    equal(list(await store.retry([job_id])), [Changed.DONE], "the result")
+    (again,) = await store.claim(lease_id, ["a"], 1)
+    check(not again.expired, "a retried job must not be discarded at once")
+
+
+@running()
+async def run_now_in_every_state(harness: Harness) -> None:
+    """Only pending jobs are brought forward."""
+    store = harness.store
+    jobs = await _one_of_each(harness)
+    expected = {
+        "completed": Changed.WRONG_STATE,
+        "failed": Changed.WRONG_STATE,
+        "cancelled": Changed.WRONG_STATE,
+        "running": Changed.RUNNING,
+        "scheduled": Changed.DONE,
+        "ready": Changed.DONE,
+        "unknown": Changed.NOT_FOUND,
+    }
+    equal(_named(jobs, list(await store.run_now(list(jobs.values())))), expected, "the results of run_now")
+    for name in ("scheduled", "ready"):
+        await expect_state(store, jobs[name], JobState.READY)
+    equal(await store.next_due(["a"]), 0, "the next due")
+
+
+@running()
+async def is_claimed_at_once(harness: Harness) -> None:
+    """A job that was brought forward is claimed, and its attempts stay counted."""
+    store = harness.store
+    lease_id = await store.open_lease("w", HOUR)
+    claimed = await start_one(store, lease_id)
+    await written(store, settlement(claimed, SettlementKind.RETRIED, delay=HOUR, error=failure()))
+    equal(list(await store.claim(lease_id, ["a"], 1)), [], "what is due before")
+    await store.run_now([claimed.id])
+    (again,) = await store.claim(lease_id, ["a"], 1)
+    equal(again.attempt, 2, "the attempt")
+
+
+@deleting()
+async def all_but_running(harness: Harness) -> None:
+    """Jobs that aren't running are removed, live or archived."""
+    store = harness.store
+    jobs = await _one_of_each(harness)
+    special = {"running": Changed.RUNNING, "unknown": Changed.NOT_FOUND}
+    expected = {name: special.get(name, Changed.DONE) for name in jobs}
+    equal(_named(jobs, list(await store.delete(list(jobs.values())))), expected, "the results of delete")
+    found = await store.fetch(list(jobs.values()))
+    equal(
+        [each and each.id for each in found], [jobs["running"] if name == "running" else None for name in jobs], "what's left"
+    )
+    again = _named(jobs, list(await store.delete(list(jobs.values()))))
+    equal(again, {name: Changed.RUNNING if name == "running" else Changed.NOT_FOUND for name in jobs}, "the second delete")

@@ -1,0 +1,367 @@
+"""`Store.settle`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from aioqueue._identifiers import new_id
+from aioqueue._job import KEPT_ERRORS, JobState, LostReason, Settlement, SettlementKind
+from aioqueue.errors import RowRejected
+from aioqueue.testing._case import Subject
+from aioqueue.testing._tools import (
+    HOUR,
+    check,
+    equal,
+    expect_state,
+    failure,
+    job,
+    near,
+    refused,
+    settlement,
+    snapshot,
+    start,
+    start_one,
+    written,
+)
+
+if TYPE_CHECKING:
+    from aioqueue.testing._case import Harness
+
+subject = Subject("settle")
+
+LOST = (LostReason.TAKEN, LostReason.NOT_FOUND)
+
+
+@subject()
+async def completed(harness: Harness) -> None:
+    """A completed job is in the archive with its output, outcome and end."""
+    store = harness.store
+    lease_id = await store.open_lease("w", HOUR)
+    claimed = await start_one(store, lease_id, job(key="k", tags=("t",), metadata=b'{"m":1}', timeout=3.0))
+    await written(store, settlement(claimed, SettlementKind.COMPLETED, output=b'{"ok": true}', outcome="changed"))
+    found = await expect_state(store, claimed.id, JobState.COMPLETED)
+    equal((found.output, found.outcome, found.worker), ({"ok": True}, "changed", None), "output, outcome, worker")
+    equal((found.attempt, found.key, found.tags, found.metadata), (1, "k", ("t",), {"m": 1}), "what was inserted")
+    equal((found.created_at, found.run_at, found.started_at), (claimed.created_at, claimed.run_at, claimed.started_at), "times")
+    equal((found.timeout, found.max_attempts, found.payload), (3.0, 10, b"{}"), "options")
+    if found.finished_at is None:
+        raise AssertionError("finished_at must be set")
+    check(found.finished_at >= claimed.started_at, f"finished {found.finished_at}, started {claimed.started_at}")
+    equal(found.finished_at.utcoffset(), timedelta(0), "the offset from UTC")
+
+
+@subject()
+async def a_null_output_isnt_none(harness: Harness) -> None:
+    """A handler's None is stored as JSON null, which differs from no output."""
+    store = harness.store
+    lease_id = await store.open_lease("w", HOUR)
+    one, two = await start(store, lease_id, job(), job())
+    await written(store, settlement(one, SettlementKind.COMPLETED, output=b"null"))
+    await written(store, settlement(two, SettlementKind.COMPLETED))
+    equal((await snapshot(store, one.id)).output_json, b"null", "the output null")
+    equal((await snapshot(store, two.id)).output_json, None, "no output")
+
+
+@subject()
+async def failed(harness: Harness) -> None:
+    """A failed job is kept in the archive with its history."""
+    store = harness.store
+    lease_id = await store.open_lease("w", HOUR)
+    claimed = await start_one(store, lease_id)
+    error = replace(failure(message="naïve\n\ttext 😀 'quoted'"), traceback="Traceback\n  line")
+    await written(store, settlement(claimed, SettlementKind.FAILED, error=error, outcome="declined"))
+    found = await expect_state(store, claimed.id, JobState.FAILED)
+    equal((found.errors, found.outcome), ((error,), "declined"), "errors and outcome")
+    check(found.finished_at is not None, "finished_at must be set")
+    equal(found.output_json, None, "the output of a failed job")
+
+
+@subject()
+async def cancelled(harness: Harness) -> None:
+    """A cancelled job is in the archive."""
+    store = harness.store
+    lease_id = await store.open_lease("w", HOUR)
+    claimed = await start_one(store, lease_id)
+    await written(store, settlement(claimed, SettlementKind.CANCELLED, error=replace(failure(), type="Expired")))
+    found = await expect_state(store, claimed.id, JobState.CANCELLED)
+    equal([each.type for each in found.errors], ["Expired"], "the history")
+
+
+@subject()
+async def retried(harness: Harness) -> None:
+    """A retried job is pending after the delay; the attempt counts, its error is kept, the worker is gone."""
+    store = harness.store
+    lease_id = await store.open_lease("w", 10 * HOUR)
+    claimed = await start_one(store, lease_id)
+    await written(store, settlement(claimed, SettlementKind.RETRIED, delay=HOUR, error=failure()))
+    found = await expect_state(store, claimed.id, JobState.SCHEDULED)
+    equal((found.attempt, found.errors, found.worker), (1, (failure(),), None), "attempt, errors, worker")
+    near(found.run_at, claimed.started_at + timedelta(hours=1), "run_at")
+    equal(list(await store.claim(lease_id, ["a"], 1)), [], "what is due before the delay is over")
+    await harness.age(HOUR + 600)
+    (again,) = await store.claim(lease_id, ["a"], 1)
+    equal((again.attempt, again.claims, again.reschedules), (2, 2, 0), "attempt, claims, reschedules")
+
+
+@subject()
+async def retried_at_a_time(harness: Harness) -> None:
+    """A time may be given in place of a delay; one in the past is now."""
+    store = harness.store
+    lease_id = await store.open_lease("w", 10 * HOUR)
+    future, past = await start(store, lease_id, job(), job())
+    moment = datetime(2100, 5, 6, 7, 8, 9, tzinfo=UTC)
+    await written(store, settlement(future, SettlementKind.RESCHEDULED, run_at=moment))
+    await written(store, settlement(past, SettlementKind.RETRIED, run_at=datetime(2000, 1, 1, tzinfo=UTC)))
+    equal((await expect_state(store, future.id, JobState.SCHEDULED)).run_at, moment, "run_at")
+    found = await expect_state(store, past.id, JobState.READY)
+    check(found.run_at >= past.started_at, f"due again at {found.run_at}, which is before its start {past.started_at}")
+
+
+@subject()
+async def due_again_without_delay_is_now(harness: Harness) -> None:
+    """What becomes pending is due at the earliest now."""
+    store = harness.store
+    lease_id = await store.open_lease("w", 100 * HOUR)
+    claimed = await start(store, lease_id, job(), job(), job())
+    await harness.age(10 * HOUR)
+    marker = await start_one(store, lease_id)
+    await store.settle(
+        [
+            settlement(claimed[0], SettlementKind.RETRIED, delay=0),
+            settlement(claimed[1], SettlementKind.RESCHEDULED, delay=0),
+            settlement(claimed[2], SettlementKind.RETRIED),
+        ]
+    )
+    for each in claimed:
+        found = await expect_state(store, each.id, JobState.READY)
+        check(found.run_at >= marker.started_at, f"{found.run_at} is before now ({marker.started_at})")
+
+
+@subject()
+async def rescheduled_uses_no_attempt(harness: Harness) -> None:
+    """A rescheduled job gets its attempt back, and its reschedules are counted."""
+    store = harness.store
+    lease_id = await store.open_lease("w", 10 * HOUR)
+    claimed = await start_one(store, lease_id)
+    for number in (1, 2, 3):
+        await written(store, settlement(claimed, SettlementKind.RESCHEDULED, delay=0))
+        found = await snapshot(store, claimed.id)
+        equal((found.attempt, found.reschedules), (0, number), "stored attempt and reschedules")
+        (claimed,) = await store.claim(lease_id, ["a"], 1)
+        equal((claimed.attempt, claimed.reschedules), (1, number), "attempt and reschedules")
+        equal(claimed.claims, number + 1, "claims, which never go back")
+
+
+@subject()
+async def every_kind_in_one_batch(harness: Harness) -> None:
+    """One call writes all kinds, with one result each, in order, and the lost ones don't stop their neighbours."""
+    store = harness.store
+    lease_id = await store.open_lease("w", 10 * HOUR)
+    claimed = await start(store, lease_id, *(job() for _ in range(6)))
+    stale = replace(settlement(claimed[5], SettlementKind.COMPLETED, output=b"9"), claims=99)
+    missing = Settlement(id=new_id(), claims=1, lease_id=lease_id, kind=SettlementKind.FAILED)
+    batch = [
+        settlement(claimed[4], SettlementKind.RESCHEDULED, delay=HOUR),
+        stale,
+        settlement(claimed[0], SettlementKind.COMPLETED, output=b"1"),
+        missing,
+        settlement(claimed[1], SettlementKind.FAILED, error=failure()),
+        settlement(claimed[3], SettlementKind.RETRIED, delay=HOUR, error=failure()),
+        settlement(claimed[2], SettlementKind.CANCELLED),
+    ]
+    results = await store.settle(batch)
+    lost = [each.lost for each in results]
+    equal(len(lost), len(batch), "the number of results")
+    equal([lost[place] for place in (0, 2, 4, 5, 6)], [None] * 5, "results of the valid ones")
+    check(lost[1] in LOST, f"a stale claim must be lost as taken, not {results[1]!r}")
+    equal(lost[3], LostReason.NOT_FOUND, "the result of a job that doesn't exist")
+    expected = [
+        JobState.COMPLETED,
+        JobState.FAILED,
+        JobState.CANCELLED,
+        JobState.SCHEDULED,
+        JobState.SCHEDULED,
+        JobState.RUNNING,
+    ]
+    found = await store.fetch([each.id for each in claimed])
+    equal([each and each.state for each in found], expected, "the states")
+
+
+@subject()
+async def large_batches(harness: Harness) -> None:
+    """A thousand outcomes in one call."""
+    store = harness.store
+    lease_id = await store.open_lease("w", HOUR)
+    claimed = await start(store, lease_id, *(job() for _ in range(1000)))
+    results = await store.settle([settlement(each, SettlementKind.COMPLETED, output=b"1") for each in claimed])
+    equal([each.lost for each in results], [None] * 1000, "the results")
+    equal((await store.stats()).types["a"].counts, {JobState.COMPLETED: 1000}, "the counts")
+
+
+@subject()
+async def keeps_the_newest_errors(harness: Harness) -> None:
+    """The history is bounded: the newest errors stay, oldest first; an end without an error adds none."""
+    store = harness.store
+    lease_id = await store.open_lease("w", HOUR)
+    claimed = await start_one(store, lease_id, job(max_attempts=None))
+    total = KEPT_ERRORS + 5
+    for number in range(1, total + 1):
+        await written(store, settlement(claimed, SettlementKind.RETRIED, delay=0, error=failure(number, f"e{number}")))
+        (claimed,) = await store.claim(lease_id, ["a"], 1)
+    expected = [f"e{number}" for number in range(total - KEPT_ERRORS + 1, total + 1)]
+    equal([each.message for each in (await snapshot(store, claimed.id)).errors], expected, "the history while it's live")
+    await written(store, settlement(claimed, SettlementKind.FAILED, error=failure(total + 1, "last")))
+    found = await snapshot(store, claimed.id)
+    equal([each.message for each in found.errors], [*expected[1:], "last"], "the history in the archive")
+    equal(found.attempt, total + 1, "attempts")
+
+
+@subject()
+async def is_fenced_by_claims_and_lease(harness: Harness) -> None:
+    """A settlement with another number of claims, or of another lease, changes nothing, whatever its kind."""
+    store = harness.store
+    lease_id, other = await store.open_lease("w", HOUR), await store.open_lease("other", HOUR)
+    claimed = await start_one(store, lease_id)
+    for kind in SettlementKind:
+        right = settlement(claimed, kind, output=b"1" if kind is SettlementKind.COMPLETED else None, error=failure())
+        await refused(store, replace(right, claims=0), *LOST)
+        await refused(store, replace(right, claims=2), *LOST)
+        await refused(store, replace(right, lease_id=other), *LOST)
+        await refused(store, replace(right, lease_id=lease_id + 1000), *LOST)
+    await written(store, settlement(claimed, SettlementKind.COMPLETED, output=b"1"))
+
+
+@subject()
+async def is_fenced_after_a_new_claim(harness: Harness) -> None:
+    """The owner of an earlier claim is told that another has the job, even if the lease is the same."""
+    store = harness.store
+    lease_id = await store.open_lease("w", HOUR)
+    first = await start_one(store, lease_id)
+    await store.release(lease_id, [first.claim])
+    (second,) = await store.claim(lease_id, ["a"], 1)
+    for kind in SettlementKind:
+        await refused(store, settlement(first, kind), LostReason.TAKEN)
+    await written(store, settlement(second, SettlementKind.COMPLETED, output=b"2"))
+    await refused(store, settlement(first, SettlementKind.COMPLETED, output=b"1"), LostReason.COMPLETED)
+    equal((await snapshot(store, first.id)).output, 2, "the output of the valid claim")
+
+
+@subject()
+async def is_fenced_after_a_release(harness: Harness) -> None:
+    """A claim that was given back is no longer the worker's."""
+    store = harness.store
+    lease_id = await store.open_lease("w", HOUR)
+    claimed = await start_one(store, lease_id)
+    await store.release(lease_id, [claimed.claim])
+    for kind in (SettlementKind.COMPLETED, SettlementKind.FAILED, SettlementKind.CANCELLED):
+        await refused(store, settlement(claimed, kind), *LOST)
+
+
+@subject()
+async def tells_why_a_claim_is_lost(harness: Harness) -> None:
+    """Jobs that others have finished, cancelled or deleted are told apart."""
+    store = harness.store
+    lease_id, other = await store.open_lease("w", HOUR), await store.open_lease("other", HOUR)
+    claimed = await start(store, lease_id, job(), job(), job(), job())
+    await store.release(lease_id, [each.claim for each in claimed])
+    again = {each.id: each for each in await store.claim(other, ["a"], 4)}
+    await store.settle(
+        [
+            settlement(again[claimed[0].id], SettlementKind.COMPLETED, output=b"1"),
+            settlement(again[claimed[1].id], SettlementKind.CANCELLED),
+        ]
+    )
+    await store.release(other, [again[claimed[2].id].claim])
+    await store.delete([claimed[2].id])
+    results = await store.settle([settlement(each, SettlementKind.COMPLETED, output=b"0") for each in claimed])
+    expected = [LostReason.COMPLETED, LostReason.CANCELLED, LostReason.NOT_FOUND, LostReason.TAKEN]
+    equal([each.lost for each in results], expected, "the reasons")
+
+
+@subject()
+async def counts_while_the_lease_exists_though_expired(harness: Harness) -> None:
+    """As long as nobody has taken the lease, a late outcome is still right."""
+    store = harness.store
+    lease_id = await store.open_lease("w", HOUR)
+    claimed = await start_one(store, lease_id)
+    await harness.age(3 * HOUR)
+    await written(store, settlement(claimed, SettlementKind.COMPLETED, output=b"1"))
+    await expect_state(store, claimed.id, JobState.COMPLETED)
+
+
+@subject()
+async def is_fenced_when_the_lease_row_is_deleted(harness: Harness) -> None:
+    """Without its lease's row a worker writes nothing, whoever deleted it."""
+    store = harness.store
+    lease_id = await store.open_lease("w", HOUR)
+    claimed = await start_one(store, lease_id)
+    await harness.delete_lease(lease_id)
+    for kind in SettlementKind:
+        await refused(store, settlement(claimed, kind), LostReason.TAKEN)
+
+
+@subject()
+async def repeating_answers_as_the_first_time(harness: Harness) -> None:
+    """The answer to a settlement may have been lost: repeating each kind says that it's written, and writes nothing."""
+    store = harness.store
+    lease_id = await store.open_lease("w", HOUR)
+    for kind in SettlementKind:
+        claimed = await start_one(store, lease_id)
+        what = settlement(claimed, kind, error=failure())
+        if kind is SettlementKind.COMPLETED:
+            what = replace(what, output=b"1", error=None)
+        if kind in (SettlementKind.RETRIED, SettlementKind.RESCHEDULED):
+            what = replace(what, delay=HOUR)
+        await written(store, what)
+        first = await snapshot(store, claimed.id)
+        await written(store, what)
+        equal(await snapshot(store, claimed.id), first, f"the job after {kind.name} was repeated")
+
+
+@subject()
+async def repeating_a_batch_of_which_some_is_new(harness: Harness) -> None:
+    """After an unclear commit a batch may be sent again with others."""
+    store = harness.store
+    lease_id = await store.open_lease("w", HOUR)
+    one, two, three = await start(store, lease_id, job(), job(), job())
+    first = [settlement(one, SettlementKind.COMPLETED, output=b"1"), settlement(two, SettlementKind.RETRIED, delay=HOUR)]
+    await store.settle(first)
+    results = await store.settle([settlement(three, SettlementKind.FAILED, error=failure()), *first])
+    equal([each.lost for each in results], [None, None, None], "the results")
+    equal((await snapshot(store, two.id)).attempt, 1, "attempts of the retried one")
+
+
+@subject()
+async def the_same_settlement_twice_in_one_batch(harness: Harness) -> None:
+    """A repetition within a batch is written once, and answered twice."""
+    store = harness.store
+    lease_id = await store.open_lease("w", HOUR)
+    claimed = await start_one(store, lease_id)
+    what = settlement(claimed, SettlementKind.COMPLETED, output=b"1")
+    equal([each.lost for each in await store.settle([what, what])], [None, None], "the results")
+    await expect_state(store, claimed.id, JobState.COMPLETED)
+
+
+@subject()
+async def one_bad_row_in_a_batch(harness: Harness) -> None:
+    """A row that the database refuses fails alone, or the batch as a whole so that it can be halved."""
+    store = harness.store
+    lease_id = await store.open_lease("w", HOUR)
+    claimed = await start(store, lease_id, job(), job(), job())
+    batch = [settlement(each, SettlementKind.COMPLETED, output=b"1") for each in claimed]
+    batch[1] = replace(batch[1], output=b'{"broken"')
+    await _settle_halving(harness, batch)
+    for place in (0, 2):
+        await expect_state(store, claimed[place].id, JobState.COMPLETED)
+
+
+async def _settle_halving(harness: Harness, batch: list[Settlement]) -> None:
+    try:
+        await harness.store.settle(batch)
+    except RowRejected:
+        if len(batch) > 1:
+            middle = len(batch) // 2
+            await _settle_halving(harness, batch[:middle])
+            await _settle_halving(harness, batch[middle:])

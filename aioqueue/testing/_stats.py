@@ -1,0 +1,122 @@
+"""`Store.stats` and `Store.next_due`."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from aioqueue._job import JobState, SettlementKind
+from aioqueue.testing._case import Subject
+from aioqueue.testing._tools import HOUR, check, end_as, equal, insert_one, job, settlement, start_one, written
+
+if TYPE_CHECKING:
+    from aioqueue.testing._case import Harness
+
+subject = Subject("stats")
+due = Subject("next_due")
+
+
+def _about(actual: float | None, expected: float, what: str) -> None:
+    if actual is None or not abs(actual - expected) <= 300:
+        raise AssertionError(f"{what}: expected about {expected} s, got {actual!r}")
+
+
+@subject()
+async def of_an_empty_queue(harness: Harness) -> None:
+    """No types, no workers."""
+    stats = await harness.store.stats()
+    equal((dict(stats.types), tuple(stats.workers)), ({}, ()), "types and workers")
+
+
+@subject()
+async def counts_by_type_and_state(harness: Harness) -> None:
+    """Every state that occurs, live and archived."""
+    store = harness.store
+    for kind in (SettlementKind.COMPLETED, SettlementKind.COMPLETED, SettlementKind.FAILED, SettlementKind.CANCELLED):
+        await end_as(store, job("a"), kind)
+    await end_as(store, job("b"), SettlementKind.FAILED)
+    lease_id = await store.open_lease("w", HOUR)
+    await start_one(store, lease_id, job("a"))
+    await store.insert([job("a"), job("a"), job("a", delay=HOUR), job("c", delay=HOUR)])
+    stats = await store.stats()
+    equal(sorted(stats.types), ["a", "b", "c"], "the types")
+    expected = {
+        JobState.COMPLETED: 2,
+        JobState.FAILED: 1,
+        JobState.CANCELLED: 1,
+        JobState.RUNNING: 1,
+        JobState.READY: 2,
+        JobState.SCHEDULED: 1,
+    }
+    equal({state: count for state, count in stats.types["a"].counts.items() if count}, expected, "counts of a")
+    equal({state: count for state, count in stats.types["b"].counts.items() if count}, {JobState.FAILED: 1}, "counts of b")
+    equal(set(stats.types["a"].capped), set(), "capped states")
+
+
+@subject()
+async def the_oldest_ready_job(harness: Harness) -> None:
+    """How long the oldest ready job has been due; None if there is none."""
+    store = harness.store
+    await insert_one(store, job("a"))
+    await harness.age(HOUR)
+    await store.insert([job("a"), job("b", delay=HOUR)])
+    stats = await store.stats()
+    _about(stats.types["a"].oldest_ready, HOUR, "the oldest ready job of a")
+    equal(stats.types["b"].oldest_ready, None, "the oldest ready job of b")
+
+
+@subject()
+async def workers_with_a_valid_lease(harness: Harness) -> None:
+    """Expired ones aren't shown."""
+    store = harness.store
+    await store.open_lease("dead", HOUR)
+    await harness.age(2 * HOUR)
+    await store.open_lease("alive", HOUR)
+    await store.open_lease("also alive", HOUR)
+    equal(sorted((await store.stats()).workers), ["alive", "also alive"], "the workers")
+
+
+@due()
+async def of_nothing(harness: Harness) -> None:
+    """None without a pending job of the types."""
+    store = harness.store
+    equal(await store.next_due(["a"]), None, "the next due of an empty queue")
+    await insert_one(store, job("b"))
+    equal(await store.next_due(["a"]), None, "the next due of other types")
+    lease_id = await store.open_lease("w", HOUR)
+    claimed = await start_one(store, lease_id, job("a"))
+    equal(await store.next_due(["a"]), None, "the next due while all are running")
+    await written(store, settlement(claimed, SettlementKind.COMPLETED, output=b"1"))
+    equal(await store.next_due(["a"]), None, "the next due when all are finished")
+
+
+@due()
+async def of_the_first(harness: Harness) -> None:
+    """Seconds until the first is due, whatever its priority; 0 when one is."""
+    store = harness.store
+    await store.insert([job("a", delay=3 * HOUR, priority=1), job("b", delay=2 * HOUR, priority=4), job("c", delay=HOUR)])
+    _about(await store.next_due(["a", "b"]), 2 * HOUR, "the next due")
+    _about(await store.next_due(["a"]), 3 * HOUR, "the next due")
+    await harness.age(HOUR)
+    _about(await store.next_due(["a", "b"]), HOUR, "the next due an hour later")
+    await harness.age(5 * HOUR)
+    equal(await store.next_due(["a", "b"]), 0, "the next due when it's over")
+
+
+@due()
+async def of_the_far_future(harness: Harness) -> None:
+    """Year 9999 is only a large number."""
+    store = harness.store
+    await insert_one(store, job(run_at=datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)))
+    seconds = await store.next_due(["a"])
+    check(seconds is not None and seconds > 365 * 24 * HOUR, f"the next due in seconds: {seconds!r}")
+
+
+@due()
+async def after_a_retry(harness: Harness) -> None:
+    """A job that waits to be tried again counts."""
+    store = harness.store
+    lease_id = await store.open_lease("w", HOUR)
+    claimed = await start_one(store, lease_id)
+    await written(store, settlement(claimed, SettlementKind.RETRIED, delay=2 * HOUR))
+    _about(await store.next_due(["a"]), 2 * HOUR, "the next due")

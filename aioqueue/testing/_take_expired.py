@@ -1,0 +1,188 @@
+"""`Store.take_expired`, and the settling of what it gives."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from aioqueue._job import JobState, LostReason, SettlementKind
+from aioqueue.testing._case import Subject
+from aioqueue.testing._tools import (
+    HOUR,
+    check,
+    equal,
+    expect_state,
+    failure,
+    job,
+    refused,
+    settlement,
+    start,
+    start_one,
+    written,
+)
+
+if TYPE_CHECKING:
+    from aioqueue.testing._case import Harness
+
+subject = Subject("take_expired")
+
+
+@subject()
+async def valid_leases_are_left_alone(harness: Harness) -> None:
+    """Nothing is taken from a worker whose lease is valid."""
+    store = harness.store
+    lease_id = await store.open_lease("w", HOUR)
+    claimed = await start_one(store, lease_id)
+    await harness.age(HOUR / 2)
+    equal(list(await store.take_expired(10)), [], "jobs of dead workers")
+    await written(store, settlement(claimed, SettlementKind.COMPLETED, output=b"1"))
+
+
+@subject()
+async def gives_the_jobs_of_an_expired_lease(harness: Harness) -> None:
+    """They come as they were claimed, and stay running until they're settled as orphans."""
+    store = harness.store
+    lease_id = await store.open_lease("dead", HOUR)
+    claimed = await start(store, lease_id, job(payload=b'{"n":1}', tags=("t",)), job("b", priority=1))
+    await harness.age(2 * HOUR)
+    taken = await store.take_expired(10)
+    equal({each.claim for each in taken}, {each.claim for each in claimed}, "the claims taken")
+    by_id = {each.id: each for each in taken}
+    for each in claimed:
+        got = by_id[each.id]
+        for name in ("type", "payload", "priority", "attempt", "claims", "lease_id", "max_attempts", "tags"):
+            equal(getattr(got, name), getattr(each, name), f"`{name}` of a recovered job")
+        await expect_state(store, each.id, JobState.RUNNING)
+
+
+@subject()
+async def fences_the_old_owner_at_once(harness: Harness) -> None:
+    """From then on the old owner can write nothing, before and after the recovery."""
+    store = harness.store
+    lease_id = await store.open_lease("dead", HOUR)
+    claimed = await start_one(store, lease_id)
+    await harness.age(2 * HOUR)
+    await store.take_expired(10)
+    for kind in SettlementKind:
+        await refused(store, settlement(claimed, kind), LostReason.TAKEN)
+    await store.release(lease_id, [claimed.claim])
+    await expect_state(store, claimed.id, JobState.RUNNING)
+    await written(store, settlement(claimed, SettlementKind.RETRIED, delay=HOUR, error=failure()), orphaned=True)
+    for kind in (SettlementKind.COMPLETED, SettlementKind.FAILED, SettlementKind.CANCELLED):
+        await refused(store, settlement(claimed, kind), LostReason.TAKEN)
+
+
+@subject()
+async def the_crash_counts_as_an_attempt(harness: Harness) -> None:
+    """A recovered job goes on with the next attempt, its history and its delay."""
+    store = harness.store
+    lease_id = await store.open_lease("dead", HOUR)
+    await start_one(store, lease_id)
+    await harness.age(2 * HOUR)
+    (taken,) = await store.take_expired(10)
+    lost = replace(failure(taken.attempt), type="WorkerLost")
+    await written(store, settlement(taken, SettlementKind.RETRIED, delay=HOUR, error=lost), orphaned=True)
+    found = await expect_state(store, taken.id, JobState.SCHEDULED)
+    equal((found.attempt, found.errors, found.worker), (1, (lost,), None), "attempt, errors, worker")
+    await harness.age(2 * HOUR)
+    other = await store.open_lease("other", HOUR)
+    (again,) = await store.claim(other, ["a"], 1)
+    equal((again.attempt, again.claims), (2, 2), "attempt and claims")
+
+
+@subject()
+async def two_recoverers_of_which_one_wins(harness: Harness) -> None:
+    """Two workers may get the same jobs: the first to write wins, the second is told and changes nothing."""
+    store, second = harness.store, await harness.second_store()
+    lease_id = await store.open_lease("dead", HOUR)
+    claimed = await start_one(store, lease_id)
+    await harness.age(2 * HOUR)
+    (mine,) = await store.take_expired(10)
+    (theirs,) = await second.take_expired(10)
+    equal((mine.claim, theirs.claim), (claimed.claim, claimed.claim), "what both got")
+    await written(store, settlement(mine, SettlementKind.RETRIED, delay=0, error=failure()), orphaned=True)
+    other = await store.open_lease("other", HOUR)
+    (again,) = await store.claim(other, ["a"], 1)
+    late = settlement(theirs, SettlementKind.FAILED, error=failure())
+    await refused(second, late, LostReason.TAKEN, orphaned=True)
+    await written(store, settlement(again, SettlementKind.COMPLETED, output=b"1"))
+
+
+@subject()
+async def orphans_can_fail_for_good(harness: Harness) -> None:
+    """A job whose worker died on the last attempt is failed by whoever recovers it; repeating that is safe."""
+    store = harness.store
+    lease_id = await store.open_lease("dead", HOUR)
+    await start_one(store, lease_id, job(max_attempts=1))
+    await harness.age(2 * HOUR)
+    (taken,) = await store.take_expired(10)
+    equal((taken.attempt, taken.max_attempts), (1, 1), "attempt and max_attempts")
+    what = settlement(taken, SettlementKind.FAILED, error=failure())
+    await written(store, what, orphaned=True)
+    await written(store, what, orphaned=True)
+    found = await expect_state(store, taken.id, JobState.FAILED)
+    equal(len(found.errors), 1, "errors")
+
+
+@subject()
+async def living_owners_cant_be_settled_as_orphans(harness: Harness) -> None:
+    """`orphaned` writes nothing about a job whose lease is valid."""
+    store = harness.store
+    lease_id = await store.open_lease("alive", HOUR)
+    claimed = await start_one(store, lease_id)
+    for kind in SettlementKind:
+        what = settlement(claimed, kind, error=failure())
+        result = (await store.settle([what], orphaned=True))[0]
+        check(result.lost is not None, f"{kind.name} as an orphan of a living worker must be refused")
+    await expect_state(store, claimed.id, JobState.RUNNING)
+    await written(store, settlement(claimed, SettlementKind.COMPLETED, output=b"1"))
+
+
+@subject()
+async def jobs_whose_lease_row_was_deleted_are_found(harness: Harness) -> None:
+    """Whatever became of the lease's row, its jobs aren't lost."""
+    store = harness.store
+    lease_id = await store.open_lease("w", HOUR)
+    claimed = await start_one(store, lease_id)
+    await harness.delete_lease(lease_id)
+    (taken,) = await store.take_expired(10)
+    equal(taken.claim, claimed.claim, "the claim taken")
+    await written(store, settlement(taken, SettlementKind.RETRIED, delay=0, error=failure()), orphaned=True)
+    await expect_state(store, claimed.id, JobState.READY)
+
+
+@subject()
+async def in_bounded_portions_until_all_are_found(harness: Harness) -> None:
+    """At most `limit` jobs come at once; after they're settled the next ones do."""
+    store = harness.store
+    for number in range(3):
+        lease_id = await store.open_lease(f"dead{number}", HOUR)
+        await start(store, lease_id, *(job() for _ in range(5)))
+    await harness.age(2 * HOUR)
+    recovered = 0
+    for _ in range(100):
+        taken = await store.take_expired(4)
+        check(len(taken) <= 4, f"limit 4 gave {len(taken)}")
+        results = await store.settle(
+            [settlement(each, SettlementKind.RETRIED, delay=HOUR, error=failure()) for each in taken], orphaned=True
+        )
+        equal([each.lost for each in results], [None] * len(taken), "the results")
+        recovered += len(taken)
+        if recovered == 15:
+            break
+    equal(recovered, 15, "jobs recovered")
+    equal((await store.stats()).workers, (), "workers with a valid lease")
+
+
+@subject()
+async def waits_for_the_grace(harness: Harness) -> None:
+    """A lease that hasn't been expired for longer than `grace` isn't taken, and can still be used."""
+    store = harness.store
+    lease_id = await store.open_lease("slow", HOUR)
+    one, two = await start(store, lease_id, job(), job())
+    await harness.age(2 * HOUR)
+    await store.take_expired(10, grace=10 * HOUR)
+    await written(store, settlement(one, SettlementKind.COMPLETED, output=b"1"))
+    await harness.age(20 * HOUR)
+    await store.take_expired(10, grace=10 * HOUR)
+    await refused(store, settlement(two, SettlementKind.COMPLETED, output=b"1"), LostReason.TAKEN)

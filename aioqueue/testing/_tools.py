@@ -1,0 +1,252 @@
+"""What the cases share: making jobs, running them, and looking at what became of them."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, TypedDict, TypeVar, Unpack
+
+import anyio
+
+from aioqueue._identifiers import new_id
+from aioqueue._job import AttemptError, JobState, NewJob, Settlement, SettlementKind
+from aioqueue.errors import StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+    from uuid import UUID
+
+    from aioqueue._job import Claim, ClaimedJob, Job, LostReason, SettleResult
+    from aioqueue.abc import Notification, Renewal, Store
+
+T = TypeVar("T")
+
+HOUR = 3600.0
+PATIENCE = 60.0
+"""Seconds after which something that should have happened is taken for missing: for slow, loaded machines."""
+
+
+class JobFields(TypedDict, total=False):
+    """Fields of `NewJob`."""
+
+    id: UUID
+    payload: bytes
+    priority: int
+    delay: float | None
+    run_at: datetime | None
+    expires: float | None
+    max_attempts: int | None
+    retry: bytes | None
+    timeout: float | None
+    key: str | None
+    unique: bool
+    tags: tuple[str, ...]
+    metadata: bytes
+
+
+class SettlementFields(TypedDict, total=False):
+    """Fields of `Settlement` beside its fence and kind."""
+
+    output: bytes | None
+    outcome: str | None
+    delay: float | None
+    run_at: datetime | None
+    error: AttemptError | None
+
+
+def check(condition: object, message: str) -> None:
+    """Raise AssertionError unless the condition is true: an `assert` that `python -O` keeps."""
+    if not condition:
+        raise AssertionError(message)
+
+
+def equal(actual: object, expected: object, what: str) -> None:
+    """Raise AssertionError unless both are equal."""
+    if actual != expected:
+        raise AssertionError(f"{what}: expected {expected!r}, got {actual!r}")
+
+
+def job(job_type: str = "a", **fields: Unpack[JobFields]) -> NewJob:
+    """A job with a new id."""
+    if "id" not in fields:
+        fields["id"] = new_id()
+    return NewJob(type=job_type, **fields)
+
+
+def failure(attempt: int = 1, message: str = "no") -> AttemptError:
+    """An entry for a job's history."""
+    return AttemptError(attempt=attempt, at=datetime(2024, 2, 29, 12, tzinfo=UTC), type="ValueError", message=message)
+
+
+def settlement(claimed: ClaimedJob, kind: SettlementKind, **fields: Unpack[SettlementFields]) -> Settlement:
+    """How the attempt of a claimed job ended."""
+    return Settlement(id=claimed.id, claims=claimed.claims, lease_id=claimed.lease_id, kind=kind, **fields)
+
+
+async def insert_one(store: Store, new: NewJob) -> UUID:
+    """Insert one job; returns its id."""
+    (inserted,) = await store.insert([new])
+    check(inserted.created, f"the insert of a new job must say created=True: {inserted!r}")
+    return inserted.id
+
+
+async def start(store: Store, lease_id: int, *new: NewJob) -> list[ClaimedJob]:
+    """Insert due jobs and claim them; in the order given."""
+    await store.insert(new)
+    claimed = await store.claim(lease_id, sorted({each.type for each in new}), 1000)
+    by_id = {each.id: each for each in claimed}
+    missing = [each.id for each in new if each.id not in by_id]
+    check(not missing, f"jobs that are due must be claimed: {missing!r} are missing")
+    return [by_id[each.id] for each in new]
+
+
+async def start_one(store: Store, lease_id: int, new: NewJob | None = None) -> ClaimedJob:
+    """Insert a due job and claim it."""
+    (claimed,) = await start(store, lease_id, new or job())
+    return claimed
+
+
+async def settle_one(store: Store, what: Settlement, *, orphaned: bool = False) -> SettleResult:
+    """Write one settlement."""
+    results = await store.settle([what], orphaned=orphaned)
+    equal(len(results), 1, "results of one settlement")
+    return results[0]
+
+
+async def written(store: Store, what: Settlement, *, orphaned: bool = False) -> None:
+    """Write one settlement, which must be accepted."""
+    result = await settle_one(store, what, orphaned=orphaned)
+    equal(result.lost, None, f"the settlement {what.kind.name} of a job that is held")
+
+
+async def refused(store: Store, what: Settlement, *reasons: LostReason, orphaned: bool = False) -> None:
+    """Write one settlement, which must be refused for one of the reasons, and must change nothing."""
+    before = await store.fetch([what.id])
+    result = await settle_one(store, what, orphaned=orphaned)
+    check(result.lost in reasons, f"the settlement {what.kind.name} must be lost as one of {reasons!r}, not {result!r}")
+    equal(await store.fetch([what.id]), before, "the job after a settlement that was refused")
+
+
+async def snapshot(store: Store, job_id: UUID) -> Job:
+    """The job, which must exist."""
+    (found,) = await store.fetch([job_id])
+    if found is None:
+        raise AssertionError(f"the job {job_id} must exist")
+    return found
+
+
+async def expect_state(store: Store, job_id: UUID, expected: JobState) -> Job:
+    """The job, which must exist and be in this state."""
+    found = await snapshot(store, job_id)
+    equal(found.state, expected, f"the state of {job_id}")
+    return found
+
+
+async def end_as(store: Store, new: NewJob, kind: SettlementKind) -> UUID:
+    """Insert a job, claim it and end it in one of the final ways."""
+    lease_id = await store.open_lease("ender", HOUR)
+    claimed = await start_one(store, lease_id, new)
+    output = b"1" if kind is SettlementKind.COMPLETED else None
+    error = None if kind is SettlementKind.COMPLETED else failure()
+    await written(store, settlement(claimed, kind, output=output, error=error))
+    return claimed.id
+
+
+def near(actual: datetime, expected: datetime, what: str, *, within: float = 300.0) -> None:
+    """Raise AssertionError unless two times are about the same: the machine may be slow, hours are what matters."""
+    check(actual.utcoffset() == timedelta(0), f"{what} must be in UTC, not {actual!r}")
+    check(abs(actual - expected) <= timedelta(seconds=within), f"{what}: expected about {expected}, got {actual}")
+
+
+class Heard:
+    """A listener that keeps what it was told."""
+
+    def __init__(self) -> None:
+        self.notifications: list[Notification] = []
+        self._changed = asyncio.Event()
+
+    def __call__(self, notification: Notification, /) -> None:
+        """Keep one."""
+        self.notifications.append(notification)
+        self._changed.set()
+
+    def find(self, wanted: Callable[[Notification], bool]) -> Notification | None:
+        """The first that fits."""
+        return next((each for each in self.notifications if wanted(each)), None)
+
+    def named(self) -> set[str]:
+        """All types that were named so far."""
+        return {name for each in self.notifications for name in each.types or ()}
+
+    async def wait(self, wanted: Callable[[Notification], bool], what: str) -> Notification:
+        """The first that fits, as soon as it has come."""
+        with anyio.move_on_after(PATIENCE):
+            while (found := self.find(wanted)) is None:
+                self._changed.clear()
+                await self._changed.wait()
+            return found
+        raise AssertionError(f"no notification of {what} came; heard: {self.notifications!r}")
+
+    async def wait_for_type(self, name: str) -> Notification:
+        """The first that names the type, or may mean it."""
+        return await self.wait(lambda each: each.types is None or name in each.types, f"type {name!r}")
+
+    async def wait_for_end(self, job_id: UUID) -> Notification:
+        """The first that names the finished job, or may mean it."""
+        return await self.wait(lambda each: each.finished is None or job_id in each.finished, f"the end of {job_id}")
+
+
+@contextmanager
+def listening(store: Store, *, finished: bool = False) -> Iterator[Heard]:
+    """Subscribe for the length of a block."""
+    heard = Heard()
+    with store.subscribe(heard, finished=finished):
+        yield heard
+
+
+class LeaseThread:
+    """Runs a `LeaseSession` in the one thread that it wants."""
+
+    def __init__(self, store: Store) -> None:
+        self._session = store.lease_session()
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="conformance lease")
+
+    async def renew(self, lease_id: int, duration: float = HOUR, held: Sequence[Claim] = ()) -> Renewal:
+        """As `LeaseSession.renew`."""
+        return await self._run(lambda: self._session.renew(lease_id, duration, held))
+
+    async def release(self, lease_id: int, claims: Sequence[Claim]) -> None:
+        """As `LeaseSession.release`."""
+        await self._run(lambda: self._session.release(lease_id, claims))
+
+    async def close(self) -> None:
+        """Close the session, twice: that's allowed."""
+        await self._run(self._session.close)
+        await self._run(self._session.close)
+        self._executor.shutdown()
+
+    async def _run(self, function: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, function)
+
+
+@asynccontextmanager
+async def lease_thread(store: Store) -> AsyncIterator[LeaseThread]:
+    """A lease session for the length of a block."""
+    thread = LeaseThread(store)
+    try:
+        yield thread
+    finally:
+        await thread.close()
+
+
+async def raises(expected: type[BaseException], awaitable: Awaitable[object], what: str) -> None:
+    """Raise AssertionError unless the awaitable raises the error."""
+    try:
+        result = await awaitable
+    except expected:
+        return
+    except StoreError as error:
+        raise AssertionError(f"{what} must raise {expected.__name__}, not {error!r}") from error
+    raise AssertionError(f"{what} must raise {expected.__name__}, but returned {result!r}")
