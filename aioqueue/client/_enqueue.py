@@ -1,0 +1,290 @@
+"""Puts calls into the store: alone, together with those of concurrent callers, or many in one transaction."""
+
+from __future__ import annotations
+
+import logging
+import random
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import anyio
+
+from aioqueue._batcher import Batcher
+from aioqueue._call import Call
+from aioqueue._job import Inserted
+from aioqueue._middleware import fold_enqueue
+from aioqueue.client._handle import JobHandle
+from aioqueue.errors import ClientClosed, ConfigurationError, RowRejected, StoreUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from uuid import UUID
+
+    from aioqueue._job import NewJob
+    from aioqueue._middleware import EnqueueMiddleware, EnqueueNext
+    from aioqueue.abc import Store, StoreTransaction
+    from aioqueue.client._client import Client
+    from aioqueue.client._phase import TransactionState
+
+__all__ = ["CHUNK", "Enqueuer"]
+
+logger = logging.getLogger("aioqueue")
+
+R = TypeVar("R")
+T = TypeVar("T")
+
+CHUNK = 5_000
+_PAUSES = (0.05, 0.2, 0.5, 1.0, 2.0)
+_REMEMBERED = 10_000
+
+
+class _Row(NamedTuple):
+    job: NewJob
+    repeated: bool
+
+
+class Enqueuer:
+    """What one opening of a client enqueues with.
+
+    Arguments:
+        store: Open.
+        middlewares: Around each enqueueing, the first listed outermost.
+        retry_for: Seconds for which an enqueue whose outcome is unclear is repeated.
+    """
+
+    def __init__(self, store: Store, middlewares: Sequence[EnqueueMiddleware], retry_for: float) -> None:
+        self._store = store
+        self._middlewares = middlewares
+        self._retry_for = retry_for
+        self._batcher: Batcher[_Row, Inserted] = Batcher(self._write_batch, name="enqueue batcher")
+        self._writing = anyio.CancelScope()
+        self._closing = anyio.Event()
+        self._abandoned = False
+        # Ids whose commit may or may not have happened: another try has to look for them among the finished jobs too.
+        self._unclear: dict[UUID, None] = {}
+
+    # -- the ways in -----------------------------------------------------------------------------------------------
+
+    async def alone(self, client: Client, call: Call[R]) -> JobHandle[R]:
+        """Outside a transaction, gathered with concurrent callers; returns after the commit."""
+        return (await self._enqueue(client, [call], self._insert_gathered))[0]
+
+    async def together(self, client: Client, calls: Sequence[Call[R]]) -> list[JobHandle[R]]:
+        """All or none, in a transaction of their own; returns after the commit."""
+        return await self._enqueue(client, calls, self._insert_many)
+
+    async def beside(self, client: Client, calls: Sequence[Call[R]], connection: object) -> list[JobHandle[R]]:
+        """In the user's transaction."""
+
+        async def insert(jobs: Sequence[NewJob]) -> Sequence[Inserted]:
+            inserted: list[Inserted] = []
+            for chunk in _chunks(jobs):
+                inserted += await self._store.insert(chunk, tx=connection, repeated=self._was_tried(chunk))
+            return inserted
+
+        return await self._enqueue(client, calls, insert, foreign=True)
+
+    async def within(
+        self, client: Client, calls: Sequence[Call[R]], transaction: StoreTransaction, state: TransactionState
+    ) -> list[JobHandle[R]]:
+        """In a transaction of the client's; `state` keeps the calls, to let go of them if it's rolled back."""
+
+        async def insert(jobs: Sequence[NewJob]) -> Sequence[Inserted]:
+            there = await self._find_unclear(jobs)
+            inserted: list[Inserted] = []
+            for chunk in _chunks([job for job in jobs if job.id not in there]):
+                inserted += await transaction.insert(chunk)
+            return _merge(jobs, there, inserted)
+
+        handles = await self._enqueue(client, calls, insert, state=state)
+        state.calls.extend(calls)
+        return handles
+
+    # -- the one way through -----------------------------------------------------------------------------------------
+
+    async def _enqueue(
+        self,
+        client: Client,
+        calls: Sequence[Call[R]],
+        insert: EnqueueNext,
+        *,
+        state: TransactionState | None = None,
+        foreign: bool = False,
+    ) -> list[JobHandle[R]]:
+        marked: list[Call[R]] = []
+        try:
+            for call in calls:
+                _check_call(call)
+                call.mark_enqueueing()
+                marked.append(call)
+            inserted = await self._through_middlewares([call.to_new_job() for call in calls], insert)
+        except BaseException:
+            for call in marked:
+                call.mark_failed()
+            raise
+        return [
+            JobHandle(client, call.job_type, each.id, created=each.created, state=state, foreign=foreign)
+            for call, each in zip(calls, inserted, strict=True)
+        ]
+
+    async def _through_middlewares(self, jobs: Sequence[NewJob], insert: EnqueueNext) -> Sequence[Inserted]:
+        if not self._middlewares:
+            return await insert(jobs)
+        ids = [job.id for job in jobs]
+
+        async def checked(passed_on: Sequence[NewJob]) -> Sequence[Inserted]:
+            if [job.id for job in passed_on] != ids:
+                raise ConfigurationError("an enqueue middleware has to pass on as many jobs, in order, and with the same ids")
+            return await insert(passed_on)
+
+        inserted = await fold_enqueue(self._middlewares, checked)(jobs)
+        if len(inserted) != len(ids):
+            raise ConfigurationError("an enqueue middleware has to return what call_next() has returned")
+        return inserted
+
+    # -- without a transaction of the user's -----------------------------------------------------------------------
+
+    async def _insert_gathered(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
+        (job,) = jobs
+        with self._unless_clear(jobs):
+            return [await self._batcher.submit(_Row(job, self._was_tried(jobs)))]
+
+    async def _write_batch(self, rows: Sequence[_Row]) -> Sequence[Inserted]:
+        if self._abandoned:
+            raise ClientClosed("the client was closed before the job could be enqueued")
+        jobs = [row.job for row in rows]
+        with anyio.CancelScope() as self._writing:
+            return await self._insert_repeatedly(jobs, repeated=any(row.repeated for row in rows))
+        raise StoreUnavailable(
+            f"the client was closed while jobs were being enqueued in {self._store.description}: they may be there or not"
+        )
+
+    async def _insert_many(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
+        if not jobs:
+            return []
+        with self._unless_clear(jobs):
+            if len(jobs) <= CHUNK:
+                return await self._insert_repeatedly(jobs, repeated=self._was_tried(jobs))
+            return await self._insert_chunked(jobs)
+
+    async def _insert_repeatedly(self, jobs: Sequence[NewJob], *, repeated: bool) -> Sequence[Inserted]:
+        first_time = not repeated
+
+        async def insert() -> Sequence[Inserted]:
+            nonlocal first_time
+            again, first_time = not first_time, False
+            inserted = await self._store.insert(jobs, repeated=again)
+            return [_own(job, each) for job, each in zip(jobs, inserted, strict=True)] if again else inserted
+
+        return await self._repeat(insert, len(jobs))
+
+    async def _insert_chunked(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
+        """Many rows in one transaction. Its repetition looks first what has been stored: that was all, or none."""
+        unclear = self._was_tried(jobs)
+
+        async def insert() -> Sequence[Inserted]:
+            nonlocal unclear
+            there = await self._find([job.id for job in jobs]) if unclear else set["UUID"]()
+            unclear = True
+            missing = [job for job in jobs if job.id not in there]
+            inserted: list[Inserted] = []
+            if missing:
+                async with self._store.transaction() as transaction:
+                    for chunk in _chunks(missing):
+                        inserted += await transaction.insert(chunk)
+            return _merge(jobs, there, inserted)
+
+        return await self._repeat(insert, len(jobs))
+
+    async def _repeat(self, write: Callable[[], Awaitable[T]], count: int) -> T:
+        """Try again for a bounded time: after an unclear commit, `write` stores only what's missing."""
+        deadline = anyio.current_time() + self._retry_for
+        for pause in (*_PAUSES, None):
+            try:
+                return await write()
+            except StoreUnavailable:
+                if pause is None or anyio.current_time() + pause > deadline or self._closing.is_set():
+                    raise
+                logger.warning("%d jobs couldn't be enqueued in %s, trying again", count, self._store.description)
+                with anyio.move_on_after(pause * random.uniform(0.5, 1.0)):  # noqa: S311 - keeps processes apart
+                    await self._closing.wait()
+        raise AssertionError("the last try returns or raises")
+
+    # -- what is unclear ---------------------------------------------------------------------------------------------
+
+    def _unless_clear(self, jobs: Sequence[NewJob]) -> _Unclear:
+        return _Unclear(self._unclear, jobs)
+
+    def _was_tried(self, jobs: Sequence[NewJob]) -> bool:
+        return bool(self._unclear) and any(job.id in self._unclear for job in jobs)
+
+    async def _find_unclear(self, jobs: Sequence[NewJob]) -> set[UUID]:
+        return await self._find([job.id for job in jobs if job.id in self._unclear]) if self._unclear else set()
+
+    async def _find(self, ids: Sequence[UUID]) -> set[UUID]:
+        found: set[UUID] = set()
+        for start in range(0, len(ids), CHUNK):
+            found.update(job.id for job in await self._store.fetch(ids[start : start + CHUNK]) if job is not None)
+        return found
+
+    def remember_unclear(self, calls: Iterable[Call[Any]]) -> None:
+        """Their transaction ended in a way that doesn't tell whether it was committed."""
+        _remember(self._unclear, [call.id for call in calls])
+
+    async def aclose(self, patience: float) -> None:
+        """Wait for what is being written for a bounded time; what isn't by then fails as unclear."""
+        self._closing.set()
+        with anyio.move_on_after(patience):
+            await self._batcher.aclose()
+            return
+        self._abandoned = True
+        self._writing.cancel()
+        await self._batcher.aclose()
+
+
+class _Unclear:
+    """Remembers the ids of an insert that ends in a way that doesn't tell whether it was committed."""
+
+    __slots__ = ("_ids", "_jobs")
+
+    def __init__(self, ids: dict[UUID, None], jobs: Sequence[NewJob]) -> None:
+        self._ids = ids
+        self._jobs = jobs
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, _kind: type[BaseException] | None, error: BaseException | None, _traceback: object) -> None:
+        if error is None:
+            for job in self._jobs:
+                if self._ids:
+                    self._ids.pop(job.id, None)
+        elif not isinstance(error, RowRejected):
+            _remember(self._ids, [job.id for job in self._jobs])
+
+
+def _remember(ids: dict[UUID, None], more: Sequence[UUID]) -> None:
+    ids.update(dict.fromkeys(more))
+    while len(ids) > _REMEMBERED:
+        del ids[next(iter(ids))]
+
+
+def _check_call(call: object) -> None:
+    if not isinstance(call, Call):
+        name = getattr(call, "name", None)
+        raise TypeError(
+            f"enqueue takes a call, such as {name if isinstance(name, str) else 'job_type'}(...), not {type(call).__qualname__}"
+        )
+
+
+def _own(job: NewJob, inserted: Inserted) -> Inserted:
+    """What a repeated insert finds under the call's own id was stored by an earlier try."""
+    return Inserted(inserted.id, created=True) if inserted.id == job.id else inserted
+
+
+def _merge(jobs: Sequence[NewJob], there: set[UUID], inserted: Sequence[Inserted]) -> list[Inserted]:
+    rest = iter(inserted)
+    return [Inserted(job.id, created=True) if job.id in there else next(rest) for job in jobs]
+
+
+def _chunks(jobs: Sequence[NewJob]) -> list[Sequence[NewJob]]:
+    return [jobs[start : start + CHUNK] for start in range(0, len(jobs), CHUNK)]

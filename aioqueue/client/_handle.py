@@ -1,0 +1,193 @@
+"""What a producer holds of a job: its id, and the way to its result."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, cast
+
+import anyio
+
+from aioqueue._context import current_attempt
+from aioqueue._job import JobState
+from aioqueue._time import seconds
+from aioqueue.client._phase import Phase
+from aioqueue.client._waiters import ended
+from aioqueue.errors import JobCancelled, JobFailed, JobNotFound, NotCommitted, RegistrationError, ResultError, ResultTimeout
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+    from uuid import UUID
+
+    from aioqueue._call import JobDefinition
+    from aioqueue._job import Job
+    from aioqueue.client._client import Client
+    from aioqueue.client._phase import TransactionState
+
+__all__ = ["JobHandle"]
+
+R_co = TypeVar("R_co", covariant=True)
+
+
+class JobHandle(Generic[R_co]):
+    """One job, as its producer sees it. `client.enqueue` gives it, and `client.handle(job_type, id)` makes another.
+
+    Attributes:
+        id: The job's id.
+        job_type: Its type.
+        created: Whether the enqueue stored it; False if an unfinished job with the same unique key was there already.
+    """
+
+    __slots__ = ("_client", "_foreign", "_state", "created", "id", "job_type")
+
+    id: UUID
+    job_type: JobDefinition
+    created: bool
+
+    def __init__(
+        self,
+        client: Client,
+        job_type: JobDefinition,
+        job_id: UUID,
+        *,
+        created: bool = True,
+        state: TransactionState | None = None,
+        foreign: bool = False,
+    ) -> None:
+        self.id = job_id
+        self.job_type = job_type
+        self.created = created
+        self._client = client
+        self._state = state
+        self._foreign = foreign
+
+    async def result(self, timeout: float | timedelta | None = None) -> R_co:
+        """Wait for the job's end and give its output.
+
+        One wake-up and one look-up serve all who wait in a client. A job that was enqueued with `tx=` in a user's
+        transaction, whose commit nobody reports, isn't missed before the client's `uncommitted_grace` has passed.
+        In a handler it holds a slot while it waits, which warns.
+
+        Arguments:
+            timeout: Seconds or timedelta; 0 looks once; None waits for ever.
+
+        Returns:
+            The output, in the type that the handler declares.
+
+        Raises:
+            ResultTimeout: It isn't finished; it goes on.
+            JobFailed: It failed for good; `last_error` says why.
+            JobCancelled: It was cancelled, or expired before it could start.
+            JobNotFound: There is no such job: it was rolled back, or deleted.
+            ResultError: The output can't be read as the declared type.
+            NotCommitted: The transaction that enqueues it is still open.
+            ClientClosed: The client isn't open, or was closed meanwhile.
+        """
+        limit = None if timeout is None else seconds(timeout, "timeout")
+        self._check_committed()
+        _warn_in_attempt(self.job_type.name)
+        return self._read(await self._finished(limit))
+
+    async def snapshot(self) -> Job:
+        """Look at the job as it is stored now.
+
+        Raises:
+            JobNotFound: There is no such job (yet, where a user's transaction hasn't been committed).
+            NotCommitted: The transaction that enqueues it is still open.
+            StoreUnavailable: The database can't be reached.
+            ClientClosed: The client isn't open.
+        """
+        self._check_committed()
+        (job,) = await self._client._here().store.fetch([self.id])
+        return self._found(job)
+
+    def _check_committed(self) -> None:
+        phase = None if self._state is None else self._state.phase
+        if phase is Phase.OPEN:
+            raise NotCommitted(
+                f"the job {self.id} of {self.job_type.name} is enqueued in a transaction that is still open, so it doesn't "
+                "exist yet: look at it after the `async with client.transaction()` block"
+            )
+        if phase is Phase.ROLLED_BACK:
+            self._missing("the transaction that enqueued it was rolled back")
+
+    async def _finished(self, limit: float | None) -> Job:
+        session = self._client._here()
+        uncommitted = self._foreign or (self._state is not None and self._state.phase is Phase.UNCLEAR)
+        if limit == 0:
+            (job,) = await session.store.fetch([self.id])
+            if (job is None and not uncommitted) or (job is not None and ended(job)):
+                return self._found(job)
+            self._timed_out(job, 0)
+        waiter = session.waiters.add(self.id, patience=session.uncommitted_grace if uncommitted else 0)
+        try:
+            with anyio.move_on_after(limit):
+                return self._found(await waiter.future)
+            self._timed_out(waiter.seen, cast("float", limit))
+        finally:
+            session.waiters.remove(self.id, waiter)
+
+    def _found(self, job: Job | None) -> Job:
+        if job is None:
+            self._missing("it was never committed, or has been deleted")
+        return job
+
+    def _missing(self, reason: str) -> NoReturn:
+        raise JobNotFound(
+            f"there is no job {self.id} of {self.job_type.name}: {reason}", job_id=self.id, job_type=self.job_type.name
+        )
+
+    def _timed_out(self, job: Job | None, limit: float) -> NoReturn:
+        state = "not there yet" if job is None else job.state.value
+        raise ResultTimeout(
+            f"the job {self.id} of {self.job_type.name} isn't finished after {limit:g} s: it is {state}",
+            job_id=self.id,
+            job_type=self.job_type.name,
+            last_error=_last_error(job),
+        )
+
+    def _read(self, job: Job) -> R_co:
+        if job.state is JobState.COMPLETED:
+            return self._decode(job)
+        kind, became = (JobFailed, "has failed") if job.state is JobState.FAILED else (JobCancelled, "was cancelled")
+        error = _last_error(job)
+        raise kind(
+            f"the job {job.id} of {job.type} {became} at attempt {job.attempt}{f': {error}' if error else ''}",
+            job_id=job.id,
+            job_type=job.type,
+            last_error=error,
+        )
+
+    def _decode(self, job: Job) -> R_co:
+        try:
+            output: Any = self.job_type.decode_output(b"null" if job.output_json is None else job.output_json)
+        except RegistrationError:
+            raise
+        except Exception as error:
+            # Whatever a converter or validator of the user's raises.
+            raise ResultError(
+                f"the output of the job {job.id} isn't what {self.job_type.name} declares: {error}",
+                job_id=job.id,
+                job_type=job.type,
+                last_error=_last_error(job),
+            ) from error
+        return cast("R_co", output)
+
+    def __repr__(self) -> str:
+        return f"<JobHandle {self.job_type.name} {self.id}{'' if self.created else ' (was there already)'}>"
+
+
+def _last_error(job: Job | None) -> str | None:
+    return None if job is None or job.last_error is None else str(job.last_error)
+
+
+def _warn_in_attempt(name: str) -> None:
+    try:
+        attempt = current_attempt()
+    except RuntimeError:
+        return
+    warnings.warn(
+        f"the handler of {attempt.job.type} waits for the result of a {name} job: it holds its slot all the while, and if all "
+        "slots wait like this, nothing runs any more",
+        RuntimeWarning,
+        stacklevel=3,
+    )

@@ -1,0 +1,65 @@
+"""Calls by name alone, for producers that don't have the job type."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import orjson
+
+from aioqueue._call import Call
+from aioqueue._codec import CodecError, ValueCodec
+from aioqueue.errors import ArgumentsError, ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from aioqueue._call import CallOptions
+    from aioqueue._job import Priority
+    from aioqueue._retry import Retry
+
+__all__ = ["NamedType", "named_call"]
+
+_LONGEST_NAME = 255
+_objects = ValueCodec(dict[str, Any], {})
+
+
+@dataclass(frozen=True, slots=True)
+class NamedType:
+    """A job type of which only the name is known: values are plain JSON, and options are the defaults."""
+
+    name: str
+    retry: Retry | None = None
+    timeout: float | None = None
+    priority: Priority = 2
+    expires: float | None = None
+    tags: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        name = cast("object", self.name)
+        if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME or not name.isprintable():
+            raise ConfigurationError(f"a job type's name has 1 to {_LONGEST_NAME} printable characters, not {name!r}")
+
+    def decode_arguments(self, payload: bytes) -> dict[str, Any]:
+        """Read stored arguments as plain JSON values."""
+        return cast("dict[str, Any]", orjson.loads(payload))
+
+    def decode_output(self, stored: bytes) -> Any:
+        """Read a stored output as plain JSON values."""
+        return orjson.loads(stored)
+
+
+def named_call(name: str, arguments: Mapping[str, object] | None, options: CallOptions) -> Call[Any]:
+    """Make a call by name.
+
+    Raises:
+        ArgumentsError: The arguments can't be stored exactly.
+        ConfigurationError: The name or an option is out of its range.
+        ConflictingOptions: Options contradict each other.
+    """
+    try:
+        payload = _objects.encode(dict(arguments or {}), "arguments")
+    except CodecError as error:
+        raise ArgumentsError(str(error), path=error.path) from None
+    call: Call[Any] = Call(NamedType(name), payload)
+    return call.options(**options) if options else call

@@ -1,0 +1,38 @@
+"""How far a transaction of the client's is."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from aioqueue._call import Call
+
+__all__ = ["Phase", "TransactionState"]
+
+
+class Phase(Enum):
+    """How far a transaction is."""
+
+    OPEN = "open"
+    COMMITTED = "committed"
+    ROLLED_BACK = "rolled back"
+    UNCLEAR = "its commit is unclear"
+
+
+class TransactionState:
+    """What a transaction's handles and its client know of it."""
+
+    __slots__ = ("calls", "phase")
+
+    def __init__(self) -> None:
+        self.phase = Phase.OPEN
+        self.calls: list[Call[Any]] = []
+
+    def end(self, phase: Phase) -> None:
+        """Say how it ended. Unless it was committed, its calls may be enqueued again."""
+        self.phase = phase
+        if phase is not Phase.COMMITTED:
+            for call in self.calls:
+                call.mark_failed()
+        self.calls = []

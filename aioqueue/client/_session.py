@@ -1,0 +1,97 @@
+"""One opening of a client: what belongs to one event loop and one process."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from typing import TYPE_CHECKING
+
+import anyio
+
+from aioqueue.client._enqueue import Enqueuer
+from aioqueue.client._waiters import Waiters
+from aioqueue.errors import StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aioqueue._middleware import EnqueueMiddleware
+    from aioqueue.abc import Store
+
+__all__ = ["Session", "finish"]
+
+logger = logging.getLogger("aioqueue")
+
+
+class Session:
+    """What a client has while it's open.
+
+    Arguments:
+        store: Not open yet.
+        middlewares, poll_interval, retry_for, uncommitted_grace, close_timeout: The client's.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        middlewares: Sequence[EnqueueMiddleware],
+        poll_interval: float,
+        retry_for: float,
+        uncommitted_grace: float,
+        close_timeout: float,
+    ) -> None:
+        self.store = store
+        self.uncommitted_grace = uncommitted_grace
+        self.pid = os.getpid()
+        self.loop = asyncio.get_running_loop()
+        self.enqueuer = Enqueuer(store, middlewares, retry_for)
+        self.waiters = Waiters(store, poll_interval)
+        self._close_timeout = close_timeout
+
+    def usable(self) -> bool:
+        """Whether it belongs to this process and to a loop that isn't over."""
+        return self.pid == os.getpid() and not self.loop.is_closed()
+
+    async def open(self) -> None:
+        """Open the store. What fails or is cancelled leaves nothing open."""
+        try:
+            await self.store.open()
+        except BaseException:
+            await finish(self.loop.create_task(self._close_store(), name="aioqueue close"))
+            raise
+
+    async def close(self) -> None:
+        """Finish what is in flight, and close the store."""
+        try:
+            await self.enqueuer.aclose(self._close_timeout / 2)
+            with anyio.move_on_after(self._close_timeout / 4):
+                await self.waiters.aclose()
+        finally:
+            await self._close_store()
+
+    async def _close_store(self) -> None:
+        with anyio.move_on_after(self._close_timeout, shield=True) as scope:
+            try:
+                await self.store.close()
+            except StoreError as error:
+                logger.warning("%s couldn't be closed properly: %s", self.store.description, type(error).__name__)
+        if scope.cancelled_caught:
+            logger.warning("%s couldn't be closed within %g s", self.store.description, self._close_timeout)
+
+
+async def finish(task: asyncio.Task[None]) -> None:
+    """Wait for a task whose end is bounded, whatever cancels the one who waits; then let the cancellation go on."""
+    cancelled: asyncio.CancelledError | None = None
+    with anyio.CancelScope(shield=True):
+        while not task.done():
+            try:
+                await asyncio.wait([task])
+            except asyncio.CancelledError as error:
+                # Not through a scope of anyio's, which the shield holds off, but by Task.cancel().
+                cancelled = error
+    if cancelled is not None:
+        raise cancelled
+    if not task.cancelled():
+        task.result()

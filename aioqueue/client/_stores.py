@@ -1,0 +1,77 @@
+"""Finds the store for what the user gave: a URL, a pool, a connect function, or a store."""
+
+from __future__ import annotations
+
+import os
+import re
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any, cast
+
+from aioqueue.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from aioqueue.abc import Store, StoreFactory
+
+__all__ = ["DEFAULT_URL", "store_maker"]
+
+DEFAULT_URL = "sqlite:///aioqueue.db"
+_GROUP = "aioqueue.stores"
+_POOL_SCHEME = "postgresql"
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+_STORE_METHODS = ("insert", "claim", "settle", "subscribe")
+
+
+def store_maker(source: object | None, options: Mapping[str, Any]) -> Callable[[], Store]:
+    """Read what a client was given.
+
+    Arguments:
+        source: A URL, a `Store`, an asyncpg pool; None for `AIOQUEUE_URL`, else `sqlite:///aioqueue.db`.
+        options: For the store's factory, such as `pool=` or `connect=`.
+
+    Returns:
+        Makes the store, new for each opening of the client, unless the user gave one.
+
+    Raises:
+        ConfigurationError: It can't be used. The text never has the URL, which may hold a password.
+    """
+    if source is not None and all(callable(getattr(source, name, None)) for name in _STORE_METHODS):
+        if options:
+            raise ConfigurationError(f"a store takes no more options: {', '.join(sorted(options))}")
+        store = cast("Store", source)
+        return lambda: store
+    options = dict(options)
+    if source is not None and not isinstance(source, str):
+        if "pool" in options or not callable(getattr(source, "acquire", None)):
+            raise ConfigurationError(
+                f"a client needs a URL such as {DEFAULT_URL!r}, a Store, or an asyncpg pool, not {type(source).__qualname__}"
+            )
+        options["pool"] = source
+        source = None
+    if source is None:
+        own_connections = options.get("pool") is not None or options.get("connect") is not None
+        url = f"{_POOL_SCHEME}://" if own_connections else os.environ.get("AIOQUEUE_URL") or DEFAULT_URL
+    else:
+        url = source
+    factory = _factory(url)
+    return lambda: factory(url, **options)
+
+
+def _factory(url: str) -> StoreFactory:
+    found = {each.name: each for each in entry_points(group=_GROUP)}
+    known = ", ".join(f"{name}://" for name in sorted(found))
+    if (match := _SCHEME.match(url)) is None:
+        raise ConfigurationError(
+            f"a store's URL begins with its scheme, and this one has none; known are {known}. "
+            "A file is sqlite:///relative/path.db or sqlite:////absolute/path.db"
+        )
+    scheme = match[1].lower()
+    if scheme not in found:
+        raise ConfigurationError(
+            f"no store is installed for {scheme}://; known are {known or 'none: is aioqueue installed as a package?'}"
+        )
+    try:
+        return cast("StoreFactory", found[scheme].load())
+    except (ImportError, AttributeError) as error:
+        raise ConfigurationError(f"the store for {scheme}:// ({found[scheme].value}) can't be imported: {error}") from error

@@ -1,0 +1,199 @@
+"""Waits for jobs to finish: one subscription and one batched look-up serve all of a process's waiters."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from aioqueue._job import Job, JobState
+from aioqueue.errors import ClientClosed, StoreUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from uuid import UUID
+
+    from aioqueue.abc import Notification, Store
+
+__all__ = ["Waiters", "ended"]
+
+logger = logging.getLogger("aioqueue")
+
+_CHUNK = 500
+_SOONEST_MISSING = 0.25
+_LONGEST_PAUSE = 1.0
+
+
+def ended(job: Job) -> bool:
+    """Whether a job's result can be told."""
+    return job.state.finished and job.state is not JobState.CONTINUED
+
+
+@dataclass(slots=True, eq=False)
+class Waiter:
+    """One await of a result.
+
+    Attributes:
+        future: Gets the finished job; None if there is no such job.
+        patience: When, by the loop's clock, a job that isn't there is taken as not there at all.
+        seen: The newest snapshot.
+    """
+
+    future: asyncio.Future[Job | None]
+    patience: float
+    seen: Job | None = None
+
+
+@dataclass(slots=True)
+class _Wanted:
+    waiters: list[Waiter] = field(default_factory=list[Waiter])
+    missing: bool = False
+
+
+class Waiters:
+    """All who wait for results in one client.
+
+    Arguments:
+        store: Open.
+        poll_interval: Seconds after which everything is looked up anyway, since notifications may be lost.
+    """
+
+    def __init__(self, store: Store, poll_interval: float) -> None:
+        self._store = store
+        self._poll_interval = poll_interval
+        self._wanted: dict[UUID, _Wanted] = {}
+        self._stale: set[UUID] = set()
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._next_poll = 0.0
+        self._closed = False
+
+    def add(self, job_id: UUID, *, patience: float = 0.0) -> Waiter:
+        """Begin to wait. Always `remove` it.
+
+        Arguments:
+            job_id: Whose end.
+            patience: Seconds for which the job needn't be there yet.
+        """
+        if self._closed:
+            raise ClientClosed("the client was closed")
+        loop = asyncio.get_running_loop()
+        waiter = Waiter(loop.create_future(), loop.time() + patience)
+        self._wanted.setdefault(job_id, _Wanted()).waiters.append(waiter)
+        self._stale.add(job_id)
+        self._wake.set()
+        if self._task is None:
+            self._task = loop.create_task(self._run(), name="aioqueue results")
+            self._task.add_done_callback(self._stopped)
+        return waiter
+
+    def remove(self, job_id: UUID, waiter: Waiter) -> None:
+        """Stop waiting."""
+        waiter.future.cancel()
+        if (wanted := self._wanted.get(job_id)) is not None and waiter in wanted.waiters:
+            wanted.waiters.remove(waiter)
+            if not wanted.waiters:
+                del self._wanted[job_id]
+                self._stale.discard(job_id)
+
+    async def aclose(self) -> None:
+        """Let everybody know that the client is closed, and stop."""
+        self._closed = True
+        if (task := self._task) is not None:
+            task.cancel()
+            await asyncio.wait([task])
+        self._fail(ClientClosed("the client was closed while a result was awaited; the job goes on"))
+
+    async def _run(self) -> None:
+        self._plan_poll()
+        # Subscribed before the first look, or an end in between would be seen by the poll only.
+        with self._store.subscribe(self._notice, finished=True):
+            while self._wanted:
+                await self._wait()
+                started = time.monotonic()
+                try:
+                    await self._look()
+                except StoreUnavailable as error:
+                    logger.warning("results can't be looked up at the moment, trying again: %s", type(error).__name__)
+                    await asyncio.sleep(random.uniform(0.5, 1.0) * min(_LONGEST_PAUSE, self._poll_interval))  # noqa: S311
+                else:
+                    # A store that can't tell whose end it was wakes everybody: at most half of the time goes into that.
+                    await asyncio.sleep(min(time.monotonic() - started, _LONGEST_PAUSE))
+
+    async def _look(self) -> None:
+        ids, self._stale = [each for each in self._stale if each in self._wanted], set()
+        try:
+            for start in range(0, len(ids), _CHUNK):
+                chunk = ids[start : start + _CHUNK]
+                self._take(chunk, await self._store.fetch(chunk))
+        except StoreUnavailable:
+            self._stale.update(ids)
+            raise
+
+    async def _wait(self) -> None:
+        """Until something may have changed; at the latest, a poll interval."""
+        self._wake.clear()
+        if self._stale:
+            return
+        loop = asyncio.get_running_loop()
+        missing = {job_id for job_id, wanted in self._wanted.items() if wanted.missing}
+        until = min(self._next_poll, loop.time() + _SOONEST_MISSING) if missing else self._next_poll
+        try:
+            async with asyncio.timeout_at(until):
+                await self._wake.wait()
+        except TimeoutError:
+            if loop.time() >= self._next_poll:
+                self._stale.update(self._wanted)
+                self._plan_poll()
+            else:
+                self._stale.update(missing)
+
+    def _plan_poll(self) -> None:
+        spread = random.uniform(0.9, 1.1)  # noqa: S311 - keeps the polls of many processes apart
+        self._next_poll = asyncio.get_running_loop().time() + self._poll_interval * spread
+
+    def _notice(self, notification: Notification) -> None:
+        if notification.finished is None:
+            self._stale.update(self._wanted)
+        else:
+            self._stale.update(each for each in notification.finished if each in self._wanted)
+        if self._stale:
+            self._wake.set()
+
+    def _take(self, ids: Sequence[UUID], jobs: Sequence[Job | None]) -> None:
+        now = asyncio.get_running_loop().time()
+        for job_id, job in zip(ids, jobs, strict=True):
+            if (wanted := self._wanted.get(job_id)) is None:
+                continue
+            wanted.missing = job is None
+            for waiter in wanted.waiters:
+                waiter.seen = job or waiter.seen
+                if (job is None and now >= waiter.patience) or (job is not None and ended(job)):
+                    _resolve(waiter.future, job)
+
+    def _stopped(self, task: asyncio.Task[None]) -> None:
+        self._task = None
+        if task.cancelled():
+            # The event loop ends, or the client is being closed.
+            self._fail(ClientClosed("the client was closed while a result was awaited; the job goes on"))
+        elif (error := task.exception()) is not None:
+            logger.error("waiting for results has failed: %s", type(error).__name__)
+            self._fail(error)
+        elif self._wanted and not self._closed:
+            self._task = asyncio.get_running_loop().create_task(self._run(), name="aioqueue results")
+            self._task.add_done_callback(self._stopped)
+
+    def _fail(self, error: BaseException) -> None:
+        for wanted in self._wanted.values():
+            for waiter in wanted.waiters:
+                if not waiter.future.done():
+                    waiter.future.set_exception(error)
+                    waiter.future.exception()  # one whose awaiter was cancelled has nobody to warn
+
+
+def _resolve(future: asyncio.Future[Job | None], job: Job | None) -> None:
+    if not future.done():
+        future.set_result(job)
