@@ -91,7 +91,7 @@ class JobType(Generic[P, R, F]):
             RegistrationError: An annotation can't be resolved.
         """
         frame = sys._getframe(1)
-        payload = self.encode_arguments(self._parameters.bind(args, kwargs))
+        payload = self._resolved()[0].encode(self._parameters.bind(args, kwargs))
         return Call(self, payload, (frame.f_code.co_filename, frame.f_lineno))
 
     def encode_arguments(self, arguments: Mapping[str, object]) -> bytes:
