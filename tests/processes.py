@@ -245,7 +245,8 @@ def check_logs(workers: Iterable[WorkerProcess], *, allowed: tuple[str, ...] = (
 def check_ledger(ledger: Ledger, jobs: Iterable[Job], *, killed: Collection[int] = ()) -> None:
     """What the ledger says fits what the queue says about finished jobs.
 
-    - Every job is finished, and its attempts were counted: never more starts than the attempts that it was allowed.
+    - Every job is finished, and its attempts were counted: never more starts than the attempts that it was allowed
+      (one that its worker cancelled and gave back isn't counted).
     - A completed job's output is one that the ledger saw: written by one of its attempts, which began and ended.
     - No attempt was started twice, and no two attempts of a job ran at once, except those that a kill or a stop
       kept from ending: `killed` gives the process ids to leave out, and is usually all that were hit.
@@ -259,7 +260,8 @@ def check_ledger(ledger: Ledger, jobs: Iterable[Job], *, killed: Collection[int]
     for job in jobs:
         entries = by_job.pop(str(job.id), [])
         assert job.state.finished, f"{job} isn't finished"
-        starts = [entry for entry in entries if entry.event == "start"]
+        stopped = {(entry.attempt, entry.pid) for entry in entries if entry.event == "cancelled"}
+        starts = [entry for entry in entries if entry.event == "start" and (entry.attempt, entry.pid) not in stopped]
         if job.max_attempts is not None:
             assert len(starts) <= job.max_attempts, f"{job.id} was started more often than allowed: {entries}"
         numbers = [entry.attempt for entry in starts]

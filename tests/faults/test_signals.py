@@ -1,0 +1,181 @@
+"""Workers that are killed, frozen and asked to stop: real processes, real signals."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aioqueue import JobState
+from tests.faults import app
+from tests.processes import until
+
+if TYPE_CHECKING:
+    from tests.faults.scene import Scene
+
+pytestmark = pytest.mark.anyio
+
+
+# -- SIGKILL ----------------------------------------------------------------------------------------------------------
+
+
+async def killed_at_random(scene: Scene, *, jobs: int, kills: int, seed: int) -> None:
+    """Three workers, one of which is killed each time that some more jobs have been started, and started again."""
+    chance = random.Random(seed)
+    async with scene.client() as client:
+        handles = await client.enqueue_many([app.nap(chance.uniform(0, 0.1)) for _ in range(jobs)])
+        workers = [scene.worker() for _ in range(3)]
+        for number in range(1, kills + 1):
+            await scene.started(number * jobs // (kills + 2))
+            worker = chance.choice(workers)
+            scene.kill(worker)
+            worker.start()
+        finished = await scene.finished(handles)
+    assert {job.state for job in finished} == {JobState.COMPLETED}
+    await scene.check(finished)
+
+
+@pytest.mark.parametrize("seed", [1])
+async def test_workers_killed_at_random_lose_and_double_nothing(scene: Scene, seed: int) -> None:
+    await killed_at_random(scene, jobs=200, kills=5, seed=seed)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(100, 105))
+async def test_workers_killed_at_random_for_long(scene: Scene, seed: int) -> None:
+    await killed_at_random(scene, jobs=2000, kills=40, seed=seed)
+
+
+@pytest.mark.parametrize("tidied", [False, True], ids=["", "lease-row-deleted"])
+async def test_jobs_of_a_killed_worker_run_again(scene: Scene, tidied: bool) -> None:
+    gate = scene.gate()
+    async with scene.client() as client:
+        handles = await client.enqueue_many([app.until_exists(str(gate)) for _ in range(4)])
+        first = scene.worker()
+        await scene.started(4)
+        scene.kill(first)
+        if tidied:
+            scene.forget_leases()
+        scene.worker()
+        await scene.started(8)
+        gate.touch()
+        jobs = await scene.finished(handles)
+    assert [(job.state, job.attempt, len(job.errors)) for job in jobs] == [(JobState.COMPLETED, 2, 1)] * 4
+    assert {job.errors[0].type for job in jobs} == {"WorkerLost"}
+    await scene.check(jobs)
+
+
+async def test_a_job_that_kills_its_worker_fails_after_its_attempts(scene: Scene) -> None:
+    async with scene.client() as client:
+        handle = await client.enqueue(app.die())
+        worker = scene.worker()
+        for _ in range(3):
+            await worker.exit_code()
+            scene.hit.add(worker.pid)
+            worker.start()
+        (job,) = await scene.finished([handle])
+    assert (job.state, job.attempt) == (JobState.FAILED, 3)
+    assert [error.type for error in job.errors] == ["WorkerLost"] * 3
+    assert scene.ledger.count("start") == 3
+    await scene.check([job])
+
+
+# -- SIGSTOP ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["until_exists", "thread_until_exists", "raise_when_exists"])
+async def test_a_frozen_worker_is_refused_when_it_wakes_up(scene: Scene, kind: str) -> None:
+    """Its lease ends, another runs the job to its end; whatever the first one then writes changes nothing."""
+    gate = scene.gate()
+    async with scene.client() as client:
+        handle = await client.enqueue(getattr(app, kind)(str(gate)))
+        frozen = scene.worker()
+        await scene.started(1)
+        await scene.freeze(frozen)
+        other = scene.worker()
+        await scene.started(2)
+        gate.touch()
+        (job,) = await scene.finished([handle])
+        assert (job.state, job.attempt, job.output["pid"]) == (JobState.COMPLETED, 2, other.pid)
+        frozen.cont()
+        await frozen.wait_for(r"(?i)lost|no longer")
+        scene.kill(other)
+        canaries = [await client.enqueue(app.nap(0)) for _ in range(3)]
+        after = await scene.finished(canaries)
+        assert {each.output["pid"] for each in after} == {frozen.pid}
+        assert await handle.snapshot() == job
+    await scene.check([job, *after])
+
+
+async def test_a_frozen_worker_stops_the_attempt_that_it_lost(scene: Scene) -> None:
+    """It wakes up while the other one still runs the job."""
+    gate = scene.gate()
+    async with scene.client() as client:
+        handle = await client.enqueue(app.until_exists(str(gate)))
+        frozen = scene.worker()
+        await scene.started(1)
+        await scene.freeze(frozen)
+        other = scene.worker()
+        await scene.started(2)
+        frozen.cont()
+        await until(lambda: scene.ledger.count("cancelled") == 1, f"the lost attempt's end: {scene.story()}")
+        assert scene.ledger.entries("cancelled")[0].pid == frozen.pid
+        gate.touch()
+        (job,) = await scene.finished([handle])
+        assert (job.state, job.attempt, job.output["pid"]) == (JobState.COMPLETED, 2, other.pid)
+    await scene.check([job])
+
+
+# -- SIGTERM ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_worker_that_is_asked_to_stop_finishes_what_it_runs(scene: Scene) -> None:
+    """Longer than its lease; and it begins nothing more."""
+    gate = scene.gate()
+    async with scene.client() as client:
+        running = await client.enqueue_many([app.until_exists(str(gate)) for _ in range(2)])
+        waiting = await client.enqueue_many([app.nap(0) for _ in range(20)])
+        worker = scene.worker(concurrency="2", grace="600s")
+        await scene.started(2)
+        worker.terminate()
+        await worker.wait_for(r"(?i)stopping|shutting down|draining")
+        await until(lambda: lease_renewed_after_a_while(scene), "a lease's time", within=60)
+        gate.touch()
+        assert await worker.exit_code() == 0
+        jobs = await scene.finished(running)
+        assert [(job.state, job.attempt) for job in jobs] == [(JobState.COMPLETED, 1)] * 2
+        assert {(await handle.snapshot()).state for handle in waiting} == {JobState.READY}
+        assert scene.ledger.count("start") == 2
+        scene.worker()
+        jobs += await scene.finished(waiting)
+    assert all(job.attempt == 1 for job in jobs)
+    await scene.check(jobs)
+
+
+def lease_renewed_after_a_while(scene: Scene) -> bool:
+    """Whether the running jobs have run for longer than a lease."""
+    starts = scene.ledger.entries("start")
+    return bool(starts) and scene.age(starts[0]) > 4
+
+
+@pytest.mark.parametrize("signals", [1, 2])
+async def test_what_a_stopping_worker_interrupts_costs_no_attempt(scene: Scene, signals: int) -> None:
+    """At the end of the grace, or at the second signal."""
+    gate = scene.gate()
+    async with scene.client() as client:
+        handles = await client.enqueue_many([app.until_exists(str(gate)) for _ in range(3)])
+        worker = scene.worker(grace="1s" if signals == 1 else "600s")
+        await scene.started(3)
+        worker.terminate()
+        await worker.wait_for(r"(?i)stopping|shutting down|draining")
+        if signals == 2:
+            worker.terminate()
+        assert await worker.exit_code() >= 0
+        assert scene.ledger.count("cancelled") == 3
+        jobs = [await handle.snapshot() for handle in handles]
+        assert [(job.state, job.attempt, job.errors) for job in jobs] == [(JobState.READY, 0, ())] * 3
+        gate.touch()
+        other = scene.worker()
+        jobs = await scene.finished(handles)
+    assert [(job.state, job.attempt, job.output["pid"]) for job in jobs] == [(JobState.COMPLETED, 1, other.pid)] * 3

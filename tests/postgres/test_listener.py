@@ -1,0 +1,134 @@
+"""Notifications over lines that break: they are listened for again, and what was missed is made up for."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+
+from aioqueue._identifiers import new_id
+from aioqueue._job import NewJob
+from aioqueue.postgres import make_store
+from tests.postgres_server import execute
+from tests.processes import until
+from tests.proxy import Proxy
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from aioqueue.abc import Notification, Store
+
+pytestmark = pytest.mark.anyio
+
+LISTENERS = "query ilike 'listen %' and datname = current_database()"
+
+
+class Heard:
+    """A listener that can be waited for."""
+
+    def __init__(self) -> None:
+        self.notes: list[Notification] = []
+        self._news = anyio.Event()
+
+    def __call__(self, notification: Notification) -> None:
+        self.notes.append(notification)
+        self._news.set()
+
+    def of(self, job_type: str) -> bool:
+        return any(note.types is None or job_type in note.types for note in self.notes)
+
+    async def type(self, job_type: str) -> None:
+        """Wait until a job of this type was told of (or that anything may be there)."""
+        with anyio.fail_after(120):
+            while not self.of(job_type):
+                self._news = anyio.Event()
+                await self._news.wait()
+
+
+@asynccontextmanager
+async def opened(url: str, **options: Any) -> AsyncIterator[Store]:
+    store = make_store(url, **options)
+    await store.open()
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+async def enqueue(store: Store, job_type: str) -> None:
+    await store.insert([NewJob(id=new_id(), type=job_type)])
+
+
+def listening(url: str) -> int:
+    return len(execute(url, f"select 1 from pg_stat_activity where {LISTENERS}"))
+
+
+def proxied(url: str, proxy: Proxy) -> str:
+    head, _, database = url.rpartition("/")
+    return f"{head.rpartition(':')[0]}:{proxy.port}/{database}"
+
+
+def port_of(url: str) -> int:
+    return int(url.rpartition("/")[0].rpartition(":")[2])
+
+
+async def heard_directly(heard: Heard, url: str, producer: Store, job_type: str) -> None:
+    """Once it listens, a note names the type, and nothing has to be made up for."""
+    await until(lambda: listening(url) >= 1, "the listening connection")
+    await enqueue(producer, job_type)
+    await heard.type(job_type)
+
+
+async def test_another_process_is_heard(postgres_url: str) -> None:
+    heard = Heard()
+    async with opened(postgres_url) as store, opened(postgres_url) as producer:
+        with store.subscribe(heard):
+            await heard_directly(heard, postgres_url, producer, "a")
+        before = len(heard.notes)
+        await enqueue(producer, "b")
+        assert len(heard.notes) == before
+
+
+@pytest.mark.parametrize("times", [2, pytest.param(20, marks=pytest.mark.soak)])
+async def test_a_terminated_listener_listens_again_and_makes_up_for_the_gap(postgres_url: str, times: int) -> None:
+    heard = Heard()
+    async with opened(postgres_url) as store, opened(postgres_url) as producer:
+        with store.subscribe(heard):
+            await heard_directly(heard, postgres_url, producer, "first")
+            for number in range(times):
+                heard.notes.clear()
+                execute(postgres_url, f"select pg_terminate_backend(pid) from pg_stat_activity where {LISTENERS}")
+                await enqueue(producer, f"gap {number}")
+                await heard.type(f"gap {number}")
+                heard.notes.clear()
+                await heard_directly(heard, postgres_url, producer, f"after {number}")
+            await until(lambda: listening(postgres_url) == 1, "exactly one listening connection", within=30)
+
+
+async def test_a_line_that_was_cut_and_refused(postgres_url: str) -> None:
+    heard = Heard()
+    async with Proxy(port_of(postgres_url)) as proxy:
+        listen = {"listen_url": proxied(postgres_url, proxy)}
+        async with opened(postgres_url, **listen) as store, opened(postgres_url) as producer:
+            with store.subscribe(heard):
+                await heard_directly(heard, postgres_url, producer, "first")
+                proxy.refuse()
+                proxy.cut()
+                await enqueue(producer, "gap")
+                heard.notes.clear()
+                await proxy.accept()
+                await heard.type("gap")
+                await heard_directly(heard, postgres_url, producer, "after")
+
+
+async def test_notifications_can_be_turned_off(postgres_url: str) -> None:
+    heard = Heard()
+    async with opened(postgres_url, notify=False) as store, opened(postgres_url, notify=False) as producer:
+        with store.subscribe(heard):
+            await enqueue(producer, "unheard")
+            await enqueue(store, "own")
+            await heard.type("own")
+            assert not any(note.types is not None and "unheard" in note.types for note in heard.notes)
+            assert listening(postgres_url) == 0

@@ -1,0 +1,85 @@
+"""Behind PgBouncer in transaction mode, with two connections to the server."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aioqueue import Client, Fixed, JobState, Registry, Retry, Worker
+from tests.pgbouncer import Bouncer, program, version
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.skipif(program() is None, reason="PgBouncer isn't installed (AIOQUEUE_TEST_PGBOUNCER may name it)"),
+]
+
+registry = Registry()
+
+
+@registry.job(retry=Retry(max_attempts=3, backoff=Fixed(0.01)))
+async def double(number: int) -> int:
+    return 2 * number
+
+
+@pytest.fixture(params=[0, 200])
+def bouncer(postgres_url: str, request: pytest.FixtureRequest) -> Iterator[Bouncer]:
+    if request.param and version() < (1, 21):
+        pytest.skip(f"PgBouncer {'.'.join(map(str, version()))} has no max_prepared_statements")
+    with Bouncer(postgres_url, prepared_statements=request.param) as bouncer:
+        yield bouncer
+
+
+def client_of(bouncer: Bouncer, *, listen_url: str | None = None) -> Client:
+    options = {} if listen_url is None else {"listen_url": listen_url}
+    return Client(bouncer.url, poll_interval=0.2, pgbouncer=True, **options)
+
+
+async def test_jobs_are_enqueued_run_and_read(bouncer: Bouncer) -> None:
+    async with client_of(bouncer) as client, Worker(client, registry, concurrency=10, poll_interval=0.1):
+        handles = await client.enqueue_many([double(number) for number in range(60)])
+        handles += await asyncio.gather(*[client.enqueue(double(number)) for number in range(60, 120)])
+        async with client.transaction() as tx:
+            await tx.execute("create table business (a int)")
+            await tx.execute("insert into business values ($1)", 1)
+            handles.append(await tx.enqueue(double(120)))
+        assert await asyncio.gather(*[handle.result(timeout=120) for handle in handles]) == [2 * n for n in range(121)]
+        assert (await client.list_jobs(states=[JobState.COMPLETED], limit=500)).cursor is None
+        assert set((await client.stats()).types) == {double.name}
+
+
+async def test_a_rollback_leaves_nothing(bouncer: Bouncer) -> None:
+    async with client_of(bouncer) as client:
+        with pytest.raises(ZeroDivisionError):
+            async with client.transaction() as tx:
+                await tx.enqueue(double(1))
+                raise ZeroDivisionError
+        assert (await client.list_jobs()).jobs == ()
+
+
+async def test_it_polls_with_one_warning_where_nothing_can_be_heard(bouncer: Bouncer, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    async with client_of(bouncer) as client, client_of(bouncer) as producer, Worker(client, registry, poll_interval=0.1):
+        for number in range(5):
+            assert await (await producer.enqueue(double(number))).result(timeout=120) == 2 * number
+    warnings = [record for record in caplog.records if "listen" in record.getMessage().lower()]
+    stores_that_listened = 2
+    assert 1 <= len(warnings) <= stores_that_listened, caplog.text
+
+
+async def test_a_direct_url_for_listening(bouncer: Bouncer, postgres_url: str, caplog: pytest.LogCaptureFixture) -> None:
+    """No poll helps here."""
+    caplog.set_level(logging.WARNING)
+    async with (
+        Client(bouncer.url, poll_interval=3600, pgbouncer=True, listen_url=postgres_url) as client,
+        client_of(bouncer, listen_url=postgres_url) as producer,
+        Worker(client, registry, poll_interval=3600),
+    ):
+        for number in range(5):
+            assert await (await producer.enqueue(double(number))).result(timeout=120) == 2 * number
+    assert "listen" not in caplog.text.lower()
