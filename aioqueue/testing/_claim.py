@@ -13,6 +13,7 @@ from aioqueue.testing._case import Subject
 from aioqueue.testing._tools import (
     HOUR,
     check,
+    claim_one,
     equal,
     expect_state,
     insert_one,
@@ -176,7 +177,7 @@ async def counts_each_attempt(harness: Harness) -> None:
     claimed = await start_one(store, lease_id)
     for number in (2, 3):
         await written(store, settlement(claimed, SettlementKind.RETRIED, delay=0))
-        (claimed,) = await store.claim(lease_id, ["a"], 1)
+        claimed = await claim_one(store, lease_id)
         equal((claimed.attempt, claimed.claims), (number, number), "attempt and claims")
         equal((await expect_state(store, claimed.id, JobState.RUNNING)).attempt, number, "the stored attempt")
 

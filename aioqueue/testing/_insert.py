@@ -12,6 +12,7 @@ from aioqueue.testing._case import Subject
 from aioqueue.testing._tools import (
     HOUR,
     check,
+    claim_one,
     end_as,
     equal,
     expect_state,
@@ -202,13 +203,13 @@ async def unique_while_unfinished(harness: Harness) -> None:
     await store.insert([first])
     held = [Inserted(first.id, created=False)]
     equal(list(await store.insert([job(key="k", unique=True)])), held, "while it's pending")
-    (claimed,) = await store.claim(lease_id, ["a"], 1)
+    claimed = await claim_one(store, lease_id)
     equal(list(await store.insert([job(key="k", unique=True)])), held, "while it's running")
     await written(store, settlement(claimed, SettlementKind.RETRIED, delay=HOUR))
     equal(list(await store.insert([job(key="k", unique=True)])), held, "while it waits to be tried again")
     await harness.age(2 * HOUR)
     for kind in (SettlementKind.COMPLETED, SettlementKind.FAILED, SettlementKind.CANCELLED):
-        (claimed,) = await store.claim(lease_id, ["a"], 1)
+        claimed = await claim_one(store, lease_id)
         await written(store, settlement(claimed, kind))
         after = job(key="k", unique=True)
         equal(list(await store.insert([after])), [Inserted(after.id, created=True)], f"after {kind.name}")

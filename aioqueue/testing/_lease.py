@@ -10,6 +10,7 @@ from aioqueue.testing._case import Subject
 from aioqueue.testing._tools import (
     HOUR,
     check,
+    claim_one,
     equal,
     expect_state,
     job,
@@ -21,9 +22,15 @@ from aioqueue.testing._tools import (
 )
 
 if TYPE_CHECKING:
+    from aioqueue.abc import Renewal
     from aioqueue.testing._case import Harness
 
 subject = Subject("lease")
+
+
+def _unchanged(renewal: Renewal) -> None:
+    check(renewal.valid, "the lease must be valid")
+    equal((len(renewal.lost), len(renewal.unheld)), (0, 0), "claims lost and unheld")
 
 
 @subject()
@@ -52,7 +59,7 @@ async def a_renewal_extends_it(harness: Harness) -> None:
         for _ in range(3):
             await harness.age(HOUR * 0.7)
             renewal = await thread.renew(lease_id, HOUR, [claimed.claim])
-            equal((renewal.valid, dict(renewal.lost), tuple(renewal.unheld)), (True, {}, ()), "the renewal")
+            _unchanged(renewal)
     equal(list(await store.take_expired(10)), [], "jobs of dead workers")
     await written(store, settlement(claimed, SettlementKind.COMPLETED, output=b"1"))
 
@@ -66,7 +73,7 @@ async def a_late_renewal_is_granted(harness: Harness) -> None:
     await harness.age(5 * HOUR)
     async with lease_thread(store) as thread:
         renewal = await thread.renew(lease_id, HOUR, [claimed.claim])
-    equal((renewal.valid, dict(renewal.lost), tuple(renewal.unheld)), (True, {}, ()), "the late renewal")
+    _unchanged(renewal)
     equal(list(await store.take_expired(10)), [], "jobs of dead workers")
     await start_one(store, lease_id)
 
@@ -110,7 +117,7 @@ async def a_renewal_tells_what_is_lost(harness: Harness) -> None:
     await store.settle([done_now, settlement(now[ended.id], SettlementKind.CANCELLED)])
     await store.release(other, [now[again.id].claim, now[gone.id].claim])
     await store.delete([gone.id])
-    (newer,) = await store.claim(lease_id, ["a"], 10)
+    newer = await claim_one(store, lease_id)
     unknown = Claim(new_id(), 1)
     asked = [held.claim, *(each.claim for each in lost), newer.claim, unknown]
     async with lease_thread(store) as thread:

@@ -127,7 +127,7 @@ async def by_type_key_and_tag(harness: Harness) -> None:
     two = await insert_one(store, job("b", key="k", tags=("y",)))
     three = await end_as(store, job("c", key="K", tags=("x", 'o"dd, %_')), SettlementKind.COMPLETED)
     four = await end_as(store, job("c", key="k"), SettlementKind.FAILED)
-    wanted = [
+    wanted: list[tuple[JobFilter, list[UUID]]] = [
         (JobFilter(types=frozenset({"a"})), [one]),
         (JobFilter(types=frozenset({"a", "c"})), [four, three, one]),
         (JobFilter(key="k"), [four, two, one]),

@@ -11,6 +11,7 @@ from aioqueue.testing._case import Subject
 from aioqueue.testing._tools import (
     HOUR,
     check,
+    claim_one,
     end_as,
     equal,
     expect_state,
@@ -83,7 +84,7 @@ async def with_all_attempts_and_the_history(harness: Harness) -> None:
     found = await expect_state(store, first.id, JobState.READY)
     equal((found.attempt, found.errors, found.finished_at), (0, (failure(),), None), "attempt, errors, end")
     check(found.run_at >= first.started_at, "a retried job is due now")
-    (again,) = await store.claim(lease_id, ["a"], 1)
+    again = await claim_one(store, lease_id)
     for name in ("id", "payload", "max_attempts", "priority", "key", "tags", "metadata", "timeout"):
         equal(getattr(again, name), getattr(new, name), f"`{name}` of the retried job")
     equal(again.attempt, 1, "the attempt")
@@ -137,11 +138,11 @@ async def of_an_expired_job(harness: Harness) -> None:
     lease_id = await store.open_lease("w", 100 * HOUR)
     job_id = await insert_one(store, job(expires=HOUR))
     await harness.age(2 * HOUR)
-    (claimed,) = await store.claim(lease_id, ["a"], 1)
+    claimed = await claim_one(store, lease_id)
     check(claimed.expired, "the job must be marked as expired")
     await written(store, settlement(claimed, SettlementKind.CANCELLED))
     equal(list(await store.retry([job_id])), [Changed.DONE], "the result")
-    (again,) = await store.claim(lease_id, ["a"], 1)
+    again = await claim_one(store, lease_id)
     check(not again.expired, "a retried job must not be discarded at once")
 
 
@@ -174,7 +175,7 @@ async def is_claimed_at_once(harness: Harness) -> None:
     await written(store, settlement(claimed, SettlementKind.RETRIED, delay=HOUR, error=failure()))
     equal(list(await store.claim(lease_id, ["a"], 1)), [], "what is due before")
     await store.run_now([claimed.id])
-    (again,) = await store.claim(lease_id, ["a"], 1)
+    again = await claim_one(store, lease_id)
     equal(again.attempt, 2, "the attempt")
 
 

@@ -11,6 +11,7 @@ from aioqueue.testing._case import Subject
 from aioqueue.testing._tools import (
     HOUR,
     check,
+    claim_one,
     equal,
     expect_state,
     job,
@@ -36,7 +37,7 @@ async def gives_the_attempt_back(harness: Harness) -> None:
     await store.release(lease_id, [claimed.claim])
     found = await expect_state(store, claimed.id, JobState.READY)
     equal((found.attempt, found.worker, found.errors), (0, None, ()), "attempt, worker, errors")
-    (again,) = await store.claim(other, ["a"], 1)
+    again = await claim_one(store, other)
     equal((again.attempt, again.claims, again.reschedules), (1, 2, 0), "attempt, claims, reschedules")
 
 
@@ -110,5 +111,5 @@ async def is_due_now(harness: Harness) -> None:
     await harness.age(HOUR)
     await store.release(lease_id, [claimed.claim])
     equal(await store.next_due(["a"]), 0, "the next due time")
-    (again,) = await store.claim(lease_id, ["a"], 1)
+    again = await claim_one(store, lease_id)
     check((again.started_at - again.run_at).total_seconds() < HOUR, "every change to pending sets the due time")

@@ -13,6 +13,7 @@ from aioqueue.testing._case import Subject
 from aioqueue.testing._tools import (
     HOUR,
     check,
+    claim_one,
     equal,
     expect_state,
     failure,
@@ -101,7 +102,7 @@ async def retried(harness: Harness) -> None:
     near(found.run_at, claimed.started_at + timedelta(hours=1), "run_at")
     equal(list(await store.claim(lease_id, ["a"], 1)), [], "what is due before the delay is over")
     await harness.age(HOUR + 600)
-    (again,) = await store.claim(lease_id, ["a"], 1)
+    again = await claim_one(store, lease_id)
     equal((again.attempt, again.claims, again.reschedules), (2, 2, 0), "attempt, claims, reschedules")
 
 
@@ -149,7 +150,7 @@ async def rescheduled_uses_no_attempt(harness: Harness) -> None:
         await written(store, settlement(claimed, SettlementKind.RESCHEDULED, delay=0))
         found = await snapshot(store, claimed.id)
         equal((found.attempt, found.reschedules), (0, number), "stored attempt and reschedules")
-        (claimed,) = await store.claim(lease_id, ["a"], 1)
+        claimed = await claim_one(store, lease_id)
         equal((claimed.attempt, claimed.reschedules), (1, number), "attempt and reschedules")
         equal(claimed.claims, number + 1, "claims, which never go back")
 
@@ -209,7 +210,7 @@ async def keeps_the_newest_errors(harness: Harness) -> None:
     total = KEPT_ERRORS + 5
     for number in range(1, total + 1):
         await written(store, settlement(claimed, SettlementKind.RETRIED, delay=0, error=failure(number, f"e{number}")))
-        (claimed,) = await store.claim(lease_id, ["a"], 1)
+        claimed = await claim_one(store, lease_id)
     expected = [f"e{number}" for number in range(total - KEPT_ERRORS + 1, total + 1)]
     equal([each.message for each in (await snapshot(store, claimed.id)).errors], expected, "the history while it's live")
     await written(store, settlement(claimed, SettlementKind.FAILED, error=failure(total + 1, "last")))
@@ -240,7 +241,7 @@ async def is_fenced_after_a_new_claim(harness: Harness) -> None:
     lease_id = await store.open_lease("w", HOUR)
     first = await start_one(store, lease_id)
     await store.release(lease_id, [first.claim])
-    (second,) = await store.claim(lease_id, ["a"], 1)
+    second = await claim_one(store, lease_id)
     for kind in SettlementKind:
         await refused(store, settlement(first, kind), LostReason.TAKEN)
     await written(store, settlement(second, SettlementKind.COMPLETED, output=b"2"))

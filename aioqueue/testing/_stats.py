@@ -25,7 +25,7 @@ def _about(actual: float | None, expected: float, what: str) -> None:
 async def of_an_empty_queue(harness: Harness) -> None:
     """No types, no workers."""
     stats = await harness.store.stats()
-    equal((dict(stats.types), tuple(stats.workers)), ({}, ()), "types and workers")
+    equal((len(stats.types), len(stats.workers)), (0, 0), "types and workers")
 
 
 @subject()
@@ -50,7 +50,7 @@ async def counts_by_type_and_state(harness: Harness) -> None:
     }
     equal({state: count for state, count in stats.types["a"].counts.items() if count}, expected, "counts of a")
     equal({state: count for state, count in stats.types["b"].counts.items() if count}, {JobState.FAILED: 1}, "counts of b")
-    equal(set(stats.types["a"].capped), set(), "capped states")
+    equal(len(stats.types["a"].capped), 0, "capped states")
 
 
 @subject()

@@ -10,6 +10,7 @@ from aioqueue.testing._case import Subject
 from aioqueue.testing._tools import (
     HOUR,
     check,
+    claim_one,
     equal,
     expect_state,
     failure,
@@ -18,6 +19,7 @@ from aioqueue.testing._tools import (
     settlement,
     start,
     start_one,
+    take_one,
     written,
 )
 
@@ -79,14 +81,14 @@ async def the_crash_counts_as_an_attempt(harness: Harness) -> None:
     lease_id = await store.open_lease("dead", HOUR)
     await start_one(store, lease_id)
     await harness.age(2 * HOUR)
-    (taken,) = await store.take_expired(10)
+    taken = await take_one(store)
     lost = replace(failure(taken.attempt), type="WorkerLost")
     await written(store, settlement(taken, SettlementKind.RETRIED, delay=HOUR, error=lost), orphaned=True)
     found = await expect_state(store, taken.id, JobState.SCHEDULED)
     equal((found.attempt, found.errors, found.worker), (1, (lost,), None), "attempt, errors, worker")
     await harness.age(2 * HOUR)
     other = await store.open_lease("other", HOUR)
-    (again,) = await store.claim(other, ["a"], 1)
+    again = await claim_one(store, other)
     equal((again.attempt, again.claims), (2, 2), "attempt and claims")
 
 
@@ -97,12 +99,12 @@ async def two_recoverers_of_which_one_wins(harness: Harness) -> None:
     lease_id = await store.open_lease("dead", HOUR)
     claimed = await start_one(store, lease_id)
     await harness.age(2 * HOUR)
-    (mine,) = await store.take_expired(10)
-    (theirs,) = await second.take_expired(10)
+    mine = await take_one(store)
+    theirs = await take_one(second)
     equal((mine.claim, theirs.claim), (claimed.claim, claimed.claim), "what both got")
     await written(store, settlement(mine, SettlementKind.RETRIED, delay=0, error=failure()), orphaned=True)
     other = await store.open_lease("other", HOUR)
-    (again,) = await store.claim(other, ["a"], 1)
+    again = await claim_one(store, other)
     late = settlement(theirs, SettlementKind.FAILED, error=failure())
     await refused(second, late, LostReason.TAKEN, orphaned=True)
     await written(store, settlement(again, SettlementKind.COMPLETED, output=b"1"))
@@ -115,7 +117,7 @@ async def orphans_can_fail_for_good(harness: Harness) -> None:
     lease_id = await store.open_lease("dead", HOUR)
     await start_one(store, lease_id, job(max_attempts=1))
     await harness.age(2 * HOUR)
-    (taken,) = await store.take_expired(10)
+    taken = await take_one(store)
     equal((taken.attempt, taken.max_attempts), (1, 1), "attempt and max_attempts")
     what = settlement(taken, SettlementKind.FAILED, error=failure())
     await written(store, what, orphaned=True)
@@ -145,7 +147,7 @@ async def jobs_whose_lease_row_was_deleted_are_found(harness: Harness) -> None:
     lease_id = await store.open_lease("w", HOUR)
     claimed = await start_one(store, lease_id)
     await harness.delete_lease(lease_id)
-    (taken,) = await store.take_expired(10)
+    taken = await take_one(store)
     equal(taken.claim, claimed.claim, "the claim taken")
     await written(store, settlement(taken, SettlementKind.RETRIED, delay=0, error=failure()), orphaned=True)
     await expect_state(store, claimed.id, JobState.READY)

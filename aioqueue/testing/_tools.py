@@ -15,7 +15,7 @@ from aioqueue._job import AttemptError, JobState, NewJob, Settlement, Settlement
 from aioqueue.errors import StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
     from uuid import UUID
 
     from aioqueue._job import Claim, ClaimedJob, Job, LostReason, SettleResult
@@ -106,6 +106,20 @@ async def start_one(store: Store, lease_id: int, new: NewJob | None = None) -> C
     """Insert a due job and claim it."""
     (claimed,) = await start(store, lease_id, new or job())
     return claimed
+
+
+async def claim_one(store: Store, lease_id: int, job_type: str = "a") -> ClaimedJob:
+    """Claim exactly one job, which must be due."""
+    claimed = await store.claim(lease_id, [job_type], 1)
+    equal(len(claimed), 1, "jobs claimed where one is due")
+    return claimed[0]
+
+
+async def take_one(store: Store) -> ClaimedJob:
+    """Recover the one job of a dead worker."""
+    taken = await store.take_expired(10)
+    equal(len(taken), 1, "jobs recovered where one has lost its worker")
+    return taken[0]
 
 
 async def settle_one(store: Store, what: Settlement, *, orphaned: bool = False) -> SettleResult:
@@ -199,7 +213,7 @@ class Heard:
 
 
 @contextmanager
-def listening(store: Store, *, finished: bool = False) -> Iterator[Heard]:
+def listening(store: Store, *, finished: bool = False) -> Generator[Heard]:
     """Subscribe for the length of a block."""
     heard = Heard()
     with store.subscribe(heard, finished=finished):
@@ -232,7 +246,7 @@ class LeaseThread:
 
 
 @asynccontextmanager
-async def lease_thread(store: Store) -> AsyncIterator[LeaseThread]:
+async def lease_thread(store: Store) -> AsyncGenerator[LeaseThread]:
     """A lease session for the length of a block."""
     thread = LeaseThread(store)
     try:

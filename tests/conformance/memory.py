@@ -1,0 +1,571 @@
+"""A store in memory that passes every case, with mistakes that can be switched on: the cases must find each."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from aioqueue._job import (
+    KEPT_ERRORS,
+    AttemptError,
+    Claim,
+    ClaimedJob,
+    Inserted,
+    Job,
+    JobState,
+    LostReason,
+    NewJob,
+    Settlement,
+    SettlementKind,
+    SettleResult,
+    StoredState,
+)
+from aioqueue.abc import Changed, JobFilter, Listener, Notification, Page, Renewal, Stats, TypeStats
+from aioqueue.errors import LeaseLost
+from aioqueue.testing import Capability, Fault
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator, Sequence
+
+RESOLUTION = timedelta(microseconds=1)
+_KNOWN = frozenset(int(state) for state in StoredState)
+
+
+class Bug(StrEnum):
+    """Mistakes that real queues have made."""
+
+    ATTEMPT_KEPT_ON_RELEASE = "a release doesn't give the attempt back"
+    ATTEMPT_KEPT_ON_RESCHEDULE = "a reschedule counts as an attempt"
+    ATTEMPTS_KEPT_ON_RETRY = "an operator's retry goes on with the old attempts"
+    BAD_CURSOR_ACCEPTED = "a cursor that isn't one starts from the beginning"
+    CLAIM_WITHOUT_DUE = "a claim takes jobs that aren't due"
+    CLAIM_WITHOUT_FENCE_COUNT = "claims aren't counted"
+    CLAIM_WITHOUT_LEASE = "a claim works with any lease"
+    CLAIM_WITHOUT_ORDER = "a claim takes the first inserted"
+    CLAIM_WITHOUT_TYPES = "a claim takes unknown types"
+    COMPLETED_ARE_LOST = "completed jobs aren't kept"
+    DELETE_RUNNING = "running jobs can be deleted"
+    DUE_IN_THE_PAST = "a due time in the past stays there"
+    ERRORS_UNBOUNDED = "all errors are kept"
+    EXPIRED_UNMARKED = "expired jobs aren't marked"
+    LATE_RENEWAL_REFUSED = "an expired lease can't be renewed"
+    LEASE_ROW_UNCHECKED = "a settlement doesn't look at the lease's row"
+    LEASE_UNCHECKED = "a settlement doesn't compare the lease"
+    CLAIMS_UNCHECKED = "a settlement doesn't compare the claims"
+    LISTING_BY_AGE = "a listing shows the oldest first"
+    NOTIFY_BEFORE_COMMIT = "listeners hear of a transaction's jobs before its commit"
+    ORPHANS_UNCHECKED = "jobs of living workers can be settled as orphans"
+    ORPHANS_WITHOUT_ROW_MISSED = "jobs whose lease row was deleted aren't found"
+    RELEASE_UNFENCED = "a release takes jobs of others"
+    REPEATED_INSERT_AFTER_END = "a repeated insert stores a finished job again"
+    REPEATED_SETTLE_REFUSED = "a repeated settlement is refused"
+    RETRY_AT_ONCE = "a retry's delay is ignored"
+    RETRY_BREAKS_UNIQUE = "a retry takes a key that another job holds"
+    ROLLBACK_KEEPS = "a rollback keeps the jobs"
+    SILENT = "nobody is told"
+    STATS_WITHOUT_ARCHIVE = "finished jobs aren't counted"
+    TAKES_VALID_LEASES = "valid leases are taken"
+    UNHELD_UNTOLD = "a renewal doesn't tell what isn't held"
+    UNIQUE_IGNORED = "unique keys aren't"
+    UNIQUE_FOR_EVER = "a unique key isn't free after the end"
+
+
+@dataclass
+class Row:
+    new: NewJob
+    created_at: datetime
+    run_at: datetime
+    expires_at: datetime | None
+    state: int = StoredState.PENDING
+    attempt: int = 0
+    claims: int = 0
+    lease_id: int = 0
+    reschedules: int = 0
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    output: bytes | None = None
+    outcome: str | None = None
+    errors: tuple[AttemptError, ...] = ()
+    written: SettlementKind | None = None
+
+    @property
+    def live(self) -> bool:
+        return self.state < StoredState.COMPLETED or self.state not in _KNOWN
+
+    @property
+    def claim(self) -> Claim:
+        return Claim(self.new.id, self.claims)
+
+
+@dataclass
+class Database:
+    """What several stores share."""
+
+    bugs: frozenset[Bug] = frozenset()
+    rows: dict[UUID, Row] = field(default_factory=dict)
+    leases: dict[int, tuple[str, datetime]] = field(default_factory=dict)
+    last_lease: int = 0
+    skipped: timedelta = timedelta()
+    listeners: list[Listener] = field(default_factory=list)
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    users: sqlite3.Connection = field(
+        default_factory=lambda: sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    )
+
+    def now(self) -> datetime:
+        return datetime.now(UTC) + self.skipped
+
+    def valid(self, lease_id: int) -> bool:
+        return lease_id in self.leases and self.leases[lease_id][1] > self.now()
+
+    def tell(self, notification: Notification) -> None:
+        if Bug.SILENT not in self.bugs:
+            for listener in list(self.listeners):
+                listener(notification)
+
+    def pending(self, names: set[str], delay: float = 0.0) -> None:
+        if names:
+            self.tell(Notification(types=frozenset(names), delay=delay))
+
+
+class MemoryStore:
+    """See the module."""
+
+    description = "memory"
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.bugs = database.bugs
+
+    async def open(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def migrate(self) -> Sequence[str]:
+        return []
+
+    # -- producers ------------------------------------------------------------------------------------------------
+
+    async def insert(self, jobs: Sequence[NewJob], *, tx: object | None = None, repeated: bool = False) -> Sequence[Inserted]:
+        async with self.database.turn:
+            results = insert(self.database, self.database.rows, jobs, repeated=repeated)
+        self.tell_inserted(jobs)
+        return results
+
+    def tell_inserted(self, jobs: Sequence[NewJob]) -> None:
+        for new in jobs:
+            delay = new.delay or 0.0
+            if new.run_at is not None:
+                delay = max(0.0, (new.run_at - self.database.now()).total_seconds())
+            self.database.pending({new.type}, delay)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[MemoryTransaction]:
+        async with self.database.turn:
+            transaction = MemoryTransaction(self)
+            users = self.database.users
+            users.execute("begin")
+            try:
+                yield transaction
+            except BaseException:
+                users.execute("rollback")
+                if Bug.ROLLBACK_KEEPS in self.bugs:
+                    self.database.rows = transaction.rows
+                raise
+            users.execute("commit")
+            self.database.rows = transaction.rows
+        self.tell_inserted(transaction.inserted)
+
+    # -- workers --------------------------------------------------------------------------------------------------
+
+    async def open_lease(self, worker: str, duration: float) -> int:
+        database = self.database
+        database.last_lease += 1
+        database.leases[database.last_lease] = (worker, database.now() + timedelta(seconds=duration))
+        return database.last_lease
+
+    def lease_session(self) -> MemorySession:
+        return MemorySession(self)
+
+    async def claim(self, lease_id: int, types: Sequence[str], limit: int) -> Sequence[ClaimedJob]:
+        database, now = self.database, self.database.now()
+        if not database.valid(lease_id) and Bug.CLAIM_WITHOUT_LEASE not in self.bugs:
+            raise LeaseLost("the lease isn't valid")
+        due = [
+            row
+            for row in database.rows.values()
+            if row.state == StoredState.PENDING
+            and (row.new.type in types or Bug.CLAIM_WITHOUT_TYPES in self.bugs)
+            and (row.run_at <= now or Bug.CLAIM_WITHOUT_DUE in self.bugs)
+        ]
+        if Bug.CLAIM_WITHOUT_ORDER not in self.bugs:
+            due.sort(key=lambda row: (row.new.priority, row.run_at, row.new.id))
+        for row in due[:limit]:
+            row.state, row.lease_id, row.started_at, row.written = StoredState.RUNNING, lease_id, now, None
+            row.attempt += 1
+            row.claims += Bug.CLAIM_WITHOUT_FENCE_COUNT not in self.bugs
+        return [self._claimed(row) for row in due[:limit]]
+
+    def _claimed(self, row: Row) -> ClaimedJob:
+        new = row.new
+        assert row.started_at is not None
+        return ClaimedJob(
+            **{name: getattr(new, name) for name in _AS_INSERTED},
+            attempt=row.attempt,
+            claims=row.claims,
+            lease_id=row.lease_id,
+            created_at=row.created_at,
+            run_at=row.run_at,
+            started_at=row.started_at,
+            retry=new.retry,
+            expired=row.expires_at is not None and row.expires_at <= row.started_at and Bug.EXPIRED_UNMARKED not in self.bugs,
+            reschedules=row.reschedules,
+            metadata=new.metadata,
+        )
+
+    async def settle(self, settlements: Sequence[Settlement], *, orphaned: bool = False) -> Sequence[SettleResult]:
+        return [SettleResult(self._settle(each, orphaned=orphaned)) for each in settlements]
+
+    def _owned(self, row: Row, claims: int, lease_id: int) -> bool:
+        return (
+            row.state == StoredState.RUNNING
+            and (row.claims == claims or Bug.CLAIMS_UNCHECKED in self.bugs)
+            and (row.lease_id == lease_id or Bug.LEASE_UNCHECKED in self.bugs)
+        )
+
+    def _settle(self, each: Settlement, *, orphaned: bool) -> LostReason | None:
+        database = self.database
+        row = database.rows.get(each.id)
+        if row is None:
+            return LostReason.NOT_FOUND
+        again = (row.claims, row.lease_id, row.written) == (each.claims, each.lease_id, each.kind)
+        if again and Bug.REPEATED_SETTLE_REFUSED not in self.bugs:
+            return None
+        if orphaned:
+            allowed = not database.valid(each.lease_id) or Bug.ORPHANS_UNCHECKED in self.bugs
+        else:
+            allowed = each.lease_id in database.leases or Bug.LEASE_ROW_UNCHECKED in self.bugs
+        if not allowed or not self._owned(row, each.claims, each.lease_id):
+            return _why(row)
+        self._write(row, each)
+        return None
+
+    def _write(self, row: Row, each: Settlement) -> None:
+        now = self.database.now()
+        row.written = each.kind
+        if each.error is not None:
+            row.errors = (*row.errors, each.error)
+            if Bug.ERRORS_UNBOUNDED not in self.bugs:
+                row.errors = row.errors[-KEPT_ERRORS:]
+        if each.kind in (SettlementKind.RETRIED, SettlementKind.RESCHEDULED):
+            if each.kind is SettlementKind.RESCHEDULED:
+                row.reschedules += 1
+                row.attempt -= Bug.ATTEMPT_KEPT_ON_RESCHEDULE not in self.bugs
+            delay = 0 if Bug.RETRY_AT_ONCE in self.bugs else each.delay or 0
+            row.state = StoredState.PENDING
+            row.run_at = max(now, each.run_at or now + timedelta(seconds=delay))
+            self.database.pending({row.new.type}, delay)
+            return
+        row.state, row.finished_at, row.output, row.outcome = int(each.kind), now, each.output, each.outcome
+        if Bug.COMPLETED_ARE_LOST in self.bugs and each.kind is SettlementKind.COMPLETED:
+            del self.database.rows[each.id]
+        self.database.tell(Notification(finished=frozenset({each.id})))
+
+    async def release(self, lease_id: int, claims: Sequence[Claim], *, end: bool = False) -> None:
+        self.release_now(lease_id, claims, end=end)
+
+    def release_now(self, lease_id: int, claims: Sequence[Claim], *, end: bool = False) -> None:
+        with self.database.lock:
+            for row in self.database.rows.values():
+                named = row.claim in claims and (row.lease_id == lease_id or Bug.RELEASE_UNFENCED in self.bugs)
+                ended = end and row.lease_id == lease_id
+                if row.state != StoredState.RUNNING or not (named or ended) or lease_id not in self.database.leases:
+                    continue
+                row.state, row.run_at, row.written = StoredState.PENDING, self.database.now(), None
+                row.attempt -= Bug.ATTEMPT_KEPT_ON_RELEASE not in self.bugs
+                self.database.pending({row.new.type})
+            if end:
+                self.database.leases.pop(lease_id, None)
+
+    async def take_expired(self, limit: int, *, grace: float = 0.0) -> Sequence[ClaimedJob]:
+        database = self.database
+        before = database.now() - timedelta(seconds=grace)
+        ended = [
+            lease_id
+            for lease_id, (_, expires_at) in database.leases.items()
+            if expires_at < before or Bug.TAKES_VALID_LEASES in self.bugs
+        ][:1]
+        for lease_id in ended:
+            del database.leases[lease_id]
+            database.tell(Notification(leases=frozenset({lease_id})))
+        orphans = [
+            row
+            for row in database.rows.values()
+            if row.state == StoredState.RUNNING
+            and not database.valid(row.lease_id)
+            and (Bug.ORPHANS_WITHOUT_ROW_MISSED not in self.bugs or row.lease_id in (*ended, *database.leases))
+        ]
+        orphans.sort(key=lambda row: row.new.id)
+        return [self._claimed(row) for row in orphans[:limit]]
+
+    async def next_due(self, types: Sequence[str]) -> float | None:
+        rows = [row for row in self.database.rows.values() if row.state == StoredState.PENDING and row.new.type in types]
+        now = self.database.now()
+        return min((max(0.0, (row.run_at - now).total_seconds()) for row in rows), default=None)
+
+    # -- looking and operating ------------------------------------------------------------------------------------
+
+    def _job(self, row: Row) -> Job:
+        database = self.database
+        state = StoredState(row.state).shown(due=row.run_at <= database.now()) if row.state in _KNOWN else JobState.BLOCKED
+        worker = database.leases.get(row.lease_id, (None,))[0] if row.state == StoredState.RUNNING else None
+        return Job(
+            **{name: getattr(row.new, name) for name in _AS_INSERTED},
+            **{name: getattr(row, name) for name in _AS_STORED},
+            state=state,
+            worker=worker,
+            output_json=row.output,
+            metadata_json=row.new.metadata,
+        )
+
+    async def fetch(self, ids: Sequence[UUID]) -> Sequence[Job | None]:
+        rows = [self.database.rows.get(each) for each in ids]
+        return [row and self._job(row) for row in rows]
+
+    async def list(self, where: JobFilter, limit: int, cursor: str | None = None) -> Page:
+        try:
+            if cursor is not None and str(UUID(cursor)) != cursor:
+                raise ValueError("not a cursor")
+        except ValueError:
+            if Bug.BAD_CURSOR_ACCEPTED not in self.bugs:
+                raise
+            cursor = None
+        newest_first = Bug.LISTING_BY_AGE not in self.bugs
+        rows = sorted(self.database.rows.values(), key=lambda row: row.new.id, reverse=newest_first)
+        jobs = [job for row in rows if _fits(job := self._job(row), where)]
+        if cursor is not None:
+            jobs = [job for job in jobs if (str(job.id) < cursor) == newest_first and str(job.id) != cursor]
+        return Page(tuple(jobs[:limit]), str(jobs[limit - 1].id) if len(jobs) > limit else None)
+
+    async def stats(self) -> Stats:
+        now = self.database.now()
+        counts: dict[str, dict[JobState, int]] = {}
+        oldest: dict[str, float] = {}
+        for row in self.database.rows.values():
+            job = self._job(row)
+            if job.state.finished and Bug.STATS_WITHOUT_ARCHIVE in self.bugs:
+                continue
+            of_type = counts.setdefault(job.type, {})
+            of_type[job.state] = of_type.get(job.state, 0) + 1
+            if job.state is JobState.READY:
+                oldest[job.type] = max(oldest.get(job.type, 0.0), (now - job.run_at).total_seconds())
+        types = {name: TypeStats(counts=of_type, oldest_ready=oldest.get(name)) for name, of_type in counts.items()}
+        return Stats(types=types, workers=tuple(worker for worker, end in self.database.leases.values() if end > now))
+
+    async def retry(self, ids: Sequence[UUID]) -> Sequence[Changed]:
+        return [self._retry(each) for each in ids]
+
+    def _retry(self, job_id: UUID) -> Changed:
+        row = self.database.rows.get(job_id)
+        if row is None:
+            return Changed.NOT_FOUND
+        if row.state == StoredState.RUNNING:
+            return Changed.RUNNING
+        held = row.new.unique and holder(self.database, self.database.rows, row.new) is not None
+        if row.state not in (StoredState.FAILED, StoredState.CANCELLED) or (held and Bug.RETRY_BREAKS_UNIQUE not in self.bugs):
+            return Changed.WRONG_STATE
+        row.state, row.run_at, row.finished_at, row.expires_at = StoredState.PENDING, self.database.now(), None, None
+        row.attempt = row.attempt if Bug.ATTEMPTS_KEPT_ON_RETRY in self.bugs else 0
+        row.written = None
+        self.database.pending({row.new.type})
+        return Changed.DONE
+
+    async def run_now(self, ids: Sequence[UUID]) -> Sequence[Changed]:
+        return [self._run_now(each) for each in ids]
+
+    def _run_now(self, job_id: UUID) -> Changed:
+        row = self.database.rows.get(job_id)
+        if row is None:
+            return Changed.NOT_FOUND
+        if row.state != StoredState.PENDING:
+            return Changed.RUNNING if row.state == StoredState.RUNNING else Changed.WRONG_STATE
+        row.run_at = min(row.run_at, self.database.now())
+        self.database.pending({row.new.type})
+        return Changed.DONE
+
+    async def delete(self, ids: Sequence[UUID]) -> Sequence[Changed]:
+        return [self._delete(each) for each in ids]
+
+    def _delete(self, job_id: UUID) -> Changed:
+        row = self.database.rows.get(job_id)
+        if row is None:
+            return Changed.NOT_FOUND
+        if row.state == StoredState.RUNNING and Bug.DELETE_RUNNING not in self.bugs:
+            return Changed.RUNNING
+        del self.database.rows[job_id]
+        return Changed.DONE
+
+    @contextmanager
+    def subscribe(self, listener: Listener, *, finished: bool = False) -> Iterator[None]:
+        self.database.listeners.append(listener)
+        try:
+            yield
+        finally:
+            self.database.listeners.remove(listener)
+
+
+_AS_INSERTED = ("id", "type", "payload", "priority", "max_attempts", "timeout", "key", "tags")
+_AS_STORED = (
+    "created_at",
+    "run_at",
+    "started_at",
+    "finished_at",
+    "attempt",
+    "outcome",
+    "errors",
+    "expires_at",
+    "reschedules",
+)
+
+
+def _why(row: Row) -> LostReason:
+    if row.state in (StoredState.COMPLETED, StoredState.FAILED):
+        return LostReason.COMPLETED
+    return LostReason.CANCELLED if row.state == StoredState.CANCELLED else LostReason.TAKEN
+
+
+def _fits(job: Job, where: JobFilter) -> bool:
+    return (
+        (not where.states or job.state in where.states)
+        and (not where.types or job.type in where.types)
+        and (where.key is None or job.key == where.key)
+        and (where.tag is None or where.tag in job.tags)
+    )
+
+
+def holder(database: Database, rows: dict[UUID, Row], new: NewJob) -> UUID | None:
+    """Whose the unique key is."""
+    for row in rows.values():
+        held = row.live or Bug.UNIQUE_FOR_EVER in database.bugs
+        if held and row.new.unique and (row.new.type, row.new.key) == (new.type, new.key):
+            return row.new.id
+    return None
+
+
+def insert(database: Database, rows: dict[UUID, Row], jobs: Sequence[NewJob], *, repeated: bool = False) -> list[Inserted]:
+    """Store jobs among the rows."""
+    now = database.now()
+    results: list[Inserted] = []
+    for new in jobs:
+        there = new.id if new.id in rows else None
+        if repeated and there is not None and not rows[there].live and Bug.REPEATED_INSERT_AFTER_END in database.bugs:
+            there = None
+        if there is None and new.unique and Bug.UNIQUE_IGNORED not in database.bugs:
+            there = holder(database, rows, new)
+        if there is not None:
+            results.append(Inserted(there, created=False))
+            continue
+        run_at = new.run_at or now + timedelta(seconds=new.delay or 0)
+        if Bug.DUE_IN_THE_PAST not in database.bugs:
+            run_at = max(run_at, now)
+        expires_at = None if new.expires is None else run_at + timedelta(seconds=new.expires)
+        rows[new.id] = Row(new, now, run_at, expires_at)
+        results.append(Inserted(new.id, created=True))
+    return results
+
+
+class MemoryTransaction:
+    """Rows of its own until the commit."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+        self.connection = store.database.users
+        self.rows = dict(store.database.rows)
+        self.inserted: list[NewJob] = []
+
+    async def execute(self, sql: str, *arguments: Any) -> int:
+        return self.connection.execute(sql, arguments).rowcount
+
+    async def fetch(self, sql: str, *arguments: Any) -> Sequence[Any]:
+        cursor = self.connection.execute(sql, arguments)
+        cursor.row_factory = sqlite3.Row
+        return cursor.fetchall()
+
+    async def insert(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
+        results = insert(self._store.database, self.rows, jobs)
+        self.inserted += jobs
+        if Bug.NOTIFY_BEFORE_COMMIT in self._store.bugs:
+            self._store.tell_inserted(jobs)
+        return results
+
+
+class MemorySession:
+    """As the lease thread uses it."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+
+    def renew(self, lease_id: int, duration: float, held: Sequence[Claim]) -> Renewal:
+        database = self._store.database
+        with database.lock:
+            late = Bug.LATE_RENEWAL_REFUSED in database.bugs and not database.valid(lease_id)
+            if lease_id not in database.leases or late:
+                return Renewal(valid=False)
+            database.leases[lease_id] = (database.leases[lease_id][0], database.now() + timedelta(seconds=duration))
+            owned = {
+                row.claim for row in database.rows.values() if row.state == StoredState.RUNNING and row.lease_id == lease_id
+            }
+            lost = {claim: self._why(claim) for claim in held if claim not in owned}
+            unheld = [] if Bug.UNHELD_UNTOLD in database.bugs else sorted(owned - set(held), key=lambda claim: claim.id)
+            return Renewal(valid=True, lost=lost, unheld=tuple(unheld))
+
+    def _why(self, claim: Claim) -> LostReason:
+        row = self._store.database.rows.get(claim.id)
+        return LostReason.NOT_FOUND if row is None else _why(row)
+
+    def release(self, lease_id: int, claims: Sequence[Claim]) -> None:
+        self._store.release_now(lease_id, claims)
+
+    def close(self) -> None: ...
+
+
+class MemoryHarness:
+    """Cases on a store in memory, with the given mistakes."""
+
+    capabilities = frozenset(Capability)
+    resolution = RESOLUTION
+
+    def __init__(self, *bugs: Bug) -> None:
+        self._database = Database(frozenset(bugs))
+        self.store = MemoryStore(self._database)
+        self._second = MemoryStore(self._database)
+
+    async def second_store(self) -> MemoryStore:
+        return self._second
+
+    async def age(self, seconds: float) -> None:
+        self._database.skipped += timedelta(seconds=seconds)
+
+    async def spoil(self, job_id: UUID, fault: Fault) -> bool:
+        row = self._database.rows[job_id]
+        if fault is Fault.PAYLOAD:
+            row.new = replace(row.new, payload=b"{broken")
+        elif fault is Fault.STATE:
+            row.state = 3
+        else:
+            return False
+        return True
+
+    async def delete_lease(self, lease_id: int) -> None:
+        del self._database.leases[lease_id]
+
+    def close(self) -> None:
+        self._database.users.close()
