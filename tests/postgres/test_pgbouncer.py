@@ -55,7 +55,7 @@ async def test_jobs_are_enqueued_run_and_read(bouncer: Bouncer) -> None:
 
 async def test_a_rollback_leaves_nothing(bouncer: Bouncer) -> None:
     async with client_of(bouncer) as client:
-        with pytest.raises(ZeroDivisionError):
+        with pytest.raises(ZeroDivisionError):  # noqa: PT012
             async with client.transaction() as tx:
                 await tx.enqueue(double(1))
                 raise ZeroDivisionError
