@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import time
 from pathlib import Path
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 import anyio
 
 from aioqueue import Fixed, Registry, Retry, current_attempt
 from tests.processes import Ledger, die_with_parent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 registry = Registry()
 
@@ -107,4 +111,58 @@ async def block_loop(seconds: float) -> Told:
     """Blocks the event loop."""
     write("start")
     time.sleep(seconds)
+    return told()
+
+
+class Unprintable(Exception):
+    """Can't even say what it is."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+    __repr__ = __str__
+
+
+ODD: dict[str, Callable[[], BaseException]] = {
+    "SystemExit": lambda: SystemExit(3),
+    "KeyboardInterrupt": KeyboardInterrupt,
+    "GeneratorExit": GeneratorExit,
+    "ExceptionGroup": lambda: ExceptionGroup("several", [ValueError("one"), ExceptionGroup("more", [TypeError("two")])]),
+    "CancelledError": asyncio.CancelledError,
+    "Unprintable": Unprintable,
+    "NUL": lambda: ValueError("a\0b \ud800"),
+    "huge": lambda: ValueError("x" * 5_000_000),
+}
+
+
+@registry.job(retry=Retry(max_attempts=2, backoff=Fixed(0.05)))
+async def raise_odd(kind: str) -> Told:
+    write("start")
+    await anyio.sleep(0)
+    write("failed")
+    error = ODD[kind]()
+    raise error
+
+
+@registry.job(retry=Retry(max_attempts=2, backoff=Fixed(0.05)))
+def raise_odd_in_thread(kind: str) -> Told:
+    write("start")
+    write("failed")
+    error = ODD[kind]()
+    raise error
+
+
+@registry.job(retry=Retry(max_attempts=2, backoff=Fixed(0.05)))
+async def leave(code: int) -> Told:
+    """Ends its process without a word."""
+    write("start")
+    os._exit(code)
+
+
+@registry.job(retry=SOON)
+async def fork() -> Told:
+    """Its child returns into the worker's code, as one does that forgets to leave."""
+    write("start")
+    if os.fork() == 0:
+        return Told(attempt=current_attempt().number, pid=os.getpid())
     return told()
