@@ -90,13 +90,16 @@ class Batcher(Generic[T, R]):
                 await self._store(batch)
             except BaseException:
                 # Only cancellation comes here (the event loop ends): nobody may be left waiting for ever.
-                for _, future in batch:
+                left, self._waiting = [*batch, *self._waiting], []
+                for _, future in left:
                     future.cancel()
                 raise
 
     async def _store(self, batch: list[tuple[T, asyncio.Future[R]]]) -> None:
         try:
             results = await self._write([item for item, _ in batch])
+            if len(results) != len(batch):
+                raise RuntimeError(f"{len(results)} results for a batch of {len(batch)}")
         except RowRejected as error:
             if len(batch) == 1:
                 _fail(batch[0][1], error)

@@ -1,0 +1,134 @@
+"""What the conformance cases need to know of our two stores."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from datetime import timedelta
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import asyncpg
+
+from aioqueue.testing import Capability, Fault
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+    from uuid import UUID
+
+    from aioqueue.abc import Store
+
+
+class _Harness:
+    """Two stores on one database.
+
+    Arguments:
+        url: The database's, which is fresh.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.store = self._make()
+        self._second: Store | None = None
+
+    def _make(self) -> Store:
+        raise NotImplementedError
+
+    async def open(self) -> None:
+        await self.store.open()
+
+    async def second_store(self) -> Store:
+        if self._second is None:
+            self._second = self._make()
+            await self._second.open()
+        return self._second
+
+    async def close(self) -> None:
+        if self._second is not None:
+            await self._second.close()
+        await self.store.close()
+
+
+class SQLiteHarness(_Harness):
+    """On one file."""
+
+    capabilities = frozenset({Capability.NAMES_TYPES, Capability.NAMES_FINISHED})
+    resolution = timedelta(microseconds=1)
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        super().__init__(f"sqlite:///{quote(str(path))}")
+
+    def _make(self) -> Store:
+        from aioqueue.sqlite import make_store  # lazy: the other store's tests don't need it
+
+        return make_store(self.url)
+
+    def execute(self, *statements: tuple[str, Sequence[object]]) -> None:
+        """Run statements in one transaction, as somebody at the database's prompt might."""
+        with contextlib.closing(sqlite3.connect(self._path, timeout=60, isolation_level=None)) as connection:
+            connection.execute("begin immediate")
+            for sql, arguments in statements:
+                connection.execute(sql, arguments)
+            connection.execute("commit")
+
+    async def age(self, seconds: float) -> None:
+        by = round(seconds * 1_000_000)
+        columns = ("run_at", "created_at", "started_at", "expires_at")
+        moved = ", ".join(f"{column} = {column} - ?1" for column in columns)
+        self.execute((f"update job set {moved}", [by]), ("update lease set expires_at = expires_at - ?1", [by]))
+
+    async def spoil(self, job_id: UUID, fault: Fault) -> bool:
+        changes = {
+            Fault.PAYLOAD: "payload = '{broken'",
+            Fault.STATE: "state = 3",
+            Fault.ERRORS: """errors = '[1, "x", {"attempt": "y", "at": "yesterday"}, null]'""",
+            Fault.TAGS: 'tags = \'{"not": ["a", "list"]}\'',
+        }
+        self.execute((f"update job set {changes[fault]} where id = ?", [str(job_id)]))
+        return True
+
+    async def delete_lease(self, lease_id: int) -> None:
+        self.execute(("delete from lease where id = ?", [lease_id]))
+
+
+class PostgresHarness(_Harness):
+    """In one database."""
+
+    capabilities = frozenset(Capability)
+    resolution = timedelta(microseconds=1)
+
+    def _make(self) -> Store:
+        from aioqueue.postgres import make_store  # lazy: the other store's tests don't need it
+
+        return make_store(self.url)
+
+    async def execute(self, sql: str, *arguments: object) -> None:
+        """Run a statement, as somebody at the database's prompt might."""
+        connection = await asyncpg.connect(self.url)
+        try:
+            await connection.execute(sql, *arguments)
+        finally:
+            await connection.close()
+
+    async def age(self, seconds: float) -> None:
+        by = timedelta(seconds=seconds)
+        columns = ("run_at", "created_at", "started_at", "expires_at")
+        moved = ", ".join(f"{column} = {column} - $1::interval" for column in columns)
+        leases = "update aioqueue.lease set expires_at = expires_at - $1::interval"
+        await self.execute(f"with leases as ({leases}) update aioqueue.job set {moved}", by)
+
+    async def spoil(self, job_id: UUID, fault: Fault) -> bool:
+        changes = {
+            Fault.PAYLOAD: "payload = '[1, 2]'",  # a column of type json refuses what isn't JSON
+            Fault.STATE: "state = 3",
+            Fault.ERRORS: """errors = array['1', '"x"', '{"attempt": "y", "at": "yesterday"}', 'null']::json[]""",
+        }
+        if fault not in changes:
+            return False  # tags are an array of texts
+        await self.execute(f"update aioqueue.job set {changes[fault]} where id = $1", job_id)
+        return True
+
+    async def delete_lease(self, lease_id: int) -> None:
+        await self.execute("delete from aioqueue.lease where id = $1", lease_id)
