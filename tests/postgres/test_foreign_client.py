@@ -1,0 +1,55 @@
+"""`tx=` and `client.using` with the real libraries, and a worker that must not start too early."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+
+from aioqueue import Client, JobNotFound, JobState, Registry, Worker
+from tests.postgres.libraries import LIBRARIES, Opened
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractAsyncContextManager
+
+pytestmark = pytest.mark.anyio
+
+registry = Registry()
+
+
+@registry.job
+async def double(number: int) -> int:
+    return 2 * number
+
+
+@pytest.fixture(params=list(LIBRARIES))
+def library(request: pytest.FixtureRequest) -> Callable[[str], AbstractAsyncContextManager[Opened]]:
+    return LIBRARIES[request.param]
+
+
+async def test_it_starts_after_the_commit_and_at_once(postgres_url: str, library: Any) -> None:
+    """The worker never polls: what tells it is part of the transaction."""
+    async with Client(postgres_url) as client, Worker(client, registry, poll_interval=3600):
+        async with library(postgres_url) as opened:
+            first = await client.enqueue(double(1), tx=opened.tx)
+            second, third = await client.using(opened.tx).enqueue_many([double(2), double(3)])
+            # The worker has been awake, and has looked for jobs, after the enqueue and before the commit.
+            assert await (await client.enqueue(double(0))).result(timeout=120) == 0
+            with pytest.raises(JobNotFound):
+                await first.snapshot()
+            await opened.commit()
+        with anyio.fail_after(120):
+            assert [await handle.result() for handle in (first, second, third)] == [2, 4, 6]
+
+
+async def test_what_is_rolled_back_never_was(postgres_url: str, library: Any) -> None:
+    async with Client(postgres_url, uncommitted_grace=0.1) as client, Worker(client, registry, poll_interval=3600):
+        async with library(postgres_url) as opened:
+            lost = await client.using(opened.tx).enqueue(double(1))
+            await opened.rollback()
+        assert await (await client.enqueue(double(2))).result(timeout=120) == 4
+        with pytest.raises(JobNotFound):
+            await lost.result(timeout=120)
+        assert [job.state for job in (await client.list_jobs()).jobs] == [JobState.COMPLETED]
