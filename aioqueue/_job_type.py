@@ -40,6 +40,7 @@ class TypeOptions:
     middlewares: tuple[Any, ...] = ()
     max_reschedules: int | None = None
     declared_only: bool = False
+    implements: JobType[..., Any, Any] | None = None
     converters: Mapping[type, Converter] = field(default_factory=dict["type", "Converter"])
 
 
@@ -60,6 +61,7 @@ class JobType(Generic[P, R, F]):
         middlewares: Around each attempt, from the outside in: the registry's, then its own.
         max_reschedules: How often one job may be rescheduled; None leaves it to the worker.
         is_async: Whether the function is a coroutine function; if not, it runs in a thread.
+        implements: The declared type of which this is the handler, if it is one.
         declared_only: Whether there is no handler here: it can be enqueued, but not run.
     """
 
@@ -76,6 +78,7 @@ class JobType(Generic[P, R, F]):
         self.middlewares = options.middlewares
         self.max_reschedules = options.max_reschedules
         self.declared_only = options.declared_only
+        self.implements = options.implements
         self.is_async = inspect.iscoroutinefunction(function)
         self._converters = options.converters
         self._parameters = _signature.read_parameters(function, name)

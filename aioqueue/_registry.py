@@ -161,9 +161,9 @@ class Registry:
         }
 
         def make(function: Callable[..., Any]) -> AnyJobType:
-            made = self._make(function, declared.name, given, _locals(frame), declared_only=False)
+            made = self._make(function, declared.name, given, _locals(frame), implements=declared)
             _refuse_other_signature(declared, made)
-            self._add(made, replaces=declared)
+            self._add(made)
             return made
 
         return ImplementDecorator(make)
@@ -185,7 +185,8 @@ class Registry:
         given: Mapping[str, Any],
         namespace: Mapping[str, Any],
         *,
-        declared_only: bool,
+        declared_only: bool = False,
+        implements: AnyJobType | None = None,
     ) -> AnyJobType:
         _signature.refuse_function(function)
         known = _DECLARE if declared_only else _JOB
@@ -193,14 +194,14 @@ class Registry:
             raise TypeError(f"{name}: there is no option {', '.join(sorted(unknown))}; there are {', '.join(sorted(known))}")
         _check_name(name)
         try:
-            options = self._read_options(given, declared_only=declared_only)
+            options = self._read_options(given, declared_only=declared_only, implements=implements)
         except RegistrationError:
             raise
         except ConfigurationError as error:
             raise ConfigurationError(f"{name}: {error}") from None
         return JobType(function, name, options, namespace)
 
-    def _read_options(self, given: Mapping[str, Any], *, declared_only: bool) -> TypeOptions:
+    def _read_options(self, given: Mapping[str, Any], *, declared_only: bool, implements: AnyJobType | None) -> TypeOptions:
         retry, reschedules = given.get("retry"), given.get("max_reschedules")
         if retry is not None and not isinstance(retry, Retry):
             raise ConfigurationError(f"retry must be a Retry(...), not {retry!r}")
@@ -216,6 +217,7 @@ class Registry:
             middlewares=_read_middlewares(given.get("middlewares", ())),
             max_reschedules=reschedules,
             declared_only=declared_only,
+            implements=implements,
             converters=self._converters,
         )
 
@@ -235,39 +237,39 @@ class Registry:
         if other in self._included:
             return
         for job_type in dict.fromkeys(other._types.values()):
-            self._refuse_taken(job_type, None)
+            self._refuse_taken(job_type)
         for job_type in dict.fromkeys(other._types.values()):
-            self._put(job_type, other._wrapped[job_type.name], None)
+            self._put(job_type, other._wrapped[job_type.name])
         self._included.append(other)
         other._parents.append(self)
 
     def _all_included(self) -> set[Registry]:
         return {self}.union(*(each._all_included() for each in self._included))
 
-    def _add(self, job_type: AnyJobType, *, replaces: AnyJobType | None = None) -> None:
-        self._refuse_taken(job_type, replaces)
-        self._put(job_type, (), replaces)
+    def _add(self, job_type: AnyJobType) -> None:
+        self._refuse_taken(job_type)
+        self._put(job_type, ())
 
-    def _refuse_taken(self, job_type: AnyJobType, replaces: AnyJobType | None) -> None:
+    def _refuse_taken(self, job_type: AnyJobType) -> None:
         for name in (job_type.name, *job_type.aliases):
             taken = self._types.get(name)
-            if taken is not None and taken is not job_type and taken is not replaces and not _declares(taken, job_type):
+            if taken not in (None, job_type, job_type.implements) and taken.implements is not job_type:
                 raise RegistrationError(
                     f"the name {name!r} is taken by {_place(taken)}, so {_place(job_type)} can't have it: give one of them "
                     "another with name=. (A module that is imported under two names registers twice.)"
                 )
         for parent in self._parents:
-            parent._refuse_taken(job_type, replaces)
+            parent._refuse_taken(job_type)
 
-    def _put(self, job_type: AnyJobType, within: tuple[Middleware, ...], replaces: AnyJobType | None) -> None:
+    def _put(self, job_type: AnyJobType, within: tuple[Middleware, ...]) -> None:
         wrapped = (*self._middlewares, *within)
         for name in (job_type.name, *job_type.aliases):
             present = self._types.get(name)
-            if present is None or not _declares(job_type, present):
+            if present is None or present.implements is not job_type:  # a handler counts, not its declaration
                 self._types[name] = job_type
                 self._wrapped[name] = wrapped
         for parent in self._parents:
-            parent._put(job_type, wrapped, replaces)
+            parent._put(job_type, wrapped)
 
     def check(self) -> None:
         """Resolve every annotation now; otherwise that happens at first use, or when a worker starts.
@@ -361,11 +363,6 @@ def _duration(value: float | timedelta | None, name: str, *, positive: bool) -> 
 def _locals(frame: Any) -> Mapping[str, Any]:
     """Names of the function in which a job is defined, so that its local classes can be annotations."""
     return {} if frame.f_locals is frame.f_globals else dict(frame.f_locals)
-
-
-def _declares(one: AnyJobType, other: AnyJobType) -> bool:
-    """Whether one is the declaration of what the other implements: both may be known, and the handler counts."""
-    return one.declared_only and not other.declared_only and one.name == other.name
 
 
 def _place(job_type: AnyJobType) -> str:

@@ -7,7 +7,6 @@ import gc
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
@@ -28,6 +27,8 @@ from aioqueue import (
     Retry,
 )
 
+pytestmark = pytest.mark.filterwarnings("ignore::aioqueue.CallNeverEnqueued")
+
 registry = Registry("site.")
 
 
@@ -44,14 +45,6 @@ async def fetch(url: str, *, depth: int = 1) -> str:
 
 @registry.job(priority=1, tags=("pages",), timeout=60, expires=timedelta(hours=1), retry=Retry(max_attempts=3))
 def store(page: Page, links: list[str] | None = None) -> None: ...
-
-
-@pytest.fixture(autouse=True)
-def _calls_of_these_tests_may_be_dropped() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CallNeverEnqueued)
-        yield
-        gc.collect()
 
 
 def test_a_call_runs_nothing_and_has_an_id_its_type_and_its_arguments() -> None:
@@ -202,7 +195,7 @@ BAD: list[dict[str, Any]] = [
     {"delay": True},
     {"delay": "5"},
     {"delay": timedelta(seconds=-1)},
-    {"at": datetime(2030, 1, 1)},  # noqa: DTZ001 - naive on purpose
+    {"at": datetime(2030, 1, 1)},
     {"at": "2030-01-01"},
     {"timeout": 0},
     {"timeout": -5},
