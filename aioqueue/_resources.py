@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import itertools
 import logging
+import math
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
 
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
 __all__ = ["Resource", "ResourceScope", "Scope", "current_scope"]
 
 logger = logging.getLogger("aioqueue.worker")
+
+_numbers = itertools.count()
 
 T = TypeVar("T")
 Scope = Literal["worker", "attempt"]
@@ -74,6 +78,7 @@ class _Opened:
     def __init__(self, resource: Resource[Any], context: contextvars.Context) -> None:
         loop = asyncio.get_running_loop()
         self.resource = resource
+        self.number: float = math.inf  # in the order in which openings ended
         self.value: asyncio.Future[Any] = loop.create_future()
         self._closing: asyncio.Future[BaseException | None] = loop.create_future()
         self.task = loop.create_task(self._live(), name=f"aioqueue resource {resource.name}", context=context)
@@ -82,6 +87,7 @@ class _Opened:
         error: BaseException | None = None
         try:
             async with asynccontextmanager(cast("Callable[[], AsyncGenerator[Any]]", self.resource.factory))() as value:
+                self.number = next(_numbers)
                 self.value.set_result(value)
                 error = await self._closing
                 if error is not None:
@@ -95,6 +101,8 @@ class _Opened:
             elif raised is error:
                 return
             raise
+        finally:
+            error = None  # its traceback leads to this frame: a circle that would keep both
 
     async def close(self, error: BaseException | None) -> None:
         """Close it, telling it of the error that ended its scope."""
@@ -140,17 +148,12 @@ class ResourceScope:
         if self._closed:
             raise RuntimeError(f"{resource.name} can't be opened any more: its {resource.scope} has ended")
         opened = self._opened.get(resource)
-        if opened is None:
+        if opened is None or opened.task.done():
             context = contextvars.copy_context() if self._context is None else self._context.copy()
             context.run(current_scope.set, self)
             opened = self._opened[resource] = _Opened(resource, context)
-        try:
-            # A waiter that is cancelled doesn't end an opening that others wait for.
-            return cast("T", await asyncio.shield(opened.value))
-        except Exception:
-            if opened.task.done() and self._opened.get(resource) is opened:
-                del self._opened[resource]
-            raise
+        # A waiter that is cancelled doesn't end an opening that others wait for.
+        return cast("T", await asyncio.shield(opened.value))
 
     def get_from_thread(self, resource: Resource[T]) -> T:
         """As `get`, from another thread than the event loop's."""
@@ -179,17 +182,17 @@ class ResourceScope:
         self._closed = True
         first: BaseException | None = None
         while self._opened:
-            resource, opened = self._opened.popitem()
+            # What was opened first may be in use by what was opened later; what is still opening comes first.
+            resource = max(self._opened, key=lambda each: self._opened[each].number)
+            opened = self._opened[resource]
             try:
                 await opened.close(error)
-            except asyncio.CancelledError:
-                self._opened[resource] = opened
-                raise
             except Exception as raised:
                 if first is None:
                     first = raised
                 else:
                     logger.error("the resource %s has failed to close", resource.name, exc_info=raised)
+            del self._opened[resource]
         if first is not None:
             raise first
 

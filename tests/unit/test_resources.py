@@ -1,0 +1,257 @@
+"""Resources: opened once per scope, closed in reverse, each in a task of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import AsyncIterator
+
+import anyio
+import pytest
+
+from aioqueue import Registry
+from aioqueue._resources import ResourceScope
+
+pytestmark = pytest.mark.anyio
+
+registry = Registry()
+events: list[str] = []
+
+
+@pytest.fixture(autouse=True)
+def _no_events() -> None:
+    events.clear()
+
+
+@registry.resource
+async def http() -> AsyncIterator[str]:
+    events.append("open http")
+    await asyncio.sleep(0)
+    yield "http"
+    events.append("close http")
+
+
+@registry.resource
+async def api() -> AsyncIterator[str]:
+    client = await http.get()
+    events.append("open api")
+    yield f"api over {client}"
+    events.append("close api")
+
+
+@registry.resource(scope="attempt")
+async def session() -> AsyncIterator[list[str]]:
+    opened = [await api.get()]
+    events.append("open session")
+    try:
+        yield opened
+    except ValueError:
+        events.append("roll back")
+        raise
+    events.append("close session")
+
+
+async def test_opened_once_and_closed_in_reverse() -> None:
+    async with ResourceScope():
+        assert await api.get() == "api over http"
+        assert await http.get() == "http"
+    assert events == ["open http", "open api", "close api", "close http"]
+
+
+async def test_nothing_is_opened_without_a_use() -> None:
+    async with ResourceScope() as scope:
+        assert scope.empty
+    assert events == []
+
+
+async def test_concurrent_first_uses_open_it_once() -> None:
+    async with ResourceScope(), anyio.create_task_group() as group:
+        for _ in range(5):
+            group.start_soon(http.get)
+    assert events == ["open http", "close http"]
+
+
+async def test_an_attempts_resources_end_with_the_attempt() -> None:
+    worker = ResourceScope()
+    lists: list[list[str]] = []
+    for _ in range(2):
+        async with worker.child():
+            lists.append(await session.get())
+            assert await session.get() is lists[-1]
+    assert lists[0] is not lists[1]
+    assert events == ["open http", "open api", "open session", "close session", "open session", "close session"]
+    await worker.aclose()
+    assert events[-2:] == ["close api", "close http"]
+
+
+async def test_an_attempts_resource_hears_of_its_error() -> None:
+    worker = ResourceScope()
+    with pytest.raises(ValueError, match="no"):
+        async with worker.child():
+            await session.get()
+            raise ValueError("no")
+    assert events[-1] == "roll back"
+    await worker.aclose()
+
+
+async def test_a_cancelled_attempt_closes_its_resources() -> None:
+    worker = ResourceScope()
+    with anyio.CancelScope() as cancelling:
+        scope = worker.child()
+        try:
+            async with scope:
+                await session.get()
+                cancelling.cancel()
+                await anyio.sleep_forever()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await scope.aclose()
+    assert scope.empty
+    await worker.aclose()
+    assert events[-2:] == ["close api", "close http"]
+
+
+async def test_outside_of_an_attempt_the_way_out_is_named() -> None:
+    with pytest.raises(RuntimeError, match="ResourceScope"):
+        await http.get()
+
+
+async def test_a_workers_resource_cannot_use_an_attempts() -> None:
+    @registry.resource
+    async def wrong() -> AsyncIterator[int]:
+        await session.get()
+        yield 1
+
+    async with ResourceScope():
+        with pytest.raises(RuntimeError, match="lives for one attempt"):
+            await wrong.get()
+
+
+async def test_overrides_are_given_instead() -> None:
+    async with ResourceScope({http: "fake", session: ["fake"]}):
+        assert await http.get() == "fake"
+        assert await api.get() == "api over fake"
+        assert await session.get() == ["fake"]
+    assert "open http" not in events
+
+
+async def test_an_opening_that_failed_is_tried_again() -> None:
+    fail = True
+
+    @registry.resource
+    async def flaky() -> AsyncIterator[int]:
+        if fail:
+            raise ConnectionError("down")
+        yield 1
+
+    async with ResourceScope():
+        for _ in range(2):
+            with pytest.raises(ConnectionError):
+                await flaky.get()
+        fail = False
+        assert await flaky.get() == 1
+
+
+async def test_a_waiter_that_is_cancelled_does_not_end_the_opening() -> None:
+    opening, go = asyncio.Event(), asyncio.Event()
+
+    @registry.resource
+    async def slow() -> AsyncIterator[int]:
+        opening.set()
+        await go.wait()
+        yield 1
+
+    async with ResourceScope():
+        task = asyncio.create_task(slow.get())
+        await opening.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        go.set()
+        assert await slow.get() == 1
+
+
+async def test_closing_ends_an_opening_that_hangs() -> None:
+    opening = asyncio.Event()
+
+    @registry.resource
+    async def hanging() -> AsyncIterator[int]:
+        opening.set()
+        await asyncio.Event().wait()
+        yield 1
+
+    async with ResourceScope():
+        task = asyncio.create_task(hanging.get())
+        await opening.wait()
+    with pytest.raises(RuntimeError, match="cancelled"):
+        await task
+
+
+async def test_every_resource_is_closed_though_one_fails(caplog: pytest.LogCaptureFixture) -> None:
+    def broken(name: str) -> AsyncIterator[str]:
+        raise NotImplementedError
+
+    @registry.resource
+    async def one() -> AsyncIterator[int]:
+        yield 1
+        raise OSError("one")
+
+    @registry.resource
+    async def two() -> AsyncIterator[int]:
+        yield 2
+        raise OSError("two")
+
+    scope = ResourceScope()
+    child = scope.child()
+    for resource in (http, one, two):
+        await child.get(resource)
+    with pytest.raises(OSError, match="two"):
+        await scope.aclose()
+    assert "one" in caplog.text
+    assert events[-1] == "close http"
+    with pytest.raises(RuntimeError, match="has ended"):
+        await child.get(http)
+
+
+async def test_cancel_scopes_in_a_resource_end_where_they_began() -> None:
+    @registry.resource
+    async def group() -> AsyncIterator[anyio.abc.TaskGroup]:
+        async with anyio.create_task_group() as tasks:
+            yield tasks
+            tasks.cancel_scope.cancel()
+
+    worker = ResourceScope()
+    done = asyncio.Event()
+
+    async def use() -> None:
+        async with worker.child():
+            (await group.get()).start_soon(done.wait)
+
+    await asyncio.gather(use(), use())
+    await worker.aclose()
+
+
+async def test_a_workers_resource_does_not_see_the_context_of_an_attempt() -> None:
+    variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="worker")
+
+    @registry.resource
+    async def seen() -> AsyncIterator[str]:
+        yield variable.get()
+
+    @registry.resource(scope="attempt")
+    async def seen_by_attempt() -> AsyncIterator[str]:
+        yield variable.get()
+
+    worker = ResourceScope()
+    async with worker.child():
+        variable.set("attempt")
+        assert await seen.get() == "worker"
+        assert await seen_by_attempt.get() == "attempt"
+    await worker.aclose()
+
+
+async def test_threads_get_resources_too() -> None:
+    async with ResourceScope():
+        assert await asyncio.to_thread(http.get_from_thread) == "http"
+        with pytest.raises(RuntimeError, match="await"):
+            http.get_from_thread()
