@@ -32,6 +32,12 @@ KNOWN = (
 Placeholder = Literal["%s", "$1"]
 """How a driver writes a parameter: psycopg and psycopg2 `%s`, asyncpg and the server itself `$1`."""
 
+_INSERT = "select cast(id as text), created from {schema}.enqueue_v1(cast(cast({text} as text) as json))"
+_FINISHED = (
+    "select cast(id as text), false from {schema}.archive "
+    "where id = any(cast(string_to_array(cast({text} as text), ',') as uuid[]))"
+)
+
 _IDLE = 0  # libpq's PQTRANS_IDLE
 _SYNCHRONOUS = {
     ("sqlalchemy", "Session"),
@@ -48,7 +54,7 @@ class _Cursor(Protocol):
     async def close(self) -> None: ...
 
 
-async def insert(tx: object, schema: str, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
+async def insert(tx: object, schema: str, jobs: Sequence[NewJob], *, repeated: bool = False) -> Sequence[Inserted]:
     """Store jobs in the transaction that is open on `tx`; its owner commits.
 
     A driver that begins a transaction by itself at the first statement does so here too.
@@ -57,6 +63,7 @@ async def insert(tx: object, schema: str, jobs: Sequence[NewJob]) -> Sequence[In
         tx: One of `KNOWN`.
         schema: The name of aioqueue's schema, unquoted.
         jobs: In the order of the results.
+        repeated: Whether they may have been stored by an earlier try, and have finished since.
 
     Returns:
         One result each, in order. It holds if the transaction commits.
@@ -68,7 +75,17 @@ async def insert(tx: object, schema: str, jobs: Sequence[NewJob]) -> Sequence[In
     run = _recognise(tx)
     if not jobs:
         return []
-    return [Inserted(UUID(str(row[0])), bool(row[1])) for row in await run(tx, schema, encode_jobs(jobs))]
+    finished: set[UUID] = set()
+    if repeated:
+        rows = await run(tx, _FINISHED, schema, ",".join(str(job.id) for job in jobs))
+        finished = {UUID(str(row[0])) for row in rows}
+    missing = [job for job in jobs if job.id not in finished]
+    stored = iter(await run(tx, _INSERT, schema, encode_jobs(missing)) if missing else ())
+    return [Inserted(job.id, created=False) if job.id in finished else _inserted(next(stored)) for job in jobs]
+
+
+def _inserted(row: Sequence[object]) -> Inserted:
+    return Inserted(UUID(str(row[0])), bool(row[1]))
 
 
 def statement(schema: str, jobs: Sequence[NewJob], *, placeholder: Placeholder = "%s") -> tuple[str, tuple[str]]:
@@ -82,19 +99,19 @@ def statement(schema: str, jobs: Sequence[NewJob], *, placeholder: Placeholder =
     Returns:
         The SQL and the parameters. It returns a row each, in order: id as text, and whether the job was created.
     """
-    return _query(schema, placeholder), (encode_jobs(jobs),)
+    return _query(_INSERT, schema, placeholder), (encode_jobs(jobs),)
 
 
-def _query(schema: str, placeholder: str) -> str:
+def _query(template: str, schema: str, placeholder: str) -> str:
     quoted = '"' + schema.replace('"', '""') + '"'
     if placeholder == "%s":
         quoted = quoted.replace("%", "%%")
     elif placeholder == ":jobs":
         quoted = quoted.replace(":", r"\:")
-    return f"select cast(id as text), created from {quoted}.enqueue_v1(cast(cast({placeholder} as text) as json))"
+    return template.format(schema=quoted, text=placeholder)
 
 
-def _recognise(tx: object) -> Callable[[Any, str, str], Awaitable[Sequence[Sequence[object]]]]:
+def _recognise(tx: object) -> Callable[[Any, str, str, str], Awaitable[Sequence[Sequence[object]]]]:
     """Which of the functions below writes on such an object."""
     names = {(base.__module__.partition(".")[0], base.__name__) for base in type(tx).__mro__}
     if names & {("asyncpg", "Connection"), ("asyncpg", "PoolConnectionProxy")}:
@@ -119,15 +136,15 @@ def _described(tx: object) -> str:
     return f"<{name}>"
 
 
-async def _asyncpg(tx: Any, schema: str, text: str) -> Sequence[Sequence[object]]:
+async def _asyncpg(tx: Any, template: str, schema: str, text: str) -> Sequence[Sequence[object]]:
     if not tx.is_in_transaction():
         raise NotInTransaction(
             "the asyncpg connection given as tx= has no open transaction: enqueue inside `async with connection.transaction():`"
         )
-    return cast("Sequence[Sequence[object]]", await tx.fetch(_query(schema, "$1"), text))
+    return cast("Sequence[Sequence[object]]", await tx.fetch(_query(template, schema, "$1"), text))
 
 
-async def _psycopg(tx: Any, schema: str, text: str) -> Sequence[Sequence[object]]:
+async def _psycopg(tx: Any, template: str, schema: str, text: str) -> Sequence[Sequence[object]]:
     if tx.autocommit and int(tx.info.transaction_status) == _IDLE:
         raise NotInTransaction(
             "the psycopg connection given as tx= is in autocommit mode and has no open transaction: enqueue inside "
@@ -136,7 +153,7 @@ async def _psycopg(tx: Any, schema: str, text: str) -> Sequence[Sequence[object]
     # The connection's own factories may make cursors with other placeholders, or rows that aren't tuples.
     cursor: _Cursor = sys.modules["psycopg"].AsyncCursor(tx, row_factory=_tuples)
     try:
-        await cursor.execute(_query(schema, "%s"), (text,))
+        await cursor.execute(_query(template, schema, "%s"), (text,))
         return await cursor.fetchall()
     finally:
         await cursor.close()
@@ -146,11 +163,11 @@ def _tuples(_cursor: object) -> Callable[[Sequence[object]], tuple[object, ...]]
     return tuple
 
 
-async def _session(tx: Any, schema: str, text: str) -> Sequence[Sequence[object]]:
-    return await _sqlalchemy(await tx.connection(), schema, text)
+async def _session(tx: Any, template: str, schema: str, text: str) -> Sequence[Sequence[object]]:
+    return await _sqlalchemy(await tx.connection(), template, schema, text)
 
 
-async def _sqlalchemy(tx: Any, schema: str, text: str) -> Sequence[Sequence[object]]:
+async def _sqlalchemy(tx: Any, template: str, schema: str, text: str) -> Sequence[Sequence[object]]:
     if tx.dialect.name != "postgresql":
         raise TypeError(f"tx= is an SQLAlchemy connection to {tx.dialect.name}, and the jobs are on PostgreSQL")
     raw = await tx.get_raw_connection()
@@ -159,5 +176,5 @@ async def _sqlalchemy(tx: Any, schema: str, text: str) -> Sequence[Sequence[obje
             "the SQLAlchemy connection given as tx= has the isolation level AUTOCOMMIT: the job would be committed at once; "
             "use a session or connection without it"
         )
-    query = sys.modules["sqlalchemy"].text(_query(schema, ":jobs"))
+    query = sys.modules["sqlalchemy"].text(_query(template, schema, ":jobs"))
     return cast("Sequence[Sequence[object]]", (await tx.execute(query, {"jobs": text})).all())

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.anyio
 
-LISTENERS = "query ilike 'listen %'"
+LISTENERS = "(query ilike 'listen %' or query = 'SELECT 1')"
 
 
 async def disturbed(scene: Scene, disturb: Callable[[int], object], *, jobs: int, times: int) -> None:

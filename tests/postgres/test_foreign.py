@@ -23,7 +23,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_ses
 from aioqueue._identifiers import new_id
 from aioqueue._job import NewJob
 from aioqueue.errors import NotInTransaction
-from aioqueue.postgres import _foreign
+from aioqueue.postgres import _foreign, make_store
 from aioqueue.postgres._schema import Schema
 from tests.postgres.libraries import LIBRARIES, Opened, sqlalchemy_url
 from tests.postgres_server import execute
@@ -148,6 +148,31 @@ async def test_many_at_once_in_order_and_with_a_taken_key(postgres_url: str, lib
         assert (result.id, result.created) == (job.id if kept else first[job.key], kept)
 
 
+async def test_a_repeated_one_that_has_finished_is_left_alone(postgres_url: str, library: Any) -> None:
+    finished, waiting, missing = a_job(), a_job(), a_job()
+    async with library(postgres_url) as opened:
+        await _foreign.insert(opened.tx, SCHEMA, [finished, waiting])
+        await opened.commit()
+    shared = (
+        "id, type, priority, run_at, attempt, claims, lease_id, max_attempts, reschedules, timeout, chain_id, position, key, "
+        "unique_key, created_at, started_at, expires_at, trace, tags, retry, metadata, payload, errors"
+    )
+    execute(
+        postgres_url,
+        f"with gone as (delete from {SCHEMA}.job where id = '{finished.id}' returning *) "
+        f"insert into {SCHEMA}.archive ({shared}, state, finished_at) select {shared}, 4, now() from gone",
+    )
+    async with library(postgres_url) as opened:
+        results = await _foreign.insert(opened.tx, SCHEMA, [waiting, finished, missing], repeated=True)
+        await opened.commit()
+    assert [(result.id, result.created) for result in results] == [
+        (waiting.id, False),
+        (finished.id, False),
+        (missing.id, True),
+    ]
+    assert stored(postgres_url) == [waiting.id, missing.id]
+
+
 # -- it's the same job ------------------------------------------------------------------------------------------------
 
 
@@ -248,6 +273,19 @@ async def test_factories_and_codecs_of_the_connection_dont_matter(postgres_url: 
     assert stored(postgres_url) == [job.id for job in jobs]
 
 
+async def test_an_odd_schema_name(empty_postgres_url: str, library: Any) -> None:
+    schema = """Jobs-"%s" :x {y} $1 'é' %"""
+    await make_store(empty_postgres_url, schema=schema).migrate()
+    async with library(empty_postgres_url) as opened:
+        await _foreign.insert(opened.tx, schema, [a_job()], repeated=True)
+        await opened.commit()
+    sql, parameters = _foreign.statement(schema, [a_job()])
+    with psycopg.connect(empty_postgres_url) as connection:
+        connection.execute(sql.encode(), parameters)
+    quoted = Schema(schema).quoted
+    assert execute(empty_postgres_url, f"select count(*) from {quoted}.job") == [(2,)]
+
+
 async def test_subclasses_and_scoped_sessions(postgres_url: str) -> None:
     class Session(AsyncSession):
         pass
@@ -312,7 +350,7 @@ SCRIPT = textwrap.dedent("""
     import asyncio, sys
     from aioqueue._job import NewJob
     from aioqueue._identifiers import new_id
-    from aioqueue.postgres import _foreign
+    from aioqueue.postgres import _foreign, make_store
     from tests.postgres.libraries import LIBRARIES
 
     async def main(name, url, schema):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.anyio
 
-LISTENERS = "query ilike 'listen %' and datname = current_database()"
+LISTENERS = "(query ilike 'listen %' or query = 'SELECT 1') and datname = current_database()"
 
 
 class Heard:
