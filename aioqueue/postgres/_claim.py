@@ -1,0 +1,189 @@
+"""Claiming: lanes, quotas and floors.
+
+A lane is one type at one priority: a range of the ready index. The statement looks at the heads of all lanes without
+locking, merges them to see how many of each lane come first, and takes that many of each, skipping what others have
+locked. A worker's next claim begins in each lane where its last one ended, past the index entries of jobs that have
+been claimed but not vacuumed. What was committed late, with an earlier due time, is found from the beginning, which
+costs at most a twentieth of the time.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from aioqueue.errors import LeaseLost, StoreError
+from aioqueue.postgres._rows import CLAIMED_COLUMNS, claimed_job
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+    from uuid import UUID
+
+    from aioqueue._job import ClaimedJob
+    from aioqueue.postgres._connections import Link
+    from aioqueue.postgres._schema import Schema
+
+__all__ = ["Claims", "claim_statements"]
+
+PRIORITIES = (1, 2, 3, 4)
+
+_FEW_LANES = 8
+_FEWEST_HEADS = 10
+_MOST_ROUNDS = 6
+# Starting from the beginning may take this share of the time, and isn't done more often than this (seconds).
+_SHARE = 20.0
+_LEAST_PAUSE = 0.05
+
+_READY = """@schema@.job j
+        WHERE j.state = 1 AND j.type = lane.type AND j.priority = lane.priority AND j.run_at <= now()
+          AND (j.run_at, j.id) > (lane.floor_at, lane.floor_id)
+        ORDER BY j.run_at, j.id"""
+
+# The lease is locked so that it can't end while the claim is under way: what ends it sees all that it holds.
+_CLAIM = f"""WITH owner AS MATERIALIZED (
+    SELECT l.id FROM @schema@.lease l WHERE l.id = $1::bigint AND l.expires_at > now() FOR KEY SHARE
+), lane AS MATERIALIZED (
+    SELECT given.type, given.priority, coalesce(given.floor_at, '-infinity'::timestamptz) AS floor_at,
+           coalesce(given.floor_id, '00000000-0000-0000-0000-000000000000'::uuid) AS floor_id
+    FROM unnest($3::text[], $4::smallint[], $5::timestamptz[], $6::uuid[]) AS given(type, priority, floor_at, floor_id)
+    WHERE EXISTS (SELECT FROM owner)
+), heads AS MATERIALIZED (
+    SELECT lane.type, lane.priority, head.run_at, head.id, head.place
+    FROM lane CROSS JOIN LATERAL (
+        SELECT first.run_at, first.id, row_number() OVER (ORDER BY first.run_at, first.id) AS place
+        FROM (SELECT j.run_at, j.id FROM {_READY} LIMIT $7::integer) AS first
+    ) AS head
+), edge AS MATERIALIZED (
+    SELECT priority, run_at, id FROM heads WHERE place = $7::integer ORDER BY priority, run_at, id LIMIT 1
+), quota AS MATERIALIZED (
+    SELECT type, priority, count(*) AS jobs
+    FROM (SELECT heads.type, heads.priority FROM heads LEFT JOIN edge ON true
+          WHERE edge.id IS NULL OR (heads.priority, heads.run_at, heads.id) <= (edge.priority, edge.run_at, edge.id)
+          ORDER BY heads.priority, heads.run_at, heads.id LIMIT $2::integer) AS first
+    GROUP BY type, priority
+), picked AS MATERIALIZED (
+    SELECT taken.id
+    FROM lane JOIN quota ON quota.type = lane.type AND quota.priority = lane.priority
+    CROSS JOIN LATERAL (SELECT j.id FROM {_READY} LIMIT quota.jobs FOR UPDATE OF j SKIP LOCKED) AS taken
+), claimed AS (
+    UPDATE @schema@.job j
+    SET state = 2, attempt = j.attempt + 1, claims = j.claims + 1, lease_id = $1::bigint, started_at = now()
+    WHERE j.id = ANY(ARRAY(SELECT id FROM picked))
+    RETURNING {CLAIMED_COLUMNS}
+)
+SELECT EXISTS (SELECT FROM owner), (SELECT coalesce(sum(jobs), 0)::integer FROM quota), EXISTS (SELECT FROM edge), claimed.*
+FROM (SELECT) AS once LEFT JOIN claimed ON true"""
+
+_NEXT_DUE = """SELECT extract(epoch FROM min(first.run_at) - now())::float8
+FROM unnest($1::text[], $2::smallint[]) AS lane(type, priority)
+CROSS JOIN LATERAL (
+    SELECT j.run_at FROM @schema@.job j
+    WHERE j.state = 1 AND j.type = lane.type AND j.priority = lane.priority
+    ORDER BY j.run_at, j.id LIMIT 1
+) AS first"""
+
+_META = 3
+
+
+def claim_statements(schema: Schema) -> dict[str, str]:
+    """All statements of this module, by name."""
+    return {"claim": schema.render(_CLAIM), "next_due": schema.render(_NEXT_DUE)}
+
+
+def lanes_of(types: Sequence[str]) -> tuple[list[str], list[int]]:
+    """The lanes of these types as two arrays."""
+    names = sorted(set(types))
+    return [name for _ in PRIORITIES for name in names], [priority for priority in PRIORITIES for _ in names]
+
+
+class Claims:
+    """Claims over one reserved connection, with the floors of the lanes.
+
+    Arguments:
+        link: The connection.
+        statements: See `claim_statements`.
+    """
+
+    def __init__(self, link: Link, statements: dict[str, str]) -> None:
+        self._link = link
+        self._sql = statements["claim"]
+        self._floors: dict[tuple[str, int], tuple[datetime, UUID]] = {}
+        self._lanes: dict[tuple[str, ...], tuple[list[str], list[int]]] = {}
+        self._next_full = 0.0
+
+    @property
+    def pause(self) -> float:
+        """Seconds until a claim may start from the beginning again."""
+        return max(0.0, self._next_full - time.monotonic()) if self._floors else 0.0
+
+    async def claim(self, lease_id: int, types: Sequence[str], limit: int) -> list[ClaimedJob]:
+        """See `Store.claim`."""
+        if limit < 1 or not types:
+            return []
+        taken: list[ClaimedJob] = []
+        full = repeated = False
+        for _ in range(_MOST_ROUNDS):
+            try:
+                rows, missed, cut = await self._round(lease_id, types, limit - len(taken), full=full)
+            except (StoreError, LeaseLost):
+                if taken:
+                    break  # what was taken before is worth having; the next call meets the same error
+                raise
+            taken.extend(rows)
+            if len(taken) >= limit:
+                break
+            if (cut and rows) or (missed and not repeated):
+                repeated = repeated or not cut
+                full = False
+            elif not full and self._floors and self.pause == 0:
+                full = True
+            else:
+                break
+        taken.sort(key=lambda job: (job.priority, job.run_at, job.id))
+        return taken
+
+    async def _round(
+        self, lease_id: int, types: Sequence[str], limit: int, *, full: bool
+    ) -> tuple[list[ClaimedJob], bool, bool]:
+        """One statement: what it took, whether others were quicker, and whether it looked at too few heads."""
+        names = tuple(types)
+        lanes = self._lanes.get(names)
+        if lanes is None:
+            lanes = self._lanes[names] = lanes_of(names)
+        floors: list[tuple[datetime, UUID] | None] = [None] * len(lanes[0])
+        if not full:
+            floors = [self._floors.get(lane) for lane in zip(*lanes, strict=True)]
+        heads = limit if len(floors) <= _FEW_LANES else max(_FEWEST_HEADS, -(-limit // 4))
+        began = time.monotonic()
+        rows = await self._link.fetch(
+            self._sql,
+            lease_id,
+            limit,
+            *lanes,
+            [floor and floor[0] for floor in floors],
+            [floor and floor[1] for floor in floors],
+            heads,
+        )
+        ended = time.monotonic()
+        if full or not self._floors:
+            self._next_full = ended + max(_LEAST_PAUSE, (ended - began) * _SHARE)
+        valid, quota, cut = rows[0][:_META]
+        if not valid:
+            raise LeaseLost(f"lease {lease_id} isn't valid any more: nothing was claimed")
+        jobs = [claimed_job(row[_META:]) for row in rows if row[_META] is not None]
+        self._raise_floors(jobs)
+        return jobs, quota > len(jobs), cut
+
+    def _raise_floors(self, jobs: Sequence[ClaimedJob]) -> None:
+        ends: dict[tuple[str, int], tuple[Any, Any]] = {}
+        for job in jobs:
+            lane, place = (job.type, job.priority), (job.run_at, job.id)
+            if lane not in ends or ends[lane] < place:
+                ends[lane] = place
+        self._floors.update(ends)
+
+    def forget(self) -> None:
+        """Start from the beginning next time."""
+        self._floors.clear()
+        self._next_full = 0.0

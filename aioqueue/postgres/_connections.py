@@ -1,0 +1,352 @@
+"""Connections: two reserved hot ones, a small pool for the rest; each wait bounded, broken ones evicted.
+
+Every statement has a deadline on this side, because a server that has fallen silent never answers. A connection whose
+statement ran into it, or failed in a way that says that the server is gone or can't write, isn't used again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import anyio
+
+from aioqueue.errors import StoreError, StoreUnavailable
+from aioqueue.postgres._errors import breaks_connection, translate
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+    from contextlib import AbstractAsyncContextManager
+
+__all__ = ["Connection", "Link", "Pool", "Row", "Source", "UserPool", "close_connection", "in_transaction"]
+
+logger = logging.getLogger("aioqueue.postgres")
+
+ROLLBACK_SECONDS = 5.0
+CLOSE_SECONDS = 3.0
+
+# The planner's last fence: no statement of ours is ever better off reading a whole table.
+PLANNER_SETTINGS = ("jit", "enable_seqscan", "enable_bitmapscan")
+_SETTINGS = "".join(f"SET {name} = off; " for name in PLANNER_SETTINGS) + "SET default_transaction_isolation = 'read committed'"
+_BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
+# Through a connection pooler a session's settings would reach other people's transactions, or not our own.
+_BEGIN_POOLED = _BEGIN + "".join(f"; SET LOCAL {name} = off" for name in PLANNER_SETTINGS)
+
+Row = Any
+"""asyncpg's Record."""
+
+
+class Connection(Protocol):
+    """What is used of an asyncpg connection, which ships no types."""
+
+    async def fetch(self, query: str, *arguments: Any) -> Sequence[Row]: ...
+    async def execute(self, query: str, *arguments: Any) -> str: ...
+    def transaction(self) -> AbstractAsyncContextManager[Any]: ...
+    def is_closed(self) -> bool: ...
+    def is_in_transaction(self) -> bool: ...
+    async def reset(self) -> None: ...
+    async def close(self, *, timeout: float | None = None) -> None: ...
+    def terminate(self) -> None: ...
+    async def add_listener(self, channel: str, callback: Callable[..., Any]) -> None: ...
+    def add_termination_listener(self, callback: Callable[[Any], None]) -> None: ...
+
+
+class UserPool(Protocol):
+    """What is used of an asyncpg pool of the user's."""
+
+    async def acquire(self, *, timeout: float | None = None) -> Connection: ...
+    async def release(self, connection: Connection, *, timeout: float | None = None) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where connections come from.
+
+    Attributes:
+        connect: Opens one, in whatever event loop runs.
+        description: The server without a password, for logs and errors.
+        prepared: Whether statements may stay prepared; not behind a transaction pooler without support for it.
+        timeout: Seconds that connecting or one statement may take.
+        pool: The user's pool, which then serves instead of one of ours.
+    """
+
+    connect: Callable[[], Awaitable[Connection]]
+    description: str
+    prepared: bool = True
+    timeout: float = 60.0
+    pool: UserPool | None = None
+
+    async def open(self) -> Connection:
+        """Open a connection and set it up.
+
+        Raises:
+            StoreError: It can't be had; `StoreUnavailable`, if it may be later.
+        """
+        connection: Connection | None = None
+        try:
+            async with asyncio.timeout(self.timeout):
+                connection = await self.connect()
+                await self.set_up(connection)
+        except BaseException as error:
+            if connection is not None:
+                connection.terminate()
+            if (ours := self.translated(error)) is error:
+                raise
+            raise ours from error
+        return connection
+
+    async def set_up(self, connection: Connection) -> None:
+        """Make the settings of a session that is ours alone."""
+        if self.prepared:
+            await connection.execute(_SETTINGS)
+
+    def translated(self, error: BaseException) -> BaseException:
+        """Our error for the driver's; others as they are."""
+        return translate(error, self.description) or error
+
+    async def query(self, connection: Connection, sql: str, arguments: Sequence[Any]) -> Sequence[Row]:
+        """Run one statement that commits by itself."""
+        if self.prepared:
+            return await connection.fetch(sql, *arguments)
+        # The pooler may change the server between preparing and executing, except within a transaction.
+        async with in_transaction(connection, self):
+            return await connection.fetch(sql, *arguments)
+
+
+@asynccontextmanager
+async def in_transaction(connection: Connection, source: Source) -> AsyncIterator[None]:
+    """A transaction whose end is shielded from cancellation, with a deadline.
+
+    Raises:
+        StoreUnavailable: The commit wasn't answered in time: whether it happened isn't known.
+    """
+    try:
+        async with asyncio.timeout(source.timeout):
+            await _control(connection, source, _BEGIN if source.prepared else _BEGIN_POOLED)
+        yield
+    except BaseException:
+        await roll_back(connection)
+        raise
+    with anyio.move_on_after(source.timeout, shield=True) as scope:
+        if await _control(connection, source, "COMMIT") != "COMMIT":
+            raise StoreError("the transaction was rolled back: a statement in it had failed, and its error was caught")
+    if scope.cancelled_caught:
+        connection.terminate()
+        raise StoreUnavailable(f"{source.description}: no answer to a commit in time")
+
+
+async def _control(connection: Connection, source: Source, sql: str) -> str:
+    try:
+        return await connection.execute(sql)
+    except Exception as error:
+        if breaks_connection(error):
+            connection.terminate()
+        if (ours := source.translated(error)) is error:
+            raise
+        raise ours from error
+
+
+async def roll_back(connection: Connection) -> None:
+    """Leave no transaction behind: what can't be rolled back in time is cut off."""
+    if connection.is_closed():
+        return
+    try:
+        # Also where none seems to be open: a BEGIN that was cut short may have arrived.
+        with anyio.move_on_after(ROLLBACK_SECONDS, shield=True) as scope:
+            await connection.execute("ROLLBACK")
+        if scope.cancelled_caught:
+            connection.terminate()
+    except Exception as error:  # noqa: BLE001 - the error that led here is the one to tell
+        logger.debug("a rollback failed, its connection is cut off: %s", type(error).__name__)
+        connection.terminate()
+
+
+async def close_connection(connection: Connection) -> None:
+    """Close, bounded in time."""
+    if connection.is_closed():
+        return
+    with anyio.move_on_after(CLOSE_SECONDS, shield=True), suppress(Exception):
+        await connection.close(timeout=CLOSE_SECONDS / 2)
+    if not connection.is_closed():
+        connection.terminate()
+
+
+def check_process(process: int) -> None:
+    """Refuse to use another process's sockets.
+
+    Raises:
+        StoreError: This process is a fork of the one that connected.
+    """
+    if os.getpid() != process:
+        raise StoreError(
+            f"this store was opened in process {process} and inherited by process {os.getpid()} through a fork: "
+            "connections can't be shared, open a client of its own in each process"
+        )
+
+
+class Link:
+    """One reserved connection, opened at first use and again after it broke. One statement at a time.
+
+    Arguments:
+        source: Where it comes from.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._connection: Connection | None = None
+        self._lock = asyncio.Lock()
+        self._process = os.getpid()
+
+    async def fetch(self, sql: str, *arguments: Any) -> Sequence[Row]:
+        """Run one statement that commits by itself.
+
+        Raises:
+            StoreError: See `translate`.
+        """
+        check_process(self._process)
+        using: Connection | None = None
+        try:
+            async with asyncio.timeout(self._source.timeout), self._lock:
+                using = self._connection
+                if using is None or using.is_closed():
+                    using = self._connection = await self._source.open()
+                return await self._source.query(using, sql, arguments)
+        except BaseException as error:
+            if using is not None and breaks_connection(error):
+                using.terminate()
+            if (ours := self._source.translated(error)) is error:
+                raise
+            raise ours from error
+
+    async def close(self) -> None:
+        """Close the connection, bounded in time."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await close_connection(connection)
+
+
+class Pool:
+    """A few connections for everything but claims, settlements, leases and notifications.
+
+    Arguments:
+        source: Where they come from.
+        size: How many there are at most.
+    """
+
+    def __init__(self, source: Source, size: int) -> None:
+        self._source = source
+        self._size = size
+        self._free = asyncio.Semaphore(size)
+        self._idle: list[Connection] = []
+        self._closed = False
+        self._process = os.getpid()
+
+    @asynccontextmanager
+    async def connection(self, *, users: bool = False) -> AsyncIterator[Connection]:
+        """Borrow a connection. `users` says that it gets into the user's hands, so that it's reset afterwards.
+
+        Raises:
+            StoreError: None could be had, or what happened to it, translated.
+        """
+        check_process(self._process)
+        await self._take()
+        connection: Connection | None = None
+        sound = False
+        try:
+            connection = await self._pick()
+            yield connection
+            sound = True
+        except BaseException as error:
+            sound = not breaks_connection(error)
+            # What the user's own statements raise is the user's to handle.
+            if users or (ours := self._source.translated(error)) is error:
+                raise
+            raise ours from error
+        finally:
+            try:
+                if connection is not None:
+                    await self._give_back(connection, sound=sound, users=users)
+            finally:
+                self._free.release()
+
+    async def _take(self) -> None:
+        try:
+            async with asyncio.timeout(self._source.timeout):
+                await self._free.acquire()
+        except TimeoutError:
+            raise StoreUnavailable(
+                f"{self._source.description}: none of {self._size} connections became free within {self._source.timeout:g} s"
+            ) from None
+
+    async def _pick(self) -> Connection:
+        pool = self._source.pool
+        if pool is not None:
+            try:
+                return await pool.acquire(timeout=self._source.timeout)
+            except BaseException as error:
+                if (ours := self._source.translated(error)) is error:
+                    raise
+                raise ours from error
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.is_closed():
+                return connection
+        return await self._source.open()
+
+    async def _give_back(self, connection: Connection, *, sound: bool, users: bool) -> None:
+        if connection.is_closed() and self._source.pool is None:
+            return
+        if not sound:
+            connection.terminate()
+        elif connection.is_in_transaction():
+            await roll_back(connection)
+        pool = self._source.pool
+        if pool is not None:
+            with anyio.move_on_after(CLOSE_SECONDS, shield=True) as scope, suppress(Exception):
+                await pool.release(connection, timeout=CLOSE_SECONDS)
+            if scope.cancelled_caught:
+                connection.terminate()
+            return
+        if users and not connection.is_closed() and self._source.prepared:
+            await self._reset(connection)
+        if self._closed:
+            await close_connection(connection)
+        elif not connection.is_closed():
+            self._idle.append(connection)
+
+    async def _reset(self, connection: Connection) -> None:
+        try:
+            with anyio.move_on_after(ROLLBACK_SECONDS, shield=True) as scope:
+                await connection.reset()
+                await self._source.set_up(connection)
+            if scope.cancelled_caught:
+                connection.terminate()
+        except Exception as error:  # noqa: BLE001 - what can't be reset isn't used again
+            logger.debug("a connection couldn't be reset: %s", type(error).__name__)
+            connection.terminate()
+
+    async def fetch(self, sql: str, *arguments: Any) -> Sequence[Row]:
+        """Run one statement that commits by itself."""
+        async with self.connection() as connection, asyncio.timeout(self._source.timeout):
+            return await self._source.query(connection, sql, arguments)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Connection]:
+        """A transaction of ours, within the deadline of one statement as a whole."""
+        async with (
+            self.connection() as connection,
+            asyncio.timeout(self._source.timeout),
+            in_transaction(connection, self._source),
+        ):
+            yield connection
+
+    async def close(self) -> None:
+        """Close the idle ones; those in use close when they're given back."""
+        self._closed = True
+        idle, self._idle = self._idle, []
+        for connection in idle:
+            await close_connection(connection)

@@ -1,0 +1,76 @@
+"""What PostgreSQL's and asyncpg's errors mean: try again, the row is at fault, or the installation is."""
+
+from __future__ import annotations
+
+import asyncpg
+from asyncpg.exceptions import _base
+
+from aioqueue.errors import AioqueueError, ConfigurationError, RowRejected, StoreError, StoreIncompatible, StoreUnavailable
+
+__all__ = ["breaks_connection", "translate"]
+
+# 08 connection, 53 resources (disk full, too many connections), 57P server going down, starting or in recovery,
+# 25006 read-only (a failed-over primary), 58 system (I/O); 40 and 55P03 are rolled back and may be tried again.
+_UNAVAILABLE_CLASSES = ("08", "53", "58", "40", "57P", "XX")
+_UNAVAILABLE_STATES = frozenset({"25006", "55P03", "57014", "55006"})
+# After these the connection is of no use, or leads to a server that is of none.
+_BROKEN_CLASSES = ("08", "57P", "XX")
+_BROKEN_STATES = frozenset({"25006", "53100", "53200", "53300", "25P03", "25P02", "25P04"})
+# 22 data, 23 integrity: the row. 54 limits: a value that's too large for its place.
+_ROW_CLASSES = ("22", "23", "54")
+# Tables, columns, schemas and functions that aren't there, or not as this code knows them.
+_INCOMPATIBLE_STATES = frozenset({"42P01", "42703", "3F000", "42883", "42P18", "42804"})
+
+
+def _state(error: BaseException) -> str:
+    return str(getattr(error, "sqlstate", None) or "")
+
+
+def breaks_connection(error: BaseException) -> bool:
+    """Whether the connection on which this happened must not be used again."""
+    if isinstance(error, asyncpg.PostgresError):
+        state = _state(error)
+        return state.startswith(_BROKEN_CLASSES) or state in _BROKEN_STATES
+    if isinstance(error, (_base.DataError, AioqueueError)):
+        return False
+    return isinstance(error, (OSError, TimeoutError, _base.InterfaceError, _base.InternalClientError, EOFError))
+
+
+def _text(error: BaseException) -> str:
+    # Never the detail: it may quote the row.
+    message = str(error).split("\n", 1)[0].strip()
+    state = _state(error)
+    return f"{message or type(error).__name__} ({state})" if state else f"{message or type(error).__name__}"
+
+
+def translate(error: BaseException, where: str) -> AioqueueError | None:
+    """Give the error of ours that says the same.
+
+    Arguments:
+        error: What asyncpg or the network raised.
+        where: What was being done on which server, without a password.
+
+    Returns:
+        None for what isn't a database's error: it should go on as it is.
+    """
+    if isinstance(error, AioqueueError):
+        return error
+    message = f"{where}: {_text(error)}"
+    if isinstance(error, asyncpg.PostgresError):
+        state = _state(error)
+        if state.startswith(_UNAVAILABLE_CLASSES) or state in _UNAVAILABLE_STATES:
+            return StoreUnavailable(message)
+        if state.startswith(_ROW_CLASSES):
+            return RowRejected(_text(error))
+        if state in _INCOMPATIBLE_STATES:
+            return StoreIncompatible(f"{message}; is the schema up to date (`aioqueue migrate`)?")
+        return StoreError(message)
+    if isinstance(error, _base.DataError):
+        return RowRejected(_text(error))
+    if isinstance(error, _base.ClientConfigurationError):
+        return ConfigurationError(message)
+    if isinstance(error, TimeoutError):
+        return StoreUnavailable(f"{where}: no answer in time")
+    if isinstance(error, (OSError, EOFError, _base.InterfaceError, _base.InternalClientError)):
+        return StoreUnavailable(message)
+    return None

@@ -1,0 +1,216 @@
+"""Storing new jobs: one statement for a batch, and a loop where unique keys are involved.
+
+An insert that finds a key taken learns of another transaction's row by a second statement only, since its own
+snapshot is older than its wait; and that row may be gone by then, so it starts again. Rows with unique keys go in
+the order of their hashes, so that concurrent batches wait for each other instead of deadlocking.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import orjson
+
+from aioqueue._job import Inserted
+from aioqueue.errors import RowRejected
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from aioqueue._job import NewJob
+    from aioqueue.postgres._connections import Connection
+    from aioqueue.postgres._schema import Schema
+
+__all__ = ["encode_jobs", "insert_arguments", "insert_on", "insert_statement", "insert_statements", "unique_hash"]
+
+_CHUNK = 2_000
+
+_INSERT = """WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now),
+created AS (
+    INSERT INTO @schema@.job (id, type, priority, run_at, expires_at, max_attempts, timeout, key, unique_key, created_at,
+                              tags, retry, metadata, payload)
+    SELECT given.id, given.type, given.priority, due.at, due.at + given.expires * interval '1 second', given.max_attempts,
+           given.timeout, given.key, given.unique_key, clock.now, coalesce(given.tags::text[], '{}'), given.retry::json,
+           coalesce(given.metadata::json, '{}'), given.payload::json
+    FROM clock CROSS JOIN unnest($1::uuid[], $2::text[], $3::smallint[], $4::float8[], $5::timestamptz[], $6::float8[],
+             $7::integer[], $8::float8[], $9::text[], $10::uuid[], $11::text[], $12::text[], $13::text[], $14::text[])
+        AS given(id, type, priority, delay, run_at, expires, max_attempts, timeout, key, unique_key, tags, retry, metadata,
+                 payload)
+    CROSS JOIN LATERAL (
+        SELECT greatest(clock.now, coalesce(given.run_at, clock.now + given.delay * interval '1 second', clock.now)) AS at
+    ) AS due
+    @missing@
+    ON CONFLICT DO NOTHING RETURNING id
+)
+SELECT id FROM created
+UNION ALL
+SELECT NULL FROM (SELECT pg_catalog.pg_notify('@channel@', $15::text)::text AS told
+                  WHERE $15::text IS NOT NULL AND EXISTS (SELECT FROM created)) AS note WHERE told IS NOT NULL"""
+_MISSING = "WHERE NOT EXISTS (SELECT FROM @schema@.archive a WHERE a.id = given.id)"
+_LOCK = "SELECT id FROM @schema@.job WHERE id = ANY($1::uuid[]) ORDER BY id FOR KEY SHARE"
+_TAKE_BACK = """DELETE FROM @schema@.job j WHERE j.id = ANY($1::uuid[])
+    AND EXISTS (SELECT FROM @schema@.archive a WHERE a.id = j.id) RETURNING j.id"""
+_HOLDERS = """SELECT id, unique_key FROM @schema@.job WHERE id = ANY($1::uuid[])
+UNION ALL SELECT id, unique_key FROM @schema@.job WHERE unique_key = ANY($2::uuid[])"""
+
+
+def insert_statement(schema: Schema, *, repeated: bool = False) -> str:
+    """Give the statement for `insert_arguments` and, last, a note for the channel (or None).
+
+    It returns the ids that were created.
+    """
+    return schema.render(_INSERT.replace("@missing@", _MISSING if repeated else ""))
+
+
+def insert_statements(schema: Schema) -> dict[str, str]:
+    """All statements of this module, by name."""
+    return {
+        "insert": insert_statement(schema),
+        "insert_repeated": insert_statement(schema, repeated=True),
+        "insert_lock": schema.render(_LOCK),
+        "insert_take_back": schema.render(_TAKE_BACK),
+        "insert_holders": schema.render(_HOLDERS),
+    }
+
+
+def unique_hash(type_name: str, key: str) -> UUID:
+    """The value of `unique_key`, as `enqueue_v1` computes it too. A B-tree refuses long keys themselves."""
+    try:
+        return UUID(bytes=hashlib.sha256(f"{len(type_name)}:{type_name}{key}".encode()).digest()[:16])
+    except UnicodeEncodeError as error:
+        raise RowRejected(f"a key can't be stored: {error}") from None
+
+
+def _hash_of(job: NewJob) -> UUID | None:
+    if not job.unique:
+        return None
+    if job.key is None:
+        raise RowRejected("unique needs a key")
+    return unique_hash(job.type, job.key)
+
+
+def _array(tags: Iterable[str]) -> str | None:
+    quoted = ['"' + tag.replace("\\", "\\\\").replace('"', '\\"') + '"' for tag in tags]
+    return "{" + ",".join(quoted) + "}" if quoted else None
+
+
+def _text(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError as error:
+        raise RowRejected(f"JSON that isn't UTF-8: {error}") from None
+
+
+def insert_arguments(jobs: Sequence[NewJob]) -> list[Any]:
+    """The first 14 arguments of `insert_statement`: one array for each column.
+
+    Raises:
+        RowRejected: A row can't be stored, such as one that is to be unique without a key.
+    """
+    return [
+        [job.id for job in jobs],
+        [job.type for job in jobs],
+        [job.priority for job in jobs],
+        [job.delay for job in jobs],
+        [job.run_at for job in jobs],
+        [job.expires for job in jobs],
+        [job.max_attempts for job in jobs],
+        [job.timeout for job in jobs],
+        [job.key for job in jobs],
+        [_hash_of(job) for job in jobs],
+        [_array(job.tags) if job.tags else None for job in jobs],
+        [None if job.retry is None else _text(job.retry) for job in jobs],
+        [None if job.metadata == b"{}" else _text(job.metadata) for job in jobs],
+        [_text(job.payload) for job in jobs],
+    ]
+
+
+def encode_jobs(jobs: Sequence[NewJob]) -> str:
+    """Give the argument of `enqueue_v1`: a JSON array, with payloads as text so that they're kept to the letter.
+
+    Raises:
+        RowRejected: A row can't be expressed.
+    """
+    try:
+        return orjson.dumps(
+            [
+                {
+                    "id": str(job.id),
+                    "type": job.type,
+                    "payload": job.payload.decode(),
+                    "priority": job.priority,
+                    "delay": job.delay,
+                    "run_at": None if job.run_at is None else job.run_at.isoformat(),
+                    "expires": job.expires,
+                    "max_attempts": job.max_attempts,
+                    "retry": None if job.retry is None else job.retry.decode(),
+                    "timeout": job.timeout,
+                    "key": job.key,
+                    "unique": job.unique,
+                    "tags": list(job.tags),
+                    "metadata": job.metadata.decode(),
+                }
+                for job in jobs
+            ]
+        ).decode()
+    except (TypeError, UnicodeDecodeError) as error:
+        raise RowRejected(f"a job can't be stored: {error}") from None
+
+
+async def insert_on(
+    connection: Connection, statements: dict[str, str], jobs: Sequence[NewJob], *, repeated: bool, note: str | None
+) -> list[Inserted]:
+    """Store jobs within the connection's open transaction.
+
+    Returns:
+        One result each, in order.
+    """
+    hashes = {job.id: hash_ for job in jobs if (hash_ := _hash_of(job)) is not None}
+    if repeated:
+        # Jobs that are there are kept from being archived until the commit, so that they're either seen here as live
+        # or by the next statement as archived.
+        await connection.fetch(statements["insert_lock"], [job.id for job in jobs])
+    stored: dict[UUID, UUID] = {}
+    created: set[UUID] = set()
+    waiting = sorted(jobs, key=lambda job: hashes[job.id].bytes if job.id in hashes else b"")
+    while waiting:
+        chunk, waiting = waiting[:_CHUNK], waiting[_CHUNK:]
+        sql = statements["insert_repeated" if repeated else "insert"]
+        rows = await connection.fetch(sql, *insert_arguments(chunk), note)
+        made = {row[0] for row in rows if row[0] is not None}
+        if repeated and made:
+            # One that was written, run and archived while this insert waited for it.
+            made -= {row[0] for row in await connection.fetch(statements["insert_take_back"], list(made))}
+        created |= made
+        again = [job for job in chunk if job.id not in made and job.id in hashes]
+        if again:
+            waiting = await _find_holders(connection, statements, again, hashes, stored) + waiting
+    results: list[Inserted] = []
+    for job in jobs:
+        results.append(Inserted(stored.get(job.id, job.id), job.id in created))
+        created.discard(job.id)  # the same id a second time in one batch
+    return results
+
+
+async def _find_holders(
+    connection: Connection,
+    statements: dict[str, str],
+    jobs: Sequence[NewJob],
+    hashes: dict[UUID, UUID],
+    stored: dict[UUID, UUID],
+) -> list[NewJob]:
+    """Look who holds the keys; give back the jobs whose keys are free again."""
+    rows = await connection.fetch(statements["insert_holders"], [job.id for job in jobs], [hashes[job.id] for job in jobs])
+    present = {row[0] for row in rows}
+    holders = {row[1]: row[0] for row in rows}
+    missing: list[NewJob] = []
+    for job in jobs:
+        if job.id in present:
+            continue
+        if (holder := holders.get(hashes[job.id])) is not None:
+            stored[job.id] = holder
+        else:
+            missing.append(job)
+    return missing

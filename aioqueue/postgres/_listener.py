@@ -1,0 +1,226 @@
+"""Notifications: a listening connection that comes back by itself, and the listeners of this process.
+
+What this process has done itself is told directly after its commit; the note that the database sends for others names
+its origin, and is dropped when it comes back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import uuid
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from aioqueue.abc import Listener, Notification
+from aioqueue.errors import StoreError
+from aioqueue.postgres._connections import Connection, close_connection
+from aioqueue.postgres._notes import decode_note
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from aioqueue.postgres._connections import Link, Pool, Source
+    from aioqueue.postgres._schema import Schema
+
+__all__ = ["Listening", "Listeners"]
+
+logger = logging.getLogger("aioqueue.postgres")
+
+CATCH_UP = Notification(types=None, finished=None)
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 15.0
+_PROBE_SECONDS = 5.0
+_PROBE_AGAIN_SECONDS = 300.0
+_ALIVE_SECONDS = 15.0
+SUBSCRIBED_SECONDS = 60.0
+
+
+class Listeners:
+    """Who is told in this process."""
+
+    def __init__(self) -> None:
+        self._listeners: dict[int, tuple[Listener, bool]] = {}
+        self._next = 0
+        self.finished_wanted = asyncio.Event()
+
+    @contextmanager
+    def subscribe(self, listener: Listener, *, finished: bool) -> Iterator[None]:
+        """See `Store.subscribe`."""
+        number, self._next = self._next, self._next + 1
+        self._listeners[number] = (listener, finished)
+        if finished:
+            self.finished_wanted.set()
+        try:
+            yield
+        finally:
+            del self._listeners[number]
+            if not any(wants for _, wants in self._listeners.values()):
+                self.finished_wanted.clear()
+
+    def tell(self, notification: Notification) -> None:
+        """Call every listener; one that fails doesn't stop the others."""
+        for listener, _ in list(self._listeners.values()):
+            try:
+                listener(notification)
+            except Exception:
+                logger.exception("a listener of notifications has failed")
+
+
+class Listening:
+    """Listens on a connection of its own and keeps the row that says that somebody waits for finished jobs.
+
+    Arguments:
+        source: Where the connection comes from.
+        schema: Whose channel.
+        statements: All statements of the store.
+        listeners: Who is told.
+        link: Sends the probe.
+        pool: Writes the row.
+        origin: This store, in notes.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        schema: Schema,
+        statements: dict[str, str],
+        listeners: Listeners,
+        *,
+        link: Link,
+        pool: Pool,
+        origin: uuid.UUID,
+    ) -> None:
+        self._source = source
+        self._schema = schema
+        self._statements = statements
+        self._listeners = listeners
+        self._link = link
+        self._pool = pool
+        self._origin = origin
+        self._probe = ""
+        self._probed = asyncio.Event()
+        self._listening = asyncio.Event()
+        self._warned = False
+        self._row_written = False
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Begin to listen, in tasks that are held until `stop`."""
+        loop = asyncio.get_running_loop()
+        self._tasks = [
+            loop.create_task(self._listen(), name="aioqueue listener"),
+            loop.create_task(self._keep_subscribed(), name="aioqueue subscriber"),
+        ]
+
+    async def stop(self) -> None:
+        """End the tasks and take the row away."""
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        if self._row_written:
+            try:
+                async with asyncio.timeout(1.0):
+                    await self._pool.fetch(self._statements["unsubscribe"], self._origin)
+            except (StoreError, TimeoutError) as error:
+                logger.debug("the subscriber's row is left to expire: %s", error)
+
+    async def _listen(self) -> None:
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                heard = await self._listen_once()
+            except StoreError as error:
+                heard = False
+                logger.warning("the connection for notifications was lost, polling meanwhile: %s", error)
+            except Exception:
+                heard = False
+                logger.exception("listening for notifications has failed, polling meanwhile")
+            finally:
+                self._listening.clear()
+            pause = _FIRST_PAUSE if heard else min(pause * 2, _LONGEST_PAUSE)
+            await asyncio.sleep(pause * random.uniform(0.8, 1.2))  # noqa: S311
+
+    async def _listen_once(self) -> bool:
+        """Listen until the connection ends; returns whether it was of use."""
+        connection = await self._source.open()
+        ended = asyncio.Event()
+        try:
+            connection.add_termination_listener(lambda _connection: ended.set())
+            async with asyncio.timeout(self._source.timeout):
+                await connection.add_listener(self._schema.channel, self._received)
+            if not await self._hears():
+                if not self._warned:
+                    self._warned = True
+                    logger.warning(
+                        "%s: notifications don't arrive (behind PgBouncer in transaction mode?), so jobs are found by polling; "
+                        "give listen_url= with a direct address, or notify=False",
+                        self._source.description,
+                    )
+                await close_connection(connection)
+                await asyncio.sleep(_PROBE_AGAIN_SECONDS)
+                return False
+            self._listening.set()
+            # What was told while nobody listened.
+            self._listeners.tell(CATCH_UP)
+            await self._watch(connection, ended)
+            return True
+        except Exception as error:
+            if (ours := self._source.translated(error)) is error:
+                raise
+            raise ours from error
+        finally:
+            await close_connection(connection)
+
+    async def _hears(self) -> bool:
+        """Whether a note that is sent on another connection arrives here."""
+        self._probe = uuid.uuid4().hex
+        self._probed.clear()
+        note = orjson.dumps({"o": str(self._origin), "p": self._probe}).decode()
+        await self._link.fetch(self._statements["notify"], note)
+        try:
+            async with asyncio.timeout(_PROBE_SECONDS):
+                await self._probed.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def _watch(self, connection: Connection, ended: asyncio.Event) -> None:
+        while not connection.is_closed():
+            try:
+                async with asyncio.timeout(_ALIVE_SECONDS):
+                    await ended.wait()
+            except TimeoutError:
+                # A connection that has gone silent looks like one on which nothing happens.
+                async with asyncio.timeout(min(self._source.timeout, _ALIVE_SECONDS)):
+                    await connection.execute("SELECT 1")
+        logger.info("%s: the connection for notifications has ended", self._source.description)
+
+    def _received(self, _connection: Any, _process: int, _channel: str, payload: str) -> None:
+        if self._probe and self._probe in payload:
+            self._probed.set()
+            return
+        notification = decode_note(payload, str(self._origin))
+        if notification is not None:
+            self._listeners.tell(notification)
+
+    async def _keep_subscribed(self) -> None:
+        while True:
+            await self._listeners.finished_wanted.wait()
+            await self._listening.wait()
+            try:
+                first = not self._row_written
+                await self._pool.fetch(self._statements["subscribe"], self._origin, SUBSCRIBED_SECONDS)
+                self._row_written = True
+                if first:
+                    self._listeners.tell(Notification(finished=None))
+            except StoreError as error:
+                logger.debug("the subscriber's row couldn't be written: %s", error)
+            except Exception:
+                logger.exception("keeping the subscriber's row has failed")
+            await asyncio.sleep(SUBSCRIBED_SECONDS / 3)

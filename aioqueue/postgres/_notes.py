@@ -1,0 +1,76 @@
+"""What notifications say: JSON of at most 8,000 bytes, never a payload."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+from uuid import UUID
+
+import orjson
+
+from aioqueue.abc import Notification
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from aioqueue._job import NewJob
+
+__all__ = ["LONGEST_DELAY", "decode_note", "due_note", "inserted_types", "leases_note"]
+
+LONGEST_DELAY = 3600.0
+"""Seconds: what is due later than that is found in time by those who look again, however seldom they do."""
+
+_LONGEST_NOTE = 7_500
+_MOST_IDS = 200
+
+
+def due_note(types: Iterable[str], delay: float, origin: str) -> str | None:
+    """Say that jobs of these types are due in `delay` seconds; None where nobody needs to know."""
+    names = sorted(set(types))
+    if not names or delay > LONGEST_DELAY:
+        return None
+    note = orjson.dumps({"o": origin, "t": names, "d": delay})
+    if len(note) > _LONGEST_NOTE:
+        note = orjson.dumps({"o": origin, "t": None, "d": delay})
+    return note.decode()
+
+
+def leases_note(leases: Iterable[int], origin: str) -> str:
+    """Say that these leases have lost something."""
+    return orjson.dumps({"o": origin, "l": sorted(leases)[:_MOST_IDS]}).decode()
+
+
+def inserted_types(jobs: Iterable[NewJob]) -> Notification:
+    """What an insert of these jobs is to tell. An absolute time is told as due: this clock isn't the database's."""
+    types: set[str] = set()
+    delay = float("inf")
+    for job in jobs:
+        types.add(job.type)
+        delay = min(delay, job.delay or 0.0)
+    return Notification(types=frozenset(types), delay=0.0 if delay == float("inf") else delay)
+
+
+def decode_note(text: str, own_origin: str) -> Notification | None:
+    """Read a note.
+
+    Returns:
+        None if it comes from this store, whose listeners have been told directly, or isn't one of ours.
+    """
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return Notification(types=None, finished=None)
+    if not isinstance(value, dict):
+        return None
+    note = cast("dict[str, Any]", value)
+    if note.get("o") == own_origin:
+        return None
+    try:
+        types, delay = note.get("t", ()), note.get("d")
+        return Notification(
+            types=None if types is None else frozenset(str(each) for each in types),
+            delay=float(delay or 0.0),
+            finished=frozenset(UUID(each) for each in note.get("f", ())),
+            leases=frozenset(int(each) for each in note.get("l", ())),
+        )
+    except (TypeError, ValueError):
+        return Notification(types=None, finished=None)

@@ -1,0 +1,117 @@
+"""Rows into values. A strange row is shown as well as it can be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import orjson
+
+from aioqueue._job import AttemptError, ClaimedJob, Job, JobState, StoredState
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aioqueue.postgres._connections import Row
+
+__all__ = ["ARCHIVED_COLUMNS", "CLAIMED_COLUMNS", "LIVE_COLUMNS", "claimed_job", "job_snapshot"]
+
+_LAST_LIVE_STATE = 3
+
+
+def _moment(column: str) -> str:
+    """A time that Python can hold: PostgreSQL's go from 4713 BC to 294276 and to infinity."""
+    bounded = f"least(greatest({column}, '0001-01-03 00:00:00+00'::timestamptz), '9999-12-29 00:00:00+00'::timestamptz)"
+    return f"CASE WHEN {column} IS NOT NULL THEN {bounded} END"
+
+
+# As text: a user's pool or connect function may have set its own codecs for json.
+CLAIMED_COLUMNS = f"""j.id, j.type, j.payload::text, j.priority, j.attempt, j.claims, coalesce(j.lease_id, 0),
+    {_moment("j.created_at")}, {_moment("j.run_at")}, {_moment("j.started_at")}, j.max_attempts, j.retry::text, j.timeout,
+    j.expires_at IS NOT NULL AND j.expires_at <= now() AND j.attempt = 1 AND j.reschedules = 0,
+    j.reschedules, j.key, j.tags, j.metadata::text"""
+
+_COMMON = f"""j.id, j.type, j.state, j.priority, j.payload::text AS payload, {_moment("j.created_at")} AS created_at,
+    {_moment("j.run_at")} AS run_at, {_moment("j.started_at")} AS started_at, %s AS finished_at, j.attempt, j.max_attempts,
+    %s AS worker, %s AS output, %s AS outcome, j.errors::text[] AS errors, j.key, j.tags, j.metadata::text AS metadata,
+    j.timeout, {_moment("j.expires_at")} AS expires_at, j.reschedules, j.run_at <= now() AS due"""
+LIVE_COLUMNS = _COMMON % (
+    "NULL::timestamptz",
+    "CASE WHEN j.state = 2 THEN (SELECT l.worker FROM @schema@.lease l WHERE l.id = j.lease_id) END",
+    "NULL::text",
+    "NULL::text",
+)
+ARCHIVED_COLUMNS = _COMMON % (_moment("j.finished_at"), "NULL::text", "j.output::text", "j.outcome")
+
+
+def claimed_job(row: Row) -> ClaimedJob:
+    """Read one row of `CLAIMED_COLUMNS`."""
+    (
+        job_id, type_name, payload, priority, attempt, claims, lease_id, created_at, run_at, started_at, max_attempts,
+        retry, timeout, expired, reschedules, key, tags, metadata,
+    ) = row  # fmt: skip
+    return ClaimedJob(
+        id=job_id,
+        type=type_name,
+        payload=payload.encode(),
+        priority=priority,
+        attempt=attempt,
+        claims=claims,
+        lease_id=lease_id,
+        created_at=created_at,
+        run_at=run_at,
+        started_at=started_at or run_at,
+        max_attempts=max_attempts,
+        retry=None if retry is None else retry.encode(),
+        timeout=timeout,
+        expired=bool(expired),
+        reschedules=reschedules,
+        key=key,
+        tags=tuple(tags) if tags else (),
+        metadata=metadata.encode(),
+    )
+
+
+def _state(stored: int, *, due: bool) -> JobState:
+    try:
+        return StoredState(stored).shown(due=due)
+    except ValueError:
+        return JobState.BLOCKED if stored <= _LAST_LIVE_STATE else JobState.FAILED
+
+
+def _errors(stored: Sequence[str | None]) -> tuple[AttemptError, ...]:
+    errors: list[AttemptError] = []
+    for text in stored:
+        try:
+            value: object = orjson.loads(text or "null")
+        except orjson.JSONDecodeError:
+            value = text
+        errors.append(AttemptError.decode(value))
+    return tuple(errors)
+
+
+def job_snapshot(row: Row) -> Job:
+    """Read one row of `LIVE_COLUMNS` or `ARCHIVED_COLUMNS`."""
+    output = row["output"]
+    return Job(
+        id=row["id"],
+        type=row["type"],
+        state=_state(row["state"], due=bool(row["due"])),
+        priority=row["priority"],
+        payload=row["payload"].encode(),
+        created_at=row["created_at"],
+        run_at=row["run_at"],
+        started_at=row["started_at"],
+        finished_at=row["finished_at"],
+        attempt=row["attempt"],
+        max_attempts=row["max_attempts"],
+        worker=row["worker"],
+        output_json=None if output is None else output.encode(),
+        outcome=row["outcome"],
+        errors=_errors(row["errors"]),
+        key=row["key"],
+        tags=tuple(tag for tag in row["tags"] if tag is not None),
+        metadata_json=row["metadata"].encode(),
+        timeout=row["timeout"],
+        expires_at=row["expires_at"],
+        reschedules=row["reschedules"],
+    )

@@ -1,0 +1,90 @@
+"""The schema's name, and what follows from it: how statements quote it, and the channel of its notifications."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+
+from aioqueue.errors import ConfigurationError
+
+__all__ = ["Schema"]
+
+_LONGEST_NAME = 63
+
+
+def _quote(text: str, mark: str) -> str:
+    return mark + text.replace(mark, mark * 2) + mark
+
+
+@dataclass(frozen=True)
+class Schema:
+    """Where one installation's tables are.
+
+    Arguments:
+        name: Any name that PostgreSQL takes, exactly as written: capitals and odd characters are kept.
+
+    Raises:
+        ConfigurationError: PostgreSQL can't have a schema of that name.
+    """
+
+    name: str = "aioqueue"
+
+    def __post_init__(self) -> None:
+        name = self.name
+        try:
+            size = len(name.encode()) if isinstance(name, str) else 0
+        except UnicodeEncodeError:
+            size = 0
+        if not 0 < size <= _LONGEST_NAME or "\0" in name or name.startswith("pg_") or name == "information_schema":
+            raise ConfigurationError(
+                f"schema {name!r} can't be used: PostgreSQL wants 1 to {_LONGEST_NAME} bytes of UTF-8 without NUL, "
+                "not beginning with pg_"
+            )
+
+    @cached_property
+    def quoted(self) -> str:
+        """As an identifier in a statement."""
+        return _quote(self.name, '"')
+
+    @cached_property
+    def literal(self) -> str:
+        """As text in a statement, whatever `standard_conforming_strings` says."""
+        return "E" + _quote(self.name.replace("\\", "\\\\"), "'")
+
+    @cached_property
+    def channel(self) -> str:
+        """The channel of its notifications: the name itself may be too long for one."""
+        return "aioqueue_" + hashlib.sha256(self.name.encode()).hexdigest()[:20]
+
+    @cached_property
+    def lock(self) -> int:
+        """The key of the advisory lock that migrations take."""
+        return int.from_bytes(hashlib.sha256(b"aioqueue " + self.name.encode()).digest()[:8], "big", signed=True)
+
+    def render(self, template: str) -> str:
+        """Put the names into a statement's template.
+
+        Arguments:
+            template: SQL with `@schema@`, `@schema_text@`, `@channel@`, and `@body@` around a function's body.
+        """
+        body = "$aioqueue$"
+        while body in self.name:
+            body = f"{body[:-1]}_$"
+        # The name itself comes last, so that nothing is looked for inside it.
+        text = template.replace("@channel@", self.channel).replace("@body@", body)
+        return "".join(
+            self.quoted if part == "@schema@" else self.literal if part == "@schema_text@" else part for part in _parts(text)
+        )
+
+
+def _parts(text: str) -> list[str]:
+    parts: list[str] = []
+    for index, part in enumerate(text.split("@schema@")):
+        if index:
+            parts.append("@schema@")
+        for inner_index, inner in enumerate(part.split("@schema_text@")):
+            if inner_index:
+                parts.append("@schema_text@")
+            parts.append(inner)
+    return parts

@@ -1,0 +1,88 @@
+"""Numbers by type and state: counted along the indexes, up to a bound each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aioqueue._job import JobState
+from aioqueue.abc import Stats, TypeStats
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aioqueue.postgres._connections import Row
+    from aioqueue.postgres._schema import Schema
+
+__all__ = ["read_stats", "stats_statements"]
+
+MOST = 10_000
+
+_STATS = f"""WITH RECURSIVE pending_type AS (
+    (SELECT j.type FROM @schema@.job j WHERE j.state = 1 ORDER BY j.type LIMIT 1)
+    UNION ALL
+    SELECT (SELECT j.type FROM @schema@.job j WHERE j.state = 1 AND j.type > t.type ORDER BY j.type LIMIT 1)
+    FROM pending_type t WHERE t.type IS NOT NULL
+), archived_type AS (
+    (SELECT a.type FROM @schema@.archive a ORDER BY a.type LIMIT 1)
+    UNION ALL
+    SELECT (SELECT a.type FROM @schema@.archive a WHERE a.type > t.type ORDER BY a.type LIMIT 1)
+    FROM archived_type t WHERE t.type IS NOT NULL
+), lane AS (
+    SELECT t.type, p.priority FROM pending_type t CROSS JOIN generate_series(1, 4) AS p(priority) WHERE t.type IS NOT NULL
+)
+SELECT 'ready' AS state, lane.type, sum(found.jobs)::bigint AS jobs, extract(epoch FROM now() - min(found.first))::float8 AS oldest
+FROM lane CROSS JOIN LATERAL (
+    SELECT count(*) AS jobs, min(r.run_at) AS first FROM (
+        SELECT j.run_at FROM @schema@.job j WHERE j.state = 1 AND j.type = lane.type AND j.priority = lane.priority
+            AND j.run_at <= now() ORDER BY j.run_at LIMIT {MOST + 1}) AS r) AS found
+GROUP BY lane.type
+UNION ALL
+SELECT 'scheduled', lane.type, sum(found.jobs)::bigint, NULL
+FROM lane CROSS JOIN LATERAL (
+    SELECT count(*) AS jobs FROM (
+        SELECT FROM @schema@.job j WHERE j.state = 1 AND j.type = lane.type AND j.priority = lane.priority
+            AND j.run_at > now() LIMIT {MOST + 1}) AS r) AS found
+GROUP BY lane.type
+UNION ALL
+SELECT 'running', r.type, count(*), NULL
+FROM (SELECT j.type FROM @schema@.job j WHERE j.state = 2 LIMIT {MOST * 10}) AS r GROUP BY r.type
+UNION ALL
+SELECT 'blocked', r.type, count(*), NULL
+FROM (SELECT j.type FROM @schema@.job j WHERE j.state = 0 LIMIT {MOST * 10}) AS r GROUP BY r.type
+UNION ALL
+SELECT s.name, t.type, found.jobs, NULL
+FROM archived_type t CROSS JOIN (VALUES ('completed', 4), ('continued', 5), ('failed', 6), ('cancelled', 7)) AS s(name, state)
+CROSS JOIN LATERAL (
+    SELECT count(*) AS jobs FROM (
+        SELECT FROM @schema@.archive a WHERE a.type = t.type AND a.state = s.state LIMIT {MOST + 1}) AS r) AS found
+WHERE t.type IS NOT NULL
+UNION ALL
+SELECT DISTINCT '', l.worker, 0::bigint, NULL::float8 FROM @schema@.lease l WHERE l.expires_at > now()"""
+
+
+def stats_statements(schema: Schema) -> dict[str, str]:
+    """All statements of this module, by name."""
+    return {"stats": schema.render(_STATS)}
+
+
+def read_stats(rows: Sequence[Row]) -> Stats:
+    """Make the numbers of `stats`' rows."""
+    counts: dict[str, dict[JobState, int]] = {}
+    capped: dict[str, set[JobState]] = {}
+    oldest: dict[str, float] = {}
+    workers: list[str] = []
+    for name, type_name, number, age in rows:
+        if not name:
+            workers.append(type_name)
+        elif number:
+            state = JobState(name)
+            counts.setdefault(type_name, {})[state] = min(number, MOST)
+            if number > MOST:
+                capped.setdefault(type_name, set()).add(state)
+            if age is not None:
+                oldest[type_name] = max(age, 0.0)
+    types = {
+        name: TypeStats(counts=each, capped=frozenset(capped.get(name, ())), oldest_ready=oldest.get(name))
+        for name, each in sorted(counts.items())
+    }
+    return Stats(types=types, workers=tuple(sorted(workers)))

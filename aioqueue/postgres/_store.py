@@ -1,0 +1,368 @@
+"""The store on PostgreSQL: see `aioqueue.abc.Store` for what each method promises."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from aioqueue._job import Claim, ClaimedJob, Inserted, Job, NewJob, Settlement, SettleResult
+from aioqueue.abc import Changed, JobFilter, LeaseSession, Listener, Notification, Page, Stats
+from aioqueue.errors import ClientClosed
+from aioqueue.postgres import _foreign, _migrations
+from aioqueue.postgres._claim import Claims, lanes_of
+from aioqueue.postgres._connections import Connection, Link, Pool, close_connection, in_transaction
+from aioqueue.postgres._insert import insert_arguments, insert_on
+from aioqueue.postgres._lease import PostgresLeaseSession, release_on
+from aioqueue.postgres._listener import Listeners, Listening
+from aioqueue.postgres._notes import due_note, inserted_types
+from aioqueue.postgres._operate import changes
+from aioqueue.postgres._options import Options, read_options
+from aioqueue.postgres._pages import WALK, PageQuery, narrow_query, read_page
+from aioqueue.postgres._rows import claimed_job, job_snapshot
+from aioqueue.postgres._settle import Settled, Settler
+from aioqueue.postgres._statements import all_statements
+from aioqueue.postgres._stats import read_stats
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+    from contextlib import AbstractAsyncContextManager, AbstractContextManager
+    from uuid import UUID
+
+    from aioqueue.abc import StoreTransaction
+    from aioqueue.postgres._connections import Row
+
+__all__ = ["PostgresStore", "make_store"]
+
+logger = logging.getLogger("aioqueue.postgres")
+
+_ONE_STATEMENT = 2_000
+_CLOSE_SECONDS = 10.0
+
+
+def make_store(url: str, **options: Any) -> PostgresStore:
+    """Make a store that isn't open yet.
+
+    Arguments:
+        url: `postgresql://user:password@host:port/database`, also as `postgres://` and `postgresql+asyncpg://`. The
+            options below, but for the objects, may stand in its query; the rest of the query is asyncpg's.
+        options:
+            schema: Name of the schema with the tables; `aioqueue` by default.
+            timeout: Seconds that connecting, or one statement, may take; 60 by default.
+            pool: An asyncpg pool, used for everything but the reserved connections, which connect as it does.
+            connect: An async function without arguments that gives an asyncpg connection; called in several event loops.
+            listen_url: Where to listen for notifications, if not at `url`, such as past a PgBouncer.
+            notify: False turns notifications off: jobs are found by polling.
+            pgbouncer: True for a PgBouncer in transaction mode without prepared statements.
+            prepared_statements: False does the same.
+            statement_cache_size: asyncpg's setting of that name; 0 is `prepared_statements=False`.
+            pool_size: Connections beside the four reserved ones; 4 by default.
+
+    Raises:
+        ConfigurationError: The URL or an option can't be used.
+    """
+    return PostgresStore(read_options(url, options))
+
+
+class PostgresTransaction:
+    """See `aioqueue.abc.StoreTransaction`."""
+
+    def __init__(self, store: PostgresStore, connection: Connection) -> None:
+        self._store = store
+        self._connection = connection
+        self.created: list[NewJob] = []
+
+    @property
+    def connection(self) -> Any:
+        """The asyncpg connection."""
+        return self._connection
+
+    async def execute(self, sql: str, *arguments: Any) -> int:
+        """See `aioqueue.abc.StoreTransaction.execute`."""
+        last = (await self._connection.execute(sql, *arguments)).rpartition(" ")[2]
+        return int(last) if last.isdigit() else 0
+
+    async def fetch(self, sql: str, *arguments: Any) -> Sequence[Any]:
+        """See `aioqueue.abc.StoreTransaction.fetch`."""
+        return await self._connection.fetch(sql, *arguments)
+
+    async def insert(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
+        """See `aioqueue.abc.Store.insert`."""
+        results = await self._store.insert_in(self._connection, jobs)
+        self.created.extend(job for job, result in zip(jobs, results, strict=True) if result.created)
+        return results
+
+
+class PostgresStore:
+    """See `aioqueue.abc.Store`, and `make_store` for the options."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._schema = options.schema
+        self._source = options.source
+        self._statements = all_statements(options.schema)
+        self._identity = uuid.uuid4()
+        self._origin = str(self._identity) if options.notify else None
+        self._pool_: Pool | None = None
+        self._links: tuple[Link, ...] = ()
+        self._claims: Claims
+        self._settler: Settler
+        self._listeners: Listeners | None = None
+        self._listening: Listening | None = None
+
+    @property
+    def description(self) -> str:
+        """See `aioqueue.abc.Store.description`."""
+        return f"{self._source.description} (schema {self._schema.quoted})"
+
+    # -- life ---------------------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """See `aioqueue.abc.Store.open`."""
+        if self._pool_ is not None:
+            return
+        pool = Pool(self._source, self._options.pool_size)
+        async with (
+            pool.connection() as connection,
+            asyncio.timeout(self._source.timeout),
+            in_transaction(connection, self._source),
+        ):
+            await _migrations.check_version(connection, self._schema, _migrations.known_migrations())
+        claim_link, settle_link = self._links = (Link(self._source), Link(self._source))
+        self._claims = Claims(claim_link, self._statements)
+        self._settler = Settler(settle_link, pool, self._statements, self._origin)
+        self._listeners = listeners = Listeners()
+        self._pool_ = pool
+        if self._options.notify:
+            self._listening = Listening(
+                self._options.listen_source,
+                self._schema,
+                self._statements,
+                listeners,
+                link=claim_link,
+                pool=pool,
+                origin=self._identity,
+            )
+            self._listening.start()
+
+    async def close(self) -> None:
+        """See `aioqueue.abc.Store.close`."""
+        pool, self._pool_ = self._pool_, None
+        listening, self._listening = self._listening, None
+        links, self._links = self._links, ()
+        with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
+            if listening is not None:
+                await listening.stop()
+            for each in (*links, pool):
+                if each is not None:
+                    await each.close()
+
+    async def migrate(self) -> Sequence[str]:
+        """See `aioqueue.abc.Store.migrate`."""
+        connection = await self._source.open()
+        try:
+            async with asyncio.timeout(self._source.timeout):
+                return await _migrations.migrate(connection, self._schema, _migrations.known_migrations())
+        except Exception as error:
+            if (ours := self._source.translated(error)) is error:
+                raise
+            raise ours from error
+        finally:
+            await close_connection(connection)
+
+    async def pending_migrations(self) -> Sequence[str]:
+        """Names of the migrations that `migrate` would run. Works before `open`."""
+        connection = await self._source.open()
+        try:
+            async with asyncio.timeout(self._source.timeout), in_transaction(connection, self._source):
+                pending = await _migrations.pending_migrations(connection, self._schema, _migrations.known_migrations())
+        except Exception as error:
+            if (ours := self._source.translated(error)) is error:
+                raise
+            raise ours from error
+        finally:
+            await close_connection(connection)
+        return [migration.name for migration in pending]
+
+    def migration_sql(self) -> str:
+        """Everything that `migrate` would run on an empty database, as one script for psql."""
+        return _migrations.migration_sql(self._schema, _migrations.known_migrations())
+
+    @property
+    def _pool(self) -> Pool:
+        if self._pool_ is None:
+            raise ClientClosed(f"{self.description} isn't open")
+        return self._pool_
+
+    def _tell(self, notification: Notification) -> None:
+        if self._listeners is not None and (notification.types or notification.finished or notification.leases):
+            self._listeners.tell(notification)
+
+    # -- producers ------------------------------------------------------------------------------------------------
+
+    async def insert(self, jobs: Sequence[NewJob], *, tx: object | None = None, repeated: bool = False) -> Sequence[Inserted]:
+        """See `aioqueue.abc.Store.insert`."""
+        if tx is not None:
+            return await _foreign.insert(tx, self._schema.name, jobs)
+        pool = self._pool
+        if not jobs:
+            return []
+        if repeated or len(jobs) > _ONE_STATEMENT or any(job.unique for job in jobs):
+            async with pool.transaction() as connection:
+                results: Sequence[Inserted] = await self.insert_in(connection, jobs, repeated=repeated)
+        else:
+            rows = await pool.fetch(self._statements["insert"], *insert_arguments(jobs), self._note(jobs))
+            results = _results(jobs, rows)
+        created = [job for job, result in zip(jobs, results, strict=True) if result.created]
+        self._tell(inserted_types(created if len(created) < len(jobs) else jobs))
+        return results
+
+    async def insert_in(self, connection: Connection, jobs: Sequence[NewJob], *, repeated: bool = False) -> list[Inserted]:
+        """Store jobs within an open transaction of ours."""
+        try:
+            return await insert_on(connection, self._statements, jobs, repeated=repeated, note=self._note(jobs))
+        except Exception as error:
+            if (ours := self._source.translated(error)) is error:
+                raise
+            raise ours from error
+
+    def _note(self, jobs: Sequence[NewJob]) -> str | None:
+        if self._origin is None or not jobs:
+            return None
+        told = inserted_types(jobs)
+        return due_note(told.types or (), told.delay, self._origin)
+
+    @asynccontextmanager
+    async def _transaction(self) -> AsyncIterator[StoreTransaction]:
+        async with self._pool.connection(users=True) as connection:
+            transaction = PostgresTransaction(self, connection)
+            async with in_transaction(connection, self._source):
+                yield transaction
+        self._tell(inserted_types(transaction.created))
+
+    def transaction(self) -> AbstractAsyncContextManager[StoreTransaction]:
+        """See `aioqueue.abc.Store.transaction`."""
+        return self._transaction()
+
+    # -- workers --------------------------------------------------------------------------------------------------
+
+    async def open_lease(self, worker: str, duration: float) -> int:
+        """See `aioqueue.abc.Store.open_lease`."""
+        rows = await self._pool.fetch(self._statements["open_lease"], worker, duration)
+        return int(rows[0][0])
+
+    def lease_session(self) -> LeaseSession:
+        """See `aioqueue.abc.Store.lease_session`."""
+        # An origin of its own: this process's listeners aren't told from the lease thread, but by the database.
+        return PostgresLeaseSession(self._source, self._statements, None if self._origin is None else str(uuid.uuid4()))
+
+    async def claim(self, lease_id: int, types: Sequence[str], limit: int) -> Sequence[ClaimedJob]:
+        """See `aioqueue.abc.Store.claim`."""
+        _ = self._pool
+        return await self._claims.claim(lease_id, types, limit)
+
+    async def settle(self, settlements: Sequence[Settlement], *, orphaned: bool = False) -> Sequence[SettleResult]:
+        """See `aioqueue.abc.Store.settle`."""
+        _ = self._pool
+        if not settlements:
+            return []
+        done: Settled = await self._settler.settle(settlements, orphaned=orphaned)
+        self._tell(
+            Notification(
+                types=frozenset(each.type for each in done.returned),
+                delay=min((each.delay for each in done.returned), default=0.0),
+                finished=frozenset(done.finished),
+            )
+        )
+        return done.results
+
+    async def release(self, lease_id: int, claims: Sequence[Claim], *, end: bool = False) -> None:
+        """See `aioqueue.abc.Store.release`."""
+        if not claims and not end:
+            return
+        async with self._pool.transaction() as connection:
+            types = await release_on(connection, self._statements, lease_id, claims, self._origin, end=end)
+        self._tell(Notification(types=frozenset(types)))
+
+    async def take_expired(self, limit: int, *, grace: float = 0.0) -> Sequence[ClaimedJob]:
+        """See `aioqueue.abc.Store.take_expired`."""
+        rows = await self._pool.fetch(self._statements["take_expired"], limit, grace, self._origin)
+        if (ended := rows[0][0]) is not None:
+            self._tell(Notification(leases=frozenset({ended})))
+        return [claimed_job(row[1:]) for row in rows if row[1] is not None]
+
+    async def next_due(self, types: Sequence[str]) -> float | None:
+        """See `aioqueue.abc.Store.next_due`."""
+        if not types:
+            return None
+        rows = await self._pool.fetch(self._statements["next_due"], *lanes_of(types))
+        due = rows[0][0]
+        # What is due now but before the floors can't be claimed before that.
+        return None if due is None else float(due) if due > 0 else self._claims.pause
+
+    # -- looking and operating ------------------------------------------------------------------------------------
+
+    async def fetch(self, ids: Sequence[UUID]) -> Sequence[Job | None]:
+        """See `aioqueue.abc.Store.fetch`."""
+        rows = await self._pool.fetch(self._statements["fetch"], list(ids))
+        # The live one wins, should both be there.
+        found = {row["id"]: row for row in reversed(rows)}
+        return [job_snapshot(found[job_id]) if job_id in found else None for job_id in ids]
+
+    async def list(self, where: JobFilter, limit: int, cursor: str | None = None) -> Page:
+        """See `aioqueue.abc.Store.list`."""
+        narrow = False
+        if (question := narrow_query(self._schema, where)) is not None:
+            sql, arguments = question
+            narrow = (await self._pool.fetch(sql, *arguments))[0][0] <= WALK
+        query = PageQuery(self._schema, where, limit, cursor, narrow=narrow)
+        return read_page(await self._pool.fetch(query.sql, *query.arguments), limit)
+
+    async def stats(self) -> Stats:
+        """See `aioqueue.abc.Store.stats`."""
+        return read_stats(await self._pool.fetch(self._statements["stats"]))
+
+    async def retry(self, ids: Sequence[UUID]) -> Sequence[Changed]:
+        """See `aioqueue.abc.Store.retry`."""
+        return await self._change("retry", ids)
+
+    async def run_now(self, ids: Sequence[UUID]) -> Sequence[Changed]:
+        """See `aioqueue.abc.Store.run_now`."""
+        return await self._change("run_now", ids)
+
+    async def delete(self, ids: Sequence[UUID]) -> Sequence[Changed]:
+        """See `aioqueue.abc.Store.delete`."""
+        return await self._change("delete", ids)
+
+    async def _change(self, name: str, ids: Sequence[UUID]) -> list[Changed]:
+        async with self._pool.transaction() as connection:
+            rows: Sequence[Row] = await connection.fetch(self._statements[name], list(ids))
+            types = frozenset(row[1] for row in rows if row[1] is not None)
+            if name != "delete" and self._origin is not None and (note := due_note(types, 0.0, self._origin)) is not None:
+                await connection.fetch(self._statements["notify"], note)
+        if name == "delete":
+            self._tell(Notification(finished=frozenset(row[0] for row in rows if row[1] is not None)))
+        else:
+            self._tell(Notification(types=types))
+        return changes(rows, ids)
+
+    # -- notifications --------------------------------------------------------------------------------------------
+
+    def subscribe(self, listener: Listener, *, finished: bool = False) -> AbstractContextManager[None]:
+        """See `aioqueue.abc.Store.subscribe`."""
+        if self._listeners is None:
+            raise ClientClosed(f"{self.description} isn't open")
+        return self._listeners.subscribe(listener, finished=finished)
+
+
+def _results(jobs: Sequence[NewJob], rows: Sequence[Row]) -> list[Inserted]:
+    created = {row[0] for row in rows}
+    results: list[Inserted] = []
+    for job in jobs:
+        results.append(Inserted(job.id, job.id in created))
+        created.discard(job.id)
+    return results
