@@ -1,3 +1,4 @@
+# ruff: noqa: INP001
 """Prints a constraints file: each library that aioqueue itself works with, at the oldest version it promises."""
 
 from __future__ import annotations

@@ -1,0 +1,5 @@
+"""The command line: `aioqueue worker | migrate | enqueue | jobs | stats`, a thin layer over the client and the worker."""
+
+from aioqueue.cli._main import main
+
+__all__ = ["main"]

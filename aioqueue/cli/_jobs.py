@@ -1,0 +1,218 @@
+"""`aioqueue jobs`: look at jobs, and change them."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+import orjson
+
+from aioqueue._job import JobState
+from aioqueue.abc import Changed
+from aioqueue.cli._options import Problem, WrongUsage, log_level_option, run, url_option
+from aioqueue.cli._text import one_line
+from aioqueue.client import Client
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+    from datetime import datetime
+    from uuid import UUID
+
+    from aioqueue._job import Job
+
+__all__ = ["describe", "jobs", "table"]
+
+_EXPLAINED = {
+    Changed.NOT_FOUND: "there is no such job",
+    Changed.RUNNING: "it is running",
+}
+
+
+@click.group()
+def jobs() -> None:
+    """Look at jobs, and change them."""
+
+
+@jobs.command("list")
+@url_option
+@click.option("--state", "states", multiple=True, type=click.Choice([each.value for each in JobState]), help="Any of these.")
+@click.option("--type", "types", multiple=True, metavar="NAME", help="Any of these job types.")
+@click.option("--key", help="Exactly this key.")
+@click.option("--tag", help="Among the tags.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
+@click.option("--cursor", help="Go on where the page before ended.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+@log_level_option("warning")
+def list_jobs(url: str, *, as_json: bool, **filters: Any) -> None:
+    """List jobs, live and finished, the newest first."""
+
+    async def look() -> None:
+        async with Client(url) as client:
+            try:
+                page = await client.list_jobs(**filters)
+            except ValueError as error:
+                raise WrongUsage(str(error)) from None
+        if as_json:
+            for job in page.jobs:
+                click.echo(json.dumps(describe(job)))
+        else:
+            rows = [
+                (
+                    str(job.id),
+                    job.type,
+                    job.state.value,
+                    f"{job.attempt}/{job.max_attempts or '∞'}",
+                    _time(job.run_at),
+                    _last(job),
+                )
+                for job in page.jobs
+            ]
+            click.echo(table(("id", "type", "state", "attempts", "due", "last error"), rows))
+        if page.cursor is not None:
+            click.echo(f"more: --cursor {page.cursor}", err=True)
+
+    run(look)
+
+
+@jobs.command()
+@url_option
+@click.argument("job_id", type=click.UUID)
+@click.option("--arguments", is_flag=True, help="Show its arguments and metadata, too; they may hold secrets.")
+@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+@log_level_option("warning")
+def show(url: str, job_id: UUID, *, arguments: bool, as_json: bool) -> None:
+    """Show all that is known about a job."""
+
+    async def look() -> None:
+        async with Client(url) as client:
+            (job,) = await client.store.fetch([job_id])
+        if job is None:
+            raise Problem(f"there is no job {job_id}")
+        described = describe(job, arguments=arguments)
+        if as_json:
+            click.echo(json.dumps(described))
+            return
+        errors = described.pop("errors")
+        width = max(map(len, described))
+        for name, value in described.items():
+            click.echo(f"{name:{width}}  {one_line(value if isinstance(value, str) else json.dumps(value))}")
+        for error in errors:
+            click.echo(f"\nattempt {error['attempt']}, {error['at']}: {one_line(error['type'])}: {one_line(error['message'])}")
+            for line in error["traceback"].splitlines():
+                click.echo(f"    {one_line(line)}")
+
+    run(look)
+
+
+def _changing(
+    name: str, text: str, change: Callable[[Client, Sequence[UUID]], Awaitable[dict[UUID, Changed]]], wrong: str
+) -> None:
+    """Make one of the commands that take ids."""
+
+    @jobs.command(name, help=text)
+    @url_option
+    @click.argument("job_ids", type=click.UUID, nargs=-1, required=True)
+    @log_level_option("warning")
+    def command(url: str, job_ids: tuple[UUID, ...]) -> None:
+        async def apply() -> dict[UUID, Changed]:
+            async with Client(url) as client:
+                return await change(client, job_ids)
+
+        changed = run(apply)
+        for job_id, became in changed.items():
+            click.echo(f"{job_id}  {'done' if became is Changed.DONE else _EXPLAINED.get(became, wrong)}")
+        if any(became is not Changed.DONE for became in changed.values()):
+            raise click.exceptions.Exit(1)
+
+
+_changing(
+    "retry",
+    "Make failed or cancelled jobs pending again, with all their attempts.",
+    lambda client, ids: client.retry(*ids),
+    "it isn't failed or cancelled, or another unfinished job has its unique key",
+)
+_changing("run-now", "Make pending jobs due now.", lambda client, ids: client.run_now(*ids), "it isn't pending")
+_changing(
+    "delete",
+    "Remove jobs that aren't running, finished or not.",
+    lambda client, ids: client.delete(*ids),
+    "it can't be deleted",
+)
+
+
+def describe(job: Job, *, arguments: bool = False) -> dict[str, Any]:
+    """A job as JSON values.
+
+    Arguments:
+        job: A snapshot.
+        arguments: Whether the arguments and the metadata are shown.
+
+    Returns:
+        What is set, by name.
+    """
+    values: dict[str, Any] = {
+        "id": str(job.id),
+        "type": job.type,
+        "state": job.state.value,
+        "priority": job.priority,
+        "attempt": job.attempt,
+        "max_attempts": job.max_attempts,
+        "created_at": job.created_at.isoformat(),
+        "run_at": job.run_at.isoformat(),
+        "started_at": job.started_at.isoformat() if job.started_at else None,
+        "finished_at": job.finished_at.isoformat() if job.finished_at else None,
+        "expires_at": job.expires_at.isoformat() if job.expires_at else None,
+        "worker": job.worker,
+        "key": job.key,
+        "tags": list(job.tags) or None,
+        "timeout": job.timeout,
+        "reschedules": job.reschedules or None,
+        "outcome": job.outcome,
+        "output": _stored(job.output_json),
+        "arguments": _stored(job.payload) if arguments else None,
+        "metadata": _stored(job.metadata_json) if arguments else None,
+    }
+    described = {name: value for name, value in values.items() if value is not None}
+    described["errors"] = [
+        {
+            "attempt": error.attempt,
+            "at": error.at.isoformat(),
+            "type": error.type,
+            "message": error.message,
+            "traceback": error.traceback,
+        }
+        for error in job.errors
+    ]
+    return described
+
+
+def _stored(value: bytes | None) -> Any:
+    """What was stored, as JSON values; a row that somebody broke is shown as text."""
+    if value is None:
+        return None
+    try:
+        return orjson.loads(value)
+    except orjson.JSONDecodeError:
+        return value.decode(errors="replace")
+
+
+def _time(value: datetime) -> str:
+    return value.strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _last(job: Job) -> str:
+    text = "" if job.last_error is None else str(job.last_error)
+    return text if len(text) <= 60 else f"{text[:59]}…"
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns of text, as wide as they have to be.
+
+    Arguments:
+        header: Their names.
+        rows: What they hold; control characters are made visible.
+    """
+    cells = [header, *([one_line(cell) for cell in row] for row in rows)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
+    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells)

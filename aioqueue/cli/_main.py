@@ -1,0 +1,25 @@
+"""The group of commands."""
+
+from __future__ import annotations
+
+import click
+
+from aioqueue.cli._jobs import jobs
+from aioqueue.cli._queue import enqueue, migrate, stats
+from aioqueue.cli._worker import worker
+
+__all__ = ["main"]
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="aioqueue", prog_name="aioqueue")
+def main() -> None:
+    """Durable background jobs in the database that you have.
+
+    Every command takes --url, or AIOQUEUE_URL. Exit codes: 0 is success, 1 an error, 2 wrong usage or settings, 3 that
+    jobs have failed.
+    """
+
+
+for command in (worker, migrate, enqueue, jobs, stats):
+    main.add_command(command)

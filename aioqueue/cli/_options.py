@@ -1,0 +1,137 @@
+"""Options that several commands share, and how their values are read. Each is a variable, too."""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import anyio
+import click
+
+from aioqueue.cli._text import configure_logging, one_line
+from aioqueue.errors import AioqueueError, CallError, ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Generator
+
+__all__ = [
+    "DURATION",
+    "JobsFailed",
+    "Problem",
+    "WrongUsage",
+    "app_dir_option",
+    "explained",
+    "log_level_option",
+    "run",
+    "url_option",
+]
+
+T = TypeVar("T")
+Command = TypeVar("Command", bound="Callable[..., Any]")
+
+LEVELS = ("debug", "info", "warning", "error", "critical")
+_DURATION = re.compile(r"([0-9]*\.?[0-9]+)\s*(ms|s|m|h|d)?", re.ASCII)
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+class Duration(click.ParamType[float]):
+    """Seconds, or a number with a unit: `500ms`, `30s`, `5m`, `1h`, `2d`."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Seconds."""
+        if isinstance(value, (int, float)):
+            return float(value)
+        match = _DURATION.fullmatch(str(value).strip())
+        if match is None:
+            self.fail(f"{value!r} isn't a duration: give seconds, or a number with ms, s, m, h or d", param, ctx)
+        return float(match[1]) * _UNITS[match[2] or "s"]
+
+
+DURATION = Duration()
+
+
+class Problem(click.ClickException):
+    """What ends a command: an error that was foreseen, without a traceback.
+
+    Arguments:
+        message: What happened.
+    """
+
+    exit_code = 1
+
+    def __init__(self, message: str) -> None:
+        super().__init__(one_line(message))
+
+
+class WrongUsage(Problem):
+    """Options, arguments or settings that can't be used."""
+
+    exit_code = 2
+
+
+class JobsFailed(Problem):
+    """All went well, except for jobs that failed."""
+
+    exit_code = 3
+
+
+@contextmanager
+def explained() -> Generator[None]:
+    """Turn the package's own errors into a line of text and an exit code."""
+    try:
+        yield
+    except (ConfigurationError, CallError) as error:
+        raise WrongUsage(str(error)) from None
+    except AioqueueError as error:
+        raise Problem(f"{type(error).__name__}: {error}") from None
+
+
+def run(function: Callable[..., Awaitable[T]], *arguments: Any) -> T:
+    """Run a command's coroutine function; errors of the package are explained."""
+    with explained():
+        return anyio.run(function, *arguments)
+
+
+def url_option(command: Command) -> Command:
+    """`--url`."""
+    return click.option(
+        "--url",
+        envvar="AIOQUEUE_URL",
+        show_envvar=True,
+        default="sqlite:///aioqueue.db",
+        show_default=True,
+        help="The database. A password is better given by the variable.",
+    )(command)
+
+
+def app_dir_option(command: Command) -> Command:
+    """`--app-dir`."""
+    return click.option(
+        "--app-dir",
+        envvar="AIOQUEUE_APP_DIR",
+        show_envvar=True,
+        metavar="FOLDER",
+        help="Where the module lies; appended to the import path. By default the working folder.",
+    )(command)
+
+
+def _set_up_logging(_context: click.Context, _parameter: click.Parameter, level: str) -> str:
+    configure_logging(level)
+    return level
+
+
+def log_level_option(default: str) -> Callable[[Command], Command]:
+    """`--log-level`, with the command's own default."""
+    return click.option(
+        "--log-level",
+        envvar="AIOQUEUE_LOG_LEVEL",
+        show_envvar=True,
+        default=default,
+        show_default=True,
+        type=click.Choice(LEVELS, case_sensitive=False),
+        callback=_set_up_logging,
+        expose_value=False,
+    )

@@ -1,0 +1,210 @@
+"""`aioqueue migrate`, `enqueue` and `stats`."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, cast
+
+import click
+import orjson
+
+from aioqueue._job import JobState
+from aioqueue._retry import Retry
+from aioqueue.cli._imports import load_registry
+from aioqueue.cli._jobs import table
+from aioqueue.cli._options import DURATION, JobsFailed, Problem, WrongUsage, app_dir_option, log_level_option, run, url_option
+from aioqueue.client import Client
+from aioqueue.errors import JobCancelled, JobFailed, ResultTimeout, StoreIncompatible
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from aioqueue._call import Call, CallOptions
+    from aioqueue.abc import Stats
+    from aioqueue.client import JobHandle
+
+__all__ = ["enqueue", "migrate", "stats"]
+
+# -- migrate ----------------------------------------------------------------------------------------------------------
+
+
+@click.command()
+@url_option
+@click.option("--check", is_flag=True, help="Change nothing; exit with 1 if the schema doesn't fit this version.")
+@click.option("--sql", is_flag=True, help="Change nothing; print the statements, for those who run them by hand.")
+@log_level_option("warning")
+def migrate(url: str, *, check: bool, sql: bool) -> None:
+    """Bring the database's schema up to date. Several may do so at once."""
+    if check and sql:
+        raise WrongUsage("--check and --sql exclude each other")
+    if sql:
+        click.echo(run(_statements, url))
+    elif check:
+        run(_check, url)
+    else:
+        names = run(_migrate, url)
+        for name in names:
+            click.echo(name)
+        if not names:
+            click.echo("nothing to do")
+
+
+async def _migrate(url: str) -> Sequence[str]:
+    store = Client(url).store
+    try:
+        return await store.migrate()
+    finally:
+        await store.close()
+
+
+async def _check(url: str) -> None:
+    # A store that migrates by itself when it's opened has nothing to check.
+    try:
+        async with Client(url):
+            click.echo("up to date")
+    except StoreIncompatible as error:
+        raise Problem(str(error)) from None
+
+
+async def _statements(url: str) -> str:
+    # Not every store can print its statements, so it isn't in the protocol.
+    statements = getattr(Client(url).store, "migration_sql", None)
+    if statements is None:
+        raise WrongUsage("this store migrates by itself, and prints no statements")
+    return cast("Callable[[], str]", statements)()
+
+
+# -- enqueue ----------------------------------------------------------------------------------------------------------
+
+
+@click.command()
+@url_option
+@app_dir_option
+@click.argument("name")
+@click.argument("arguments", nargs=-1)
+@click.option("--app", metavar="MODULE:REGISTRY", help="Check the arguments against the job type that it has.")
+@click.option("--delay", type=DURATION, help="Not before this has passed.")
+@click.option("--at", help="Not before this time, in ISO 8601 with an offset.")
+@click.option("--key", help="A label to find it by.")
+@click.option("--unique", is_flag=True, help="At most one unfinished job of the type with this key.")
+@click.option("--priority", type=click.IntRange(1, 4), help="1 is the most urgent; 2 is the default.")
+@click.option("--tag", "tags", multiple=True)
+@click.option("--max-attempts", type=click.IntRange(min=1))
+@click.option("--timeout", type=DURATION, help="For each attempt.")
+@click.option("--expires", type=DURATION, help="Discard it if it hasn't started this long after it was due.")
+@click.option("--wait", type=DURATION, metavar="DURATION", help="Wait for its end and print its output; 3 if it failed.")
+@log_level_option("warning")
+def enqueue(url: str, name: str, arguments: tuple[str, ...], *, wait: float | None, **given: Any) -> None:
+    """Enqueue a job and print its id.
+
+    ARGUMENTS are name=text, name:=json, or one JSON object: aioqueue enqueue greet name=world shout:=true
+    """
+    app, app_dir = given.pop("app"), given.pop("app_dir")
+    values, options = _read_arguments(arguments), _read_options(given)
+
+    async def put() -> str:
+        async with Client(url) as client:
+            handle: JobHandle[Any]
+            if app is None:
+                handle = await client.enqueue_by_name(name, values, **options)
+            else:
+                handle = await client.enqueue(_typed_call(app, app_dir, name, values, options))
+            click.echo(f"{handle.id}{'' if handle.created else '  (was there already)'}")
+            return "" if wait is None else await _wait(handle, wait)
+
+    output = run(put)
+    if wait is not None:
+        click.echo(output)
+
+
+def _typed_call(app: str, app_dir: str | None, name: str, values: dict[str, Any], options: CallOptions) -> Call[Any]:
+    registry = load_registry(app, app_dir)
+    job_type = registry.types.get(name)
+    if job_type is None:
+        raise WrongUsage(f"{app} has no job type {name!r}; it has {', '.join(sorted(registry.types)) or 'none'}")
+    return job_type(**values).options(**options)
+
+
+async def _wait(handle: JobHandle[Any], seconds: float) -> str:
+    try:
+        return json.dumps(await handle.result(timeout=seconds), default=str)
+    except (JobFailed, JobCancelled) as error:
+        raise JobsFailed(str(error)) from None
+    except ResultTimeout as error:
+        raise Problem(str(error)) from None
+
+
+def _read_arguments(texts: Sequence[str]) -> dict[str, Any]:
+    if len(texts) == 1 and texts[0].lstrip().startswith("{"):
+        return cast("dict[str, Any]", _json(texts[0], "the arguments"))
+    values: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        raw = name.endswith(":")
+        name = name.removesuffix(":")
+        if not equals or not name.isidentifier():
+            raise WrongUsage(f"{text!r} is neither name=text nor name:=json")
+        if name in values:
+            raise WrongUsage(f"the argument {name} is given twice")
+        values[name] = _json(value, name) if raw else value
+    return values
+
+
+def _json(text: str, name: str) -> Any:
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise WrongUsage(f"{name} isn't JSON: {error}") from None
+
+
+def _read_options(given: dict[str, Any]) -> CallOptions:
+    at, attempts = given.pop("at"), given.pop("max_attempts")
+    options = {name: value for name, value in given.items() if value is not None and value is not False and value != ()}
+    if at is not None:
+        try:
+            options["at"] = datetime.fromisoformat(at)
+        except ValueError:
+            raise WrongUsage(f"--at: {at!r} isn't a time in ISO 8601, such as 2030-01-31T12:00:00+01:00") from None
+    if attempts is not None:
+        options["retry"] = Retry(max_attempts=attempts)
+    return cast("CallOptions", options)
+
+
+# -- stats ------------------------------------------------------------------------------------------------------------
+
+
+@click.command()
+@url_option
+@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+@log_level_option("warning")
+def stats(url: str, *, as_json: bool) -> None:
+    """Count jobs by type and state, exactly up to 10,000 each, and name the workers that are alive."""
+
+    async def look() -> Stats:
+        async with Client(url) as client:
+            return await client.stats()
+
+    numbers = run(look)
+    if as_json:
+        types = {
+            name: {
+                "counts": {state.value: count for state, count in each.counts.items()},
+                "capped": sorted(state.value for state in each.capped),
+                "oldest_ready": each.oldest_ready,
+            }
+            for name, each in numbers.types.items()
+        }
+        click.echo(json.dumps({"types": types, "workers": list(numbers.workers)}))
+        return
+    shown = [state for state in JobState if any(each.counts.get(state) for each in numbers.types.values())]
+    rows = [
+        (
+            name,
+            *(f"{each.counts.get(state, 0)}{'+' if state in each.capped else ''}" for state in shown),
+            "" if each.oldest_ready is None else f"{each.oldest_ready:.1f} s",
+        )
+        for name, each in sorted(numbers.types.items())
+    ]
+    click.echo(table(("type", *(state.value for state in shown), "oldest ready"), rows) if rows else "no jobs")
+    click.echo(f"workers: {', '.join(numbers.workers) or 'none'}")

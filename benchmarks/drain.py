@@ -1,0 +1,150 @@
+"""How fast one worker works off no-op jobs: `python -m benchmarks.drain [--url URL] [--jobs N] [--concurrency 1 10 100]`.
+
+Each round is a process of its own, on a database of its own where the URL isn't given. `--against COMMIT` measures
+another commit, too: the rounds of the two alternate, so that what else the machine does hits both, and the ratios of
+their medians are printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aioqueue import Client, Registry, Worker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).resolve().parent.parent
+CHUNK = 5_000
+
+registry = Registry(prefix="benchmark.")
+_ran = 0
+_wanted = 0
+_all_ran: asyncio.Event | None = None
+
+
+@registry.job
+async def noop(number: int) -> None:  # noqa: ARG001 - a small argument, as jobs have
+    """Do nothing but count."""
+    global _ran
+    _ran += 1
+    if _ran >= _wanted and _all_ran is not None:
+        _all_ran.set()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Round:
+    """What one round measured.
+
+    Attributes:
+        rate: Jobs worked off per second, the settling of the last included.
+        cpu: Processor time of the worker's process, all threads, in microseconds per job.
+        enqueued: Jobs enqueued per second.
+        memory: The peak of the process's resident memory, in MB.
+    """
+
+    rate: float
+    cpu: float
+    enqueued: float
+    memory: float
+
+
+async def measure(url: str, jobs: int, concurrency: int) -> Round:
+    """Enqueue the jobs, then work them off in this process."""
+    global _wanted, _all_ran
+    _wanted, _all_ran = jobs, asyncio.Event()
+    async with Client(url) as client:
+        began = time.perf_counter()
+        for start in range(0, jobs, CHUNK):
+            await client.enqueue_many([noop(number) for number in range(start, min(start + CHUNK, jobs))])
+        enqueued = jobs / (time.perf_counter() - began)
+        began, cpu = time.perf_counter(), time.process_time()
+        async with Worker(client, registry, concurrency=concurrency):
+            await _all_ran.wait()
+        elapsed, cpu = time.perf_counter() - began, time.process_time() - cpu
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return Round(rate=jobs / elapsed, cpu=1e6 * cpu / jobs, enqueued=enqueued, memory=memory)
+
+
+def in_process(tree: Path, url: str | None, jobs: int, concurrency: int) -> Round:
+    """Run one round in a new process, on the code of a tree."""
+    with tempfile.TemporaryDirectory(prefix="aioqueue-drain-") as folder:
+        completed = subprocess.run(
+            [sys.executable, __file__, "--round", url or f"sqlite:///{folder}/drain.db", str(jobs), str(concurrency)],
+            env={**os.environ, "PYTHONPATH": str(tree)},
+            stdout=subprocess.PIPE,
+            check=True,
+        )
+    return Round(**json.loads(completed.stdout))
+
+
+@contextmanager
+def worktree(commit: str) -> Iterator[Path]:
+    """Another commit, in a folder of its own."""
+    with tempfile.TemporaryDirectory(prefix="aioqueue-against-") as folder:
+        tree = Path(folder) / "tree"
+        git = ["git", "-C", str(ROOT), "worktree"]
+        subprocess.run([*git, "add", "--quiet", "--detach", str(tree), commit], check=True)
+        try:
+            yield tree
+        finally:
+            subprocess.run([*git, "remove", "--force", str(tree)], check=True)
+
+
+def compare(trees: dict[str, Path], arguments: argparse.Namespace) -> None:
+    """Measure each tree at each concurrency and print a table."""
+    width = max(map(len, trees))
+    print(f"{'code':{width}}  slots  jobs/s (lowest to highest)       CPU µs/job  enqueued/s  peak MB")
+    for concurrency in arguments.concurrency:
+        rounds: dict[str, list[Round]] = {name: [] for name in trees}
+        for _ in range(arguments.rounds):
+            for name, tree in trees.items():
+                rounds[name].append(in_process(tree, arguments.url, arguments.jobs, concurrency))
+        for name, measured in rounds.items():
+            rates = sorted(each.rate for each in measured)
+            spread = f"{statistics.median(rates):8,.0f} ({rates[0]:,.0f} to {rates[-1]:,.0f})"
+            cpu, enqueued = (statistics.median(getattr(each, field) for each in measured) for field in ("cpu", "enqueued"))
+            memory = max(each.memory for each in measured)
+            print(f"{name:{width}}  {concurrency:5}  {spread:32}  {cpu:10.1f}  {enqueued:10,.0f}  {memory:7.1f}", flush=True)
+        if len(rounds) > 1:
+            here, there = (rounds[name] for name in list(trees)[:2])
+            rate = statistics.median(each.rate for each in here) / statistics.median(each.rate for each in there)
+            cpu = statistics.median(each.cpu for each in here) / statistics.median(each.cpu for each in there)
+            print(f"{'ratio':{width}}  {concurrency:5}  {rate:8.2f}{'':26}{cpu:10.2f}", flush=True)
+
+
+def main() -> None:
+    """Read the command line."""
+    if sys.argv[1:2] == ["--round"]:
+        url, jobs, concurrency = sys.argv[2:]
+        print(json.dumps(vars(asyncio.run(measure(url, int(jobs), int(concurrency))))))
+        return
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.drain", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--url", help="the database; by default a new SQLite file for each round")
+    parser.add_argument("--jobs", type=int, default=50_000)
+    parser.add_argument("--concurrency", type=int, nargs="+", default=[1, 10, 100])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--against", metavar="COMMIT", help="measure this commit, too")
+    arguments = parser.parse_args()
+    if arguments.against is None:
+        compare({"here": ROOT}, arguments)
+        return
+    with worktree(arguments.against) as tree:
+        compare({"here": ROOT, arguments.against: tree}, arguments)
+
+
+if __name__ == "__main__":
+    main()
