@@ -1,0 +1,194 @@
+"""Connections, their settings, and what SQLite's errors mean."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sqlite3
+import time
+import weakref
+from typing import TYPE_CHECKING, TypeVar
+
+from aioqueue.errors import RowRejected, StoreError, StoreIncompatible, StoreUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aioqueue.sqlite._url import Settings
+
+__all__ = ["ROW_ERRORS", "Abandoned", "begin", "classify", "connect", "in_transaction"]
+
+T = TypeVar("T")
+
+ROW_ERRORS = (sqlite3.IntegrityError, sqlite3.DataError, sqlite3.InterfaceError, OverflowError, UnicodeError)
+"""What a value that can't be stored raises."""
+
+_TRY_SECONDS = 0.5
+
+_UNAVAILABLE = {5, 6, 7, 8, 9, 10, 13, 14, 15, 17}  # busy, locked, memory, readonly, interrupt, I/O, full, open, …
+_REJECTED = {18, 19, 20, 25}  # too big, constraint, mismatch, range
+_INCOMPATIBLE = {26}  # not a database
+_OPEN: weakref.WeakSet[Connection] = weakref.WeakSet()
+
+
+class Abandoned(Exception):  # noqa: N818 - never leaves the package
+    """The caller was cancelled before the commit: the transaction is rolled back."""
+
+
+class Connection(sqlite3.Connection):
+    """sqlite3's, but known to the hook that runs after a fork."""
+
+
+def _leave_inherited_handles_alone() -> None:
+    # Even closing an inherited connection is forbidden (https://sqlite.org/howtocorrupt.html, 2.6): in the child they
+    # live for ever.
+    for connection in list(_OPEN):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+
+
+os.register_at_fork(after_in_child=_leave_inherited_handles_alone)
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "replace")
+
+
+def connect(settings: Settings, *, tolerant: bool = False) -> Connection:
+    """Open a connection and give it its settings, which SQLite keeps for each connection apart.
+
+    Arguments:
+        settings: Which file, and how.
+        tolerant: Whether text that isn't UTF-8 is shown instead of refused.
+
+    Raises:
+        StoreError: It can't be opened.
+    """
+    try:
+        connection = sqlite3.connect(
+            settings.path,
+            timeout=_TRY_SECONDS,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=256,
+            factory=Connection,
+        )
+    except sqlite3.Error as error:
+        raise classify(error, f"{settings.path} can't be opened") from error
+    _OPEN.add(connection)
+    if tolerant:
+        connection.text_factory = _text
+    try:
+        deadline = time.monotonic() + settings.busy_timeout
+        # Going over to WAL isn't retried by the busy handler when two processes do so at once.
+        while connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+            try:
+                connection.execute("PRAGMA journal_mode = wal")
+            except sqlite3.OperationalError as error:
+                if not is_busy(error) or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.01)
+        connection.execute(f"PRAGMA synchronous = {settings.synchronous}")
+        connection.execute(f"PRAGMA journal_size_limit = {settings.wal_limit}")
+        connection.execute("PRAGMA foreign_keys = off")
+        connection.execute("PRAGMA temp_store = memory")
+        connection.execute("PRAGMA cache_size = -8192")
+    except sqlite3.Error as error:
+        connection.close()
+        raise classify(error, f"{settings.path} can't be used") from error
+    return connection
+
+
+def is_busy(error: sqlite3.Error) -> bool:
+    """Whether somebody else holds the lock."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in {5, 6}
+
+
+def classify(error: BaseException, what: str = "SQLite refused") -> StoreError:
+    """Say what an error means for the caller."""
+    if isinstance(error, StoreError):
+        return error
+    message = f"{what}: {error}"
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    text = str(error)
+    if code in _UNAVAILABLE:
+        if code == 5:
+            message += "; another connection holds the write lock (see busy_timeout)"
+        return StoreUnavailable(message)
+    if code in _INCOMPATIBLE or (code == 1 and ("no such" in text or "has no column" in text)):
+        return StoreIncompatible(message)
+    if code in _REJECTED or (isinstance(error, ROW_ERRORS) and not code):
+        return RowRejected(message)
+    return StoreError(message)
+
+
+def begin(connection: sqlite3.Connection, timeout: float, abandoned: Callable[[], bool] = lambda: False) -> float:
+    """Take the write lock: BEGIN IMMEDIATE, tried again until the timeout, so that waiting can be given up.
+
+    Arguments:
+        connection: Whose transaction begins.
+        timeout: Seconds.
+        abandoned: Asked between tries whether anybody still wants it.
+
+    Returns:
+        Seconds that it took.
+
+    Raises:
+        Abandoned: Nobody wants it any more.
+        StoreUnavailable: Somebody else kept the lock.
+    """
+    started = time.monotonic()
+    while True:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            if not is_busy(error) or time.monotonic() - started >= timeout:
+                raise classify(error, f"no write lock within {timeout:g} s" if is_busy(error) else "no write lock") from error
+        else:
+            return time.monotonic() - started
+        if abandoned():
+            raise Abandoned
+
+
+def in_transaction(
+    connection: sqlite3.Connection,
+    timeout: float,
+    body: Callable[[sqlite3.Connection], T],
+    abandoned: Callable[[], bool] = lambda: False,
+    *,
+    begun: bool = False,
+) -> T:
+    """Run the body in one write transaction: committed whole, or rolled back whole.
+
+    Arguments:
+        connection: Whose transaction it is.
+        timeout: Seconds to wait for the write lock.
+        body: What to do in it.
+        abandoned: Whether the caller went away.
+        begun: Whether the transaction has begun already.
+
+    Raises:
+        Abandoned: The caller went away before the commit.
+        StoreError: What the database said.
+    """
+    if not begun:
+        begin(connection, timeout, abandoned)
+    try:
+        result = body(connection)
+        if abandoned():
+            raise Abandoned
+        connection.execute("COMMIT")
+    except BaseException as error:
+        rollback(connection)
+        if isinstance(error, (sqlite3.Error, *ROW_ERRORS)):
+            raise classify(error) from error
+        raise
+    return result
+
+
+def rollback(connection: sqlite3.Connection) -> None:
+    """Leave no transaction open; SQLite has ended it by itself after some errors (disk full, for one)."""
+    if connection.in_transaction:
+        try:
+            connection.execute("ROLLBACK")
+        except sqlite3.Error as error:
+            raise classify(error, "the rollback failed") from error

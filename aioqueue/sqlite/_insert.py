@@ -1,0 +1,99 @@
+"""Inserting, as a conversation: statements out, rows in. So one text serves every kind of connection."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from aioqueue._job import Inserted
+from aioqueue.abc import Notification
+from aioqueue.sqlite import _statements as sql
+from aioqueue.sqlite._rows import dump, job_row, load, unique_key
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Generator, Sequence
+
+    from aioqueue._job import NewJob
+
+__all__ = ["Conversation", "InsertResult", "insert_conversation", "insert_rows"]
+
+if TYPE_CHECKING:
+    Conversation = Generator[tuple[str, dict[str, Any]], Sequence[Any] | None, "InsertResult"]
+
+_CHUNK = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class InsertResult:
+    """What an insert has done.
+
+    Attributes:
+        inserted: One for each job, in order.
+        notification: What listeners are told after the commit; None when nothing was created.
+    """
+
+    inserted: list[Inserted]
+    notification: Notification | None
+
+
+def insert_conversation(jobs: Sequence[NewJob]) -> Conversation:
+    """Store jobs inside an open write transaction.
+
+    Yields a statement with its parameters, and is sent its first row (or None), for as long as there are statements.
+
+    Raises:
+        RowRejected: A row can't be stored.
+    """
+    inserted: list[Inserted] = []
+    types: set[str] = set()
+    delay: float | None = None
+    for start in range(0, len(jobs), _CHUNK):
+        chunk = jobs[start : start + _CHUNK]
+        keys = [unique_key(job.type, job.key) for job in chunk if job.unique and job.key is not None]
+        parameters = {"ids": dump([str(job.id) for job in chunk]), "keys": dump(keys)}
+        row = yield sql.INSERT_LOOK, parameters
+        assert row is not None
+        now, existing, holders = row[0], set(load(row[1])), _holders(load(row[2]))
+        rows: list[list[object]] = []
+        for job in chunk:
+            values = job_row(job, now)
+            job_id, unique = str(job.id), values[9]
+            if job_id in existing:
+                inserted.append(Inserted(job.id, created=False))
+            elif unique in holders:
+                inserted.append(Inserted(holders[unique], created=False))
+            else:
+                rows.append(values)
+                existing.add(job_id)
+                if unique is not None:
+                    holders[unique] = job.id
+                types.add(job.type)
+                due = (int(str(values[3])) - now) / 1_000_000
+                delay = due if delay is None else min(delay, due)
+                inserted.append(Inserted(job.id, created=True))
+        if rows:
+            yield sql.INSERT, {"rows": dump(rows), "now": now}
+    notification = None if delay is None else Notification(types=frozenset(types), delay=delay)
+    return InsertResult(inserted, notification)
+
+
+def _holders(found: dict[str, str]) -> dict[object, UUID]:
+    return {key: UUID(value) for key, value in found.items()}
+
+
+def insert_rows(connection: sqlite3.Connection, jobs: Sequence[NewJob]) -> InsertResult:
+    """Hold the conversation with a connection of sqlite3, whatever its row factory is."""
+    conversation = insert_conversation(jobs)
+    row: Sequence[Any] | None = None
+    cursor = connection.cursor()
+    cursor.row_factory = None
+    try:
+        while True:
+            statement, parameters = conversation.send(row)
+            row = cursor.execute(statement, parameters).fetchone()
+    except StopIteration as stop:
+        return stop.value
+    finally:
+        cursor.close()

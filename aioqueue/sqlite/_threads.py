@@ -1,0 +1,205 @@
+"""Threads that own a connection each, and run what the event loop hands them, one whole transaction per hop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import queue
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from aioqueue.errors import ConfigurationError, StoreError, StoreUnavailable
+from aioqueue.sqlite._connection import Abandoned, Connection
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["DatabaseThreads", "Request"]
+
+logger = logging.getLogger("aioqueue.sqlite")
+
+T = TypeVar("T")
+
+
+class Request(Generic[T]):
+    """One hop.
+
+    Arguments:
+        body: Runs in the thread.
+        loop: Where the answer goes.
+    """
+
+    __slots__ = ("abandoned", "body", "future", "loop", "tell")
+
+    def __init__(self, body: Callable[[Connection, Request[T]], T], loop: asyncio.AbstractEventLoop) -> None:
+        self.body = body
+        self.loop = loop
+        self.future: asyncio.Future[T] = loop.create_future()
+        self.abandoned = False
+        self.tell: Callable[[], None] | None = None
+        """Set by the body: called in the event loop before the answer arrives, also when nobody waits any more."""
+
+    def is_abandoned(self) -> bool:
+        """Whether the caller was cancelled."""
+        return self.abandoned
+
+    def answer(self, result: T | None, error: BaseException | None) -> None:
+        """Hand the answer to the event loop; for a loop that has been closed there is nobody to hear it."""
+        try:
+            self.loop.call_soon_threadsafe(self._resolve, result, error)
+        except RuntimeError:
+            logger.debug("an answer came after the event loop was closed")
+
+    def _resolve(self, result: Any, error: BaseException | None) -> None:
+        if self.tell is not None and error is None:
+            self.tell()
+        if self.future.done():
+            return
+        if error is not None:
+            self.future.set_exception(error)
+        else:
+            self.future.set_result(result)
+
+
+class DatabaseThreads:
+    """One or more threads with a connection each, and one queue.
+
+    They are daemons: a store that nobody closed doesn't keep the interpreter alive. SQLite's files survive that as
+    they survive any crash.
+
+    Arguments:
+        name: Of the threads.
+        connect: Opens a connection; called in the thread, at first need and again after an error of the disk.
+        count: Number of threads.
+        tick: Called in the thread between requests, and without any every `interval()` seconds.
+        interval: Seconds; None waits for requests only.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        connect: Callable[[], Connection],
+        *,
+        count: int = 1,
+        tick: Callable[[Connection], None] | None = None,
+        interval: Callable[[], float | None] = lambda: None,
+    ) -> None:
+        self._name = name
+        self._connect = connect
+        self._tick = tick
+        self._interval = interval
+        self._queue: queue.SimpleQueue[Request[Any] | None] = queue.SimpleQueue()
+        self._pid = os.getpid()
+        self._closed = False
+        self._threads = [
+            threading.Thread(target=self._run, name=f"aioqueue {name} {number}", daemon=True) for number in range(count)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing more is taken."""
+        return self._closed
+
+    def check_process(self) -> None:
+        """Raises ConfigurationError in a process that was forked from the one that opened the store."""
+        if os.getpid() != self._pid:
+            raise ConfigurationError(
+                f"this store was opened by process {self._pid}, and connections don't survive a fork: open another one here"
+            )
+
+    async def call(self, body: Callable[[Connection, Request[T]], T]) -> T:
+        """Run the body in a thread.
+
+        A caller that is cancelled leaves at once: what hasn't begun won't, and what has is rolled back, or has
+        been committed whole by then.
+
+        Raises:
+            ConfigurationError: The threads stayed behind in another process.
+            StoreUnavailable: They have been closed.
+        """
+        self.check_process()
+        if self._closed:
+            raise StoreUnavailable("the store is closed")
+        request = Request(body, asyncio.get_running_loop())
+        self._queue.put(request)
+        try:
+            return await request.future
+        except asyncio.CancelledError:
+            request.abandoned = True
+            raise
+
+    def poke(self) -> None:
+        """Let an idle thread ask for its interval anew."""
+        self._queue.put(_nothing())
+
+    def close_soon(self) -> None:
+        """Take nothing more; the threads finish what was taken, close their connections, and end."""
+        if not self._closed and os.getpid() == self._pid:
+            self._closed = True
+            for _ in self._threads:
+                self._queue.put(None)
+
+    async def wait_closed(self, seconds: float) -> None:
+        """Wait until the threads have ended. Bounded in time."""
+        if os.getpid() != self._pid:
+            return
+        deadline = time.monotonic() + seconds
+        pause = 0.0005
+        while any(thread.is_alive() for thread in self._threads):
+            if time.monotonic() > deadline:
+                logger.warning("a thread of the database still waits for a lock; it ends by itself")
+                return
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, 0.05)
+
+    def _run(self) -> None:
+        connection: Connection | None = None
+        try:
+            while True:
+                try:
+                    request = self._queue.get(timeout=self._interval() if connection is not None else None)
+                except queue.Empty:
+                    request = _nothing()
+                if request is None:
+                    return
+                connection = self._serve(request, connection)
+                if self._tick is not None and connection is not None:
+                    self._tick(connection)
+        finally:
+            if connection is not None:
+                connection.close()
+
+    def _serve(self, request: Request[Any], connection: Connection | None) -> Connection | None:
+        if request is _NOTHING or request.abandoned:
+            return connection
+        try:
+            if connection is None:
+                connection = self._connect()
+            result = request.body(connection, request)
+        except Abandoned:
+            request.answer(None, asyncio.CancelledError())
+        except BaseException as error:  # noqa: BLE001 - handed to the caller
+            request.answer(None, error)
+            if connection is not None and _broken(error):
+                connection.close()
+                connection = None
+        else:
+            request.answer(result, None)
+        return connection
+
+
+def _broken(error: BaseException) -> bool:
+    # Errors of the disk: a new connection looks at the file anew (it may have been replaced, or be back).
+    cause = error.__cause__ if isinstance(error, StoreError) else error
+    return getattr(cause, "sqlite_errorcode", 0) & 0xFF in {8, 10, 11, 14, 26}
+
+
+_NOTHING: Any = object()
+
+
+def _nothing() -> Request[Any]:
+    return _NOTHING
