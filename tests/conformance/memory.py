@@ -567,5 +567,7 @@ class MemoryHarness:
     async def delete_lease(self, lease_id: int) -> None:
         del self._database.leases[lease_id]
 
-    def close(self) -> None:
+    async def open(self) -> None: ...
+
+    async def close(self) -> None:
         self._database.users.close()

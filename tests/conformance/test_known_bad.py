@@ -20,7 +20,7 @@ async def failed(case: Case, *bugs: Bug) -> bool:
     except Exception:
         return True
     finally:
-        harness.close()
+        await harness.close()
     return False
 
 
@@ -30,7 +30,7 @@ async def test_a_store_without_mistakes_passes(case: Case) -> None:
     try:
         await case.run(harness)
     finally:
-        harness.close()
+        await harness.close()
 
 
 @pytest.mark.parametrize("bug", Bug, ids=lambda bug: bug.name.lower())

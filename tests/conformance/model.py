@@ -1,0 +1,222 @@
+"""What a store must do with jobs and leases, as simply as it can be said: the state machine compares with it.
+
+Time is a number of seconds that only `age` moves. Every command has a second of its own and delays are whole hours, so
+that real time, which runs on as well, changes the order of nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from aioqueue._job import Inserted, JobState, LostReason, NewJob, Settlement, SettlementKind
+from aioqueue.abc import Changed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from uuid import UUID
+
+    from aioqueue._job import Claim
+
+AGAIN = (SettlementKind.RETRIED, SettlementKind.RESCHEDULED)
+FINAL = {
+    SettlementKind.COMPLETED: JobState.COMPLETED,
+    SettlementKind.FAILED: JobState.FAILED,
+    SettlementKind.CANCELLED: JobState.CANCELLED,
+}
+PENDING = (JobState.READY, JobState.SCHEDULED)
+
+
+@dataclass
+class ModelJob:
+    new: NewJob
+    due: float
+    expires: float | None
+    state: JobState = JobState.READY  # or SCHEDULED: `Model.state` looks at the due time
+    attempt: int = 0
+    claims: int = 0
+    lease_id: int | None = None
+    reschedules: int | None = 0
+    errors: list[str] = field(default_factory=list)
+    output: bytes | None = None
+    newest: tuple[int, int, SettlementKind] | None = None
+    written: list[tuple[int, int, SettlementKind]] = field(default_factory=list)
+
+    @property
+    def finished(self) -> bool:
+        return self.state.finished
+
+
+@dataclass
+class ModelLease:
+    worker: str
+    end: float
+
+
+class Model:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.jobs: dict[UUID, ModelJob] = {}
+        self.leases: dict[int, ModelLease] = {}
+
+    # -- looking --------------------------------------------------------------------------------------------------
+
+    def state(self, job: ModelJob) -> JobState:
+        if job.state in PENDING:
+            return JobState.READY if job.due <= self.now else JobState.SCHEDULED
+        return job.state
+
+    def valid(self, lease_id: int) -> bool:
+        return lease_id in self.leases and self.leases[lease_id].end > self.now
+
+    def expired_leases(self) -> list[int]:
+        return [lease_id for lease_id in self.leases if not self.valid(lease_id)]
+
+    def held(self, lease_id: int) -> list[ModelJob]:
+        return [job for job in self.jobs.values() if job.state is JobState.RUNNING and job.lease_id == lease_id]
+
+    def orphans(self) -> list[ModelJob]:
+        running = [job for job in self.jobs.values() if job.state is JobState.RUNNING]
+        return [job for job in running if job.lease_id is None or not self.valid(job.lease_id)]
+
+    def holder(self, new: NewJob) -> UUID | None:
+        """The unfinished job that has the unique key."""
+        for job in self.jobs.values():
+            if not job.finished and job.new.unique and (job.new.type, job.new.key) == (new.type, new.key):
+                return job.new.id
+        return None
+
+    def claimable(self, types: Sequence[str]) -> list[ModelJob]:
+        due = [job for job in self.jobs.values() if self.state(job) is JobState.READY and job.new.type in types]
+        return sorted(due, key=lambda job: (job.new.priority, job.due, job.new.id))
+
+    def next_due(self, types: Sequence[str]) -> float | None:
+        waiting = [job.due for job in self.jobs.values() if job.state in PENDING and job.new.type in types]
+        return max(0.0, min(waiting) - self.now) if waiting else None
+
+    # -- commands -------------------------------------------------------------------------------------------------
+
+    def insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
+        results: list[Inserted] = []
+        for new in jobs:
+            there = new.id if new.id in self.jobs else self.holder(new) if new.unique else None
+            if there is None:
+                due = self.now + (new.delay or 0)
+                self.jobs[new.id] = ModelJob(new, due, None if new.expires is None else due + new.expires)
+            results.append(Inserted(there or new.id, created=there is None))
+        return results
+
+    def open_lease(self, lease_id: int, worker: str, duration: float) -> None:
+        self.leases[lease_id] = ModelLease(worker, self.now + duration)
+
+    def renew(self, lease_id: int, duration: float) -> None:
+        self.leases[lease_id].end = self.now + duration
+
+    def claim(self, lease_id: int, types: Sequence[str], limit: int) -> list[ModelJob]:
+        taken = self.claimable(types)[:limit]
+        for job in taken:
+            job.state, job.lease_id, job.newest = JobState.RUNNING, lease_id, None
+            job.attempt += 1
+            job.claims += 1
+        return taken
+
+    def lost(self, claim: Claim, lease_id: int) -> LostReason | None:
+        job = self.jobs.get(claim.id)
+        if job is None:
+            return LostReason.NOT_FOUND
+        if job.finished:
+            return LostReason.CANCELLED if job.state is JobState.CANCELLED else LostReason.COMPLETED
+        if job.state is JobState.RUNNING and (job.claims, job.lease_id) == (claim.claims, lease_id):
+            return None
+        return LostReason.TAKEN
+
+    def settle(self, each: Settlement, *, orphaned: bool) -> tuple[LostReason | None, ...]:
+        """The answers that are right; nothing is written unless the only one is None for the first time."""
+        job = self.jobs.get(each.id)
+        fence = (each.claims, each.lease_id, each.kind)
+        if job is not None and job.newest == fence:
+            return (None,)
+        lost = self._lost_to_settle(each, orphaned=orphaned)
+        if lost is None and job is not None:
+            self._write(job, each)
+            return (None,)
+        if job is not None and _similar(fence, job.written):
+            # It was written once, but the job went on from there: the store may know that or not.
+            return (None, lost)
+        return (lost,)
+
+    def _lost_to_settle(self, each: Settlement, *, orphaned: bool) -> LostReason | None:
+        job = self.jobs.get(each.id)
+        if job is None:
+            return LostReason.NOT_FOUND
+        lost = LostReason.TAKEN
+        if job.finished:
+            lost = LostReason.CANCELLED if job.state is JobState.CANCELLED else LostReason.COMPLETED
+        allowed = not self.valid(each.lease_id) if orphaned else each.lease_id in self.leases
+        owned = job.state is JobState.RUNNING and (job.claims, job.lease_id) == (each.claims, each.lease_id)
+        return None if allowed and owned else lost
+
+    def _write(self, job: ModelJob, each: Settlement) -> None:
+        job.newest = (each.claims, each.lease_id, each.kind)
+        job.written.append(job.newest)
+        if each.error is not None:
+            job.errors.append(each.error.message)
+        if each.kind in AGAIN:
+            self._pend(job, each.delay or 0)
+            if each.kind is SettlementKind.RESCHEDULED:
+                job.attempt -= 1
+                job.reschedules = None if job.reschedules is None else job.reschedules + 1
+        else:
+            job.state, job.output = FINAL[each.kind], each.output
+
+    def _pend(self, job: ModelJob, delay: float) -> None:
+        job.state, job.due = JobState.READY, self.now + delay
+
+    def release(self, lease_id: int, claims: Sequence[Claim], *, end: bool) -> None:
+        if lease_id not in self.leases:
+            return
+        named = [job for job in self.held(lease_id) if any((job.new.id, job.claims) == (c.id, c.claims) for c in claims)]
+        for job in self.held(lease_id) if end else named:
+            self._pend(job, 0)
+            job.attempt -= 1
+        if end:
+            del self.leases[lease_id]
+
+    def retry(self, job_id: UUID) -> Changed:
+        job = self.jobs.get(job_id)
+        if job is None:
+            return Changed.NOT_FOUND
+        if job.state is JobState.RUNNING:
+            return Changed.RUNNING
+        if job.state not in (JobState.FAILED, JobState.CANCELLED) or (job.new.unique and self.holder(job.new) is not None):
+            return Changed.WRONG_STATE
+        self._pend(job, 0)
+        # Whether reschedules and the time to expire begin anew is the store's choice.
+        job.attempt, job.reschedules, job.expires, job.newest = 0, None, None, None
+        return Changed.DONE
+
+    def run_now(self, job_id: UUID) -> Changed:
+        job = self.jobs.get(job_id)
+        if job is None:
+            return Changed.NOT_FOUND
+        if job.state in PENDING:
+            job.due = min(job.due, self.now)
+            return Changed.DONE
+        return Changed.RUNNING if job.state is JobState.RUNNING else Changed.WRONG_STATE
+
+    def delete(self, job_id: UUID) -> Changed:
+        job = self.jobs.get(job_id)
+        if job is None:
+            return Changed.NOT_FOUND
+        if job.state is JobState.RUNNING:
+            return Changed.RUNNING
+        del self.jobs[job_id]
+        return Changed.DONE
+
+
+def _similar(fence: tuple[int, int, SettlementKind], written: list[tuple[int, int, SettlementKind]]) -> bool:
+    """Whether a settlement of this fence was written that looks the same in the row: pending again, or the same end."""
+    claims, lease_id, kind = fence
+    return any(each[:2] == (claims, lease_id) and (each[2] is kind or (each[2] in AGAIN and kind in AGAIN)) for each in written)
