@@ -82,6 +82,8 @@ class Batcher(Generic[T, R]):
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("the %s has failed", self._name, exc_info=error)
+        # An item that came after the task's last look, and before this callback, has found the task still there.
+        self._start()
 
     async def _run(self) -> None:
         while self._waiting:

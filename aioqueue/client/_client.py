@@ -21,7 +21,7 @@ from aioqueue.client._transaction import BoundClient, Connection, Transaction
 from aioqueue.errors import ClientClosed, ConfigurationError, OutsideTransaction, RowRejected, TransactionError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
     from datetime import timedelta
     from types import TracebackType
 
@@ -278,7 +278,7 @@ class Client:
             )
 
     @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[Transaction]:
+    async def transaction(self) -> AsyncGenerator[Transaction, None]:
         """Open a transaction: `async with client.transaction() as tx:`. Nothing exists before the block has ended well.
 
         It's rolled back if the block raises or is cancelled; its calls may then be enqueued again.
