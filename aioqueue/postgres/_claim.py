@@ -2,14 +2,16 @@
 
 A lane is one type at one priority: a range of the ready index. The statement looks at the heads of all lanes without
 locking, merges them to see how many of each lane come first, and takes that many of each, skipping what others have
-locked. A worker's next claim begins in each lane where its last one ended, past the index entries of jobs that have
-been claimed but not vacuumed. What was committed late, with an earlier due time, is found from the beginning, which
-costs at most a twentieth of the time.
+locked. While there's a backlog, a worker's next claim begins in each lane where its last one ended: past the index
+entries of jobs that have been claimed but not vacuumed. What was committed late, with an earlier due time, is found
+from the beginning: by a claim that comes up short, and otherwise once a second. Where that has become slow (somebody
+keeps an old snapshot, so that vacuum can't remove anything), it costs at most a twentieth of the time.
 """
 
 from __future__ import annotations
 
 import time
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from aioqueue.errors import LeaseLost, StoreError
@@ -31,9 +33,12 @@ PRIORITIES = (1, 2, 3, 4)
 _FEW_LANES = 8
 _FEWEST_HEADS = 10
 _MOST_ROUNDS = 6
-# Starting from the beginning may take this share of the time, and isn't done more often than this (seconds).
+# Seconds between starts from the beginning while there's a backlog.
+_ROUTINE = 1.0
+# Once starting from the beginning is slow (seconds, the best of the last few times), it's done for a twentieth of the time.
+_SLOW = 0.05
+_REMEMBERED = 8
 _SHARE = 20.0
-_LEAST_PAUSE = 0.05
 
 _READY = """@schema@.job j
         WHERE j.state = 1 AND j.type = lane.type AND j.priority = lane.priority AND j.run_at <= now()
@@ -110,19 +115,24 @@ class Claims:
         self._sql = statements["claim"]
         self._floors: dict[tuple[str, int], tuple[datetime, UUID]] = {}
         self._lanes: dict[tuple[str, ...], tuple[list[str], list[int]]] = {}
-        self._next_full = 0.0
+        self._durations: deque[float] = deque(maxlen=_REMEMBERED)
+        self._last_full = -_ROUTINE
+        self._backlog = False
 
     @property
     def pause(self) -> float:
-        """Seconds until a claim may start from the beginning again."""
-        return max(0.0, self._next_full - time.monotonic()) if self._floors else 0.0
+        """Seconds until a claim may start from the beginning again; 0 unless that has become slow."""
+        if not self._floors or len(self._durations) < _REMEMBERED or min(self._durations) < _SLOW:
+            return 0.0
+        return max(0.0, self._last_full + self._durations[-1] * _SHARE - time.monotonic())
 
     async def claim(self, lease_id: int, types: Sequence[str], limit: int) -> list[ClaimedJob]:
         """See `Store.claim`."""
         if limit < 1 or not types:
             return []
         taken: list[ClaimedJob] = []
-        full = repeated = False
+        repeated = False
+        full = self.pause == 0 and (not self._backlog or time.monotonic() - self._last_full > _ROUTINE)
         for _ in range(_MOST_ROUNDS):
             try:
                 rows, missed, cut = await self._round(lease_id, types, limit - len(taken), full=full)
@@ -140,6 +150,7 @@ class Claims:
                 full = True
             else:
                 break
+        self._backlog = len(taken) >= limit
         taken.sort(key=lambda job: (job.priority, job.run_at, job.id))
         return taken
 
@@ -166,8 +177,9 @@ class Claims:
             heads,
         )
         ended = time.monotonic()
-        if full or not self._floors:
-            self._next_full = ended + max(_LEAST_PAUSE, (ended - began) * _SHARE)
+        if full:
+            self._last_full = ended
+            self._durations.append(ended - began)
         valid, quota, cut = rows[0][:_META]
         if not valid:
             raise LeaseLost(f"lease {lease_id} isn't valid any more: nothing was claimed")
@@ -182,8 +194,3 @@ class Claims:
             if lane not in ends or ends[lane] < place:
                 ends[lane] = place
         self._floors.update(ends)
-
-    def forget(self) -> None:
-        """Start from the beginning next time."""
-        self._floors.clear()
-        self._next_full = 0.0

@@ -19,7 +19,7 @@ from aioqueue.errors import StoreError, StoreUnavailable
 from aioqueue.postgres._errors import breaks_connection, translate
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
     from contextlib import AbstractAsyncContextManager
 
 __all__ = ["Connection", "Link", "Pool", "Row", "Source", "UserPool", "close_connection", "in_transaction"]
@@ -118,7 +118,7 @@ class Source:
 
 
 @asynccontextmanager
-async def in_transaction(connection: Connection, source: Source) -> AsyncIterator[None]:
+async def in_transaction(connection: Connection, source: Source) -> AsyncGenerator[None, None]:
     """A transaction whose end is shielded from cancellation, with a deadline.
 
     Raises:
@@ -246,7 +246,7 @@ class Pool:
         self._process = os.getpid()
 
     @asynccontextmanager
-    async def connection(self, *, users: bool = False) -> AsyncIterator[Connection]:
+    async def connection(self, *, users: bool = False) -> AsyncGenerator[Connection, None]:
         """Borrow a connection. `users` says that it gets into the user's hands, so that it's reset afterwards.
 
         Raises:
@@ -335,7 +335,7 @@ class Pool:
             return await self._source.query(connection, sql, arguments)
 
     @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[Connection]:
+    async def transaction(self) -> AsyncGenerator[Connection, None]:
         """A transaction of ours, within the deadline of one statement as a whole."""
         async with (
             self.connection() as connection,

@@ -53,7 +53,8 @@ _LOCK = "SELECT id FROM @schema@.job WHERE id = ANY($1::uuid[]) ORDER BY id FOR 
 _TAKE_BACK = """DELETE FROM @schema@.job j WHERE j.id = ANY($1::uuid[])
     AND EXISTS (SELECT FROM @schema@.archive a WHERE a.id = j.id) RETURNING j.id"""
 _HOLDERS = """SELECT id, unique_key FROM @schema@.job WHERE id = ANY($1::uuid[])
-UNION ALL SELECT id, unique_key FROM @schema@.job WHERE unique_key = ANY($2::uuid[])"""
+UNION ALL SELECT id, unique_key FROM @schema@.job WHERE unique_key = ANY($2::uuid[])
+UNION ALL SELECT id, NULL FROM @schema@.archive WHERE id = ANY($1::uuid[])"""
 
 
 def insert_statement(schema: Schema, *, repeated: bool = False) -> str:

@@ -21,7 +21,7 @@ from aioqueue.postgres._connections import Connection, close_connection
 from aioqueue.postgres._notes import decode_note
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
 
     from aioqueue.postgres._connections import Link, Pool, Source
     from aioqueue.postgres._schema import Schema
@@ -48,7 +48,7 @@ class Listeners:
         self.finished_wanted = asyncio.Event()
 
     @contextmanager
-    def subscribe(self, listener: Listener, *, finished: bool) -> Iterator[None]:
+    def subscribe(self, listener: Listener, *, finished: bool) -> Generator[None, None, None]:
         """See `Store.subscribe`."""
         number, self._next = self._next, self._next + 1
         self._listeners[number] = (listener, finished)

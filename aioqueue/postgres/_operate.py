@@ -73,7 +73,8 @@ _TAKE_EXPIRED = f"""WITH RECURSIVE ended AS (
     UNION ALL
     SELECT j.id, j.started_at FROM @schema@.job j WHERE j.state = 2 AND j.lease_id IS NULL
 ), told AS MATERIALIZED (
-    SELECT pg_catalog.pg_notify('@channel@', json_build_object('o', $3::text, 'l', json_build_array(ended.id))::text)::text AS done
+    SELECT pg_catalog.pg_notify('@channel@', json_build_object('o', $3::text, 'l', json_build_array(ended.id))::text)::text
+        AS done
     FROM ended WHERE $3::text IS NOT NULL
 )
 SELECT (SELECT ended.id FROM ended LEFT JOIN told ON true LIMIT 1), found.*

@@ -106,7 +106,7 @@ def _connector(url: str, *, prepared: bool, cache_size: int | None, timeout: flo
         settings["statement_cache_size"] = cache_size
 
     async def connect() -> Connection:
-        return cast("Connection", await asyncpg.connect(url, **settings))
+        return cast("Connection", await cast("Any", asyncpg).connect(url, **settings))
 
     return connect
 
@@ -152,7 +152,7 @@ def read_options(url: str, given: Mapping[str, Any]) -> Options:
     elif pool is not None:
         opener = _pool_connector(pool)
     else:
-        opener = connect
+        opener = cast("Callable[[], Awaitable[Connection]]", connect)
     source = Source(opener, description, prepared=prepared, timeout=timeout, pool=cast("UserPool | None", pool))
     listen_source = source
     if "listen_url" in own:

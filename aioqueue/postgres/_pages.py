@@ -63,7 +63,7 @@ class _Arguments:
 def _pending_condition(states: frozenset[JobState]) -> str | None:
     """How ready and scheduled jobs are asked for in the ready index; None if neither is."""
     pending = states & {JobState.READY, JobState.SCHEDULED}
-    if not states or len(pending) == 2:  # noqa: PLR2004 - both of them
+    if not states or len(pending) == 2:
         return ""
     if not pending:
         return None
@@ -103,7 +103,9 @@ def narrow_query(schema: Schema, where: JobFilter) -> tuple[str, list[Any]] | No
     candidates = _candidates(where, arguments, WALK + 1)
     if candidates is None:
         return None
-    return schema.render(f"SELECT count(*) FROM ({candidates} LIMIT {WALK + 1}) AS candidate"), arguments.values
+    return schema.render(
+        f"SELECT count(*) FROM (SELECT FROM ({candidates}) AS each LIMIT {WALK + 1}) AS candidate"
+    ), arguments.values
 
 
 class PageQuery:

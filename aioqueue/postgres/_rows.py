@@ -20,7 +20,7 @@ _LAST_LIVE_STATE = 3
 
 def _moment(column: str) -> str:
     """A time that Python can hold: PostgreSQL's go from 4713 BC to 294276 and to infinity."""
-    bounded = f"least(greatest({column}, '0001-01-03 00:00:00+00'::timestamptz), '9999-12-29 00:00:00+00'::timestamptz)"
+    bounded = f"least(greatest({column}, '0001-01-03 00:00:00+00'::timestamptz), '9999-12-31 23:59:59.999999+00'::timestamptz)"
     return f"CASE WHEN {column} IS NOT NULL THEN {bounded} END"
 
 

@@ -29,7 +29,7 @@ from aioqueue.postgres._statements import all_statements
 from aioqueue.postgres._stats import read_stats
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncGenerator, Sequence
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
     from uuid import UUID
 
@@ -237,7 +237,7 @@ class PostgresStore:
         return due_note(told.types or (), told.delay, self._origin)
 
     @asynccontextmanager
-    async def _transaction(self) -> AsyncIterator[StoreTransaction]:
+    async def _transaction(self) -> AsyncGenerator[StoreTransaction, None]:
         async with self._pool.connection(users=True) as connection:
             transaction = PostgresTransaction(self, connection)
             async with in_transaction(connection, self._source):
@@ -338,7 +338,7 @@ class PostgresStore:
         """See `aioqueue.abc.Store.delete`."""
         return await self._change("delete", ids)
 
-    async def _change(self, name: str, ids: Sequence[UUID]) -> list[Changed]:
+    async def _change(self, name: str, ids: Sequence[UUID]) -> Sequence[Changed]:
         async with self._pool.transaction() as connection:
             rows: Sequence[Row] = await connection.fetch(self._statements[name], list(ids))
             types = frozenset(row[1] for row in rows if row[1] is not None)
