@@ -145,7 +145,7 @@ class Connection:
         messages = self._from_server.feed(data)
         if not self._swallowing:
             return True
-        if any(kind == b"Z" and body == b"I" for kind, body in messages):  # the server is done and in no transaction
+        if any(kind == b"Z" for kind, _ in messages):  # the server is ready for the next one
             self.cut()
             self._proxy.swallowed.set()
         return False
@@ -212,8 +212,8 @@ class Proxy:
             connection.cut()
 
     def swallow(self, pattern: str, *, times: int = 1) -> None:
-        """Lose the answer to the next statements that match: the server carries them out, and ends their transaction,
-        but the client sees its connection reset. For a statement inside a transaction this waits for its COMMIT.
+        """Lose the answer to the next statements that match: the server carries them out, and commits those that are
+        outside a transaction, but the client sees its connection reset. `^COMMIT` is for transactions.
         """
         self._pattern = re.compile(pattern, re.IGNORECASE | re.DOTALL)
         self._times = times
