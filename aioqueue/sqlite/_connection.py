@@ -31,7 +31,7 @@ _INCOMPATIBLE = {26}  # not a database
 _OPEN: weakref.WeakSet[Connection] = weakref.WeakSet()
 
 
-class Abandoned(Exception):  # noqa: N818 - never leaves the package
+class Abandoned(Exception):
     """The caller was cancelled before the commit: the transaction is rolled back."""
 
 

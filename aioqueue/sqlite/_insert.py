@@ -94,6 +94,7 @@ def insert_rows(connection: sqlite3.Connection, jobs: Sequence[NewJob]) -> Inser
             statement, parameters = conversation.send(row)
             row = cursor.execute(statement, parameters).fetchone()
     except StopIteration as stop:
-        return stop.value
+        result: InsertResult = stop.value
+        return result
     finally:
         cursor.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import time
@@ -12,8 +11,9 @@ from typing import TYPE_CHECKING
 from aioqueue.abc import Notification
 
 if TYPE_CHECKING:
+    import asyncio
     import sqlite3
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator
 
     from aioqueue.abc import Listener
     from aioqueue.sqlite._url import Settings
@@ -42,7 +42,7 @@ class Listeners:
         self._loop = loop
 
     @contextmanager
-    def added(self, listener: Listener, then: Callable[[], None]) -> Iterator[None]:
+    def added(self, listener: Listener, then: Callable[[], None]) -> Generator[None]:
         """Call the listener until the block ends; `then` is called once it's there."""
         token = object()
         self._listeners[token] = listener

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 import orjson
 
 from aioqueue._job import AttemptError, ClaimedJob, Job, JobState, NewJob, StoredState
 from aioqueue.errors import RowRejected
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 __all__ = ["claimed_jobs", "dump", "job_of_row", "job_row", "load", "microseconds", "unique_key"]
 
@@ -137,12 +139,16 @@ def _claimed(entry: Sequence[Any], taken: tuple[int, int] | None) -> ClaimedJob:
     )
 
 
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]  # pyright: ignore[reportUnknownVariableType]
+
+
 def _tags(value: Any) -> tuple[str, ...]:
     try:
         tags = orjson.loads(value)
     except (orjson.JSONDecodeError, TypeError):
         return ()
-    return tuple(str(each) for each in tags) if isinstance(tags, list) else ()
+    return tuple(map(str, _listed(tags)))
 
 
 def _errors(value: Any) -> tuple[AttemptError, ...]:
@@ -152,7 +158,7 @@ def _errors(value: Any) -> tuple[AttemptError, ...]:
         entries = orjson.loads(value)
     except (orjson.JSONDecodeError, TypeError):
         entries = [value]
-    return tuple(AttemptError.decode(each) for each in (entries if isinstance(entries, list) else [entries]))
+    return tuple(map(AttemptError.decode, _listed(entries)))
 
 
 def _bytes(value: Any) -> bytes:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import os
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import TYPE_CHECKING, TypeVar
-from uuid import UUID
 
 from aioqueue._job import LostReason, SettleResult
 from aioqueue.errors import ConfigurationError, RowRejected, StoreUnavailable
@@ -26,6 +23,8 @@ from aioqueue.sqlite._url import Settings, network_file_system
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractAsyncContextManager, AbstractContextManager
+    from uuid import UUID
 
     from aioqueue._job import Claim, ClaimedJob, Inserted, Job, NewJob, Settlement
     from aioqueue.abc import Changed, JobFilter, Listener, Notification, Page, Stats
@@ -182,7 +181,7 @@ class SQLiteStore:
         wanted = dump(sorted(set(types)))
         timeout = self._settings.busy_timeout
 
-        def run(connection: Connection, request: Request[list[ClaimedJob]]) -> list[ClaimedJob]:
+        def run(connection: Connection, request: Request[Sequence[ClaimedJob]]) -> Sequence[ClaimedJob]:
             # After an empty claim another one looks first, so that waiting workers don't take the lock in turns.
             if self._idle and _writes.pick(connection, lease_id, wanted, limit)[1] == "[]":
                 return []

@@ -8,7 +8,7 @@ import os
 import queue
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from aioqueue.errors import ConfigurationError, StoreError, StoreUnavailable
 from aioqueue.sqlite._connection import Abandoned, Connection
@@ -134,7 +134,7 @@ class DatabaseThreads:
 
     def poke(self) -> None:
         """Let an idle thread ask for its interval anew."""
-        self._queue.put(_nothing())
+        self._queue.put(_NOTHING)
 
     def close_soon(self) -> None:
         """Take nothing more; the threads finish what was taken, close their connections, and end."""
@@ -163,7 +163,7 @@ class DatabaseThreads:
                 try:
                     request = self._queue.get(timeout=self._interval() if connection is not None else None)
                 except queue.Empty:
-                    request = _nothing()
+                    request = _NOTHING
                 if request is None:
                     return
                 connection = self._serve(request, connection)
@@ -198,8 +198,5 @@ def _broken(error: BaseException) -> bool:
     return getattr(cause, "sqlite_errorcode", 0) & 0xFF in {8, 10, 11, 14, 26}
 
 
-_NOTHING: Any = object()
-
-
-def _nothing() -> Request[Any]:
-    return _NOTHING
+_NOTHING = cast("Request[Any]", object())
+"""Stands in the queue where a thread is only to wake up."""

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from aioqueue.abc import Notification
 from aioqueue.errors import StoreUnavailable
 from aioqueue.sqlite._connection import ROW_ERRORS, begin, classify, rollback
 from aioqueue.sqlite._insert import insert_rows
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncGenerator, Callable, Sequence
 
     from aioqueue._job import Inserted, NewJob
+    from aioqueue.abc import Notification
     from aioqueue.sqlite._connection import Connection
     from aioqueue.sqlite._insert import InsertResult
     from aioqueue.sqlite._threads import DatabaseThreads, Request
@@ -107,7 +107,7 @@ class SQLiteTransaction:
 @asynccontextmanager
 async def open_transaction(
     threads: DatabaseThreads, lock: asyncio.Lock, timeout: float, tell: Callable[[Notification], None]
-) -> AsyncIterator[SQLiteTransaction]:
+) -> AsyncGenerator[SQLiteTransaction]:
     """Hold the file's write lock for a block: committed at its end, rolled back when it raises or is cancelled.
 
     Arguments:
@@ -141,10 +141,10 @@ async def open_transaction(
         committed = False
         transaction: SQLiteTransaction | None = None
         try:
-            transaction = SQLiteTransaction(threads, await threads.call(start))
+            opened = transaction = SQLiteTransaction(threads, await threads.call(start))
             timer = loop.call_later(_LONG_SECONDS, _warn)
-            yield transaction
-            transaction.ended()
+            yield opened
+            opened.ended()
             with anyio.move_on_after(_END_SECONDS, shield=True) as scope:
                 await threads.call(commit)
                 committed = True
@@ -159,7 +159,7 @@ async def open_transaction(
                 if not threads.closed:  # otherwise its thread rolls back by closing the connection
                     with anyio.move_on_after(_END_SECONDS, shield=True):
                         await threads.call(lambda connection, _: rollback(connection))
-        for notification in transaction.notifications:
+        for notification in opened.notifications:
             tell(notification)
 
 

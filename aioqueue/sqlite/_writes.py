@@ -102,8 +102,8 @@ def _merged(notifications: Sequence[Notification]) -> Notification | None:
     if not notifications:
         return None
     return Notification(
-        types=frozenset().union(*(each.types or () for each in notifications)),
-        finished=frozenset().union(*(each.finished or () for each in notifications)),
+        types=frozenset(name for each in notifications for name in each.types or ()),
+        finished=frozenset(job_id for each in notifications for job_id in each.finished or ()),
         delay=min(each.delay for each in notifications),
     )
 
@@ -183,7 +183,8 @@ def _fates(connection: sqlite3.Connection, lost: Sequence[Settlement], mark: int
     rows = dump([[str(each.id)] for each in lost])
     found: dict[UUID, SettleResult] = {}
     for entry in load(one(connection, sql.SETTLE_FATE, {"rows": rows})[0]):
-        settlement = lost[entry[0]]
+        index: int = entry[0]
+        settlement = lost[index]
         fence = [settlement.claims, settlement.lease_id, settlement.kind + mark]
         if fence in (entry[4:7], entry[9:12]):
             found[settlement.id] = _WRITTEN
