@@ -34,7 +34,8 @@ async def release_on(
     """Give claims back within a transaction; returns the types that became pending."""
     if end:
         # First, so that a claim under way has either been seen off or is seen by the next statement.
-        await connection.fetch(statements["end_lease"], lease_id)
+        if not await connection.fetch(statements["end_lease"], lease_id):
+            return set()  # somebody recovers its jobs
         rows = await connection.fetch(statements["release_all"], lease_id, origin)
     else:
         rows = await connection.fetch(statements["release"], *release_arguments(lease_id, origin, claims))

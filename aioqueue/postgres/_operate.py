@@ -27,7 +27,7 @@ _RENEW = """WITH renewed AS (
 SELECT NULL::uuid, NULL::integer FROM renewed
 UNION ALL SELECT j.id, j.claims FROM @schema@.job j WHERE j.state = 2 AND j.lease_id = $1::bigint"""
 
-_END_LEASE = "DELETE FROM @schema@.lease l WHERE l.id = $1::bigint"
+_END_LEASE = "DELETE FROM @schema@.lease l WHERE l.id = $1::bigint RETURNING l.id"
 
 _GIVE_BACK = """WITH owned AS MATERIALIZED (
     @owned@
@@ -47,6 +47,7 @@ _OWNED_CLAIMS = """SELECT j.id FROM @schema@.job j
     WHERE j.id = ANY($3::uuid[]) AND j.state + 0 = 2 AND j.lease_id + 0 = $1::bigint
       AND EXISTS (SELECT FROM unnest($3::uuid[], $4::integer[]) AS given(id, claims)
                   WHERE given.id = j.id AND given.claims = j.claims)
+      AND EXISTS (SELECT FROM @schema@.lease l WHERE l.id = $1::bigint)
     ORDER BY j.id FOR UPDATE"""
 _OWNED_ALL = """SELECT j.id FROM @schema@.job j WHERE j.state = 2 AND j.lease_id = $1::bigint ORDER BY j.id FOR UPDATE"""
 
