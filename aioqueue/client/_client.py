@@ -6,7 +6,7 @@ import asyncio
 import os
 from contextlib import asynccontextmanager
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 from uuid import UUID
 
 from aioqueue._job import JobState
@@ -247,6 +247,26 @@ class Client:
             AioqueueError: As `enqueue`.
         """
         return await self.enqueue(named_call(name, arguments, options))
+
+    def statement(self, call: Call[Any], *, placeholder: Literal["%s", "$1"] = "%s") -> tuple[str, tuple[str, ...]]:
+        """Give the SQL that stores a call, and its parameters, for synchronous code on any driver for PostgreSQL.
+
+        `cursor.execute(*client.statement(charge(order_id)))` enqueues in the cursor's transaction. It counts as
+        enqueueing the call. The client needn't be open, and its middlewares don't run.
+
+        Arguments:
+            call: As for `enqueue`.
+            placeholder: How the driver writes a parameter: psycopg and psycopg2 `%s`, others `$1`.
+
+        Raises:
+            ConfigurationError: The store isn't one that SQL can be given for.
+            CallAlreadyEnqueued: The call was enqueued before.
+        """
+        give = getattr(self._store, "statement", None)
+        if give is None:
+            raise ConfigurationError(f"{self._store.description} has no statement that any driver could run: use tx=")
+        call.mark_enqueueing()
+        return cast("tuple[str, tuple[str, ...]]", give([call.to_new_job()], placeholder=placeholder))
 
     def using(self, tx: Connection | Transaction) -> BoundClient:
         """Bind `tx=` once: for a dependency that gives each request a producer in its own transaction.

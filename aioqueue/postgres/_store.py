@@ -207,7 +207,7 @@ class PostgresStore:
     async def insert(self, jobs: Sequence[NewJob], *, tx: object | None = None, repeated: bool = False) -> Sequence[Inserted]:
         """See `aioqueue.abc.Store.insert`."""
         if tx is not None:
-            return await _foreign.insert(tx, self._schema.name, jobs)
+            return await _foreign.insert(tx, self._schema.name, jobs, repeated=repeated)
         pool = self._pool
         if not jobs:
             return []
@@ -220,6 +220,10 @@ class PostgresStore:
         created = [job for job, result in zip(jobs, results, strict=True) if result.created]
         self._tell(inserted_types(created if len(created) < len(jobs) else jobs))
         return results
+
+    def statement(self, jobs: Sequence[NewJob], *, placeholder: _foreign.Placeholder = "%s") -> tuple[str, tuple[str]]:
+        """See `_foreign.statement`."""
+        return _foreign.statement(self._schema.name, jobs, placeholder=placeholder)
 
     async def insert_in(self, connection: Connection, jobs: Sequence[NewJob], *, repeated: bool = False) -> list[Inserted]:
         """Store jobs within an open transaction of ours."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import anyio
+import psycopg
 import pytest
 
-from aioqueue import Client, JobNotFound, JobState, Registry, Worker
+from aioqueue import CallAlreadyEnqueued, Client, ConfigurationError, JobNotFound, JobState, Registry, Worker
 from tests.postgres.libraries import LIBRARIES, Opened
 
 if TYPE_CHECKING:
@@ -53,3 +55,29 @@ async def test_what_is_rolled_back_never_was(postgres_url: str, library: Any) ->
         with pytest.raises(JobNotFound):
             await lost.result(timeout=120)
         assert [job.state for job in (await client.list_jobs()).jobs] == [JobState.COMPLETED]
+
+
+async def test_synchronous_code_enqueues_with_a_statement(postgres_url: str) -> None:
+    client = Client(postgres_url)
+    with psycopg.connect(postgres_url) as connection:
+        rows = [connection.execute(*statement(client.statement(double(number)))).fetchall() for number in range(3)]
+    numbered, parameters = client.statement(double(3), placeholder="$1")
+    call = double(4)
+    assert "$1" in numbered
+    assert len(parameters) == 1
+    client.statement(call)
+    with pytest.raises(CallAlreadyEnqueued):
+        client.statement(call)
+    async with client, Worker(client, registry):
+        handles = [client.handle(double, UUID(str(row[0]))) for ((*row,),) in rows]
+        assert [await handle.result(timeout=120) for handle in handles] == [0, 2, 4]
+
+
+def statement(given: tuple[str, tuple[str, ...]]) -> tuple[bytes, tuple[str, ...]]:
+    """psycopg's types want a literal text, or bytes."""
+    return given[0].encode(), given[1]
+
+
+def test_sqlite_has_no_such_statement() -> None:
+    with pytest.raises(ConfigurationError, match="tx="):
+        Client("sqlite:///nowhere.db").statement(double(1))
