@@ -79,5 +79,7 @@ def statement(given: tuple[str, tuple[str, ...]]) -> tuple[bytes, tuple[str, ...
 
 
 def test_sqlite_has_no_such_statement() -> None:
+    call = double(1)
     with pytest.raises(ConfigurationError, match="tx="):
-        Client("sqlite:///nowhere.db").statement(double(1))
+        Client("sqlite:///nowhere.db").statement(call)
+    assert call == call.copy()
