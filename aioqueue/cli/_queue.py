@@ -15,10 +15,10 @@ from aioqueue.cli._imports import load_registry
 from aioqueue.cli._jobs import table
 from aioqueue.cli._options import DURATION, JobsFailed, Problem, WrongUsage, app_dir_option, log_level_option, run, url_option
 from aioqueue.client import Client
-from aioqueue.errors import JobCancelled, JobFailed, ResultTimeout, StoreIncompatible
+from aioqueue.errors import JobCancelled, JobFailed, ResultTimeout
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from aioqueue._call import Call, CallOptions
     from aioqueue.abc import Stats
@@ -59,16 +59,17 @@ async def _migrate(url: str) -> Sequence[str]:
 
 
 async def _check(url: str) -> None:
-    # A store that migrates by itself when it's opened has nothing to check.
-    try:
-        async with Client(url):
-            click.echo("up to date")
-    except StoreIncompatible as error:
-        raise Problem(str(error)) from None
+    # Not every store tells what is pending, or can print its statements, so neither is in the protocol.
+    pending = cast("Callable[[], Awaitable[Sequence[str]]] | None", getattr(Client(url).store, "pending_migrations", None))
+    if pending is None:
+        click.echo("this store migrates by itself when it's opened")
+    elif names := await pending():
+        raise Problem(f"not up to date: {', '.join(names)}")
+    else:
+        click.echo("up to date")
 
 
 async def _statements(url: str) -> str:
-    # Not every store can print its statements, so it isn't in the protocol.
     statements = getattr(Client(url).store, "migration_sql", None)
     if statements is None:
         raise WrongUsage("this store migrates by itself, and prints no statements")
