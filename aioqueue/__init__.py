@@ -9,6 +9,7 @@ from aioqueue._registry import Registry
 from aioqueue._resources import Resource
 from aioqueue._retry import Backoff, Exponential, Fixed, Linear, Retry, Steps
 from aioqueue.abc import Page, Stats
+from aioqueue.client import Client, JobHandle, Transaction
 from aioqueue.errors import (
     AioqueueError,
     ArgumentsError,
@@ -51,6 +52,7 @@ __all__ = [
     "CallError",
     "CallNeverEnqueued",
     "CallNext",
+    "Client",
     "ClientClosed",
     "ConfigurationError",
     "ConflictingOptions",
@@ -64,6 +66,7 @@ __all__ = [
     "JobControl",
     "JobError",
     "JobFailed",
+    "JobHandle",
     "JobNotFound",
     "JobState",
     "JobType",
@@ -89,6 +92,7 @@ __all__ = [
     "StoreError",
     "StoreIncompatible",
     "StoreUnavailable",
+    "Transaction",
     "TransactionError",
     "current_attempt",
 ]

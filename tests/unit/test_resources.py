@@ -86,10 +86,14 @@ async def test_an_attempts_resources_end_with_the_attempt() -> None:
 
 async def test_an_attempts_resource_hears_of_its_error() -> None:
     worker = ResourceScope()
-    with pytest.raises(ValueError, match="no"):
+
+    async def attempt() -> None:
         async with worker.child():
             await session.get()
             raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        await attempt()
     assert events[-1] == "roll back"
     await worker.aclose()
 
@@ -188,9 +192,6 @@ async def test_closing_ends_an_opening_that_hangs() -> None:
 
 
 async def test_every_resource_is_closed_though_one_fails(caplog: pytest.LogCaptureFixture) -> None:
-    def broken(name: str) -> AsyncIterator[str]:
-        raise NotImplementedError
-
     @registry.resource
     async def one() -> AsyncIterator[int]:
         yield 1

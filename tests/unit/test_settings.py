@@ -52,8 +52,9 @@ def test_every_variable() -> None:
 
 
 def test_timedeltas() -> None:
-    settings = WorkerSettings.resolve(lease=timedelta(minutes=2), grace=timedelta(seconds=1), default_retry=Retry(max_attempts=1))
-    assert (settings.lease, settings.grace, settings.default_retry.max_attempts) == (120.0, 1.0, 1)
+    policy = Retry(max_attempts=1)
+    settings = WorkerSettings.resolve(lease=timedelta(minutes=2), grace=timedelta(seconds=1), default_retry=policy)
+    assert (settings.lease, settings.grace, settings.default_retry) == (120.0, 1.0, policy)
 
 
 BAD: list[tuple[dict[str, Any], str]] = [

@@ -1,0 +1,151 @@
+"""Never run: each marked line, and no other, must be an error in mypy and in pyright."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from aioqueue import Attempt, Call, CallNext, Client, JobHandle, Registry, Resource, Retry
+
+registry = Registry()
+
+
+@registry.job
+async def fetch(url: str, *, depth: int = 1) -> str:
+    return url * depth
+
+
+@registry.job(retry=Retry(max_attempts=3))
+def add(a: int, b: int) -> int:
+    return a + b
+
+
+@registry.declare
+def charge(order_id: int) -> bool:
+    raise NotImplementedError
+
+
+@registry.resource
+async def http() -> AsyncIterator[int]:
+    yield 1
+
+
+# Arguments.
+fetch()  # error
+fetch(1)  # error
+fetch("a", 2)  # error
+fetch("a", deep=2)  # error
+fetch("a", depth="2")  # error
+add(1)  # error
+add(1, 2, 3)  # error
+fetch.fn(1)  # error
+add.fn("a", 1)  # error
+
+# Options.
+fetch("a").options(later=1)  # error
+fetch("a").options(delay="1")  # error
+fetch("a").options(priority=5)  # error
+fetch("a").options(unique="yes")  # error
+fetch("a").options(retry=3)  # error
+fetch("a").options(after=[])  # error
+
+
+@registry.job(retries=3)  # error
+async def wrong_option() -> None: ...
+
+
+@registry.job(priority=9)  # error
+async def wrong_priority() -> None: ...
+
+
+@registry.job(middlewares=[3])  # error
+async def wrong_middleware() -> None: ...
+
+
+# Results.
+wrong_call: Call[int] = fetch("a")  # error
+right_call: Call[object] = fetch("a")
+wrong_sum: Call[str] = add(1, 2)  # error
+
+
+def contravariant(call: Call[object], handle: JobHandle[object]) -> None:
+    one: Call[str] = call  # error
+    two: JobHandle[str] = handle  # error
+    del one, two
+
+
+async def results(client: Client) -> None:
+    await fetch("a")  # error
+    fetch("a") + "b"  # error
+    handle = await client.enqueue(fetch("a"))
+    wrong: int = await handle.result()  # error
+    await client.enqueue("a")  # error
+    await client.enqueue(fetch)  # error
+    await client.enqueue(fetch("a"), tx=5)  # error
+    await client.enqueue(fetch("a"), delay=5)  # error
+    await client.enqueue_many(fetch("a"))  # error
+    await client.enqueue_by_name("fetch", {}, later=1)  # error
+    client.handle("fetch", handle.id)  # error
+    del wrong
+
+
+# Handlers of declared types.
+@registry.implement(charge)  # error
+def other_parameter(order_id: str) -> bool:
+    return True
+
+
+@registry.implement(charge)  # error
+def other_result(order_id: int) -> str:
+    return ""
+
+
+@registry.implement(charge)  # error
+async def other_async_result(order_id: int) -> str:
+    return ""
+
+
+@registry.implement(charge)  # error
+async def more_parameters(order_id: int, extra: int) -> bool:
+    return True
+
+
+registry.implement(fetch.fn)  # error
+
+# Resources.
+wrong_resource: Resource[str] = http  # error
+
+
+@registry.resource  # error
+async def not_a_generator() -> int:
+    return 1
+
+
+@registry.resource(scope="process")  # error
+async def wrong_scope() -> AsyncIterator[int]:
+    yield 1
+
+
+async def resources() -> None:
+    wrong: str = await http.get()  # error
+    del wrong
+
+
+# Middlewares.
+async def no_attempt(call_next: CallNext) -> object:
+    return await call_next()
+
+
+def not_async(attempt: Attempt, call_next: CallNext) -> object:
+    return None
+
+
+Registry(middlewares=[no_attempt])  # error
+Registry(middlewares=[not_async])  # error
+registry.converter(int, encode=str)  # error
+
+
+def names(registry: Registry) -> None:
+    registry.types["a"] = fetch  # error
+    anything: dict[str, Any] = {}
+    del anything

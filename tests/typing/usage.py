@@ -1,0 +1,247 @@
+"""Never run: what both type checkers must know about the public interface."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, assert_type
+from uuid import UUID
+
+from aioqueue import (
+    Attempt,
+    Call,
+    CallNext,
+    Client,
+    EnqueueNext,
+    Exponential,
+    Job,
+    JobHandle,
+    JobType,
+    Page,
+    Registry,
+    Resource,
+    Retry,
+    Stats,
+    Transaction,
+    current_attempt,
+)
+from aioqueue._job import Inserted, NewJob
+
+registry = Registry(prefix="site.")
+
+
+class Summary: ...
+
+
+# -- the decorator's forms ----------------------------------------------------------------------------------------------
+
+
+@registry.job
+async def fetch(url: str, *, depth: int = 1) -> str:
+    return url * depth
+
+
+@registry.job(retry=Retry(max_attempts=8, backoff=Exponential(initial=10, maximum=300)), timeout=timedelta(minutes=1))
+async def fetch_with_options(url: str, *, depth: int = 1) -> str:
+    return url * depth
+
+
+@registry.job
+def summarise(pages: list[str]) -> Summary:
+    raise NotImplementedError
+
+
+@registry.job(name="summary", aliases=("old",), priority=1, tags=["a"], expires=3.5, max_reschedules=3)
+def summarise_with_options(pages: list[str]) -> Summary:
+    raise NotImplementedError
+
+
+@registry.job
+async def mapping(key: str) -> dict[str, Any]:
+    return {key: 1}
+
+
+@registry.job
+async def nothing() -> None: ...
+
+
+@registry.job
+async def continues(report_id: int) -> Call[str]:
+    raise NotImplementedError
+
+
+@registry.job
+def continues_in_a_thread(report_id: int) -> Call[str]:
+    raise NotImplementedError
+
+
+assert_type(fetch("a", depth=2), Call[str])
+assert_type(fetch_with_options("a"), Call[str])
+assert_type(summarise(["a"]), Call[Summary])
+assert_type(summarise_with_options(["a"]), Call[Summary])
+assert_type(mapping("a"), Call[dict[str, Any]])
+assert_type(nothing(), Call[None])
+assert_type(continues(1), Call[str])
+assert_type(continues_in_a_thread(1), Call[str])
+
+assert_type(fetch.name, str)
+assert_type(fetch.aliases, tuple[str, ...])
+assert_type(fetch.retry, Retry | None)
+assert_type(fetch.timeout, float | None)
+assert_type(fetch.is_async, bool)
+running: Coroutine[Any, Any, str] = fetch.fn("a", depth=2)
+assert_type(summarise.fn(["a"]), Summary)
+
+
+async def plain_functions() -> None:
+    assert_type(await fetch.fn("a", depth=2), str)
+    assert_type(await mapping.fn("a"), dict[str, Any])
+
+
+def takes_any_job_type(job_type: JobType[..., Any, Any]) -> None: ...
+
+
+takes_any_job_type(fetch)
+takes_any_job_type(summarise)
+
+
+# -- calls --------------------------------------------------------------------------------------------------------------
+
+call = fetch("a")
+assert_type(call.id, UUID)
+assert_type(call.copy(), Call[str])
+assert_type(call.arguments, dict[str, Any])
+assert_type(
+    call.options(
+        delay=timedelta(minutes=5), key="k", unique=True, priority=4, tags=["a"], metadata={"tenant": 1},
+        retry=Retry(max_attempts=None), timeout=3, expires=timedelta(hours=1),
+    ),
+    Call[str],
+)  # fmt: skip
+assert_type(call.options(at=datetime.now(UTC), delay=None), Call[str])
+
+
+def covariant(specific: Call[bool], handle: JobHandle[bool]) -> tuple[Call[int], JobHandle[int]]:
+    return specific, handle
+
+
+# -- declare and implement ------------------------------------------------------------------------------------------------
+
+
+@registry.declare
+async def charge(order_id: int, *, note: str = "") -> Summary: ...  # type: ignore[empty-body]  # pyright: ignore[reportReturnType]
+
+
+@registry.declare(name="refund", retry=Retry(max_attempts=2))
+def refund(order_id: int) -> bool: ...  # type: ignore[empty-body]  # pyright: ignore[reportReturnType]
+
+
+assert_type(charge(1, note="a"), Call[Summary])
+assert_type(refund(1), Call[bool])
+
+handlers = Registry()
+
+
+@handlers.implement(charge, timeout=5)
+async def charge_here(order_id: int, *, note: str = "") -> Summary:
+    raise NotImplementedError
+
+
+@handlers.implement(charge)
+def charge_in_a_thread(order_id: int, *, note: str = "") -> Summary:
+    raise NotImplementedError
+
+
+@handlers.implement(refund)
+async def refund_here(order_id: int) -> bool:
+    return True
+
+
+assert_type(charge_here(1), Call[Summary])
+charging: Coroutine[Any, Any, Summary] = charge_here.fn(1)
+assert_type(charge_in_a_thread.fn(1), Summary)
+assert_type(refund_here(1), Call[bool])
+
+
+# -- resources, converters, middlewares -------------------------------------------------------------------------------------
+
+
+@registry.resource
+async def http() -> AsyncIterator[sqlite3.Connection]:
+    yield sqlite3.connect(":memory:")
+
+
+@registry.resource(scope="attempt")
+async def session() -> AsyncIterator[list[int]]:
+    yield []
+
+
+assert_type(http, Resource[sqlite3.Connection])
+assert_type(session, Resource[list[int]])
+
+
+async def uses_resources() -> None:
+    assert_type(await http.get(), sqlite3.Connection)
+    assert_type(session.get_from_thread(), list[int])
+
+
+def encode_summary(value: Summary) -> object:
+    return str(value)
+
+
+def decode_summary(value: Any) -> Summary:
+    return Summary()
+
+
+registry.converter(Summary, encode=encode_summary, decode=decode_summary)
+
+
+async def timing(attempt: Attempt, call_next: CallNext) -> object:
+    assert_type(attempt.number, int)
+    assert_type(attempt.cancelled, bool)
+    attempt.set_outcome("nochange")
+    return await call_next()
+
+
+async def tenant(jobs: Sequence[NewJob], call_next: EnqueueNext) -> Sequence[Inserted]:
+    return await call_next(jobs)
+
+
+with_middlewares = Registry(middlewares=[timing])
+
+
+@with_middlewares.job(middlewares=[timing])
+async def timed() -> int:
+    assert_type(current_attempt(), Attempt)
+    return 1
+
+
+# -- the client -----------------------------------------------------------------------------------------------------------
+
+
+async def producers(connection: sqlite3.Connection, job_id: UUID) -> None:
+    async with Client("sqlite:///jobs.db", middlewares=[tenant]) as client:
+        assert_type(client, Client)
+        handle = await client.enqueue(fetch("a"))
+        assert_type(handle, JobHandle[str])
+        assert_type(handle.id, UUID)
+        assert_type(handle.created, bool)
+        assert_type(await handle.result(timeout=30), str)
+        assert_type(await handle.result(timeout=timedelta(seconds=30)), str)
+        assert_type(await handle.snapshot(), Job)
+        assert_type(await client.enqueue_many([fetch(url) for url in "ab"]), list[JobHandle[str]])
+        assert_type(await client.enqueue(charge(1), tx=connection), JobHandle[Summary])
+        assert_type(await client.enqueue_by_name("site.fetch", {"url": "a"}, priority=1), JobHandle[Any])
+        assert_type(client.handle(fetch, job_id), JobHandle[str])
+        assert_type(await client.list_jobs(types=[fetch], limit=10), Page)
+        assert_type(await client.stats(), Stats)
+        async with client.transaction() as tx:
+            assert_type(tx, Transaction)
+            assert_type(await tx.enqueue(summarise([])), JobHandle[Summary])
+            await tx.execute("insert into orders values (?)", 1)
+        assert_type(await client.using(connection).enqueue(fetch("a")), JobHandle[str])
+
+
+# What a signature says survives: parameters, keywords and defaults.
+exact: Callable[[str], Call[str]] = fetch
