@@ -136,7 +136,8 @@ class Call(Generic[R_co]):
             ConfigurationError: A value is out of its range.
         """
         self._used = True
-        merged = cast("CallOptions", {**self._options, **_read_options(options)})
+        given = {**self._options, **_read_options(options)}
+        merged = cast("CallOptions", {name: value for name, value in given.items() if value is not None})
         if merged.get("delay") is not None and merged.get("at") is not None:
             raise ConflictingOptions("a call can have a delay or a time (at=), not both: take one back with None")
         if merged.get("unique") and merged.get("key") is None:

@@ -13,7 +13,7 @@ from aioqueue._call import read_priority, read_tags
 from aioqueue._codec import Converter
 from aioqueue._decorators import ImplementDecorator, JobDecorator
 from aioqueue._job_type import JobType, TypeOptions
-from aioqueue._resources import Resource
+from aioqueue._resources import Resource, ResourceScope
 from aioqueue._retry import Retry
 from aioqueue._time import seconds
 from aioqueue.errors import ConfigurationError, RegistrationError
@@ -326,6 +326,14 @@ class Registry:
             return Resource(factory, scope)
 
         return make if factory is None else make(factory)
+
+    def resource_scope(self, resources: Mapping[Resource[Any], Any] | None = None) -> ResourceScope:
+        """Make resources reachable without a worker: `async with registry.resource_scope({http: fake}): await job.fn()`.
+
+        Arguments:
+            resources: Values to be given instead of opening anything.
+        """
+        return ResourceScope(resources)
 
     def __repr__(self) -> str:
         return f"<Registry {self._prefix!r}: {', '.join(sorted(self._types)) or 'empty'}>"

@@ -63,8 +63,8 @@ class Resource(Generic[T]):
         scope = current_scope.get(None)
         if scope is None:
             raise RuntimeError(
-                f"the resource {self.name} is only there inside a job's attempt. In a test of the plain function, open a "
-                f"scope: async with ResourceScope({{{self.name}: fake}}): ..."
+                f"the resource {self.name} is only there inside a job's attempt. In a test of the plain function: "
+                f"async with registry.resource_scope({{{self.name}: fake}}): ..."
             )
         return scope
 

@@ -137,6 +137,7 @@ def test_options_add_up_and_can_be_taken_back() -> None:
     assert (job.delay, job.key, job.priority) == (5.0, "k", 1)
     job = call.options(delay=None, key=None, priority=None).to_new_job()
     assert (job.delay, job.key, job.priority) == (None, None, 2)
+    assert fetch("a").options(key="k").options(key=None) == fetch("a")
 
 
 def test_every_option_reaches_the_row() -> None:

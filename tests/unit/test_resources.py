@@ -116,7 +116,7 @@ async def test_a_cancelled_attempt_closes_its_resources() -> None:
 
 
 async def test_outside_of_an_attempt_the_way_out_is_named() -> None:
-    with pytest.raises(RuntimeError, match="ResourceScope"):
+    with pytest.raises(RuntimeError, match=r"registry\.resource_scope"):
         await http.get()
 
 
@@ -132,7 +132,7 @@ async def test_a_workers_resource_cannot_use_an_attempts() -> None:
 
 
 async def test_overrides_are_given_instead() -> None:
-    async with ResourceScope({http: "fake", session: ["fake"]}):
+    async with registry.resource_scope({http: "fake", session: ["fake"]}):
         assert await http.get() == "fake"
         assert await api.get() == "api over fake"
         assert await session.get() == ["fake"]
