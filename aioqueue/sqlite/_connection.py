@@ -89,6 +89,8 @@ def connect(settings: Settings, *, tolerant: bool = False) -> Connection:
                 time.sleep(0.01)
         connection.execute(f"PRAGMA synchronous = {settings.synchronous}")
         connection.execute(f"PRAGMA journal_size_limit = {settings.wal_limit}")
+        # Checkpoints wait for the disk: fewer, larger ones than by default.
+        connection.execute(f"PRAGMA wal_autocheckpoint = {max(1, settings.wal_limit // 4096)}")
         connection.execute("PRAGMA foreign_keys = off")
         connection.execute("PRAGMA temp_store = memory")
         connection.execute("PRAGMA cache_size = -8192")

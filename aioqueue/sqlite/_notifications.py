@@ -104,9 +104,15 @@ class Housekeeping:
 
     def _checkpoint(self, connection: sqlite3.Connection, now: float) -> None:
         # SQLite's own checkpoints never shrink the log, and never get done while somebody always reads.
-        if self._log_size() <= self._settings.wal_limit // 2:
+        if self._log_size() <= self._settings.wal_limit:
             return
-        connection.execute("PRAGMA wal_checkpoint(truncate)").fetchone()
+        # Requests wait meanwhile: a reader that is in the way isn't waited for.
+        timeout: int = connection.execute("PRAGMA busy_timeout").fetchone()[0]
+        connection.execute("PRAGMA busy_timeout = 0")
+        try:
+            connection.execute("PRAGMA wal_checkpoint(truncate)").fetchone()
+        finally:
+            connection.execute(f"PRAGMA busy_timeout = {timeout}")
         size = self._log_size()
         if size > 2 * self._settings.wal_limit and now >= self._warn_at:
             self._warn_at = now + _WARNING_SECONDS

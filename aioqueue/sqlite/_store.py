@@ -183,7 +183,10 @@ class SQLiteStore:
 
         def run(connection: Connection, request: Request[Sequence[ClaimedJob]]) -> Sequence[ClaimedJob]:
             # After an empty claim another one looks first, so that waiting workers don't take the lock in turns.
-            if self._idle and _writes.pick(connection, lease_id, wanted, limit)[1] == "[]":
+            if (
+                self._idle
+                and _reads.in_snapshot(connection, lambda each: _writes.pick(each, lease_id, wanted, limit))[1] == "[]"
+            ):
                 return []
             jobs = in_transaction(
                 connection, timeout, lambda each: _writes.claim(each, lease_id, wanted, limit), request.is_abandoned

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import queue
+import sqlite3
 import threading
 import time
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
@@ -168,10 +169,20 @@ class DatabaseThreads:
                     return
                 connection = self._serve(request, connection)
                 if self._tick is not None and connection is not None:
-                    self._tick(connection)
+                    connection = self._ticked(self._tick, connection)
         finally:
             if connection is not None:
                 connection.close()
+
+    def _ticked(self, tick: Callable[[Connection], None], connection: Connection) -> Connection | None:
+        try:
+            tick(connection)
+        except sqlite3.Error:
+            # The thread must outlive it: requests wait. Who writes next learns what is wrong, on a new connection.
+            logger.warning("looking after the %s's connection failed", self._name, exc_info=True)
+            connection.close()
+            return None
+        return connection
 
     def _serve(self, request: Request[Any], connection: Connection | None) -> Connection | None:
         if request is _NOTHING or request.abandoned:

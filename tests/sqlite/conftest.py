@@ -1,0 +1,32 @@
+"""A store on a fresh file, and rows for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aioqueue._identifiers import new_id
+from aioqueue._job import NewJob
+from aioqueue.sqlite import SQLiteStore, make_store
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+
+def new_job(job_type: str = "a", **options: object) -> NewJob:
+    return NewJob(id=new_id(), type=job_type, **options)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "jobs.db"
+
+
+@pytest.fixture
+async def store(anyio_backend: str, path: Path) -> AsyncIterator[SQLiteStore]:
+    made = make_store(f"sqlite:///{path}")
+    await made.open()
+    yield made
+    await made.close()

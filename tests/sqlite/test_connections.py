@@ -1,0 +1,203 @@
+"""Settings of each connection, the log's size, forks, and stores that nobody closes."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+import textwrap
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aioqueue.abc import JobFilter
+from aioqueue.errors import ConfigurationError, RowRejected, StoreIncompatible, StoreUnavailable
+from aioqueue.sqlite import SQLiteStore, make_store
+from aioqueue.sqlite._connection import connect
+from aioqueue.sqlite._url import read_url
+from tests.sqlite.conftest import new_job
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize(("name", "number"), [("normal", 1), ("full", 2)])
+def test_each_connection_has_its_settings(path: Path, name: str, number: int) -> None:
+    settings = read_url(f"sqlite:///{path}?synchronous={name}&wal_limit=1000000", {})
+    for _ in range(2):
+        connection = connect(settings)
+        pragmas = {each: connection.execute(f"PRAGMA {each}").fetchone()[0] for each in ("journal_mode", "synchronous")}
+        assert pragmas == {"journal_mode": "wal", "synchronous": number}
+        assert connection.execute("PRAGMA journal_size_limit").fetchone()[0] == 1_000_000
+        assert connection.execute("PRAGMA busy_timeout").fetchone()[0] > 0
+        connection.close()
+
+
+async def test_the_log_comes_back_to_its_bound_after_a_long_reader(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aioqueue.sqlite._notifications._CHECKPOINT_SECONDS", 0.0)
+    store = make_store(f"sqlite:///{path}?wal_limit=200000")
+    await store.open()
+    reader = sqlite3.connect(path, isolation_level=None)
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM job").fetchall()
+    for _ in range(10):
+        await store.insert([new_job(payload=b'"' + b"x" * 100_000 + b'"')])
+    log = path.with_name(path.name + "-wal")
+    assert log.stat().st_size > 400_000
+    reader.execute("COMMIT")
+    await store.insert([new_job()])
+    await store.insert([new_job()])
+    assert log.stat().st_size <= 400_000
+    reader.close()
+    await store.close()
+
+
+async def test_no_read_transaction_is_kept(store: SQLiteStore, path: Path) -> None:
+    await store.insert([new_job()])
+    await store.list(JobFilter(), 10)
+    await store.stats()
+    await store.next_due(["a"])
+    with sqlite3.connect(path, isolation_level=None) as other:
+        busy, _, _ = other.execute("PRAGMA wal_checkpoint(truncate)").fetchone()
+    other.close()
+    assert busy == 0
+
+
+def run_script(script: str, *arguments: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_forked_child_is_refused_and_harms_nothing(path: Path) -> None:
+    done = run_script(
+        """
+        import asyncio, gc, os, sqlite3, sys
+        from aioqueue._identifiers import new_id
+        from aioqueue._job import NewJob
+        from aioqueue.errors import ConfigurationError
+        from aioqueue.sqlite import make_store
+
+        async def main():
+            store = make_store("sqlite:///" + sys.argv[1])
+            await store.open()
+            await store.insert([NewJob(id=new_id(), type="a")])
+            for _ in range(5):
+                pid = os.fork()
+                if pid == 0:
+                    code = 1
+                    operations = [store.insert([NewJob(id=new_id(), type="child")]), store.fetch([]), store.stats()]
+                    refused = 0
+                    for operation in operations:
+                        try:
+                            operation.send(None)
+                        except ConfigurationError:
+                            refused += 1
+                    try:
+                        store.close().send(None)
+                    except StopIteration:
+                        refused += 1
+                    del store
+                    gc.collect()
+                    os._exit(0 if refused == 4 else 1)
+                assert os.waitpid(pid, 0)[1] == 0
+                await store.insert([NewJob(id=new_id(), type="a")])
+            await store.close()
+
+        asyncio.run(main())
+        with sqlite3.connect(sys.argv[1]) as connection:
+            assert connection.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
+            assert connection.execute("SELECT count(*) FROM job").fetchone()[0] == 6
+        """,
+        str(path),
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_store_that_nobody_closed_lets_the_interpreter_exit(path: Path) -> None:
+    done = run_script(
+        """
+        import asyncio, sys
+        from aioqueue.sqlite import make_store
+
+        async def main():
+            store = make_store("sqlite:///" + sys.argv[1])
+            await store.open()
+            context = store.subscribe(lambda notification: None)
+            context.__enter__()
+            await store.stats()
+
+        asyncio.run(main())
+        """,
+        str(path),
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+
+
+async def test_using_a_store_that_is_not_open(path: Path) -> None:
+    store = make_store(f"sqlite:///{path}")
+    with pytest.raises(StoreUnavailable, match="isn't open"):
+        await store.stats()
+    await store.open()
+    with pytest.raises(ConfigurationError, match="open already"):
+        await store.open()
+    await store.close()
+    await store.close()
+    with pytest.raises(StoreUnavailable):
+        await store.insert([new_job()])
+    await store.open()
+    await store.insert([new_job()])
+    await store.close()
+
+
+async def test_what_the_errors_are(tmp_path: Path, store: SQLiteStore, path: Path) -> None:
+    with pytest.raises(StoreUnavailable):
+        await make_store(f"sqlite:///{tmp_path}/missing/jobs.db").open()
+    text = tmp_path / "text.db"
+    text.write_text("this is no database, but it is long enough to be looked at " * 20)
+    with pytest.raises(StoreIncompatible):
+        await make_store(f"sqlite:///{text}").open()
+    with pytest.raises(RowRejected):
+        await store.insert([new_job(), new_job(priority=9)])
+    with pytest.raises(RowRejected):
+        await store.insert([new_job(), new_job(key="a\0b")])
+    with pytest.raises(RowRejected):
+        await store.insert([new_job(), new_job(key="\ud800")])
+    assert (await store.stats()).types == {}
+
+
+async def test_a_lock_that_somebody_keeps(path: Path) -> None:
+    store = make_store(f"sqlite:///{path}", busy_timeout=0.01)
+    await store.open()
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreUnavailable, match="write lock"):
+        await store.insert([new_job()])
+    with pytest.raises(StoreUnavailable, match="write lock"):
+        async with store.transaction():
+            raise AssertionError("never entered")
+    assert (await store.stats()).types == {}
+    other.execute("ROLLBACK")
+    other.close()
+    await store.insert([new_job()])
+    await store.close()
+
+
+async def test_a_full_disk_is_unavailable_and_then_usable(path: Path) -> None:
+    store = make_store(f"sqlite:///{path}")
+    await store.open()
+    await store._writer.call(lambda connection, _: connection.execute("PRAGMA max_page_count = 60"))  # type: ignore[union-attr]
+    with pytest.raises(StoreUnavailable, match="full"):
+        await store.insert([new_job(payload=b'"' + b"x" * 1_000_000 + b'"')])
+    assert (await store.stats()).types == {}
+    await store.insert([new_job()])
+    await store.close()

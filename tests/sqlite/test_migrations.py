@@ -1,0 +1,85 @@
+"""Migrations: at once by several processes, refused versions, files that hold something else."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aioqueue.errors import StoreIncompatible
+from aioqueue.sqlite import make_store
+from aioqueue.sqlite._migrations import packaged
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.anyio
+
+_MIGRATE = """
+import asyncio, sys
+from aioqueue.sqlite import make_store
+print(len(asyncio.run(make_store("sqlite:///" + sys.argv[1]).migrate())))
+"""
+
+
+def test_numbers_have_no_gaps() -> None:
+    assert [each.number for each in packaged()] == list(range(1, len(packaged()) + 1))
+
+
+async def test_migrate_says_what_it_did(path: Path) -> None:
+    store = make_store(f"sqlite:///{path}")
+    assert await store.migrate() == [each.name for each in packaged()]
+    assert await store.migrate() == []
+    await store.open()
+    assert await store.migrate() == []
+    await store.close()
+
+
+def test_several_processes_migrate_at_once(path: Path) -> None:
+    started = [
+        subprocess.Popen([sys.executable, "-c", _MIGRATE, str(path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(6)
+    ]
+    outputs = [each.communicate(timeout=120) for each in started]
+    assert [each.returncode for each in started] == [0] * 6, outputs
+    assert sum(int(output) for output, _ in outputs) == len(packaged())
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("SELECT count(*) FROM migration").fetchone()[0] == len(packaged())
+    connection.close()
+
+
+async def test_a_migration_that_was_interrupted_begins_anew(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from aioqueue.sqlite import _migrations
+
+    broken = _migrations.Migration(1, "0001_tables", 1, (*packaged()[0].statements, "SELECT no_such_function()"))
+    monkeypatch.setattr(_migrations, "packaged", lambda: (broken,))
+    with pytest.raises(Exception, match="no_such_function"):
+        await make_store(f"sqlite:///{path}").migrate()
+    monkeypatch.undo()
+    assert await make_store(f"sqlite:///{path}").migrate() == ["0001_tables"]
+
+
+async def test_a_schema_of_newer_code_is_refused_with_a_reason(path: Path) -> None:
+    store = make_store(f"sqlite:///{path}")
+    await store.migrate()
+    with sqlite3.connect(path) as connection:
+        connection.execute("INSERT INTO migration VALUES (2, '0002_still_fine', 1, 0)")
+    await store.open()
+    await store.close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("INSERT INTO migration VALUES (3, '0003_too_new', 7, 0)")
+    connection.close()
+    with pytest.raises(StoreIncompatible, match="newer aioqueue .* 7"):
+        await store.open()
+
+
+@pytest.mark.parametrize("table", ["CREATE TABLE job (x)", "CREATE TABLE migration (x)"])
+async def test_a_file_that_holds_something_else(path: Path, table: str) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute(table)
+    connection.close()
+    with pytest.raises(StoreIncompatible):
+        await make_store(f"sqlite:///{path}").open()

@@ -1,0 +1,83 @@
+"""What a URL means, and which files are refused."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from aioqueue.errors import ConfigurationError
+from aioqueue.sqlite import make_store
+from aioqueue.sqlite._url import network_file_system, read_url
+
+
+def test_relative_and_absolute_paths() -> None:
+    assert read_url("sqlite:///jobs.db", {}).path == Path(os.getcwd()) / "jobs.db"
+    assert read_url("sqlite:////var/lib/jobs.db", {}).path == Path("/var/lib/jobs.db")
+    assert read_url("sqlite:///a%20b.db", {}).path.name == "a b.db"
+
+
+def test_options_in_the_url_and_beside_it() -> None:
+    settings = read_url("sqlite:///x.db?synchronous=FULL&busy_timeout=2.5", {"busy_timeout": 3})
+    assert (settings.synchronous, settings.busy_timeout) == ("full", 3.0)
+    assert settings.poll_interval == 0.01
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "sqlite://",
+        "sqlite:///",
+        "sqlite:///:memory:",
+        "sqlite://jobs.db",
+        "postgresql:///x",
+        "sqlite:///x.db?synchronous=off",
+        "sqlite:///x.db?busy_timeout=soon",
+        "sqlite:///x.db?busy_timeout=-1",
+        "sqlite:///x.db?wal_limit=much",
+        "sqlite:///x.db?allow_network=perhaps",
+        "sqlite:///x.db?sync=full",
+        "sqlite:///x%00.db",
+    ],
+)
+def test_what_cannot_be_used_is_refused(url: str) -> None:
+    with pytest.raises(ConfigurationError):
+        make_store(url)
+
+
+_MOUNTS = """\
+/dev/sda / ext4 rw 0 0
+server:/export /srv/shared nfs4 rw 0 0
+tmpfs /srv/shared/local tmpfs rw 0 0
+//host/share /mnt/with\\040space cifs rw 0 0
+me@host:/ /home/me/remote fuse.sshfs rw 0 0
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/data/jobs.db", None),
+        ("/srv/shared/jobs.db", "nfs4"),
+        ("/srv/shared-not/jobs.db", None),
+        ("/srv/shared/local/jobs.db", None),
+        ("/mnt/with space/jobs.db", "cifs"),
+        ("/home/me/remote/deep/jobs.db", "fuse.sshfs"),
+    ],
+)
+def test_network_file_systems_are_recognised(path: str, kind: str | None) -> None:
+    assert network_file_system(Path(path), _MOUNTS) == kind
+
+
+@pytest.mark.anyio
+async def test_a_network_file_system_is_refused_at_open(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aioqueue.sqlite._store.network_file_system", lambda _: "nfs")
+    store = make_store(f"sqlite:///{path}")
+    with pytest.raises(ConfigurationError, match="nfs"):
+        await store.open()
+    with pytest.raises(ConfigurationError, match="nfs"):
+        await store.migrate()
+    allowed = make_store(f"sqlite:///{path}", allow_network=True)
+    await allowed.open()
+    await allowed.close()
