@@ -35,7 +35,13 @@ _DURATION = re.compile(r"([0-9]*\.?[0-9]+)\s*(ms|s|m|h|d)?", re.ASCII)
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
-class Duration(click.ParamType[float]):
+if TYPE_CHECKING:
+    FloatType = click.ParamType[float]
+else:
+    FloatType = click.ParamType  # not generic before click 8.4
+
+
+class Duration(FloatType):
     """Seconds, or a number with a unit: `500ms`, `30s`, `5m`, `1h`, `2d`."""
 
     name = "duration"
