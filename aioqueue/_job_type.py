@@ -178,10 +178,10 @@ class JobType(Generic[P, R, F]):
         try:
             _signature.refuse_hints(hints, is_async=self.is_async)
             annotations = {name: hints.get(name, Any) for name in self._parameters.names}
-            arguments = ArgumentsCodec(annotations, self._parameters.required, self._converters)
             returned = hints.get("return", Any)
-            if getattr(returned, "__origin__", returned) is Call:
+            if _signature.mentions(returned, Call):
                 raise RegistrationError("a handler that returns a Call (a continuation) isn't supported yet: return a value")
+            arguments = ArgumentsCodec(annotations, self._parameters.required, self._converters)
             self._codecs = arguments, _signature.output_codec(returned, self._converters)
         except RegistrationError as error:
             raise RegistrationError(f"{self.name}: {error}") from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import typing
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn, ParamSpec, TypeVar, TypeVarTuple
 
@@ -14,6 +14,7 @@ from aioqueue.errors import ArgumentsError, RegistrationError
 
 __all__ = [
     "Parameters",
+    "mentions",
     "output_codec",
     "read_hints",
     "read_name",
@@ -129,7 +130,7 @@ def _plain(function: object) -> Any:
 
 
 def _in_class_body(function: object) -> bool:
-    outer, _, _ = getattr(function, "__qualname__", "").rpartition(".")
+    outer, _, _ = getattr(_plain(function), "__qualname__", "").rpartition(".")
     return bool(outer) and not outer.endswith("<locals>")
 
 
@@ -207,7 +208,7 @@ def refuse_hints(hints: Mapping[str, Any], *, is_async: bool) -> None:
         RegistrationError: With the way out.
     """
     for name, hint in hints.items():
-        if _mentions_type_variable(hint, 0):
+        if any(isinstance(each, (TypeVar, ParamSpec, TypeVarTuple)) for each in _parts(hint, 0)):
             raise RegistrationError(f"{name!r} is annotated with a type variable: a payload is read as concrete types")
     returned = hints.get("return")
     origin = getattr(returned, "__origin__", returned)
@@ -215,10 +216,16 @@ def refuse_hints(hints: Mapping[str, Any], *, is_async: bool) -> None:
         raise RegistrationError("it is a def that returns an awaitable, and would run in a thread: make it async def")
 
 
-def _mentions_type_variable(hint: Any, depth: int) -> bool:
-    if isinstance(hint, (TypeVar, ParamSpec, TypeVarTuple)):
-        return True
-    return depth < _DEEPEST and any(_mentions_type_variable(each, depth + 1) for each in getattr(hint, "__args__", ()))
+def mentions(hint: Any, wanted: type) -> bool:
+    """Whether an annotation is a class, or has it among its parts."""
+    return any(each is wanted for each in _parts(hint, 0))
+
+
+def _parts(hint: Any, depth: int) -> Iterator[Any]:
+    yield getattr(hint, "__origin__", hint)
+    if depth < _DEEPEST:
+        for each in getattr(hint, "__args__", ()):
+            yield from _parts(each, depth + 1)
 
 
 def output_codec(returned: Any, converters: Mapping[type, Converter]) -> ValueCodec:

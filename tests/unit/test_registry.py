@@ -202,6 +202,10 @@ async def continues(a: int) -> Call[int]:
     raise NotImplementedError
 
 
+async def may_continue(a: int) -> int | Call[int]:
+    raise NotImplementedError
+
+
 class Unknown: ...
 
 
@@ -237,6 +241,8 @@ CANNOT: list[tuple[Any, str]] = [
     (agenerator, "return a list"),
     (generator, "return a list"),
     (continues, "isn't supported yet"),
+    (may_continue, "isn't supported yet"),
+    (functools.partial(Holder.method, None), "is a method"),
     (takes_unknown, r"parameter 'a': there is no converter for Unknown.*registry\.converter"),
     (returns_unknown, r"the result: there is no converter for Unknown"),
 ]
