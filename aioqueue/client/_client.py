@@ -5,25 +5,25 @@ from __future__ import annotations
 import asyncio
 import os
 from contextlib import asynccontextmanager
-from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
-from uuid import UUID
 
 from aioqueue._job import JobState
 from aioqueue._time import seconds
 from aioqueue.abc import Changed, JobFilter
-from aioqueue.client._handle import JobHandle
+from aioqueue.client._enqueue import used
+from aioqueue.client._handle import JobHandle, ids_of
 from aioqueue.client._named import named_call
 from aioqueue.client._phase import Phase, TransactionState
 from aioqueue.client._session import Session, finish
 from aioqueue.client._stores import store_maker
-from aioqueue.client._transaction import BoundClient, Connection, Transaction
+from aioqueue.client._transaction import MISSING, BoundClient, Connection, Missing, Transaction, refuse_none
 from aioqueue.errors import ClientClosed, ConfigurationError, OutsideTransaction, RowRejected, TransactionError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
     from datetime import timedelta
     from types import TracebackType
+    from uuid import UUID
 
     from typing_extensions import Unpack
 
@@ -32,20 +32,11 @@ if TYPE_CHECKING:
     from aioqueue._middleware import EnqueueMiddleware
     from aioqueue.abc import Page, Stats, Store
 
-__all__ = ["Client", "Missing"]
+__all__ = ["Client"]
 
 R = TypeVar("R")
 
 _LARGEST_PAGE = 1_000
-
-
-class Missing(Enum):
-    """Stands for `tx=` that wasn't given."""
-
-    MISSING = "MISSING"
-
-
-MISSING = Missing.MISSING
 
 
 class Client:
@@ -201,11 +192,12 @@ class Client:
             NotInTransaction: `tx` is in autocommit mode.
             ClientClosed: The client isn't open.
         """
+        calls = used([call])
         session = self._here()
         if tx is MISSING:
             self._refuse_outside()
             return await session.enqueuer.alone(self, call)
-        return (await self._enqueue_with(session, [call], tx))[0]
+        return (await self._enqueue_with(session, calls, tx))[0]
 
     async def enqueue_many(
         self, calls: Iterable[Call[R]], *, tx: Connection | Transaction | Literal[Missing.MISSING] = MISSING
@@ -222,8 +214,8 @@ class Client:
         Raises:
             AioqueueError: As `enqueue`.
         """
+        calls = used(calls)
         session = self._here()
-        calls = list(calls)
         if tx is MISSING:
             self._refuse_outside()
             return await session.enqueuer.together(self, calls)
@@ -277,13 +269,13 @@ class Client:
         Raises:
             OutsideTransaction: It is None.
         """
-        _refuse_none(tx)
+        refuse_none(tx)
         return BoundClient(self, tx)
 
     async def _enqueue_with(
         self, session: Session, calls: Sequence[Call[R]], tx: Connection | Transaction
     ) -> list[JobHandle[R]]:
-        _refuse_none(tx)
+        refuse_none(tx)
         if not isinstance(tx, Transaction):
             return await session.enqueuer.beside(self, calls, tx)
         if tx._client is not self:
@@ -299,9 +291,7 @@ class Client:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncGenerator[Transaction, None]:
-        """Open a transaction: `async with client.transaction() as tx:`. Nothing exists before the block has ended well.
-
-        It's rolled back if the block raises or is cancelled; its calls may then be enqueued again.
+        """Open a transaction. If its block raises or is cancelled, nothing exists, and its calls may be enqueued again.
 
         Raises:
             OutsideTransaction: One of this client's is open in this task already.
@@ -334,12 +324,7 @@ class Client:
     # -- looking and operating ---------------------------------------------------------------------------------------
 
     def handle(self, job_type: JobType[..., R, Any], job_id: UUID) -> JobHandle[R]:
-        """Make a handle of a job whose id was kept. Nothing is looked up.
-
-        Arguments:
-            job_type: Its type, which says what the result is.
-            job_id: Its id.
-        """
+        """Make a handle of a job whose id was kept; its type says what the result is. Nothing is looked up."""
         return JobHandle(self, job_type, job_id)
 
     async def list_jobs(
@@ -394,30 +379,18 @@ class Client:
         Returns:
             What became of each, by id.
         """
-        ids = _ids(jobs)
+        ids = ids_of(jobs)
         return dict(zip(ids, await self._here().store.retry(ids), strict=True))
 
     async def run_now(self, *jobs: UUID | JobHandle[Any]) -> dict[UUID, Changed]:
         """Make pending jobs due now. Arguments and return value are those of `retry`."""
-        ids = _ids(jobs)
+        ids = ids_of(jobs)
         return dict(zip(ids, await self._here().store.run_now(ids), strict=True))
 
     async def delete(self, *jobs: UUID | JobHandle[Any]) -> dict[UUID, Changed]:
         """Remove jobs that aren't running, finished or not. Arguments and return value are those of `retry`."""
-        ids = _ids(jobs)
+        ids = ids_of(jobs)
         return dict(zip(ids, await self._here().store.delete(ids), strict=True))
 
     def __repr__(self) -> str:
         return f"<Client {self._store.description} {'closed' if self._session is None else 'open'}>"
-
-
-def _ids(jobs: Iterable[UUID | JobHandle[Any]]) -> list[UUID]:
-    return list(dict.fromkeys(each if isinstance(each, UUID) else each.id for each in jobs))
-
-
-def _refuse_none(tx: object) -> None:
-    if tx is None:
-        raise OutsideTransaction(
-            "tx=None would enqueue outside of any transaction, which is rarely what is meant where one is passed on: "
-            "leave tx= out to enqueue and commit at once"
-        )

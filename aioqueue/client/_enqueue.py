@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from aioqueue.client._client import Client
     from aioqueue.client._phase import TransactionState
 
-__all__ = ["CHUNK", "Enqueuer"]
+__all__ = ["CHUNK", "Enqueuer", "used"]
 
 logger = logging.getLogger("aioqueue")
 
@@ -113,7 +113,6 @@ class Enqueuer:
         marked: list[Call[R]] = []
         try:
             for call in calls:
-                _check_call(call)
                 call.mark_enqueueing()
                 marked.append(call)
             inserted = await self._through_middlewares([call.to_new_job() for call in calls], insert)
@@ -268,12 +267,20 @@ def _remember(ids: dict[UUID, None], more: Sequence[UUID]) -> None:
         del ids[next(iter(ids))]
 
 
-def _check_call(call: object) -> None:
-    if not isinstance(call, Call):
-        name = getattr(call, "name", None)
-        raise TypeError(
-            f"enqueue takes a call, such as {name if isinstance(name, str) else 'job_type'}(...), not {type(call).__qualname__}"
-        )
+def used(calls: Iterable[Call[R]]) -> list[Call[R]]:
+    """Take calls from the user: whatever becomes of them, they weren't dropped without any use.
+
+    Raises:
+        TypeError: One isn't a call.
+    """
+    taken = list(calls)
+    for call in taken:
+        if not isinstance(call, Call):
+            name = getattr(call, "name", None)
+            example = f"{name if isinstance(name, str) else 'job_type'}(...)"
+            raise TypeError(f"enqueue takes a call, such as {example}, not {type(call).__qualname__}")
+        call.mark_used()
+    return taken
 
 
 def _own(job: NewJob, inserted: Inserted) -> Inserted:

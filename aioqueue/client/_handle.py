@@ -15,6 +15,7 @@ from aioqueue.client._waiters import ended
 from aioqueue.errors import JobCancelled, JobFailed, JobNotFound, NotCommitted, RegistrationError, ResultError, ResultTimeout
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from datetime import timedelta
     from uuid import UUID
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from aioqueue.client._client import Client
     from aioqueue.client._phase import TransactionState
 
-__all__ = ["JobHandle"]
+__all__ = ["JobHandle", "ids_of"]
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -174,6 +175,11 @@ class JobHandle(Generic[R_co]):
 
     def __repr__(self) -> str:
         return f"<JobHandle {self.job_type.name} {self.id}{'' if self.created else ' (was there already)'}>"
+
+
+def ids_of(jobs: Iterable[UUID | JobHandle[Any]]) -> list[UUID]:
+    """The ids of what is given as ids or handles, each once."""
+    return list(dict.fromkeys(each.id if isinstance(each, JobHandle) else each for each in jobs))
 
 
 def _last_error(job: Job | None) -> str | None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from aioqueue.client._enqueue import used
 from aioqueue.client._named import named_call
 from aioqueue.client._phase import Phase
-from aioqueue.errors import TransactionError
+from aioqueue.errors import OutsideTransaction, TransactionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from aioqueue.client._handle import JobHandle
     from aioqueue.client._phase import TransactionState
 
-__all__ = ["BoundClient", "Connection", "Transaction"]
+__all__ = ["BoundClient", "Connection", "Missing", "MISSING", "Transaction", "refuse_none"]
 
 R = TypeVar("R")
 
@@ -34,6 +36,28 @@ class Connection(Protocol):
 
     @property
     def execute(self) -> Callable[..., Any]: ...
+
+
+class Missing(Enum):
+    """Stands for `tx=` that wasn't given."""
+
+    MISSING = "MISSING"
+
+
+MISSING = Missing.MISSING
+
+
+def refuse_none(tx: object) -> None:
+    """Refuse None where a transaction is passed on.
+
+    Raises:
+        OutsideTransaction: It is None.
+    """
+    if tx is None:
+        raise OutsideTransaction(
+            "tx=None would enqueue outside of any transaction, which is rarely what is meant where one is passed on: "
+            "leave tx= out to enqueue and commit at once"
+        )
 
 
 class Transaction:
@@ -92,8 +116,7 @@ class Transaction:
             StoreUnavailable: The database can't be reached.
             TransactionError: The block has ended.
         """
-        self._check()
-        return (await self._enqueuer.within(self._client, [call], self._transaction, self._state))[0]
+        return (await self.enqueue_many([call]))[0]
 
     async def enqueue_many(self, calls: Iterable[Call[R]]) -> list[JobHandle[R]]:
         """Enqueue calls in this transaction, in chunked statements. Raises as `enqueue`.
@@ -101,8 +124,9 @@ class Transaction:
         Returns:
             Their handles, in order.
         """
+        calls = used(calls)
         self._check()
-        return await self._enqueuer.within(self._client, list(calls), self._transaction, self._state)
+        return await self._enqueuer.within(self._client, calls, self._transaction, self._state)
 
     async def enqueue_by_name(
         self, name: str, arguments: Mapping[str, object] | None = None, **options: Unpack[CallOptions]

@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aioqueue.client import Client
+from tests.client.fake_store import FakeStore
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'jobs.db'}"
+
+
+@pytest.fixture
+async def client(url: str) -> AsyncIterator[Client]:
+    async with Client(url) as client:
+        yield client
+
+
+@pytest.fixture
+async def fake() -> FakeStore:
+    return FakeStore()
+
+
+@pytest.fixture
+async def fake_client(fake: FakeStore) -> AsyncIterator[Client]:
+    async with Client(fake) as client:
+        yield client

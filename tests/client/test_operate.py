@@ -1,0 +1,81 @@
+"""Listing, counting, and what operators change."""
+
+from __future__ import annotations
+
+import pytest
+
+from aioqueue._identifiers import new_id
+from aioqueue._job import JobState, SettlementKind
+from aioqueue.abc import Changed
+from aioqueue.client import Client
+from aioqueue.errors import ConfigurationError
+from tests.client.jobs import add, completed, ended, fetch, work
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_listings_are_filtered(client: Client) -> None:
+    done = await client.enqueue(add(1, 2))
+    await work(client.store, completed(b"3"))
+    keyed = await client.enqueue(add(3, 4).options(key="sum"))
+    tagged = await client.enqueue(fetch("a").options(tags=["nightly"]))
+    later = await client.enqueue(fetch("b").options(delay=3600))
+
+    async def ids(**filters: object) -> list[object]:
+        return [job.id for job in (await client.list_jobs(**filters)).jobs]  # type: ignore[arg-type]
+
+    assert await ids() == [later.id, tagged.id, keyed.id, done.id]
+    assert await ids(states=["completed"]) == [done.id]
+    assert await ids(states=[JobState.READY, JobState.SCHEDULED]) == [later.id, tagged.id, keyed.id]
+    assert await ids(types=[add]) == [keyed.id, done.id]
+    assert await ids(types=["test.fetch", "test.other"]) == [later.id, tagged.id]
+    assert await ids(key="sum") == [keyed.id]
+    assert await ids(tag="nightly") == [tagged.id]
+
+
+async def test_listings_come_in_pages(client: Client) -> None:
+    handles = await client.enqueue_many([add(number, 1) for number in range(25)])
+    page, found = await client.list_jobs(limit=10), list[object]()
+    found += [job.id for job in page.jobs]
+    while page.cursor is not None:
+        page = await client.list_jobs(limit=10, cursor=page.cursor)
+        found += [job.id for job in page.jobs]
+    assert found == [handle.id for handle in reversed(handles)]
+
+
+async def test_listings_that_are_refused(client: Client) -> None:
+    for limit in (0, 1001):
+        with pytest.raises(ConfigurationError):
+            await client.list_jobs(limit=limit)
+    with pytest.raises(ConfigurationError, match="several"):
+        await client.list_jobs(states="failed")
+    with pytest.raises(ValueError, match="lost"):
+        await client.list_jobs(states=["lost"])
+    with pytest.raises(ValueError):
+        await client.list_jobs(cursor="nonsense")
+
+
+async def test_numbers(client: Client) -> None:
+    await client.enqueue_many([add(number, 1) for number in range(3)])
+    await client.enqueue(fetch("b").options(delay=3600))
+    stats = await client.stats()
+    assert stats.types["test.add"].counts[JobState.READY] == 3
+    assert stats.types["test.fetch"].counts[JobState.SCHEDULED] == 1
+
+
+async def test_retry_and_run_now_and_delete(client: Client) -> None:
+    failed = await client.enqueue(add(1, 2))
+    await work(client.store, ended(SettlementKind.FAILED, "no"))
+    later = await client.enqueue(add(1, 2).options(delay=3600))
+    absent = new_id()
+    assert await client.retry() == {}
+    assert await client.retry(failed, later.id, absent, failed.id) == {
+        failed.id: Changed.DONE,
+        later.id: Changed.WRONG_STATE,
+        absent: Changed.NOT_FOUND,
+    }
+    assert await client.run_now(later) == {later.id: Changed.DONE}
+    assert len(await work(client.store, completed(b"3"))) == 2
+    assert await failed.result(timeout=60) == 3
+    assert await client.delete(failed, absent) == {failed.id: Changed.DONE, absent: Changed.NOT_FOUND}
+    assert await client.store.fetch([failed.id]) == [None]
