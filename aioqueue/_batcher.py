@@ -117,11 +117,21 @@ class Batcher(Generic[T, R]):
                 if not future.done():
                     future.set_result(result)
 
+    async def drained(self) -> None:
+        """Wait until everything that was handed over is stored (or has failed)."""
+        while self._tasks:
+            await asyncio.wait(list(self._tasks))
+
+    def abort(self) -> None:
+        """Refuse new items, and cancel what waits or is being written: whoever waits for it is cancelled too."""
+        self._closed = True
+        for task in self._tasks:
+            task.cancel()
+
     async def aclose(self) -> None:
         """Refuse new items and wait until those handed over are stored (or have failed)."""
         self._closed = True
-        while self._tasks:
-            await asyncio.wait(list(self._tasks))
+        await self.drained()
 
 
 def _fail(future: asyncio.Future[R], error: Exception) -> None:

@@ -1,0 +1,99 @@
+"""What a worker says of itself."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from aioqueue.errors import StoreUnavailable
+from aioqueue.worker._text import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Health", "OnceResult", "Troubles"]
+
+logger = logging.getLogger("aioqueue.worker")
+
+_LOG_EVERY = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """A worker's state at one moment.
+
+    Attributes:
+        running: Whether it has been started and hasn't ended.
+        stopping: Whether it was asked to stop.
+        lease_valid: Whether it has a lease that the database has confirmed within its duration.
+        busy: Slots that run a job.
+        concurrency: Slots.
+        unwritten: Outcomes and claims that wait to be written.
+        last_claim: Seconds since a claim succeeded (an empty one too); None before the first.
+        troubles: The newest error of each part that fails at the moment: `claim`, `settle`, `release`, `renew`, `reap`.
+    """
+
+    running: bool
+    stopping: bool
+    lease_valid: bool
+    busy: int
+    concurrency: int
+    unwritten: int = 0
+    last_claim: float | None = None
+    troubles: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def ok(self) -> bool:
+        """Whether it does its work: it runs, holds a lease, and nothing fails."""
+        return self.running and self.lease_valid and not self.troubles
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnceResult:
+    """What `run_once` has done.
+
+    Attributes:
+        completed: Attempts that completed their job.
+        failed: Jobs that failed for good.
+        retried: Attempts that failed, and will be tried again.
+        cancelled: Jobs that had expired.
+        rescheduled: Attempts that put themselves off.
+    """
+
+    completed: int = 0
+    failed: int = 0
+    retried: int = 0
+    cancelled: int = 0
+    rescheduled: int = 0
+
+
+class Troubles:
+    """Collects what fails at the moment, and logs it: at once, then now and then, and when it's over."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self.current: dict[str, str] = {}
+        self._logged: dict[str, float] = {}
+
+    def add(self, part: str, error: BaseException) -> None:
+        """A part has failed."""
+        text = one_line(f"{type(error).__name__}: {error}")
+        now = time.monotonic()
+        if part not in self.current or now - self._logged[part] > _LOG_EVERY:
+            self._logged[part] = now
+            known = isinstance(error, StoreUnavailable)
+            logger.warning(
+                "worker %s: %s fails, and is tried again: %s",
+                one_line(self._name),
+                part,
+                text,
+                exc_info=None if known else error,
+            )
+        self.current[part] = text
+
+    def clear(self, part: str) -> None:
+        """It went well."""
+        if self.current and self.current.pop(part, None) is not None:
+            logger.info("worker %s: %s works again", one_line(self._name), part)

@@ -1,0 +1,277 @@
+"""A worker's life: start, run, stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+import os
+import socket
+import time
+from typing import TYPE_CHECKING, Any, Self
+
+import anyio
+
+from aioqueue._job import SettlementKind
+from aioqueue._settings import WorkerSettings
+from aioqueue.client._session import finish
+from aioqueue.errors import ConfigurationError, StoreUnavailable
+from aioqueue.worker._backoff import Backoff
+from aioqueue.worker._health import Health, OnceResult, Troubles
+from aioqueue.worker._run import Run
+from aioqueue.worker._text import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from datetime import timedelta
+    from types import TracebackType
+
+    from aioqueue._job_type import JobType
+    from aioqueue._registry import Registry
+    from aioqueue._resources import Resource
+    from aioqueue._retry import Retry
+    from aioqueue.client import Client
+
+__all__ = ["Worker"]
+
+logger = logging.getLogger("aioqueue.worker")
+
+
+class Worker:
+    """Runs jobs: `await Worker(client, registry).run()`, or `async with worker:` inside another program.
+
+    What isn't given comes from its `AIOQUEUE_*` variable, else it's the default. It can be started again after it
+    has ended. Several may run in one process and loop, also with the same name.
+
+    A `def` handler runs in a thread, which can't be stopped: its slot and its claim are kept until it returns, whatever
+    its timeout, the grace or a lost lease say; `current_attempt().cancelled` tells it to stop. A handler that returns a
+    value after its timeout has completed all the same: its work is done, and doing it twice would be worse.
+
+    Arguments:
+        client: Open while the worker runs.
+        registry: The handlers.
+        concurrency: Jobs that run at once; 10.
+        name: For logs and listings; by default made of the machine and the process.
+        types: Only these job types (or names); all that have a handler, by default.
+        lease: Seconds for which a claim is valid without renewal; 60.
+        renew_every: Seconds between renewals; a third of the lease.
+        poll_interval: Seconds between looks when nothing wakes it; 5.
+        grace: Seconds that running jobs get when it stops; 30.
+        max_reschedules: How often a job may put itself off; 1,000.
+        default_retry: For jobs whose type and call have no policy.
+        resources: Values in place of resources, for tests.
+
+    Raises:
+        ConfigurationError: A setting can't be used, or contradicts another.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        registry: Registry,
+        *,
+        concurrency: int | None = None,
+        name: str | None = None,
+        types: Iterable[JobType[..., Any, Any] | str] | None = None,
+        lease: float | timedelta | None = None,
+        renew_every: float | timedelta | None = None,
+        poll_interval: float | timedelta | None = None,
+        grace: float | timedelta | None = None,
+        max_reschedules: int | None = None,
+        default_retry: Retry | None = None,
+        resources: Mapping[Resource[Any], Any] | None = None,
+    ) -> None:
+        self.settings = WorkerSettings.resolve(
+            concurrency=concurrency,
+            lease=lease,
+            renew_every=renew_every,
+            poll_interval=poll_interval,
+            grace=grace,
+            max_reschedules=max_reschedules,
+            default_retry=default_retry,
+        )
+        self.name = name or f"{socket.gethostname()}-{os.getpid()}"
+        self._client = client
+        self._registry = registry
+        if isinstance(types, str):
+            raise ConfigurationError("types= takes several, such as types=['mail.send']")
+        self._types = None if types is None else tuple(each if isinstance(each, str) else each.name for each in types)
+        self._resources = resources
+        self._run: Run | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._started: asyncio.Future[None] | None = None
+        self._troubles = Troubles(self.name)
+        self._stop_asked = self._force_asked = False
+
+    # -- life ---------------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Run jobs until `stop` is called. Cancelling it stops the worker within about a second.
+
+        Raises:
+            ConfigurationError: It runs already, or has nothing to run.
+            ClientClosed: The client isn't open, or was closed.
+            StoreIncompatible: The database's schema doesn't fit this code.
+        """
+        await self._live(once=False)
+
+    async def run_once(self) -> OnceResult:
+        """Run what is due, and what becomes due at once through that; then return.
+
+        Returns:
+            How many attempts ended in which way.
+
+        Raises:
+            AioqueueError: As `run`.
+        """
+        written = await self._live(once=True)
+        return OnceResult(
+            completed=written.get(SettlementKind.COMPLETED, 0),
+            failed=written.get(SettlementKind.FAILED, 0),
+            retried=written.get(SettlementKind.RETRIED, 0),
+            cancelled=written.get(SettlementKind.CANCELLED, 0),
+            rescheduled=written.get(SettlementKind.RESCHEDULED, 0),
+        )
+
+    def stop(self, *, force: bool = False) -> None:
+        """Claim nothing more, let running jobs finish within the grace, then cancel them and give them back.
+
+        May be called at any time in the event loop, and again. What is given back has used no attempt.
+
+        Arguments:
+            force: Cancel and give back at once. A `def` handler that still runs is left behind: its claim is neither
+                written nor given back, so that another worker runs the job only when the lease has lapsed.
+        """
+        self._stop_asked = True
+        self._force_asked |= force
+        if self._run is not None:
+            self._run.stop(force=force)
+
+    async def __aenter__(self) -> Self:
+        self._refuse_running()
+        self._started = asyncio.get_running_loop().create_future()
+        self._task = asyncio.get_running_loop().create_task(self.run(), name=f"aioqueue worker {self.name}")
+        self._task.add_done_callback(self._crashed)
+        try:
+            await asyncio.wait([self._started, self._task], return_when=asyncio.FIRST_COMPLETED)
+            if self._task.done():
+                self._task.result()
+        except BaseException:
+            self._task.cancel()
+            await asyncio.shield(asyncio.wait([self._task]))
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        task, self._task = self._task, None
+        assert task is not None
+        self.stop()
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError:
+            self.stop(force=True)
+            await finish(task)
+            raise
+        if not task.cancelled():
+            task.result()
+
+    def _crashed(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("worker %s has ended: %s", one_line(self.name), one_line(repr(error)))
+
+    def health(self) -> Health:
+        """What it is doing at the moment."""
+        run = self._run
+        if run is None:
+            return Health(
+                running=False,
+                stopping=self._stop_asked,
+                lease_valid=False,
+                busy=0,
+                concurrency=self.settings.concurrency,
+                troubles=dict(self._troubles.current),
+            )
+        last = run.loop.last_claim
+        return Health(
+            running=True,
+            stopping=run.loop.stopping,
+            lease_valid=time.monotonic() < run.loop.lease_until,
+            busy=len(run.slots.running),
+            concurrency=self.settings.concurrency,
+            unwritten=run.writer.waiting,
+            last_claim=None if last is None else time.monotonic() - last,
+            troubles=dict(self._troubles.current),
+        )
+
+    # -- one run ------------------------------------------------------------------------------------------------------
+
+    def _refuse_running(self) -> None:
+        if self._run is not None or (self._task is not None and not self._task.done()):
+            raise ConfigurationError(f"the worker {self.name} runs already: make another to have two")
+
+    def _names(self) -> list[str]:
+        self._registry.check()
+        runnable = self._registry.runnable
+        if self._types is None:
+            names = set(runnable)
+        else:
+            if missing := [each for each in self._types if each not in runnable]:
+                raise ConfigurationError(f"types= names what has no handler in the registry: {', '.join(missing)}")
+            wanted = {runnable[each].name for each in self._types}
+            names = {name for name, job_type in runnable.items() if job_type.name in wanted}
+        if not names:
+            raise ConfigurationError("the registry has no handlers: nothing could ever run")
+        return sorted(names)
+
+    async def _live(self, *, once: bool) -> dict[SettlementKind, int]:
+        if self._run is not None:
+            raise ConfigurationError(f"the worker {self.name} runs already: make another to have two")
+        self._client._here()
+        self._stop_asked = self._force_asked = False
+        self._troubles = Troubles(self.name)
+        run = self._run = Run(
+            self._client,
+            self._registry,
+            self._names(),
+            self.settings,
+            self.name,
+            self._troubles,
+            contextvars.copy_context(),
+            self._resources,
+        )
+        try:
+            with run.subscribed():
+                try:
+                    await self._start(run)
+                    await run.loop.run(once=once)
+                except asyncio.CancelledError:
+                    run.stop(force=True)
+                    raise
+                finally:
+                    closing = asyncio.get_running_loop().create_task(run.close(), name="aioqueue worker's end")
+                    try:
+                        await asyncio.shield(asyncio.wait([closing]))
+                    except asyncio.CancelledError:
+                        run.stop(force=True)
+                        raise
+                    finally:
+                        await finish(closing)
+        finally:
+            self._run = None
+        return run.writer.written
+
+    async def _start(self, run: Run) -> None:
+        backoff = Backoff()
+        while not run.loop.stopping:
+            try:
+                await run.loop.open_lease()
+            except StoreUnavailable as error:
+                self._troubles.add("claim", error)
+                await anyio.sleep(backoff.next())
+            else:
+                break
+        logger.info("worker %s: %d slots for %s", one_line(self.name), self.settings.concurrency, ", ".join(run.names))
+        if self._started is not None and not self._started.done():
+            self._started.set_result(None)

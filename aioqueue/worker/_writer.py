@@ -1,0 +1,171 @@
+"""Writes outcomes and gives claims back: batched, and tried again until it's done or no longer matters."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import TYPE_CHECKING, TypeVar
+
+from aioqueue._batcher import Batcher
+from aioqueue._job import LostReason, SettlementKind
+from aioqueue.errors import RowRejected
+from aioqueue.worker._backoff import Backoff
+from aioqueue.worker._outcome import Outcome, failed
+from aioqueue.worker._slots import Slot
+from aioqueue.worker._text import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from aioqueue._job import Claim, ClaimedJob, Settlement, SettleResult
+    from aioqueue.abc import Store
+    from aioqueue.worker._health import Troubles
+    from aioqueue.worker._slots import Slots
+
+__all__ = ["Writer"]
+
+logger = logging.getLogger("aioqueue.worker")
+
+T = TypeVar("T")
+
+_WORDS = {
+    SettlementKind.COMPLETED: "completed",
+    SettlementKind.FAILED: "failed",
+    SettlementKind.CANCELLED: "cancelled",
+    SettlementKind.RETRIED: "failed, will be tried again",
+    SettlementKind.RESCHEDULED: "rescheduled",
+}
+
+
+class Writer:
+    """Takes outcomes over from the slots.
+
+    Arguments:
+        store: Where they go.
+        troubles: Where errors show.
+        on_written: Called after outcomes were written: with how many of each kind is kept in `written`.
+    """
+
+    def __init__(self, store: Store, troubles: Troubles, on_written: Callable[[], None]) -> None:
+        self._store = store
+        self._troubles = troubles
+        self._on_written = on_written
+        self._settles: Batcher[Settlement, SettleResult] = Batcher(self._settle, name="settling of outcomes")
+        self._releases: Batcher[tuple[int, Claim], None] = Batcher(self._release, name="giving back of claims")
+        self.slots: Slots
+        self.written: dict[SettlementKind, int] = {}
+        self.waiting = 0
+
+    def take(self, slot: Slot, outcome: Outcome) -> None:
+        """Write what became of an attempt, or give its claim back; later. The claim is held until then."""
+        if slot.lost is not None:
+            return
+        if outcome.kind is None:
+            self.give_back(slot.job.lease_id, slot.claim)
+            return
+        self._log(slot, outcome)
+        self._submit(slot, outcome, again=True)
+
+    def give_back(self, lease_id: int, claim: Claim) -> None:
+        """Release a claim, with no attempt used."""
+        future = self._releases.submit_nowait((lease_id, claim))
+        self.waiting += 1
+
+        def ended(future: asyncio.Future[None]) -> None:
+            self.waiting -= 1
+            self.slots.held.pop(claim, None)
+            self._on_written()
+
+        future.add_done_callback(ended)
+
+    def put_off(self, job: ClaimedJob, delay: float) -> None:
+        """Let a job be claimed again later, with no attempt used: an earlier body of it still runs in this process.
+
+        Releasing it would make it due at once, for us to claim it again.
+        """
+        slot = Slot(job)
+        self.slots.held[slot.claim] = slot
+        self._submit(slot, Outcome(kind=SettlementKind.RESCHEDULED, delay=delay), again=True)
+
+    def _submit(self, slot: Slot, outcome: Outcome, *, again: bool) -> None:
+        self.waiting += 1
+        future = self._settles.submit_nowait(outcome.settlement(slot.job))
+        future.add_done_callback(lambda future: self._settled(slot, outcome, future, again=again))
+
+    def _settled(self, slot: Slot, outcome: Outcome, future: asyncio.Future[SettleResult], *, again: bool) -> None:
+        self.waiting -= 1
+        if future.cancelled():
+            return
+        error = future.exception()
+        lost, message = (LostReason.ERROR, str(error)) if error is not None else (future.result().lost, future.result().message)
+        if lost is LostReason.ERROR and slot.lost is None:
+            logger.error(
+                "%s %s: the outcome was refused: %s", slot.job.type, slot.job.id, one_line(message), extra=slot.extra()
+            )
+            if again:
+                self._submit(slot, failed(slot.job, "OutcomeRefused", f"the outcome was refused: {message[:500]}"), again=False)
+                return
+        if lost is None:
+            assert outcome.kind is not None
+            self.written[outcome.kind] = self.written.get(outcome.kind, 0) + 1
+            self.slots.held.pop(slot.claim, None)
+        else:
+            self.slots.lose([slot], lost)
+        self._on_written()
+
+    def _log(self, slot: Slot, outcome: Outcome) -> None:
+        if not logger.isEnabledFor(logging.INFO):
+            return
+        assert outcome.kind is not None
+        duration = time.monotonic() - slot.began if slot.began else 0.0
+        job, error = slot.job, outcome.error
+        logger.info(
+            "%s %s: attempt %d %s after %.3f s%s",
+            one_line(job.type),
+            job.id,
+            job.attempt,
+            _WORDS[outcome.kind],
+            duration,
+            "" if error is None else f": {one_line(str(error))}",
+            extra={**slot.extra(), "duration": duration},
+        )
+
+    # -- writing ------------------------------------------------------------------------------------------------------
+
+    async def _settle(self, settlements: Sequence[Settlement]) -> Sequence[SettleResult]:
+        return await self._insist("settle", lambda: self._store.settle(settlements))
+
+    async def _release(self, claims: Sequence[tuple[int, Claim]]) -> Sequence[None]:
+        by_lease: dict[int, list[Claim]] = {}
+        for lease_id, claim in claims:
+            by_lease.setdefault(lease_id, []).append(claim)
+        for lease_id, own in by_lease.items():
+            await self._insist("release", lambda lease_id=lease_id, own=own: self._store.release(lease_id, own))
+        return [None] * len(claims)
+
+    async def _insist(self, verb: str, write: Callable[[], Awaitable[T]]) -> T:
+        """Repeat a write until the database has taken it. The fence makes repeating safe, also after a lost answer."""
+        backoff = Backoff()
+        while True:
+            try:
+                result = await write()
+            except RowRejected:
+                raise
+            except Exception as error:  # noqa: BLE001 - logged; nothing is given up because of an error
+                self._troubles.add(verb, error)
+                await asyncio.sleep(backoff.next())
+            else:
+                self._troubles.clear(verb)
+                return result
+
+    async def flush(self) -> None:
+        """Wait until everything that was handed over is written."""
+        while self.waiting:
+            await asyncio.gather(self._settles.drained(), self._releases.drained())
+            await asyncio.sleep(0)
+
+    def abort(self) -> None:
+        """Write no more."""
+        self._settles.abort()
+        self._releases.abort()
