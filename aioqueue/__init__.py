@@ -40,6 +40,7 @@ from aioqueue.errors import (
     StoreUnavailable,
     TransactionError,
 )
+from aioqueue.worker import Worker
 
 __all__ = [
     "AioqueueError",
@@ -94,5 +95,6 @@ __all__ = [
     "StoreUnavailable",
     "Transaction",
     "TransactionError",
+    "Worker",
     "current_attempt",
 ]

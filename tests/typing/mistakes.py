@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
-from aioqueue import Attempt, Call, CallNext, Client, JobHandle, Registry, Resource, Retry
+from aioqueue import Attempt, Call, CallNext, Client, JobHandle, Registry, Resource, Retry, Worker
 
 registry = Registry()
 
@@ -143,6 +143,13 @@ def not_async(attempt: Attempt, call_next: CallNext) -> object:
 Registry(middlewares=[no_attempt])  # error
 Registry(middlewares=[not_async])  # error
 registry.converter(int, encode=str)  # error
+
+
+async def workers(client: Client) -> None:
+    Worker(registry, client)  # error
+    Worker(client, registry, slots=3)  # error
+    async with Worker(client, registry, concurrency="3"):  # error
+        pass
 
 
 def names(registry: Registry) -> None:

@@ -24,6 +24,7 @@ from aioqueue import (
     Retry,
     Stats,
     Transaction,
+    Worker,
     current_attempt,
 )
 from aioqueue._job import Inserted, NewJob
@@ -245,3 +246,14 @@ async def producers(connection: sqlite3.Connection, job_id: UUID) -> None:
 
 # What a signature says survives: parameters, keywords and defaults.
 exact: Callable[[str], Call[str]] = fetch
+
+
+# -- workers ----------------------------------------------------------------------------------------------------------------
+
+
+async def workers(client: Client) -> None:
+    worker = Worker(client, registry, concurrency=3, grace=timedelta(seconds=5), types=[fetch, "site.mapping"])
+    await worker.run()
+    async with Worker(client, registry, name="w", resources={session: [1]}) as running:
+        assert_type(running, Worker)
+        running.stop()
