@@ -144,7 +144,7 @@ class Enqueuer:
 
     async def _insert_gathered(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
         (job,) = jobs
-        with self._unless_clear(jobs):
+        with self._remembering(jobs):
             return [await self._batcher.submit(_Row(job, self._was_tried(jobs)))]
 
     async def _write_batch(self, rows: Sequence[_Row]) -> Sequence[Inserted]:
@@ -160,7 +160,7 @@ class Enqueuer:
     async def _insert_many(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
         if not jobs:
             return []
-        with self._unless_clear(jobs):
+        with self._remembering(jobs):
             if len(jobs) <= CHUNK:
                 return await self._insert_repeatedly(jobs, repeated=self._was_tried(jobs))
             return await self._insert_chunked(jobs)
@@ -210,7 +210,7 @@ class Enqueuer:
 
     # -- what is unclear ---------------------------------------------------------------------------------------------
 
-    def _unless_clear(self, jobs: Sequence[NewJob]) -> _Unclear:
+    def _remembering(self, jobs: Sequence[NewJob]) -> _Unclear:
         return _Unclear(self._unclear, jobs)
 
     def _was_tried(self, jobs: Sequence[NewJob]) -> bool:

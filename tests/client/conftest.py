@@ -30,5 +30,5 @@ async def fake() -> FakeStore:
 
 @pytest.fixture
 async def fake_client(fake: FakeStore) -> AsyncIterator[Client]:
-    async with Client(fake) as client:
+    async with Client(fake, poll_interval=600) as client:
         yield client
