@@ -49,7 +49,8 @@ class Client:
         source: The database's URL: `sqlite:///relative.db`, `postgresql://user@host/database`; or an asyncpg pool; or a
             `Store`, which the client opens and closes. None takes `AIOQUEUE_URL`, else `sqlite:///aioqueue.db`.
         middlewares: Around each enqueueing, the first listed outermost.
-        poll_interval: Seconds after which waiting results are looked up even without a notification.
+        poll_interval: Seconds after which waiting results are looked up even without a notification. (SQLite's own option
+            of that name stands in the URL.)
         retry_for: Seconds for which an enqueue outside a transaction is tried again while the database is away.
         uncommitted_grace: Seconds for which a result is waited for before a job that was enqueued in a user's
             transaction (`tx=`) must be there.
