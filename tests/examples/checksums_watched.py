@@ -2,7 +2,7 @@
 
 `python -m tests.examples.checksums_watched FOLDER …` is the example; `tests.examples.checksums_watched:registry` is for
 workers. Every file that is hashed is a line in the ledger. One whose name has `gate` in it isn't hashed before a file
-`open` lies beside the ledger.
+`open` lies beside the ledger. With `CHECKSUMS_PAUSE` the scan waits for it too, after its first batch.
 """
 
 from __future__ import annotations
@@ -13,11 +13,17 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import anyio
+
+from aioqueue import Client
 from examples import checksums
 from tests.processes import die_with_parent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
+    from typing import Any
+
+    from aioqueue import Call, JobHandle
 
 LEDGER = Path(os.environ["CHECKSUMS_LEDGER"])
 registry = checksums.registry
@@ -43,7 +49,19 @@ def _write(line: str) -> None:
         os.close(descriptor)
 
 
+async def _enqueue_and_pause(self: Client, calls: Iterable[Call[Any]]) -> list[JobHandle[Any]]:
+    handles = await _enqueue_many(self, calls)
+    LEDGER.with_name("paused").touch()
+    while not LEDGER.with_name("open").exists():
+        await anyio.sleep(0.02)
+    return handles
+
+
 checksums.hash_file = _watched
+_enqueue_many = Client.enqueue_many
+if "CHECKSUMS_PAUSE" in os.environ:
+    checksums.BATCH = 5
+    Client.enqueue_many = _enqueue_and_pause
 
 if __name__ == "__main__":
     sys.exit(checksums.main())
