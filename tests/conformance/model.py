@@ -39,8 +39,8 @@ class ModelJob:
     reschedules: int | None = 0
     errors: list[str] = field(default_factory=list)
     output: bytes | None = None
-    newest: tuple[int, int, SettlementKind] | None = None
-    written: list[tuple[int, int, SettlementKind]] = field(default_factory=list)
+    newest: tuple[int, int, SettlementKind, bool] | None = None
+    written: list[tuple[int, int]] = field(default_factory=list)
 
     @property
     def finished(self) -> bool:
@@ -135,15 +135,18 @@ class Model:
     def settle(self, each: Settlement, *, orphaned: bool) -> tuple[LostReason | None, ...]:
         """The answers that are right; nothing is written unless the only one is None for the first time."""
         job = self.jobs.get(each.id)
-        fence = (each.claims, each.lease_id, each.kind)
+        fence = (each.claims, each.lease_id, each.kind, orphaned)
         if job is not None and job.newest == fence:
             return (None,)
         lost = self._lost_to_settle(each, orphaned=orphaned)
         if lost is None and job is not None:
             self._write(job, each)
+            job.newest = fence
+            job.written.append(fence[:2])
             return (None,)
-        if job is not None and _similar(fence, job.written):
-            # It was written once, but the job went on from there: the store may know that or not.
+        if job is not None and fence[:2] in job.written:
+            # This claim was settled once, and the job went on from there, or this is another ending of it: whether the
+            # store still knows that is its own affair, as long as it writes nothing.
             return (None, lost)
         return (lost,)
 
@@ -159,8 +162,6 @@ class Model:
         return None if allowed and owned else lost
 
     def _write(self, job: ModelJob, each: Settlement) -> None:
-        job.newest = (each.claims, each.lease_id, each.kind)
-        job.written.append(job.newest)
         if each.error is not None:
             job.errors.append(each.error.message)
         if each.kind in AGAIN:
@@ -214,9 +215,3 @@ class Model:
             return Changed.RUNNING
         del self.jobs[job_id]
         return Changed.DONE
-
-
-def _similar(fence: tuple[int, int, SettlementKind], written: list[tuple[int, int, SettlementKind]]) -> bool:
-    """Whether a settlement of this fence was written that looks the same in the row: pending again, or the same end."""
-    claims, lease_id, kind = fence
-    return any(each[:2] == (claims, lease_id) and (each[2] is kind or (each[2] in AGAIN and kind in AGAIN)) for each in written)
