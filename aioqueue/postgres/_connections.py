@@ -29,12 +29,12 @@ logger = logging.getLogger("aioqueue.postgres")
 ROLLBACK_SECONDS = 5.0
 CLOSE_SECONDS = 3.0
 
-# The planner's last fence: no statement of ours is ever better off reading a whole table.
-PLANNER_SETTINGS = ("jit", "enable_seqscan", "enable_bitmapscan")
-_SETTINGS = "".join(f"SET {name} = off; " for name in PLANNER_SETTINGS) + "SET default_transaction_isolation = 'read committed'"
+# The planner's last fences: no statement of ours is better off reading a whole table, and none needs to be planned twice.
+PLANNER_SETTINGS = ("jit = off", "enable_seqscan = off", "enable_bitmapscan = off", "plan_cache_mode = force_generic_plan")
+_SETTINGS = "; ".join(f"SET {each}" for each in (*PLANNER_SETTINGS, "default_transaction_isolation = 'read committed'"))
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
 # Through a connection pooler a session's settings would reach other people's transactions, or not our own.
-_BEGIN_POOLED = _BEGIN + "".join(f"; SET LOCAL {name} = off" for name in PLANNER_SETTINGS)
+_BEGIN_POOLED = "; ".join((_BEGIN, *(f"SET LOCAL {each}" for each in PLANNER_SETTINGS)))
 
 Row = Any
 """asyncpg's Record."""
@@ -173,6 +173,8 @@ async def close_connection(connection: Connection) -> None:
         await connection.close(timeout=CLOSE_SECONDS / 2)
     if not connection.is_closed():
         connection.terminate()
+        with anyio.CancelScope(shield=True):
+            await asyncio.sleep(0)  # the transport closes its socket in the loop's next round
 
 
 def check_process(process: int) -> None:

@@ -158,14 +158,20 @@ FROM (SELECT) AS once LEFT JOIN (
 ) AS page ON true
 ORDER BY page.id DESC"""
 
-    def _source(self, table: str, condition: str, *, passes: Sequence[str], live: bool) -> str:
-        """A range of an index, downwards; filtered row by row by `passes`, within a bound."""
+    def _source(self, table: str, columns: Sequence[str], values: Sequence[str], *, passes: Sequence[str], live: bool) -> str:
+        """A range of the index on these columns and id, downwards; filtered row by row by `passes`, within a bound.
+
+        The range is a comparison of rows, and the order names all columns: no other index can give that, so that the
+        planner doesn't come to think that walking along the ids and filtering is cheaper.
+        """
         if passes and not self._walk:
             self._walk = self._arguments.add(max(WALK, self.limit + 1), "integer")
         bound = self._walk if passes else self._rows
+        least = f" AND ({', '.join(columns)}) >= ({', '.join(values)})" if columns else ""
         return f"""SELECT id, {str(live).lower()} AS live, passes, row_number() OVER (ORDER BY id DESC) = {bound} AS last
     FROM (SELECT j.id, {" AND ".join(passes) or "true"} AS passes FROM @schema@.{table} j
-          WHERE {condition} AND j.id < {self._before} ORDER BY j.id DESC LIMIT {bound}) AS found"""
+          WHERE ({", ".join([*columns, "j.id"])}) < ({", ".join([*values, self._before])}){least}
+          ORDER BY {", ".join(f"{column} DESC" for column in [*columns, "j.id"])} LIMIT {bound}) AS found"""
 
     def _tag(self) -> list[str]:
         return [f"{self._arguments.add(self._where.tag, 'text')} = ANY(j.tags)"] if self._where.tag is not None else []
@@ -178,10 +184,10 @@ ORDER BY page.id DESC"""
         conditions = [text for state, text in _LIVE_CONDITIONS.items() if state in where.states]
         passes = [*self._types(), *self._tag(), *([f"({' OR '.join(conditions)})"] if conditions else [])]
         if where.key is not None:
-            return self._source("job", f"j.key = {self._arguments.add(where.key, 'text')}", passes=passes, live=True)
+            return self._source("job", ["j.key"], [self._arguments.add(where.key, "text")], passes=passes, live=True)
         candidates = _candidates(where, self._arguments, WALK * 4) if narrow else None
         if candidates is None:
-            return self._source("job", "true", passes=passes, live=True)
+            return self._source("job", [], [], passes=passes, live=True)
         return f"""SELECT j.id, true AS live, {" AND ".join(passes) or "true"} AS passes, false AS last
     FROM @schema@.job j WHERE j.id = ANY(ARRAY({candidates})) AND j.id < {self._before}"""
 
@@ -191,13 +197,14 @@ ORDER BY page.id DESC"""
             passes = [*self._types(), *self._tag()]
             if states:
                 passes.append(f"j.state = ANY({self._arguments.add(states, 'smallint[]')})")
-            return self._source("archive", f"j.key = {self._arguments.add(where.key, 'text')}", passes=passes, live=False), ""
+            key = self._arguments.add(where.key, "text")
+            return self._source("archive", ["j.key"], [key], passes=passes, live=False), ""
         if not where.types and not states:
-            return self._source("archive", "true", passes=self._tag(), live=False), ""
+            return self._source("archive", [], [], passes=self._tag(), live=False), ""
         recursive = "" if where.types else _ALL_TYPES
         types = f"unnest({self._arguments.add(sorted(where.types), 'text[]')}) AS t(type)" if where.types else "archived_type t"
         every = states or sorted(_ARCHIVED_STATES.values())
-        range_ = self._source("archive", "j.type = t.type AND j.state = s.state", passes=self._tag(), live=False)
+        range_ = self._source("archive", ["j.type", "j.state"], ["t.type", "s.state"], passes=self._tag(), live=False)
         return (
             f"""SELECT lane.* FROM {types} CROSS JOIN unnest({self._arguments.add(every, "smallint[]")}) AS s(state)
     CROSS JOIN LATERAL ({range_}) AS lane WHERE t.type IS NOT NULL""",

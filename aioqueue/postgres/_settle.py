@@ -58,17 +58,18 @@ _SETTLE = f"""WITH given AS MATERIALIZED (
                 ELSE (gone.errors || matched.error::json)[greatest(1, cardinality(gone.errors) + 2 - {KEPT}):] END
     FROM gone JOIN matched ON matched.id = gone.id
     RETURNING id
+), back AS MATERIALIZED (
+    SELECT * FROM matched WHERE kind >= 8
 ), returned AS (
     UPDATE @schema@.job j
     SET state = 1, lease_id = @sign@ j.lease_id,
         run_at = greatest(j.run_at, clock_timestamp(),
-                          coalesce(matched.run_at, now() + matched.delay * interval '1 second', now())),
-        attempt = CASE matched.kind WHEN 9 THEN greatest(j.attempt - 1, 0) ELSE j.attempt END,
-        reschedules = j.reschedules + CASE matched.kind WHEN 9 THEN 1 ELSE 0 END,
-        errors = CASE WHEN matched.error IS NULL THEN j.errors
-                      ELSE (j.errors || matched.error::json)[greatest(1, cardinality(j.errors) + 2 - {KEPT}):] END
-    FROM matched
-    WHERE j.id = ANY(ARRAY(SELECT id FROM matched WHERE kind >= 8)) AND matched.id = j.id
+                          coalesce(back.run_at, now() + back.delay * interval '1 second', now())),
+        attempt = CASE back.kind WHEN 9 THEN greatest(j.attempt - 1, 0) ELSE j.attempt END,
+        reschedules = j.reschedules + CASE back.kind WHEN 9 THEN 1 ELSE 0 END,
+        errors = CASE WHEN back.error IS NULL THEN j.errors
+                      ELSE (j.errors || back.error::json)[greatest(1, cardinality(j.errors) + 2 - {KEPT}):] END
+    FROM back WHERE back.id = j.id
     RETURNING j.id, j.type, greatest(0, extract(epoch FROM j.run_at - now()))::float8 AS delay
 ), told AS MATERIALIZED (
     SELECT pg_catalog.pg_notify('@channel@', json_build_object('o', $10::text, 'd', due.delay, 't',

@@ -55,7 +55,9 @@ SELECT s.name, t.type, found.jobs, NULL
 FROM archived_type t CROSS JOIN (VALUES ('completed', 4), ('continued', 5), ('failed', 6), ('cancelled', 7)) AS s(name, state)
 CROSS JOIN LATERAL (
     SELECT count(*) AS jobs FROM (
-        SELECT FROM @schema@.archive a WHERE a.type = t.type AND a.state = s.state LIMIT {MOST + 1}) AS r) AS found
+        SELECT FROM @schema@.archive a
+        WHERE (a.type, a.state) >= (t.type, s.state) AND (a.type, a.state) <= (t.type, s.state)
+        ORDER BY a.type, a.state, a.id LIMIT {MOST + 1}) AS r) AS found
 WHERE t.type IS NOT NULL
 UNION ALL
 SELECT DISTINCT '', l.worker, 0::bigint, NULL::float8 FROM @schema@.lease l WHERE l.expires_at > now()"""

@@ -126,12 +126,12 @@ class PostgresStore:
         if self._pool_ is not None:
             return
         pool = Pool(self._source, self._options.pool_size)
-        async with (
-            pool.connection() as connection,
-            asyncio.timeout(self._source.timeout),
-            in_transaction(connection, self._source),
-        ):
-            await _migrations.check_version(connection, self._schema, _migrations.known_migrations())
+        try:
+            async with pool.transaction() as connection:
+                await _migrations.check_version(connection, self._schema, _migrations.known_migrations())
+        except BaseException:
+            await pool.close()
+            raise
         claim_link, settle_link = self._links = (Link(self._source), Link(self._source))
         self._claims = Claims(claim_link, self._statements)
         self._settler = Settler(settle_link, pool, self._statements, self._origin)

@@ -1,0 +1,168 @@
+"""Migrations: several processes at once, odd names, small privileges, and code that is older or newer than the schema."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit, urlunsplit
+
+import asyncpg
+import pytest
+
+from aioqueue._identifiers import new_id
+from aioqueue._job import NewJob, Settlement, SettlementKind
+from aioqueue.abc import JobFilter
+from aioqueue.errors import StoreIncompatible
+from aioqueue.postgres import _migrations, make_store
+from aioqueue.postgres._migrations import Migration, known_migrations
+from tests.postgres.test_statements import ODD_NAMES
+
+if TYPE_CHECKING:
+    from aioqueue.postgres import PostgresStore
+
+pytestmark = pytest.mark.anyio
+
+NAMES = [migration.name for migration in known_migrations()]
+NEXT = len(NAMES) + 1
+
+
+async def _works(store: PostgresStore) -> None:
+    """One job's way through everything."""
+    await store.open()
+    try:
+        job = NewJob(id=new_id(), type="a", key="k", unique=True)
+        assert (await store.insert([job]))[0].created
+        lease_id = await store.open_lease("w", 60)
+        (claimed,) = await store.claim(lease_id, ["a"], 10)
+        done = Settlement(id=job.id, claims=claimed.claims, lease_id=lease_id, kind=SettlementKind.COMPLETED, output=b"1")
+        assert (await store.settle([done]))[0].lost is None
+        assert [found.id for found in (await store.list(JobFilter(), 10)).jobs] == [job.id]
+        await store.release(lease_id, [], end=True)
+    finally:
+        await store.close()
+
+
+async def test_numbers_have_no_gaps() -> None:
+    assert [migration.number for migration in known_migrations()] == list(range(1, NEXT))
+    assert all(migration.oldest_code <= migration.number for migration in known_migrations())
+
+
+async def test_ten_at_once(empty_postgres_url: str) -> None:
+    stores = [make_store(empty_postgres_url) for _ in range(10)]
+    ran = await asyncio.gather(*[store.migrate() for store in stores])
+    assert sorted(name for names in ran for name in names) == NAMES
+    assert await stores[0].pending_migrations() == []
+    await _works(stores[0])
+
+
+async def test_what_is_pending_is_told(empty_postgres_url: str) -> None:
+    store = make_store(empty_postgres_url)
+    assert await store.pending_migrations() == NAMES
+    assert await store.migrate() == NAMES
+    assert await store.migrate() == []
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+async def test_odd_schema_names_work(empty_postgres_url: str, name: str) -> None:
+    store = make_store(empty_postgres_url, schema=name)
+    await store.migrate()
+    await _works(store)
+
+
+async def test_two_installs_in_one_database(empty_postgres_url: str) -> None:
+    first, second = make_store(empty_postgres_url, schema="one"), make_store(empty_postgres_url, schema="two")
+    await asyncio.gather(first.migrate(), second.migrate())
+    await _works(first)
+    await second.open()
+    assert (await second.list(JobFilter(), 10)).jobs == ()
+    await second.close()
+
+
+async def test_the_script_does_the_same(empty_postgres_url: str) -> None:
+    store = make_store(empty_postgres_url, schema="Jobs-Prod")
+    connection = await asyncpg.connect(empty_postgres_url)
+    try:
+        await connection.execute(store.migration_sql())
+    finally:
+        await connection.close()
+    assert await store.pending_migrations() == []
+    await _works(store)
+
+
+async def test_nothing_outside_the_schema(empty_postgres_url: str) -> None:
+    everything = """SELECT 'class', c.oid::regclass::text FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
+        WHERE nspname NOT IN ('aioqueue', 'pg_toast')
+        UNION ALL SELECT 'function', p.oid::regprocedure::text FROM pg_proc p JOIN pg_namespace n ON n.oid = pronamespace
+        WHERE nspname <> 'aioqueue'
+        UNION ALL SELECT 'extension', extname FROM pg_extension"""
+    connection = await asyncpg.connect(empty_postgres_url)
+    try:
+        before = await connection.fetch(everything)
+        await make_store(empty_postgres_url).migrate()
+        assert await connection.fetch(everything) == before
+    finally:
+        await connection.close()
+
+
+async def test_a_role_that_may_do_little(empty_postgres_url: str) -> None:
+    """It owns a schema that somebody made for it, and may create none; its search_path leads elsewhere."""
+    connection = await asyncpg.connect(empty_postgres_url)
+    role = f"small_{new_id().hex}"
+    try:
+        await connection.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'x'; CREATE SCHEMA jobs AUTHORIZATION {role}")
+        await connection.execute(f"CREATE SCHEMA decoy AUTHORIZATION {role}; CREATE TABLE decoy.job (x integer)")
+        await connection.execute(f"ALTER ROLE {role} SET search_path = decoy")
+        parts = urlsplit(empty_postgres_url)
+        url = urlunsplit(parts._replace(netloc=f"{role}:x@{parts.hostname}:{parts.port}"))
+        store = make_store(url, schema="jobs")
+        assert await store.migrate() == NAMES
+        await _works(store)
+        assert await connection.fetchval("SELECT count(*) FROM decoy.job") == 0
+    finally:
+        await connection.execute(f"DROP OWNED BY {role} CASCADE; DROP ROLE {role}")
+        await connection.close()
+
+
+async def test_a_missing_schema_is_told(empty_postgres_url: str) -> None:
+    with pytest.raises(StoreIncompatible, match="aioqueue migrate"):
+        await make_store(empty_postgres_url).open()
+
+
+def _with(monkeypatch: pytest.MonkeyPatch, *more: Migration) -> None:
+    known = (*known_migrations(), *more)
+    monkeypatch.setattr(_migrations, "known_migrations", lambda: known)
+
+
+ADDS_A_COLUMN = Migration(NEXT, f"{NEXT:04}_adds", 1, "ALTER TABLE @schema@.job ADD COLUMN extra integer")
+
+
+async def test_a_schema_that_is_too_old(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    _with(monkeypatch, ADDS_A_COLUMN)
+    with pytest.raises(StoreIncompatible, match="too old"):
+        await make_store(postgres_url).open()
+
+
+async def test_old_code_goes_on_with_a_newer_schema(postgres_url: str) -> None:
+    with pytest.MonkeyPatch.context() as newer:
+        _with(newer, ADDS_A_COLUMN)
+        assert await make_store(postgres_url).migrate() == [ADDS_A_COLUMN.name]
+    await _works(make_store(postgres_url))
+
+
+async def test_a_schema_that_is_too_new(postgres_url: str) -> None:
+    with pytest.MonkeyPatch.context() as newer:
+        _with(newer, replace(ADDS_A_COLUMN, oldest_code=NEXT))
+        await make_store(postgres_url).migrate()
+    with pytest.raises(StoreIncompatible, match="too new"):
+        await make_store(postgres_url).open()
+
+
+async def test_a_migration_that_fails_leaves_nothing(postgres_url: str) -> None:
+    with pytest.MonkeyPatch.context() as newer:
+        broken = replace(ADDS_A_COLUMN, template=f"{ADDS_A_COLUMN.template}; SELECT 1 / 0")
+        _with(newer, ADDS_A_COLUMN, replace(broken, number=NEXT + 1, template="SELECT 1 / 0"))
+        with pytest.raises(Exception, match="division by zero"):
+            await make_store(postgres_url).migrate()
+        assert await make_store(postgres_url).pending_migrations() == [broken.name]
+    await _works(make_store(postgres_url))

@@ -1,0 +1,187 @@
+"""What the store's statements cost over a big backlog, whatever the planner knows of it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import asyncpg
+import pytest
+
+from aioqueue._job import JobState
+from aioqueue.abc import JobFilter
+from aioqueue.postgres._claim import lanes_of
+from aioqueue.postgres._pages import WALK, PageQuery, narrow_query
+from aioqueue.postgres._schema import Schema
+from aioqueue.postgres._statements import all_statements
+from tests.postgres.backlog import FILL, Plan, explain
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator, Sequence
+
+    from tests.postgres_databases import Databases
+
+pytestmark = pytest.mark.anyio
+
+SCHEMA = Schema()
+STATEMENTS = all_statements(SCHEMA)
+BATCH = 100
+
+
+async def _fill(url: str, rows: int, *, analyze: bool) -> None:
+    connection = await asyncpg.connect(url)
+    try:
+        await connection.execute(FILL.replace("@rows@", str(rows)))
+        if analyze:
+            await connection.execute("ANALYZE")
+        lease = "INSERT INTO aioqueue.lease (worker, expires_at) VALUES ($1, now() + $2 * interval '1 hour')"
+        await connection.execute(lease, "living", 1)
+        await connection.execute(lease, "dead", -1)
+        # A hundred running jobs for each of the two.
+        await connection.execute(
+            "UPDATE aioqueue.job SET state = 2, claims = 1, attempt = 1, started_at = now(), lease_id = half FROM ("
+            "SELECT id, 1 + row_number() OVER (ORDER BY id) % 2 AS half FROM aioqueue.job "
+            "WHERE type = 'busy' AND state = 1 AND run_at < now() ORDER BY id LIMIT 200) AS first WHERE first.id = job.id"
+        )
+    finally:
+        await connection.close()
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param((100_000, False), id="100000-unknown"),
+        pytest.param((100_000, True), id="100000-analyzed"),
+        pytest.param((1_000_000, False), id="1000000-unknown", marks=pytest.mark.soak),
+        pytest.param((1_000_000, True), id="1000000-analyzed", marks=pytest.mark.soak),
+    ],
+)
+def backlog_url(postgres_databases: Databases, request: pytest.FixtureRequest) -> Iterator[str]:
+    rows, analyze = request.param
+    with postgres_databases.fresh() as url:
+        asyncio.run(_fill(url, rows, analyze=analyze))
+        yield url
+
+
+@pytest.fixture
+async def connection(anyio_backend: str, backlog_url: str) -> AsyncIterator[asyncpg.Connection[Any]]:
+    connection = await asyncpg.connect(backlog_url)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+def bounded(plan: Plan, *, buffers: int, rows: int = 2_000) -> None:
+    """No scan of a whole table, no sort of one, and no more pages than this."""
+    whole = [scan for scan in plan.scans if scan[0] == "Seq Scan" and scan[1] in ("job", "archive")]
+    assert not whole, plan.text
+    assert max((scan[2] for scan in plan.scans), default=0) <= rows, plan.text
+    assert plan.sorted <= rows, plan.text
+    assert plan.buffers <= buffers, f"{plan.buffers} buffers: {plan.text}"
+
+
+def claim_arguments(types: Sequence[str], heads: int) -> list[Any]:
+    names, priorities = lanes_of(types)
+    return [1, BATCH, names, priorities, [None] * len(names), [None] * len(names), heads]
+
+
+@pytest.mark.parametrize(("types", "buffers"), [(1, 3_000), (10, 4_000), (50, 6_000)])
+async def test_claim(connection: asyncpg.Connection[Any], types: int, buffers: int) -> None:
+    names = ["busy", *(f"other{4 * number}" for number in range(types - 1))]
+    heads = BATCH if types < 3 else BATCH // 4
+    bounded(await explain(connection, STATEMENTS["claim"], claim_arguments(names, heads)), buffers=buffers, rows=5_000)
+
+
+async def test_a_claim_of_nothing(connection: asyncpg.Connection[Any]) -> None:
+    bounded(await explain(connection, STATEMENTS["claim"], claim_arguments(["nothing"], BATCH)), buffers=200)
+
+
+async def test_next_due(connection: asyncpg.Connection[Any]) -> None:
+    bounded(await explain(connection, STATEMENTS["next_due"], [*lanes_of(["busy", "other0", "nothing"])]), buffers=400)
+
+
+async def running(connection: asyncpg.Connection[Any], lease_id: int) -> list[Any]:
+    return list(await connection.fetch("SELECT id, claims FROM aioqueue.job WHERE state = 2 AND lease_id = $1", lease_id))
+
+
+@pytest.mark.parametrize("kind", [4, 6, 8, 9])
+@pytest.mark.parametrize("name", ["settle", "settle_orphaned", "settle_slowly"])
+async def test_settle(connection: asyncpg.Connection[Any], name: str, kind: int) -> None:
+    lease_id = 2 if name == "settle_orphaned" else 1
+    rows = await running(connection, lease_id)
+    assert len(rows) == BATCH
+    nothing = [None] * len(rows)
+    arguments = [
+        [row[0] for row in rows],
+        [row[1] for row in rows],
+        [lease_id] * len(rows),
+        [kind] * len(rows),
+        nothing,
+        nothing,
+        [1.0] * len(rows),
+        nothing,
+        nothing,
+        "somebody",
+    ]
+    bounded(await explain(connection, STATEMENTS[name], arguments), buffers=6_000)
+
+
+async def test_fates(connection: asyncpg.Connection[Any]) -> None:
+    rows = await running(connection, 1)
+    bounded(await explain(connection, STATEMENTS["fates"], [[row[0] for row in rows], [1] * len(rows)]), buffers=2_500)
+
+
+async def test_renew(connection: asyncpg.Connection[Any]) -> None:
+    bounded(await explain(connection, STATEMENTS["renew"], [1, 60.0]), buffers=600)
+
+
+async def test_take_expired(connection: asyncpg.Connection[Any]) -> None:
+    bounded(await explain(connection, STATEMENTS["take_expired"], [50, 0.0, None]), buffers=1_500)
+
+
+async def test_release(connection: asyncpg.Connection[Any]) -> None:
+    rows = await running(connection, 1)
+    claims = [[row[0] for row in rows], [row[1] for row in rows]]
+    bounded(await explain(connection, STATEMENTS["release"], [1, None, *claims]), buffers=4_000, rows=BATCH**2)
+    bounded(await explain(connection, STATEMENTS["release_all"], [1, None]), buffers=4_000)
+
+
+@pytest.mark.parametrize("name", ["retry", "run_now", "delete", "fetch"])
+async def test_looking_and_operating(connection: asyncpg.Connection[Any], name: str) -> None:
+    failed = await connection.fetch("SELECT id FROM aioqueue.archive WHERE state = 6 ORDER BY id LIMIT 10")
+    pending = await connection.fetch("SELECT id FROM aioqueue.job WHERE state = 1 ORDER BY id DESC LIMIT 10")
+    ids = [row[0] for row in [*failed, *pending]]
+    bounded(await explain(connection, STATEMENTS[name], [ids]), buffers=2_000)
+
+
+async def test_stats(connection: asyncpg.Connection[Any]) -> None:
+    """Counting stops at 10,000 for each type, priority and state."""
+    plan = await explain(connection, STATEMENTS["stats"], [])
+    bounded(plan, buffers=150_000, rows=150_000)
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        JobFilter(),
+        JobFilter(key="key1000"),
+        JobFilter(tag="rare"),
+        JobFilter(states=frozenset({JobState.FAILED})),
+        JobFilter(states=frozenset({JobState.RUNNING})),
+        JobFilter(states=frozenset({JobState.READY, JobState.COMPLETED})),
+        JobFilter(types=frozenset({"busy"})),
+        JobFilter(types=frozenset({"other4"}), states=frozenset({JobState.READY})),
+        JobFilter(types=frozenset({"other4"}), tag="rare"),
+        JobFilter(types=frozenset({"nothing"})),
+    ],
+    ids=["all", "key", "tag", "failed", "running", "ready-or-completed", "type", "type-ready", "type-tag", "unknown-type"],
+)
+async def test_listing(connection: asyncpg.Connection[Any], where: JobFilter) -> None:
+    """A page looks at a bounded number of rows, whatever it's asked for."""
+    narrow = False
+    if (question := narrow_query(SCHEMA, where)) is not None:
+        bounded(await explain(connection, *question), buffers=8_000, rows=WALK * 4)
+        narrow = await connection.fetchval(question[0], *question[1]) <= WALK
+    query = PageQuery(SCHEMA, where, 50, None, narrow=narrow)
+    bounded(await explain(connection, query.sql, query.arguments), buffers=25_000, rows=WALK * 4)
