@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from aioqueue._context import Attempt, activate
 from aioqueue._middleware import fold
-from aioqueue._resources import ResourceScope
 from aioqueue.errors import ArgumentsError
 from aioqueue.worker._outcome import CancelReason, Outcome, Policy, completed, raised, unreadable
 from aioqueue.worker._threads import HandlerThreads, Raised, leave_if_forked
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
 
     from aioqueue._job_type import JobType
     from aioqueue._registry import Registry
+    from aioqueue._resources import ResourceScope
     from aioqueue._retry import Retry
     from aioqueue._settings import WorkerSettings
     from aioqueue.worker._slots import Slot
@@ -38,6 +38,7 @@ class Attempts:
         resources: What is open for the whole worker.
         threads: For handlers that are plain functions.
         bodies: Ids of the jobs whose bodies run in this process, whatever became of their claims.
+        ending: Whether the worker's own task was cancelled: the event loop's end cancels every task, attempts too.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Attempts:
         resources: ResourceScope,
         threads: HandlerThreads,
         bodies: set[UUID],
+        ending: Callable[[], bool],
     ) -> None:
         self._registry = registry
         self._default_retry: Retry = settings.default_retry
@@ -59,6 +61,7 @@ class Attempts:
         self._resources = resources
         self._threads = threads
         self._bodies = bodies
+        self._ending = ending
         self._pid = os.getpid()
         self._folded: dict[str, tuple[JobType[..., Any, Any], Callable[[Attempt], Awaitable[object]]]] = {}
 
@@ -84,6 +87,8 @@ class Attempts:
             with activate(attempt):
                 return await self._body(slot, attempt, run)
         except BaseException as error:  # noqa: BLE001 - classified: an attempt must not take its worker with it
+            if isinstance(error, asyncio.CancelledError) and slot.reason is None and self._ending():
+                slot.reason = CancelReason.SHUTDOWN
             return raised(slot.job, self.policy(slot), error, label=attempt.outcome, reason=slot.reason, timeout=timeout)
         finally:
             if timer is not None:

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from aioqueue.errors import StoreUnavailable
+from aioqueue.errors import LeaseLost, StoreUnavailable
 from aioqueue.worker._text import one_line
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class Troubles:
         now = time.monotonic()
         if part not in self.current or now - self._logged[part] > _LOG_EVERY:
             self._logged[part] = now
-            known = isinstance(error, StoreUnavailable)
+            known = isinstance(error, (StoreUnavailable, LeaseLost))
             logger.warning(
                 "worker %s: %s fails, and is tried again: %s",
                 one_line(self._name),

@@ -74,8 +74,8 @@ class Loop:
             try:
                 asked, claimed = await self.fill()
                 drained = claimed < asked
-                reaped = await self.reap() if drained or self.recovery.wait() <= -self.recovery.interval else 0
-                if not reaped and (drained or not self.slots.free):
+                reaped = await self.reap() if self.recovery.wait() <= 0 else 0
+                if not reaped and (drained or self.slots.free <= 0):
                     due = await self._next_due() if drained else None
                     if once and self._idle() and due != 0.0:
                         return
@@ -86,7 +86,7 @@ class Loop:
             except Exception as error:  # noqa: BLE001 - logged by the troubles; the loop goes on
                 self._troubles.add("claim", error)
                 self.recovery.disturbed()
-                await self._pause(backoff.next())
+                await self.pause(backoff.next())
 
     async def fill(self) -> tuple[int, int]:
         """Claim as many jobs as there are free slots, and start them. Returns how many were asked for, and got."""
@@ -134,7 +134,7 @@ class Loop:
             if due > 0:
                 self._contended.reset()
         wait = min(wait, max(self.recovery.wait(), 0.05))
-        await self._pause(wait)
+        await self.pause(wait)
 
     # -- what wakes it ------------------------------------------------------------------------------------------------
 
@@ -166,7 +166,8 @@ class Loop:
             self._timer.cancel()
         self._timer = self._loop.call_at(when, self._woken.set)
 
-    async def _pause(self, wait: float) -> None:
+    async def pause(self, wait: float) -> None:
+        """Sleep until something wakes the loop, at most so many seconds; also if it was woken since its turn began."""
         if self.stopping:
             return
         self._wake_in(wait)
@@ -207,6 +208,8 @@ class Loop:
             self.slots.lose(self.slots.held.values(), LostReason.TAKEN)
             self.wake()
             return
+        if self.lease_until < time.monotonic():
+            self.wake()  # claims were refused meanwhile
         self.lease_until = time.monotonic() + self._settings.lease
         for claim, reason in renewal.lost.items():
             slot = self.slots.running.get(claim)

@@ -192,8 +192,8 @@ def _controlled(job: ClaimedJob, policy: Policy, control: JobControl, label: str
             message = f"it was rescheduled {job.reschedules} times, and max_reschedules is {policy.max_reschedules}"
             return failed(job, "Reschedule", message)
         run_at = aware(control.at, "Reschedule's at") if control.at is not None else None
-        delay = seconds(control.delay, "Reschedule's delay") if control.delay is not None else None
-        return Outcome(kind=SettlementKind.RESCHEDULED, label=label, delay=delay, run_at=run_at)
+        wait = seconds(control.delay, "Reschedule's delay") if control.delay is not None else None
+        return Outcome(kind=SettlementKind.RESCHEDULED, label=label, delay=wait, run_at=run_at)
     return _again(job, policy, attempt_error(control, job.attempt), label)
 
 

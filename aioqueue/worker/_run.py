@@ -39,6 +39,7 @@ _BODIES: set[UUID] = set()
 """Ids of the jobs whose bodies run in this process: no worker in it begins one of them again."""
 
 _FLUSH = 10.0
+_LAST_CLAIM = 5.0
 _FORCED = 0.4
 
 
@@ -61,10 +62,12 @@ class Run:
         self._settings = settings
         self._name = name
         self._forced = asyncio.Event()
+        self._stopped = asyncio.Event()
         self._threads = HandlerThreads(name)
         self._resources = ResourceScope(resources)
         self.loop = Loop(self._store, names, settings, name, troubles)
         self.writer = Writer(self._store, troubles, self.loop.wake)
+        owner = asyncio.current_task()
         attempts = Attempts(
             registry,
             settings,
@@ -73,6 +76,7 @@ class Run:
             resources=self._resources,
             threads=self._threads,
             bodies=_BODIES,
+            ending=lambda: owner is not None and owner.cancelling() > 0,
         )
         self.slots = Slots(
             attempts, settings.concurrency, context, _BODIES, on_outcome=self.writer.take, on_free=self.loop.wake
@@ -92,8 +96,24 @@ class Run:
     def stop(self, *, force: bool) -> None:
         """Begin to stop; see `Worker.stop`."""
         self.loop.stop()
+        self._stopped.set()
         if force:
             self._forced.set()
+
+    async def stopped(self) -> None:
+        """Wait until it was asked to stop."""
+        await self._stopped.wait()
+
+    async def ended_or_forced(self, working: asyncio.Task[None]) -> None:
+        """Wait until the loop has ended; a statement that hangs doesn't hold up a stop."""
+        forced = asyncio.get_running_loop().create_task(self._forced_wait())
+        stopped = asyncio.get_running_loop().create_task(self.stopped())
+        try:
+            await asyncio.wait([working, forced, stopped], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([working, forced], timeout=_LAST_CLAIM, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in (working, forced, stopped):
+                each.cancel()
 
     async def close(self) -> None:
         """Let running jobs finish, write what became of them, and end the lease; bounded by the grace and a little."""
@@ -130,6 +150,9 @@ class Run:
             with anyio.move_on_after(_FORCED):
                 await self.slots.all_ended()
         left = self.slots.abandon()
+        if left:
+            with anyio.move_on_after(0.1):
+                await self.slots.all_ended()
         for slot in left:
             logger.warning(
                 "worker %s: %s %s is left behind while it still runs; others get it when the lease has run out",

@@ -7,7 +7,6 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from aioqueue._job import LostReason
 from aioqueue.worker._outcome import CancelReason, expired
 from aioqueue.worker._text import one_line
 
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from aioqueue._context import Attempt
-    from aioqueue._job import Claim, ClaimedJob
+    from aioqueue._job import Claim, ClaimedJob, LostReason
     from aioqueue.worker._attempt import Attempts
     from aioqueue.worker._outcome import Outcome
 

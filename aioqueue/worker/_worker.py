@@ -8,6 +8,7 @@ import logging
 import os
 import socket
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
 import anyio
@@ -15,7 +16,7 @@ import anyio
 from aioqueue._job import SettlementKind
 from aioqueue._settings import WorkerSettings
 from aioqueue.client._session import finish
-from aioqueue.errors import ConfigurationError, StoreUnavailable
+from aioqueue.errors import AioqueueError, ConfigurationError, StoreUnavailable
 from aioqueue.worker._backoff import Backoff
 from aioqueue.worker._health import Health, OnceResult, Troubles
 from aioqueue.worker._run import Run
@@ -158,7 +159,8 @@ class Worker:
                 self._task.result()
         except BaseException:
             self._task.cancel()
-            await asyncio.shield(asyncio.wait([self._task]))
+            with suppress(AioqueueError):
+                await finish(self._task)
             raise
         return self
 
@@ -243,24 +245,33 @@ class Worker:
         )
         try:
             with run.subscribed():
+                working = asyncio.get_running_loop().create_task(self._work(run, once=once), name="aioqueue worker's loop")
                 try:
-                    await self._start(run)
-                    await run.loop.run(once=once)
+                    await run.ended_or_forced(working)
                 except asyncio.CancelledError:
                     run.stop(force=True)
                     raise
                 finally:
-                    closing = asyncio.get_running_loop().create_task(run.close(), name="aioqueue worker's end")
-                    try:
-                        await asyncio.shield(asyncio.wait([closing]))
-                    except asyncio.CancelledError:
-                        run.stop(force=True)
-                        raise
-                    finally:
-                        await finish(closing)
+                    await self._close(run, working)
+            if not working.cancelled():
+                working.result()
         finally:
             self._run = None
         return run.writer.written
+
+    async def _work(self, run: Run, *, once: bool) -> None:
+        await self._start(run)
+        await run.loop.run(once=once)
+
+    async def _close(self, run: Run, working: asyncio.Task[None]) -> None:
+        closing = asyncio.get_running_loop().create_task(run.close(), name="aioqueue worker's end")
+        try:
+            await asyncio.wait([closing, working])
+        except asyncio.CancelledError:
+            run.stop(force=True)
+            raise
+        finally:
+            await finish(closing)
 
     async def _start(self, run: Run) -> None:
         backoff = Backoff()
@@ -269,7 +280,8 @@ class Worker:
                 await run.loop.open_lease()
             except StoreUnavailable as error:
                 self._troubles.add("claim", error)
-                await anyio.sleep(backoff.next())
+                with anyio.move_on_after(backoff.next()):
+                    await run.stopped()
             else:
                 break
         logger.info("worker %s: %d slots for %s", one_line(self.name), self.settings.concurrency, ", ".join(run.names))

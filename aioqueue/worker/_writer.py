@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import time
 from typing import TYPE_CHECKING, TypeVar
@@ -56,6 +57,7 @@ class Writer:
         self.slots: Slots
         self.written: dict[SettlementKind, int] = {}
         self.waiting = 0
+        self._aborted = False
 
     def take(self, slot: Slot, outcome: Outcome) -> None:
         """Write what became of an attempt, or give its claim back; later. The claim is held until then."""
@@ -74,6 +76,9 @@ class Writer:
 
         def ended(future: asyncio.Future[None]) -> None:
             self.waiting -= 1
+            if future.cancelled() and not self._aborted:
+                self.give_back(lease_id, claim)
+                return
             self.slots.held.pop(claim, None)
             self._on_written()
 
@@ -96,15 +101,20 @@ class Writer:
     def _settled(self, slot: Slot, outcome: Outcome, future: asyncio.Future[SettleResult], *, again: bool) -> None:
         self.waiting -= 1
         if future.cancelled():
+            if not self._aborted:  # the end of the event loop cancels every task of it, the batcher's too
+                self._submit(slot, outcome, again=again)
             return
         error = future.exception()
-        lost, message = (LostReason.ERROR, str(error)) if error is not None else (future.result().lost, future.result().message)
+        if error is not None:
+            lost, message = LostReason.ERROR, str(error)
+        else:
+            lost, message = future.result().lost, future.result().message
         if lost is LostReason.ERROR and slot.lost is None:
-            logger.error(
-                "%s %s: the outcome was refused: %s", slot.job.type, slot.job.id, one_line(message), extra=slot.extra()
-            )
+            job, reason = slot.job, one_line(message)
+            logger.error("%s %s: the outcome was refused: %s", job.type, job.id, reason, extra=slot.extra())
             if again:
-                self._submit(slot, failed(slot.job, "OutcomeRefused", f"the outcome was refused: {message[:500]}"), again=False)
+                instead = failed(job, "OutcomeRefused", f"the outcome was refused: {reason[:500]}")
+                self._submit(slot, instead, again=False)
                 return
         if lost is None:
             assert outcome.kind is not None
@@ -141,7 +151,7 @@ class Writer:
         for lease_id, claim in claims:
             by_lease.setdefault(lease_id, []).append(claim)
         for lease_id, own in by_lease.items():
-            await self._insist("release", lambda lease_id=lease_id, own=own: self._store.release(lease_id, own))
+            await self._insist("release", functools.partial(self._store.release, lease_id, own))
         return [None] * len(claims)
 
     async def _insist(self, verb: str, write: Callable[[], Awaitable[T]]) -> T:
@@ -167,5 +177,6 @@ class Writer:
 
     def abort(self) -> None:
         """Write no more."""
+        self._aborted = True
         self._settles.abort()
         self._releases.abort()
