@@ -51,9 +51,11 @@ FROM (SELECT value AS n FROM json_each(:rows))
 
 # -- workers ------------------------------------------------------------------------------------------------------
 
-_CLAIMED = """json_array(job.id, job.type, CAST(job.payload AS TEXT), job.priority, job.attempt, job.claims, job.lease_id,
-    job.created_at, job.run_at, job.started_at, job.max_attempts, CAST(job.retry AS TEXT), job.timeout, job.expires_at,
-    job.reschedules, job.key, CAST(job.tags AS TEXT), CAST(job.metadata AS TEXT))"""
+_CLAIMED = """json_array(job.id, job.type, CAST(job.payload AS TEXT), job.priority, CAST(job.attempt AS INTEGER),
+    job.claims, job.lease_id, job.created_at, job.run_at, job.started_at, CAST(job.max_attempts AS INTEGER),
+    CAST(job.retry AS TEXT), CAST(job.timeout AS REAL), job.expires_at, job.reschedules, CAST(job.key AS TEXT),
+    CAST(job.tags AS TEXT), CAST(job.metadata AS TEXT))"""
+"""Cast, so that a strange row doesn't stop its neighbours."""
 
 CLAIM_PICK = f"""
 SELECT {NOW}, EXISTS (SELECT 1 FROM lease WHERE lease.id = :lease AND {LEASE_VALID}),

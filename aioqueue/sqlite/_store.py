@@ -77,7 +77,7 @@ class SQLiteStore:
         self._listeners.bind(asyncio.get_running_loop())
         self._transaction_lock = asyncio.Lock()
         housekeeping = Housekeeping(self._settings, self._listeners)
-        open_writer = functools.partial(connect, self._settings)
+        open_writer = functools.partial(connect, self._settings, tolerant=True)
         self._writer = DatabaseThreads("writer", open_writer, tick=housekeeping.tick, interval=housekeeping.interval)
         self._readers = DatabaseThreads("reader", functools.partial(connect, self._settings, tolerant=True), count=_READERS)
         try:

@@ -72,7 +72,7 @@ async def test_a_schema_of_newer_code_is_refused_with_a_reason(path: Path) -> No
     with sqlite3.connect(path) as connection:
         connection.execute("INSERT INTO migration VALUES (3, '0003_too_new', 7, 0)")
     connection.close()
-    with pytest.raises(StoreIncompatible, match="newer aioqueue .* 7"):
+    with pytest.raises(StoreIncompatible, match=r"newer aioqueue .* 7"):
         await store.open()
 
 

@@ -4,7 +4,7 @@
 -- WITHOUT ROWID: a row is found by its id in one step, and the indexes that end in the id need nothing beside it.
 
 CREATE TABLE job (
-    id             TEXT    NOT NULL PRIMARY KEY,
+    id             TEXT    NOT NULL PRIMARY KEY CHECK (length(id) = 36),
     type           TEXT    NOT NULL,
     priority       INTEGER NOT NULL CHECK (priority BETWEEN 1 AND 4),
     state          INTEGER NOT NULL,                -- 0 held, 1 pending, 2 running
