@@ -8,7 +8,7 @@ import sys
 import tempfile
 import time
 
-import psutil
+import psutil  # type: ignore[import-untyped]  # it ships no type information
 
 
 def main() -> None:

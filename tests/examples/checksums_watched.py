@@ -33,7 +33,7 @@ die_with_parent()
 
 
 def _watched(path: str, cancelled: Callable[[], bool]) -> tuple[int, str]:
-    _write(f"begin {os.getpid()} {os.path.basename(path)}")
+    _write(f"begin {os.getpid()} {ascii(os.path.basename(path))[1:-1].replace(' ', '_')}")
     while "gate" in os.path.basename(path) and not LEDGER.with_name("open").exists():
         if cancelled():
             raise InterruptedError("stopped at the gate")
