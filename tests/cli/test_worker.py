@@ -85,8 +85,6 @@ async def test_once_works_off_what_is_due_and_leaves_the_rest(url: str, command:
 
 
 async def test_once_says_that_jobs_failed_and_logs_no_arguments_and_a_line_each(url: str, tmp_path: Path) -> None:
-    url: str, tmp_path: Path
-) -> None:
     await enqueue(url, greet("secret-one"), fail("for a reason\nof two lines"), fail_twice(str(tmp_path / "secret-two")))
     ended = await run(url, APP, "--once", "--log-level", "info")
     assert ended.returncode == 3, ended.stderr
