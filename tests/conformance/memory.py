@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
-import threading
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
-from enum import StrEnum
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from aioqueue._job import (
     KEPT_ERRORS,
-    AttemptError,
     Claim,
     ClaimedJob,
     Inserted,
@@ -29,111 +24,26 @@ from aioqueue._job import (
 )
 from aioqueue.abc import Changed, JobFilter, Listener, Notification, Page, Renewal, Stats, TypeStats
 from aioqueue.errors import LeaseLost
-from aioqueue.testing import Capability, Fault
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
 
-RESOLUTION = timedelta(microseconds=1)
-_KNOWN = frozenset(int(state) for state in StoredState)
+from tests.conformance.memory_database import KNOWN, Bug, Database, Row, fits, holder, insert, why
 
+__all__ = ["MemoryStore"]
 
-class Bug(StrEnum):
-    """Mistakes that real queues have made."""
-
-    ATTEMPT_KEPT_ON_RELEASE = "a release doesn't give the attempt back"
-    ATTEMPT_KEPT_ON_RESCHEDULE = "a reschedule counts as an attempt"
-    ATTEMPTS_KEPT_ON_RETRY = "an operator's retry goes on with the old attempts"
-    BAD_CURSOR_ACCEPTED = "a cursor that isn't one starts from the beginning"
-    CLAIM_WITHOUT_DUE = "a claim takes jobs that aren't due"
-    CLAIM_WITHOUT_FENCE_COUNT = "claims aren't counted"
-    CLAIM_WITHOUT_LEASE = "a claim works with any lease"
-    CLAIM_WITHOUT_ORDER = "a claim takes the first inserted"
-    CLAIM_WITHOUT_TYPES = "a claim takes unknown types"
-    COMPLETED_ARE_LOST = "completed jobs aren't kept"
-    DELETE_RUNNING = "running jobs can be deleted"
-    DUE_IN_THE_PAST = "a due time in the past stays there"
-    ERRORS_UNBOUNDED = "all errors are kept"
-    EXPIRED_UNMARKED = "expired jobs aren't marked"
-    LATE_RENEWAL_REFUSED = "an expired lease can't be renewed"
-    LEASE_ROW_UNCHECKED = "a settlement doesn't look at the lease's row"
-    LEASE_UNCHECKED = "a settlement doesn't compare the lease"
-    CLAIMS_UNCHECKED = "a settlement doesn't compare the claims"
-    LISTING_BY_AGE = "a listing shows the oldest first"
-    NOTIFY_BEFORE_COMMIT = "listeners hear of a transaction's jobs before its commit"
-    ORPHANS_UNCHECKED = "jobs of living workers can be settled as orphans"
-    ORPHANS_WITHOUT_ROW_MISSED = "jobs whose lease row was deleted aren't found"
-    RELEASE_UNFENCED = "a release takes jobs of others"
-    REPEATED_INSERT_AFTER_END = "a repeated insert stores a finished job again"
-    REPEATED_SETTLE_REFUSED = "a repeated settlement is refused"
-    RETRY_AT_ONCE = "a retry's delay is ignored"
-    RETRY_BREAKS_UNIQUE = "a retry takes a key that another job holds"
-    ROLLBACK_KEEPS = "a rollback keeps the jobs"
-    SILENT = "nobody is told"
-    STATS_WITHOUT_ARCHIVE = "finished jobs aren't counted"
-    TAKES_VALID_LEASES = "valid leases are taken"
-    UNHELD_UNTOLD = "a renewal doesn't tell what isn't held"
-    UNIQUE_IGNORED = "unique keys aren't"
-    UNIQUE_FOR_EVER = "a unique key isn't free after the end"
-
-
-@dataclass
-class Row:
-    new: NewJob
-    created_at: datetime
-    run_at: datetime
-    expires_at: datetime | None
-    state: int = StoredState.PENDING
-    attempt: int = 0
-    claims: int = 0
-    lease_id: int = 0
-    reschedules: int = 0
-    started_at: datetime | None = None
-    finished_at: datetime | None = None
-    output: bytes | None = None
-    outcome: str | None = None
-    errors: tuple[AttemptError, ...] = ()
-    written: SettlementKind | None = None
-
-    @property
-    def live(self) -> bool:
-        return self.state < StoredState.COMPLETED or self.state not in _KNOWN
-
-    @property
-    def claim(self) -> Claim:
-        return Claim(self.new.id, self.claims)
-
-
-@dataclass
-class Database:
-    """What several stores share."""
-
-    bugs: frozenset[Bug] = frozenset()
-    rows: dict[UUID, Row] = field(default_factory=dict)
-    leases: dict[int, tuple[str, datetime]] = field(default_factory=dict)
-    last_lease: int = 0
-    skipped: timedelta = timedelta()
-    listeners: list[Listener] = field(default_factory=list)
-    lock: threading.RLock = field(default_factory=threading.RLock)
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    users: sqlite3.Connection = field(
-        default_factory=lambda: sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-    )
-
-    def now(self) -> datetime:
-        return datetime.now(UTC) + self.skipped
-
-    def valid(self, lease_id: int) -> bool:
-        return lease_id in self.leases and self.leases[lease_id][1] > self.now()
-
-    def tell(self, notification: Notification) -> None:
-        if Bug.SILENT not in self.bugs:
-            for listener in list(self.listeners):
-                listener(notification)
-
-    def pending(self, names: set[str], delay: float = 0.0) -> None:
-        if names:
-            self.tell(Notification(types=frozenset(names), delay=delay))
+_AS_INSERTED = ("id", "type", "payload", "priority", "max_attempts", "timeout", "key", "tags")
+_AS_STORED = (
+    "created_at",
+    "run_at",
+    "started_at",
+    "finished_at",
+    "attempt",
+    "outcome",
+    "errors",
+    "expires_at",
+    "reschedules",
+)
 
 
 class MemoryStore:
@@ -254,7 +164,7 @@ class MemoryStore:
         else:
             allowed = each.lease_id in database.leases or Bug.LEASE_ROW_UNCHECKED in self.bugs
         if not allowed or not self._owned(row, each.claims, each.lease_id):
-            return _why(row)
+            return why(row)
         self._write(row, each)
         return None
 
@@ -325,7 +235,7 @@ class MemoryStore:
 
     def _job(self, row: Row) -> Job:
         database = self.database
-        state = StoredState(row.state).shown(due=row.run_at <= database.now()) if row.state in _KNOWN else JobState.BLOCKED
+        state = StoredState(row.state).shown(due=row.run_at <= database.now()) if row.state in KNOWN else JobState.BLOCKED
         worker = database.leases.get(row.lease_id, (None,))[0] if row.state == StoredState.RUNNING else None
         return Job(
             **{name: getattr(row.new, name) for name in _AS_INSERTED},
@@ -350,7 +260,7 @@ class MemoryStore:
             cursor = None
         newest_first = Bug.LISTING_BY_AGE not in self.bugs
         rows = sorted(self.database.rows.values(), key=lambda row: row.new.id, reverse=newest_first)
-        jobs = [job for row in rows if _fits(job := self._job(row), where)]
+        jobs = [job for row in rows if fits(job := self._job(row), where)]
         if cursor is not None:
             jobs = [job for job in jobs if (str(job.id) < cursor) == newest_first and str(job.id) != cursor]
         return Page(tuple(jobs[:limit]), str(jobs[limit - 1].id) if len(jobs) > limit else None)
@@ -422,66 +332,6 @@ class MemoryStore:
             self.database.listeners.remove(listener)
 
 
-_AS_INSERTED = ("id", "type", "payload", "priority", "max_attempts", "timeout", "key", "tags")
-_AS_STORED = (
-    "created_at",
-    "run_at",
-    "started_at",
-    "finished_at",
-    "attempt",
-    "outcome",
-    "errors",
-    "expires_at",
-    "reschedules",
-)
-
-
-def _why(row: Row) -> LostReason:
-    if row.state in (StoredState.COMPLETED, StoredState.FAILED):
-        return LostReason.COMPLETED
-    return LostReason.CANCELLED if row.state == StoredState.CANCELLED else LostReason.TAKEN
-
-
-def _fits(job: Job, where: JobFilter) -> bool:
-    return (
-        (not where.states or job.state in where.states)
-        and (not where.types or job.type in where.types)
-        and (where.key is None or job.key == where.key)
-        and (where.tag is None or where.tag in job.tags)
-    )
-
-
-def holder(database: Database, rows: dict[UUID, Row], new: NewJob) -> UUID | None:
-    """Whose the unique key is."""
-    for row in rows.values():
-        held = row.live or Bug.UNIQUE_FOR_EVER in database.bugs
-        if held and row.new.unique and (row.new.type, row.new.key) == (new.type, new.key):
-            return row.new.id
-    return None
-
-
-def insert(database: Database, rows: dict[UUID, Row], jobs: Sequence[NewJob], *, repeated: bool = False) -> list[Inserted]:
-    """Store jobs among the rows."""
-    now = database.now()
-    results: list[Inserted] = []
-    for new in jobs:
-        there = new.id if new.id in rows else None
-        if repeated and there is not None and not rows[there].live and Bug.REPEATED_INSERT_AFTER_END in database.bugs:
-            there = None
-        if there is None and new.unique and Bug.UNIQUE_IGNORED not in database.bugs:
-            there = holder(database, rows, new)
-        if there is not None:
-            results.append(Inserted(there, created=False))
-            continue
-        run_at = new.run_at or now + timedelta(seconds=new.delay or 0)
-        if Bug.DUE_IN_THE_PAST not in database.bugs:
-            run_at = max(run_at, now)
-        expires_at = None if new.expires is None else run_at + timedelta(seconds=new.expires)
-        rows[new.id] = Row(new, now, run_at, expires_at)
-        results.append(Inserted(new.id, created=True))
-    return results
-
-
 class MemoryTransaction:
     """Rows of its own until the commit."""
 
@@ -529,45 +379,9 @@ class MemorySession:
 
     def _why(self, claim: Claim) -> LostReason:
         row = self._store.database.rows.get(claim.id)
-        return LostReason.NOT_FOUND if row is None else _why(row)
+        return LostReason.NOT_FOUND if row is None else why(row)
 
     def release(self, lease_id: int, claims: Sequence[Claim]) -> None:
         self._store.release_now(lease_id, claims)
 
     def close(self) -> None: ...
-
-
-class MemoryHarness:
-    """Cases on a store in memory, with the given mistakes."""
-
-    capabilities = frozenset(Capability)
-    resolution = RESOLUTION
-
-    def __init__(self, *bugs: Bug) -> None:
-        self._database = Database(frozenset(bugs))
-        self.store = MemoryStore(self._database)
-        self._second = MemoryStore(self._database)
-
-    async def second_store(self) -> MemoryStore:
-        return self._second
-
-    async def age(self, seconds: float) -> None:
-        self._database.skipped += timedelta(seconds=seconds)
-
-    async def spoil(self, job_id: UUID, fault: Fault) -> bool:
-        row = self._database.rows[job_id]
-        if fault is Fault.PAYLOAD:
-            row.new = replace(row.new, payload=b"{broken")
-        elif fault is Fault.STATE:
-            row.state = 3
-        else:
-            return False
-        return True
-
-    async def delete_lease(self, lease_id: int) -> None:
-        del self._database.leases[lease_id]
-
-    async def open(self) -> None: ...
-
-    async def close(self) -> None:
-        self._database.users.close()

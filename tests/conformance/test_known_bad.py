@@ -6,7 +6,7 @@ import pytest
 
 from aioqueue.testing import CASES, Case
 from aioqueue.testing import _tools as tools
-from tests.conformance.memory import Bug, MemoryHarness
+from tests.conformance.memory_harness import Bug, MemoryHarness
 
 pytestmark = pytest.mark.anyio
 

@@ -20,7 +20,7 @@ from aioqueue._job import AttemptError, Claim, ClaimedJob, NewJob, Settlement, S
 from aioqueue.abc import JobFilter
 from aioqueue.errors import LeaseLost
 from aioqueue.testing._tools import LeaseThread
-from tests.conformance.memory import Bug, MemoryHarness
+from tests.conformance.memory_harness import Bug, MemoryHarness
 from tests.conformance.model import Model, ModelJob
 from tests.harnesses import PostgresHarness, SQLiteHarness
 

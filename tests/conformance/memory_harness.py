@@ -1,0 +1,49 @@
+"""What the conformance cases need to know of the store in memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from uuid import UUID
+
+from aioqueue.testing import Capability, Fault
+from tests.conformance.memory import MemoryStore
+from tests.conformance.memory_database import RESOLUTION, Bug, Database
+
+__all__ = ["Bug", "MemoryHarness"]
+
+
+class MemoryHarness:
+    """Cases on a store in memory, with the given mistakes."""
+
+    capabilities = frozenset(Capability)
+    resolution = RESOLUTION
+
+    def __init__(self, *bugs: Bug) -> None:
+        self._database = Database(frozenset(bugs))
+        self.store = MemoryStore(self._database)
+        self._second = MemoryStore(self._database)
+
+    async def second_store(self) -> MemoryStore:
+        return self._second
+
+    async def age(self, seconds: float) -> None:
+        self._database.skipped += timedelta(seconds=seconds)
+
+    async def spoil(self, job_id: UUID, fault: Fault) -> bool:
+        row = self._database.rows[job_id]
+        if fault is Fault.PAYLOAD:
+            row.new = replace(row.new, payload=b"{broken")
+        elif fault is Fault.STATE:
+            row.state = 3
+        else:
+            return False
+        return True
+
+    async def delete_lease(self, lease_id: int) -> None:
+        del self._database.leases[lease_id]
+
+    async def open(self) -> None: ...
+
+    async def close(self) -> None:
+        self._database.users.close()
