@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, TypeVar
 
 from aioqueue._batcher import Batcher
-from aioqueue._job import LostReason, SettlementKind
+from aioqueue._job import LostReason, SettlementKind, SettleResult
 from aioqueue.errors import RowRejected
 from aioqueue.worker._backoff import Backoff
 from aioqueue.worker._outcome import Outcome, failed
@@ -19,7 +19,7 @@ from aioqueue.worker._text import one_line
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from aioqueue._job import Claim, ClaimedJob, Settlement, SettleResult
+    from aioqueue._job import Claim, ClaimedJob, Settlement
     from aioqueue.abc import Store
     from aioqueue.worker._health import Troubles
     from aioqueue.worker._slots import Slots
@@ -105,10 +105,8 @@ class Writer:
                 self._submit(slot, outcome, again=again)
             return
         error = future.exception()
-        if error is not None:
-            lost, message = LostReason.ERROR, str(error)
-        else:
-            lost, message = future.result().lost, future.result().message
+        result = future.result() if error is None else SettleResult(LostReason.ERROR, str(error))
+        lost, message = result.lost, result.message
         if lost is LostReason.ERROR and slot.lost is None:
             job, reason = slot.job, one_line(message)
             logger.error("%s %s: the outcome was refused: %s", job.type, job.id, reason, extra=slot.extra())
