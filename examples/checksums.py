@@ -36,7 +36,7 @@ from aioqueue import (
 from examples.checksums_report import Progress, Results, summary
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
     from uuid import UUID
 
     from aioqueue import Call, Job
@@ -45,6 +45,9 @@ registry = Registry(prefix="checksums.")
 
 BATCH = 500
 CHUNK = 1 << 20
+INSTALLED = ("site-packages", "dist-packages")
+"""What lies in the standard library's folder without being part of it."""
+
 LEASE = 6.0
 """Seconds after which the files of a killed process are taken over: short, so that a restart needn't wait long."""
 
@@ -62,15 +65,20 @@ class Measured:
 
 
 @registry.job(retry=Retry(max_attempts=50, backoff=Fixed(0.2), fail_on=(FileNotFoundError, NotADirectoryError)))
-async def scan(folder: str) -> int:
-    """Enqueue a job for every file below the folder, and count them. This job's id is the id of the run."""
+async def scan(folder: str, *, skip: tuple[str, ...] = ()) -> int:
+    """Enqueue a job for every file below the folder, and count them. This job's id is the id of the run.
+
+    Arguments:
+        folder: Encoded.
+        skip: Names of folders that aren't gone into.
+    """
     attempt = current_attempt()
     run = attempt.job.id
     # An attempt before this one may have been killed midway: what it had committed isn't enqueued again.
     there = {job.key async for job in _jobs_of(attempt.client, run)}
     count = 0
     batch: list[Call[Measured]] = []
-    for path in await asyncio.to_thread(lambda: sorted(_files(decode_path(folder)))):
+    for path in await asyncio.to_thread(lambda: sorted(_files(decode_path(folder), skip))):
         count += 1
         key = _key(run, path)
         if key not in there:
@@ -115,11 +123,12 @@ def hash_file(path: str, cancelled: Callable[[], bool]) -> tuple[int, str]:
     return size, digest.hexdigest()
 
 
-def _files(folder: str) -> Iterator[str]:
+def _files(folder: str, skip: Collection[str]) -> Iterator[str]:
     """Every file below the folder, relative to it; symbolic links to folders aren't followed."""
     if not Path(folder).is_dir():
         raise NotADirectoryError(f"{folder} isn't a folder")
-    for where, _folders, names in os.walk(folder):
+    for where, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if name not in skip]
         for name in names:
             path = os.path.join(where, name)
             mode = os.lstat(path).st_mode
@@ -160,12 +169,13 @@ async def _jobs_of(client: Client, run: UUID, states: Sequence[JobState] = ()) -
 FINISHED = [state for state in JobState if state.finished]
 
 
-async def find_run(client: Client, folder: str, *, again: bool) -> JobHandle[int]:
+async def find_run(client: Client, folder: str, skip: tuple[str, ...], *, again: bool) -> JobHandle[int]:
     """Continue the folder's newest run, or begin one.
 
     Arguments:
         client: Open.
         folder: Encoded.
+        skip: As of `scan`.
         again: Whether a run that is complete is left alone, and another begun.
     """
     page = await client.list_jobs(types=[scan], key=_folder_key(folder), limit=1)
@@ -174,7 +184,7 @@ async def find_run(client: Client, folder: str, *, again: bool) -> JobHandle[int
         complete = newest.state is JobState.COMPLETED and await _count_finished(client, newest.id) >= newest.output
         if newest.state not in (JobState.FAILED, JobState.CANCELLED) and not (again and complete):
             return client.handle(scan, newest.id)
-    return await client.enqueue(scan(folder).options(key=_folder_key(folder), unique=True))
+    return await client.enqueue(scan(folder, skip=skip).options(key=_folder_key(folder), unique=True))
 
 
 def _folder_key(folder: str) -> str:
@@ -200,7 +210,7 @@ async def watch(client: Client, run: JobHandle[int], progress: Progress) -> Resu
         await asyncio.sleep(max(0.2, 10 * (time.perf_counter() - began)))
 
 
-async def run_checksums(folder: str, url: str, concurrency: int, *, again: bool) -> int:
+async def run_checksums(folder: str, skip: tuple[str, ...], url: str, concurrency: int, *, again: bool) -> int:
     """Do it all; SIGINT and SIGTERM stop it in an orderly way.
 
     Returns:
@@ -212,7 +222,7 @@ async def run_checksums(folder: str, url: str, concurrency: int, *, again: bool)
         loop.add_signal_handler(number, stopped.set)
     progress = Progress(sys.stderr)
     async with Client(url) as client:
-        run = await find_run(client, encode_path(folder), again=again)
+        run = await find_run(client, encode_path(folder), skip, again=again)
         before = await _count_finished(client, run.id)
         if before:
             print(f"{before} files of this run were done before")
@@ -236,15 +246,16 @@ async def run_checksums(folder: str, url: str, concurrency: int, *, again: bool)
 def main() -> int:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="python -m examples.checksums", description="Hash a folder tree, one job per file.")
-    parser.add_argument("folder", nargs="?", default=sysconfig.get_path("stdlib"), help="by default Python's standard library")
+    parser.add_argument("folder", nargs="?", help="by default Python's standard library")
     parser.add_argument("--url", default=os.environ.get("AIOQUEUE_URL") or "sqlite:///aioqueue.db", help="the database")
     parser.add_argument("--concurrency", type=int, default=8, help="files at once")
     parser.add_argument("--again", action="store_true", help="begin anew, even though the last run is complete")
     arguments = parser.parse_args()
-    folder = os.path.realpath(os.path.expanduser(arguments.folder))
+    folder = os.path.realpath(os.path.expanduser(arguments.folder or sysconfig.get_path("stdlib")))
+    skip = () if arguments.folder else INSTALLED
     print(f"hashing {ascii(folder)[1:-1]} with {arguments.concurrency} slots")
     try:
-        return asyncio.run(run_checksums(folder, arguments.url, arguments.concurrency, again=arguments.again))
+        return asyncio.run(run_checksums(folder, skip, arguments.url, arguments.concurrency, again=arguments.again))
     except JobFailed as error:
         print(f"the folder can't be read: {error.last_error}", file=sys.stderr)
     except AioqueueError as error:

@@ -21,7 +21,7 @@ from aioqueue.errors import StoreUnavailable
 from aioqueue.worker import Worker, run_until_signalled
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncGenerator, Callable, Sequence
 
     from aioqueue._registry import Registry
 
@@ -105,7 +105,7 @@ def _loop_factory(*, wanted: bool | None) -> Callable[[], asyncio.AbstractEventL
 
 
 @asynccontextmanager
-async def _open(url: str, *, patient: bool) -> AsyncIterator[Client]:
+async def _open(url: str, *, patient: bool) -> AsyncGenerator[Client]:
     """Open a client; a patient one waits until the database can be reached."""
     client = Client(url)
     pause = 0.5
