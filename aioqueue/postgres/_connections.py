@@ -11,7 +11,7 @@ import logging
 import os
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import anyio
 
@@ -19,7 +19,7 @@ from aioqueue.errors import StoreError, StoreUnavailable
 from aioqueue.postgres._errors import breaks_connection, translate
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
     from contextlib import AbstractAsyncContextManager
 
 __all__ = ["Connection", "Link", "Pool", "Row", "Source", "UserPool", "close_connection", "in_transaction"]
@@ -39,17 +39,19 @@ _BEGIN_POOLED = "; ".join((_BEGIN, *(f"SET LOCAL {each}" for each in PLANNER_SET
 Row = Any
 """asyncpg's Record."""
 
+T = TypeVar("T")
+
 
 class Connection(Protocol):
     """What is used of an asyncpg connection, which ships no types."""
 
     async def fetch(self, query: str, *arguments: Any) -> Sequence[Row]: ...
-    async def execute(self, query: str, *arguments: Any) -> str: ...
+    def execute(self, query: str, *arguments: Any) -> Coroutine[Any, Any, str]: ...
     def transaction(self) -> AbstractAsyncContextManager[Any]: ...
     def is_closed(self) -> bool: ...
     def is_in_transaction(self) -> bool: ...
     async def reset(self) -> None: ...
-    async def close(self, *, timeout: float | None = None) -> None: ...
+    def close(self, *, timeout: float | None = None) -> Coroutine[Any, Any, None]: ...
     def terminate(self) -> None: ...
     async def add_listener(self, channel: str, callback: Callable[..., Any]) -> None: ...
     def add_termination_listener(self, callback: Callable[[Any], None]) -> None: ...
@@ -59,7 +61,7 @@ class UserPool(Protocol):
     """What is used of an asyncpg pool of the user's."""
 
     async def acquire(self, *, timeout: float | None = None) -> Connection: ...
-    async def release(self, connection: Connection, *, timeout: float | None = None) -> None: ...
+    def release(self, connection: Connection, *, timeout: float | None = None) -> Coroutine[Any, Any, None]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,12 +133,42 @@ async def in_transaction(connection: Connection, source: Source) -> AsyncGenerat
     except BaseException:
         await roll_back(connection)
         raise
-    with anyio.move_on_after(source.timeout, shield=True) as scope:
-        if await _control(connection, source, "COMMIT") != "COMMIT":
-            raise StoreError("the transaction was rolled back: a statement in it had failed, and its error was caught")
-    if scope.cancelled_caught:
+    try:
+        ended = await to_the_end(_control(connection, source, "COMMIT"), source.timeout)
+    except TimeoutError:
         connection.terminate()
-        raise StoreUnavailable(f"{source.description}: no answer to a commit in time")
+        raise StoreUnavailable(f"{source.description}: no answer to a commit in time") from None
+    if ended != "COMMIT":
+        raise StoreError("the transaction was rolled back: a statement in it had failed, and its error was caught")
+
+
+async def to_the_end(call: Coroutine[Any, Any, T], limit: float) -> T:
+    """Wait for a call in a task of its own, which goes on whatever is cancelled meanwhile, for at most `limit` seconds.
+
+    A shielded scope holds off the cancellation of scopes only; `Task.cancel` would cut a rollback short.
+
+    Raises:
+        TimeoutError: It took longer, and was cancelled.
+        asyncio.CancelledError: This task was cancelled meanwhile; the call has ended.
+    """
+    loop = asyncio.get_running_loop()
+    task = loop.create_task(call)
+    deadline = loop.time() + limit
+    cancelled: asyncio.CancelledError | None = None
+    with anyio.CancelScope(shield=True):
+        while not task.done() and (left := deadline - loop.time()) > 0:
+            try:
+                await asyncio.wait([task], timeout=left)
+            except asyncio.CancelledError as error:
+                cancelled = error
+    late = not task.done() and task.cancel()
+    if cancelled is not None:
+        if task.done() and not task.cancelled():
+            task.exception()  # looked at, so that it isn't reported: the cancellation is what matters now
+        raise cancelled
+    if late:
+        raise TimeoutError
+    return task.result()
 
 
 async def _control(connection: Connection, source: Source, sql: str) -> str:
@@ -156,10 +188,7 @@ async def roll_back(connection: Connection) -> None:
         return
     try:
         # Also where none seems to be open: a BEGIN that was cut short may have arrived.
-        with anyio.move_on_after(ROLLBACK_SECONDS, shield=True) as scope:
-            await connection.execute("ROLLBACK")
-        if scope.cancelled_caught:
-            connection.terminate()
+        await to_the_end(connection.execute("ROLLBACK"), ROLLBACK_SECONDS)
     except Exception as error:  # noqa: BLE001 - the error that led here is the one to tell
         logger.debug("a rollback failed, its connection is cut off: %s", type(error).__name__)
         connection.terminate()
@@ -169,12 +198,14 @@ async def close_connection(connection: Connection) -> None:
     """Close, bounded in time."""
     if connection.is_closed():
         return
-    with anyio.move_on_after(CLOSE_SECONDS, shield=True), suppress(Exception):
-        await connection.close(timeout=CLOSE_SECONDS / 2)
-    if not connection.is_closed():
-        connection.terminate()
+    try:
+        with suppress(Exception):
+            await to_the_end(connection.close(timeout=CLOSE_SECONDS / 2), CLOSE_SECONDS)
+    finally:
+        if not connection.is_closed():
+            connection.terminate()
         with anyio.CancelScope(shield=True):
-            await asyncio.sleep(0)  # the transport closes its socket in the loop's next round
+            await asyncio.sleep(0)  # a transport closes its socket in the loop's next round
 
 
 def check_process(process: int) -> None:
@@ -300,36 +331,33 @@ class Pool:
         return await self._source.open()
 
     async def _give_back(self, connection: Connection, *, sound: bool, users: bool) -> None:
-        if connection.is_closed() and self._source.pool is None:
-            return
-        if not sound:
-            connection.terminate()
-        elif connection.is_in_transaction():
-            await roll_back(connection)
-        pool = self._source.pool
-        if pool is not None:
-            with anyio.move_on_after(CLOSE_SECONDS, shield=True) as scope, suppress(Exception):
-                await pool.release(connection, timeout=CLOSE_SECONDS)
-            if scope.cancelled_caught:
+        try:
+            if not sound:
                 connection.terminate()
+            elif connection.is_in_transaction():
+                await roll_back(connection)
+            pool = self._source.pool
+            if pool is not None:
+                await to_the_end(pool.release(connection, timeout=CLOSE_SECONDS), CLOSE_SECONDS * 2)
+                return
+            if connection.is_closed():
+                return
+            if users and self._source.prepared:
+                await to_the_end(self._reset(connection), ROLLBACK_SECONDS)
+        except BaseException as error:
+            connection.terminate()
+            if not isinstance(error, Exception):
+                raise
+            logger.debug("a connection couldn't be given back and is cut off: %s", type(error).__name__)
             return
-        if users and not connection.is_closed() and self._source.prepared:
-            await self._reset(connection)
         if self._closed:
             await close_connection(connection)
         elif not connection.is_closed():
             self._idle.append(connection)
 
     async def _reset(self, connection: Connection) -> None:
-        try:
-            with anyio.move_on_after(ROLLBACK_SECONDS, shield=True) as scope:
-                await connection.reset()
-                await self._source.set_up(connection)
-            if scope.cancelled_caught:
-                connection.terminate()
-        except Exception as error:  # noqa: BLE001 - what can't be reset isn't used again
-            logger.debug("a connection couldn't be reset: %s", type(error).__name__)
-            connection.terminate()
+        await connection.reset()
+        await self._source.set_up(connection)
 
     async def fetch(self, sql: str, *arguments: Any) -> Sequence[Row]:
         """Run one statement that commits by itself."""
