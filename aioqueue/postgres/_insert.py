@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from aioqueue._job import NewJob
-    from aioqueue.postgres._connections import Connection
     from aioqueue.postgres._schema import Schema
+    from aioqueue.postgres._source import Connection
 
 __all__ = ["encode_jobs", "insert_arguments", "insert_on", "insert_statement", "insert_statements", "unique_hash"]
 

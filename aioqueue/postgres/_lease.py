@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from aioqueue._job import Claim, LostReason
 from aioqueue.abc import Renewal
 from aioqueue.errors import StoreError
-from aioqueue.postgres._connections import Connection, Source, check_process, close_connection, in_transaction
 from aioqueue.postgres._errors import breaks_connection
 from aioqueue.postgres._settle import Fence, lost_reason
+from aioqueue.postgres._source import Connection, Source, check_process, close_connection, in_transaction
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
 
-    from aioqueue.postgres._connections import Row
+    from aioqueue.postgres._source import Row
 
 __all__ = ["PostgresLeaseSession", "compare", "release_on"]
 

@@ -17,14 +17,15 @@ import orjson
 
 from aioqueue.abc import Listener, Notification
 from aioqueue.errors import StoreError
-from aioqueue.postgres._connections import Connection, close_connection
 from aioqueue.postgres._notes import decode_note
+from aioqueue.postgres._source import Connection, Opener, close_connection
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from aioqueue.postgres._connections import Link, Pool, Source
+    from aioqueue.postgres._connections import Link, Pool
     from aioqueue.postgres._schema import Schema
+    from aioqueue.postgres._source import Source
 
 __all__ = ["Listening", "Listeners"]
 
@@ -95,6 +96,7 @@ class Listening:
         origin: uuid.UUID,
     ) -> None:
         self._source = source
+        self._opener = Opener(source, lambda connection: connection.terminate())
         self._schema = schema
         self._statements = statements
         self._listeners = listeners
@@ -123,6 +125,7 @@ class Listening:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+        await self._opener.close()
         if self._row_written:
             try:
                 async with asyncio.timeout(1.0):
@@ -148,7 +151,7 @@ class Listening:
 
     async def _listen_once(self) -> bool:
         """Listen until the connection ends; returns whether it was of use."""
-        connection = await self._source.open()
+        connection = await self._opener.open()
         ended = asyncio.Event()
         try:
             connection.add_termination_listener(lambda _connection: ended.set())

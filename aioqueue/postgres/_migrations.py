@@ -13,8 +13,8 @@ from aioqueue.errors import StoreIncompatible
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioqueue.postgres._connections import Connection
     from aioqueue.postgres._schema import Schema
+    from aioqueue.postgres._source import Connection
 
 __all__ = ["Migration", "check_version", "known_migrations", "migrate", "migration_sql", "pending_migrations"]
 

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
-    from aioqueue.postgres._connections import Row
     from aioqueue.postgres._schema import Schema
+    from aioqueue.postgres._source import Row
 
 __all__ = ["changes", "operate_statements"]
 

@@ -10,8 +10,8 @@ import asyncpg
 
 from aioqueue._time import seconds
 from aioqueue.errors import ConfigurationError
-from aioqueue.postgres._connections import Connection, Source, UserPool
 from aioqueue.postgres._schema import Schema
+from aioqueue.postgres._source import Connection, Source, UserPool
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

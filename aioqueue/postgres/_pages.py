@@ -18,8 +18,8 @@ from aioqueue.postgres._rows import ARCHIVED_COLUMNS, LIVE_COLUMNS, job_snapshot
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioqueue.postgres._connections import Row
     from aioqueue.postgres._schema import Schema
+    from aioqueue.postgres._source import Row
 
 __all__ = ["PageQuery", "narrow_query", "read_page"]
 

@@ -11,7 +11,7 @@ from aioqueue._job import AttemptError, ClaimedJob, Job, JobState, StoredState
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioqueue.postgres._connections import Row
+    from aioqueue.postgres._source import Row
 
 __all__ = ["ARCHIVED_COLUMNS", "CLAIMED_COLUMNS", "LIVE_COLUMNS", "claimed_job", "job_snapshot"]
 

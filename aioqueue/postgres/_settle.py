@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from aioqueue._job import Claim, Settlement
-    from aioqueue.postgres._connections import Link, Pool, Row
+    from aioqueue.postgres._connections import Link, Pool
     from aioqueue.postgres._schema import Schema
+    from aioqueue.postgres._source import Row
 
 __all__ = ["Fence", "Returned", "Settled", "Settler", "lost_reason", "settle_statements"]
 

@@ -10,8 +10,8 @@ from aioqueue.abc import Stats, TypeStats
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioqueue.postgres._connections import Row
     from aioqueue.postgres._schema import Schema
+    from aioqueue.postgres._source import Row
 
 __all__ = ["read_stats", "stats_statements"]
 

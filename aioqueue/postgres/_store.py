@@ -15,7 +15,7 @@ from aioqueue.abc import Changed, JobFilter, LeaseSession, Listener, Notificatio
 from aioqueue.errors import ClientClosed
 from aioqueue.postgres import _foreign, _migrations
 from aioqueue.postgres._claim import Claims, lanes_of
-from aioqueue.postgres._connections import Connection, Link, Pool, close_connection, in_transaction
+from aioqueue.postgres._connections import Link, Pool
 from aioqueue.postgres._insert import insert_arguments, insert_on
 from aioqueue.postgres._lease import PostgresLeaseSession, release_on
 from aioqueue.postgres._listener import Listeners, Listening
@@ -25,6 +25,7 @@ from aioqueue.postgres._options import Options, read_options
 from aioqueue.postgres._pages import WALK, PageQuery, narrow_query, read_page
 from aioqueue.postgres._rows import claimed_job, job_snapshot
 from aioqueue.postgres._settle import Settled, Settler
+from aioqueue.postgres._source import Connection, close_connection, in_transaction
 from aioqueue.postgres._statements import all_statements
 from aioqueue.postgres._stats import read_stats
 
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from aioqueue.abc import StoreTransaction
-    from aioqueue.postgres._connections import Row
+    from aioqueue.postgres._source import Row
 
 __all__ = ["PostgresStore", "make_store"]
 
