@@ -32,10 +32,10 @@ BATCH = 5
 class Scene:
     """A folder of files, a database, and the processes on them."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, url: str) -> None:
         self.tree = folder / "tree"
         self.ledger = folder / "ledger"
-        self.url = f"sqlite:///{folder}/queue.db"
+        self.url = url
         self.folder = folder
         self.command = ("tests.examples.checksums_watched", str(self.tree), "--concurrency", "4")
         for number in range(FILES):
@@ -97,9 +97,10 @@ class Scene:
         return {os.path.basename(job.arguments["path"]) for job in await self.jobs(JobState.COMPLETED)}
 
 
-@pytest.fixture
-def scene(tmp_path: Path) -> Scene:
-    return Scene(tmp_path)
+@pytest.fixture(params=["sqlite", "postgres"])
+def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Scene:
+    url = f"sqlite:///{tmp_path}/queue.db" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
+    return Scene(tmp_path, url)
 
 
 async def check(scene: Scene, committed: set[str], begun_before: int) -> None:
