@@ -43,8 +43,14 @@ FORBIDDEN = (
 """What no log of ours may contain."""
 
 
-async def until(condition: Callable[[], object | Awaitable[object]], what: str, *, within: float = PATIENCE) -> None:
-    """Wait until something is true that only other processes can make so.
+async def until(
+    condition: Callable[[], object | Awaitable[object]],
+    what: str,
+    *,
+    within: float = PATIENCE,
+    story: Callable[[], str] = str,
+) -> None:
+    """Wait until something is true that only other processes can make so. `story` tells more about a failure.
 
     Raises:
         AssertionError: It isn't, within `within` seconds.
@@ -56,7 +62,7 @@ async def until(condition: Callable[[], object | Awaitable[object]], what: str, 
             value = await value
         if value:
             return
-        assert time.monotonic() < deadline, f"not within {within:.0f} s: {what}"
+        assert time.monotonic() < deadline, f"not within {within:.0f} s: {what}\n{story()}"
         await anyio.sleep(0.02)
 
 
@@ -203,7 +209,7 @@ class WorkerProcess:
 
     async def exit_code(self, *, within: float = PATIENCE) -> int:
         """Wait for its end; a negative number is the signal that ended it."""
-        await until(lambda: self.process.poll() is not None, f"the worker's end\n{self.output()}", within=within)
+        await until(lambda: self.process.poll() is not None, "the worker's end", within=within, story=self.output)
         return self.process.returncode
 
     # -- its output -----------------------------------------------------------------------------------------------
@@ -213,7 +219,12 @@ class WorkerProcess:
 
     async def wait_for(self, pattern: str, *, times: int = 1, within: float = PATIENCE) -> None:
         """Wait until its log matches a regular expression that often."""
-        await until(lambda: len(re.findall(pattern, self.output())) >= times, f"{pattern!r} in\n{self.output()}", within=within)
+        await until(
+            lambda: len(re.findall(pattern, self.output())) >= times,
+            f"{pattern!r} in the log",
+            within=within,
+            story=self.output,
+        )
 
 
 @contextmanager

@@ -108,11 +108,11 @@ class Scene:
 
     async def started(self, count: int) -> None:
         """Wait until the ledger has that many starts."""
-        await until(lambda: self.ledger.count("start") >= count, f"{count} starts: {self.story()}")
+        await until(lambda: self.ledger.count("start") >= count, f"{count} starts", story=self.story)
 
     async def ended(self, count: int) -> None:
         """Wait until the ledger has that many ends."""
-        await until(lambda: self.ledger.count("end") >= count, f"{count} ends: {self.story()}")
+        await until(lambda: self.ledger.count("end") >= count, f"{count} ends", story=self.story)
 
     async def finished(self, handles: Sequence[JobHandle[Any]], *, within: float = 180.0) -> list[Job]:
         """Wait until all these jobs are finished; gives their snapshots."""
@@ -120,16 +120,13 @@ class Scene:
         async def all_are() -> bool:
             return all([(await handle.snapshot()).state.finished for handle in handles])
 
-        try:
-            await until(all_are, "the end of all jobs", within=within)
-        except AssertionError as error:
-            raise AssertionError(f"{error}\n{self.story()}") from error
+        await until(all_are, "the end of all jobs", within=within, story=self.story)
         return [await handle.snapshot() for handle in handles]
 
     def story(self) -> str:
         """What the ledger and the workers' logs say, for whoever reads a failure."""
         lines = [str(entry) for entry in self.ledger.entries()[-40:]]
-        logs = [f"--- {worker.log.name}\n{worker.output()[-4000:]}" for worker in self.workers]
+        logs = [f"--- {worker.log.name} ({worker.process.poll()})\n{worker.output()[-4000:]}" for worker in self.workers]
         return "\n".join([*lines, *logs])
 
     @staticmethod
@@ -159,7 +156,7 @@ class Scene:
 
     async def check(self, jobs: Sequence[Job]) -> None:
         """What must hold after every case: see `check_ledger`, and no job runs without a lease, and workers still work."""
-        await until(lambda: self.orphans() == 0, f"no job without a lease: {self.story()}")
+        await until(lambda: self.orphans() == 0, "no job without a lease", story=self.story)
         living = [worker for worker in self.workers if worker.alive]
         if living:
             async with self.client() as client:

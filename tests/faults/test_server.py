@@ -68,7 +68,7 @@ async def test_a_listener_that_was_cut_off_listens_again(postgres_scene: Scene, 
             own_postgres.terminate_backends(LISTENERS)
             in_the_gap = [await client.enqueue(app.nap(0)) for _ in range(3)]
             jobs += await scene.finished(in_the_gap)
-            await until(lambda: listening() == 2, f"the worker's listener and the client's: {scene.story()}")
+            await until(lambda: listening() == 2, "the worker's listener and the client's", story=scene.story)
             jobs += await scene.finished([await client.enqueue(app.nap(0))])
     assert {job.attempt for job in jobs} == {1}
     await scene.check(jobs)
@@ -84,8 +84,7 @@ async def test_a_read_only_server_costs_no_attempt(postgres_scene: Scene, own_po
         gate.touch()
         await scene.ended(3)
         await worker.wait_for("read-only|25006")
-        own_postgres.execute("set default_transaction_read_only = off; alter system reset default_transaction_read_only")
-        own_postgres.execute("select pg_reload_conf()")
+        own_postgres.configure(default_transaction_read_only="off")
         jobs = await scene.finished(handles)
     assert {(job.state, job.attempt) for job in jobs} == {(JobState.COMPLETED, 1)}
     assert worker.alive

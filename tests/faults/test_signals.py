@@ -119,7 +119,7 @@ async def test_a_frozen_worker_stops_the_attempt_that_it_lost(scene: Scene) -> N
         other = scene.worker()
         await scene.started(2)
         frozen.cont()
-        await until(lambda: scene.ledger.count("cancelled") == 1, f"the lost attempt's end: {scene.story()}")
+        await until(lambda: scene.ledger.count("cancelled") == 1, "the lost attempt's end", story=scene.story)
         assert scene.ledger.entries("cancelled")[0].pid == frozen.pid
         gate.touch()
         (job,) = await scene.finished([handle])
