@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 from uuid import UUID
@@ -101,7 +102,8 @@ class Server:
             if self.process.poll() is not None:
                 output = self.output()
                 tries -= 1
-                assert tries and "in use" in output, f"the server ended with {self.process.returncode}:\n{output}"
+                assert tries > 0, "no free port"
+                assert "in use" in output, f"the server ended with {self.process.returncode}:\n{output}"
                 self._start()  # another program was given the port meanwhile
             try:
                 return (await http.get(self.url("/health"))).status_code == 200
@@ -135,10 +137,8 @@ class Server:
 
     def kill(self) -> None:
         """Kill it and its children, if any of them is left."""
-        try:
+        with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         self.process.wait()
 
 
