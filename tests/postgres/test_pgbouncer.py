@@ -10,6 +10,7 @@ import pytest
 
 from aioqueue import Client, Fixed, JobState, Registry, Retry, Worker
 from tests.pgbouncer import Bouncer, program, version
+from tests.processes import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,9 +68,12 @@ async def test_it_polls_with_one_warning_where_nothing_can_be_heard(bouncer: Bou
     async with client_of(bouncer) as client, client_of(bouncer) as producer, Worker(client, registry, poll_interval=0.1):
         for number in range(5):
             assert await (await producer.enqueue(double(number))).result(timeout=120) == 2 * number
-    warnings = [record for record in caplog.records if "listen" in record.getMessage().lower()]
-    stores_that_listened = 2
-    assert 1 <= len(warnings) <= stores_that_listened, caplog.text
+        await until(lambda: len(warnings(caplog)) == 2, "a warning of each store's")
+    assert len(warnings(caplog)) == 2
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if "listen" in record.getMessage().lower()]
 
 
 async def test_a_direct_url_for_listening(bouncer: Bouncer, postgres_url: str, caplog: pytest.LogCaptureFixture) -> None:
