@@ -142,8 +142,9 @@ class NewJob:
         delay: Seconds from the database's now until it is due. Not together with `run_at`.
         run_at: When it is due, in UTC. A time in the past means now.
         expires: Seconds after it is due within which it must have been started, or it is discarded.
-        max_attempts: How often it may be started; None for no limit.
-        retry: The retry policy as JSON (`Retry.encode`); None leaves it to the worker's registry.
+        max_attempts: How often it may be started; None for no limit. It counts where `retry` is given.
+        retry: The retry policy as JSON (`Retry.encode`); None leaves it to the worker, its number of attempts too; `{}`
+            only the waits.
         timeout: Seconds for one attempt; None leaves it to the job type.
         key: A label to find it by.
         unique: Whether at most one unfinished job of this type may have this key.

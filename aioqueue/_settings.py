@@ -30,7 +30,7 @@ class WorkerSettings:
         poll_interval: Seconds between looks for jobs when nothing wakes the worker, varied by ±10 %.
         grace: Seconds that running jobs get to finish at shutdown.
         max_reschedules: How often one job may be rescheduled; None for no limit.
-        default_retry: For jobs whose type and call have no policy.
+        default_retry: For jobs whose type and call have no policy: its attempts and its waits.
     """
 
     concurrency: int = 10

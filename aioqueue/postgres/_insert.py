@@ -145,8 +145,8 @@ def encode_jobs(jobs: Sequence[NewJob]) -> str:
                     "delay": job.delay,
                     "run_at": None if job.run_at is None else job.run_at.isoformat(),
                     "expires": job.expires,
-                    "max_attempts": job.max_attempts,
-                    "retry": None if job.retry is None else job.retry.decode(),
+                    # Without a policy the number isn't one that somebody gave, and the function would take it for one.
+                    **({} if job.retry is None else {"max_attempts": job.max_attempts, "retry": job.retry.decode()}),
                     "timeout": job.timeout,
                     "key": job.key,
                     "unique": job.unique,

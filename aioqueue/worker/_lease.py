@@ -146,7 +146,7 @@ class LeaseKeeper:
             return 0.0
         blocked = now - asked
         if blocked >= self._warned:
-            self._warned = max(self._warned * 2, _BLOCKED)
+            self._warned = _STUCK if self._warned < _STUCK <= blocked * 2 else blocked * 2
             self._name_the_blocker(blocked)
         return blocked
 

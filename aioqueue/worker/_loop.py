@@ -53,7 +53,10 @@ class Loop:
         self._timer: asyncio.TimerHandle | None = None
         self._contended = Backoff(_CONTENDED, 1.0)
         self._claiming = False
+        self._hungry = True
+        self._once = False
         self._suspects: frozenset[Claim] = frozenset()
+        self._opening: asyncio.Task[int] | None = None
         self.lease_id: int | None = None
         self.lease_until = 0.0
         self.last_claim: float | None = None
@@ -69,14 +72,17 @@ class Loop:
             ClientClosed: The client was closed.
         """
         backoff = Backoff()
+        self._once = once
         while not self.stopping:
             self._woken.clear()
             try:
                 asked, claimed = await self.fill()
                 drained = claimed < asked
+                self._hungry = not drained
                 reaped = await self.reap() if self.recovery.wait() <= 0 else 0
                 if not reaped and (drained or self.slots.free <= 0):
                     due = await self._next_due() if drained else None
+                    self._hungry = not drained or due == 0.0  # what is due, and wasn't claimed, was locked
                     if once and self._idle() and due != 0.0:
                         return
                     await self.wait(due)
@@ -131,8 +137,8 @@ class Loop:
         wait = self._settings.poll_interval * random.uniform(0.9, 1.1)  # noqa: S311 - not for secrets
         if due is not None:
             wait = min(wait, due if due > 0 else self._contended.next())
-            if due > 0:
-                self._contended.reset()
+        if due != 0:
+            self._contended.reset()
         wait = min(wait, max(self.recovery.wait(), 0.05))
         await self.pause(wait)
 
@@ -141,6 +147,13 @@ class Loop:
     def wake(self) -> None:
         """Look again."""
         self._woken.set()
+
+    def freed(self) -> None:
+        """A slot is free, or an outcome written. After a claim that got less than it asked for nothing more is due: the
+        store will tell when there is, so that looking again would be in vain.
+        """
+        if self._hungry or (self._once and self._idle()):
+            self._woken.set()
 
     def stop(self) -> None:
         """Claim nothing more."""
@@ -189,9 +202,27 @@ class Loop:
     async def open_lease(self) -> None:
         """Get a lease, and have it renewed."""
         before = time.monotonic()
-        self.lease_id = await self._store.open_lease(self._name, self._settings.lease)
+        opening = self._opening = self._loop.create_task(
+            self._store.open_lease(self._name, self._settings.lease), name="aioqueue opening of a lease"
+        )
+        # If this is cancelled, the answer may be on its way: `late_lease` waits for it, so that no lease is left behind.
+        self.lease_id = await asyncio.shield(opening)
+        self._opening = None
         self.lease_until = before + self._settings.lease
         self.keeper.use(self.lease_id)
+
+    async def late_lease(self, longest: float) -> int | None:
+        """The lease whose opening was interrupted, if the answer comes within `longest` seconds."""
+        opening, self._opening = self._opening, None
+        if opening is None:
+            return None
+        try:
+            await asyncio.wait([opening], timeout=longest)
+        finally:
+            opening.cancel()
+        if not opening.done() or opening.cancelled() or opening.exception() is not None:
+            return None
+        return opening.result()
 
     def renewed(self, lease_id: int, renewal: Renewal) -> None:
         """What the lease's thread was told."""

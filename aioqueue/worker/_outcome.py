@@ -86,31 +86,30 @@ class Policy:
     def of(
         cls, job: ClaimedJob, job_type: JobType[..., Any, Any] | None, default: Retry, max_reschedules: int | None
     ) -> Policy:
-        """What is stored with the job, else its type's, else the worker's default."""
+        """What is stored with the job, else its type's, else the worker's default: each as a whole.
+
+        The job's number of attempts belongs to the policy that is stored with it. Without one nobody gave a number:
+        the row has what its producer took for the usual one.
+        """
         if job_type is not None and job_type.max_reschedules is not None:
             max_reschedules = job_type.max_reschedules
         own = job_type.retry if job_type is not None else None
         if job.retry is not None:
             stored = _decode(job.retry, own.retry_on if own else (), own.fail_on if own else ())
             return cls(stored or own or default, job.max_attempts, max_reschedules)
-        if own is not None:
-            return cls(own, own.max_attempts, max_reschedules)
-        limit = job.max_attempts if default.max_attempts == _USUAL else default.max_attempts
-        return cls(default, limit, max_reschedules)
+        policy = own or default
+        return cls(policy, policy.max_attempts, max_reschedules)
 
     def exhausted(self, attempt: int) -> bool:
         """Whether this attempt was the last."""
         return self.max_attempts is not None and attempt >= self.max_attempts
 
 
-_USUAL = Retry().max_attempts
-
-
 @lru_cache(maxsize=256)
 def _decode(stored: bytes, retry_on: tuple[type[BaseException], ...], fail_on: tuple[type[BaseException], ...]) -> Retry | None:
     try:
         return Retry.decode(stored, retry_on=retry_on, fail_on=fail_on)
-    except ConfigurationError:  # written by a newer version, or by hand: the job still has a policy
+    except ConfigurationError:  # only the number was given, or a newer version wrote it: the number still counts
         return None
 
 

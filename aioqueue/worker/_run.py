@@ -66,7 +66,7 @@ class Run:
         self._threads = HandlerThreads(name)
         self._resources = ResourceScope(resources)
         self.loop = Loop(self._store, names, settings, name, troubles)
-        self.writer = Writer(self._store, troubles, self.loop.wake)
+        self.writer = Writer(self._store, troubles, self.loop.freed)
         owner = asyncio.current_task()
         attempts = Attempts(
             registry,
@@ -79,7 +79,7 @@ class Run:
             ending=lambda: owner is not None and owner.cancelling() > 0,
         )
         self.slots = Slots(
-            attempts, settings.concurrency, context, _BODIES, on_outcome=self.writer.take, on_free=self.loop.wake
+            attempts, settings.concurrency, context, _BODIES, on_outcome=self.writer.take, on_free=self.loop.freed
         )
         self.keeper = LeaseKeeper(
             self._store, settings, self.slots.held, on_renewal=self.loop.renewed, on_error=self.loop.renewal_failed
@@ -192,6 +192,8 @@ class Run:
     async def _end_lease(self, *, keep: bool) -> None:
         lease_id, self.loop.lease_id = self.loop.lease_id, None
         self.keeper.use(None)
+        if lease_id is None:
+            lease_id = await self.loop.late_lease(_FORCED)
         if lease_id is None or keep:
             return
         with anyio.move_on_after(_FORCED if self._forced.is_set() else _FLUSH, shield=True):

@@ -59,7 +59,8 @@ class Worker:
         poll_interval: Seconds between looks when nothing wakes it; 5.
         grace: Seconds that running jobs get when it stops; 30.
         max_reschedules: How often a job may put itself off; 1,000.
-        default_retry: For jobs whose type and call have no policy.
+        default_retry: For jobs whose type and call have no policy: its attempts and its waits. 10 attempts (or
+            `AIOQUEUE_MAX_ATTEMPTS`) with exponential waits.
         resources: Values in place of resources, for tests.
 
     Raises:

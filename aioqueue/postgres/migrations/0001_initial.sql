@@ -152,7 +152,9 @@ BEGIN
                    CASE WHEN json_typeof(wanted.job->'tags') = 'array'
                         THEN ARRAY(SELECT json_array_elements_text(wanted.job->'tags')) ELSE '{}' END,
                    CASE json_typeof(wanted.job->'retry') WHEN 'string' THEN (wanted.job->>'retry')::json
-                        WHEN 'object' THEN wanted.job->'retry' END,
+                        WHEN 'object' THEN wanted.job->'retry'
+                        -- a number alone counts too, with the worker's waits
+                        ELSE CASE WHEN wanted.job->'max_attempts' IS NOT NULL THEN json '{}' END END,
                    CASE json_typeof(wanted.job->'metadata') WHEN 'string' THEN (wanted.job->>'metadata')::json
                         WHEN 'object' THEN wanted.job->'metadata' ELSE '{}' END,
                    CASE json_typeof(wanted.job->'payload') WHEN 'string' THEN (wanted.job->>'payload')::json

@@ -1,0 +1,324 @@
+"""The thread that renews the lease: blocked event loops, an unreachable database, a lease that is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+import threading
+import time
+from contextlib import closing
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aioqueue import Client, Fixed, JobState, Registry, Retry, StoreUnavailable, current_attempt
+from aioqueue._identifiers import new_id
+from aioqueue._job import Claim
+from aioqueue._settings import WorkerSettings
+from aioqueue.abc import Renewal
+from aioqueue.worker import Worker, _lease
+from aioqueue.worker._lease import LeaseKeeper
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from aioqueue.abc import LeaseSession
+
+pytestmark = pytest.mark.anyio
+
+
+class FakeTime:
+    """A clock that only waiting moves."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+class FakeCondition:
+    def __init__(self, clock: FakeTime, waited: Callable[[], None]) -> None:
+        self._clock = clock
+        self._waited = waited
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def notify(self) -> None: ...
+
+    def wait(self, timeout: float) -> None:
+        self._clock.now += timeout
+        self._waited()
+
+
+class Recorder:
+    """A lease session that notes when it was used."""
+
+    def __init__(self, clock: FakeTime) -> None:
+        self._clock = clock
+        self.times: list[float] = []
+        self.error: Exception | None = None
+        self.closed = False
+
+    def renew(self, lease_id: int, duration: float, held: Sequence[Claim]) -> Renewal:
+        self.times.append(self._clock.now - 1000)
+        if self.error is not None:
+            raise self.error
+        return Renewal(valid=True)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Bench:
+    """A keeper whose thread's function runs here: the event loop is blocked by that, in time that is made up."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, holds: bool = True) -> None:
+        self.clock = FakeTime()
+        monkeypatch.setattr(_lease, "time", self.clock)
+        self.session = Recorder(self.clock)
+        self.until = 0.0
+        self.moments: dict[float, Callable[[], None]] = {}
+        self.errors: list[Exception] = []
+        slot = SimpleNamespace(job=SimpleNamespace(type="stuck\nERROR forged", id=new_id()))
+        held: dict[Any, Any] = {Claim(slot.job.id, 1): slot} if holds else {}
+        store: Any = SimpleNamespace(lease_session=lambda: self.session)
+        self.keeper = LeaseKeeper(
+            store,
+            WorkerSettings.resolve(environment={}),
+            held,
+            on_renewal=lambda lease_id, renewal: None,
+            on_error=self.errors.append,
+        )
+        condition: Any = FakeCondition(self.clock, self._waited)
+        self.keeper._condition = condition
+        self.keeper.use(7)
+
+    def _waited(self) -> None:
+        for moment in [each for each in self.moments if each <= self.clock.now - 1000]:
+            self.moments.pop(moment)()
+        if self.clock.now - 1000 >= self.until:
+            self.keeper.stop()
+
+    def run(self, until: float) -> None:
+        self.until = until
+        self.keeper._serve()
+
+
+async def test_a_loop_blocked_for_five_minutes_lets_the_lease_lapse(monkeypatch, caplog) -> None:
+    bench = Bench(monkeypatch)
+    bench.run(1000)
+    assert bench.session.times == pytest.approx([20.0 * each for each in range(1, 15)], abs=1.5)
+    assert bench.session.closed
+    lines = [record.getMessage() for record in caplog.records]
+    assert "blocked for 5 s" in lines[0]
+    assert "still renewed" in lines[0]
+    assert "bench.run" in lines[0]  # the code that blocks it is named
+    assert not any("\n" in line for line in lines)
+    lapsed = [line for line in lines if "left to lapse" in line]
+    assert "blocked for 300 s" in lapsed[0]
+    assert len(lines) < 12
+    assert bench.keeper.ended.done() is False  # its callbacks wait for the loop, as everything does
+    await bench.keeper.ended
+
+
+async def test_a_loop_that_answers_again_renews_at_once(monkeypatch) -> None:
+    bench = Bench(monkeypatch)
+    bench.moments[400.0] = bench.keeper._answer
+    bench.run(450)
+    assert [each for each in bench.session.times if each >= 300] == pytest.approx([400, 420, 440], abs=1.5)
+
+
+async def test_an_idle_worker_is_not_watched(monkeypatch, caplog) -> None:
+    """A program may block its own loop while nothing of the worker's runs; there is nothing to give up."""
+    bench = Bench(monkeypatch, holds=False)
+    bench.run(1000)
+    assert len(bench.session.times) == 49
+    assert caplog.records == []
+
+
+async def test_failing_renewals_are_tried_again_with_backoff(monkeypatch) -> None:
+    bench = Bench(monkeypatch, holds=False)
+    bench.session.error = StoreUnavailable("away")
+
+    def repaired() -> None:
+        bench.session.error = None
+
+    bench.moments[60.0] = repaired
+    bench.run(120)
+    times = bench.session.times
+    failing = [each for each in times if each < 60]
+    waits = [later - earlier for earlier, later in zip(failing, failing[1:], strict=False)]
+    assert failing[0] == pytest.approx(20)
+    assert waits[0] <= 0.1
+    assert all(wait <= 3.0 + 1e-6 for wait in waits)
+    assert len(waits) < 40
+    working = [each for each in times if each >= 60]
+    assert working[0] < 63 + 1
+    assert working[1] - working[0] == pytest.approx(20)
+    await asyncio.sleep(0)
+    assert len(bench.errors) == len(failing)
+
+
+async def test_the_log_names_what_blocks_the_loop(client: Client, caplog, monkeypatch) -> None:
+    """With real blocking: the handler goes on when the line was logged."""
+    monkeypatch.setattr(_lease, "_BLOCKED", 0.05)
+    monkeypatch.setattr(_lease, "_LOOK", 0.01)
+    registry, logged = Registry(), threading.Event()
+
+    class Listener(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if "blocked" in record.getMessage():
+                logged.set()
+
+    @registry.job
+    async def freezes() -> bool:
+        return waits_in_c_code()
+
+    def waits_in_c_code() -> bool:
+        return logged.wait(60)
+
+    listener = Listener()
+    logging.getLogger("aioqueue.worker").addHandler(listener)
+    try:
+        async with Worker(client, registry):
+            handle = await client.enqueue(freezes())
+            assert await handle.result(timeout=120) is True
+    finally:
+        logging.getLogger("aioqueue.worker").removeHandler(listener)
+    lines = [record.getMessage() for record in caplog.records if "blocked" in record.getMessage()]
+    assert "waits_in_c_code" in lines[0]
+    assert str(handle.id) in lines[0]
+    assert "freezes" in lines[0]
+
+
+# -- with a worker ----------------------------------------------------------------------------------------------------
+
+
+class Interrupted:
+    """A lease session that fails while it's told to."""
+
+    def __init__(self, session: LeaseSession, away: threading.Event) -> None:
+        self._session = session
+        self._away = away
+        self.failures = 0
+
+    def renew(self, lease_id: int, duration: float, held: Sequence[Claim]) -> Renewal:
+        if self._away.is_set():
+            self.failures += 1
+            raise StoreUnavailable("the network is down")
+        return self._session.renew(lease_id, duration, held)
+
+    def close(self) -> None:
+        self._session.close()
+
+
+class Held:
+    """A job that waits until it's let go."""
+
+    def __init__(self) -> None:
+        self.registry = Registry()
+        self.gate = asyncio.Event()
+        self.starts: asyncio.Queue[int] = asyncio.Queue()
+        self.cancelled = 0
+
+        @self.registry.job(retry=Retry(max_attempts=5, backoff=Fixed(0)))
+        async def held() -> int:
+            self.starts.put_nowait(current_attempt().number)
+            try:
+                await self.gate.wait()
+            except asyncio.CancelledError:
+                self.cancelled += 1
+                raise
+            return current_attempt().number
+
+        self.held = held
+
+    async def started(self) -> int:
+        async with asyncio.timeout(60):
+            return await self.starts.get()
+
+
+async def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.005)
+
+
+@pytest.fixture
+async def jobs() -> Held:
+    return Held()
+
+
+def interrupt(client: Client, monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, list[Interrupted]]:
+    away, sessions, make = threading.Event(), [], client.store.lease_session
+
+    def lease_session() -> Interrupted:
+        sessions.append(Interrupted(make(), away))
+        return sessions[-1]
+
+    monkeypatch.setattr(client.store, "lease_session", lease_session)
+    return away, sessions
+
+
+async def test_renewals_that_fail_for_a_while_lose_nothing(client: Client, jobs: Held, monkeypatch) -> None:
+    away, sessions = interrupt(client, monkeypatch)
+    handle = await client.enqueue(jobs.held())
+    async with Worker(client, jobs.registry, lease=600, renew_every=0.02) as worker:
+        assert await jobs.started() == 1
+        away.set()
+        await until(lambda: sessions[0].failures >= 3)
+        await until(lambda: "renew" in worker.health().troubles)
+        assert "network is down" in worker.health().troubles["renew"]
+        assert not worker.health().ok
+        away.clear()
+        await until(lambda: worker.health().ok)
+        jobs.gate.set()
+        assert await handle.result(timeout=60) == 1
+    assert jobs.cancelled == 0
+
+
+async def test_a_lease_that_lapsed_unseen_is_renewed_late(client: Client, jobs: Held, monkeypatch, tmp_path: Path) -> None:
+    """As long as nobody took it: the row is still there."""
+    away, sessions = interrupt(client, monkeypatch)
+    handle = await client.enqueue(jobs.held())
+    async with Worker(client, jobs.registry, lease=600, renew_every=0.02) as worker:
+        assert await jobs.started() == 1
+        away.set()
+        await until(lambda: sessions[0].failures)
+        with closing(sqlite3.connect(tmp_path / "jobs.db", timeout=60)) as connection, connection:
+            assert connection.execute("update lease set expires_at = 1").rowcount == 1
+        away.clear()
+        await until(lambda: worker.health().ok)
+        jobs.gate.set()
+        assert await handle.result(timeout=60) == 1
+    assert jobs.cancelled == 0
+
+
+async def test_a_lease_whose_row_is_gone_loses_its_jobs_and_another_is_opened(
+    client: Client, jobs: Held, tmp_path: Path, caplog
+) -> None:
+    handles = await client.enqueue_many([jobs.held(), jobs.held()])
+    async with Worker(client, jobs.registry, lease=600, renew_every=0.05, poll_interval=0.05) as worker:
+        assert [await jobs.started(), await jobs.started()] == [1, 1]
+        assert worker._run is not None
+        first = worker._run.loop.lease_id
+        with closing(sqlite3.connect(tmp_path / "jobs.db", timeout=60)) as connection, connection:
+            connection.execute("delete from lease")
+        assert [await jobs.started(), await jobs.started()] == [2, 2]
+        assert worker._run.loop.lease_id not in {first, None}
+        assert jobs.cancelled == 2
+        jobs.gate.set()
+        assert {await handle.result(timeout=60) for handle in handles} == {2}
+        await until(lambda: worker.health().ok)
+    for handle in handles:
+        job = await handle.snapshot()
+        assert (job.state, [error.type for error in job.errors]) == (JobState.COMPLETED, ["WorkerLost"])
+    lost = [record for record in caplog.records if "taken_by_another_worker" in record.getMessage()]
+    assert {record.__dict__["job_id"] for record in lost} == {str(handle.id) for handle in handles}
