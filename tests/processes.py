@@ -155,6 +155,7 @@ class WorkerProcess:
         self._environment = {
             **os.environ,
             "PYTHONUNBUFFERED": "1",
+            "PYTHONFAULTHANDLER": "1",
             "PYTHONWARNINGS": "default::ResourceWarning",
             "PYTHONPATH": str(ROOT),
             "FAULTS_LEDGER": str(ledger.path.absolute()),

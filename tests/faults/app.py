@@ -97,7 +97,7 @@ async def fail_twice() -> Told:
     return told()
 
 
-@registry.job(retry=Retry(max_attempts=3, backoff=Fixed(0.05)))
+@registry.job(retry=Retry(max_attempts=2, backoff=Fixed(0.05)))
 async def die() -> Told:
     """Kills its own process, every time."""
     write("start")

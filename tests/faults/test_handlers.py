@@ -64,7 +64,7 @@ async def test_a_blocked_loop_loses_no_lease(scene: Scene) -> None:
         blocked = scene.worker(lease="3s", renew_every="1s")
         handles = await client.enqueue_many([app.until_exists(str(gate)) for _ in range(3)])
         await scene.started(3)
-        handles.append(await client.enqueue(app.block_loop(8)))
+        handles.append(await client.enqueue(app.block_loop(5)))
         await scene.started(4)
         scene.worker()
         await scene.ended(1)
