@@ -83,7 +83,8 @@ class Loop:
                 if not reaped and (drained or self.slots.free <= 0):
                     due = await self._next_due() if drained else None
                     self._hungry = not drained or due == 0.0  # what is due, and wasn't claimed, was locked
-                    if once and self._idle() and due != 0.0:
+                    # A retry without a wait may be due a fraction of a millisecond from now.
+                    if once and self._idle() and (due is None or due > 0.05):
                         return
                     await self.wait(due)
                 backoff.reset()
