@@ -19,7 +19,7 @@ from aioqueue.worker._text import one_line
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from aioqueue._job import Claim, ClaimedJob, Settlement
+    from aioqueue._job import AttemptError, Claim, ClaimedJob, Settlement
     from aioqueue.abc import Store
     from aioqueue.worker._health import Troubles
     from aioqueue.worker._slots import Slots
@@ -37,6 +37,15 @@ _WORDS = {
     SettlementKind.RETRIED: "failed, will be tried again",
     SettlementKind.RESCHEDULED: "rescheduled",
 }
+
+_QUOTING = frozenset({"ArgumentsError", "OutputError"})
+"""Their texts may quote values, which don't belong in logs."""
+
+
+def _told(error: AttemptError) -> str:
+    if error.type in _QUOTING:
+        return f"{error.type}: the job's history says which"
+    return one_line(str(error))
 
 
 class Writer:
@@ -135,7 +144,7 @@ class Writer:
             job.attempt,
             _WORDS[outcome.kind],
             duration,
-            "" if error is None else f": {one_line(str(error))}",
+            "" if error is None else f": {_told(error)}",
             extra={**slot.extra(), "duration": duration},
         )
 

@@ -26,6 +26,7 @@ class Faults:
 
     Attributes:
         away: While it's true, every verb fails.
+        failing: Verbs that fail while they're here.
         before: Errors that the next calls of a verb raise in place of doing anything.
         after: How many of the next calls of a verb are done, and raise `StoreUnavailable` in place of their answer.
         calls, failed: By verb.
@@ -35,6 +36,7 @@ class Faults:
 
     def __init__(self, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
         self.away = False
+        self.failing: set[str] = set()
         self.before: dict[str, list[Exception]] = {}
         self.after: Counter[str] = Counter()
         self.calls: Counter[str] = Counter()
@@ -64,7 +66,7 @@ class Faults:
 
     def begin(self, verb: str) -> None:
         self.calls[verb] += 1
-        if self.away:
+        if self.away or verb in self.failing:
             self.failed[verb] += 1
             raise StoreUnavailable("the database is away")
         if self.before.get(verb):

@@ -6,26 +6,26 @@ import asyncio
 import logging
 import sqlite3
 import threading
-import time
 from contextlib import closing
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aioqueue import Client, Fixed, JobState, Registry, Retry, StoreUnavailable, current_attempt
+from aioqueue import Client, JobState, Registry, StoreUnavailable
 from aioqueue._identifiers import new_id
 from aioqueue._job import Claim
 from aioqueue._settings import WorkerSettings
 from aioqueue.abc import Renewal
 from aioqueue.worker import Worker, _lease
 from aioqueue.worker._lease import LeaseKeeper
+from tests.worker.faults import Faults, Jobs, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from aioqueue.abc import LeaseSession
 
 pytestmark = pytest.mark.anyio
 
@@ -153,7 +153,7 @@ async def test_failing_renewals_are_tried_again_with_backoff(monkeypatch) -> Non
     bench.run(120)
     times = bench.session.times
     failing = [each for each in times if each < 60]
-    waits = [later - earlier for earlier, later in zip(failing, failing[1:], strict=False)]
+    waits = [later - earlier for earlier, later in pairwise(failing)]
     assert failing[0] == pytest.approx(20)
     assert waits[0] <= 0.1
     assert all(wait <= 3.0 + 1e-6 for wait in waits)
@@ -200,101 +200,42 @@ async def test_the_log_names_what_blocks_the_loop(client: Client, caplog, monkey
 # -- with a worker ----------------------------------------------------------------------------------------------------
 
 
-class Interrupted:
-    """A lease session that fails while it's told to."""
-
-    def __init__(self, session: LeaseSession, away: threading.Event) -> None:
-        self._session = session
-        self._away = away
-        self.failures = 0
-
-    def renew(self, lease_id: int, duration: float, held: Sequence[Claim]) -> Renewal:
-        if self._away.is_set():
-            self.failures += 1
-            raise StoreUnavailable("the network is down")
-        return self._session.renew(lease_id, duration, held)
-
-    def close(self) -> None:
-        self._session.close()
-
-
-class Held:
-    """A job that waits until it's let go."""
-
-    def __init__(self) -> None:
-        self.registry = Registry()
-        self.gate = asyncio.Event()
-        self.starts: asyncio.Queue[int] = asyncio.Queue()
-        self.cancelled = 0
-
-        @self.registry.job(retry=Retry(max_attempts=5, backoff=Fixed(0)))
-        async def held() -> int:
-            self.starts.put_nowait(current_attempt().number)
-            try:
-                await self.gate.wait()
-            except asyncio.CancelledError:
-                self.cancelled += 1
-                raise
-            return current_attempt().number
-
-        self.held = held
-
-    async def started(self) -> int:
-        async with asyncio.timeout(60):
-            return await self.starts.get()
-
-
-async def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.005)
+@pytest.fixture
+async def jobs() -> Jobs:
+    return Jobs()
 
 
 @pytest.fixture
-async def jobs() -> Held:
-    return Held()
+def faults(client: Client, monkeypatch: pytest.MonkeyPatch) -> Faults:
+    return Faults(client, monkeypatch)
 
 
-def interrupt(client: Client, monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, list[Interrupted]]:
-    away, sessions, make = threading.Event(), [], client.store.lease_session
-
-    def lease_session() -> Interrupted:
-        sessions.append(Interrupted(make(), away))
-        return sessions[-1]
-
-    monkeypatch.setattr(client.store, "lease_session", lease_session)
-    return away, sessions
-
-
-async def test_renewals_that_fail_for_a_while_lose_nothing(client: Client, jobs: Held, monkeypatch) -> None:
-    away, sessions = interrupt(client, monkeypatch)
+async def test_renewals_that_fail_for_a_while_lose_nothing(client: Client, jobs: Jobs, faults: Faults) -> None:
     handle = await client.enqueue(jobs.held())
     async with Worker(client, jobs.registry, lease=600, renew_every=0.02) as worker:
         assert await jobs.started() == 1
-        away.set()
-        await until(lambda: sessions[0].failures >= 3)
+        faults.failing.add("renew")
+        await until(lambda: faults.failed["renew"] >= 3)
         await until(lambda: "renew" in worker.health().troubles)
-        assert "network is down" in worker.health().troubles["renew"]
+        assert "database is away" in worker.health().troubles["renew"]
         assert not worker.health().ok
-        away.clear()
+        faults.failing.clear()
         await until(lambda: worker.health().ok)
         jobs.gate.set()
         assert await handle.result(timeout=60) == 1
     assert jobs.cancelled == 0
 
 
-async def test_a_lease_that_lapsed_unseen_is_renewed_late(client: Client, jobs: Held, monkeypatch, tmp_path: Path) -> None:
+async def test_a_lease_that_lapsed_unseen_is_renewed_late(client: Client, jobs: Jobs, faults: Faults, tmp_path: Path) -> None:
     """As long as nobody took it: the row is still there."""
-    away, sessions = interrupt(client, monkeypatch)
     handle = await client.enqueue(jobs.held())
     async with Worker(client, jobs.registry, lease=600, renew_every=0.02) as worker:
         assert await jobs.started() == 1
-        away.set()
-        await until(lambda: sessions[0].failures)
+        faults.failing.add("renew")
+        await until(lambda: "renew" in worker.health().troubles)
         with closing(sqlite3.connect(tmp_path / "jobs.db", timeout=60)) as connection, connection:
             assert connection.execute("update lease set expires_at = 1").rowcount == 1
-        away.clear()
+        faults.failing.clear()
         await until(lambda: worker.health().ok)
         jobs.gate.set()
         assert await handle.result(timeout=60) == 1
@@ -302,7 +243,7 @@ async def test_a_lease_that_lapsed_unseen_is_renewed_late(client: Client, jobs: 
 
 
 async def test_a_lease_whose_row_is_gone_loses_its_jobs_and_another_is_opened(
-    client: Client, jobs: Held, tmp_path: Path, caplog
+    client: Client, jobs: Jobs, tmp_path: Path, caplog
 ) -> None:
     handles = await client.enqueue_many([jobs.held(), jobs.held()])
     async with Worker(client, jobs.registry, lease=600, renew_every=0.05, poll_interval=0.05) as worker:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aioqueue import Client, Fixed, JobState, Registry, Retry, StoreUnavailable
+from aioqueue import Client, Fixed, JobState, Registry, Retry
 from aioqueue._identifiers import new_id
 from aioqueue._job import ClaimedJob, LostReason, Settlement, SettlementKind, SettleResult
 from aioqueue._settings import WorkerSettings
@@ -223,14 +223,14 @@ async def test_a_reap_that_fails_is_tried_again_and_seen(client: Client, tmp_pat
     lease = await client.store.open_lease("dead", 600)
     handle = await client.enqueue(jobs.quick())
     assert len(await client.store.claim(lease, ["quick"], 1)) == 1
-    faults.before["take_expired"] = [StoreUnavailable("away")] * 10_000
+    faults.failing.add("take_expired")
     # The lease's row goes, its job stays: what an operator's DELETE or a restored backup leaves.
     async with Worker(client, jobs.registry, lease=600, renew_every=0.05, poll_interval=0.05) as worker:
         await until(lambda: "reap" in worker.health().troubles)
         with closing(sqlite3.connect(tmp_path / "jobs.db", timeout=60)) as connection, connection:
             connection.execute("delete from lease where id = ?", (lease,))
         assert (await handle.snapshot()).state is JobState.RUNNING
-        faults.before["take_expired"].clear()
+        faults.failing.clear()
         assert await handle.result(timeout=60) == 2
         await until(lambda: worker.health().ok)
     job = await handle.snapshot()

@@ -172,11 +172,12 @@ async def test_an_incompatible_schema_at_the_start_is_told_at_once(client: Clien
 
 async def test_a_crash_of_an_embedded_worker_is_seen(client: Client, jobs: Jobs, faults: Faults, caplog) -> None:
     handle = await client.enqueue(jobs.held())
+    worker = await Worker(client, jobs.registry, poll_interval=0.02, grace=0).__aenter__()
+    await jobs.started()
+    faults.before["claim"] = [StoreIncompatible("somebody migrated the schema")]
+    await until(lambda: not worker.health().running)
     with pytest.raises(StoreIncompatible, match="migrated"):
-        async with Worker(client, jobs.registry, poll_interval=0.02, grace=0) as worker:
-            await jobs.started()
-            faults.before["claim"] = [StoreIncompatible("somebody migrated the schema")]
-            await until(lambda: not worker.health().running)
+        await worker.__aexit__(None, None, None)
     told = [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
     assert len(told) == 1
     assert "somebody migrated" in told[0]
