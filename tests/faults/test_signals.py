@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.anyio
 
-PATIENT = {"lease": "60s", "renew_every": "1s"}
-"""Settings of a worker that must not lose its own lease, however slow the machine is."""
+PATIENT = {"lease": "12s", "renew_every": "1s"}
+"""Settings of a worker that must not lose its own lease on a slow machine. It looks for lost jobs every third of it."""
 
 
 # -- SIGKILL ----------------------------------------------------------------------------------------------------------
