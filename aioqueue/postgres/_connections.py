@@ -96,6 +96,7 @@ class Pool:
         self._source = source
         self._opener = Opener(source, self._keep)
         self._size = size
+        self._borrowed = 0
         self._free = asyncio.Semaphore(size)
         self._idle: list[Connection] = []
         self._closed = False
@@ -110,6 +111,7 @@ class Pool:
         """
         check_process(self._process)
         await self._take()
+        self._borrowed += 1
         connection: Connection | None = None
         sound = False
         try:
@@ -127,6 +129,7 @@ class Pool:
                 if connection is not None:
                     await self._give_back(connection, sound=sound, users=users)
             finally:
+                self._borrowed -= 1
                 self._free.release()
 
     async def _take(self) -> None:
@@ -154,7 +157,7 @@ class Pool:
         return await self._opener.open()
 
     def _keep(self, connection: Connection) -> None:
-        if self._closed or len(self._idle) >= self._size:
+        if self._closed or len(self._idle) + self._borrowed >= self._size:
             connection.terminate()
         else:
             self._idle.append(connection)

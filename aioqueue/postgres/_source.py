@@ -246,20 +246,28 @@ class Opener:
         self._source = source
         self._keep = keep
         self._tasks: set[asyncio.Task[Connection]] = set()
+        self._orphans: set[asyncio.Task[Connection]] = set()
 
     async def open(self) -> Connection:
-        """See `Source.open`."""
-        task = asyncio.get_running_loop().create_task(self._source.open(), name="aioqueue connect")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        """See `Source.open`. What a caller that was cancelled had begun is taken over, so that they don't add up."""
+        task = next((each for each in self._orphans if not each.done()), None)
+        if task is None:
+            task = asyncio.get_running_loop().create_task(self._source.open(), name="aioqueue connect")
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        else:
+            self._orphans.discard(task)
+            task.remove_done_callback(self._orphaned)
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             if not task.cancelled():
+                self._orphans.add(task)
                 task.add_done_callback(self._orphaned)
             raise
 
     def _orphaned(self, task: asyncio.Task[Connection]) -> None:
+        self._orphans.discard(task)
         if not task.cancelled() and task.exception() is None:
             self._keep(task.result())
 

@@ -48,13 +48,13 @@ class Shipment(Base):
 
 
 @asynccontextmanager
-async def open_database(url: str = DATABASE_URL) -> AsyncIterator[Sessions]:
+async def open_database(url: str | None = None) -> AsyncIterator[Sessions]:
     """Give sessions on the database in which the queue is, too.
 
     Arguments:
-        url: In aioqueue's own form.
+        url: In aioqueue's own form; None for the shop's own database.
     """
-    engine = create_async_engine(_sqlalchemy_url(url))
+    engine = create_async_engine(_sqlalchemy_url(url or DATABASE_URL))
     try:
         async with engine.begin() as connection:
             await _create_tables(connection)
