@@ -30,7 +30,8 @@ __all__ = ["Claims", "claim_statements"]
 
 PRIORITIES = (1, 2, 3, 4)
 
-_FEW_LANES = 8
+# With so many heads for each job that's wanted, fewer are looked at in each lane from then on.
+_MANY_HEADS = 4
 _FEWEST_HEADS = 10
 _MOST_ROUNDS = 6
 # Seconds between starts from the beginning while there's a backlog.
@@ -77,7 +78,8 @@ _CLAIM = f"""WITH owner AS MATERIALIZED (
     WHERE j.id = ANY(ARRAY(SELECT id FROM picked))
     RETURNING {CLAIMED_COLUMNS}
 )
-SELECT EXISTS (SELECT FROM owner), (SELECT coalesce(sum(jobs), 0)::integer FROM quota), EXISTS (SELECT FROM edge), claimed.*
+SELECT EXISTS (SELECT FROM owner), (SELECT coalesce(sum(jobs), 0)::integer FROM quota), EXISTS (SELECT FROM edge),
+       (SELECT count(*) FROM heads), claimed.*
 FROM (SELECT) AS once LEFT JOIN claimed ON true"""
 
 _NEXT_DUE = """SELECT extract(epoch FROM min(first.run_at) - now())::float8
@@ -88,7 +90,7 @@ CROSS JOIN LATERAL (
     ORDER BY j.run_at, j.id LIMIT 1
 ) AS first"""
 
-_META = 3
+_META = 4
 
 
 def claim_statements(schema: Schema) -> dict[str, str]:
@@ -115,6 +117,7 @@ class Claims:
         self._sql = statements["claim"]
         self._floors: dict[tuple[str, int], tuple[datetime, UUID]] = {}
         self._lanes: dict[tuple[str, ...], tuple[list[str], list[int]]] = {}
+        self._crowded: set[tuple[str, ...]] = set()
         self._durations: deque[float] = deque(maxlen=_REMEMBERED)
         self._last_full = -_ROUTINE
         self._backlog = False
@@ -165,7 +168,7 @@ class Claims:
         floors: list[tuple[datetime, UUID] | None] = [None] * len(lanes[0])
         if not full:
             floors = [self._floors.get(lane) for lane in zip(*lanes, strict=True)]
-        heads = limit if len(floors) <= _FEW_LANES else max(_FEWEST_HEADS, -(-limit // 4))
+        heads = max(_FEWEST_HEADS, -(-limit // _MANY_HEADS)) if names in self._crowded else limit
         began = time.monotonic()
         rows = await self._link.fetch(
             self._sql,
@@ -180,7 +183,11 @@ class Claims:
         if full:
             self._last_full = ended
             self._durations.append(ended - began)
-        valid, quota, cut = rows[0][:_META]
+        valid, quota, cut, seen = rows[0][:_META]
+        if seen > _MANY_HEADS * limit >= _MANY_HEADS * _FEWEST_HEADS:
+            self._crowded.add(names)
+        elif seen <= 2 * heads:
+            self._crowded.discard(names)  # a lane or two: their jobs would come in small portions
         if not valid:
             raise LeaseLost(f"lease {lease_id} isn't valid any more: nothing was claimed")
         jobs = [claimed_job(row[_META:]) for row in rows if row[_META] is not None]

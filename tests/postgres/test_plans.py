@@ -158,7 +158,7 @@ async def test_looking_and_operating(connection: asyncpg.Connection[Any], name: 
 async def test_stats(connection: asyncpg.Connection[Any]) -> None:
     """Counting stops at 10,000 for each type, priority and state."""
     plan = await explain(connection, STATEMENTS["stats"], [])
-    bounded(plan, buffers=150_000, rows=150_000)
+    bounded(plan, buffers=250_000, rows=150_000)
 
 
 @pytest.mark.parametrize(
