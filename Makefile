@@ -29,7 +29,7 @@ test:
 	$(PYTHON) -m pytest -n 4 --dist=loadfile
 
 soak:
-	$(PYTHON) -m pytest -m soak -p no:xdist
+	$(PYTHON) -m pytest -m soak --timeout=1800 -p no:xdist
 
 docs:
 	NO_MKDOCS_2_WARNING=1 $(BIN)mkdocs build --strict
