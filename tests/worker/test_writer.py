@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -211,6 +212,25 @@ async def test_a_worker_cancelled_while_the_database_hangs_ends_all_the_same(
         async with asyncio.timeout(60):
             await task
     await until(lambda: asyncio.all_tasks() <= before | {task})
+
+
+@pytest.mark.parametrize("turns", range(0, 24, 2))
+async def test_a_worker_cancelled_anywhere_leaves_nothing_behind(client: Client, jobs: Jobs, turns: int) -> None:
+    """No task, no thread, no lease, no job that seems to run."""
+    await client.enqueue_many([jobs.held() for _ in range(3)])
+    before = asyncio.all_tasks()
+    task = asyncio.create_task(Worker(client, jobs.registry, name=f"cancelled at {turns}", concurrency=2).run())
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await until(lambda: asyncio.all_tasks() <= before | {task})
+    await until(lambda: not [each.name for each in threading.enumerate() if f"cancelled at {turns}" in each.name])
+    stats = await client.stats()
+    assert stats.workers == ()
+    assert stats.types["held"].counts == {JobState.READY: 3}
+    assert {job.attempt for job in (await client.list_jobs()).jobs} == {0}
 
 
 # -- the policy that counts -------------------------------------------------------------------------------------------
