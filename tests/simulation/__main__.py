@@ -1,0 +1,36 @@
+"""`python -m tests.simulation FIRST+COUNT` prints seeds that fail; `python -m tests.simulation SEED` prints a history."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from tests.simulation.history import simulate
+
+
+def main(arguments: list[str]) -> int:
+    """Run what the arguments name; 1 if something failed."""
+    if len(arguments) != 1:
+        print(__doc__)
+        return 2
+    first, many, count = arguments[0].partition("+")
+    if not many:
+        verdict = simulate(int(first))
+        print(*verdict.lines, sep="\n")
+        print(f"seed {verdict.seed}: {verdict.violation or 'all is well'}")
+        return int(verdict.violation is not None)
+    began, cpu, failed, runs = time.monotonic(), time.process_time(), 0, 0
+    for seed in range(int(first), int(first) + int(count)):
+        verdict = simulate(seed)
+        runs += verdict.runs
+        if verdict.violation is not None:
+            failed += 1
+            print(f"seed {seed}: {verdict.violation}", flush=True)
+    wall, cpu = time.monotonic() - began, time.process_time() - cpu
+    print(f"{failed} of {count} failed; {runs} runs of handlers; {int(count) * 60 / cpu:.0f} histories a minute of")
+    print(f"processor time, {int(count) * 60 / wall:.0f} a minute by the wall")
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,310 @@
+"""A database in memory with the rules of `aioqueue.abc`, without faults. Its methods are atomic: none of them awaits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from aioqueue._job import (
+    KEPT_ERRORS,
+    AttemptError,
+    Claim,
+    ClaimedJob,
+    Inserted,
+    Job,
+    LostReason,
+    NewJob,
+    Settlement,
+    SettlementKind,
+    SettleResult,
+    StoredState,
+)
+from aioqueue.abc import Renewal
+from aioqueue.errors import LeaseLost
+from tests.simulation.scheduler import START
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from uuid import UUID
+
+    from tests.simulation.checker import Checker
+
+EPOCH = datetime.fromtimestamp(START, UTC)
+
+
+@dataclass
+class Row:
+    new: NewJob
+    created_at: float
+    run_at: float
+    state: StoredState = StoredState.PENDING
+    attempt: int = 0
+    claims: int = 0
+    lease_id: int | None = None
+    started_at: float | None = None
+    finished_at: float | None = None
+    expires_at: float | None = None
+    reschedules: int = 0
+    output: bytes | None = None
+    outcome: str | None = None
+    errors: tuple[AttemptError, ...] = ()
+    expired: bool = False
+    written_by: tuple[int, int | None] | None = None
+    """The claim and lease of the settlement that was written last, until the next claim."""
+
+
+@dataclass
+class Rules:
+    """What known-bad variants switch off, one at a time."""
+
+    fence_claims: bool = True
+    fence_lease: bool = True
+    due_check: bool = True
+    claim_checks_state: bool = True
+    claim_checks_lease: bool = True
+    claim_counts: bool = True
+    settle_checks_lease: bool = True
+    orphans_need_no_lease: bool = True
+    take_respects_expiry: bool = True
+    renewal_moves_expiry: bool = True
+    renewal_tells_lost: bool = True
+    renewal_tells_unheld: bool = True
+    release_gives_attempt_back: bool = True
+    release_checks_fence: bool = True
+    retry_waits: bool = True
+    archive_keeps: bool = True
+    settle_recognises_repeats: bool = True
+
+
+def _at(moment: float) -> datetime:
+    return EPOCH + timedelta(seconds=moment)
+
+
+@dataclass
+class Database:
+    """All rows. The checker is told of everything that is done here, whatever the rules say."""
+
+    now: Callable[[], float]
+    checker: Checker
+    rules: Rules = field(default_factory=Rules)
+    rows: dict[UUID, Row] = field(default_factory=dict)
+    leases: dict[int, tuple[str, float]] = field(default_factory=dict)
+    last_lease: int = 0
+
+    def insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
+        results: list[Inserted] = []
+        for job in jobs:
+            if job.id in self.rows:
+                results.append(Inserted(job.id, created=False))
+                continue
+            now = self.now()
+            run_at = now + (job.delay or 0.0)
+            if job.run_at is not None:
+                run_at = max(now, (job.run_at - EPOCH).total_seconds())
+            expires = None if job.expires is None else run_at + job.expires
+            self.rows[job.id] = Row(job, created_at=now, run_at=run_at, expires_at=expires)
+            self.checker.inserted(job, run_at)
+            results.append(Inserted(job.id, created=True))
+        return results
+
+    def open_lease(self, worker: str, duration: float) -> int:
+        self.last_lease += 1
+        self.leases[self.last_lease] = (worker, self.now() + duration)
+        self.checker.lease_opened(self.last_lease, worker, duration)
+        return self.last_lease
+
+    def valid(self, lease_id: int | None) -> bool:
+        lease = self.leases.get(lease_id) if lease_id is not None else None
+        return lease is not None and lease[1] > self.now()
+
+    def claim(self, lease_id: int, types: Sequence[str], limit: int) -> list[ClaimedJob]:
+        if self.rules.claim_checks_lease and not self.valid(lease_id):
+            raise LeaseLost(f"lease {lease_id} isn't valid")
+        now = self.now()
+        wanted = [StoredState.PENDING] if self.rules.claim_checks_state else [StoredState.PENDING, StoredState.RUNNING]
+        due = [
+            row
+            for row in self.rows.values()
+            if row.state in wanted and row.new.type in types and (row.run_at <= now or not self.rules.due_check)
+        ]
+        due.sort(key=lambda row: (row.new.priority, row.run_at, row.new.id))
+        claimed: list[ClaimedJob] = []
+        for row in due[:limit]:
+            row.state, row.lease_id, row.started_at = StoredState.RUNNING, lease_id, now
+            row.claims += 1
+            row.attempt += 1 if self.rules.claim_counts else 0
+            row.written_by = None
+            late = row.expires_at is not None and row.expires_at <= now
+            row.expired = late and row.attempt == 1 and not row.reschedules
+            claimed.append(self._claimed(row))
+            self.checker.claimed(claimed[-1])
+        return claimed
+
+    def _claimed(self, row: Row) -> ClaimedJob:
+        assert row.lease_id is not None
+        assert row.started_at is not None
+        new = row.new
+        return ClaimedJob(
+            id=new.id,
+            type=new.type,
+            payload=new.payload,
+            priority=new.priority,
+            attempt=row.attempt,
+            claims=row.claims,
+            lease_id=row.lease_id,
+            created_at=_at(row.created_at),
+            run_at=_at(row.run_at),
+            started_at=_at(row.started_at),
+            max_attempts=new.max_attempts,
+            retry=new.retry,
+            timeout=new.timeout,
+            expired=row.expired,
+            reschedules=row.reschedules,
+            key=new.key,
+            tags=new.tags,
+            metadata=new.metadata,
+        )
+
+    def settle(self, settlements: Sequence[Settlement], *, orphaned: bool) -> list[SettleResult]:
+        return [self._settle(each, orphaned=orphaned) for each in settlements]
+
+    def _lost(self, claim: Claim, lease_id: int) -> LostReason | None:
+        row = self.rows.get(claim.id)
+        if row is None:
+            return LostReason.NOT_FOUND
+        if row.state is StoredState.CANCELLED:
+            return LostReason.CANCELLED
+        if row.state is not StoredState.RUNNING:
+            return LostReason.TAKEN if row.state is StoredState.PENDING else LostReason.COMPLETED
+        if (self.rules.fence_claims and row.claims != claim.claims) or (self.rules.fence_lease and row.lease_id != lease_id):
+            return LostReason.TAKEN
+        return None
+
+    def _settle(self, each: Settlement, *, orphaned: bool) -> SettleResult:
+        row = self.rows.get(each.id)
+        if row is not None and row.written_by == (each.claims, each.lease_id) and self.rules.settle_recognises_repeats:
+            result, wrote = SettleResult(), False
+        else:
+            lost = self._lost(Claim(each.id, each.claims), each.lease_id)
+            if lost is None and self.rules.settle_checks_lease and not orphaned and each.lease_id not in self.leases:
+                lost = LostReason.TAKEN
+            if lost is None and self.rules.orphans_need_no_lease and orphaned and self.valid(each.lease_id):
+                lost = LostReason.TAKEN
+            if lost is None and row is not None:
+                self._write(row, each)
+            result, wrote = SettleResult(lost), lost is None
+        self.checker.settled(each, result, orphaned=orphaned, wrote=wrote)
+        return result
+
+    def _write(self, row: Row, each: Settlement) -> None:
+        now = self.now()
+        if each.error is not None:
+            row.errors = (*row.errors, each.error)[-KEPT_ERRORS:]
+        row.outcome = each.outcome
+        row.written_by = (each.claims, each.lease_id)
+        if each.kind in {SettlementKind.RETRIED, SettlementKind.RESCHEDULED}:
+            row.state = StoredState.PENDING
+            delay = (each.delay or 0.0) if self.rules.retry_waits else 0.0
+            row.run_at = now + delay if each.run_at is None else max(now, (each.run_at - EPOCH).total_seconds())
+            if each.kind is SettlementKind.RESCHEDULED:
+                row.attempt -= 1
+                row.reschedules += 1
+            return
+        row.state, row.finished_at, row.output = StoredState(each.kind.value), now, each.output
+        if not self.rules.archive_keeps:
+            del self.rows[row.new.id]
+
+    def release(self, lease_id: int, claims: Sequence[Claim], *, end: bool) -> None:
+        if end:
+            owned = [row for row in self.rows.values() if row.state is StoredState.RUNNING and row.lease_id == lease_id]
+            claims = [*claims, *(Claim(row.new.id, row.claims) for row in owned)]
+        for claim in claims:
+            row = self.rows.get(claim.id)
+            if row is None or row.state is not StoredState.RUNNING:
+                continue
+            fenced = row.claims != claim.claims or row.lease_id != lease_id or lease_id not in self.leases
+            if self.rules.release_checks_fence and fenced:
+                continue
+            row.state = StoredState.PENDING
+            row.run_at = self.now()
+            row.attempt -= 1 if self.rules.release_gives_attempt_back else 0
+            self.checker.released(lease_id, claim)
+        if end and self.leases.pop(lease_id, None) is not None:
+            self.checker.lease_ended(lease_id)
+
+    def renew(self, lease_id: int, duration: float, held: Sequence[Claim]) -> Renewal:
+        if lease_id not in self.leases:
+            return Renewal(valid=False)
+        if self.rules.renewal_moves_expiry:
+            self.leases[lease_id] = (self.leases[lease_id][0], self.now() + duration)
+        self.checker.renewed(lease_id, duration)
+        lost = {claim: reason for claim in held if (reason := self._lost(claim, lease_id)) is not None}
+        known = set(held)
+        owned = [
+            Claim(row.new.id, row.claims)
+            for row in self.rows.values()
+            if row.state is StoredState.RUNNING and row.lease_id == lease_id
+        ]
+        unheld = tuple(claim for claim in owned if claim not in known)
+        return Renewal(
+            valid=True,
+            lost=lost if self.rules.renewal_tells_lost else {},
+            unheld=unheld if self.rules.renewal_tells_unheld else (),
+        )
+
+    def take_expired(self, limit: int, *, grace: float) -> list[ClaimedJob]:
+        now = self.now()
+        expired = [
+            lease_id
+            for lease_id, (_, expires_at) in self.leases.items()
+            if expires_at + grace <= now or not self.rules.take_respects_expiry
+        ]
+        for lease_id in expired[:1]:
+            del self.leases[lease_id]
+            self.checker.lease_taken(lease_id)
+        orphans = [
+            row
+            for row in self.rows.values()
+            if row.state is StoredState.RUNNING and self._over(row.lease_id, grace)
+        ]
+        orphans.sort(key=lambda row: row.new.id)
+        return [self._claimed(row) for row in orphans[:limit]]
+
+    def _over(self, lease_id: int | None, grace: float) -> bool:
+        lease = self.leases.get(lease_id) if lease_id is not None else None
+        return lease is None or lease[1] + grace <= self.now()
+
+    def next_due(self, types: Sequence[str]) -> float | None:
+        waiting = [row.run_at for row in self.rows.values() if row.state is StoredState.PENDING and row.new.type in types]
+        return max(0.0, min(waiting) - self.now()) if waiting else None
+
+    def fetch(self, ids: Sequence[UUID]) -> list[Job | None]:
+        return [self._job(row) if (row := self.rows.get(each)) is not None else None for each in ids]
+
+    def _job(self, row: Row) -> Job:
+        def when(moment: float | None) -> datetime | None:
+            return None if moment is None else _at(moment)
+
+        return Job(
+            id=row.new.id,
+            type=row.new.type,
+            state=row.state.shown(due=row.run_at <= self.now()),
+            priority=row.new.priority,
+            payload=row.new.payload,
+            created_at=_at(row.created_at),
+            run_at=_at(row.run_at),
+            started_at=when(row.started_at),
+            finished_at=when(row.finished_at),
+            attempt=row.attempt,
+            max_attempts=row.new.max_attempts,
+            output_json=row.output,
+            outcome=row.outcome,
+            errors=row.errors,
+            reschedules=row.reschedules,
+        )
+
+
+def without(**off: bool) -> Rules:
+    """The rules with some of them changed."""
+    return replace(Rules(), **off)

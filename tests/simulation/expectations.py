@@ -1,0 +1,89 @@
+"""What a worker has to write about an attempt, seen from what its handler did."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from aioqueue._job import SettlementKind
+from aioqueue._retry import Retry
+
+if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
+
+    from aioqueue._job import ClaimedJob, NewJob, Settlement
+    from tests.simulation.process import Process
+
+
+@dataclass(eq=False)
+class Run:
+    """One run of a handler.
+
+    Attributes:
+        held_up: How often its process had been held up when it began.
+        told_at: When its worker heard that the claim is lost.
+        how: See `Checker.finished`.
+    """
+
+    process: Process
+    job: ClaimedJob
+    began_at: float
+    held_up: int
+    told_at: float | None = None
+    ended_at: float | None = None
+    how: str = ""
+    delay: float | None = None
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """Kinds that are right, and what the delay must be, if it's one that waits.
+
+    Attributes:
+        delay: Shortest and longest.
+    """
+
+    kinds: AbstractSet[SettlementKind]
+    delay: tuple[float, float] | None = None
+
+    def __str__(self) -> str:
+        kinds = " or ".join(sorted(kind.name for kind in self.kinds))
+        return kinds if self.delay is None else f"{kinds} after {self.delay[0]:g} to {self.delay[1]:g} s"
+
+
+def expected_of(new: NewJob, attempt: int, run: Run | None, *, orphaned: bool, expired: bool) -> Expectation | None:
+    """What may be written about a claim; None for anything."""
+    last = new.max_attempts is not None and attempt >= new.max_attempts
+    again = Expectation({SettlementKind.FAILED}) if last else Expectation({SettlementKind.RETRIED}, _backoff(new, attempt))
+    if orphaned:
+        return Expectation({SettlementKind.CANCELLED, *again.kinds}, again.delay) if expired else again
+    if run is None:
+        return Expectation({SettlementKind.CANCELLED}) if expired else Expectation({SettlementKind.RESCHEDULED})
+    if run.ended_at is None:
+        return Expectation(frozenset())
+    if run.how == "returned":
+        return Expectation({SettlementKind.COMPLETED})
+    if run.how == "failed":
+        return Expectation({SettlementKind.FAILED})
+    if run.how == "reschedule":
+        assert run.delay is not None
+        return Expectation({SettlementKind.RESCHEDULED}, (run.delay, run.delay))
+    if run.how == "retry":
+        assert run.delay is not None
+        return Expectation({SettlementKind.FAILED}) if last else Expectation({SettlementKind.RETRIED}, (run.delay, run.delay))
+    return again
+
+
+def _backoff(new: NewJob, attempt: int) -> tuple[float, float]:
+    retry = Retry() if new.retry is None else Retry.decode(new.retry)
+    wait = retry.backoff.delay(attempt)
+    return wait * (1 - retry.jitter) - 1e-6, wait * (1 + retry.jitter) + 1e-6
+
+
+def fits(each: Settlement, expectation: Expectation) -> bool:
+    """Whether a settlement is as expected."""
+    if each.kind not in expectation.kinds:
+        return False
+    if expectation.delay is None or each.delay is None or each.kind not in {SettlementKind.RETRIED, SettlementKind.RESCHEDULED}:
+        return True
+    return expectation.delay[0] - 1e-6 <= each.delay <= expectation.delay[1] + 1e-6

@@ -1,0 +1,176 @@
+"""A simulated process: an event loop with a client and workers, that can be frozen, cut off and killed."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from aioqueue import Client, Worker
+from tests.simulation.plan import LEASE
+from tests.simulation.scheduler import Host, VirtualLoop
+from tests.simulation.store import FaultyStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+    from typing import Any
+
+    from aioqueue import Registry
+    from tests.simulation.plan import Plan
+    from tests.simulation.scheduler import Scheduler
+    from tests.simulation.store import Network
+
+
+class Process(Host):
+    """See the module.
+
+    Attributes:
+        alive: Whether it hasn't been killed. What a dead one still does reaches nobody.
+        cut_until: Until when it can't reach the database.
+        patience: Seconds after which a call fails while it can't.
+        stopped_at: When its workers were asked to stop.
+        disturbed_at: When something last kept it from renewing its leases.
+        held_up: How often it was frozen or blocked.
+        done: Whether its main function has ended.
+    """
+
+    def __init__(self, scheduler: Scheduler, network: Network, name: str) -> None:
+        super().__init__(name)
+        self._scheduler = scheduler
+        self.loop = VirtualLoop(scheduler)
+        self.store = FaultyStore(network, self)
+        self.alive = True
+        self.cut_until = 0.0
+        self.patience = 0.01
+        self.stopped_at: float | None = None
+        self.disturbed_at = 0.0
+        self.held_up = 0
+        self.done = False
+        self.workers: list[Worker] = []
+        self.errors: list[str] = []
+        self._working = False
+        self._main: asyncio.Task[None] | None = None
+        self.loop.set_exception_handler(self._unhandled)
+
+    @property
+    def reachable(self) -> bool:
+        """Whether the database can be reached from here."""
+        return self.alive and self.cut_until <= self._scheduler.now
+
+    @property
+    def stopping(self) -> bool:
+        return self.stopped_at is not None
+
+    @property
+    def answers_for_leases(self) -> bool:
+        """Whether it's expected to keep its leases."""
+        return self.alive and not self.stopping and not self.done
+
+    def disturbed(self) -> None:
+        """Something keeps it from renewing its leases."""
+        self.disturbed_at = max(self.disturbed_at, self._scheduler.now)
+
+    # -- what it runs -------------------------------------------------------------------------------------------------
+
+    def start(self, main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run an async function as its main one."""
+
+        async def held() -> None:
+            self._main = asyncio.current_task()
+            if self.stopping:  # before its first turn
+                return
+            try:
+                await main()
+            except asyncio.CancelledError:
+                if not self.stopping and self.alive:
+                    raise
+
+        def run() -> None:
+            try:
+                self.loop.run(held())
+            except Exception as error:  # noqa: BLE001 - told at the history's end
+                self.errors.append(repr(error))
+            finally:
+                self.done = True
+
+        self._scheduler.start(self, run, self.name)
+
+    async def work(self, registry: Registry, plan: Plan) -> None:
+        """Run workers until they're stopped."""
+        async with Client(self.store) as client:
+            self.workers = [
+                Worker(
+                    client,
+                    registry,
+                    name=f"{self.name}{letter}",
+                    concurrency=plan.concurrency,
+                    lease=LEASE,
+                    poll_interval=plan.poll_interval,
+                    grace=plan.grace,
+                )
+                for letter in "ab"[: plan.workers]
+            ]
+            running = [self.loop.create_task(worker.run()) for worker in self.workers]
+            try:
+                await asyncio.sleep(0)
+                self._working = True
+                for each in running:
+                    await asyncio.wait([each])
+            except asyncio.CancelledError:
+                for each in running:
+                    each.cancel()
+                for each in running:
+                    await asyncio.wait([each])
+                raise
+            for each in running:
+                each.result()
+
+    # -- what happens to it -------------------------------------------------------------------------------------------
+
+    def stop(self, *, force: bool = False) -> None:
+        """As a signal does."""
+
+        def tell() -> None:
+            if self.stopped_at is None:
+                self.stopped_at = self._scheduler.now
+            if not self._working and self._main is not None:
+                self._main.cancel()
+            for worker in self.workers:
+                worker.stop(force=force)
+
+        self._in_loop(tell)
+
+    def cancel(self) -> None:
+        """Cancel its main task."""
+
+        def tell() -> None:
+            if self.stopped_at is None:
+                self.stopped_at = self._scheduler.now
+            if self._main is not None:
+                self._main.cancel()
+
+        self._in_loop(tell)
+
+    def kill(self) -> None:
+        """As SIGKILL does: nobody hears of it again. What runs here is wound up where nobody sees it."""
+        self.alive = False
+        self.frozen_until = 0.0
+        self.cancel()
+
+    def freeze(self, seconds: float) -> None:
+        """As SIGSTOP and SIGCONT do."""
+        self.frozen_until = self._scheduler.now + seconds
+        self.held_up += 1
+        self.disturbed_at = max(self.disturbed_at, self.frozen_until)
+
+    def cut(self, seconds: float, patience: float) -> None:
+        """Take the network away."""
+        self.cut_until = max(self.cut_until, self._scheduler.now + seconds)
+        self.patience = patience
+        self.disturbed_at = max(self.disturbed_at, self.cut_until + patience)
+
+    def _in_loop(self, work: Callable[[], None]) -> None:
+        if not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(work)
+
+    def _unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        self.errors.append(f"{context.get('message')}: {context.get('exception')!r}")

@@ -1,0 +1,64 @@
+"""Random histories keep every promise, known-bad stores and workers don't, and a seed is one history."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.simulation.history import simulate
+from tests.simulation.variants import STORES, WORKERS, bad_worker
+
+SEEDS = 150
+ENOUGH = 200
+"""Seeds within which every known-bad variant must be caught."""
+
+
+def _must_hold(seeds: range) -> None:
+    for seed in seeds:
+        verdict = simulate(seed)
+        if verdict.violation is not None:
+            history = "\n".join(verdict.lines)
+            pytest.fail(f"{history}\nseed {seed}: {verdict.violation}; python -m tests.simulation {seed} shows it again")
+
+
+def test_random_histories_keep_all_promises() -> None:
+    _must_hold(range(SEEDS))
+
+
+@pytest.mark.soak
+def test_thousands_of_random_histories_keep_all_promises() -> None:
+    _must_hold(range(10_000, 15_000))
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_known_bad_stores_are_caught(name: str) -> None:
+    assert any(simulate(seed, STORES[name]).violation for seed in range(ENOUGH))
+
+
+@pytest.mark.parametrize("name", WORKERS)
+def test_known_bad_workers_are_caught(name: str) -> None:
+    with bad_worker(name):
+        assert any(simulate(seed).violation for seed in range(ENOUGH))
+
+
+def test_a_seed_gives_the_same_history_every_time() -> None:
+    for seed in range(10):
+        assert simulate(seed) == simulate(seed)
+
+
+def _digest() -> str:
+    histories = "\n".join("\n".join(simulate(seed).lines) for seed in range(5))
+    return hashlib.sha256(histories.encode()).hexdigest()
+
+
+@pytest.mark.parametrize("hash_seed", ["1", "2"])
+def test_a_seed_gives_the_same_history_in_every_process(hash_seed: str) -> None:
+    program = "from tests.simulation.test_simulation import _digest; print(_digest())"
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == _digest()
