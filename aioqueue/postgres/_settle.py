@@ -110,11 +110,17 @@ def settle_statements(schema: Schema) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """What a write is fenced by."""
+    """What a write is fenced by.
+
+    Attributes:
+        id, claims, lease_id: The claim.
+        kind: What is written, so that only the same is taken for an earlier try of it; None if nothing is.
+    """
 
     id: UUID
     claims: int
     lease_id: int
+    kind: SettlementKind | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,12 +157,14 @@ def lost_reason(row: Row, fence: Fence, *, orphaned: bool) -> SettleResult | Non
     if state == StoredState.RUNNING and claims == fence.claims and lease_id == fence.lease_id:
         return SettleResult(LostReason.TAKEN) if (valid if orphaned else not exists) else None
     if state is not None:
-        if state == StoredState.PENDING and claims == fence.claims and lease_id == writer:
+        again = fence.kind is None or fence.kind >= SettlementKind.RETRIED
+        if state == StoredState.PENDING and again and claims == fence.claims and lease_id == writer:
             return SettleResult()
         return SettleResult(LostReason.TAKEN)
     if archived is None:
         return SettleResult(LostReason.NOT_FOUND)
-    if archived_claims == fence.claims and archived_lease_id == writer:
+    same = fence.kind is None or archived == fence.kind
+    if same and archived_claims == fence.claims and archived_lease_id == writer:
         return SettleResult()
     return SettleResult(LostReason.CANCELLED if archived == StoredState.CANCELLED else LostReason.COMPLETED)
 
@@ -232,7 +240,8 @@ class Settler:
     async def _settle_rest(
         self, name: str, settlements: Sequence[Settlement], rest: Sequence[int], done: Settled, *, orphaned: bool
     ) -> None:
-        fences = [Fence(settlements[index].id, settlements[index].claims, settlements[index].lease_id) for index in rest]
+        chosen = [settlements[index] for index in rest]
+        fences = [Fence(each.id, each.claims, each.lease_id, each.kind) for each in chosen]
         rows = await self._link.fetch(self._statements["fates"], *fates_arguments(fences, [each.lease_id for each in fences]))
         fates = {row[0]: row for row in rows}
         busy: StoreUnavailable | None = None

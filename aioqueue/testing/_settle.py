@@ -322,6 +322,30 @@ async def repeating_answers_as_the_first_time(harness: Harness) -> None:
 
 
 @subject()
+async def another_kind_isnt_a_repetition(harness: Harness) -> None:
+    """Only what was written is answered as written: another outcome of the same claim is refused with the reason."""
+    store = harness.store
+    lease_id = await store.open_lease("w", HOUR)
+    back = (SettlementKind.RETRIED, SettlementKind.RESCHEDULED)
+    for first in SettlementKind:
+        for second in SettlementKind:
+            if first is second or (first in back and second in back):
+                continue
+            claimed = await start_one(store, lease_id)
+            await written(store, settlement(claimed, first, delay=HOUR if first in back else None))
+            before = await snapshot(store, claimed.id)
+            reason = (
+                LostReason.TAKEN
+                if first in back
+                else LostReason.CANCELLED
+                if first is SettlementKind.CANCELLED
+                else LostReason.COMPLETED
+            )
+            await refused(store, settlement(claimed, second, delay=HOUR if second in back else None), reason)
+            equal(await snapshot(store, claimed.id), before, f"the job after {second.name} came behind {first.name}")
+
+
+@subject()
 async def repeating_a_batch_of_which_some_is_new(harness: Harness) -> None:
     """After an unclear commit a batch may be sent again with others."""
     store = harness.store
