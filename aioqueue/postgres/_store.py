@@ -12,7 +12,7 @@ import anyio
 
 from aioqueue._job import Claim, ClaimedJob, Inserted, Job, NewJob, Settlement, SettleResult
 from aioqueue.abc import Changed, JobFilter, LeaseSession, Listener, Notification, Page, Stats
-from aioqueue.errors import ClientClosed
+from aioqueue.errors import ClientClosed, StoreUnavailable
 from aioqueue.postgres import _foreign, _migrations
 from aioqueue.postgres._claim import Claims, lanes_of
 from aioqueue.postgres._connections import Link, Pool
@@ -84,16 +84,19 @@ class PostgresTransaction:
 
     async def execute(self, sql: str, *arguments: Any) -> int:
         """See `aioqueue.abc.StoreTransaction.execute`."""
-        last = (await self._connection.execute(sql, *arguments)).rpartition(" ")[2]
+        async with self._store.answered(self._connection):
+            last = (await self._connection.execute(sql, *arguments)).rpartition(" ")[2]
         return int(last) if last.isdigit() else 0
 
     async def fetch(self, sql: str, *arguments: Any) -> Sequence[Any]:
         """See `aioqueue.abc.StoreTransaction.fetch`."""
-        return await self._connection.fetch(sql, *arguments)
+        async with self._store.answered(self._connection):
+            return await self._connection.fetch(sql, *arguments)
 
     async def insert(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
         """See `aioqueue.abc.Store.insert`."""
-        results = await self._store.insert_in(self._connection, jobs)
+        async with self._store.answered(self._connection):
+            results = await self._store.insert_in(self._connection, jobs)
         self.created.extend(job for job, result in zip(jobs, results, strict=True) if result.created)
         return results
 
@@ -234,6 +237,26 @@ class PostgresStore:
             if (ours := self._source.translated(error)) is error:
                 raise
             raise ours from error
+
+    @asynccontextmanager
+    async def answered(self, connection: Connection) -> AsyncGenerator[None, None]:
+        """One statement in a transaction that is in the user's hands: a server that stays silent is given up.
+
+        Raises:
+            StoreUnavailable: There was no answer in time, and the connection is cut off.
+        """
+        deadline = asyncio.timeout(self._source.timeout)
+        try:
+            async with deadline:
+                yield
+        except TimeoutError as error:
+            if not deadline.expired():
+                raise
+            connection.terminate()
+            raise StoreUnavailable(
+                f"{self.description}: no answer to a statement within {self._source.timeout:g} s; statements that take "
+                "longer need a larger timeout=, or the transaction's connection itself"
+            ) from error
 
     def _note(self, jobs: Sequence[NewJob]) -> str | None:
         if self._origin is None or not jobs:

@@ -345,6 +345,29 @@ async def test_a_silent_server_is_given_up(postgres_url: str) -> None:
         await store.close()
 
 
+@pytest.mark.parametrize("what", ["insert", "execute", "fetch"])
+async def test_a_transaction_on_a_silent_server_is_given_up(postgres_url: str, what: str) -> None:
+    """Whatever its next statement is; what follows finds the server again."""
+    async with (
+        Proxy(port_of(postgres_url)) as proxy,
+        opened(proxied(postgres_url, proxy), timeout=1.0, notify=False, pool_size=1) as store,
+    ):
+        with anyio.fail_after(60), pytest.raises(StoreUnavailable, match="no answer"):  # noqa: PT012
+            async with store.transaction() as transaction:
+                await transaction.insert([job()])
+                proxy.pause()
+                calls = {
+                    "insert": lambda: transaction.insert([job()]),
+                    "execute": lambda: transaction.execute("SELECT 1"),
+                    "fetch": lambda: transaction.fetch("SELECT 1"),
+                }
+                await calls[what]()
+        proxy.resume()
+        new = job()
+        await recovered(lambda: store.insert([new], repeated=True))
+        assert [each.id for each in (await store.list(JobFilter(), 10)).jobs] == [new.id]
+
+
 async def test_nobody_is_there() -> None:
     with pytest.raises(StoreUnavailable):
         await make_store("postgresql://127.0.0.1:9/nothing", timeout=5).open()
