@@ -8,8 +8,8 @@ from aioqueue._middleware import CallNext, EnqueueMiddleware, EnqueueNext, Middl
 from aioqueue._registry import Registry
 from aioqueue._resources import Resource
 from aioqueue._retry import Backoff, Exponential, Fixed, Linear, Retry, Steps
-from aioqueue.abc import Page, Stats
-from aioqueue.client import Client, JobHandle, Transaction
+from aioqueue.abc import Changed, Page, Stats
+from aioqueue.client import BoundClient, Client, JobHandle, Transaction
 from aioqueue.errors import (
     AioqueueError,
     ArgumentsError,
@@ -48,11 +48,13 @@ __all__ = [
     "Attempt",
     "AttemptError",
     "Backoff",
+    "BoundClient",
     "Call",
     "CallAlreadyEnqueued",
     "CallError",
     "CallNeverEnqueued",
     "CallNext",
+    "Changed",
     "Client",
     "ClientClosed",
     "ConfigurationError",

@@ -11,11 +11,12 @@ import aioqueue
 from aioqueue import errors
 
 _NAMES = """
-AioqueueError ArgumentsError Attempt AttemptError Backoff Call CallAlreadyEnqueued CallError CallNeverEnqueued CallNext Client
-ClientClosed ConfigurationError ConflictingOptions EnqueueMiddleware EnqueueNext Exponential Fail Fixed Job JobCancelled
-JobControl JobError JobFailed JobHandle JobNotFound JobState JobType LeaseLost Linear Middleware NotCommitted NotInTransaction
-OutsideTransaction Page Priority Registry RegistrationError Reschedule Resource ResultError ResultTimeout Retry RetryIn
-RowRejected Stats Steps StoreError StoreIncompatible StoreUnavailable Transaction TransactionError Worker current_attempt
+AioqueueError ArgumentsError Attempt AttemptError Backoff BoundClient Call CallAlreadyEnqueued CallError CallNeverEnqueued
+CallNext Changed Client ClientClosed ConfigurationError ConflictingOptions EnqueueMiddleware EnqueueNext Exponential Fail
+Fixed Job JobCancelled JobControl JobError JobFailed JobHandle JobNotFound JobState JobType LeaseLost Linear Middleware
+NotCommitted NotInTransaction OutsideTransaction Page Priority Registry RegistrationError Reschedule Resource ResultError
+ResultTimeout Retry RetryIn RowRejected Stats Steps StoreError StoreIncompatible StoreUnavailable Transaction TransactionError
+Worker current_attempt
 """
 
 NAMES = _NAMES.split()
