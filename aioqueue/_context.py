@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextvars
-import threading
 from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
@@ -47,7 +46,7 @@ class Attempt:
         self.client = client
         self.resources = resources
         self.dry_run = False
-        self._stop = threading.Event()
+        self._cancelled = False
         self._outcome: str | None = None
 
     @property
@@ -61,11 +60,11 @@ class Attempt:
 
         A handler in a thread can't be interrupted, so a long one should look at this now and then. Any thread may.
         """
-        return self._stop.is_set()
+        return self._cancelled
 
     def mark_cancelled(self) -> None:
         """Ask it to stop; any thread may."""
-        self._stop.set()
+        self._cancelled = True
 
     @cached_property
     def arguments(self) -> dict[str, Any]:
