@@ -146,6 +146,7 @@ async def measure(name: str, url: str, jobs: int, concurrency: int) -> dict[str,
         working.cancel()
         with suppress(asyncio.CancelledError):
             await asyncio.wait([working], timeout=5)
+        await watching.close()
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return {"rate": jobs / elapsed, "cpu": 1e6 * cpu / jobs, "memory": memory}
 

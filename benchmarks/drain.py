@@ -1,8 +1,9 @@
-"""How fast one worker works off no-op jobs: `python -m benchmarks.drain [--url URL] [--jobs N] [--concurrency 1 10 100]`.
+"""How fast one worker works off no-op jobs: `python -m benchmarks.drain [--postgres] [--jobs N] [--concurrency 1 10 100]`.
 
-Each round is a process of its own, on a database of its own where the URL isn't given. `--against COMMIT` measures
-another commit, too: the rounds of the two alternate, so that what else the machine does hits both, and the ratios of
-their medians are printed.
+Each round is a process of its own, on a database of its own where `--url` doesn't name one: a new SQLite file, or, with
+`--postgres`, a new database on a server that is started for it, as durable as in production (`benchmarks.server`).
+`--against COMMIT` measures another commit, too: the rounds of the two alternate, so that what else the machine does
+hits both, and the ratios of their medians are printed.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +27,8 @@ from aioqueue import Client, Registry, Worker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from benchmarks.server import Databases
 
 ROOT = Path(__file__).resolve().parent.parent
 CHUNK = 5_000
@@ -66,6 +69,10 @@ async def measure(url: str, jobs: int, concurrency: int) -> Round:
     """Enqueue the jobs, then work them off in this process."""
     global _wanted, _all_ran
     _wanted, _all_ran = jobs, asyncio.Event()
+    if url.startswith("postgres"):
+        from aioqueue.postgres import make_store  # lazy: a worker on SQLite doesn't have it in its memory
+
+        await make_store(url).migrate()
     async with Client(url) as client:
         began = time.perf_counter()
         for start in range(0, jobs, CHUNK):
@@ -79,11 +86,22 @@ async def measure(url: str, jobs: int, concurrency: int) -> Round:
     return Round(rate=jobs / elapsed, cpu=1e6 * cpu / jobs, enqueued=enqueued, memory=memory)
 
 
-def in_process(tree: Path, url: str | None, jobs: int, concurrency: int) -> Round:
+@contextmanager
+def database(url: str | None, databases: Databases | None) -> Iterator[str]:
+    """The database of one round: the given one, or a new one."""
+    with ExitStack() as stack:
+        if url is None and databases is not None:
+            url = stack.enter_context(databases.fresh())
+        if url is None:
+            url = f"sqlite:///{stack.enter_context(tempfile.TemporaryDirectory(prefix='aioqueue-drain-'))}/drain.db"
+        yield url
+
+
+def in_process(tree: Path, url: str | None, databases: Databases | None, jobs: int, concurrency: int) -> Round:
     """Run one round in a new process, on the code of a tree."""
-    with tempfile.TemporaryDirectory(prefix="aioqueue-drain-") as folder:
+    with database(url, databases) as own:
         completed = subprocess.run(
-            [sys.executable, __file__, "--round", url or f"sqlite:///{folder}/drain.db", str(jobs), str(concurrency)],
+            [sys.executable, __file__, "--round", own, str(jobs), str(concurrency)],
             env={**os.environ, "PYTHONPATH": str(tree)},
             stdout=subprocess.PIPE,
             check=True,
@@ -104,7 +122,7 @@ def worktree(commit: str) -> Iterator[Path]:
             subprocess.run([*git, "remove", "--force", str(tree)], check=True)
 
 
-def compare(trees: dict[str, Path], arguments: argparse.Namespace) -> None:
+def compare(trees: dict[str, Path], databases: Databases | None, arguments: argparse.Namespace) -> None:
     """Measure each tree at each concurrency and print a table."""
     width = max(map(len, trees))
     print(f"{'code':{width}}  slots  jobs/s (lowest to highest)       CPU µs/job  enqueued/s  peak MB")
@@ -112,7 +130,7 @@ def compare(trees: dict[str, Path], arguments: argparse.Namespace) -> None:
         rounds: dict[str, list[Round]] = {name: [] for name in trees}
         for _ in range(arguments.rounds):
             for name, tree in trees.items():
-                rounds[name].append(in_process(tree, arguments.url, arguments.jobs, concurrency))
+                rounds[name].append(in_process(tree, arguments.url, databases, arguments.jobs, concurrency))
         for name, measured in rounds.items():
             rates = sorted(each.rate for each in measured)
             spread = f"{statistics.median(rates):8,.0f} ({rates[0]:,.0f} to {rates[-1]:,.0f})"
@@ -134,16 +152,22 @@ def main() -> None:
         return
     parser = argparse.ArgumentParser(prog="python -m benchmarks.drain", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--url", help="the database; by default a new SQLite file for each round")
+    parser.add_argument("--postgres", action="store_true", help="on a PostgreSQL of its own (needs the extra `test`)")
     parser.add_argument("--jobs", type=int, default=50_000)
     parser.add_argument("--concurrency", type=int, nargs="+", default=[1, 10, 100])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--against", metavar="COMMIT", help="measure this commit, too")
     arguments = parser.parse_args()
-    if arguments.against is None:
-        compare({"here": ROOT}, arguments)
-        return
-    with worktree(arguments.against) as tree:
-        compare({"here": ROOT, arguments.against: tree}, arguments)
+    with ExitStack() as stack:
+        trees = {"here": ROOT}
+        databases: Databases | None = None
+        if arguments.against is not None:
+            trees[arguments.against] = stack.enter_context(worktree(arguments.against))
+        if arguments.postgres:
+            from benchmarks.server import postgres  # lazy: it needs what the tests need
+
+            databases = stack.enter_context(postgres())
+        compare(trees, databases, arguments)
 
 
 if __name__ == "__main__":

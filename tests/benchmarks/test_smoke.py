@@ -1,0 +1,82 @@
+"""Each benchmark runs, with a few jobs; what it measures is nobody's business here."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from benchmarks import beside_pgqueuer
+from benchmarks.server import Databases
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def run(*arguments: str) -> str:
+    """Run a benchmark as a user does."""
+    completed = subprocess.run(
+        [sys.executable, "-m", *arguments],
+        cwd=ROOT,
+        env={name: value for name, value in os.environ.items() if not name.startswith("AIOQUEUE_")},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert completed.returncode == 0, completed.stderr
+    return completed.stdout
+
+
+def test_drain() -> None:
+    assert "here" in run("benchmarks.drain", "--jobs", "20", "--rounds", "1", "--concurrency", "5")
+
+
+def test_drain_on_postgresql(postgres_url: str) -> None:
+    printed = run("benchmarks.drain", "--jobs", "20", "--rounds", "1", "--concurrency", "5", "--url", postgres_url)
+    assert "here" in printed
+
+
+def test_latency() -> None:
+    assert run("benchmarks.latency", "--jobs", "3").startswith("3 jobs: median")
+
+
+def test_idle() -> None:
+    assert run("benchmarks.idle", "--seconds", "0.1").startswith("resident")
+
+
+def test_memory() -> None:
+    lines = run("benchmarks.memory", "--jobs", "40", "--concurrency", "4").splitlines()
+    assert lines[-1].split()[0] == "40"
+
+
+def test_databases_are_dropped(postgres_url: str) -> None:
+    databases = Databases(postgres_url)
+    with databases.fresh() as url:
+        name = url.rpartition("/")[2]
+        psycopg.connect(url).close()
+    with psycopg.connect(postgres_url) as connection:
+        assert connection.execute("select from pg_database where datname = %s", [name]).fetchone() is None
+
+
+def test_a_contender_counts_its_jobs(postgres_url: str) -> None:
+    """Our side of the comparison; theirs needs an environment of its own."""
+    beside_round = pytest.importorskip("benchmarks.beside_round")
+    result = asyncio.run(beside_round.measure("aioqueue", postgres_url, 20, 5))
+    assert result["rate"] > 0
+
+
+def test_the_comparison_is_printed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], postgres_url: str
+) -> None:
+    rates = {"aioqueue": 200.0, "pgqueuer": 100.0}
+
+    def one_round(_python: Path, _databases: Databases, name: str, _jobs: int, _concurrency: int) -> dict[str, float]:
+        return {"rate": rates[name], "cpu": 10.0}
+
+    monkeypatch.setattr(beside_pgqueuer, "one_round", one_round)
+    assert beside_pgqueuer.compare(Path(sys.executable), Databases(postgres_url), 2, 20, 5) == 2.0
+    assert "ratio  2.00" in capsys.readouterr().out
