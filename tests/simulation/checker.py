@@ -175,7 +175,9 @@ class Checker:
             truth.orphaned.add(each.claims)
         else:
             self._require(each.lease_id in self.leases, f"{what} was written for a lease that was taken")
-        expectation = expected_of(truth.new, truth.attempt, truth.runs.get(each.claims), orphaned=orphaned, expired=truth.expired)
+        expectation = expected_of(
+            truth.new, truth.attempt, truth.runs.get(each.claims), orphaned=orphaned, expired=truth.expired
+        )
         self._require(expectation is None or fits(each, expectation), f"{what} was written, and it should be {expectation}")
         truth.written.add(fence)
         truth.holder = None
@@ -213,7 +215,7 @@ class Checker:
         for claim in gone:
             run = self.jobs[claim.id].runs.get(claim.claims)
             if run is not None and run.job.lease_id == lease_id and run.told_at is None:
-                run.told_at = self._now()
+                run.told_at, run.held_up_when_told = self._now(), process.held_up
                 self._note(f"{process.name} is told that it lost {self._name(claim.id)}")
 
     def began(self, process: Process, job: ClaimedJob) -> Run:
@@ -225,7 +227,8 @@ class Checker:
         self._note(f"{name} begins in {process.name}, claim {job.claims}, attempt {job.attempt}")
         limit = truth.new.max_attempts
         self._require(limit is None or job.attempt <= limit, f"{name} runs more often than {limit} times")
-        self._require(not job.expired, f"{name} runs though it had expired")
+        expired = truth.expired and truth.claims == job.claims
+        self._require(not expired, f"{name} runs though it had expired")
         self._require(job.claims not in truth.runs, f"claim {job.claims} of {name} runs twice")
         stopped = process.stopped_at
         self._require(stopped is None or self._now() <= stopped + _MOMENT, f"{name} begins after its worker was stopped")
@@ -252,11 +255,11 @@ class Checker:
         if not run.process.alive:
             return
         self._note(f"{name} {how} in {run.process.name}, claim {run.job.claims}")
-        if not cancellable or run.process.held_up != run.held_up:
+        if not cancellable:
             return
-        if run.told_at is not None:
+        if run.told_at is not None and run.process.held_up == run.held_up_when_told:
             self._require(now - run.told_at <= _TO_STOP, f"{name} went on for {now - run.told_at:.1f} s after it was lost")
-        if (timeout := run.job.timeout) is not None:
+        if (timeout := run.job.timeout) is not None and run.process.held_up == run.held_up:
             late = now - run.began_at - timeout
             self._require(late <= _TO_STOP, f"{name} went on for {late:.1f} s after its timeout")
 
@@ -279,4 +282,3 @@ class Checker:
             counted = attempt + reschedules + truth.releases
             self._require(claims == counted, f"{name} was claimed {claims} times, and only {counted} are accounted for")
             self._require(len(truth.runs) <= claims, f"{name} ran {len(truth.runs)} times on {claims} claims")
-

@@ -263,11 +263,7 @@ class Database:
         for lease_id in expired[:1]:
             del self.leases[lease_id]
             self.checker.lease_taken(lease_id)
-        orphans = [
-            row
-            for row in self.rows.values()
-            if row.state is StoredState.RUNNING and self._over(row.lease_id, grace)
-        ]
+        orphans = [row for row in self.rows.values() if row.state is StoredState.RUNNING and self._over(row.lease_id, grace)]
         orphans.sort(key=lambda row: row.new.id)
         return [self._claimed(row) for row in orphans[:limit]]
 

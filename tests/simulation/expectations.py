@@ -22,6 +22,7 @@ class Run:
     Attributes:
         held_up: How often its process had been held up when it began.
         told_at: When its worker heard that the claim is lost.
+        held_up_when_told: As `held_up`, then.
         how: See `Checker.finished`.
     """
 
@@ -30,6 +31,7 @@ class Run:
     began_at: float
     held_up: int
     told_at: float | None = None
+    held_up_when_told: int = 0
     ended_at: float | None = None
     how: str = ""
     delay: float | None = None

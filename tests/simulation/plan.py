@@ -18,7 +18,20 @@ DEEDS: tuple[Deed, ...] = (
     *("return", "return", "at_once", "raise", "raise", "fail", "retry"),
     *("reschedule", "reschedule_at", "block", "stubborn", "unwilling", "cancel"),
 )
-BLOWS: tuple[Blow, ...] = ("kill", "kill", "freeze", "freeze", "cut", "cut", "cut_all", "stop", "stop_twice", "force", "cancel", "clock")
+BLOWS: tuple[Blow, ...] = (
+    "kill",
+    "kill",
+    "freeze",
+    "freeze",
+    "cut",
+    "cut",
+    "cut_all",
+    "stop",
+    "stop_twice",
+    "force",
+    "cancel",
+    "clock",
+)
 
 LEASE = 6.0
 
@@ -95,10 +108,11 @@ def plan_of(seed: int) -> Plan:
     """Make the plan of a seed."""
     chance = random.Random(f"plan {seed}")
     calm_at = chance.uniform(15, 45)
+    rough = chance.random() < 0.3
     return Plan(
         seed=seed,
-        jobs=tuple(_job(chance, calm_at) for _ in range(chance.randint(2, 7))),
-        events=tuple(_event(chance, calm_at) for _ in range(chance.randint(0, 5))),
+        jobs=tuple(_job(chance, calm_at, rough=rough) for _ in range(chance.randint(2, 7))),
+        events=tuple(_event(chance, calm_at, rough=rough) for _ in range(chance.randint(rough, 5))),
         faults=Faults(
             request_lost=chance.choice([0.0, 0.02, 0.1]),
             answer_lost=chance.choice([0.0, 0.02, 0.1]),
@@ -115,34 +129,36 @@ def plan_of(seed: int) -> Plan:
     )
 
 
-def _job(chance: random.Random, calm_at: float) -> PlannedJob:
+def _job(chance: random.Random, calm_at: float, *, rough: bool) -> PlannedJob:
     threaded = chance.random() < 0.2
     return PlannedJob(
         at=chance.uniform(0, calm_at * 0.7),
         threaded=threaded,
-        steps=tuple(_step(chance) for _ in range(chance.randint(0, 4))),
+        steps=tuple(_step(chance, rough=rough) for _ in range(chance.randint(0, 4))),
         retry=Retry(
             max_attempts=chance.choice([1, 2, 3, 5]),
             backoff=chance.choice([Fixed(1), Linear(0.5), Exponential(initial=0.5, maximum=5)]),
             jitter=chance.choice([0.0, 0.2]),
         ),
-        timeout=chance.choice([None, None, 2.0, 8.0]),
+        timeout=None if rough else chance.choice([None, None, 2.0, 8.0]),
         delay=chance.choice([None, None, chance.uniform(0, 15)]),
         expires=chance.choice([None, None, None, chance.uniform(0.5, 10)]),
         priority=chance.choice([1, 2, 3, 4]),
     )
 
 
-def _step(chance: random.Random) -> Step:
+def _step(chance: random.Random, *, rough: bool) -> Step:
+    if rough:  # long ones, that outlive their leases
+        return Step(chance.choice(["return", "stubborn", "unwilling", "raise"]), chance.uniform(3, 25), chance.uniform(1, 20))
     longest = chance.choice([0.1, 2.0, 12.0])
     return Step(chance.choice(DEEDS), chance.uniform(0, longest), chance.uniform(0.1, chance.choice([1.0, 15.0])))
 
 
-def _event(chance: random.Random, calm_at: float) -> Event:
+def _event(chance: random.Random, calm_at: float, *, rough: bool) -> Event:
     return Event(
         at=chance.uniform(0.1, calm_at),
-        blow=chance.choice(BLOWS),
+        blow=chance.choice(["cut", "cut", "cut_all", "freeze", "kill"]) if rough else chance.choice(BLOWS),
         victim=chance.randrange(6),
-        seconds=chance.uniform(0.2, LEASE * 2.5),
+        seconds=chance.uniform(LEASE * 0.8 if rough else 0.2, LEASE * 2.5),
         same_name=chance.random() < 0.5,
     )

@@ -87,7 +87,7 @@ class Process(Host):
         def run() -> None:
             try:
                 self.loop.run(held())
-            except Exception as error:  # noqa: BLE001 - told at the history's end
+            except Exception as error:
                 self.errors.append(repr(error))
             finally:
                 self.done = True

@@ -50,7 +50,7 @@ class VirtualThread:
     def _run(self, _: bool) -> None:
         try:
             self._target()
-        except BaseException as error:  # noqa: BLE001 - the history's end looks at it
+        except BaseException as error:
             self.error = error
 
 

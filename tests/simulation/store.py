@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -102,10 +102,8 @@ class Network:
         at(now + self.latency(), arrive)
 
     def _late(self, work: Callable[[], object]) -> None:
-        try:
+        with suppress(AioqueueError):
             work()
-        except AioqueueError:
-            pass
 
 
 class FaultyStore:

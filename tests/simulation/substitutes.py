@@ -80,8 +80,7 @@ def substituted(scheduler: Scheduler, chance: random.Random, clock_error: dict[s
         id(queue): SimpleNamespace(SimpleQueue=functools.partial(SimpleQueue, scheduler)),
     }
     undo: list[tuple[Any, str, object]] = [(_run, "_BODIES", _run._BODIES), (_identifiers, "os", _identifiers.os)]
-    for name in ("_last_millisecond", "_counter"):
-        undo.append((_identifiers, name, getattr(_identifiers, name)))
+    undo += [(_identifiers, name, getattr(_identifiers, name)) for name in ("_last_millisecond", "_counter")]
     for name, module in sorted(sys.modules.items()):
         if name.startswith("aioqueue."):
             for word in ("time", "random", "threading", "queue"):

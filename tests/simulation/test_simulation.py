@@ -13,7 +13,7 @@ from tests.simulation.history import simulate
 from tests.simulation.variants import STORES, WORKERS, bad_worker
 
 SEEDS = 150
-ENOUGH = 200
+ENOUGH = 400
 """Seeds within which every known-bad variant must be caught."""
 
 

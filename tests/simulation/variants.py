@@ -12,7 +12,6 @@ from aioqueue.worker._lease import LeaseKeeper
 from aioqueue.worker._loop import Loop
 from aioqueue.worker._outcome import INTERRUPTED, CancelReason, Policy
 from aioqueue.worker._slots import Slot, Slots
-from aioqueue.worker._writer import Writer
 from tests.simulation.database import Rules, without
 
 if TYPE_CHECKING:
@@ -58,11 +57,6 @@ async def _give_back_failures(attempts: Attempts, slot: Slot, *, real: Callable[
     return outcome if outcome.error is None else INTERRUPTED
 
 
-def _never_stops(writer: Writer, slot: Slot, outcome: Any, *, real: Callable[..., None] = Writer.take) -> None:
-    if outcome.kind is not None:
-        real(writer, slot, outcome)
-
-
 def _no_lease(keeper: LeaseKeeper, *, real: Callable[..., int | None] = LeaseKeeper._wait) -> int | None:
     return None if real(keeper) is None else 0
 
@@ -73,7 +67,6 @@ WORKERS: dict[str, tuple[Any, str, Any]] = {
     "runs what has expired": (Slots, "start", _start_expired),
     "runs a job twice at once": (Slots, "runs_body_of", lambda *_: False),
     "gives failed jobs back": (Attempts, "run", _give_back_failures),
-    "forgets to give back": (Writer, "take", _never_stops),
     "retries for ever": (Policy, "exhausted", lambda *_: False),
     "retries at once": (Retry, "delay", lambda *_: 0.0),
     "never renews its lease": (LeaseKeeper, "_wait", _no_lease),
