@@ -35,7 +35,7 @@ CATCH_UP = Notification(types=None, finished=None)
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 15.0
 _PROBE_SECONDS = 5.0
-_PROBE_AGAIN_SECONDS = 300.0
+_FIRST_PROBE_AGAIN, _LONGEST_PROBE_AGAIN = 5.0, 300.0
 _ALIVE_SECONDS = 15.0
 SUBSCRIBED_SECONDS = 60.0
 
@@ -107,6 +107,7 @@ class Listening:
         self._probed = asyncio.Event()
         self._listening = asyncio.Event()
         self._warned = False
+        self._probe_again = _FIRST_PROBE_AGAIN
         self._row_written = False
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -157,7 +158,9 @@ class Listening:
             connection.add_termination_listener(lambda _connection: ended.set())
             async with asyncio.timeout(self._source.timeout):
                 await connection.add_listener(self._schema.channel, self._received)
-            if not await self._hears():
+            if not await self._hears(ended):
+                if ended.is_set():
+                    return False
                 if not self._warned:
                     self._warned = True
                     logger.warning(
@@ -166,8 +169,11 @@ class Listening:
                         self._source.description,
                     )
                 await close_connection(connection)
-                await asyncio.sleep(_PROBE_AGAIN_SECONDS)
+                # A busy server answers late; a pooler never does.
+                await asyncio.sleep(self._probe_again)
+                self._probe_again = min(self._probe_again * 2, _LONGEST_PROBE_AGAIN)
                 return False
+            self._probe_again = _FIRST_PROBE_AGAIN
             self._listening.set()
             # What was told while nobody listened.
             self._listeners.tell(CATCH_UP)
@@ -180,18 +186,20 @@ class Listening:
         finally:
             await close_connection(connection)
 
-    async def _hears(self) -> bool:
-        """Whether a note that is sent on another connection arrives here."""
+    async def _hears(self, ended: asyncio.Event) -> bool:
+        """Whether a note that is sent on another connection arrives here, before this one ends."""
         self._probe = uuid.uuid4().hex
         self._probed.clear()
         note = orjson.dumps({"o": str(self._origin), "p": self._probe}).decode()
         await self._link.fetch(self._statements["notify"], note)
+        loop = asyncio.get_running_loop()
+        waits = [loop.create_task(self._probed.wait()), loop.create_task(ended.wait())]
         try:
-            async with asyncio.timeout(_PROBE_SECONDS):
-                await self._probed.wait()
-        except TimeoutError:
-            return False
-        return True
+            await asyncio.wait(waits, timeout=_PROBE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in waits:
+                each.cancel()
+        return self._probed.is_set() and not ended.is_set()
 
     async def _watch(self, connection: Connection, ended: asyncio.Event) -> None:
         while not connection.is_closed():

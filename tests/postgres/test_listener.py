@@ -10,7 +10,7 @@ import pytest
 
 from aioqueue._identifiers import new_id
 from aioqueue._job import NewJob
-from aioqueue.postgres import make_store
+from aioqueue.postgres import _listener, make_store
 from tests.postgres_server import execute
 from tests.processes import until
 from tests.proxy import Proxy
@@ -104,7 +104,7 @@ async def test_a_terminated_listener_listens_again_and_makes_up_for_the_gap(post
                 await heard.type(f"gap {number}")
                 heard.notes.clear()
                 await heard_directly(heard, postgres_url, producer, f"after {number}")
-            await until(lambda: listening(postgres_url) == 1, "exactly one listening connection", within=30)
+            await until(lambda: listening(postgres_url) == 2, "exactly one listening connection for each of the two stores")
 
 
 async def test_a_line_that_was_cut_and_refused(postgres_url: str) -> None:
@@ -132,3 +132,30 @@ async def test_notifications_can_be_turned_off(postgres_url: str) -> None:
             await heard.type("own")
             assert not any(note.types is not None and "unheard" in note.types for note in heard.notes)
             assert listening(postgres_url) == 0
+
+
+async def test_a_listener_that_is_terminated_while_it_probes_comes_back(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It isn't taken for one behind a pooler, which would be left alone for a long time."""
+    monkeypatch.setattr(_listener, "_PROBE_SECONDS", 120.0)
+    monkeypatch.setattr(_listener, "_FIRST_PROBE_AGAIN", 3600.0)
+    heard = Heard()
+    async with opened(postgres_url) as store, opened(postgres_url) as producer:
+        link = store._claims._link
+        fetch = link.fetch
+        probing = anyio.Event()
+
+        async def held_back(sql: str, *arguments: Any) -> Any:
+            if sql == store._statements["notify"] and not probing.is_set():
+                probing.set()
+                return []  # this probe is lost, and the connection ends before another is sent
+            return await fetch(sql, *arguments)
+
+        monkeypatch.setattr(link, "fetch", held_back)
+        with store.subscribe(heard):
+            await until(lambda: listening(postgres_url) >= 1, "the listening connection")
+            execute(postgres_url, f"select pg_terminate_backend(pid) from pg_stat_activity where {LISTENERS}")
+            await until(probing.is_set, "a probe")
+            execute(postgres_url, f"select pg_terminate_backend(pid) from pg_stat_activity where {LISTENERS}")
+            await heard_directly(heard, postgres_url, producer, "after")
