@@ -11,7 +11,7 @@ repeated settlement is recognised.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from aioqueue._job import LostReason, SettlementKind, SettleResult, StoredState
 from aioqueue.errors import RowRejected, StoreUnavailable
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from aioqueue.postgres._source import Row
 
 __all__ = ["Fence", "Returned", "Settled", "Settler", "lost_reason", "settle_statements"]
+
+T = TypeVar("T")
 
 KEPT = 20
 _WAIT_FOR_LOCK = "SET LOCAL lock_timeout = '5s'"
@@ -182,14 +184,19 @@ def _arguments(settlements: Sequence[Settlement], note: str | None) -> list[Any]
             [each.lease_id for each in settlements],
             [int(each.kind) for each in settlements],
             [None if each.output is None else each.output.decode() for each in settlements],
-            [each.outcome for each in settlements],
-            [each.delay for each in settlements],
-            [each.run_at for each in settlements],
-            [None if each.error is None else each.error.encode().decode() for each in settlements],
+            _unless_empty([each.outcome for each in settlements]),
+            _unless_empty([each.delay for each in settlements]),
+            _unless_empty([each.run_at for each in settlements]),
+            _unless_empty([None if each.error is None else each.error.encode().decode() for each in settlements]),
             note,
         ]
     except (UnicodeDecodeError, TypeError) as error:
         raise RowRejected(f"an outcome can't be stored: {error}") from None
+
+
+def _unless_empty(column: list[T | None]) -> list[T | None]:
+    """Leave out a column of nothing but NULL: `unnest` fills it up, and the driver takes its time over each value."""
+    return column if any(value is not None for value in column) else []
 
 
 class Settler:
