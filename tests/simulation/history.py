@@ -107,7 +107,7 @@ class History:
             self.note("calm: nothing goes wrong from now on")
             for process in self.processes:
                 process.frozen_until = process.cut_until = min(self.scheduler.now, process.cut_until)
-            if not any(process.answers_for_leases for process in self._workers()):
+            if not any(process.answers_for_leases and not process.leaving for process in self._workers()):
                 self._start_process(f"w{self._started}")
         self.scheduler.run(plan.calm_at + _PROGRESS, self._over)
         if self.checker.violation is None and not self._all_ended():

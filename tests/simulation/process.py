@@ -27,6 +27,7 @@ class Process(Host):
         alive: Whether it hasn't been killed. What a dead one still does reaches nobody.
         cut_until: Until when it can't reach the database.
         patience: Seconds after which a call fails while it can't.
+        leaving: Whether it was sent a signal to stop.
         stopped_at: When its workers were asked to stop.
         disturbed_at: When something last kept it from renewing its leases.
         held_up: How often it was frozen or blocked.
@@ -41,6 +42,7 @@ class Process(Host):
         self.alive = True
         self.cut_until = 0.0
         self.patience = 0.01
+        self.leaving = False
         self.stopped_at: float | None = None
         self.disturbed_at = 0.0
         self.held_up = 0
@@ -127,7 +129,8 @@ class Process(Host):
     # -- what happens to it -------------------------------------------------------------------------------------------
 
     def stop(self, *, force: bool = False) -> None:
-        """As a signal does."""
+        """As a signal does: a frozen process gets it when it goes on."""
+        self.leaving = True
 
         def tell() -> None:
             if self.stopped_at is None:
@@ -141,6 +144,7 @@ class Process(Host):
 
     def cancel(self) -> None:
         """Cancel its main task."""
+        self.leaving = True
 
         def tell() -> None:
             if self.stopped_at is None:
