@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from aioqueue.testing import Harness
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", "postgresql", "postgresql15"])
 def store_kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -28,7 +28,7 @@ async def harness(
     if store_kind == "sqlite":
         made = SQLiteHarness(tmp_path / "jobs.db")
     else:
-        made = PostgresHarness(request.getfixturevalue("postgres_url"))
+        made = PostgresHarness(request.getfixturevalue("postgres_url" if store_kind == "postgresql" else "postgres15_url"))
     await made.open()
     try:
         yield made

@@ -339,7 +339,8 @@ def check(machine: type[StoreMachine], *, examples: int, steps: int, random: boo
 def machine_for(store_kind: str, request: pytest.FixtureRequest) -> type[StoreMachine]:
     if store_kind == "sqlite":
         return SQLiteMachine
-    return postgres_machine(request.getfixturevalue("postgres_databases"))
+    databases = "postgres_databases" if store_kind == "postgresql" else "postgres15_databases"
+    return postgres_machine(request.getfixturevalue(databases))
 
 
 def test_store_and_model_agree(store_kind: str, request: pytest.FixtureRequest) -> None:
