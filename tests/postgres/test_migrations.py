@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
+import psycopg
 import pytest
 
 from aioqueue._identifiers import new_id
@@ -16,7 +21,10 @@ from aioqueue.abc import JobFilter
 from aioqueue.errors import StoreIncompatible
 from aioqueue.postgres import _migrations, make_store
 from aioqueue.postgres._migrations import Migration, known_migrations
+from aioqueue.postgres._schema import Schema
 from tests.postgres.test_statements import ODD_NAMES
+from tests.postgres_server import execute
+from tests.processes import ROOT
 
 if TYPE_CHECKING:
     from aioqueue.postgres import PostgresStore
@@ -54,6 +62,66 @@ async def test_ten_at_once(empty_postgres_url: str) -> None:
     assert sorted(name for names in ran for name in names) == NAMES
     assert await stores[0].pending_migrations() == []
     await _works(stores[0])
+
+
+MIGRATE = """
+import asyncio, sys
+from aioqueue.postgres import make_store
+print(",".join(asyncio.run(make_store(sys.argv[1]).migrate())))
+"""
+
+
+def migrating(url: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-W", "error", "-c", MIGRATE, url]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+WAITING = """select 1 from pg_locks where locktype = 'advisory' and not granted
+    and database = (select oid from pg_database where datname = current_database())"""
+
+
+@pytest.mark.parametrize("count", [4, *[pytest.param(10, marks=pytest.mark.soak) for _ in range(20)]])
+def test_processes_at_once_of_which_some_are_killed(empty_postgres_url: str, count: int) -> None:
+    """One ends in the middle of the first migration, and one while it waits; the others go on, and one does it all."""
+    schema = Schema()
+    with contextlib.closing(psycopg.connect(empty_postgres_url)) as holder:
+        # As a process does it: the lock, and half of the migration, which nobody commits.
+        holder.execute(f"select pg_advisory_xact_lock({schema.lock})".encode())
+        holder.execute(f"create schema {schema.quoted}; create table {schema.quoted}.job (half text)".encode())
+        processes = [migrating(empty_postgres_url) for _ in range(count)]
+        try:
+            deadline = time.monotonic() + 240
+            while len(execute(empty_postgres_url, WAITING)) < count:
+                assert time.monotonic() < deadline, "all wait for the lock"
+                assert all(process.poll() is None for process in processes)
+                time.sleep(0.05)
+            processes[0].kill()
+            execute(empty_postgres_url, f"select pg_terminate_backend({holder.info.backend_pid})")
+            outputs = [process.communicate(timeout=240)[0] for process in processes]
+        finally:
+            for process in processes:
+                process.kill()
+                process.communicate()
+    assert [process.returncode for process in processes[1:]] == [0] * (count - 1), outputs
+    assert [name for output in outputs[1:] for name in output.strip().split(",") if name] == NAMES, outputs
+    asyncio.run(_works(make_store(empty_postgres_url)))
+
+
+@pytest.mark.parametrize("delay", [0.3, 0.6])
+def test_a_process_that_is_killed_anywhere_leaves_all_or_nothing(empty_postgres_url: str, delay: float) -> None:
+    """Whatever it got done, the next one finishes."""
+    process = migrating(empty_postgres_url)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(timeout=delay)
+    process.kill()
+    process.communicate()
+
+    async def finish() -> None:
+        store = make_store(empty_postgres_url)
+        await store.migrate()
+        await _works(store)
+
+    asyncio.run(finish())
 
 
 async def test_what_is_pending_is_told(empty_postgres_url: str) -> None:
