@@ -1,0 +1,114 @@
+"""The SQL of the documentation runs, does what its page says, and the pages name what there is."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+import asyncpg
+import psycopg
+import pytest
+
+from aioqueue import Client, JobState, Registry, Retry, Worker
+from aioqueue._identifiers import new_id
+from aioqueue.postgres import _options, make_store
+from tests.postgres_server import execute
+
+pytestmark = pytest.mark.anyio
+
+DOCS = Path(__file__).parent.parent.parent / "docs"
+BLOCK = re.compile(r"^```sql\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+END = re.compile(r";[^\n]*\n")
+
+registry = Registry()
+
+
+@registry.job(name="charge", retry=Retry(max_attempts=1))
+async def charge(order_id: int) -> int:
+    if order_id % 2:
+        raise ValueError("declined")
+    return order_id
+
+
+def blocks(page: str) -> list[str]:
+    return BLOCK.findall((DOCS / page).read_text())
+
+
+async def _works(url: str, orders: int = 4) -> None:
+    async with Client(url) as client:
+        async with Worker(client, registry):
+            handles = await client.enqueue_many([charge(number) for number in range(orders)])
+            async with client.transaction() as tx:
+                handles.append(await tx.enqueue(charge(100)))
+            assert await handles[0].result(timeout=120) == 0
+            assert await handles[-1].result(timeout=120) == 100
+            for handle in handles[1:-1:2]:
+                with pytest.raises(Exception, match="declined"):
+                    await handle.result(timeout=120)
+        await client.retry(handles[1])
+        await client.enqueue(charge(7).options(delay=3600))
+        assert (await client.stats()).types
+        assert (await client.list_jobs(states=[JobState.FAILED])).jobs
+
+
+STATEMENTS = [text.strip() for block in blocks("operations.md") for text in END.split(block) if text.strip()]
+
+
+async def test_the_statements_for_operations_run(postgres_url: str) -> None:
+    """On a database with jobs in several states."""
+    await _works(postgres_url)
+    assert len(STATEMENTS) >= 8
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        for statement in STATEMENTS:
+            cursor = connection.execute(statement.encode())
+            assert cursor.statusmessage, statement
+
+
+def test_the_deletion_in_batches_uses_its_index(postgres_url: str) -> None:
+    (deletion,) = [statement for statement in STATEMENTS if statement.startswith("DELETE")]
+    with psycopg.connect(postgres_url, options="-c enable_seqscan=off") as connection:
+        plan = connection.execute(f"explain {deletion}".encode()).fetchall()
+    assert any("archive_finished" in line for (line,) in plan)
+
+
+async def test_the_rights_that_are_named_are_enough(empty_postgres_url: str) -> None:
+    """For a role that owns its schema, and for one that only enqueues and works."""
+    owner, worker = f"app_{new_id().hex}", f"app_worker_{new_id().hex}"
+    schema_block, grants_block = blocks("how-to/postgresql.md")
+
+    def url(role: str) -> str:
+        parts = urlsplit(empty_postgres_url)
+        return urlunsplit(parts._replace(netloc=f"{role}:x@{parts.hostname}:{parts.port}"))
+
+    connection = await asyncpg.connect(empty_postgres_url)
+    try:
+        for role in (owner, worker):
+            await connection.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'x'")
+        await connection.execute(schema_block.replace("AUTHORIZATION app", f"AUTHORIZATION {owner}"))
+        assert await make_store(url(owner)).migrate()
+        await connection.execute(grants_block.replace("app_worker", worker))
+        await _works(url(owner))
+        await _works(url(worker))
+    finally:
+        for role in (owner, worker):
+            await connection.execute(f"DROP OWNED BY {role} CASCADE; DROP ROLE {role}")
+        await connection.close()
+
+
+async def test_the_function_is_called_as_shown(postgres_url: str) -> None:
+    """From psql, and from a trigger: both make jobs that run."""
+    (block,) = blocks("how-to/transactions.md")
+    execute(postgres_url, "create table orders (id int)")
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(block.encode())
+    execute(postgres_url, "insert into orders values (4)")
+    async with Client(postgres_url) as client:
+        jobs = (await client.list_jobs()).jobs
+        assert {job.type for job in jobs} == {"charge"}
+        assert sorted(job.arguments["order_id"] for job in jobs) == [4, 17]
+
+
+def test_every_option_is_on_the_page() -> None:
+    page = (DOCS / "how-to" / "postgresql.md").read_text()
+    assert {name for name in _options._OWN if f"| `{name}` |" not in page} == set()
