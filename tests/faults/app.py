@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, TypedDict
 import anyio
 
 from aioqueue import Fixed, Registry, Retry, current_attempt
+from aioqueue.errors import Reschedule
+from tests.faults.clock import install
 from tests.processes import Ledger, die_with_parent
 
 if TYPE_CHECKING:
@@ -31,6 +33,8 @@ class Told(TypedDict):
 
 if "FAULTS_LEDGER" in os.environ:
     die_with_parent()
+if "FAULTS_CLOCK" in os.environ:
+    install(Path(os.environ["FAULTS_CLOCK"]))
 
 
 def write(event: str, note: str = "") -> None:
@@ -89,6 +93,18 @@ async def raise_when_exists(path: str) -> Told:
 
 
 @registry.job(retry=SOON)
+async def reschedule_when_exists(path: str) -> Told:
+    """The same, but the first attempt asks to be run again later."""
+    write("start")
+    while not Path(path).exists():
+        await anyio.sleep(0.02)
+    if current_attempt().number == 1:
+        write("rescheduled")
+        raise Reschedule(delay=3600)
+    return told()
+
+
+@registry.job(retry=SOON)
 async def fail_twice() -> Told:
     write("start")
     if current_attempt().number < 3:
@@ -130,6 +146,8 @@ ODD: dict[str, Callable[[], BaseException]] = {
     "ExceptionGroup": lambda: ExceptionGroup("several", [ValueError("one"), ExceptionGroup("more", [TypeError("two")])]),
     "CancelledError": asyncio.CancelledError,
     "Unprintable": Unprintable,
+    "MemoryError": MemoryError,
+    "BaseExceptionGroup": lambda: BaseExceptionGroup("several", [KeyboardInterrupt(), ValueError("one")]),
     "NUL": lambda: ValueError("a\0b \ud800"),
     "huge": lambda: ValueError("x" * 5_000_000),
 }
@@ -165,4 +183,27 @@ async def fork() -> Told:
     write("start")
     if os.fork() == 0:
         return Told(attempt=current_attempt().number, pid=os.getpid())
+    return told()
+
+
+@registry.job(retry=Retry(max_attempts=2, backoff=Fixed(0.05)))
+async def close_descriptors() -> Told:
+    """Closes all the process's files, sockets and databases in its first attempt."""
+    write("start")
+    if current_attempt().number == 1:
+        os.closerange(3, 1024)
+    await anyio.sleep(0)
+    return told()
+
+
+@registry.job(retry=SOON)
+async def allocate(size: int) -> Told:
+    """Uses that many bytes of memory for a moment."""
+    write("start")
+    used = bytearray(size)
+    for position in range(0, size, 4096):
+        used[position] = 1
+        if position % (64 << 20) == 0:
+            await anyio.sleep(0)
+    del used
     return told()

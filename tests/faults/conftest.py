@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
@@ -25,6 +26,19 @@ def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Scene]:
         yield scene
     finally:
         scene.close()
+
+
+@pytest.fixture
+def scene_on_sqlite(tmp_path: Path) -> Iterator[Scene]:
+    with closing(Scene(f"sqlite:///{tmp_path / 'jobs.db'}", tmp_path)) as scene:
+        yield scene
+
+
+@pytest.fixture
+def scene_on_postgres(postgres_url: str, tmp_path: Path) -> Iterator[Scene]:
+    """On a database of the test's own."""
+    with closing(Scene(postgres_url, tmp_path)) as scene:
+        yield scene
 
 
 @pytest.fixture

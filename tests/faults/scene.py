@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sqlite3
 import time
-from contextlib import closing
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -17,7 +17,7 @@ from tests.postgres_server import execute
 from tests.processes import Entry, Ledger, WorkerProcess, check_ledger, check_logs, until
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 FAST = {
@@ -59,9 +59,11 @@ class Scene:
     def on_sqlite(self) -> bool:
         return self.direct.startswith("sqlite")
 
-    def worker(self, *options: str, url: str | None = None, **settings: str) -> WorkerProcess:
-        """Start a worker. Settings are names without `AIOQUEUE_`."""
+    def worker(self, *options: str, url: str | None = None, clock: Path | None = None, **settings: str) -> WorkerProcess:
+        """Start a worker. Settings are names without `AIOQUEUE_`; `clock` is a file of `tests.faults.clock`."""
         environment = {**FAST, **{f"AIOQUEUE_{name.upper()}": value for name, value in settings.items()}}
+        if clock is not None:
+            environment["FAULTS_CLOCK"] = str(clock)
         worker = WorkerProcess(url or self.url, self.ledger, self.folder, *options, environment=environment)
         self.workers.append(worker)
         return worker.start()
@@ -143,6 +145,25 @@ class Scene:
                 return found
         rows = execute(self.direct, ORPHANS.format(job="aioqueue.job", lease="aioqueue.lease", now="clock_timestamp()"))
         return int(str(rows[0][0]))
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Nobody else can claim or settle meanwhile: they wait for a lock. On SQLite nobody can write at all."""
+        if self.on_sqlite:
+            with closing(sqlite3.connect(self.direct.removeprefix("sqlite:///"), timeout=60, isolation_level=None)) as other:
+                other.execute("begin immediate")
+                yield
+                other.execute("rollback")
+        else:
+            with psycopg.connect(self.direct) as other, other.transaction(force_rollback=True):
+                other.execute("lock table aioqueue.job in exclusive mode")
+                yield
+
+    def waiting(self) -> bool:
+        """Whether somebody waits for a lock; SQLite doesn't tell, and says yes."""
+        if self.on_sqlite:
+            return True
+        return bool(execute(self.direct, "select 1 from pg_stat_activity where wait_event_type = 'Lock'"))
 
     def forget_leases(self) -> None:
         """Delete all lease rows, as somebody tidying up might."""

@@ -23,6 +23,9 @@ pytestmark = pytest.mark.anyio
 
 INSERT = r"insert into .*\bjob\b|enqueue_v1"
 SETTLE = r"insert into .*\barchive\b"
+GIVE_BACK = r"set state = 1, lease_id = null, attempt = greatest\(j\.attempt - 1, 0\)"
+IMPATIENT = "?timeout=5"
+"""Seconds for one statement instead of 60."""
 
 
 @asynccontextmanager
@@ -108,3 +111,56 @@ async def test_silence_that_ends(postgres_url: str, tmp_path: Path) -> None:
         assert after.output["pid"] == silent.pid
         assert await handle.snapshot() == job
         await scene.check([job, after])
+
+
+@pytest.mark.parametrize("statement", [GIVE_BACK, "^commit"], ids=["statement", "commit"])
+async def test_a_release_that_got_no_answer_costs_no_attempt(postgres_url: str, tmp_path: Path, statement: str) -> None:
+    async with behind_proxy(postgres_url, tmp_path) as (scene, proxy), scene.client() as client:
+        gate = scene.gate()
+        handles = await client.enqueue_many([app.until_exists(str(gate)) for _ in range(3)])
+        worker = scene.worker(lease="600s", renew_every="60s", grace="600s")
+        await scene.started(3)
+        proxy.swallow(statement)
+        worker.terminate()
+        await worker.wait_for(r"(?i)stopping")
+        worker.terminate()
+        await worker.exit_code()
+        assert proxy.swallowed.is_set()
+        jobs = [await handle.snapshot() for handle in handles]
+        assert [(job.state, job.attempt, job.errors) for job in jobs] == [(JobState.READY, 0, ())] * 3
+        gate.touch()
+        scene.worker(url=postgres_url)
+        jobs = await scene.finished(handles)
+        assert [(job.state, job.attempt) for job in jobs] == [(JobState.COMPLETED, 1)] * 3
+        await scene.check(jobs)
+
+
+async def test_connections_that_the_network_has_forgotten(postgres_url: str, tmp_path: Path) -> None:
+    """Nothing ever comes through them again, and nothing says so; new ones work."""
+    async with behind_proxy(postgres_url, tmp_path) as (scene, proxy), scene.client() as client:
+        gate = scene.gate()
+        handles = await client.enqueue_many([app.until_exists(str(gate)) for _ in range(3)])
+        worker = scene.worker(url=scene.url + IMPATIENT, lease="600s", renew_every="1s")
+        await scene.started(3)
+        for connection in proxy.connections:
+            connection.pause()
+        gate.touch()
+        handles += await client.enqueue_many([app.nap(0) for _ in range(10)])
+        jobs = await scene.finished(handles)
+        assert {(job.state, job.attempt, job.output["pid"]) for job in jobs} == {(JobState.COMPLETED, 1, worker.pid)}
+        await scene.check(jobs)
+
+
+@pytest.mark.parametrize("poll", ["500ms", pytest.param("1h", marks=pytest.mark.soak)])
+async def test_a_listener_that_the_network_has_forgotten(postgres_url: str, tmp_path: Path, poll: str) -> None:
+    """Jobs are found by polling; and without it when the silence has been noticed, which takes half a minute."""
+    async with behind_proxy(postgres_url, tmp_path) as (scene, proxy), scene.client() as client:
+        scene.worker(lease="600s", renew_every="60s", poll_interval=poll)
+        jobs = await scene.finished([await client.enqueue(app.nap(0))])
+        listening = [each for each in proxy.connections if any("listen " in text.lower() for text in each.statements)]
+        assert listening
+        for connection in listening:
+            connection.pause()
+        jobs += await scene.finished(await client.enqueue_many([app.nap(0) for _ in range(10)]))
+        assert {(job.state, job.attempt) for job in jobs} == {(JobState.COMPLETED, 1)}
+        await scene.check(jobs)

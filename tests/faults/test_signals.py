@@ -12,6 +12,9 @@ from tests.faults import app
 from tests.processes import until
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aioqueue import JobHandle
     from tests.faults.scene import Scene
 
 pytestmark = pytest.mark.anyio
@@ -88,17 +91,17 @@ async def test_a_job_that_kills_its_worker_fails_after_its_attempts(scene: Scene
 
 
 async def test_a_frozen_worker_is_refused_when_it_wakes_up(scene: Scene) -> None:
-    """Its lease ends, another runs its jobs to their ends; then it returns, returns in a thread and raises, and nothing
-    changes."""
+    """Its lease ends, another runs its jobs to their ends; then it returns, returns in a thread, raises and reschedules,
+    and nothing changes."""
     gate = scene.gate()
     async with scene.client() as client:
-        kinds = (app.until_exists, app.thread_until_exists, app.raise_when_exists)
+        kinds = (app.until_exists, app.thread_until_exists, app.raise_when_exists, app.reschedule_when_exists)
         handles = await client.enqueue_many([kind(str(gate)) for kind in kinds])
         frozen = scene.worker()
-        await scene.started(3)
+        await scene.started(4)
         await scene.freeze(frozen)
         other = scene.worker(**PATIENT)
-        await scene.started(6)
+        await scene.started(8)
         gate.touch()
         jobs = await scene.finished(handles)
         assert {(job.state, job.attempt, job.output["pid"]) for job in jobs} == {(JobState.COMPLETED, 2, other.pid)}
@@ -182,3 +185,38 @@ async def test_what_a_stopping_worker_interrupts_costs_no_attempt(scene: Scene, 
         other = scene.worker()
         jobs = await scene.finished(handles)
     assert [(job.state, job.attempt, job.output["pid"]) for job in jobs] == [(JobState.COMPLETED, 1, other.pid)] * 3
+    await scene.check(jobs)
+
+
+@pytest.mark.parametrize("during", ["claim", "settle"])
+async def test_a_worker_that_is_asked_to_stop_while_the_database_is_busy(scene: Scene, during: str) -> None:
+    """What it's about to claim isn't begun or is finished, and what has ended is written: no attempt is lost."""
+    gate = scene.gate()
+    async with scene.client() as client:
+        worker = scene.worker(lease="600s", renew_every="60s", grace="600s")
+        jobs = await scene.finished([await client.enqueue(app.nap(0))])
+        delay = 1.0 if during == "claim" else 0.0
+        handles = await client.enqueue_many([app.until_exists(str(gate)).options(delay=delay) for _ in range(4)])
+        if during == "settle":
+            await scene.started(5)
+        with scene.locked():
+            gate.touch()
+            if during == "settle":
+                await scene.ended(5)
+            else:
+                await until(lambda: none_scheduled(handles), "jobs that are due", story=scene.story)
+            await until(scene.waiting, "somebody who waits for the lock", story=scene.story)
+            worker.terminate()
+            await worker.wait_for(r"(?i)stopping|shutting down|draining")
+        assert await worker.exit_code() == 0
+        if during == "settle":
+            assert {(await handle.snapshot()).state for handle in handles} == {JobState.COMPLETED}
+        scene.worker()
+        jobs += await scene.finished(handles)
+    assert {(job.state, job.attempt, job.errors) for job in jobs} == {(JobState.COMPLETED, 1, ())}
+    assert scene.ledger.count("start") == 5
+    await scene.check(jobs)
+
+
+async def none_scheduled(handles: Sequence[JobHandle[app.Told]]) -> bool:
+    return not any([(await handle.snapshot()).state is JobState.SCHEDULED for handle in handles])
