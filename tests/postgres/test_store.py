@@ -441,7 +441,7 @@ async def test_without_prepared_statements(postgres_url: str) -> None:
 # -- cancellation -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("rounds", [40, pytest.param(1_000, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("rounds", [50, pytest.param(1_000, marks=pytest.mark.soak)])
 async def test_a_cancelled_call_leaves_nothing_behind(postgres_url: str, rounds: int) -> None:
     """Whatever it's cancelled in: no transaction, no lock, no connection, and its write has happened whole or not at all."""
     generator = random.Random(1)
