@@ -54,6 +54,39 @@ async def test_a_users_pool(postgres_url: str) -> None:
         assert pool.get_size() <= 2
 
 
+@pytest.mark.parametrize("count", [60, pytest.param(500, marks=pytest.mark.soak)])
+async def test_more_slots_than_connections(postgres_url: str, count: int) -> None:
+    """Jobs enqueue children, alone and in transactions, from all slots at once: nobody waits for ever, no lease is lost."""
+    own = Registry()
+    client: Client
+
+    @own.job(name="child")
+    async def child(number: int) -> int:
+        return number
+
+    @own.job(name="parent")
+    async def parent(number: int) -> int:
+        await client.enqueue(child(number))
+        async with client.transaction() as tx:
+            await tx.fetch("select 1")
+            handle = await tx.enqueue(child(number))
+        assert (await handle.snapshot()).id == handle.id
+        return number
+
+    async with (
+        asyncpg.create_pool(postgres_url, min_size=0, max_size=2) as pool,
+        Client(pool) as client,
+        Worker(client, own, concurrency=20, lease=300, renew_every=0.5),
+    ):
+        handles = await client.enqueue_many([parent(number) for number in range(count)])
+        assert await asyncio.gather(*[handle.result(timeout=240) for handle in handles]) == list(range(count))
+        while execute(postgres_url, "select 1 from aioqueue.job limit 1"):
+            await asyncio.sleep(0.05)
+        ended = execute(postgres_url, "select type, count(*), max(claims), max(state) from aioqueue.archive group by type")
+        assert sorted(ended) == [("child", 2 * count, 1, 4), ("parent", count, 1, 4)]
+        assert pool.get_size() <= 2
+
+
 async def test_a_users_function(postgres_url: str) -> None:
     opened: list[Any] = []
 
