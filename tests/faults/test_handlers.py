@@ -8,6 +8,7 @@ import pytest
 
 from aioqueue import JobState
 from tests.faults import app
+from tests.faults.test_signals import PATIENT
 
 if TYPE_CHECKING:
     from tests.faults.scene import Scene
@@ -71,4 +72,30 @@ async def test_a_blocked_loop_loses_no_lease(scene: Scene) -> None:
         gate.touch()
         jobs = await scene.finished(handles)
     assert {(job.state, job.attempt, job.output["pid"]) for job in jobs} == {(JobState.COMPLETED, 1, blocked.pid)}
+    await scene.check(jobs)
+
+
+async def test_a_handler_that_closes_what_isnt_its_own(scene: Scene) -> None:
+    """The worker can't go on, so it ends; what it held runs elsewhere, and the database is whole."""
+    async with scene.client() as client:
+        handles = [await client.enqueue(app.close_descriptors())]
+        worker = scene.worker(concurrency="1")
+        scene.hit.add(worker.pid)
+        await scene.started(1)
+        handles += await client.enqueue_many([app.nap(0) for _ in range(10)])
+        scene.worker(**PATIENT)
+        jobs = await scene.finished(handles)
+        assert await worker.exit_code() != 0
+    scene.workers.remove(worker)  # what it says in the end is the interpreter's, which has lost its files as well
+    assert {job.state for job in jobs} == {JobState.COMPLETED}
+    await scene.check(jobs)
+
+
+@pytest.mark.soak
+async def test_a_handler_that_needs_two_gigabytes(scene: Scene) -> None:
+    async with scene.client() as client:
+        worker = scene.worker(lease="60s", renew_every="1s")
+        handles = await client.enqueue_many([app.allocate(2 << 30), *[app.nap(0.01) for _ in range(50)]])
+        jobs = await scene.finished(handles)
+    assert {(job.state, job.attempt, job.output["pid"]) for job in jobs} == {(JobState.COMPLETED, 1, worker.pid)}
     await scene.check(jobs)
