@@ -9,11 +9,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aioqueue import Client, Fixed, JobState, Registry, Retry, Worker
+from aioqueue.postgres import make_store
+from aioqueue.testing import CASES, Case
+from tests.harnesses import PostgresHarness
 from tests.pgbouncer import Bouncer, program, version
 from tests.processes import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from aioqueue.abc import Store
 
 pytestmark = [
     pytest.mark.anyio,
@@ -34,6 +39,39 @@ def bouncer(postgres_url: str, request: pytest.FixtureRequest) -> Iterator[Bounc
         pytest.skip(f"PgBouncer {'.'.join(map(str, version()))} has no max_prepared_statements")
     with Bouncer(postgres_url, prepared_statements=request.param) as bouncer:
         yield bouncer
+
+
+class BouncedHarness(PostgresHarness):
+    """Everything but listening goes through PgBouncer.
+
+    Arguments:
+        bouncer: In front of a database of the test's own.
+        direct: That database's own address.
+    """
+
+    def __init__(self, bouncer: Bouncer, direct: str) -> None:
+        self._bouncer = bouncer
+        super().__init__(direct)
+
+    def _make(self) -> Store:
+        return make_store(self._bouncer.url, pgbouncer=True, listen_url=self.url)
+
+
+MAIN = ("insert/", "claim/", "lease/", "transaction/", "notifications/")
+
+
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=() if case.name.startswith(MAIN) else pytest.mark.soak, id=case.name) for case in CASES],
+)
+async def test_case(case: Case, bouncer: Bouncer, postgres_url: str) -> None:
+    """What every store does."""
+    harness = BouncedHarness(bouncer, postgres_url)
+    await harness.open()
+    try:
+        await case.run(harness)
+    finally:
+        await harness.close()
 
 
 def client_of(bouncer: Bouncer, *, listen_url: str | None = None) -> Client:
