@@ -9,6 +9,7 @@ from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import psycopg
+import pytest
 from anyio import to_thread
 
 from aioqueue import Client, Job, JobHandle
@@ -28,6 +29,14 @@ FAST = {
     "AIOQUEUE_CONCURRENCY": "4",
 }
 """Settings that make recovery quick."""
+
+
+def _first_on(first: str, second: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("scene", [first, pytest.param(second, marks=pytest.mark.soak)], indirect=True)
+
+
+FIRST_ON_SQLITE, FIRST_ON_POSTGRES = _first_on("sqlite", "postgres"), _first_on("postgres", "sqlite")
+"""Tests that take seconds and have little to do with the store: on the other one only in the long run."""
 
 LOST = re.compile(r"lost|lapsed|expired", re.IGNORECASE)
 

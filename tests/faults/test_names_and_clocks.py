@@ -9,6 +9,7 @@ import pytest
 from aioqueue import JobState
 from tests.faults import app
 from tests.faults.clock import set_clock
+from tests.faults.scene import FIRST_ON_POSTGRES
 from tests.faults.test_signals import PATIENT
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ pytestmark = pytest.mark.anyio
 QUARTER = 15 * 60.0
 
 
+@FIRST_ON_POSTGRES
 async def test_two_workers_of_one_name_one_of_which_is_killed_and_comes_back(scene: Scene) -> None:
     """A name is for people: each has a lease of its own, and a new process has no claim on what an old one held."""
     gate = scene.gate()
@@ -81,7 +83,7 @@ async def test_clocks_half_an_hour_apart(scene_on_postgres: Scene) -> None:
     await scene.check([*jobs, *late])
 
 
-@pytest.mark.parametrize("step", [3600.0, -3600.0], ids=["ahead", "back"])
+@pytest.mark.parametrize("step", [3600.0, pytest.param(-3600.0, marks=pytest.mark.soak)], ids=["ahead", "back"])
 async def test_a_clock_that_is_set_ends_no_lease(scene_on_sqlite: Scene, step: float) -> None:
     """Every worker's clock at once, as on one machine; it's right before that or after it."""
     scene = scene_on_sqlite

@@ -1,4 +1,4 @@
-"""Workers that are killed, frozen and asked to stop: real processes, real signals."""
+"""Workers that are killed and frozen: real processes, real signals."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ import pytest
 
 from aioqueue import JobState
 from tests.faults import app
+from tests.faults.scene import FIRST_ON_POSTGRES, FIRST_ON_SQLITE
 from tests.processes import until
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from aioqueue import JobHandle
     from tests.faults.scene import Scene
 
 pytestmark = pytest.mark.anyio
@@ -72,6 +70,7 @@ async def test_jobs_of_a_killed_worker_run_again(scene: Scene, tidied: bool) -> 
     await scene.check(jobs)
 
 
+@FIRST_ON_POSTGRES
 async def test_a_job_that_kills_its_worker_fails_after_its_attempts(scene: Scene) -> None:
     async with scene.client() as client:
         handle = await client.enqueue(app.die())
@@ -114,6 +113,7 @@ async def test_a_frozen_worker_is_refused_when_it_wakes_up(scene: Scene) -> None
     await scene.check([*jobs, *after])
 
 
+@FIRST_ON_SQLITE
 async def test_a_frozen_worker_stops_the_attempt_that_it_lost(scene: Scene) -> None:
     """It wakes up while the other one still runs the job."""
     gate = scene.gate()
@@ -131,92 +131,3 @@ async def test_a_frozen_worker_stops_the_attempt_that_it_lost(scene: Scene) -> N
         (job,) = await scene.finished([handle])
         assert (job.state, job.attempt, job.output["pid"]) == (JobState.COMPLETED, 2, other.pid)
     await scene.check([job])
-
-
-# -- SIGTERM ----------------------------------------------------------------------------------------------------------
-
-
-async def test_a_worker_that_is_asked_to_stop_finishes_what_it_runs(scene: Scene) -> None:
-    """Longer than its lease; and it begins nothing more."""
-    gate = scene.gate()
-    async with scene.client() as client:
-        running = await client.enqueue_many([app.until_exists(str(gate)) for _ in range(2)])
-        waiting = await client.enqueue_many([app.nap(0) for _ in range(20)])
-        worker = scene.worker(concurrency="2", grace="600s")
-        await scene.started(2)
-        worker.terminate()
-        await worker.wait_for(r"(?i)stopping|shutting down|draining")
-        await until(lambda: lease_renewed_after_a_while(scene), "a lease's time", within=60)
-        gate.touch()
-        assert await worker.exit_code() == 0
-        jobs = await scene.finished(running)
-        assert [(job.state, job.attempt) for job in jobs] == [(JobState.COMPLETED, 1)] * 2
-        assert {(await handle.snapshot()).state for handle in waiting} == {JobState.READY}
-        assert scene.ledger.count("start") == 2
-        scene.worker()
-        jobs += await scene.finished(waiting)
-    assert all(job.attempt == 1 for job in jobs)
-    await scene.check(jobs)
-
-
-def lease_renewed_after_a_while(scene: Scene) -> bool:
-    """Whether the running jobs have run for longer than a lease."""
-    starts = scene.ledger.entries("start")
-    return bool(starts) and scene.age(starts[0]) > 4
-
-
-@pytest.mark.parametrize("signals", [1, 2])
-async def test_what_a_stopping_worker_interrupts_costs_no_attempt(scene: Scene, signals: int) -> None:
-    """At the end of the grace, or at the second signal."""
-    gate = scene.gate()
-    async with scene.client() as client:
-        handles = await client.enqueue_many([app.until_exists(str(gate)) for _ in range(3)])
-        worker = scene.worker(grace="1s" if signals == 1 else "600s")
-        await scene.started(3)
-        worker.terminate()
-        await worker.wait_for(r"(?i)stopping|shutting down|draining")
-        if signals == 2:
-            worker.terminate()
-        assert await worker.exit_code() >= 0
-        assert scene.ledger.count("cancelled") == 3
-        jobs = [await handle.snapshot() for handle in handles]
-        assert [(job.state, job.attempt, job.errors) for job in jobs] == [(JobState.READY, 0, ())] * 3
-        gate.touch()
-        other = scene.worker()
-        jobs = await scene.finished(handles)
-    assert [(job.state, job.attempt, job.output["pid"]) for job in jobs] == [(JobState.COMPLETED, 1, other.pid)] * 3
-    await scene.check(jobs)
-
-
-@pytest.mark.parametrize("during", ["claim", "settle"])
-async def test_a_worker_that_is_asked_to_stop_while_the_database_is_busy(scene: Scene, during: str) -> None:
-    """What it's about to claim isn't begun or is finished, and what has ended is written: no attempt is lost."""
-    gate = scene.gate()
-    async with scene.client() as client:
-        worker = scene.worker(lease="600s", renew_every="60s", grace="600s")
-        jobs = await scene.finished([await client.enqueue(app.nap(0))])
-        delay = 1.0 if during == "claim" else 0.0
-        handles = await client.enqueue_many([app.until_exists(str(gate)).options(delay=delay) for _ in range(4)])
-        if during == "settle":
-            await scene.started(5)
-        with scene.locked():
-            gate.touch()
-            if during == "settle":
-                await scene.ended(5)
-            else:
-                await until(lambda: none_scheduled(handles), "jobs that are due", story=scene.story)
-            await until(scene.waiting, "somebody who waits for the lock", story=scene.story)
-            worker.terminate()
-            await worker.wait_for(r"(?i)stopping|shutting down|draining")
-        assert await worker.exit_code() == 0
-        if during == "settle":
-            assert {(await handle.snapshot()).state for handle in handles} == {JobState.COMPLETED}
-        scene.worker()
-        jobs += await scene.finished(handles)
-    assert {(job.state, job.attempt, job.errors) for job in jobs} == {(JobState.COMPLETED, 1, ())}
-    assert scene.ledger.count("start") == 5
-    await scene.check(jobs)
-
-
-async def none_scheduled(handles: Sequence[JobHandle[app.Told]]) -> bool:
-    return not any([(await handle.snapshot()).state is JobState.SCHEDULED for handle in handles])
