@@ -10,6 +10,7 @@ import pytest
 
 from aioqueue import Client, Fixed, JobState, Registry, Retry, Worker
 from aioqueue.postgres import make_store
+from aioqueue.postgres._migrations import known_migrations
 from aioqueue.testing import CASES, Case
 from tests.harnesses import PostgresHarness
 from tests.pgbouncer import Bouncer, program, version
@@ -72,6 +73,14 @@ async def test_case(case: Case, bouncer: Bouncer, postgres_url: str) -> None:
         await case.run(harness)
     finally:
         await harness.close()
+
+
+async def test_several_migrate_through_it_at_once(empty_postgres_url: str) -> None:
+    with Bouncer(empty_postgres_url) as bouncer:
+        stores = [make_store(bouncer.url, pgbouncer=True) for _ in range(10)]
+        ran = await asyncio.gather(*[store.migrate() for store in stores])
+        assert sorted(name for names in ran for name in names) == [each.name for each in known_migrations()]
+        assert await stores[0].pending_migrations() == []
 
 
 def client_of(bouncer: Bouncer, *, listen_url: str | None = None) -> Client:
