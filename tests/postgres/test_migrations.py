@@ -15,6 +15,7 @@ import asyncpg
 import psycopg
 import pytest
 
+from aioqueue import Client, Registry, Worker
 from aioqueue._identifiers import new_id
 from aioqueue._job import NewJob, Settlement, SettlementKind
 from aioqueue.abc import JobFilter
@@ -216,6 +217,31 @@ async def test_old_code_goes_on_with_a_newer_schema(postgres_url: str) -> None:
         _with(newer, ADDS_A_COLUMN)
         assert await make_store(postgres_url).migrate() == [ADDS_A_COLUMN.name]
     await _works(make_store(postgres_url))
+
+
+async def test_a_running_store_goes_on_while_the_schema_is_migrated(postgres_url: str) -> None:
+    """With statements that it prepared before, and jobs that it claimed before."""
+    registry = Registry()
+    gate = asyncio.Event()
+
+    @registry.job(name="held")
+    async def held(number: int) -> int:
+        await gate.wait()
+        return number
+
+    async with Client(postgres_url) as client, Worker(client, registry, concurrency=5):
+        handles = await client.enqueue_many([held(number) for number in range(10)])
+        while not execute(postgres_url, "select 1 from aioqueue.job where state = 2 offset 4"):
+            await asyncio.sleep(0.02)
+        with pytest.MonkeyPatch.context() as newer:
+            more = "ALTER TABLE @schema@.archive ADD COLUMN extra integer; CREATE TABLE @schema@.extra (x integer)"
+            _with(newer, replace(ADDS_A_COLUMN, template=f"{ADDS_A_COLUMN.template}; {more}"))
+            assert await make_store(postgres_url).migrate() == [ADDS_A_COLUMN.name]
+        gate.set()
+        handles.append(await client.enqueue(held(10)))
+        assert await asyncio.gather(*[handle.result(timeout=120) for handle in handles]) == list(range(11))
+        assert {job.attempt for job in (await client.list_jobs()).jobs} == {1}
+        assert (await client.stats()).types
 
 
 async def test_a_schema_that_is_too_new(postgres_url: str) -> None:
