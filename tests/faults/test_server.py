@@ -136,13 +136,15 @@ async def test_a_read_only_server_costs_no_attempt(postgres_scene: Scene, own_po
 
 @pytest.mark.parametrize("seconds", [0, pytest.param(60, marks=pytest.mark.soak)])
 async def test_a_server_that_is_away_is_waited_for(postgres_scene: Scene, own_postgres: Server, seconds: int) -> None:
-    """While jobs run that end meanwhile, while others are waiting, and at a worker's start."""
+    """While jobs run that end meanwhile, while others are waiting, by an idle worker, and at a worker's start."""
     scene, gate = postgres_scene, postgres_scene.gate()
     async with scene.client() as client:
         handles = await client.enqueue_many([app.until_exists(str(gate)) for _ in range(2)])
         handles += await client.enqueue_many([app.nap(0) for _ in range(20)])
     running = scene.worker(lease="600s", renew_every="1s", concurrency="2")
     await scene.started(2)
+    idle = scene.worker("--types", "fail_twice", lease="600s", renew_every="1s")
+    await idle.wait_for("slots for fail_twice")
     own_postgres.stop()
     gate.touch()
     await scene.ended(2)
@@ -152,7 +154,8 @@ async def test_a_server_that_is_away_is_waited_for(postgres_scene: Scene, own_po
     own_postgres.start()
     async with scene.client() as client:
         jobs = await scene.finished([client.handle(app.nap, handle.id) for handle in handles])
+        (other,) = await scene.finished([await client.enqueue(app.fail_twice())])
     assert {(job.state, job.attempt) for job in jobs} == {(JobState.COMPLETED, 1)}
-    assert running.alive
-    assert starting.alive
-    await scene.check(jobs)
+    assert (other.state, other.attempt) == (JobState.COMPLETED, 3)
+    assert all(worker.alive for worker in (running, idle, starting))
+    await scene.check([*jobs, other])
