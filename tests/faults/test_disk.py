@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.anyio
 
-LIMIT = 256 * 1024
+LIMIT = 128 * 1024
 """Bytes that a file may have: enough for the ledger and the log, not for SQLite's."""
 
 
