@@ -94,4 +94,9 @@ async def test_a_clock_that_is_set_ends_no_lease(scene_on_sqlite: Scene, step: f
         jobs = await scene.finished(handles)
     assert [(job.state, job.attempt) for job in jobs] == [(JobState.COMPLETED, attempt) for attempt in (2, 1, 1, 1, 1)]
     assert scene.ledger.count("start") == 6
+    for job in jobs[1:]:  # the workers' clock is what the times are by
+        assert job.started_at is not None
+        assert job.finished_at is not None
+        earlier, later = (job.started_at, job.finished_at) if step > 0 else (job.created_at, job.started_at)
+        assert (later - earlier).total_seconds() > 3000
     await scene.check(jobs)
