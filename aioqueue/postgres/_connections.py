@@ -196,6 +196,13 @@ class Pool:
         async with self.connection() as connection, asyncio.timeout(self._source.timeout):
             return await self._source.query(connection, sql, arguments)
 
+    async def fetch_fenced(self, sql: str, *arguments: Any) -> Sequence[Row]:
+        """Run one query with the planner's settings, which the sessions of a user's pool don't have."""
+        if self._source.pool is None:
+            return await self.fetch(sql, *arguments)
+        async with self.transaction() as connection:
+            return await connection.fetch(sql, *arguments)
+
     @asynccontextmanager
     async def transaction(self) -> AsyncGenerator[Connection, None]:
         """A transaction of ours, within the deadline of one statement as a whole."""

@@ -44,7 +44,8 @@ CLOSE_SECONDS = 3.0
 PLANNER_SETTINGS = ("jit = off", "enable_seqscan = off", "enable_bitmapscan = off", "plan_cache_mode = force_generic_plan")
 _SETTINGS = "; ".join(f"SET {each}" for each in (*PLANNER_SETTINGS, "default_transaction_isolation = 'read committed'"))
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
-# Through a connection pooler a session's settings would reach other people's transactions, or not our own.
+# Through a connection pooler a session's settings would reach other people's transactions, or not our own; and a pool of
+# the user's has sessions that aren't ours.
 _BEGIN_POOLED = "; ".join((_BEGIN, *(f"SET LOCAL {each}" for each in PLANNER_SETTINGS)))
 
 Row = Any
@@ -139,7 +140,7 @@ async def in_transaction(connection: Connection, source: Source) -> AsyncGenerat
     """
     try:
         async with asyncio.timeout(source.timeout):
-            await _control(connection, source, _BEGIN if source.prepared else _BEGIN_POOLED)
+            await _control(connection, source, _BEGIN if source.prepared and source.pool is None else _BEGIN_POOLED)
         yield
     except BaseException:
         await roll_back(connection)

@@ -346,9 +346,9 @@ class PostgresStore:
         narrow = False
         if (question := narrow_query(self._schema, where)) is not None:
             sql, arguments = question
-            narrow = (await self._pool.fetch(sql, *arguments))[0][0] <= WALK
+            narrow = (await self._pool.fetch_fenced(sql, *arguments))[0][0] <= WALK
         query = PageQuery(self._schema, where, limit, cursor, narrow=narrow)
-        return read_page(await self._pool.fetch(query.sql, *query.arguments), limit)
+        return read_page(await self._pool.fetch_fenced(query.sql, *query.arguments), limit)
 
     async def stats(self) -> Stats:
         """See `aioqueue.abc.Store.stats`."""

@@ -54,6 +54,22 @@ async def test_a_users_pool(postgres_url: str) -> None:
         assert pool.get_size() <= 2
 
 
+async def test_a_users_pool_keeps_its_settings_and_listings_have_ours(postgres_url: str) -> None:
+    queries: list[str] = []
+
+    async def watched(connection: Any) -> None:
+        connection.add_query_logger(lambda record: queries.append(record.query))
+
+    async with asyncpg.create_pool(postgres_url, min_size=0, max_size=1, init=watched) as pool:
+        async with Client(pool) as client:
+            await client.enqueue(double(1))
+            queries.clear()
+            assert len((await client.list_jobs(types=[double.name])).jobs) == 1
+            assert "enable_seqscan = off" in queries[0]
+        async with pool.acquire() as mine:
+            assert await mine.fetchval("show enable_seqscan") == "on"
+
+
 @pytest.mark.parametrize("count", [60, pytest.param(500, marks=pytest.mark.soak)])
 async def test_more_slots_than_connections(postgres_url: str, count: int) -> None:
     """Jobs enqueue children, alone and in transactions, from all slots at once: nobody waits for ever, no lease is lost."""
