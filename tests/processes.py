@@ -151,6 +151,7 @@ class WorkerProcess:
     ) -> None:
         WorkerProcess._numbers += 1
         self.log = folder / f"worker-{WorkerProcess._numbers}.log"
+        self.options = options
         self._command = [sys.executable, "-m", "aioqueue.worker", app, "--url", url, *options]
         self._environment = {
             **os.environ,

@@ -185,15 +185,25 @@ class Scene:
     # -- the end ------------------------------------------------------------------------------------------------------
 
     async def check(self, jobs: Sequence[Job]) -> None:
-        """What must hold after every case: see `check_ledger`, and no job runs without a lease, and workers still work."""
+        """What must hold after every case: see `check_ledger`, and no job runs without a lease, and all workers still work."""
         await until(lambda: self.orphans() == 0, "no job without a lease", story=self.story)
-        living = [worker for worker in self.workers if worker.alive]
-        if living:
-            async with self.client() as client:
-                canary = await client.enqueue(app.nap(0))
-                jobs = [*jobs, *await self.finished([canary])]
+        jobs = [*jobs, *await self._canaries()]
         slow = {worker.pid for worker in self.workers if LOST.search(worker.output())}
         check_ledger(self.ledger, jobs, killed=self.hit | slow)
+
+    async def _canaries(self) -> list[Job]:
+        """Every worker that is alive, and not restricted to some types, runs a job. Returns the jobs."""
+        waited_for = {worker.pid for worker in self.workers if worker.alive and "--types" not in worker.options}
+        jobs: list[Job] = []
+        deadline = time.monotonic() + 120
+        async with self.client() as client:
+            while waited_for:
+                calls = [app.nap(0.1 if len(waited_for) > 1 else 0) for _ in range(6 * len(waited_for) - 5)]
+                done = await self.finished(await client.enqueue_many(calls))
+                waited_for -= {job.output["pid"] for job in done}
+                jobs += done
+                assert time.monotonic() < deadline, f"workers that do nothing any more: {waited_for}\n{self.story()}"
+        return jobs
 
     def close(self) -> None:
         """Kill what's left, and look at the logs."""
