@@ -51,6 +51,7 @@ async def test_workers_killed_at_random_for_long(scene: Scene, seed: int) -> Non
     await killed_at_random(scene, jobs=2000, kills=40, seed=seed)
 
 
+@FIRST_ON_SQLITE
 @pytest.mark.parametrize("tidied", [False, True], ids=["", "lease-row-deleted"])
 async def test_jobs_of_a_killed_worker_run_again(scene: Scene, tidied: bool) -> None:
     gate = scene.gate()

@@ -8,6 +8,7 @@ import pytest
 
 from aioqueue import JobState
 from tests.faults import app
+from tests.faults.scene import FIRST_ON_POSTGRES
 from tests.processes import until
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 
+@FIRST_ON_POSTGRES
 async def test_a_worker_that_is_asked_to_stop_finishes_what_it_runs(scene: Scene) -> None:
     """Longer than its lease; and it begins nothing more."""
     gate = scene.gate()
