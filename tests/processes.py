@@ -94,7 +94,8 @@ class Ledger:
 
     def write(self, event: str, job: str, attempt: int, worker: str, note: str = "") -> None:
         entry = {"event": event, "job": job, "attempt": attempt, "pid": os.getpid(), "worker": worker, "note": note}
-        line = json.dumps({**entry, "at": time.monotonic()}).encode() + b"\n"
+        # SIGKILL can tear a line where a page of the file ends: the next one begins on a line of its own all the same.
+        line = b"\n" + json.dumps({**entry, "at": time.monotonic()}).encode() + b"\n"
         descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         try:
             assert os.write(descriptor, line) == len(line)
@@ -106,7 +107,8 @@ class Ledger:
             lines = self.path.read_text().splitlines()
         except FileNotFoundError:
             return []
-        found = [Entry(**json.loads(line)) for line in lines]
+        # What is torn was about to be said by a process that was killed before it went on.
+        found = [Entry(**json.loads(line)) for line in lines if line.startswith("{") and line.endswith("}")]
         return [entry for entry in found if event is None or entry.event == event]
 
     def count(self, event: str) -> int:
