@@ -123,6 +123,25 @@ async def test_a_line_that_was_cut_and_refused(postgres_url: str) -> None:
                 await heard_directly(heard, postgres_url, producer, "after")
 
 
+async def test_a_line_that_has_gone_silent(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It looks like one on which nothing happens: it's asked now and then, and given up without an answer."""
+    monkeypatch.setattr(_listener, "_ALIVE_SECONDS", 1.0)
+    heard = Heard()
+    async with Proxy(port_of(postgres_url)) as proxy:
+        listen = {"listen_url": proxied(postgres_url, proxy)}
+        async with opened(postgres_url, **listen) as store, opened(postgres_url) as producer:
+            with store.subscribe(heard):
+                await heard_directly(heard, postgres_url, producer, "first")
+                before = len(proxy.connections)
+                proxy.pause()
+                await until(lambda: len(proxy.connections) > before, "another attempt to connect")
+                await enqueue(producer, "gap")
+                heard.notes.clear()
+                proxy.resume()
+                await heard.type("gap")
+                await heard_directly(heard, postgres_url, producer, "after")
+
+
 async def test_notifications_can_be_turned_off(postgres_url: str) -> None:
     heard = Heard()
     async with opened(postgres_url, notify=False) as store, opened(postgres_url, notify=False) as producer:
