@@ -99,6 +99,7 @@ def out_of_log(server: Server) -> bool:
     return False
 
 
+@pytest.mark.soak  # it mounts a file system
 async def test_a_full_disk_for_postgresqls_log(postgres_scene: Scene, own_postgres: Server) -> None:
     """The server crashes, and comes back when there's room: what was acknowledged is there, no attempt is lost."""
     scene, gate = postgres_scene, postgres_scene.gate()
