@@ -81,8 +81,7 @@ async def test_jobs_longer_than_the_lease_are_started_once(client: Client, url: 
     ]
     async with Client(url) as other, Worker(client, registry, lease=lease, concurrency=len(calls)) as worker:
         handles = await client.enqueue_many(calls)
-        while len(starts) < len(calls):
-            await asyncio.sleep(0.01)
+        await until(lambda: len(starts) == len(calls))
         async with Worker(other, registry, lease=1, poll_interval=0.05) as idle:
             assert [await handle.result(timeout=LIMIT) for handle in handles] == [1] * len(calls)
             assert idle._run is not None
