@@ -75,6 +75,7 @@ class Loop:
         self._once = once
         while not self.stopping:
             self._woken.clear()
+            was_idle = self._idle()
             try:
                 asked, claimed = await self.fill()
                 drained = claimed < asked
@@ -83,9 +84,12 @@ class Loop:
                 if not reaped and (drained or self.slots.free <= 0):
                     due = await self._next_due() if drained else None
                     self._hungry = not drained or due == 0.0  # what is due, and wasn't claimed, was locked
-                    # A retry without a wait may be due a fraction of a millisecond from now.
-                    if once and self._idle() and (due is None or due > 0.05):
-                        return
+                    if once and self._idle():
+                        if not was_idle:
+                            continue  # what has ended since may be due again already, and wasn't when that was asked
+                        # A retry without a wait may be due a fraction of a millisecond from now.
+                        if due is None or due > 0.05:
+                            return
                     await self.wait(due)
                 backoff.reset()
             except (StoreIncompatible, ClientClosed):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
@@ -96,3 +97,31 @@ async def test_what_was_locked_at_the_claim_is_claimed_a_little_later(client: Cl
     handles = await client.enqueue_many([quick(number) for number in range(3)])
     async with Worker(client, registry, lease=3600, poll_interval=3600):
         assert [await handle.result(timeout=60) for handle in handles] == [0, 1, 2]
+
+
+async def test_once_looks_again_when_something_has_ended_while_it_asked_what_is_due(client: Client, monkeypatch) -> None:
+    """What is due by then wasn't when the question was answered."""
+    registry = Registry()
+    asked = asyncio.Event()
+    next_due = client.store.next_due
+
+    @registry.job(retry=Retry(max_attempts=2, backoff=Fixed(0)))
+    async def second_time() -> int:
+        await asked.wait()
+        if current_attempt().number == 1:
+            raise ValueError("the first time")
+        return current_attempt().number
+
+    handle = await client.enqueue(second_time())
+
+    async def late(types: Sequence[str]) -> float | None:
+        due = await next_due(types)
+        if not asked.is_set():
+            asked.set()
+            while not (await handle.snapshot()).errors:
+                await asyncio.sleep(0)
+        return due
+
+    monkeypatch.setattr(client.store, "next_due", late)
+    result = await Worker(client, registry, concurrency=2, lease=3600, poll_interval=3600).run_once()
+    assert (result.retried, result.completed) == (1, 1)
