@@ -85,7 +85,7 @@ class Loop:
                     due = await self._next_due() if drained else None
                     self._hungry = not drained or due == 0.0  # what is due, and wasn't claimed, was locked
                     if once and self._idle():
-                        if not was_idle:
+                        if claimed or not was_idle:
                             continue  # what has ended since may be due again already, and wasn't when that was asked
                         # A retry without a wait may be due a fraction of a millisecond from now.
                         if due is None or due > 0.05:
