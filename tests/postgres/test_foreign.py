@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import textwrap
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -339,9 +340,8 @@ async def test_what_is_unknown_is_refused_with_what_is_known(postgres_url: str) 
         ):
             with pytest.raises(TypeError, match=hint):
                 await _foreign.insert(tx, SCHEMA, [a_job()])
-    with sqlite3.connect(":memory:") as other, pytest.raises(TypeError, match="asyncpg Connection"):
+    with closing(sqlite3.connect(":memory:")) as other, pytest.raises(TypeError, match="asyncpg Connection"):
         await _foreign.insert(other, SCHEMA, [a_job()])
-    other.close()
 
 
 # -- killed before the commit -----------------------------------------------------------------------------------------

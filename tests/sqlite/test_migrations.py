@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
@@ -46,9 +47,8 @@ def test_several_processes_migrate_at_once(path: Path) -> None:
     outputs = [each.communicate(timeout=120) for each in started]
     assert [each.returncode for each in started] == [0] * 6, outputs
     assert sum(int(output) for output, _ in outputs) == len(packaged())
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("SELECT count(*) FROM migration").fetchone()[0] == len(packaged())
-    connection.close()
 
 
 async def test_a_migration_that_was_interrupted_begins_anew(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,21 +65,19 @@ async def test_a_migration_that_was_interrupted_begins_anew(path: Path, monkeypa
 async def test_a_schema_of_newer_code_is_refused_with_a_reason(path: Path) -> None:
     store = make_store(f"sqlite:///{path}")
     await store.migrate()
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("INSERT INTO migration VALUES (2, '0002_still_fine', 1, 0)")
     await store.open()
     await store.close()
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("INSERT INTO migration VALUES (3, '0003_too_new', 7, 0)")
-    connection.close()
     with pytest.raises(StoreIncompatible, match=r"newer aioqueue .* 7"):
         await store.open()
 
 
 @pytest.mark.parametrize("table", ["CREATE TABLE job (x)", "CREATE TABLE migration (x)"])
 async def test_a_file_that_holds_something_else(path: Path, table: str) -> None:
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute(table)
-    connection.close()
     with pytest.raises(StoreIncompatible):
         await make_store(f"sqlite:///{path}").open()

@@ -108,7 +108,7 @@ async def claimed_by(store: Store, name: str, type_name: str, number: int) -> li
 @pytest.mark.parametrize("row", ["expired", "deleted"])
 async def test_the_jobs_of_a_dead_worker_run_again(client: Client, tmp_path: Path, row: str, restarted: bool) -> None:
     jobs, harness = Jobs(), SQLiteHarness(tmp_path / "jobs.db")
-    settings = {"lease": 600, "renew_every": 0.05, "poll_interval": 0.02, "concurrency": 4}
+    settings = {"lease": 12, "renew_every": 0.05, "poll_interval": 0.02, "concurrency": 4}
     handles = await client.enqueue_many([jobs.quick() for _ in range(10)])
     dead = await claimed_by(client.store, "dead", "quick", 10)
 
