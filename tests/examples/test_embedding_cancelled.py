@@ -7,7 +7,7 @@ import os
 import random
 import sqlite3
 import threading
-from contextlib import closing, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import anyio
@@ -180,7 +180,7 @@ async def test_on_sqlite(tmp_path: Path, times: int) -> None:
 
     threads = set(threading.enumerate())
     async with Client(f"sqlite:///{path}") as client:
-        with closing(sqlite3.connect(path)) as watcher, watcher:
+        with sqlite3.connect(path) as watcher:  # committed here, used and closed below
             watcher.execute("create table pair (number integer not null)")
         operations = Operations(client, "?", 0)
         for operation in (operations.enqueue, operations.transaction, operations.stats, operations.claim):
