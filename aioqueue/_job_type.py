@@ -113,16 +113,6 @@ class JobType(Generic[P, R, F]):
         """
         return self._resolved()[0].decode(payload)
 
-    def call_with_json(self, arguments: bytes) -> Call[R]:
-        """Make a call of arguments that are JSON already (an object by name).
-
-        Raises:
-            ArgumentsError: They don't fit the signature.
-        """
-        frame = sys._getframe(1)
-        payload = self.encode_arguments(self.decode_arguments(arguments))
-        return Call(self, payload, (frame.f_code.co_filename, frame.f_lineno))
-
     def encode_output(self, output: object) -> bytes:
         """Write what the handler returned.
 

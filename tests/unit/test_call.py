@@ -345,11 +345,5 @@ def test_at_the_interpreters_end_nothing_warns() -> None:
     assert ended.stderr == ""
 
 
-def test_a_call_of_stored_arguments() -> None:
-    assert fetch.call_with_json(b'{"url":"a","depth":2}') == fetch("a", depth=2)
-    with pytest.raises(ArgumentsError):
-        fetch.call_with_json(b'{"url":1}')
-
-
 def test_job_types_are_generic_in_their_signature() -> None:
     assert isinstance(fetch, JobType)
