@@ -199,7 +199,7 @@ class ClaimedJob:
         claims: How often the job was claimed, this time included: the fence.
         lease_id: The lease that holds it.
         created_at, run_at, started_at: UTC, by the database's clock.
-        expired: Whether it had to be started earlier, and must be discarded.
+        expired: Whether it had to be started earlier, and must be discarded. Only at its first start.
         reschedules: How often it was rescheduled without using an attempt.
     """
 
@@ -280,12 +280,14 @@ class SettleResult:
     """What became of one settlement.
 
     Attributes:
-        lost: None when it was written (also when an earlier call, whose answer was lost, wrote it).
+        lost: None when it was written (also when an earlier call, whose answer was lost, wrote it), and when it's busy.
         message: What the database said, for `LostReason.ERROR`: the row itself was at fault, and nothing was written.
+        busy: Somebody else has locked the row: nothing was written, and the claim is still what it was. Try again.
     """
 
     lost: LostReason | None = None
     message: str = ""
+    busy: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
     from uuid import UUID
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Changed",
+    "Due",
     "JobFilter",
     "LeaseSession",
     "Listener",
@@ -126,6 +127,21 @@ class Changed(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Due:
+    """What an idle worker waits for, by the database's clock.
+
+    Attributes:
+        job: Seconds until the first pending job is due, 0 if one is now; None without any. A job whose due time is
+            infinite never counts.
+        lease: Seconds until the first lease of somebody else runs out, 0 if one has; None without any. 0 too while jobs
+            are running without any lease.
+    """
+
+    job: float | None = None
+    lease: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Renewal:
     """The answer to one renewal of a lease.
 
@@ -143,18 +159,26 @@ class Renewal:
 class LeaseSession(Protocol):
     """Renews leases from a thread of its own, whatever the event loop does. All methods block; one thread uses it.
 
-    It has its own connection, opened at first use and again after an error. It may raise `StoreError`.
+    It has its own connection, opened by `connect` or at first use, and a new one after an error. Each call ends within the
+    session's timeout, connecting included: a connection that has fallen silent is given up in time for another try. It
+    may raise `StoreError`.
     """
+
+    def connect(self) -> None:
+        """Open the connection if none is open: a worker does so before its first claim, to see that it can.
+
+        Raises:
+            StoreUnavailable: The database can't be reached at the moment.
+            ConfigurationError: The way in which this thread connects can't work, such as a `connect=` that only works in
+                the event loop of the caller.
+        """
+        ...
 
     def renew(self, lease_id: int, duration: float, held: Sequence[Claim]) -> Renewal:
         """Move the lease's end to now + `duration` seconds, unless its row is gone, and compare what it holds.
 
         A late renewal is granted: as long as the row exists, nobody has taken anything of it. Takes no lock on jobs.
         """
-        ...
-
-    def release(self, lease_id: int, claims: Sequence[Claim]) -> None:
-        """As `Store.release`."""
         ...
 
     def close(self) -> None:
@@ -189,6 +213,8 @@ class Store(Protocol):
     One instance belongs to the event loop and the process that opened it. Every method is safe to call from several
     tasks at once, and to cancel at any await: a cancelled call leaves no lock, transaction, thread or connection
     behind, and its write has either happened whole or not at all.
+
+    Every method but `open`, `close` and `migrate` raises `ClientClosed` on a store that isn't open, or was closed.
     """
 
     @property
@@ -248,24 +274,46 @@ class Store(Protocol):
     # -- workers --------------------------------------------------------------------------------------------------
 
     async def open_lease(self, worker: str, duration: float) -> int:
-        """Make a lease that is valid for `duration` seconds from now, and return its id. Ids are never used again."""
+        """Make a lease that is valid for `duration` seconds from now, and return its id.
+
+        An id is positive and has a random part, so that none comes again, also after a restore from a backup or a failover
+        to a server that lagged behind.
+
+        Raises:
+            ConfigurationError: The database's role may not do what a worker does; each missing right is named.
+        """
         ...
 
-    def lease_session(self) -> LeaseSession:
-        """What the lease thread uses."""
+    def lease_session(self, *, timeout: float = 10.0) -> LeaseSession:
+        """What the lease thread uses.
+
+        Arguments:
+            timeout: Seconds that each of its calls may take.
+        """
         ...
 
-    async def claim(self, lease_id: int, types: Sequence[str], limit: int) -> Sequence[ClaimedJob]:
+    async def claim(
+        self, lease_id: int, types: Sequence[str], limit: int, *, leases: Mapping[str, int] | None = None
+    ) -> Sequence[ClaimedJob]:
         """Take due jobs of the given types: state running, attempt and claims one more, owned by the lease.
 
         In order of (priority, due time, id) across the types. The same statement checks state and due time; rows
         that somebody else has locked are skipped, so no two claimers ever share a job. Expired jobs come too, marked.
-        The lease must be valid (not only exist) at the moment of the claim.
+        The leases must be valid (not only exist) at the moment of the claim.
+
+        A row that can't be claimed, counted or read (an odd value that somebody wrote with SQL) fails alone: it's moved to
+        the archive as failed, with a reason in its history, as far as it can be, and its neighbours are claimed.
 
         After an unclear commit don't repeat it: the lease thread finds what was taken (`Renewal.unheld`).
 
+        Arguments:
+            lease_id: Owns what is taken.
+            types: Names.
+            limit: Jobs at most.
+            leases: Types whose jobs are taken for another lease of the same worker, with its id.
+
         Raises:
-            LeaseLost: The lease isn't valid; nothing was taken.
+            LeaseLost: One of the leases isn't valid; nothing was taken.
         """
         ...
 
@@ -274,9 +322,14 @@ class Store(Protocol):
 
         A settlement counts only if the job is running with exactly its (id, lease_id, claims) and, in the same
         statement, the lease's row exists (expired or not). With `orphaned` the condition on the lease is the
-        opposite: no valid lease with that id exists: so that recovered jobs are written by whoever recovers them.
+        opposite: no valid lease with that id exists: so that recovered jobs are written by whoever recovers them. The
+        lease's row, if there is one, is then deleted or locked in the same transaction: a renewal at that moment is either
+        seen, and the settlement is refused, or it finds no lease.
         Finished jobs move to the archive. Every change to pending sets the due time to at least now.
         Repeating a settlement that was written answers as the first time did.
+
+        It doesn't wait for a row that somebody else has locked: its result says `busy`, nothing of it was written, and its
+        neighbours are written all the same. It may be repeated a little later.
 
         Returns:
             One result each, in order.
@@ -293,16 +346,27 @@ class Store(Protocol):
         """
         ...
 
-    async def take_expired(self, limit: int, *, grace: float = 0.0) -> Sequence[ClaimedJob]:
-        """Recover jobs of dead workers: delete at most one lease that expired over `grace` seconds ago, which fences
-        all its jobs at once, and return up to `limit` jobs that are running without a valid lease, oldest first,
-        whatever became of their lease rows. They stay running until `settle(orphaned=True)`; two workers may
-        get the same ones, and the fence lets one of them win.
+    async def take_expired(self, limit: int, *, own: Collection[int] = ()) -> Sequence[ClaimedJob]:
+        """Recover jobs of dead workers: delete at most one lease that has expired, which fences all its jobs at once, and
+        return up to `limit` jobs that are running without a valid lease, oldest first, whatever became of their lease
+        rows. They stay running until `settle(orphaned=True)`; two workers may get the same ones, and the fence lets one of
+        them win. They are never marked as expired: they have been started.
+
+        A row that can't be read fails alone, as in `claim`.
+
+        Arguments:
+            limit: Jobs at most.
+            own: Leases of the worker that asks: neither they nor their jobs are taken, even if they have expired.
         """
         ...
 
-    async def next_due(self, types: Sequence[str]) -> float | None:
-        """Seconds until the first pending job of these types is due, 0 if one is now; None without any."""
+    async def next_due(self, types: Sequence[str], *, own: Collection[int] = ()) -> Due:
+        """When there is something to do, in one statement.
+
+        Arguments:
+            types: Whose jobs count.
+            own: Leases that don't count.
+        """
         ...
 
     # -- looking and operating ------------------------------------------------------------------------------------
