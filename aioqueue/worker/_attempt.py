@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from aioqueue._resources import ResourceScope
     from aioqueue._retry import Retry
     from aioqueue._settings import WorkerSettings
-    from aioqueue.worker._slots import Slot
+    from aioqueue.worker._holdings import Slot
 
 __all__ = ["Attempts"]
 

@@ -1,178 +1,192 @@
-"""Renews the lease from a thread of its own, so that a handler that blocks the event loop loses nothing.
-
-C code that never frees the GIL still starves the thread. A handler that blocks the loop for over five minutes is taken
-for stuck: the lease is left to lapse, so that other workers get the jobs.
-"""
+"""The worker's lease: opened before the first claim, kept by the lease's thread, given up when it's lost."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import sys
-import threading
 import time
-import traceback
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from aioqueue.worker._backoff import Backoff
+from aioqueue._job import LostReason
+from aioqueue.worker._lease_thread import LeaseThread
 from aioqueue.worker._text import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Generator
 
     from aioqueue._job import Claim
     from aioqueue._settings import WorkerSettings
     from aioqueue.abc import Renewal, Store
-    from aioqueue.worker._slots import Slot
+    from aioqueue.worker._health import Troubles
+    from aioqueue.worker._holdings import Holdings
+    from aioqueue.worker._recovery import Recovery
+    from aioqueue.worker._wakeup import Wakeup
+    from aioqueue.worker._writer import Writer
 
-__all__ = ["LeaseKeeper"]
+__all__ = ["Lease"]
 
 logger = logging.getLogger("aioqueue.worker")
 
-_BLOCKED = 5.0
-_STUCK = 300.0
-_LOOK = 1.0
 
-
-class LeaseKeeper:
-    """The thread. All callbacks are called in the event loop.
+class Lease:
+    """What the event loop knows of the lease, and what it does when the lease's thread brings news.
 
     Arguments:
-        store: Gives the session that the thread uses.
-        settings: How long a lease lasts, and how often it's renewed.
-        held: What the worker holds; read from the thread.
-        on_renewal: Gets the lease's id and each answer.
-        on_error: Gets each error.
+        store: Where it is.
+        settings: How long it lasts, and how often it's renewed.
+        name: The worker's.
+        holdings: What is lost together with it.
+        writer: Gives back what turns out to be ours without our knowing.
+        wakeup: Wakes the loop.
+        recovery: Told when something keeps us from the database.
+        troubles: Where errors show.
+
+    Attributes:
+        id: None while there is none.
+        valid_until: When it ends, as far as is known here, by the monotonic clock.
     """
 
     def __init__(
         self,
         store: Store,
         settings: WorkerSettings,
-        held: Mapping[Claim, Slot],
+        name: str,
         *,
-        on_renewal: Callable[[int, Renewal], None],
-        on_error: Callable[[Exception], None],
+        holdings: Holdings,
+        writer: Writer,
+        wakeup: Wakeup,
+        recovery: Recovery,
+        troubles: Troubles,
     ) -> None:
-        self._session = store.lease_session()
+        self._store = store
         self._duration = settings.lease
-        self._every = settings.renew_every
-        self._held = held
-        self._on_renewal = on_renewal
-        self._on_error = on_error
+        self._name = name
+        self._holdings = holdings
+        self._writer = writer
+        self._wakeup = wakeup
+        self._recovery = recovery
+        self._troubles = troubles
         self._loop = asyncio.get_running_loop()
-        self._loop_thread = threading.get_ident()
-        self._condition = threading.Condition()
-        self._lease_id: int | None = None
-        self._next = 0.0
-        self._stopped = False
-        self._asked: float | None = None
-        self._warned = 0.0
-        self._thread: threading.Thread | None = None
-        self.ended: asyncio.Future[None] = self._loop.create_future()
+        self._claiming = False
+        self._suspects: frozenset[Claim] = frozenset()
+        self._opening: asyncio.Task[int] | None = None
+        self._thread = LeaseThread(store, settings, holdings.held, on_renewal=self._renewed, on_error=self._renewal_failed)
+        self._thread.start(name)
+        self.id: int | None = None
+        self.valid_until = 0.0
 
-    def start(self, name: str) -> None:
-        """Start the thread."""
-        self._thread = threading.Thread(target=self._serve, name=f"aioqueue lease of {name}", daemon=True)
-        self._thread.start()
+    @property
+    def valid(self) -> bool:
+        """Whether the database has confirmed it within its duration."""
+        return time.monotonic() < self.valid_until
 
-    def use(self, lease_id: int | None) -> None:
-        """Renew this lease from now on; none, if it's None."""
-        with self._condition:
-            self._lease_id = lease_id
-            self._next = time.monotonic() + self._every
-            self._condition.notify()
+    async def opened(self) -> int:
+        """Give the lease's id; open one, and have it renewed, if there is none.
+
+        Raises:
+            StoreError: It can't be opened.
+        """
+        if self.id is not None:
+            return self.id
+        before = time.monotonic()
+        opening = self._opening = self._loop.create_task(
+            self._store.open_lease(self._name, self._duration), name="aioqueue opening of a lease"
+        )
+        # If this is cancelled, the answer may be on its way: `end` waits for it, so that no lease is left behind.
+        self.id = await asyncio.shield(opening)
+        self._opening = None
+        self.valid_until = before + self._duration
+        self._thread.use(self.id)
+        return self.id
+
+    @contextmanager
+    def claiming(self) -> Generator[None]:
+        """Within the block a claim is under way: what the database knows as ours may be on its way to us."""
+        self._claiming = True
+        try:
+            yield
+        finally:
+            self._claiming = False
 
     def renew_now(self) -> None:
-        """Don't wait for the time to come."""
-        with self._condition:
-            self._next = 0.0
-            self._condition.notify()
+        """Don't wait for the time to come: there is doubt."""
+        self._thread.renew_now()
 
-    def stop(self) -> None:
-        """Let the thread end; `ended` is done when it has."""
-        with self._condition:
-            self._stopped = True
-            self._condition.notify()
+    async def end(self, *, keep: bool, longest: float, late: float) -> None:
+        """Renew it no more, and end it, with which all that it still holds is given back.
 
-    # -- in the thread ------------------------------------------------------------------------------------------------
-
-    def _serve(self) -> None:
-        backoff = Backoff(0.1, min(3.0, self._every))
+        Arguments:
+            keep: Leave it to run out instead: something of it still runs, or isn't written.
+            longest: Seconds that ending it may take.
+            late: Seconds to wait for a lease whose opening was interrupted.
+        """
+        lease_id, self.id = self.id, None
+        self._thread.use(None)
+        if lease_id is None:
+            lease_id = await self._late(late)
+        if lease_id is None or keep:
+            return
         try:
-            while (lease_id := self._wait()) is not None:
-                try:
-                    if lease_id:
-                        renewal = self._session.renew(lease_id, self._duration, list(self._held))
-                        backoff.reset()
-                        self._tell(self._on_renewal, lease_id, renewal)
-                except Exception as error:  # noqa: BLE001 - handed to the worker, and tried again
-                    self._retry_in(backoff.next())
-                    self._tell(self._on_error, error)
+            async with asyncio.timeout(longest):
+                await self._store.release(lease_id, [], end=True)
+        except Exception as error:  # noqa: BLE001 - logged; the lease runs out by itself
+            logger.warning("worker %s: the lease wasn't ended: %s", one_line(self._name), one_line(repr(error)))
+
+    async def _late(self, longest: float) -> int | None:
+        """The lease whose opening was interrupted, if the answer comes within `longest` seconds."""
+        opening, self._opening = self._opening, None
+        if opening is None:
+            return None
+        try:
+            await asyncio.wait([opening], timeout=longest)
         finally:
-            try:
-                self._session.close()
-            except Exception as error:  # noqa: BLE001 - logged
-                logger.warning("the lease's connection couldn't be closed: %s", one_line(repr(error)))
-            self._tell(self._end)
+            opening.cancel()
+        if not opening.done() or opening.cancelled() or opening.exception() is not None:
+            return None
+        return opening.result()
 
-    def _wait(self) -> int | None:
-        """Wait until it's time. Returns the lease to be renewed, 0 for none, and None at the end."""
-        while True:
-            blocked = self._watch()
-            with self._condition:
-                if self._stopped:
-                    return None
-                now = time.monotonic()
-                if self._lease_id is not None and now >= self._next and blocked < _STUCK:
-                    self._next = now + self._every
-                    return self._lease_id
-                until_next = max(self._next - now, 0.0) if self._lease_id is not None and blocked < _STUCK else _LOOK
-                self._condition.wait(min(until_next, _LOOK))
+    async def close(self, longest: float) -> None:
+        """End the thread, and wait for it for at most `longest` seconds."""
+        self._thread.stop()
+        await asyncio.wait([self._thread.ended], timeout=longest)
 
-    def _retry_in(self, wait: float) -> None:
-        with self._condition:
-            self._next = min(self._next, time.monotonic() + wait)
+    # -- what the thread brings ---------------------------------------------------------------------------------------
 
-    def _watch(self) -> float:
-        """See whether the event loop still answers. Returns the seconds since when it doesn't."""
-        now = time.monotonic()
-        asked = self._asked
-        if asked is None:
-            if not self._held:  # nothing of a user's runs
-                return 0.0
-            self._asked, self._warned = now, _BLOCKED
-            self._tell(self._answer)
-            return 0.0
-        blocked = now - asked
-        if blocked >= self._warned:
-            self._warned = _STUCK if self._warned < _STUCK <= blocked * 2 else blocked * 2
-            self._name_the_blocker(blocked)
-        return blocked
+    def _renewed(self, lease_id: int, renewal: Renewal) -> None:
+        self._troubles.clear("renew")
+        if lease_id != self.id:
+            return
+        self._recovery.in_contact()
+        if not renewal.valid:
+            logger.warning("worker %s: the lease %d is lost; its jobs are no longer ours", one_line(self._name), lease_id)
+            self.id = None
+            self.valid_until = 0.0
+            self._thread.use(None)
+            self._recovery.disturbed()
+            self._holdings.lose(self._holdings.held.values(), LostReason.TAKEN)
+            self._wakeup.wake()
+            return
+        if not self.valid:
+            self._wakeup.wake()  # claims were refused meanwhile
+        self.valid_until = time.monotonic() + self._duration
+        for claim, reason in renewal.lost.items():
+            slot = self._holdings.running.get(claim)
+            if slot is not None:
+                self._holdings.lose([slot], reason)
+        self._give_back_unheld(lease_id, renewal)
 
-    def _answer(self) -> None:
-        self._asked = None
+    def _give_back_unheld(self, lease_id: int, renewal: Renewal) -> None:
+        """What is ours by the database's word, and not by our own, at two renewals: a claim's answer was lost."""
+        if self._claiming:
+            self._suspects = frozenset()
+            return
+        unheld = frozenset(claim for claim in renewal.unheld if claim not in self._holdings.held)
+        for claim in unheld & self._suspects:
+            logger.warning("worker %s: job %s is given back: the answer to its claim was lost", one_line(self._name), claim.id)
+            self._writer.give_back(lease_id, claim)
+        self._suspects = unheld
 
-    def _name_the_blocker(self, blocked: float) -> None:
-        frame = sys._current_frames().get(self._loop_thread)
-        where = "".join(traceback.format_stack(frame, limit=12)) if frame is not None else "unknown"
-        del frame
-        jobs = ", ".join(f"{slot.job.type} {slot.job.id}" for slot in list(self._held.values())[:10])
-        what = "the lease is left to lapse" if blocked >= _STUCK else "the lease is still renewed"
-        logger.warning(
-            "the event loop has been blocked for %.0f s (%s): use a `def` handler, or a thread. Running: %s. Stuck at: %s",
-            blocked,
-            what,
-            one_line(jobs),
-            one_line(where[-900:]),
-        )
-
-    def _tell(self, callback: Callable[..., None], *arguments: object) -> None:
-        try:
-            self._loop.call_soon_threadsafe(callback, *arguments)
-        except RuntimeError:  # the loop is closed: this worker was forgotten
-            self._stopped = True
-
-    def _end(self) -> None:
-        if not self.ended.done():
-            self.ended.set_result(None)
+    def _renewal_failed(self, error: Exception) -> None:
+        self._troubles.add("renew", error)
+        self._recovery.disturbed()

@@ -11,8 +11,6 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
-import anyio
-
 from aioqueue._job import SettlementKind
 from aioqueue._settings import WorkerSettings
 from aioqueue.client._session import finish
@@ -200,10 +198,10 @@ class Worker:
         return Health(
             running=True,
             stopping=run.loop.stopping,
-            lease_valid=time.monotonic() < run.loop.lease_until,
-            busy=len(run.slots.running),
+            lease_valid=run.lease.valid,
+            busy=len(run.holdings.running),
             concurrency=self.settings.concurrency,
-            unwritten=run.writer.waiting,
+            unwritten=run.holdings.unwritten,
             last_claim=None if last is None else time.monotonic() - last,
             troubles=dict(self._troubles.current),
         )
@@ -262,7 +260,7 @@ class Worker:
 
     async def _work(self, run: Run, *, once: bool) -> None:
         await self._start(run)
-        await run.loop.run(once=once)
+        await (run.loop.run_until_idle() if once else run.loop.run())
 
     async def _close(self, run: Run, working: asyncio.Task[None]) -> None:
         closing = asyncio.get_running_loop().create_task(run.close(), name="aioqueue worker's end")
@@ -278,11 +276,10 @@ class Worker:
         backoff = Backoff()
         while not run.loop.stopping:
             try:
-                await run.loop.open_lease()
+                await run.lease.opened()
             except StoreUnavailable as error:
                 self._troubles.add("claim", error)
-                with anyio.move_on_after(backoff.next()):
-                    await run.stopped()
+                await run.shutdown.asked_within(backoff.next())
             else:
                 break
         logger.info("worker %s: %d slots for %s", one_line(self.name), self.settings.concurrency, ", ".join(run.names))

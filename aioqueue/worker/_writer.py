@@ -13,7 +13,6 @@ from aioqueue._job import LostReason, SettlementKind, SettleResult
 from aioqueue.errors import RowRejected
 from aioqueue.worker._backoff import Backoff
 from aioqueue.worker._outcome import Outcome, failed
-from aioqueue.worker._slots import Slot
 from aioqueue.worker._text import one_line
 
 if TYPE_CHECKING:
@@ -22,7 +21,8 @@ if TYPE_CHECKING:
     from aioqueue._job import AttemptError, Claim, ClaimedJob, Settlement
     from aioqueue.abc import Store
     from aioqueue.worker._health import Troubles
-    from aioqueue.worker._slots import Slots
+    from aioqueue.worker._holdings import Holdings, Slot
+    from aioqueue.worker._wakeup import Wakeup
 
 __all__ = ["Writer"]
 
@@ -53,19 +53,22 @@ class Writer:
 
     Arguments:
         store: Where they go.
+        holdings: What the worker holds: a claim is let go when its outcome is written.
+        wakeup: Told when something was written.
         troubles: Where errors show.
-        on_written: Called after outcomes were written: with how many of each kind is kept in `written`.
+
+    Attributes:
+        written: How many outcomes of each kind were written.
     """
 
-    def __init__(self, store: Store, troubles: Troubles, on_written: Callable[[], None]) -> None:
+    def __init__(self, store: Store, holdings: Holdings, wakeup: Wakeup, troubles: Troubles) -> None:
         self._store = store
+        self._holdings = holdings
+        self._wakeup = wakeup
         self._troubles = troubles
-        self._on_written = on_written
         self._settles: Batcher[Settlement, SettleResult] = Batcher(self._settle, name="settling of outcomes")
         self._releases: Batcher[tuple[int, Claim], None] = Batcher(self._release, name="giving back of claims")
-        self.slots: Slots
         self.written: dict[SettlementKind, int] = {}
-        self.waiting = 0
         self._aborted = False
 
     def take(self, slot: Slot, outcome: Outcome) -> None:
@@ -81,15 +84,15 @@ class Writer:
     def give_back(self, lease_id: int, claim: Claim) -> None:
         """Release a claim, with no attempt used."""
         future = self._releases.submit_nowait((lease_id, claim))
-        self.waiting += 1
+        self._holdings.unwritten += 1
 
         def ended(future: asyncio.Future[None]) -> None:
-            self.waiting -= 1
+            self._holdings.unwritten -= 1
             if future.cancelled() and not self._aborted:
                 self.give_back(lease_id, claim)
                 return
-            self.slots.held.pop(claim, None)
-            self._on_written()
+            self._holdings.let_go(claim)
+            self._wakeup.freed(idle=self._holdings.idle)
 
         future.add_done_callback(ended)
 
@@ -98,17 +101,16 @@ class Writer:
 
         Releasing it would make it due at once, for us to claim it again.
         """
-        slot = Slot(job)
-        self.slots.held[slot.claim] = slot
+        slot = self._holdings.hold(job)
         self._submit(slot, Outcome(kind=SettlementKind.RESCHEDULED, delay=delay), again=True)
 
     def _submit(self, slot: Slot, outcome: Outcome, *, again: bool) -> None:
-        self.waiting += 1
+        self._holdings.unwritten += 1
         future = self._settles.submit_nowait(outcome.settlement(slot.job))
         future.add_done_callback(lambda future: self._settled(slot, outcome, future, again=again))
 
     def _settled(self, slot: Slot, outcome: Outcome, future: asyncio.Future[SettleResult], *, again: bool) -> None:
-        self.waiting -= 1
+        self._holdings.unwritten -= 1
         if future.cancelled():
             if not self._aborted:  # the end of the event loop cancels every task of it, the batcher's too
                 self._submit(slot, outcome, again=again)
@@ -126,10 +128,10 @@ class Writer:
         if lost is None:
             assert outcome.kind is not None
             self.written[outcome.kind] = self.written.get(outcome.kind, 0) + 1
-            self.slots.held.pop(slot.claim, None)
+            self._holdings.let_go(slot.claim)
         else:
-            self.slots.lose([slot], lost)
-        self._on_written()
+            self._holdings.lose([slot], lost)
+        self._wakeup.freed(idle=self._holdings.idle)
 
     def _log(self, slot: Slot, outcome: Outcome) -> None:
         if not logger.isEnabledFor(logging.INFO):
@@ -178,7 +180,7 @@ class Writer:
 
     async def flush(self) -> None:
         """Wait until everything that was handed over is written."""
-        while self.waiting:
+        while self._holdings.unwritten:
             await asyncio.gather(self._settles.drained(), self._releases.drained())
             await asyncio.sleep(0)
 

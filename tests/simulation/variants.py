@@ -8,10 +8,11 @@ from unittest.mock import patch
 
 from aioqueue._retry import Retry
 from aioqueue.worker._attempt import Attempts
-from aioqueue.worker._lease import LeaseKeeper
-from aioqueue.worker._loop import Loop
+from aioqueue.worker._holdings import Slot
+from aioqueue.worker._lease import Lease
+from aioqueue.worker._lease_thread import LeaseThread
 from aioqueue.worker._outcome import INTERRUPTED, CancelReason, Policy
-from aioqueue.worker._slots import Slot, Slots
+from aioqueue.worker._slots import Slots
 from tests.simulation.database import Rules, without
 
 if TYPE_CHECKING:
@@ -57,8 +58,8 @@ async def _give_back_failures(attempts: Attempts, slot: Slot, *, real: Callable[
     return outcome if outcome.error is None else INTERRUPTED
 
 
-def _no_lease(keeper: LeaseKeeper, *, real: Callable[..., int | None] = LeaseKeeper._wait) -> int | None:
-    return None if real(keeper) is None else 0
+def _no_lease(thread: LeaseThread, *, real: Callable[..., int | None] = LeaseThread._wait) -> int | None:
+    return None if real(thread) is None else 0
 
 
 WORKERS: dict[str, tuple[Any, str, Any]] = {
@@ -69,8 +70,8 @@ WORKERS: dict[str, tuple[Any, str, Any]] = {
     "gives failed jobs back": (Attempts, "run", _give_back_failures),
     "retries for ever": (Policy, "exhausted", lambda *_: False),
     "retries at once": (Retry, "delay", lambda *_: 0.0),
-    "never renews its lease": (LeaseKeeper, "_wait", _no_lease),
-    "leaves claims whose answer was lost": (Loop, "_give_back_unheld", lambda *_: None),
+    "never renews its lease": (LeaseThread, "_wait", _no_lease),
+    "leaves claims whose answer was lost": (Lease, "_give_back_unheld", lambda *_: None),
 }
 
 

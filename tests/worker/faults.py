@@ -47,7 +47,7 @@ class Faults:
         for verb in VERBS:
             monkeypatch.setattr(store, verb, self._wrap(verb, getattr(store, verb)))
         make = store.lease_session
-        monkeypatch.setattr(store, "lease_session", lambda: FaultySession(make(), self))
+        monkeypatch.setattr(store, "lease_session", lambda **named: FaultySession(make(**named), self))
 
     def _wrap(self, verb: str, works: Callable[..., Any]) -> Callable[..., Any]:
         async def call(*arguments: Any, **named: Any) -> Any:
@@ -84,6 +84,9 @@ class FaultySession:
     def __init__(self, session: LeaseSession, faults: Faults) -> None:
         self._session = session
         self._faults = faults
+
+    def connect(self) -> None:
+        self._session.connect()
 
     def renew(self, lease_id: int, duration: float, held: Sequence[Claim]) -> Renewal:
         self._faults.begin("renew")

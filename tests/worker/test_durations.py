@@ -42,6 +42,9 @@ class LateSession:
         time.sleep(0.4)
         return self._session.renew(lease_id, duration, held)
 
+    def connect(self) -> None:
+        self._session.connect()
+
     def close(self) -> None:
         self._session.close()
 
@@ -52,8 +55,8 @@ async def test_jobs_longer_than_the_lease_are_started_once(client: Client, url: 
     sessions: list[LateSession] = []
     make = client.store.lease_session
 
-    def late() -> LateSession:
-        sessions.append(LateSession(make()))
+    def late(**named: float) -> LateSession:
+        sessions.append(LateSession(make(**named)))
         return sessions[-1]
 
     monkeypatch.setattr(client.store, "lease_session", late)
@@ -85,7 +88,7 @@ async def test_jobs_longer_than_the_lease_are_started_once(client: Client, url: 
         async with Worker(other, registry, lease=1, poll_interval=0.05) as idle:
             assert [await handle.result(timeout=LIMIT) for handle in handles] == [1] * len(calls)
             assert idle._run is not None
-            assert idle._run.loop.recovery.recovered == 0
+            assert idle._run.recovery.recovered == 0
         assert worker.health().lease_valid
     assert sessions[0].renewals >= 4
     assert set(starts.values()) == {1}
@@ -215,7 +218,7 @@ async def test_a_stale_owner_changes_nothing(
             await began.wait()
         assert worker._run is not None
         with monkeypatch.context() as patched:  # nobody tells this worker before it has ended
-            patched.setattr(worker._run.keeper, "renew_now", lambda: None)
+            patched.setattr(worker._run.lease, "renew_now", lambda: None)
             await take_over(client, tmp_path / "jobs.db", state)
         before = await handle.snapshot()
         gate.set()

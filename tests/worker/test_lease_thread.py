@@ -18,8 +18,8 @@ from aioqueue._identifiers import new_id
 from aioqueue._job import Claim
 from aioqueue._settings import WorkerSettings
 from aioqueue.abc import Renewal
-from aioqueue.worker import Worker, _lease
-from aioqueue.worker._lease import LeaseKeeper
+from aioqueue.worker import Worker, _lease_thread
+from aioqueue.worker._lease_thread import LeaseThread
 from tests.worker.faults import Faults, Jobs, until
 
 if TYPE_CHECKING:
@@ -76,19 +76,19 @@ class Recorder:
 
 
 class Bench:
-    """A keeper whose thread's function runs here: the event loop is blocked by that, in time that is made up."""
+    """A lease thread whose thread's function runs here: the event loop is blocked by that, in time that is made up."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, holds: bool = True) -> None:
         self.clock = FakeTime()
-        monkeypatch.setattr(_lease, "time", self.clock)
+        monkeypatch.setattr(_lease_thread, "time", self.clock)
         self.session = Recorder(self.clock)
         self.until = 0.0
         self.moments: dict[float, Callable[[], None]] = {}
         self.errors: list[Exception] = []
         slot = SimpleNamespace(job=SimpleNamespace(type="stuck\nERROR forged", id=new_id()))
         held: dict[Any, Any] = {Claim(slot.job.id, 1): slot} if holds else {}
-        store: Any = SimpleNamespace(lease_session=lambda: self.session)
-        self.keeper = LeaseKeeper(
+        store: Any = SimpleNamespace(lease_session=lambda **_: self.session)
+        self.thread = LeaseThread(
             store,
             WorkerSettings.resolve(environment={}),
             held,
@@ -96,18 +96,18 @@ class Bench:
             on_error=self.errors.append,
         )
         condition: Any = FakeCondition(self.clock, self._waited)
-        self.keeper._condition = condition
-        self.keeper.use(7)
+        self.thread._condition = condition
+        self.thread.use(7)
 
     def _waited(self) -> None:
         for moment in [each for each in self.moments if each <= self.clock.now - 1000]:
             self.moments.pop(moment)()
         if self.clock.now - 1000 >= self.until:
-            self.keeper.stop()
+            self.thread.stop()
 
     def run(self, until: float) -> None:
         self.until = until
-        self.keeper._serve()
+        self.thread._serve()
 
 
 async def test_a_loop_blocked_for_five_minutes_lets_the_lease_lapse(monkeypatch, caplog) -> None:
@@ -123,13 +123,13 @@ async def test_a_loop_blocked_for_five_minutes_lets_the_lease_lapse(monkeypatch,
     lapsed = [line for line in lines if "left to lapse" in line]
     assert "blocked for 300 s" in lapsed[0]
     assert len(lines) < 12
-    assert bench.keeper.ended.done() is False  # its callbacks wait for the loop, as everything does
-    await bench.keeper.ended
+    assert bench.thread.ended.done() is False  # its callbacks wait for the loop, as everything does
+    await bench.thread.ended
 
 
 async def test_a_loop_that_answers_again_renews_at_once(monkeypatch) -> None:
     bench = Bench(monkeypatch)
-    bench.moments[400.0] = bench.keeper._answer
+    bench.moments[400.0] = bench.thread._answer
     bench.run(450)
     assert [each for each in bench.session.times if each >= 300] == pytest.approx([400, 420, 440], abs=1.5)
 
@@ -167,8 +167,8 @@ async def test_failing_renewals_are_tried_again_with_backoff(monkeypatch) -> Non
 
 async def test_the_log_names_what_blocks_the_loop(client: Client, caplog, monkeypatch) -> None:
     """With real blocking: the handler goes on when the line was logged."""
-    monkeypatch.setattr(_lease, "_BLOCKED", 0.05)
-    monkeypatch.setattr(_lease, "_LOOK", 0.01)
+    monkeypatch.setattr(_lease_thread, "_BLOCKED", 0.05)
+    monkeypatch.setattr(_lease_thread, "_LOOK", 0.01)
     registry, logged = Registry(), threading.Event()
 
     class Listener(logging.Handler):
@@ -249,11 +249,11 @@ async def test_a_lease_whose_row_is_gone_loses_its_jobs_and_another_is_opened(
     async with Worker(client, jobs.registry, lease=600, renew_every=0.05, poll_interval=0.05) as worker:
         assert [await jobs.started(), await jobs.started()] == [1, 1]
         assert worker._run is not None
-        first = worker._run.loop.lease_id
+        first = worker._run.lease.id
         with closing(sqlite3.connect(tmp_path / "jobs.db", timeout=60)) as connection, connection:
             connection.execute("delete from lease")
         assert [await jobs.started(), await jobs.started()] == [2, 2]
-        assert worker._run.loop.lease_id not in {first, None}
+        assert worker._run.lease.id not in {first, None}
         assert jobs.cancelled == 2
         jobs.gate.set()
         assert {await handle.result(timeout=60) for handle in handles} == {2}

@@ -181,7 +181,7 @@ async def test_a_lost_lease_cancels_its_attempts_and_the_worker_goes_on(client: 
         handle = await client.enqueue(scene.held())
         assert await scene.started() == 1
         assert worker._run is not None
-        await client.store.release(worker._run.loop.lease_id, [], end=True)
+        await client.store.release(worker._run.lease.id, [], end=True)
         assert await scene.started() == 1  # given back, so that no attempt was used
         assert scene.ended == ["cancelled"]
         scene.gate.set()

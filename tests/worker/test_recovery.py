@@ -200,8 +200,8 @@ async def test_after_an_outage_longer_than_the_lease_living_workers_keep_their_j
             here.away = there.away = True
             await until(lambda: here.failed["renew"] and there.failed["renew"])
             await until(lambda: {"renew"} <= first.health().troubles.keys() & second.health().troubles.keys())
-            recovery = first._run.loop.recovery  # with fast renewals until here, so that the test is fast
-            recovery._settings = second._run.loop.recovery._settings = WorkerSettings.resolve(lease=600, environment={})
+            recovery = first._run.recovery  # with fast renewals until here, so that the test is fast
+            recovery._settings = second._run.recovery._settings = WorkerSettings.resolve(lease=600, environment={})
             await until(lambda: not here.busy and not there.busy)
             with closing(sqlite3.connect(tmp_path / "jobs.db", timeout=60)) as connection, connection:
                 assert connection.execute("update lease set expires_at = 1").rowcount == 2

@@ -17,7 +17,10 @@ from aioqueue._settings import WorkerSettings
 from aioqueue.abc import Renewal
 from aioqueue.worker import Worker
 from aioqueue.worker._health import Troubles
-from aioqueue.worker._loop import Loop
+from aioqueue.worker._holdings import Holdings
+from aioqueue.worker._lease import Lease
+from aioqueue.worker._recovery import Recovery
+from aioqueue.worker._wakeup import Wakeup
 from tests.worker.faults import VERBS, Faults, Jobs, until
 
 if TYPE_CHECKING:
@@ -131,15 +134,17 @@ async def test_a_claim_whose_answer_was_lost_is_given_back(client: Client, jobs:
 async def test_only_what_is_unheld_at_two_renewals_in_a_row_is_given_back() -> None:
     given: list[Claim] = []
     first, second, ours = Claim(new_id(), 1), Claim(new_id(), 1), Claim(new_id(), 1)
-    store: Any = None
-    loop: Any = Loop(store, ["a"], WorkerSettings.resolve(environment={}), "w", Troubles("w"))
-    loop.slots = SimpleNamespace(held={ours: None}, running={})
-    loop.writer = SimpleNamespace(give_back=lambda lease_id, claim: given.append(claim))
-    loop.recovery = SimpleNamespace(in_contact=lambda: None)
-    loop.lease_id = 7
+    store: Any = SimpleNamespace(lease_session=lambda **_: SimpleNamespace(close=lambda: None))
+    holdings, wakeup, troubles = Holdings(), Wakeup(), Troubles("w")
+    holdings.held[ours] = SimpleNamespace()  # type: ignore[assignment]
+    settings = WorkerSettings.resolve(environment={})
+    writer: Any = SimpleNamespace(give_back=lambda lease_id, claim: given.append(claim))
+    recovery = Recovery(store, Registry(), settings, "w")
+    lease = Lease(store, settings, "w", holdings=holdings, writer=writer, wakeup=wakeup, recovery=recovery, troubles=troubles)
+    lease.id = 7
 
     def renewed(*unheld: Claim) -> list[Claim]:
-        loop.renewed(7, Renewal(valid=True, unheld=unheld))
+        lease._renewed(7, Renewal(valid=True, unheld=unheld))
         told, given[:] = list(given), []
         return told
 
@@ -149,13 +154,13 @@ async def test_only_what_is_unheld_at_two_renewals_in_a_row_is_given_back() -> N
     assert renewed(first) == [first]
     assert renewed() == []
     assert renewed(second) == []
-    loop._claiming = True  # the answer isn't late, it just hasn't come
-    assert renewed(second) == []
-    loop._claiming = False
+    with lease.claiming():  # the answer isn't late, it just hasn't come
+        assert renewed(second) == []
     assert renewed(second) == []
     assert renewed(second) == [second]
-    loop.renewed(8, Renewal(valid=True, unheld=(second,)))  # of a lease that is no longer ours
+    lease._renewed(8, Renewal(valid=True, unheld=(second,)))  # of a lease that is no longer ours
     assert given == []
+    await lease.close(60)
 
 
 # -- an incompatible database -----------------------------------------------------------------------------------------

@@ -1,0 +1,134 @@
+"""What one worker holds: the claims that it has to answer for, and the slots in which attempts run."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from aioqueue.worker._outcome import CancelReason
+from aioqueue.worker._text import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from aioqueue._context import Attempt
+    from aioqueue._job import Claim, ClaimedJob, LostReason
+    from aioqueue.worker._outcome import Outcome
+
+__all__ = ["Holdings", "Slot"]
+
+logger = logging.getLogger("aioqueue.worker")
+
+
+class Slot:
+    """One claimed job, from its claim until its outcome is written.
+
+    Attributes:
+        began: When its attempt took its first step, by the monotonic clock; 0 before that.
+        reason: Why its attempt was cancelled; None if it wasn't, by us.
+        lost: Why the claim is no longer ours.
+        in_thread: Whether a thread runs its body.
+        abandoned: Whether nobody waits for its body any more.
+    """
+
+    __slots__ = ("abandoned", "attempt", "began", "claim", "in_thread", "job", "lost", "reason", "task")
+
+    def __init__(self, job: ClaimedJob) -> None:
+        self.job = job
+        self.claim = job.claim
+        self.attempt: Attempt | None = None
+        self.task: asyncio.Task[Outcome] | None = None
+        self.began = 0.0
+        self.reason: CancelReason | None = None
+        self.lost: LostReason | None = None
+        self.in_thread = False
+        self.abandoned = False
+
+    def cancel(self, reason: CancelReason) -> None:
+        """Ask the attempt to stop. The first reason counts, except that a lost claim outdoes all."""
+        if self.reason is None or reason is CancelReason.LOST:
+            first, self.reason = self.reason, reason
+            if self.attempt is not None:
+                self.attempt.mark_cancelled()
+            if first is None and self.task is not None:
+                self.task.cancel(reason.value)
+
+    def extra(self) -> dict[str, object]:
+        """For log records."""
+        job = self.job
+        return {"job_id": str(job.id), "job_type": job.type, "attempt": job.attempt}
+
+
+class Holdings:
+    """The claims and slots of one worker. Its parts share it; what happens to a slot is decided here and in `Slots`.
+
+    Attributes:
+        held: Claims that the database knows as ours, until their outcome is written or they're lost. The lease's thread
+            reads it.
+        running: Attempts that run, by claim: also those whose claim was lost, until they have ended.
+        unwritten: How many outcomes, and claims to be given back, wait to be written.
+    """
+
+    def __init__(self) -> None:
+        self.held: dict[Claim, Slot] = {}
+        self.running: dict[Claim, Slot] = {}
+        self.unwritten = 0
+        self._ended = asyncio.Event()
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing runs, and nothing waits to be written."""
+        return not self.running and not self.unwritten
+
+    def hold(self, job: ClaimedJob) -> Slot:
+        """Answer for a job that has just been claimed."""
+        slot = Slot(job)
+        self.held[slot.claim] = slot
+        return slot
+
+    def let_go(self, claim: Claim) -> None:
+        """Answer for a claim no longer: its outcome is written, or it was given back."""
+        self.held.pop(claim, None)
+
+    def ended(self, slot: Slot) -> None:
+        """An attempt has ended, or never took its first step."""
+        self.running.pop(slot.claim, None)
+        slot.task = slot.attempt = None
+        self._ended.set()
+
+    def lose(self, slots: Iterable[Slot], reason: LostReason) -> None:
+        """Stop attempts whose claims are no longer ours."""
+        for slot in list(slots):
+            if slot.lost is not None or self.held.pop(slot.claim, None) is None:
+                continue
+            slot.lost = reason
+            job = slot.job
+            logger.warning(
+                "%s %s: attempt %d is lost: %s", one_line(job.type), job.id, job.attempt, reason.value, extra=slot.extra()
+            )
+            slot.cancel(CancelReason.LOST)
+
+    def cancel_all(self, reason: CancelReason) -> None:
+        """Ask every attempt to stop."""
+        for slot in list(self.running.values()):
+            slot.cancel(reason)
+
+    def abandon(self) -> list[Slot]:
+        """Wait no longer for those that still run. Their claims stay: their bodies go on.
+
+        Returns:
+            Those that were left.
+        """
+        left = list(self.running.values())
+        for slot in left:
+            slot.abandoned = True
+            if slot.task is not None:
+                slot.task.cancel()
+        return left
+
+    async def all_ended(self) -> None:
+        """Wait until no attempt runs."""
+        while self.running:
+            self._ended.clear()
+            await self._ended.wait()
