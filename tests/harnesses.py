@@ -123,7 +123,7 @@ class PostgresHarness(_Harness):
         await self.execute(f"with leases as ({leases}) update aioqueue.job set {moved}", by)
         for store in (self.store, self._second):
             if store is not None:
-                store._claims._floors.clear()  # where the last claim ended: no due time ever moves back by itself
+                store._opened.claims._floors.clear()  # where the last claim ended: no due time ever moves back by itself
 
     async def spoil(self, job_id: UUID, fault: Fault) -> bool:
         changes = {

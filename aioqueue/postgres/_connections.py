@@ -1,4 +1,4 @@
-"""Connections: two reserved hot ones, and a small pool for the rest; broken ones aren't used again."""
+"""Connections: reserved ones, and small pools; broken ones aren't used again."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Link:
 
 
 class Pool:
-    """A few connections for everything but claims, settlements, leases and notifications.
+    """A few connections, opened when they are needed and kept.
 
     Arguments:
         source: Where they come from.
@@ -93,6 +93,7 @@ class Pool:
     """
 
     def __init__(self, source: Source, size: int) -> None:
+        self.source = source
         self._source = source
         self._opener = Opener(source, self._keep)
         self._size = size
@@ -195,13 +196,6 @@ class Pool:
         """Run one statement that commits by itself."""
         async with self.connection() as connection, asyncio.timeout(self._source.timeout):
             return await self._source.query(connection, sql, arguments)
-
-    async def fetch_fenced(self, sql: str, *arguments: Any) -> Sequence[Row]:
-        """Run one query with the planner's settings, which the sessions of a user's pool don't have."""
-        if self._source.pool is None:
-            return await self.fetch(sql, *arguments)
-        async with self.transaction() as connection:
-            return await connection.fetch(sql, *arguments)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncGenerator[Connection, None]:

@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import uuid
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-import anyio
-
 from aioqueue._job import Claim, ClaimedJob, Inserted, Job, NewJob, Settlement, SettleResult
 from aioqueue.abc import Changed, JobFilter, LeaseSession, Listener, Notification, Page, Stats
-from aioqueue.errors import ClientClosed, StoreUnavailable
+from aioqueue.errors import ClientClosed
 from aioqueue.postgres import _foreign, _migrations
-from aioqueue.postgres._claim import Claims, lanes_of
-from aioqueue.postgres._connections import Link, Pool
+from aioqueue.postgres._claim import lanes_of
 from aioqueue.postgres._insert import insert_arguments, insert_on
 from aioqueue.postgres._lease import PostgresLeaseSession, release_on
-from aioqueue.postgres._listener import Listeners, Listening
 from aioqueue.postgres._notes import due_note, inserted_types
+from aioqueue.postgres._opened import Opened
 from aioqueue.postgres._operate import changes
 from aioqueue.postgres._options import Options, read_options
 from aioqueue.postgres._pages import WALK, PageQuery, narrow_query, read_page
 from aioqueue.postgres._rows import claimed_job, job_snapshot
-from aioqueue.postgres._settle import Settled, Settler
-from aioqueue.postgres._source import Connection, close_connection, in_transaction
+from aioqueue.postgres._source import close_connection, in_transaction
 from aioqueue.postgres._statements import all_statements
 from aioqueue.postgres._stats import read_stats
+from aioqueue.postgres._transaction import open_transaction
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -35,14 +31,12 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from aioqueue.abc import StoreTransaction
-    from aioqueue.postgres._source import Row
+    from aioqueue.postgres._settle import Settled
+    from aioqueue.postgres._source import Connection, Row
 
 __all__ = ["PostgresStore", "make_store"]
 
-logger = logging.getLogger("aioqueue.postgres")
-
 _ONE_STATEMENT = 2_000
-_CLOSE_SECONDS = 10.0
 
 
 def make_store(url: str, **options: Any) -> PostgresStore:
@@ -69,38 +63,6 @@ def make_store(url: str, **options: Any) -> PostgresStore:
     return PostgresStore(read_options(url, options))
 
 
-class PostgresTransaction:
-    """See `aioqueue.abc.StoreTransaction`."""
-
-    def __init__(self, store: PostgresStore, connection: Connection) -> None:
-        self._store = store
-        self._connection = connection
-        self.created: list[NewJob] = []
-
-    @property
-    def connection(self) -> Any:
-        """The asyncpg connection."""
-        return self._connection
-
-    async def execute(self, sql: str, *arguments: Any) -> int:
-        """See `aioqueue.abc.StoreTransaction.execute`."""
-        async with self._store.answered(self._connection):
-            last = (await self._connection.execute(sql, *arguments)).rpartition(" ")[2]
-        return int(last) if last.isdigit() else 0
-
-    async def fetch(self, sql: str, *arguments: Any) -> Sequence[Any]:
-        """See `aioqueue.abc.StoreTransaction.fetch`."""
-        async with self._store.answered(self._connection):
-            return await self._connection.fetch(sql, *arguments)
-
-    async def insert(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
-        """See `aioqueue.abc.Store.insert`."""
-        async with self._store.answered(self._connection):
-            results = await self._store.insert_in(self._connection, jobs)
-        self.created.extend(job for job, result in zip(jobs, results, strict=True) if result.created)
-        return results
-
-
 class PostgresStore:
     """See `aioqueue.abc.Store`, and `make_store` for the options."""
 
@@ -111,12 +73,7 @@ class PostgresStore:
         self._statements = all_statements(options.schema)
         self._identity = uuid.uuid4()
         self._origin = str(self._identity) if options.notify else None
-        self._pool_: Pool | None = None
-        self._links: tuple[Link, ...] = ()
-        self._claims: Claims
-        self._settler: Settler
-        self._listeners: Listeners | None = None
-        self._listening: Listening | None = None
+        self._opened_: Opened | None = None
 
     @property
     def description(self) -> str:
@@ -127,43 +84,16 @@ class PostgresStore:
 
     async def open(self) -> None:
         """See `aioqueue.abc.Store.open`."""
-        if self._pool_ is not None:
-            return
-        pool = Pool(self._source, self._options.pool_size)
-        try:
-            async with pool.transaction() as connection:
-                await _migrations.check_version(connection, self._schema, _migrations.known_migrations())
-        except BaseException:
-            await pool.close()
-            raise
-        claim_link, settle_link = self._links = (Link(self._source), Link(self._source))
-        self._claims = Claims(claim_link, self._statements)
-        self._settler = Settler(settle_link, pool, self._statements, self._origin)
-        self._listeners = listeners = Listeners()
-        self._pool_ = pool
-        if self._options.notify:
-            self._listening = Listening(
-                self._options.listen_source,
-                self._schema,
-                self._statements,
-                listeners,
-                link=claim_link,
-                pool=pool,
-                origin=self._identity,
-            )
-            self._listening.start()
+        if self._opened_ is None:
+            opened = Opened(self._options, self._statements, self._identity)
+            await opened.start()
+            self._opened_ = opened
 
     async def close(self) -> None:
         """See `aioqueue.abc.Store.close`."""
-        pool, self._pool_ = self._pool_, None
-        listening, self._listening = self._listening, None
-        links, self._links = self._links, ()
-        with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
-            if listening is not None:
-                await listening.stop()
-            for each in (*links, pool):
-                if each is not None:
-                    await each.close()
+        opened, self._opened_ = self._opened_, None
+        if opened is not None:
+            await opened.close()
 
     async def migrate(self) -> Sequence[str]:
         """See `aioqueue.abc.Store.migrate`."""
@@ -197,22 +127,22 @@ class PostgresStore:
         return _migrations.migration_sql(self._schema, _migrations.known_migrations())
 
     @property
-    def _pool(self) -> Pool:
-        if self._pool_ is None:
+    def _opened(self) -> Opened:
+        if self._opened_ is None:
             raise ClientClosed(f"{self.description} isn't open")
-        return self._pool_
+        return self._opened_
 
     def _tell(self, notification: Notification) -> None:
-        if self._listeners is not None and (notification.types or notification.finished or notification.leases):
-            self._listeners.tell(notification)
+        if self._opened_ is not None and (notification.types or notification.finished or notification.leases):
+            self._opened_.listeners.tell(notification)
 
     # -- producers ------------------------------------------------------------------------------------------------
 
     async def insert(self, jobs: Sequence[NewJob], *, tx: object | None = None, repeated: bool = False) -> Sequence[Inserted]:
         """See `aioqueue.abc.Store.insert`."""
+        pool = self._opened.operations
         if tx is not None:
             return await _foreign.insert(tx, self._schema.name, jobs, repeated=repeated)
-        pool = self._pool
         if not jobs:
             return []
         if repeated or len(jobs) > _ONE_STATEMENT or any(job.unique for job in jobs):
@@ -238,26 +168,6 @@ class PostgresStore:
                 raise
             raise ours from error
 
-    @asynccontextmanager
-    async def answered(self, connection: Connection) -> AsyncGenerator[None, None]:
-        """One statement in a transaction that is in the user's hands: a server that stays silent is given up.
-
-        Raises:
-            StoreUnavailable: There was no answer in time, and the connection is cut off.
-        """
-        deadline = asyncio.timeout(self._source.timeout)
-        try:
-            async with deadline:
-                yield
-        except TimeoutError as error:
-            if not deadline.expired():
-                raise
-            connection.terminate()
-            raise StoreUnavailable(
-                f"{self.description}: no answer to a statement within {self._source.timeout:g} s; statements that take "
-                "longer need a larger timeout=, or the transaction's connection itself"
-            ) from error
-
     def _note(self, jobs: Sequence[NewJob]) -> str | None:
         if self._origin is None or not jobs:
             return None
@@ -266,10 +176,8 @@ class PostgresStore:
 
     @asynccontextmanager
     async def _transaction(self) -> AsyncGenerator[StoreTransaction, None]:
-        async with self._pool.connection(users=True) as connection:
-            transaction = PostgresTransaction(self, connection)
-            async with in_transaction(connection, self._source):
-                yield transaction
+        async with open_transaction(self._opened.users, self.insert_in, self.description) as transaction:
+            yield transaction
         self._tell(inserted_types(transaction.created))
 
     def transaction(self) -> AbstractAsyncContextManager[StoreTransaction]:
@@ -280,7 +188,7 @@ class PostgresStore:
 
     async def open_lease(self, worker: str, duration: float) -> int:
         """See `aioqueue.abc.Store.open_lease`."""
-        rows = await self._pool.fetch(self._statements["open_lease"], worker, duration)
+        rows = await self._opened.work.fetch(self._statements["open_lease"], worker, duration)
         return int(rows[0][0])
 
     def lease_session(self) -> LeaseSession:
@@ -290,15 +198,14 @@ class PostgresStore:
 
     async def claim(self, lease_id: int, types: Sequence[str], limit: int) -> Sequence[ClaimedJob]:
         """See `aioqueue.abc.Store.claim`."""
-        _ = self._pool
-        return await self._claims.claim(lease_id, types, limit)
+        return await self._opened.claims.claim(lease_id, types, limit)
 
     async def settle(self, settlements: Sequence[Settlement], *, orphaned: bool = False) -> Sequence[SettleResult]:
         """See `aioqueue.abc.Store.settle`."""
-        _ = self._pool
+        opened = self._opened
         if not settlements:
             return []
-        done: Settled = await self._settler.settle(settlements, orphaned=orphaned)
+        done: Settled = await opened.settler.settle(settlements, orphaned=orphaned)
         self._tell(
             Notification(
                 types=frozenset(each.type for each in done.returned),
@@ -312,13 +219,13 @@ class PostgresStore:
         """See `aioqueue.abc.Store.release`."""
         if not claims and not end:
             return
-        async with self._pool.transaction() as connection:
+        async with self._opened.work.transaction() as connection:
             types = await release_on(connection, self._statements, lease_id, claims, self._origin, end=end)
         self._tell(Notification(types=frozenset(types)))
 
     async def take_expired(self, limit: int, *, grace: float = 0.0) -> Sequence[ClaimedJob]:
         """See `aioqueue.abc.Store.take_expired`."""
-        rows = await self._pool.fetch(self._statements["take_expired"], limit, grace, self._origin)
+        rows = await self._opened.work.fetch(self._statements["take_expired"], limit, grace, self._origin)
         if (ended := rows[0][0]) is not None:
             self._tell(Notification(leases=frozenset({ended})))
         return [claimed_job(row[1:]) for row in rows if row[1] is not None]
@@ -327,16 +234,16 @@ class PostgresStore:
         """See `aioqueue.abc.Store.next_due`."""
         if not types:
             return None
-        rows = await self._pool.fetch(self._statements["next_due"], *lanes_of(types))
+        rows = await self._opened.work.fetch(self._statements["next_due"], *lanes_of(types))
         due = rows[0][0]
         # What is due now but before the floors can't be claimed before that.
-        return None if due is None else float(due) if due > 0 else self._claims.pause
+        return None if due is None else float(due) if due > 0 else self._opened.claims.pause
 
     # -- looking and operating ------------------------------------------------------------------------------------
 
     async def fetch(self, ids: Sequence[UUID]) -> Sequence[Job | None]:
         """See `aioqueue.abc.Store.fetch`."""
-        rows = await self._pool.fetch(self._statements["fetch"], list(ids))
+        rows = await self._opened.operations.fetch(self._statements["fetch"], list(ids))
         # The live one wins, should both be there.
         found = {row["id"]: row for row in reversed(rows)}
         return [job_snapshot(found[job_id]) if job_id in found else None for job_id in ids]
@@ -346,13 +253,13 @@ class PostgresStore:
         narrow = False
         if (question := narrow_query(self._schema, where)) is not None:
             sql, arguments = question
-            narrow = (await self._pool.fetch_fenced(sql, *arguments))[0][0] <= WALK
+            narrow = (await self._opened.operations.fetch(sql, *arguments))[0][0] <= WALK
         query = PageQuery(self._schema, where, limit, cursor, narrow=narrow)
-        return read_page(await self._pool.fetch_fenced(query.sql, *query.arguments), limit)
+        return read_page(await self._opened.operations.fetch(query.sql, *query.arguments), limit)
 
     async def stats(self) -> Stats:
         """See `aioqueue.abc.Store.stats`."""
-        return read_stats(await self._pool.fetch(self._statements["stats"]))
+        return read_stats(await self._opened.operations.fetch(self._statements["stats"]))
 
     async def retry(self, ids: Sequence[UUID]) -> Sequence[Changed]:
         """See `aioqueue.abc.Store.retry`."""
@@ -367,7 +274,7 @@ class PostgresStore:
         return await self._change("delete", ids)
 
     async def _change(self, name: str, ids: Sequence[UUID]) -> Sequence[Changed]:
-        async with self._pool.transaction() as connection:
+        async with self._opened.operations.transaction() as connection:
             rows: Sequence[Row] = await connection.fetch(self._statements[name], list(ids))
             types = frozenset(row[1] for row in rows if row[1] is not None)
             if name != "delete" and self._origin is not None and (note := due_note(types, 0.0, self._origin)) is not None:
@@ -382,9 +289,7 @@ class PostgresStore:
 
     def subscribe(self, listener: Listener, *, finished: bool = False) -> AbstractContextManager[None]:
         """See `aioqueue.abc.Store.subscribe`."""
-        if self._listeners is None:
-            raise ClientClosed(f"{self.description} isn't open")
-        return self._listeners.subscribe(listener, finished=finished)
+        return self._opened.listeners.subscribe(listener, finished=finished)
 
 
 def _results(jobs: Sequence[NewJob], rows: Sequence[Row]) -> list[Inserted]:

@@ -54,7 +54,7 @@ async def test_a_users_pool(postgres_url: str) -> None:
         assert pool.get_size() <= 2
 
 
-async def test_a_users_pool_keeps_its_settings_and_listings_have_ours(postgres_url: str) -> None:
+async def test_a_users_pool_serves_transactions_only_and_keeps_its_settings(postgres_url: str) -> None:
     queries: list[str] = []
 
     async def watched(connection: Any) -> None:
@@ -63,9 +63,11 @@ async def test_a_users_pool_keeps_its_settings_and_listings_have_ours(postgres_u
     async with asyncpg.create_pool(postgres_url, min_size=0, max_size=1, init=watched) as pool:
         async with Client(pool) as client:
             await client.enqueue(double(1))
-            queries.clear()
             assert len((await client.list_jobs(types=[double.name])).jobs) == 1
-            assert "enable_seqscan = off" in queries[0]
+            assert not queries
+            async with client.transaction() as tx:
+                await tx.enqueue(double(2))
+            assert queries
         async with pool.acquire() as mine:
             assert await mine.fetchval("show enable_seqscan") == "on"
 

@@ -15,7 +15,7 @@ import pytest
 
 from aioqueue._identifiers import new_id
 from aioqueue._job import AttemptError, LostReason, NewJob, Settlement, SettlementKind
-from aioqueue.abc import JobFilter
+from aioqueue.abc import Changed, JobFilter
 from aioqueue.errors import ClientClosed, RowRejected, StoreError, StoreUnavailable
 from aioqueue.postgres import make_store
 from tests.postgres_server import execute
@@ -391,7 +391,21 @@ async def test_users_transactions_dont_keep_workers_from_their_connections(postg
 async def test_too_many_users_are_told(postgres_url: str) -> None:
     async with opened(postgres_url, pool_size=1, timeout=0.5, notify=False) as store, store.transaction():
         with pytest.raises(StoreUnavailable, match="none of 1 connections"):
-            await store.insert([job()])
+            async with store.transaction():
+                raise AssertionError
+
+
+async def test_open_transactions_take_nothing_that_anything_else_needs(postgres_url: str) -> None:
+    """Every connection for users' transactions is held; the worker's and the client's own verbs go on."""
+    async with opened(postgres_url, pool_size=1, timeout=5, notify=False) as store, store.transaction():
+        lease_id, (one, other) = await claimed(store, jobs=2)
+        await store.release(lease_id, [one.claim])
+        await store.settle([completed(other)])
+        await store.take_expired(10)
+        await store.next_due(["a"])
+        assert len(await store.fetch([one.id])) == 1
+        await store.stats()
+        assert await store.retry([one.id]) == [Changed.WRONG_STATE]
 
 
 # -- life -------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,88 @@
+"""What a store has while it is open: its connections, by what they serve, and what works over them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import anyio
+
+from aioqueue.postgres import _migrations
+from aioqueue.postgres._claim import Claims
+from aioqueue.postgres._connections import Link, Pool
+from aioqueue.postgres._listener import Listeners, Listening
+from aioqueue.postgres._settle import Settler
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from aioqueue.postgres._options import Options
+
+__all__ = ["Opened"]
+
+_CLOSE_SECONDS = 10.0
+_OPERATIONS = 2
+_WORK = 2
+
+
+class Opened:
+    """Three kinds of connections beside the reserved ones, so that nobody waits behind somebody else.
+
+    Arguments:
+        options: The store's.
+        statements: All statements of the store.
+        identity: What its notifications name as their origin.
+
+    Attributes:
+        users: What users hold while their transactions are open; from their own pool, if they gave one.
+        operations: The client's own operations: inserts, look-ups, changes by operators. None is held between two calls,
+            so an operation inside a user's open transaction never waits for that transaction.
+        work: What a worker needs beside claims and settlements: leases, recovery, due times, what is settled slowly.
+        claims, settler: Over a reserved connection each.
+        listeners: Who is told in this process.
+    """
+
+    def __init__(self, options: Options, statements: dict[str, str], identity: UUID) -> None:
+        own = replace(options.source, pool=None)
+        self._schema = options.schema
+        self.users = Pool(options.source, options.pool_size)
+        self.operations = Pool(own, _OPERATIONS)
+        self.work = Pool(own, _WORK)
+        self._links = claim_link, settle_link = Link(own), Link(own)
+        self.claims = Claims(claim_link, statements)
+        self.settler = Settler(settle_link, self.work, statements, str(identity) if options.notify else None)
+        self.listeners = Listeners()
+        self._listening: Listening | None = None
+        if options.notify:
+            self._listening = Listening(
+                options.listen_source,
+                options.schema,
+                statements,
+                self.listeners,
+                link=claim_link,
+                pool=self.operations,
+                origin=identity,
+            )
+
+    async def start(self) -> None:
+        """Connect, check the schema, and begin to listen. What fails leaves nothing open.
+
+        Raises:
+            StoreError: See `Store.open`.
+        """
+        try:
+            async with self.operations.transaction() as connection:
+                await _migrations.check_version(connection, self._schema, _migrations.known_migrations())
+        except BaseException:
+            await self.close()
+            raise
+        if self._listening is not None:
+            self._listening.start()
+
+    async def close(self) -> None:
+        """Stop listening and disconnect, bounded in time."""
+        with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
+            if self._listening is not None:
+                await self._listening.stop()
+            for each in (*self._links, self.work, self.operations, self.users):
+                await each.close()
