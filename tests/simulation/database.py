@@ -20,12 +20,12 @@ from aioqueue._job import (
     SettleResult,
     StoredState,
 )
-from aioqueue.abc import Renewal
+from aioqueue.abc import Due, Renewal
 from aioqueue.errors import LeaseLost
 from tests.simulation.scheduler import START
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from uuid import UUID
 
     from tests.simulation.checker import Checker
@@ -49,7 +49,6 @@ class Row:
     output: bytes | None = None
     outcome: str | None = None
     errors: tuple[AttemptError, ...] = ()
-    expired: bool = False
     written_by: tuple[int, int | None] | None = None
     """The claim and lease of the settlement that was written last, until the next claim."""
 
@@ -118,9 +117,10 @@ class Database:
         lease = self.leases.get(lease_id) if lease_id is not None else None
         return lease is not None and lease[1] > self.now()
 
-    def claim(self, lease_id: int, types: Sequence[str], limit: int) -> list[ClaimedJob]:
-        if self.rules.claim_checks_lease and not self.valid(lease_id):
-            raise LeaseLost(f"lease {lease_id} isn't valid")
+    def claim(self, lease_id: int, types: Sequence[str], limit: int, leases: Mapping[str, int]) -> list[ClaimedJob]:
+        for each in (lease_id, *leases.values()):
+            if self.rules.claim_checks_lease and not self.valid(each):
+                raise LeaseLost(f"lease {each} isn't valid")
         now = self.now()
         wanted = [StoredState.PENDING] if self.rules.claim_checks_state else [StoredState.PENDING, StoredState.RUNNING]
         due = [
@@ -131,17 +131,17 @@ class Database:
         due.sort(key=lambda row: (row.new.priority, row.run_at, row.new.id))
         claimed: list[ClaimedJob] = []
         for row in due[:limit]:
-            row.state, row.lease_id, row.started_at = StoredState.RUNNING, lease_id, now
+            row.state, row.started_at = StoredState.RUNNING, now
+            row.lease_id = leases.get(row.new.type, lease_id)
             row.claims += 1
             row.attempt += 1 if self.rules.claim_counts else 0
             row.written_by = None
             late = row.expires_at is not None and row.expires_at <= now
-            row.expired = late and row.attempt == 1 and not row.reschedules
-            claimed.append(self._claimed(row))
+            claimed.append(self._claimed(row, expired=late and row.attempt == 1 and not row.reschedules))
             self.checker.claimed(claimed[-1])
         return claimed
 
-    def _claimed(self, row: Row) -> ClaimedJob:
+    def _claimed(self, row: Row, *, expired: bool = False) -> ClaimedJob:
         assert row.lease_id is not None
         assert row.started_at is not None
         new = row.new
@@ -159,7 +159,7 @@ class Database:
             max_attempts=new.max_attempts,
             retry=new.retry,
             timeout=new.timeout,
-            expired=row.expired,
+            expired=expired,
             reschedules=row.reschedules,
             key=new.key,
             tags=new.tags,
@@ -253,27 +253,37 @@ class Database:
             unheld=unheld if self.rules.renewal_tells_unheld else (),
         )
 
-    def take_expired(self, limit: int, *, grace: float) -> list[ClaimedJob]:
+    def take_expired(self, limit: int, own: Collection[int]) -> list[ClaimedJob]:
         now = self.now()
         expired = [
             lease_id
             for lease_id, (_, expires_at) in self.leases.items()
-            if expires_at + grace <= now or not self.rules.take_respects_expiry
+            if lease_id not in own and (expires_at <= now or not self.rules.take_respects_expiry)
         ]
         for lease_id in expired[:1]:
             del self.leases[lease_id]
             self.checker.lease_taken(lease_id)
-        orphans = [row for row in self.rows.values() if row.state is StoredState.RUNNING and self._over(row.lease_id, grace)]
+        orphans = self._orphans(own)
         orphans.sort(key=lambda row: row.new.id)
         return [self._claimed(row) for row in orphans[:limit]]
 
-    def _over(self, lease_id: int | None, grace: float) -> bool:
-        lease = self.leases.get(lease_id) if lease_id is not None else None
-        return lease is None or lease[1] + grace <= self.now()
+    def _orphans(self, own: Collection[int]) -> list[Row]:
+        return [
+            row
+            for row in self.rows.values()
+            if row.state is StoredState.RUNNING and row.lease_id not in own and not self.valid(row.lease_id)
+        ]
 
-    def next_due(self, types: Sequence[str]) -> float | None:
+    def next_due(self, types: Sequence[str], own: Collection[int]) -> Due:
+        now = self.now()
         waiting = [row.run_at for row in self.rows.values() if row.state is StoredState.PENDING and row.new.type in types]
-        return max(0.0, min(waiting) - self.now()) if waiting else None
+        ends = [expires_at for lease_id, (_, expires_at) in self.leases.items() if lease_id not in own]
+        if any(row.lease_id not in self.leases for row in self._orphans(own)):
+            ends.append(now)
+        return Due(
+            job=max(0.0, min(waiting) - now) if waiting else None,
+            lease=max(0.0, min(ends) - now) if ends else None,
+        )
 
     def fetch(self, ids: Sequence[UUID]) -> list[Job | None]:
         return [self._job(row) if (row := self.rows.get(each)) is not None else None for each in ids]

@@ -13,11 +13,11 @@ from aioqueue.errors import AioqueueError, StoreUnavailable
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from uuid import UUID
 
     from aioqueue._job import Claim, ClaimedJob, Inserted, Job, NewJob, Settlement, SettleResult
-    from aioqueue.abc import Changed
+    from aioqueue.abc import Changed, Due
     from tests.simulation.database import Database
     from tests.simulation.process import Process
     from tests.simulation.scheduler import Scheduler
@@ -160,11 +160,13 @@ class FaultyStore:
         self._database.checker.lease_told(lease_id, self._process)
         return lease_id
 
-    def lease_session(self) -> SimulatedSession:
-        return SimulatedSession(self._network, self._process)
+    def lease_session(self, *, timeout: float = 10.0) -> SimulatedSession:
+        return SimulatedSession(self._network, self._process, timeout)
 
-    async def claim(self, lease_id: int, types: Sequence[str], limit: int) -> Sequence[ClaimedJob]:
-        return await self._call(lambda: self._database.claim(lease_id, types, limit))
+    async def claim(
+        self, lease_id: int, types: Sequence[str], limit: int, *, leases: Mapping[str, int] | None = None
+    ) -> Sequence[ClaimedJob]:
+        return await self._call(lambda: self._database.claim(lease_id, types, limit, leases or {}))
 
     async def settle(self, settlements: Sequence[Settlement], *, orphaned: bool = False) -> Sequence[SettleResult]:
         def work() -> list[SettleResult]:
@@ -185,11 +187,11 @@ class FaultyStore:
 
         await self._call(work)
 
-    async def take_expired(self, limit: int, *, grace: float = 0.0) -> Sequence[ClaimedJob]:
-        return await self._call(lambda: self._database.take_expired(limit, grace=grace))
+    async def take_expired(self, limit: int, *, own: Collection[int] = ()) -> Sequence[ClaimedJob]:
+        return await self._call(lambda: self._database.take_expired(limit, own))
 
-    async def next_due(self, types: Sequence[str]) -> float | None:
-        return await self._call(lambda: self._database.next_due(types))
+    async def next_due(self, types: Sequence[str], *, own: Collection[int] = ()) -> Due:
+        return await self._call(lambda: self._database.next_due(types, own))
 
     async def fetch(self, ids: Sequence[UUID]) -> Sequence[Job | None]:
         return await self._call(lambda: self._database.fetch(ids))
@@ -220,11 +222,12 @@ class FaultyStore:
 
 
 class SimulatedSession:
-    """The lease thread's connection: it blocks the virtual thread that uses it."""
+    """The lease thread's connection: it blocks the virtual thread that uses it, for no longer than its timeout."""
 
-    def __init__(self, network: Network, process: Process) -> None:
+    def __init__(self, network: Network, process: Process, timeout: float) -> None:
         self._network = network
         self._process = process
+        self._timeout = timeout
 
     def _call(self, work: Callable[[], T]) -> T:
         scheduler = self._network.scheduler
@@ -233,12 +236,15 @@ class SimulatedSession:
         answers: list[T | AioqueueError] = []
 
         def answered(answer: T | AioqueueError) -> None:
-            answers.append(answer)
-            scheduler.wake(thread)
+            if not answers:
+                answers.append(answer)
+                scheduler.wake(thread)
 
+        until = scheduler.now + self._timeout
         self._network.request(self._process, work, answered)
         while not answers:
-            scheduler.block(None)
+            if not scheduler.block(max(0.0, until - scheduler.now)) and not answers:
+                answers.append(StoreUnavailable(f"no answer within {self._timeout:g} s"))
         if isinstance(answers[0], AioqueueError):
             raise answers[0]
         return answers[0]
@@ -248,8 +254,8 @@ class SimulatedSession:
         self._network.database.checker.told(self._process, lease_id, list(held), renewal)
         return renewal
 
-    def release(self, lease_id: int, claims: Sequence[Claim]) -> None:
-        self._call(lambda: self._network.database.release(lease_id, claims, end=False))
+    def connect(self) -> None:
+        pass
 
     def close(self) -> None:
         pass
