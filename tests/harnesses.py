@@ -13,7 +13,8 @@ import asyncpg
 from aioqueue.testing import Capability, Fault
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import AsyncIterator, Sequence
+    from contextlib import AbstractAsyncContextManager
     from pathlib import Path
     from uuid import UUID
 
@@ -85,12 +86,16 @@ class SQLiteHarness(_Harness):
             Fault.STATE: "state = 3",
             Fault.ERRORS: """errors = '[1, "x", {"attempt": "y", "at": "yesterday"}, null]'""",
             Fault.TAGS: 'tags = \'{"not": ["a", "list"]}\'',
+            Fault.DUE: "run_at = 9e999",
         }
         self.execute((f"update job set {changes[fault]} where id = ?", [str(job_id)]))
         return True
 
     async def delete_lease(self, lease_id: int) -> None:
         self.execute(("delete from lease where id = ?", [lease_id]))
+
+    def locked(self, job_id: UUID) -> AbstractAsyncContextManager[None]:
+        raise NotImplementedError("SQLite locks the whole file")
 
 
 class PostgresHarness(_Harness):
@@ -130,6 +135,7 @@ class PostgresHarness(_Harness):
             Fault.PAYLOAD: "payload = '[1, 2]'",  # a column of type json refuses what isn't JSON
             Fault.STATE: "state = 3",
             Fault.ERRORS: """errors = array['1', '"x"', '{"attempt": "y", "at": "yesterday"}', 'null']::json[]""",
+            Fault.DUE: "run_at = 'infinity'",
         }
         if fault not in changes:
             return False  # tags are an array of texts
@@ -138,3 +144,13 @@ class PostgresHarness(_Harness):
 
     async def delete_lease(self, lease_id: int) -> None:
         await self.execute("delete from aioqueue.lease where id = $1", lease_id)
+
+    @contextlib.asynccontextmanager
+    async def locked(self, job_id: UUID) -> AsyncIterator[None]:
+        connection = await asyncpg.connect(self.url)
+        try:
+            async with connection.transaction():
+                await connection.execute("select from aioqueue.job where id = $1 for update", job_id)
+                yield
+        finally:
+            await connection.close()

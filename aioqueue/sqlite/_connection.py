@@ -53,12 +53,13 @@ def _text(value: bytes) -> str:
     return value.decode("utf-8", "replace")
 
 
-def connect(settings: Settings, *, tolerant: bool = False) -> Connection:
+def connect(settings: Settings, *, tolerant: bool = False, timeout: float | None = None) -> Connection:
     """Open a connection and give it its settings, which SQLite keeps for each connection apart.
 
     Arguments:
         settings: Which file, and how.
         tolerant: Whether text that isn't UTF-8 is shown instead of refused.
+        timeout: Seconds to wait for others; as long as a write does, if it isn't given.
 
     Raises:
         StoreError: It can't be opened.
@@ -78,7 +79,7 @@ def connect(settings: Settings, *, tolerant: bool = False) -> Connection:
     if tolerant:
         connection.text_factory = _text
     try:
-        deadline = time.monotonic() + settings.busy_timeout
+        deadline = time.monotonic() + (settings.busy_timeout if timeout is None else timeout)
         # Going over to WAL isn't retried by the busy handler when two processes do so at once.
         while connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
             try:

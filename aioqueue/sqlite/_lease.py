@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
 
 from aioqueue._job import Claim
-from aioqueue.abc import Notification, Renewal
+from aioqueue.abc import Renewal
 from aioqueue.errors import ConfigurationError, StoreError
 from aioqueue.sqlite import _statements as sql
 from aioqueue.sqlite import _writes
@@ -34,14 +35,18 @@ class SQLiteLeaseSession:
 
     Arguments:
         settings: The file.
-        tell: Called, in the lease thread, with what listeners should hear.
+        timeout: Seconds that each call may take.
     """
 
-    def __init__(self, settings: Settings, tell: Callable[[Notification], None]) -> None:
+    def __init__(self, settings: Settings, timeout: float) -> None:
         self._settings = settings
-        self._tell = tell
+        self._timeout = timeout
         self._connection: Connection | None = None
         self._pid = os.getpid()
+
+    def connect(self) -> None:
+        """Open the connection if none is open."""
+        self._open(time.monotonic() + self._timeout)
 
     def renew(self, lease_id: int, duration: float, held: Sequence[Claim]) -> Renewal:
         """Move the lease's end to now + `duration` seconds, unless its row is gone, and compare what it holds."""
@@ -59,25 +64,27 @@ class SQLiteLeaseSession:
 
         return self._run(body)
 
-    def release(self, lease_id: int, claims: Sequence[Claim]) -> None:
-        """Give claims back unstarted."""
-        notification = self._run(lambda connection: _writes.release(connection, lease_id, claims, end=False))
-        if notification is not None:
-            self._tell(notification)
-
     def close(self) -> None:
         """Close the connection. May be called twice."""
         connection, self._connection = self._connection, None
         if connection is not None and os.getpid() == self._pid:
             connection.close()
 
-    def _run(self, body: Callable[[sqlite3.Connection], T]) -> T:
+    def _open(self, deadline: float) -> Connection:
         if os.getpid() != self._pid:
             raise ConfigurationError(f"this lease session was made by process {self._pid}, before a fork")
         if self._connection is None:
-            self._connection = connect(self._settings)
+            self._connection = connect(self._settings, timeout=self._left(deadline))
+        return self._connection
+
+    def _left(self, deadline: float) -> float:
+        return min(self._settings.busy_timeout, max(0.0, deadline - time.monotonic()))
+
+    def _run(self, body: Callable[[sqlite3.Connection], T]) -> T:
+        deadline = time.monotonic() + self._timeout
+        connection = self._open(deadline)
         try:
-            return in_transaction(self._connection, self._settings.busy_timeout, body)
+            return in_transaction(connection, self._left(deadline), body)
         except (StoreError, sqlite3.Error):
             self.close()
             raise

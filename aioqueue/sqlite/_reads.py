@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 from aioqueue._job import JobState, StoredState
-from aioqueue.abc import JobFilter, Page, Stats, TypeStats
+from aioqueue.abc import Due, JobFilter, Page, Stats, TypeStats
 from aioqueue.sqlite import _statements as sql
 from aioqueue.sqlite._clock import clock_and_boot
 from aioqueue.sqlite._connection import classify, rollback
 from aioqueue.sqlite._rows import dump, job_of_row, load
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from aioqueue._job import Job
 
@@ -52,9 +52,15 @@ def fetch(connection: sqlite3.Connection, ids: Sequence[UUID]) -> list[Job | Non
     return [found.get(str(each)) for each in ids]
 
 
-def next_due(connection: sqlite3.Connection, types: Sequence[str]) -> float | None:
-    """Seconds until the first pending job is due."""
-    wait = connection.execute(sql.NEXT_DUE, {"types": dump(list(types))}).fetchone()[0]
+def next_due(connection: sqlite3.Connection, types: Sequence[str], own: Collection[int]) -> Due:
+    """When the first pending job is due, and when the first lease of somebody else runs out."""
+    clock, boot = clock_and_boot()
+    parameters = {"types": dump(list(types)), "own": dump(list(own)), "clock": clock, "boot": boot}
+    job, lease, orphans = connection.execute(sql.NEXT_DUE, parameters).fetchone()
+    return Due(job=_seconds(job), lease=0.0 if orphans else _seconds(lease))
+
+
+def _seconds(wait: float | None) -> float | None:
     return None if wait is None else max(0.0, wait / 1e6)
 
 

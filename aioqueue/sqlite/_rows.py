@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
@@ -13,9 +14,9 @@ from aioqueue._job import AttemptError, ClaimedJob, Job, JobState, NewJob, Store
 from aioqueue.errors import RowRejected
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["claimed_jobs", "dump", "job_of_row", "job_row", "load", "microseconds", "unique_key"]
+__all__ = ["Taken", "claimed_jobs", "dump", "job_of_row", "job_row", "load", "microseconds", "unique_key"]
 
 T = TypeVar("T")
 
@@ -94,12 +95,27 @@ def job_row(job: NewJob, now: int) -> list[object]:
         raise RowRejected(f"job {job.id}: a value can't be stored: {error}") from error
 
 
-def claimed_jobs(rows: str | bytes, taken: tuple[int, int] | None) -> list[ClaimedJob]:
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A claim.
+
+    Attributes:
+        lease_id: The lease that gets the jobs.
+        leases: The leases of types that have one of their own.
+        now: The database's time.
+    """
+
+    lease_id: int
+    leases: Mapping[str, int]
+    now: int
+
+
+def claimed_jobs(rows: str | bytes, taken: Taken | None) -> list[ClaimedJob]:
     """Read the rows of a claim.
 
     Arguments:
         rows: JSON, as the statement put it together.
-        taken: The lease's id and now, for rows that are being claimed; None for rows that stay as they are.
+        taken: Who claims them, and when; None for rows that stay as they are.
     """
     try:
         entries = load(rows)
@@ -109,13 +125,13 @@ def claimed_jobs(rows: str | bytes, taken: tuple[int, int] | None) -> list[Claim
     return [_claimed(entry, taken) for entry in entries]
 
 
-def _claimed(entry: Sequence[Any], taken: tuple[int, int] | None) -> ClaimedJob:
+def _claimed(entry: Sequence[Any], taken: Taken | None) -> ClaimedJob:
     (job_id, job_type, payload, priority, attempt, claims, lease_id, created_at, run_at, started_at) = entry[:10]
     (max_attempts, retry, timeout, expires_at, reschedules, key, tags, metadata) = entry[10:]
     expired = False
     if taken is not None:
-        expired = expires_at is not None and started_at is None and expires_at <= taken[1]
-        lease_id, started_at = taken
+        expired = expires_at is not None and started_at is None and expires_at <= taken.now
+        lease_id, started_at = taken.leases.get(job_type, taken.lease_id), taken.now
         attempt, claims = attempt + 1, claims + 1
     return ClaimedJob(
         id=UUID(job_id),

@@ -23,12 +23,10 @@ __all__ = [
 NOW = "(CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) * 1000)"
 """Microseconds since 1970 by the database's clock, which counts milliseconds."""
 
-LEASE_VALID = f"""lease.expires_at > {NOW}
-    - iif(lease.boot = :boot AND abs(:clock - lease.clock) > 500000, :clock - lease.clock, 0)"""
-"""A wall clock that was set since the lease's last renewal is set back in the comparison."""
+LEASE_END = "(lease.expires_at + iif(lease.boot = :boot AND abs(:clock - lease.clock) > 500000, :clock - lease.clock, 0))"
+"""When a lease ends: a wall clock that was set since the lease's last renewal is set back in the comparison."""
 
-LEASE_EXPIRED_SINCE = f"""lease.expires_at <= {NOW} - :grace
-    - iif(lease.boot = :boot AND abs(:clock - lease.clock) > 500000, :clock - lease.clock, 0)"""
+LEASE_VALID = f"{LEASE_END} > {NOW}"
 
 # -- producers ----------------------------------------------------------------------------------------------------
 
@@ -58,7 +56,9 @@ _CLAIMED = """json_array(job.id, job.type, CAST(job.payload AS TEXT), job.priori
 """Cast, so that a strange row doesn't stop its neighbours."""
 
 CLAIM_PICK = f"""
-SELECT {NOW}, EXISTS (SELECT 1 FROM lease WHERE lease.id = :lease AND {LEASE_VALID}),
+SELECT {NOW},
+    (SELECT json_group_array(asked.value) FROM json_each(:leases) AS asked
+     WHERE NOT EXISTS (SELECT 1 FROM lease WHERE lease.id = asked.value AND {LEASE_VALID})),
     (SELECT json_group_array({_CLAIMED}) FROM (
         SELECT head.value ->> 1 AS id
         FROM json_each(:types) AS lane, json_each('[1,2,3,4]') AS urgency, json_each((
@@ -75,6 +75,11 @@ CLAIM_TAKE = """
 UPDATE job SET state = 2, attempt = attempt + 1, claims = claims + 1, lease_id = :lease, started_at = :now
 WHERE id IN (SELECT value FROM json_each(:ids))
 """
+
+CLAIM_GIVE = """
+UPDATE job SET lease_id = taken.value ->> 1 FROM json_each(:rows) AS taken WHERE job.id = taken.value ->> 0
+"""
+"""For the few types that have a lease of their own."""
 
 _OWNED = """
 SELECT {now}, (SELECT json_group_array(json_array(job.id, job.type, job.run_at))
@@ -140,7 +145,9 @@ WHERE id IN (SELECT value ->> 0 FROM json_each(:rows))
 
 # -- leases -------------------------------------------------------------------------------------------------------
 
-LEASE_OPEN = f"INSERT INTO lease (worker, expires_at, clock, boot) VALUES (:worker, {NOW} + :duration, :clock, :boot)"
+LEASE_OPEN = f"""
+INSERT INTO lease (id, worker, expires_at, clock, boot) VALUES (:lease, :worker, {NOW} + :duration, :clock, :boot)
+"""
 
 LEASE_RENEW = f"UPDATE lease SET expires_at = {NOW} + :duration, clock = :clock, boot = :boot WHERE id = :lease"
 
@@ -148,23 +155,41 @@ LEASE_HOLDS = """
 SELECT json_group_array(json_array(id, claims)) FROM job INDEXED BY job_running WHERE state = 2 AND lease_id = :lease
 """
 
-LEASE_OLDEST_EXPIRED = f"SELECT id FROM lease WHERE {LEASE_EXPIRED_SINCE} ORDER BY expires_at, id LIMIT 1"
+LEASE_OLDEST_EXPIRED = f"""
+SELECT id FROM lease WHERE {LEASE_END} <= {NOW} - :grace AND id NOT IN (SELECT value FROM json_each(:own))
+ORDER BY expires_at, id LIMIT 1
+"""
 
 LEASE_DELETE = "DELETE FROM lease WHERE id = :lease"
+
+LEASES_DELETE = "DELETE FROM lease WHERE id IN (SELECT value FROM json_each(:leases))"
 
 ORPHANS = f"""
 SELECT {NOW}, (SELECT json_group_array({_CLAIMED}) FROM (
     SELECT id FROM job INDEXED BY job_running
     WHERE state = 2 AND NOT EXISTS (SELECT 1 FROM lease WHERE lease.id = job.lease_id)
+      AND coalesce(lease_id, 0) NOT IN (SELECT value FROM json_each(:own))
     ORDER BY started_at, id LIMIT :limit) AS orphan CROSS JOIN job ON job.id = orphan.id)
 """
 
 NEXT_DUE = f"""
-SELECT min(due) - {NOW} FROM (
-    SELECT (SELECT run_at FROM job INDEXED BY job_ready
-            WHERE state = 1 AND type = lane.value AND priority = urgency.value ORDER BY run_at LIMIT 1) AS due
-    FROM json_each(:types) AS lane, json_each('[1,2,3,4]') AS urgency)
+WITH RECURSIVE holder(id) AS (
+    SELECT (SELECT min(lease_id) FROM job INDEXED BY job_running WHERE state = 2)
+    UNION ALL
+    SELECT (SELECT min(lease_id) FROM job INDEXED BY job_running WHERE state = 2 AND lease_id > holder.id)
+    FROM holder WHERE holder.id IS NOT NULL)
+SELECT
+    (SELECT min(due) FROM (
+        SELECT (SELECT run_at FROM job INDEXED BY job_ready
+                WHERE state = 1 AND type = lane.value AND priority = urgency.value ORDER BY run_at LIMIT 1) AS due
+        FROM json_each(:types) AS lane, json_each('[1,2,3,4]') AS urgency)
+     WHERE due < 9e999) - {NOW},
+    (SELECT min({LEASE_END}) FROM lease WHERE id NOT IN (SELECT value FROM json_each(:own))) - {NOW},
+    EXISTS (SELECT 1 FROM job INDEXED BY job_running WHERE state = 2 AND lease_id IS NULL)
+    OR EXISTS (SELECT 1 FROM holder WHERE id IS NOT NULL AND id NOT IN (SELECT value FROM json_each(:own))
+            AND NOT EXISTS (SELECT 1 FROM lease WHERE lease.id = holder.id))
 """
+"""Of the running jobs only their leases are looked at, from one to the next in the index."""
 
 # -- looking and operating ----------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ import functools
 from typing import TYPE_CHECKING, TypeVar
 
 from aioqueue._job import LostReason, SettleResult
-from aioqueue.errors import ConfigurationError, RowRejected, StoreUnavailable
+from aioqueue.errors import ClientClosed, ConfigurationError, RowRejected
 from aioqueue.sqlite import _reads, _writes
 from aioqueue.sqlite._connection import Connection, begin, connect, in_transaction
 from aioqueue.sqlite._foreign import insert_foreign
@@ -22,12 +22,12 @@ from aioqueue.sqlite._url import Settings, network_file_system
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
     from uuid import UUID
 
     from aioqueue._job import Claim, ClaimedJob, Inserted, Job, NewJob, Settlement
-    from aioqueue.abc import Changed, JobFilter, Listener, Notification, Page, Stats
+    from aioqueue.abc import Changed, Due, JobFilter, Listener, Notification, Page, Stats
 
 __all__ = ["SQLiteStore"]
 
@@ -60,6 +60,11 @@ class SQLiteStore:
     def description(self) -> str:
         """The file, as a URL."""
         return f"sqlite:///{self._settings.path}"
+
+    @property
+    def troubles(self) -> Mapping[str, str]:
+        """What is wrong at the moment, by part; empty when all is well."""
+        return {}
 
     # -- life ---------------------------------------------------------------------------------------------------
 
@@ -118,7 +123,7 @@ class SQLiteStore:
 
     def _opened(self, threads: DatabaseThreads | None) -> DatabaseThreads:
         if threads is None:
-            raise StoreUnavailable(f"{self.description} isn't open")
+            raise ClientClosed(f"{self.description} isn't open, or was closed")
         return threads
 
     async def _write(self, body: Callable[[sqlite3.Connection], tuple[T, Notification | None]]) -> T:
@@ -172,29 +177,28 @@ class SQLiteStore:
         """Make a lease, and return its id."""
         return await self._write(lambda connection: (_writes.open_lease(connection, worker, duration), None))
 
-    def lease_session(self) -> SQLiteLeaseSession:
+    def lease_session(self, *, timeout: float = 10.0) -> SQLiteLeaseSession:
         """What the lease thread uses."""
-        return SQLiteLeaseSession(self._settings, self._listeners.tell_from_thread)
+        self._opened(self._writer)
+        return SQLiteLeaseSession(self._settings, timeout)
 
-    async def claim(self, lease_id: int, types: Sequence[str], limit: int) -> Sequence[ClaimedJob]:
+    async def claim(
+        self, lease_id: int, types: Sequence[str], limit: int, *, leases: Mapping[str, int] | None = None
+    ) -> Sequence[ClaimedJob]:
         """Take due jobs. See `aioqueue.abc.Store.claim`."""
-        wanted = dump(sorted(set(types)))
+        wanted = _writes.Wanted(lease_id, leases or {}, dump(sorted(set(types))), limit)
         timeout = self._settings.busy_timeout
 
         def run(connection: Connection, request: Request[Sequence[ClaimedJob]]) -> Sequence[ClaimedJob]:
             # After an empty claim another one looks first, so that waiting workers don't take the lock in turns.
-            if (
-                self._idle
-                and _reads.in_snapshot(connection, lambda each: _writes.pick(each, lease_id, wanted, limit))[1] == "[]"
-            ):
+            if self._idle and _reads.in_snapshot(connection, lambda each: _writes.pick(each, wanted))[1] == "[]":
                 return []
-            jobs = in_transaction(
-                connection, timeout, lambda each: _writes.claim(each, lease_id, wanted, limit), request.is_abandoned
-            )
+            jobs = in_transaction(connection, timeout, lambda each: _writes.claim(each, wanted), request.is_abandoned)
             self._idle = not jobs
             return jobs
 
-        return await self._opened(self._writer).call(run) if limit > 0 else []
+        threads = self._opened(self._writer)
+        return await threads.call(run) if limit > 0 else []
 
     async def settle(self, settlements: Sequence[Settlement], *, orphaned: bool = False) -> Sequence[SettleResult]:
         """Write how attempts ended, each on its own. See `aioqueue.abc.Store.settle`."""
@@ -212,7 +216,7 @@ class SQLiteStore:
         """Give claims back unstarted."""
         await self._write(lambda connection: (None, _writes.release(connection, lease_id, claims, end=end)))
 
-    async def take_expired(self, limit: int, *, grace: float = 0.0) -> Sequence[ClaimedJob]:
+    async def take_expired(self, limit: int, *, own: Collection[int] = ()) -> Sequence[ClaimedJob]:
         """Recover jobs of dead workers. See `aioqueue.abc.Store.take_expired`.
 
         SQLite's clock is the machine's wall clock. When it is set, leases are compared as if it hadn't been, where
@@ -225,7 +229,7 @@ class SQLiteStore:
             jobs, notification = in_transaction(
                 connection,
                 timeout,
-                lambda each: _writes.take_expired(each, limit, grace, waited),
+                lambda each: _writes.take_expired(each, limit, own, waited),
                 request.is_abandoned,
                 begun=True,
             )
@@ -235,9 +239,9 @@ class SQLiteStore:
 
         return await self._opened(self._writer).call(run)
 
-    async def next_due(self, types: Sequence[str]) -> float | None:
-        """Seconds until the first pending job of these types is due."""
-        return await self._read(lambda connection: _reads.next_due(connection, types))
+    async def next_due(self, types: Sequence[str], *, own: Collection[int] = ()) -> Due:
+        """When there is something to do."""
+        return await self._read(lambda connection: _reads.next_due(connection, types, own))
 
     # -- looking and operating ------------------------------------------------------------------------------------
 
@@ -270,6 +274,7 @@ class SQLiteStore:
     def subscribe(self, listener: Listener, *, finished: bool = False) -> AbstractContextManager[None]:
         """Call the listener with every notification until the context is left."""
         del finished  # telling costs nothing here
+        self._opened(self._writer)
         return self._listeners.added(listener, self._wake_writer)
 
     def _wake_writer(self) -> None:

@@ -11,7 +11,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
-from aioqueue.errors import ConfigurationError, StoreError, StoreUnavailable
+from aioqueue.errors import ClientClosed, ConfigurationError, StoreError
 from aioqueue.sqlite._connection import Abandoned, Connection
 
 if TYPE_CHECKING:
@@ -120,11 +120,11 @@ class DatabaseThreads:
 
         Raises:
             ConfigurationError: The threads stayed behind in another process.
-            StoreUnavailable: They have been closed.
+            ClientClosed: They have been closed.
         """
         self.check_process()
         if self._closed:
-            raise StoreUnavailable("the store is closed")
+            raise ClientClosed("the store was closed")
         request = Request(body, asyncio.get_running_loop())
         self._queue.put(request)
         try:

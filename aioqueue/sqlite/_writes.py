@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import secrets
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -10,15 +12,16 @@ from aioqueue.abc import Changed, Notification
 from aioqueue.errors import LeaseLost, RowRejected
 from aioqueue.sqlite import _statements as sql
 from aioqueue.sqlite._clock import clock_and_boot
-from aioqueue.sqlite._rows import claimed_jobs, dump, load, microseconds
+from aioqueue.sqlite._rows import Taken, claimed_jobs, dump, load, microseconds
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from aioqueue._job import AttemptError, ClaimedJob
 
 __all__ = [
+    "Wanted",
     "claim",
     "delete",
     "open_lease",
@@ -31,6 +34,7 @@ __all__ = [
 ]
 
 _ORPHANED = 100
+_LARGEST_LEASE = 2**62
 
 
 def one(connection: sqlite3.Connection, statement: str, parameters: dict[str, Any]) -> Any:
@@ -47,35 +51,57 @@ def _clock() -> dict[str, Any]:
 
 
 def open_lease(connection: sqlite3.Connection, worker: str, duration: float) -> int:
-    """Make a lease."""
-    cursor = connection.execute(sql.LEASE_OPEN, {"worker": worker, "duration": round(duration * 1e6), **_clock()})
-    assert cursor.lastrowid is not None
-    return cursor.lastrowid
+    """Make a lease. Its id is all random: one that was counted would come again after a restore from a backup."""
+    lease_id = 1 + secrets.randbelow(_LARGEST_LEASE)
+    connection.execute(sql.LEASE_OPEN, {"lease": lease_id, "worker": worker, "duration": round(duration * 1e6), **_clock()})
+    return lease_id
 
 
-def pick(connection: sqlite3.Connection, lease_id: int, types: str, limit: int) -> tuple[int, str]:
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a claim asks for.
+
+    Attributes:
+        lease_id: The lease that gets the jobs.
+        leases: The leases of types that have one of their own.
+        types: The names, as a JSON array.
+        limit: Jobs at most.
+    """
+
+    lease_id: int
+    leases: Mapping[str, int]
+    types: str
+    limit: int
+
+
+def pick(connection: sqlite3.Connection, wanted: Wanted) -> tuple[int, str]:
     """See what a claim would take: now, and the rows as JSON.
 
     Raises:
-        LeaseLost: The lease isn't valid.
+        LeaseLost: One of the leases isn't valid.
     """
-    now, valid, rows = one(connection, sql.CLAIM_PICK, {"lease": lease_id, "types": types, "limit": limit, **_clock()})
-    if not valid:
-        raise LeaseLost(f"lease {lease_id} isn't valid any more")
+    leases = dump([wanted.lease_id, *wanted.leases.values()])
+    parameters = {"leases": leases, "types": wanted.types, "limit": wanted.limit, **_clock()}
+    now, invalid, rows = one(connection, sql.CLAIM_PICK, parameters)
+    if invalid != "[]":
+        raise LeaseLost(f"not valid any more: lease {', '.join(map(str, load(invalid)))}")
     return now, rows
 
 
-def claim(connection: sqlite3.Connection, lease_id: int, types: str, limit: int) -> list[ClaimedJob]:
+def claim(connection: sqlite3.Connection, wanted: Wanted) -> list[ClaimedJob]:
     """Take due jobs.
 
     Raises:
-        LeaseLost: The lease isn't valid.
+        LeaseLost: One of the leases isn't valid.
     """
-    now, rows = pick(connection, lease_id, types, limit)
-    jobs = claimed_jobs(rows, (lease_id, now))
+    now, rows = pick(connection, wanted)
+    jobs = claimed_jobs(rows, Taken(wanted.lease_id, wanted.leases, now))
     if jobs:
         ids = dump([str(job.id) for job in jobs])
-        connection.execute(sql.CLAIM_TAKE, {"ids": ids, "lease": lease_id, "now": now})
+        connection.execute(sql.CLAIM_TAKE, {"ids": ids, "lease": wanted.lease_id, "now": now})
+        given = [[str(job.id), job.lease_id] for job in jobs if job.lease_id != wanted.lease_id]
+        if given:
+            connection.execute(sql.CLAIM_GIVE, {"rows": dump(given)})
     return jobs
 
 
@@ -105,6 +131,7 @@ def _merged(notifications: Sequence[Notification]) -> Notification | None:
         types=frozenset(name for each in notifications for name in each.types or ()),
         finished=frozenset(job_id for each in notifications for job_id in each.finished or ()),
         delay=min(each.delay for each in notifications),
+        leases=frozenset(lease_id for each in notifications for lease_id in each.leases),
     )
 
 
@@ -135,6 +162,11 @@ def _settle_distinct(
         else:
             finished.append(_values(settlement, None))
     mark = _ORPHANED if orphaned else 0
+    ended: frozenset[int] = frozenset()
+    if orphaned and owned:
+        # Otherwise a late renewal would tell the owner that all is well.
+        ended = frozenset(each.lease_id for each in settlements if str(each.id) in owned)
+        connection.execute(sql.LEASES_DELETE, {"leases": dump(sorted(ended))})
     if finished:
         rows = dump(finished)
         connection.execute(sql.ARCHIVE_OWNED, {"rows": rows, "now": now, "orphaned": mark})
@@ -146,7 +178,10 @@ def _settle_distinct(
     if not finished and not pending:
         return results, None
     return results, Notification(
-        types=frozenset(types), delay=delay or 0.0, finished=frozenset(UUID(str(values[0])) for values in finished)
+        types=frozenset(types),
+        delay=delay or 0.0,
+        finished=frozenset(UUID(str(values[0])) for values in finished),
+        leases=ended,
     )
 
 
@@ -228,24 +263,24 @@ def release(connection: sqlite3.Connection, lease_id: int, claims: Sequence[Clai
 
 
 def take_expired(
-    connection: sqlite3.Connection, limit: int, grace: float, waited: float
+    connection: sqlite3.Connection, limit: int, own: Collection[int], waited: float
 ) -> tuple[list[ClaimedJob], Notification | None]:
     """Fence one dead worker and return what has no lease.
 
     Arguments:
         connection: In a write transaction.
         limit: Jobs at most.
-        grace: Seconds.
+        own: Leases that are left alone.
         waited: Seconds that the write lock took: renewals may be waiting for it just as long, so that a lease that
             ended meanwhile says nothing about its worker.
     """
-    parameters = {"grace": round((grace + waited) * 1e6), **_clock()}
+    parameters = {"grace": round(waited * 1e6), "own": dump(list(own)), **_clock()}
     expired = one(connection, sql.LEASE_OLDEST_EXPIRED, parameters)
     notification = None
     if expired is not None:
         connection.execute(sql.LEASE_DELETE, {"lease": expired[0]})
         notification = Notification(leases=frozenset({expired[0]}))
-    _, rows = one(connection, sql.ORPHANS, {"limit": limit})
+    _, rows = one(connection, sql.ORPHANS, {"limit": limit, "own": parameters["own"]})
     return claimed_jobs(rows, None), notification
 
 

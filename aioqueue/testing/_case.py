@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from contextlib import AbstractAsyncContextManager
     from datetime import timedelta
     from uuid import UUID
 
@@ -25,6 +26,8 @@ class Capability(StrEnum):
     """Notifications to the same store name the jobs that have finished, instead of None."""
     TELLS_LEASES = "tells leases"
     """The owner of a lease that was taken hears of it in `Notification.leases`, from other connections too."""
+    LOCKS_ROWS = "locks rows"
+    """Others may lock single jobs (`Harness.locked`), rather than the whole database at once."""
 
 
 class Fault(StrEnum):
@@ -38,6 +41,8 @@ class Fault(StrEnum):
     """The history's entries aren't what `AttemptError.encode` writes."""
     TAGS = "tags"
     """Tags that aren't a list of texts."""
+    DUE = "due"
+    """A due time that never comes: infinite."""
 
 
 class Harness(Protocol):
@@ -78,7 +83,11 @@ class Harness(Protocol):
         ...
 
     async def delete_lease(self, lease_id: int) -> None:
-        """Delete a lease's row and nothing else."""
+        """Delete a lease's row, if it's there, and nothing else."""
+        ...
+
+    def locked(self, job_id: UUID) -> AbstractAsyncContextManager[None]:
+        """For the length of a block, lock a job's row from another connection. Only with `Capability.LOCKS_ROWS`."""
         ...
 
 

@@ -8,16 +8,19 @@ from typing import TYPE_CHECKING
 import anyio
 
 from aioqueue._job import JobState, SettlementKind
+from aioqueue.abc import Changed, JobFilter
 from aioqueue.errors import LeaseLost
-from aioqueue.testing._case import Subject
+from aioqueue.testing._case import Fault, Subject
 from aioqueue.testing._tools import (
     HOUR,
     check,
     claim_one,
     equal,
     expect_state,
+    failure,
     insert_one,
     job,
+    lease_thread,
     near,
     raises,
     settlement,
@@ -198,6 +201,94 @@ async def marks_expired_jobs(harness: Harness) -> None:
     lease_id = await store.open_lease("w", HOUR)
     claimed = {each.id: each.expired for each in await store.claim(lease_id, ["gone", "fresh", "later", "never"], 10)}
     equal(claimed, {gone.id: True, fresh.id: False, later.id: False, never.id: False}, "what has expired")
+
+
+@subject()
+async def expiry_counts_until_the_first_start(harness: Harness) -> None:
+    """A job that was started in time and comes back later isn't marked, whether it was retried or put off."""
+    store = harness.store
+    lease_id = await store.open_lease("w", 100 * HOUR)
+    one, two = await start(store, lease_id, job(expires=HOUR), job(expires=HOUR))
+    equal((one.expired, two.expired), (False, False), "whether jobs that start in time have expired")
+    await harness.age(2 * HOUR)
+    await written(store, settlement(one, SettlementKind.RETRIED, delay=0, error=failure()))
+    await written(store, settlement(two, SettlementKind.RESCHEDULED, delay=0))
+    again = await store.claim(lease_id, ["a"], 10)
+    equal({each.id: each.expired for each in again}, {one.id: False, two.id: False}, "whether they have at a second start")
+
+
+@subject()
+async def a_second_claim_of_an_expired_job(harness: Harness) -> None:
+    """An expired job that was claimed and given back unstarted comes marked again; so does one that expired meanwhile."""
+    store = harness.store
+    lease_id = await store.open_lease("w", 100 * HOUR)
+    late = await insert_one(store, job(expires=HOUR))
+    await harness.age(2 * HOUR)
+    in_time = await insert_one(store, job(expires=HOUR))
+    first = {each.id: each for each in await store.claim(lease_id, ["a"], 10)}
+    marked = {job_id: each.expired for job_id, each in first.items()}
+    equal(marked, {late: True, in_time: False}, "what has expired at the first claim")
+    await store.release(lease_id, [each.claim for each in first.values()])
+    await harness.age(2 * HOUR)
+    again = {each.id: each.expired for each in await store.claim(lease_id, ["a"], 10)}
+    equal(again, {late: True, in_time: True}, "what has expired at the second claim")
+
+
+@subject()
+async def beside_a_job_that_is_never_due(harness: Harness) -> None:
+    """An infinite due time: the job is never taken, can be seen, brought forward and deleted, and breaks nothing."""
+    store = harness.store
+    odd, gone = await insert_one(store, job(priority=1)), await insert_one(store, job(priority=1))
+    for each in (odd, gone):
+        if not await harness.spoil(each, Fault.DUE):
+            return
+    neighbour = await insert_one(store, job())
+    lease_id = await store.open_lease("w", HOUR)
+    equal([each.id for each in await store.claim(lease_id, ["a"], 10)], [neighbour], "what is claimed")
+    await expect_state(store, odd, JobState.SCHEDULED)
+    page = await store.list(JobFilter(), 10)
+    equal({each.id for each in page.jobs}, {odd, gone, neighbour}, "what a listing shows")
+    equal((await store.stats()).types["a"].counts.get(JobState.SCHEDULED), 2, "scheduled jobs that are counted")
+    equal(list(await store.delete([gone])), [Changed.DONE], "its deletion")
+    equal(list(await store.run_now([odd])), [Changed.DONE], "bringing it forward")
+    equal((await claim_one(store, lease_id)).id, odd, "what is due then")
+
+
+@subject()
+async def types_with_a_lease_of_their_own(harness: Harness) -> None:
+    """Jobs of the named types are taken for the named leases, all others for the first."""
+    store = harness.store
+    long, short = await store.open_lease("w", 10 * HOUR), await store.open_lease("w", HOUR)
+    await store.insert([job("long"), job("quick", priority=1), job("quick", priority=3), job("other")])
+    claimed = await store.claim(long, ["long", "quick", "other"], 10, leases={"quick": short})
+    leases = [(each.type, each.lease_id) for each in claimed]
+    expected = {("long", long), ("other", long), ("quick", short)}
+    equal((len(leases), set(leases)), (4, expected), "the jobs, and the leases they were taken for")
+    quick, again = (each for each in claimed if each.type == "quick")
+    other = next(each for each in claimed if each.type == "other")
+    await written(store, settlement(quick, SettlementKind.COMPLETED, output=b"1"))
+    await written(store, settlement(other, SettlementKind.COMPLETED, output=b"1"))
+    equal((await expect_state(store, again.id, JobState.RUNNING)).worker, "w", "the worker of the second quick one")
+    async with lease_thread(store) as thread:
+        equal((await thread.renew(short, HOUR)).unheld, (again.claim,), "what the second lease holds")
+    await harness.age(2 * HOUR)
+    equal([each.id for each in await store.take_expired(10)], [again.id], "what is lost when the second lease ends")
+
+
+@subject()
+async def needs_all_leases_that_are_named(harness: Harness) -> None:
+    """If one of the leases isn't valid nothing is taken, for the others neither."""
+    store = harness.store
+    job_id = await insert_one(store, job())
+    ended = await store.open_lease("w", HOUR)
+    await harness.age(2 * HOUR)
+    deleted, lease_id = await store.open_lease("w", HOUR), await store.open_lease("w", HOUR)
+    await harness.delete_lease(deleted)
+    for other in (ended, deleted, 1):
+        await raises(LeaseLost, store.claim(lease_id, ["a"], 1, leases={"b": other}), "a claim for a lease that isn't valid")
+        await raises(LeaseLost, store.claim(other, ["a"], 1, leases={"a": lease_id}), "a claim for a lease that isn't valid")
+    equal((await expect_state(store, job_id, JobState.READY)).attempt, 0, "attempts after claims that were refused")
+    await claim_one(store, lease_id)
 
 
 @subject()

@@ -41,7 +41,7 @@ async def nothing_is_nothing(harness: Harness) -> None:
     equal(list(await store.fetch([])), [], "results of an empty fetch")
     for verb in (store.retry, store.run_now, store.delete):
         equal(list(await verb([])), [], "results of an empty change")
-    equal(await store.next_due([]), None, "the next due of no types")
+    equal((await store.next_due([])).job, None, "the next due of no types")
 
 
 @subject()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from aioqueue._identifiers import new_id
@@ -13,8 +15,10 @@ from aioqueue.testing._tools import (
     claim_one,
     equal,
     expect_state,
+    failure,
     job,
     lease_thread,
+    refused,
     settlement,
     start,
     start_one,
@@ -46,7 +50,15 @@ async def ids_are_never_used_again(harness: Harness) -> None:
         else:
             await harness.delete_lease(lease_id)
     equal(len(set(seen)), 4, f"different ids among {seen!r}")
-    equal(seen, sorted(seen), "the order of ids")
+
+
+@subject()
+async def ids_cant_be_guessed(harness: Harness) -> None:
+    """Ids are positive, have 62 bits at most, and aren't counted: a count comes again after a restore from a backup."""
+    seen = sorted([await harness.store.open_lease("w", HOUR) for _ in range(8)])
+    check(seen[0] > 0 and seen[-1] <= 2**62, f"ids must be from 1 to 2**62: {seen!r}")
+    steps = [later - earlier for earlier, later in pairwise(seen)]
+    check(min(steps) > 2**10, f"ids must have a random part, and these are close together: {seen!r}")
 
 
 @subject()
@@ -144,7 +156,7 @@ async def a_renewal_tells_what_is_unheld(harness: Harness) -> None:
     async with lease_thread(store) as thread:
         renewal = await thread.renew(lease_id, HOUR, [two.claim])
         equal(set(renewal.unheld), {one.claim, three.claim}, "what is held without being asked about")
-        await thread.release(lease_id, [one.claim, Claim(three.id, 99)])
+        await store.release(lease_id, [one.claim, Claim(three.id, 99)])
         renewal = await thread.renew(lease_id, HOUR, [two.claim])
         equal(set(renewal.unheld), {three.claim}, "what is left after a release")
     equal((await expect_state(store, one.id, JobState.READY)).attempt, 0, "attempts of what was given back")
@@ -160,6 +172,70 @@ async def a_renewal_of_many_claims(harness: Harness) -> None:
     async with lease_thread(store) as thread:
         renewal = await thread.renew(lease_id, HOUR, [*unknown, *(each.claim for each in claimed)])
     equal((len(renewal.lost), len(renewal.unheld)), (1000, 0), "lost and unheld")
+
+
+@subject()
+async def connecting_before_the_first_renewal(harness: Harness) -> None:
+    """A session may be connected before its first use, and again."""
+    store = harness.store
+    lease_id = await store.open_lease("w", HOUR)
+    async with lease_thread(store) as thread:
+        await thread.connect()
+        await thread.connect()
+        _unchanged(await thread.renew(lease_id, HOUR))
+        await thread.connect()
+        _unchanged(await thread.renew(lease_id, HOUR))
+
+
+@subject()
+async def a_late_renewal_after_an_orphans_settlement(harness: Harness) -> None:
+    """Once somebody else has written what an expired lease held, its owner is told that it lost it."""
+    store, other = harness.store, await harness.second_store()
+    lease_id = await store.open_lease("late", HOUR)
+    claimed = await start_one(store, lease_id)
+    await harness.age(2 * HOUR)
+    await written(other, settlement(claimed, SettlementKind.RETRIED, delay=HOUR, error=failure()), orphaned=True)
+    async with lease_thread(store) as thread:
+        renewal = await thread.renew(lease_id, HOUR, [claimed.claim])
+    check(not renewal.valid or claimed.claim in renewal.lost, f"what was settled is lost to its owner: {renewal!r}")
+
+
+@subject()
+async def an_orphans_settlement_after_a_late_renewal(harness: Harness) -> None:
+    """Once an expired lease has been renewed, nobody else can write what it holds."""
+    store, other = harness.store, await harness.second_store()
+    lease_id = await store.open_lease("late", HOUR)
+    claimed = await start_one(store, lease_id)
+    await harness.age(2 * HOUR)
+    async with lease_thread(store) as thread:
+        _unchanged(await thread.renew(lease_id, HOUR, [claimed.claim]))
+    as_orphan = settlement(claimed, SettlementKind.RETRIED, delay=0, error=failure())
+    await refused(other, as_orphan, LostReason.TAKEN, orphaned=True)
+    await written(store, settlement(claimed, SettlementKind.COMPLETED, output=b"1"))
+
+
+@subject()
+async def a_late_renewal_and_an_orphans_settlement_at_once(harness: Harness) -> None:
+    """Whichever comes first: one of the two knows that it has lost."""
+    store, other = harness.store, await harness.second_store()
+    async with lease_thread(store) as thread:
+        await thread.connect()
+        for place in range(20):
+            lease_id = await store.open_lease("late", HOUR)
+            claimed = await start_one(store, lease_id)
+            await harness.age(2 * HOUR)
+            as_orphan = settlement(claimed, SettlementKind.FAILED, error=failure())
+            settling = other.settle([as_orphan], orphaned=True)
+            renewing = thread.renew(lease_id, HOUR, [claimed.claim])
+            if place % 2:
+                renewal, (result,) = await asyncio.gather(renewing, settling)
+            else:
+                (result,), renewal = await asyncio.gather(settling, renewing)
+            kept = renewal.valid and claimed.claim not in renewal.lost
+            won = result.lost is None and not result.busy
+            check(not (kept and won), f"both were told that the job is theirs: {renewal!r}, {result!r}")
+            await store.release(lease_id, [], end=True)
+            await store.delete([claimed.id])
 
 
 @subject()

@@ -6,12 +6,27 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from aioqueue._job import JobState
-from aioqueue.errors import RowRejected
+from aioqueue._job import JobState, SettlementKind
+from aioqueue.abc import JobFilter
+from aioqueue.errors import ClientClosed, RowRejected
 from aioqueue.testing._case import Subject
-from aioqueue.testing._tools import HOUR, check, equal, expect_state, insert_one, job, start_one
+from aioqueue.testing._tools import (
+    HOUR,
+    check,
+    equal,
+    expect_state,
+    insert_one,
+    job,
+    raises,
+    settlement,
+    start_one,
+    written,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from aioqueue.abc import Store
     from aioqueue.testing._case import Harness
 
 subject = Subject("life")
@@ -50,6 +65,50 @@ async def closing_twice(harness: Harness) -> None:
     await second.close()
     await second.close()
     await expect_state(harness.store, job_id, JobState.READY)
+
+
+@subject()
+async def a_closed_store_says_so(harness: Harness) -> None:
+    """Every method raises ClientClosed once the store is closed; it may be opened again."""
+    second = await harness.second_store()
+    lease_id = await second.open_lease("w", HOUR)
+    claimed = await start_one(second, lease_id)
+    await second.close()
+    ids = [claimed.id]
+    done = settlement(claimed, SettlementKind.COMPLETED, output=b"1")
+    calls: dict[str, Callable[[], Awaitable[object]]] = {
+        "insert": lambda: second.insert([job()]),
+        "open_lease": lambda: second.open_lease("w", HOUR),
+        "claim": lambda: second.claim(lease_id, ["a"], 1),
+        "settle": lambda: second.settle([done]),
+        "release": lambda: second.release(lease_id, [claimed.claim]),
+        "release with end": lambda: second.release(lease_id, [], end=True),
+        "take_expired": lambda: second.take_expired(1),
+        "next_due": lambda: second.next_due(["a"]),
+        "fetch": lambda: second.fetch(ids),
+        "list": lambda: second.list(JobFilter(), 1),
+        "stats": second.stats,
+        "retry": lambda: second.retry(ids),
+        "run_now": lambda: second.run_now(ids),
+        "delete": lambda: second.delete(ids),
+        "transaction": lambda: _enter_transaction(second),
+        "lease_session": lambda: _at_once(second.lease_session),
+        "subscribe": lambda: _at_once(lambda: second.subscribe(lambda _: None).__enter__()),
+    }
+    for name, call in calls.items():
+        await raises(ClientClosed, call(), f"{name} of a closed store")
+    await expect_state(harness.store, claimed.id, JobState.RUNNING)
+    await second.open()
+    await written(second, done)
+
+
+async def _at_once(call: Callable[[], object]) -> object:
+    return call()
+
+
+async def _enter_transaction(store: Store) -> None:
+    async with store.transaction():
+        pass
 
 
 @subject()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from aioqueue._identifiers import new_id
 from aioqueue._job import KEPT_ERRORS, JobState, LostReason, Settlement, SettlementKind
 from aioqueue.errors import RowRejected
-from aioqueue.testing._case import Subject
+from aioqueue.testing._case import Capability, Subject
 from aioqueue.testing._tools import (
     HOUR,
     check,
@@ -367,6 +367,27 @@ async def the_same_settlement_twice_in_one_batch(harness: Harness) -> None:
     what = settlement(claimed, SettlementKind.COMPLETED, output=b"1")
     equal([each.lost for each in await store.settle([what, what])], [None, None], "the results")
     await expect_state(store, claimed.id, JobState.COMPLETED)
+
+
+@subject(Capability.LOCKS_ROWS)
+async def a_locked_row_is_busy_and_its_neighbours_are_written(harness: Harness) -> None:
+    """A row that somebody else has locked isn't waited for: its result says busy, and it can be written later."""
+    store = harness.store
+    lease_id = await store.open_lease("w", HOUR)
+    claimed = await start(store, lease_id, *(job() for _ in range(4)))
+    kinds = (SettlementKind.COMPLETED, SettlementKind.RETRIED, SettlementKind.FAILED, SettlementKind.RESCHEDULED)
+    batch = [settlement(each, kind, delay=HOUR) for each, kind in zip(claimed, kinds, strict=True)]
+    async with harness.locked(claimed[0].id), harness.locked(claimed[1].id):
+        results = await store.settle(batch)
+        equal([each.busy for each in results], [True, True, False, False], "what is busy")
+        equal([each.lost for each in results], [None] * 4, "what is lost")
+        for each in claimed[:2]:
+            await expect_state(store, each.id, JobState.RUNNING)
+        await expect_state(store, claimed[2].id, JobState.FAILED)
+        await expect_state(store, claimed[3].id, JobState.SCHEDULED)
+    for what in batch:
+        await written(store, what)
+    await expect_state(store, claimed[0].id, JobState.COMPLETED)
 
 
 @subject()

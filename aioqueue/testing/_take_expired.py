@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from aioqueue._job import JobState, LostReason, SettlementKind
-from aioqueue.testing._case import Subject
+from aioqueue.testing._case import Fault, Subject
 from aioqueue.testing._tools import (
     HOUR,
     check,
@@ -14,6 +14,7 @@ from aioqueue.testing._tools import (
     equal,
     expect_state,
     failure,
+    insert_one,
     job,
     refused,
     settlement,
@@ -177,14 +178,50 @@ async def in_bounded_portions_until_all_are_found(harness: Harness) -> None:
 
 
 @subject()
-async def waits_for_the_grace(harness: Harness) -> None:
-    """A lease that hasn't been expired for longer than `grace` isn't taken, and can still be used."""
+async def own_leases_are_never_taken(harness: Harness) -> None:
+    """A worker that is late with its own lease takes neither it nor its jobs, and takes those of others."""
     store = harness.store
-    lease_id = await store.open_lease("slow", HOUR)
-    one, two = await start(store, lease_id, job(), job())
+    mine, second = await store.open_lease("mine", HOUR), await store.open_lease("mine", HOUR)
+    deleted, theirs = await store.open_lease("mine", HOUR), await store.open_lease("theirs", HOUR)
+    held = await start_one(store, mine)
+    also_held = await start_one(store, second)
+    without_row = await start_one(store, deleted)
+    lost = await start_one(store, theirs)
     await harness.age(2 * HOUR)
-    await store.take_expired(10, grace=10 * HOUR)
-    await written(store, settlement(one, SettlementKind.COMPLETED, output=b"1"))
-    await harness.age(20 * HOUR)
-    await store.take_expired(10, grace=10 * HOUR)
-    await refused(store, settlement(two, SettlementKind.COMPLETED, output=b"1"), LostReason.TAKEN)
+    await harness.delete_lease(deleted)
+    own = {mine, second, deleted}
+    for _ in range(3):
+        taken = await store.take_expired(10, own=own)
+        equal([each.id for each in taken], [lost.id], "what is taken beside the own leases")
+    for claimed in (held, also_held):
+        await written(store, settlement(claimed, SettlementKind.COMPLETED, output=b"1"))
+    await written(store, settlement(lost, SettlementKind.FAILED, error=failure()), orphaned=True)
+    equal((await take_one(store)).id, without_row.id, "what is taken by another worker")
+
+
+@subject()
+async def recovered_jobs_are_not_expired(harness: Harness) -> None:
+    """A job that was started in time doesn't expire any more: not when its worker dies, and not when it's retried."""
+    store = harness.store
+    lease_id = await store.open_lease("dead", HOUR)
+    claimed = await start_one(store, lease_id, job(expires=HOUR))
+    check(not claimed.expired, "a job that starts in time hasn't expired")
+    await harness.age(5 * HOUR)
+    taken = await take_one(store)
+    check(not taken.expired, "a job that was started in time hasn't expired when it's recovered later")
+    await written(store, settlement(taken, SettlementKind.RETRIED, delay=0, error=failure()), orphaned=True)
+    again = await claim_one(store, await store.open_lease("other", HOUR))
+    equal((again.expired, again.attempt), (False, 2), "expired and attempt at its second start")
+
+
+@subject()
+async def beside_a_job_that_is_never_due(harness: Harness) -> None:
+    """A pending job with an infinite due time keeps nobody from being recovered."""
+    store = harness.store
+    odd = await insert_one(store, job())
+    if not await harness.spoil(odd, Fault.DUE):
+        return
+    lease_id = await store.open_lease("dead", HOUR)
+    claimed = await start_one(store, lease_id)
+    await harness.age(2 * HOUR)
+    equal((await take_one(store)).claim, claimed.claim, "the claim taken")

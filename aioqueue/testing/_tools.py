@@ -132,7 +132,7 @@ async def settle_one(store: Store, what: Settlement, *, orphaned: bool = False) 
 async def written(store: Store, what: Settlement, *, orphaned: bool = False) -> None:
     """Write one settlement, which must be accepted."""
     result = await settle_one(store, what, orphaned=orphaned)
-    equal(result.lost, None, f"the settlement {what.kind.name} of a job that is held")
+    equal((result.lost, result.busy), (None, False), f"lost and busy of {what.kind.name} for a job that is held")
 
 
 async def refused(store: Store, what: Settlement, *reasons: LostReason, orphaned: bool = False) -> None:
@@ -231,9 +231,9 @@ class LeaseThread:
         """As `LeaseSession.renew`."""
         return await self._run(lambda: self._session.renew(lease_id, duration, held))
 
-    async def release(self, lease_id: int, claims: Sequence[Claim]) -> None:
-        """As `LeaseSession.release`."""
-        await self._run(lambda: self._session.release(lease_id, claims))
+    async def connect(self) -> None:
+        """As `LeaseSession.connect`."""
+        await self._run(self._session.connect)
 
     async def close(self) -> None:
         """Close the session, twice: that's allowed."""

@@ -30,7 +30,7 @@ async def nothing_is_visible_before_the_commit(harness: Harness) -> None:
         equal(list(results), [Inserted(each.id, created=True) for each in new], "the results")
         for other in (store, second):
             equal(list(await other.fetch([new[0].id, new[1].id])), [None, None], "what others see before the commit")
-            equal(await other.next_due(["a"]), None, "the next due before the commit")
+            equal((await other.next_due(["a"])).job, None, "the next due before the commit")
     for new_job in new:
         await expect_state(second, new_job.id, JobState.READY)
 
@@ -103,7 +103,7 @@ async def runs_statements(harness: Harness) -> None:
         pass
     async with store.transaction() as transaction:
         await transaction.execute("create table mine (a integer)")
-    equal(await store.next_due(["a"]), None, "the next due after the rollback")
+    equal((await store.next_due(["a"])).job, None, "the next due after the rollback")
 
 
 @subject()

@@ -14,7 +14,7 @@ from aioqueue.abc import Notification
 from aioqueue.errors import StoreUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
     from uuid import UUID
 
 
@@ -40,6 +40,7 @@ class FakeStore:
     """Faults are queued per method: "before" fails it, "after" loses the answer of a write that happened."""
 
     description = "fake://"
+    troubles: Mapping[str, str] = {}
 
     def __init__(self) -> None:
         self.jobs: dict[UUID, Job] = {}
@@ -137,8 +138,8 @@ class FakeStore:
         for listener in list(self.listeners):
             listener(notification)
 
-    async def claim(self, *arguments: Any) -> Any:
+    async def claim(self, *arguments: Any, **options: Any) -> Any:
         raise NotImplementedError
 
-    async def settle(self, *arguments: Any) -> Any:
+    async def settle(self, *arguments: Any, **options: Any) -> Any:
         raise NotImplementedError

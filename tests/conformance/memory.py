@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import secrets
 import sqlite3
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -22,13 +23,13 @@ from aioqueue._job import (
     SettleResult,
     StoredState,
 )
-from aioqueue.abc import Changed, JobFilter, Listener, Notification, Page, Renewal, Stats, TypeStats
-from aioqueue.errors import LeaseLost
+from aioqueue.abc import Changed, Due, JobFilter, Listener, Notification, Page, Renewal, Stats, TypeStats
+from aioqueue.errors import ClientClosed, LeaseLost
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Sequence
+    from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 
-from tests.conformance.memory_database import KNOWN, Bug, Database, Row, fits, holder, insert, why
+from tests.conformance.memory_database import FOR_EVER, KNOWN, Bug, Database, Row, fits, holder, insert, why
 
 __all__ = ["MemoryStore"]
 
@@ -52,12 +53,26 @@ class MemoryStore:
     description = "memory"
 
     def __init__(self, database: Database) -> None:
-        self.database = database
+        self._database = database
         self.bugs = database.bugs
+        self._open = True
 
-    async def open(self) -> None: ...
+    @property
+    def database(self) -> Database:
+        """What the store is about: each method asks for it first."""
+        if not self._open and Bug.CLOSED_STORE_WORKS not in self.bugs:
+            raise ClientClosed("the store is closed")
+        return self._database
 
-    async def close(self) -> None: ...
+    @property
+    def troubles(self) -> Mapping[str, str]:
+        return {}
+
+    async def open(self) -> None:
+        self._open = True
+
+    async def close(self) -> None:
+        self._open = False
 
     async def migrate(self) -> Sequence[str]:
         return []
@@ -98,17 +113,23 @@ class MemoryStore:
 
     async def open_lease(self, worker: str, duration: float) -> int:
         database = self.database
-        database.last_lease += 1
-        database.leases[database.last_lease] = (worker, database.now() + timedelta(seconds=duration))
-        return database.last_lease
+        lease_id = secrets.randbelow(2**62) + 1
+        if Bug.LEASE_IDS_COUNTED in self.bugs:
+            lease_id = next(database.counted)
+        database.leases[lease_id] = (worker, database.now() + timedelta(seconds=duration))
+        return lease_id
 
-    def lease_session(self) -> MemorySession:
-        return MemorySession(self)
+    def lease_session(self, *, timeout: float = 10.0) -> MemorySession:
+        return MemorySession(self.database)
 
-    async def claim(self, lease_id: int, types: Sequence[str], limit: int) -> Sequence[ClaimedJob]:
+    async def claim(
+        self, lease_id: int, types: Sequence[str], limit: int, *, leases: Mapping[str, int] | None = None
+    ) -> Sequence[ClaimedJob]:
         database, now = self.database, self.database.now()
-        if not database.valid(lease_id) and Bug.CLAIM_WITHOUT_LEASE not in self.bugs:
-            raise LeaseLost("the lease isn't valid")
+        named = {lease_id, *(leases or {}).values()} if Bug.LEASE_OF_TYPE_UNCHECKED not in self.bugs else {lease_id}
+        if not all(map(database.valid, named)) and Bug.CLAIM_WITHOUT_LEASE not in self.bugs:
+            raise LeaseLost("a lease isn't valid")
+        own = leases or {} if Bug.LEASE_OF_TYPE_IGNORED not in self.bugs else {}
         due = [
             row
             for row in database.rows.values()
@@ -119,14 +140,20 @@ class MemoryStore:
         if Bug.CLAIM_WITHOUT_ORDER not in self.bugs:
             due.sort(key=lambda row: (row.new.priority, row.run_at, row.new.id))
         for row in due[:limit]:
-            row.state, row.lease_id, row.started_at, row.written = StoredState.RUNNING, lease_id, now, None
+            late = row.expires_at is not None and row.expires_at <= now and Bug.EXPIRED_UNMARKED not in self.bugs
+            row.expired = late and (row.started_at is None or Bug.EXPIRED_AFTER_START in self.bugs)
+            row.state, row.started_at, row.written = StoredState.RUNNING, now, None
+            row.lease_id = own.get(row.new.type, lease_id)
             row.attempt += 1
             row.claims += Bug.CLAIM_WITHOUT_FENCE_COUNT not in self.bugs
         return [self._claimed(row) for row in due[:limit]]
 
-    def _claimed(self, row: Row) -> ClaimedJob:
+    def _claimed(self, row: Row, *, recovered: bool = False) -> ClaimedJob:
         new = row.new
         assert row.started_at is not None
+        expired = row.expired and not recovered
+        if recovered and Bug.EXPIRED_AT_RECOVERY in self.bugs:
+            expired = row.expires_at is not None and row.expires_at <= self.database.now()
         return ClaimedJob(
             **{name: getattr(new, name) for name in _AS_INSERTED},
             attempt=row.attempt,
@@ -136,13 +163,19 @@ class MemoryStore:
             run_at=row.run_at,
             started_at=row.started_at,
             retry=new.retry,
-            expired=row.expires_at is not None and row.expires_at <= row.started_at and Bug.EXPIRED_UNMARKED not in self.bugs,
+            expired=expired,
             reschedules=row.reschedules,
             metadata=new.metadata,
         )
 
     async def settle(self, settlements: Sequence[Settlement], *, orphaned: bool = False) -> Sequence[SettleResult]:
-        return [SettleResult(self._settle(each, orphaned=orphaned)) for each in settlements]
+        locked = {each.id for each in settlements if each.id in self.database.locked}
+        if locked and Bug.LOCKED_ROWS_STOP_NEIGHBOURS in self.bugs:
+            return [SettleResult(busy=True) for _ in settlements]
+        return [
+            SettleResult(busy=True) if each.id in locked else SettleResult(self._settle(each, orphaned=orphaned))
+            for each in settlements
+        ]
 
     def _owned(self, row: Row, claims: int, lease_id: int) -> bool:
         return (
@@ -166,6 +199,8 @@ class MemoryStore:
         if not allowed or not self._owned(row, each.claims, each.lease_id):
             return why(row)
         self._write(row, each)
+        if orphaned:
+            database.leases.pop(each.lease_id, None)
         return None
 
     def _write(self, row: Row, each: Settlement) -> None:
@@ -190,9 +225,6 @@ class MemoryStore:
         self.database.tell(Notification(finished=frozenset({each.id})))
 
     async def release(self, lease_id: int, claims: Sequence[Claim], *, end: bool = False) -> None:
-        self.release_now(lease_id, claims, end=end)
-
-    def release_now(self, lease_id: int, claims: Sequence[Claim], *, end: bool = False) -> None:
         with self.database.lock:
             for row in self.database.rows.values():
                 named = row.claim in claims and (row.lease_id == lease_id or Bug.RELEASE_UNFENCED in self.bugs)
@@ -201,35 +233,49 @@ class MemoryStore:
                     continue
                 row.state, row.run_at, row.written = StoredState.PENDING, self.database.now(), None
                 row.attempt -= Bug.ATTEMPT_KEPT_ON_RELEASE not in self.bugs
+                if not row.attempt and not row.reschedules and Bug.EXPIRED_AFTER_RELEASE_UNMARKED not in self.bugs:
+                    row.started_at = None
                 self.database.pending({row.new.type})
             if end:
                 self.database.leases.pop(lease_id, None)
 
-    async def take_expired(self, limit: int, *, grace: float = 0.0) -> Sequence[ClaimedJob]:
-        database = self.database
-        before = database.now() - timedelta(seconds=grace)
+    async def take_expired(self, limit: int, *, own: Collection[int] = ()) -> Sequence[ClaimedJob]:
+        database, now = self.database, self.database.now()
+        own = own if Bug.OWN_LEASES_TAKEN not in self.bugs else ()
         ended = [
             lease_id
             for lease_id, (_, expires_at) in database.leases.items()
-            if expires_at < before or Bug.TAKES_VALID_LEASES in self.bugs
+            if lease_id not in own and (expires_at < now or Bug.TAKES_VALID_LEASES in self.bugs)
         ][:1]
         for lease_id in ended:
             del database.leases[lease_id]
             database.tell(Notification(leases=frozenset({lease_id})))
         orphans = [
             row
-            for row in database.rows.values()
-            if row.state == StoredState.RUNNING
-            and not database.valid(row.lease_id)
-            and (Bug.ORPHANS_WITHOUT_ROW_MISSED not in self.bugs or row.lease_id in (*ended, *database.leases))
+            for row in self._orphans(own)
+            if Bug.ORPHANS_WITHOUT_ROW_MISSED not in self.bugs or row.lease_id in (*ended, *database.leases)
         ]
         orphans.sort(key=lambda row: row.new.id)
-        return [self._claimed(row) for row in orphans[:limit]]
+        return [self._claimed(row, recovered=True) for row in orphans[:limit]]
 
-    async def next_due(self, types: Sequence[str]) -> float | None:
-        rows = [row for row in self.database.rows.values() if row.state == StoredState.PENDING and row.new.type in types]
-        now = self.database.now()
-        return min((max(0.0, (row.run_at - now).total_seconds()) for row in rows), default=None)
+    def _orphans(self, own: Collection[int]) -> list[Row]:
+        database = self.database
+        running = [row for row in database.rows.values() if row.state == StoredState.RUNNING]
+        return [row for row in running if row.lease_id not in own and not database.valid(row.lease_id)]
+
+    async def next_due(self, types: Sequence[str], *, own: Collection[int] = ()) -> Due:
+        database, now = self.database, self.database.now()
+        rows = [row for row in database.rows.values() if row.state == StoredState.PENDING and row.new.type in types]
+        due = [row.run_at for row in rows if row.run_at != FOR_EVER or Bug.DUE_FOR_EVER in self.bugs]
+        ends = [end for lease_id, (_, end) in database.leases.items() if lease_id not in own]
+        if any(row.lease_id not in database.leases for row in self._orphans(own)) and Bug.DUE_WITHOUT_ORPHANS not in self.bugs:
+            ends.append(now)
+        if Bug.DUE_WITHOUT_LEASES in self.bugs:
+            ends = []
+        return Due(
+            job=min((max(0.0, (each - now).total_seconds()) for each in due), default=None),
+            lease=min((max(0.0, (each - now).total_seconds()) for each in ends), default=None),
+        )
 
     # -- looking and operating ------------------------------------------------------------------------------------
 
@@ -323,13 +369,16 @@ class MemoryStore:
         del self.database.rows[job_id]
         return Changed.DONE
 
+    def subscribe(self, listener: Listener, *, finished: bool = False) -> AbstractContextManager[None]:
+        return self._subscribed(listener, self.database.listeners)
+
     @contextmanager
-    def subscribe(self, listener: Listener, *, finished: bool = False) -> Iterator[None]:
-        self.database.listeners.append(listener)
+    def _subscribed(self, listener: Listener, listeners: list[Listener]) -> Iterator[None]:
+        listeners.append(listener)
         try:
             yield
         finally:
-            self.database.listeners.remove(listener)
+            listeners.remove(listener)
 
 
 class MemoryTransaction:
@@ -360,11 +409,13 @@ class MemoryTransaction:
 class MemorySession:
     """As the lease thread uses it."""
 
-    def __init__(self, store: MemoryStore) -> None:
-        self._store = store
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def connect(self) -> None: ...
 
     def renew(self, lease_id: int, duration: float, held: Sequence[Claim]) -> Renewal:
-        database = self._store.database
+        database = self._database
         with database.lock:
             late = Bug.LATE_RENEWAL_REFUSED in database.bugs and not database.valid(lease_id)
             if lease_id not in database.leases or late:
@@ -378,10 +429,7 @@ class MemorySession:
             return Renewal(valid=True, lost=lost, unheld=tuple(unheld))
 
     def _why(self, claim: Claim) -> LostReason:
-        row = self._store.database.rows.get(claim.id)
+        row = self._database.rows.get(claim.id)
         return LostReason.NOT_FOUND if row is None else why(row)
-
-    def release(self, lease_id: int, claims: Sequence[Claim]) -> None:
-        self._store.release_now(lease_id, claims)
 
     def close(self) -> None: ...

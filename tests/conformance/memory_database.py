@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import sqlite3
 import threading
 from dataclasses import dataclass, field
@@ -26,6 +27,8 @@ from aioqueue.abc import JobFilter, Listener, Notification
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+FOR_EVER = datetime.max.replace(tzinfo=UTC)
+"""Stands for an infinite due time."""
 RESOLUTION = timedelta(microseconds=1)
 KNOWN = frozenset(int(state) for state in StoredState)
 
@@ -42,19 +45,31 @@ class Bug(StrEnum):
     CLAIM_WITHOUT_LEASE = "a claim works with any lease"
     CLAIM_WITHOUT_ORDER = "a claim takes the first inserted"
     CLAIM_WITHOUT_TYPES = "a claim takes unknown types"
+    CLOSED_STORE_WORKS = "a closed store goes on"
     COMPLETED_ARE_LOST = "completed jobs aren't kept"
     DELETE_RUNNING = "running jobs can be deleted"
+    DUE_FOR_EVER = "an infinite due time is waited for"
     DUE_IN_THE_PAST = "a due time in the past stays there"
+    DUE_WITHOUT_LEASES = "nobody is told when a lease runs out"
+    DUE_WITHOUT_ORPHANS = "nobody is told of jobs without a lease"
     ERRORS_UNBOUNDED = "all errors are kept"
+    EXPIRED_AFTER_RELEASE_UNMARKED = "an expired job that was given back isn't marked again"
+    EXPIRED_AFTER_START = "a job that started in time expires all the same"
+    EXPIRED_AT_RECOVERY = "a job that started in time expires when its worker dies"
     EXPIRED_UNMARKED = "expired jobs aren't marked"
     LATE_RENEWAL_REFUSED = "an expired lease can't be renewed"
+    LEASE_IDS_COUNTED = "lease ids come again after a restore"
+    LEASE_OF_TYPE_IGNORED = "all jobs are taken for the first lease"
+    LEASE_OF_TYPE_UNCHECKED = "a claim looks at the first lease only"
     LEASE_ROW_UNCHECKED = "a settlement doesn't look at the lease's row"
     LEASE_UNCHECKED = "a settlement doesn't compare the lease"
     CLAIMS_UNCHECKED = "a settlement doesn't compare the claims"
     LISTING_BY_AGE = "a listing shows the oldest first"
     NOTIFY_BEFORE_COMMIT = "listeners hear of a transaction's jobs before its commit"
+    LOCKED_ROWS_STOP_NEIGHBOURS = "one locked row makes a whole batch wait"
     ORPHANS_UNCHECKED = "jobs of living workers can be settled as orphans"
     ORPHANS_WITHOUT_ROW_MISSED = "jobs whose lease row was deleted aren't found"
+    OWN_LEASES_TAKEN = "a worker takes its own lease"
     RELEASE_UNFENCED = "a release takes jobs of others"
     REPEATED_INSERT_AFTER_END = "a repeated insert stores a finished job again"
     REPEATED_SETTLE_REFUSED = "a repeated settlement is refused"
@@ -81,6 +96,7 @@ class Row:
     lease_id: int = 0
     reschedules: int = 0
     started_at: datetime | None = None
+    expired: bool = False
     finished_at: datetime | None = None
     output: bytes | None = None
     outcome: str | None = None
@@ -103,7 +119,8 @@ class Database:
     bugs: frozenset[Bug] = frozenset()
     rows: dict[UUID, Row] = field(default_factory=dict)
     leases: dict[int, tuple[str, datetime]] = field(default_factory=dict)
-    last_lease: int = 0
+    counted: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
+    locked: set[UUID] = field(default_factory=set[UUID])
     skipped: timedelta = timedelta()
     listeners: list[Listener] = field(default_factory=list)
     lock: threading.RLock = field(default_factory=threading.RLock)

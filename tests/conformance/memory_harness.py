@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from aioqueue.testing import Capability, Fault
 from tests.conformance.memory import MemoryStore
-from tests.conformance.memory_database import RESOLUTION, Bug, Database
+from tests.conformance.memory_database import FOR_EVER, RESOLUTION, Bug, Database
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
 
 __all__ = ["Bug", "MemoryHarness"]
 
@@ -36,12 +41,20 @@ class MemoryHarness:
             row.new = replace(row.new, payload=b"{broken")
         elif fault is Fault.STATE:
             row.state = 3
+        elif fault is Fault.DUE:
+            row.run_at = FOR_EVER
         else:
             return False
         return True
 
     async def delete_lease(self, lease_id: int) -> None:
-        del self._database.leases[lease_id]
+        self._database.leases.pop(lease_id, None)
+
+    @asynccontextmanager
+    async def locked(self, job_id: UUID) -> AsyncIterator[None]:
+        self._database.locked.add(job_id)
+        yield
+        self._database.locked.remove(job_id)
 
     async def open(self) -> None: ...
 

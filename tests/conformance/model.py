@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from aioqueue._job import Inserted, JobState, LostReason, NewJob, Settlement, SettlementKind
-from aioqueue.abc import Changed
+from aioqueue.abc import Changed, Due
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from uuid import UUID
 
     from aioqueue._job import Claim
@@ -40,6 +40,8 @@ class ModelJob:
     errors: list[str] = field(default_factory=list)
     output: bytes | None = None
     newest: tuple[int, int, SettlementKind, bool] | None = None
+    started: bool = False
+    """Whether it has been started for sure, and can't expire any more."""
     written: list[tuple[int, int]] = field(default_factory=list)
 
     @property
@@ -71,14 +73,14 @@ class Model:
     def valid(self, lease_id: int) -> bool:
         return lease_id in self.leases and self.leases[lease_id].end > self.now
 
-    def expired_leases(self) -> list[int]:
-        return [lease_id for lease_id in self.leases if not self.valid(lease_id)]
+    def expired_leases(self, own: Collection[int] = ()) -> list[int]:
+        return [lease_id for lease_id in self.leases if not self.valid(lease_id) and lease_id not in own]
 
     def held(self, lease_id: int) -> list[ModelJob]:
         return [job for job in self.jobs.values() if job.state is JobState.RUNNING and job.lease_id == lease_id]
 
-    def orphans(self) -> list[ModelJob]:
-        running = [job for job in self.jobs.values() if job.state is JobState.RUNNING]
+    def orphans(self, own: Collection[int] = ()) -> list[ModelJob]:
+        running = [job for job in self.jobs.values() if job.state is JobState.RUNNING and job.lease_id not in own]
         return [job for job in running if job.lease_id is None or not self.valid(job.lease_id)]
 
     def holder(self, new: NewJob) -> UUID | None:
@@ -92,9 +94,14 @@ class Model:
         due = [job for job in self.jobs.values() if self.state(job) is JobState.READY and job.new.type in types]
         return sorted(due, key=lambda job: (job.new.priority, job.due, job.new.id))
 
-    def next_due(self, types: Sequence[str]) -> float | None:
-        waiting = [job.due for job in self.jobs.values() if job.state in PENDING and job.new.type in types]
-        return max(0.0, min(waiting) - self.now) if waiting else None
+    def next_due(self, types: Sequence[str], own: Collection[int]) -> Due:
+        jobs = [job.due for job in self.jobs.values() if job.state in PENDING and job.new.type in types]
+        ends = [lease.end for lease_id, lease in self.leases.items() if lease_id not in own]
+        ends += [self.now for job in self.orphans(own) if job.lease_id not in self.leases]
+        return Due(
+            job=max(0.0, min(jobs) - self.now) if jobs else None,
+            lease=max(0.0, min(ends) - self.now) if ends else None,
+        )
 
     # -- commands -------------------------------------------------------------------------------------------------
 
@@ -114,10 +121,10 @@ class Model:
     def renew(self, lease_id: int, duration: float) -> None:
         self.leases[lease_id].end = self.now + duration
 
-    def claim(self, lease_id: int, types: Sequence[str], limit: int) -> list[ModelJob]:
+    def claim(self, lease_id: int, types: Sequence[str], limit: int, leases: Mapping[str, int]) -> list[ModelJob]:
         taken = self.claimable(types)[:limit]
         for job in taken:
-            job.state, job.lease_id, job.newest = JobState.RUNNING, lease_id, None
+            job.state, job.lease_id, job.newest = JobState.RUNNING, leases.get(job.new.type, lease_id), None
             job.attempt += 1
             job.claims += 1
         return taken
@@ -165,6 +172,7 @@ class Model:
         if each.error is not None:
             job.errors.append(each.error.message)
         if each.kind in AGAIN:
+            job.started = True
             self._pend(job, each.delay or 0)
             if each.kind is SettlementKind.RESCHEDULED:
                 job.attempt -= 1
@@ -195,7 +203,7 @@ class Model:
             return Changed.WRONG_STATE
         self._pend(job, 0)
         # Whether reschedules and the time to expire begin anew is the store's choice.
-        job.attempt, job.reschedules, job.expires, job.newest = 0, None, None, None
+        job.attempt, job.reschedules, job.expires, job.newest, job.started = 0, None, None, None, False
         return Changed.DONE
 
     def run_now(self, job_id: UUID) -> Changed:

@@ -127,18 +127,20 @@ class StoreMachine(RuleBasedStateMachine):
         self.tick()
         valid = [lease_id for lease_id in self.leases if self.model.valid(lease_id)]
         lease_id = data.draw(st.sampled_from([*valid, self.leases[0]]))
-        if not self.model.valid(lease_id):
+        leases = data.draw(st.dictionaries(st.just("b"), st.sampled_from([*valid, self.leases[0]])))
+        if not all(map(self.model.valid, [lease_id, *leases.values()])):
             with pytest.raises(LeaseLost):
-                self.run(self.store.claim(lease_id, types, limit))
+                self.run(self.store.claim(lease_id, types, limit, leases=leases))
             return
-        got = self.run(self.store.claim(lease_id, types, limit))
-        expected = self.model.claim(lease_id, types, limit)
+        got = self.run(self.store.claim(lease_id, types, limit, leases=leases))
+        expected = self.model.claim(lease_id, types, limit, leases)
         assert [each.id for each in got] == [job.new.id for job in expected]
         for each, job in zip(got, expected, strict=True):
-            assert (each.claims, each.attempt, each.lease_id) == (job.claims, job.attempt, lease_id)
+            assert (each.claims, each.attempt, each.lease_id) == (job.claims, job.attempt, job.lease_id)
             assert (each.type, each.priority, each.key) == (job.new.type, job.new.priority, job.new.key)
             if each.claims == 1:
                 assert each.expired == (job.expires is not None and job.expires <= self.model.now)
+            assert not (each.expired and job.started)
         self.claimed += got
 
     def _settle(self, data: st.DataObject, claims: list[ClaimedJob], *, orphaned: bool) -> None:
@@ -148,6 +150,11 @@ class StoreMachine(RuleBasedStateMachine):
         for each, result in zip(batch, results, strict=True):
             allowed = self.model.settle(each, orphaned=orphaned)
             assert result.lost in allowed, (each, result, allowed)
+            assert not result.busy
+            if orphaned and each.lease_id in self.model.leases and not self.model.valid(each.lease_id):
+                # Whether it's deleted or only locked is the store's choice.
+                self.run(self.harness.delete_lease(each.lease_id))
+                del self.model.leases[each.lease_id]
 
     def _settlement(self, data: st.DataObject, claimed: ClaimedJob) -> Settlement:
         kind = data.draw(st.sampled_from(list(SettlementKind)))
@@ -210,14 +217,16 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(data=st.data(), recover=st.booleans())
     def take_expired(self, data: st.DataObject, recover: bool) -> None:
         self.tick()
+        own = data.draw(st.lists(st.sampled_from(self.leases), max_size=2))
         # Which lease goes first is the store's choice, so all of them go.
-        expired = self.model.expired_leases()
+        expired = self.model.expired_leases(own)
         taken: list[ClaimedJob] = []
         for _ in range(max(1, len(expired))):
-            taken = list(self.run(self.store.take_expired(100)))
+            taken = list(self.run(self.store.take_expired(100, own=own)))
         for lease_id in expired:
             del self.model.leases[lease_id]
-        orphans = self.model.orphans()
+        orphans = self.model.orphans(own)
+        assert not any(each.expired for each in taken)
         by_id = sorted((each.id, each.claims, each.lease_id) for each in taken)
         assert by_id == sorted((job.new.id, job.claims, job.lease_id) for job in orphans)
         if recover and taken:
@@ -241,10 +250,10 @@ class StoreMachine(RuleBasedStateMachine):
 
     # -- looking --------------------------------------------------------------------------------------------------
 
-    @rule(limit=st.integers(1, 7), types=st.sampled_from([("a", "b"), ("b",)]))
-    def look(self, limit: int, types: tuple[str, ...]) -> None:
+    @rule(data=st.data(), limit=st.integers(1, 7), types=st.sampled_from([("a", "b"), ("b",)]))
+    def look(self, data: st.DataObject, limit: int, types: tuple[str, ...]) -> None:
         self._look_at_pages(limit, types)
-        self._look_at_next_due(types)
+        self._look_at_next_due(types, data.draw(st.lists(st.sampled_from(self.leases), max_size=3)))
         self._look_at_stats()
 
     def _look_at_pages(self, limit: int, types: tuple[str, ...]) -> None:
@@ -262,11 +271,12 @@ class StoreMachine(RuleBasedStateMachine):
         states = {job.new.id: self.model.state(job) for job in wanted}
         assert {job.id: job.state for job in found} == states
 
-    def _look_at_next_due(self, types: tuple[str, ...]) -> None:
-        found, expected = self.run(self.store.next_due(types)), self.model.next_due(types)
-        assert (found is None, found == 0) == (expected is None, expected == 0)
-        if found is not None and expected is not None:
-            assert abs(found - expected) < HOUR / 2
+    def _look_at_next_due(self, types: tuple[str, ...], own: list[int]) -> None:
+        answer, model = self.run(self.store.next_due(types, own=own)), self.model.next_due(types, own)
+        for found, expected in ((answer.job, model.job), (answer.lease, model.lease)):
+            assert (found is None, found == 0) == (expected is None, expected == 0)
+            if found is not None and expected is not None:
+                assert abs(found - expected) < HOUR / 2
 
     def _look_at_stats(self) -> None:
         stats = self.run(self.store.stats())

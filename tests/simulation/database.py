@@ -66,6 +66,7 @@ class Rules:
     settle_checks_lease: bool = True
     orphans_need_no_lease: bool = True
     take_respects_expiry: bool = True
+    take_leaves_own: bool = True
     renewal_moves_expiry: bool = True
     renewal_tells_lost: bool = True
     renewal_tells_unheld: bool = True
@@ -195,6 +196,8 @@ class Database:
                 self._write(row, each)
             result, wrote = SettleResult(lost), lost is None
         self.checker.settled(each, result, orphaned=orphaned, wrote=wrote)
+        if orphaned and wrote and self.leases.pop(each.lease_id, None) is not None:
+            self.checker.lease_taken(each.lease_id)
         return result
 
     def _write(self, row: Row, each: Settlement) -> None:
@@ -254,6 +257,7 @@ class Database:
         )
 
     def take_expired(self, limit: int, own: Collection[int]) -> list[ClaimedJob]:
+        own = own if self.rules.take_leaves_own else ()
         now = self.now()
         expired = [
             lease_id

@@ -160,6 +160,10 @@ class FaultyStore:
         self._database.checker.lease_told(lease_id, self._process)
         return lease_id
 
+    @property
+    def troubles(self) -> Mapping[str, str]:
+        return {}
+
     def lease_session(self, *, timeout: float = 10.0) -> SimulatedSession:
         return SimulatedSession(self._network, self._process, timeout)
 

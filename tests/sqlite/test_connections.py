@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aioqueue.abc import JobFilter
-from aioqueue.errors import ConfigurationError, RowRejected, StoreIncompatible, StoreUnavailable
+from aioqueue.errors import ClientClosed, ConfigurationError, RowRejected, StoreIncompatible, StoreUnavailable
 from aioqueue.sqlite import SQLiteStore, make_store
 from aioqueue.sqlite._connection import connect
 from aioqueue.sqlite._url import read_url
@@ -145,14 +145,14 @@ def test_a_store_that_nobody_closed_lets_the_interpreter_exit(path: Path) -> Non
 
 async def test_using_a_store_that_is_not_open(path: Path) -> None:
     store = make_store(f"sqlite:///{path}")
-    with pytest.raises(StoreUnavailable, match="isn't open"):
+    with pytest.raises(ClientClosed, match="isn't open"):
         await store.stats()
     await store.open()
     with pytest.raises(ConfigurationError, match="open already"):
         await store.open()
     await store.close()
     await store.close()
-    with pytest.raises(StoreUnavailable):
+    with pytest.raises(ClientClosed):
         await store.insert([new_job()])
     await store.open()
     await store.insert([new_job()])

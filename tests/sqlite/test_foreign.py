@@ -11,7 +11,7 @@ import anyio
 import pytest
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
-from aioqueue.errors import ConfigurationError, NotInTransaction, RowRejected, StoreUnavailable
+from aioqueue.errors import ClientClosed, ConfigurationError, NotInTransaction, RowRejected, StoreUnavailable
 from tests.sqlite.conftest import new_job
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ async def test_a_long_transaction_is_named_in_the_log(
 
 
 async def test_closing_a_store_with_an_open_transaction(store: SQLiteStore) -> None:
-    with pytest.raises(StoreUnavailable):  # noqa: PT012
+    with pytest.raises(ClientClosed):  # noqa: PT012
         async with store.transaction() as tx:
             await tx.insert([new_job()])
             await store.close()

@@ -63,10 +63,10 @@ async def test_waiting_for_the_lock_is_not_taken_for_a_dead_worker(store: SQLite
     lease = await store.open_lease("w", 60)
     connection.execute("UPDATE lease SET expires_at = expires_at - 62000000")
     connection.execute("BEGIN IMMEDIATE")
-    jobs, _ = _writes.take_expired(connection, 10, 0.0, 3600.0)
+    jobs, _ = _writes.take_expired(connection, 10, (), 3600.0)
     assert jobs == []
     assert connection.execute("SELECT id FROM lease").fetchall() == [(lease,)]
-    _writes.take_expired(connection, 10, 0.0, 0.0)
+    _writes.take_expired(connection, 10, (), 0.0)
     assert connection.execute("SELECT id FROM lease").fetchall() == []
     connection.execute("ROLLBACK")
     connection.close()

@@ -15,7 +15,7 @@ from aioqueue.sqlite._connection import connect, in_transaction
 from aioqueue.sqlite._insert import insert_rows
 from aioqueue.sqlite._migrations import migrate
 from aioqueue.sqlite._url import Settings
-from aioqueue.sqlite._writes import claim, open_lease, settle
+from aioqueue.sqlite._writes import Wanted, claim, open_lease, settle
 from tests.sqlite.conftest import new_job
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ STATEMENTS = {
         "INSERT_LOOK",
         "CLAIM_PICK",
         "CLAIM_TAKE",
+        "CLAIM_GIVE",
         "SETTLE_OWNED",
         "SETTLE_OWNED_ORPHANED",
         "ARCHIVE_OWNED",
@@ -62,7 +63,7 @@ def connection(request: pytest.FixtureRequest, path: Path) -> Iterator[sqlite3.C
     if request.param == "analyzed":
         in_transaction(made, 5.0, lambda each: insert_rows(each, [new_job("ab"[n % 2], delay=float(n)) for n in range(500)]))
         lease = in_transaction(made, 5.0, lambda each: open_lease(each, "w", 60.0))
-        (job,) = in_transaction(made, 5.0, lambda each: claim(each, lease, '["a"]', 1))
+        (job,) = in_transaction(made, 5.0, lambda each: claim(each, Wanted(lease, {}, '["a"]', 1)))
         done = Settlement(id=job.id, claims=1, lease_id=lease, kind=SettlementKind.COMPLETED)
         in_transaction(made, 5.0, lambda each: settle(each, [done], orphaned=False))
         made.execute("ANALYZE")
@@ -102,12 +103,26 @@ def test_a_claim_costs_the_same_whatever_else_waits(path: Path) -> None:
     connection = connect(Settings(path=path))
     migrate(connection, 5.0)
     lease = in_transaction(connection, 5.0, lambda each: open_lease(each, "w", 600.0))
-    picked = {"lease": lease, "types": '["a"]', "limit": 10, "clock": 0, "boot": None}
+    picked = {"leases": f"[{lease}]", "types": '["a"]', "limit": 10, "clock": 0, "boot": None}
+    due = {"types": '["a"]', "own": "[]", "clock": 0, "boot": None}
     in_transaction(connection, 5.0, lambda each: insert_rows(each, [new_job() for _ in range(20)]))
-    before = steps(connection, sql.CLAIM_PICK, picked), steps(connection, sql.NEXT_DUE, {"types": '["a"]'})
+    before = steps(connection, sql.CLAIM_PICK, picked), steps(connection, sql.NEXT_DUE, due)
     others = [new_job("other") for _ in range(3000)] + [new_job("a", delay=1e6, priority=1) for _ in range(3000)]
     in_transaction(connection, 5.0, lambda each: insert_rows(each, others))
-    after = steps(connection, sql.CLAIM_PICK, picked), steps(connection, sql.NEXT_DUE, {"types": '["a"]'})
+    after = steps(connection, sql.CLAIM_PICK, picked), steps(connection, sql.NEXT_DUE, due)
     assert after[0] <= before[0] + 2
     assert after[1] <= before[1] + 2
+    connection.close()
+
+
+def test_asking_for_the_next_due_costs_the_same_whatever_runs(path: Path) -> None:
+    connection = connect(Settings(path=path))
+    migrate(connection, 5.0)
+    lease = in_transaction(connection, 5.0, lambda each: open_lease(each, "w", 600.0))
+    in_transaction(connection, 5.0, lambda each: insert_rows(each, [new_job() for _ in range(2000)]))
+    due = {"types": '["a"]', "own": f"[{lease}]", "clock": 0, "boot": None}
+    in_transaction(connection, 5.0, lambda each: claim(each, Wanted(lease, {}, '["a"]', 1)))
+    before = steps(connection, sql.NEXT_DUE, due)
+    in_transaction(connection, 5.0, lambda each: claim(each, Wanted(lease, {}, '["a"]', 1000)))
+    assert steps(connection, sql.NEXT_DUE, due) <= before + 2
     connection.close()
