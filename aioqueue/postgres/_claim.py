@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from aioqueue.errors import LeaseLost, StoreError
 from aioqueue.postgres._rows import CLAIMED_COLUMNS, claimed_job
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
     from uuid import UUID
 
@@ -26,9 +27,12 @@ if TYPE_CHECKING:
     from aioqueue.postgres._connections import Link
     from aioqueue.postgres._schema import Schema
 
-__all__ = ["Claims", "claim_statements"]
+__all__ = ["Claims", "Sparing", "claim_statements", "lanes_of"]
 
 PRIORITIES = (1, 2, 3, 4)
+# The largest integer: a count that has got there (by way of somebody's SQL) must not fail its neighbours. Attempts stay at it;
+# claims begin anew, since a fence only has to differ from the ones before.
+_MOST = 2_147_483_647
 
 # With so many heads for each job that's wanted, fewer are looked at in each lane from then on.
 _MANY_HEADS = 4
@@ -36,7 +40,7 @@ _FEWEST_HEADS = 10
 _MOST_ROUNDS = 6
 # Seconds between starts from the beginning while there's a backlog.
 _ROUTINE = 1.0
-# Once starting from the beginning is slow (seconds, the best of the last few times), it's done for a twentieth of the time.
+# See `Sparing`.
 _SLOW = 0.05
 _REMEMBERED = 8
 _SHARE = 20.0
@@ -46,14 +50,15 @@ _READY = """@schema@.job j
           AND (j.run_at, j.id) > (lane.floor_at, lane.floor_id)
         ORDER BY j.run_at, j.id"""
 
-# The lease is locked so that it can't end while the claim is under way: what ends it sees all that it holds.
+# The leases are locked so that they can't end while the claim is under way: what ends one sees all that it holds. The first
+# one owns what is taken, but for the types that have another one.
 _CLAIM = f"""WITH owner AS MATERIALIZED (
-    SELECT l.id FROM @schema@.lease l WHERE l.id = $1::bigint AND l.expires_at > now() FOR KEY SHARE
+    SELECT l.id FROM @schema@.lease l WHERE l.id = ANY($1::bigint[]) AND l.expires_at > now() FOR KEY SHARE
 ), lane AS MATERIALIZED (
     SELECT given.type, given.priority, coalesce(given.floor_at, '-infinity'::timestamptz) AS floor_at,
            coalesce(given.floor_id, '00000000-0000-0000-0000-000000000000'::uuid) AS floor_id
     FROM unnest($3::text[], $4::smallint[], $5::timestamptz[], $6::uuid[]) AS given(type, priority, floor_at, floor_id)
-    WHERE EXISTS (SELECT FROM owner)
+    WHERE (SELECT count(*) FROM owner) = cardinality($1::bigint[])
 ), heads AS MATERIALIZED (
     SELECT lane.type, lane.priority, head.run_at, head.id, head.place
     FROM lane CROSS JOIN LATERAL (
@@ -74,34 +79,70 @@ _CLAIM = f"""WITH owner AS MATERIALIZED (
     CROSS JOIN LATERAL (SELECT j.id FROM {_READY} LIMIT quota.jobs FOR UPDATE OF j SKIP LOCKED) AS taken
 ), claimed AS (
     UPDATE @schema@.job j
-    SET state = 2, attempt = j.attempt + 1, claims = j.claims + 1, lease_id = $1::bigint, started_at = now()
+    SET state = 2, attempt = least(j.attempt, {_MOST - 1}) + 1,
+        claims = CASE j.claims WHEN {_MOST} THEN 1 ELSE j.claims + 1 END,
+        lease_id = coalesce(($9::bigint[])[array_position($8::text[], j.type)], ($1::bigint[])[1]), started_at = now()
     WHERE j.id = ANY(ARRAY(SELECT id FROM picked))
     RETURNING {CLAIMED_COLUMNS}
 )
-SELECT EXISTS (SELECT FROM owner), (SELECT coalesce(sum(jobs), 0)::integer FROM quota), EXISTS (SELECT FROM edge),
+SELECT (SELECT array_agg(wanted.id) FROM unnest($1::bigint[]) AS wanted(id) WHERE wanted.id NOT IN (SELECT id FROM owner)),
+       (SELECT coalesce(sum(jobs), 0)::integer FROM quota), EXISTS (SELECT FROM edge),
        (SELECT count(*) FROM heads), claimed.*
 FROM (SELECT) AS once LEFT JOIN claimed ON true"""
-
-_NEXT_DUE = """SELECT extract(epoch FROM min(first.run_at) - now())::float8
-FROM unnest($1::text[], $2::smallint[]) AS lane(type, priority)
-CROSS JOIN LATERAL (
-    SELECT j.run_at FROM @schema@.job j
-    WHERE j.state = 1 AND j.type = lane.type AND j.priority = lane.priority
-    ORDER BY j.run_at, j.id LIMIT 1
-) AS first"""
 
 _META = 4
 
 
 def claim_statements(schema: Schema) -> dict[str, str]:
     """All statements of this module, by name."""
-    return {"claim": schema.render(_CLAIM), "next_due": schema.render(_NEXT_DUE)}
+    return {"claim": schema.render(_CLAIM)}
 
 
 def lanes_of(types: Sequence[str]) -> tuple[list[str], list[int]]:
     """The lanes of these types as two arrays."""
     names = sorted(set(types))
     return [name for _ in PRIORITIES for name in names], [priority for priority in PRIORITIES for _ in names]
+
+
+@dataclass(frozen=True, slots=True)
+class _Owners:
+    """The leases of one claim, as the statement takes them.
+
+    Attributes:
+        leases: All of them, without repetition, that of most types first.
+        types, of_types: The types that have another one, and which.
+    """
+
+    leases: list[int]
+    types: list[str]
+    of_types: list[int]
+
+    @classmethod
+    def of(cls, lease_id: int, leases: Mapping[str, int]) -> _Owners:
+        return cls(list(dict.fromkeys((lease_id, *leases.values()))), list(leases), list(leases.values()))
+
+
+class Sparing:
+    """How often something may be done that is usually quick: once it has become slow, for a twentieth of the time.
+
+    Slow is what took longer than `_SLOW` seconds, the best of the last few times.
+    """
+
+    def __init__(self) -> None:
+        self._durations: deque[float] = deque(maxlen=_REMEMBERED)
+        self.last = float("-inf")
+
+    def done(self, began: float, ended: float) -> None:
+        """It took from `began` to `ended`, by the monotonic clock."""
+        self.last = ended
+        self._durations.append(ended - began)
+
+    @property
+    def pause(self) -> float:
+        """Seconds until it may be done again; 0 unless it has become slow."""
+        if len(self._durations) < _REMEMBERED or min(self._durations) < _SLOW:
+            return 0.0
+        return max(0.0, self.last + self._durations[-1] * _SHARE - time.monotonic())
 
 
 class Claims:
@@ -118,27 +159,27 @@ class Claims:
         self._floors: dict[tuple[str, int], tuple[datetime, UUID]] = {}
         self._lanes: dict[tuple[str, ...], tuple[list[str], list[int]]] = {}
         self._crowded: set[tuple[str, ...]] = set()
-        self._durations: deque[float] = deque(maxlen=_REMEMBERED)
-        self._last_full = -_ROUTINE
+        self._full = Sparing()
         self._backlog = False
 
     @property
     def pause(self) -> float:
         """Seconds until a claim may start from the beginning again; 0 unless that has become slow."""
-        if not self._floors or len(self._durations) < _REMEMBERED or min(self._durations) < _SLOW:
-            return 0.0
-        return max(0.0, self._last_full + self._durations[-1] * _SHARE - time.monotonic())
+        return self._full.pause if self._floors else 0.0
 
-    async def claim(self, lease_id: int, types: Sequence[str], limit: int) -> list[ClaimedJob]:
+    async def claim(
+        self, lease_id: int, types: Sequence[str], limit: int, *, leases: Mapping[str, int] | None = None
+    ) -> list[ClaimedJob]:
         """See `Store.claim`."""
         if limit < 1 or not types:
             return []
         taken: list[ClaimedJob] = []
         repeated = False
-        full = self.pause == 0 and (not self._backlog or time.monotonic() - self._last_full > _ROUTINE)
+        owners = _Owners.of(lease_id, leases or {})
+        full = self.pause == 0 and (not self._backlog or time.monotonic() - self._full.last > _ROUTINE)
         for _ in range(_MOST_ROUNDS):
             try:
-                rows, missed, cut = await self._round(lease_id, types, limit - len(taken), full=full)
+                rows, missed, cut = await self._round(owners, types, limit - len(taken), full=full)
             except (StoreError, LeaseLost):
                 if taken:
                     break  # what was taken before is worth having; the next call meets the same error
@@ -158,7 +199,7 @@ class Claims:
         return taken
 
     async def _round(
-        self, lease_id: int, types: Sequence[str], limit: int, *, full: bool
+        self, owners: _Owners, types: Sequence[str], limit: int, *, full: bool
     ) -> tuple[list[ClaimedJob], bool, bool]:
         """One statement: what it took, whether others were quicker, and whether it looked at too few heads."""
         names = tuple(types)
@@ -172,24 +213,24 @@ class Claims:
         began = time.monotonic()
         rows = await self._link.fetch(
             self._sql,
-            lease_id,
+            owners.leases,
             limit,
             *lanes,
             [floor and floor[0] for floor in floors],
             [floor and floor[1] for floor in floors],
             heads,
+            owners.types,
+            owners.of_types,
         )
-        ended = time.monotonic()
         if full:
-            self._last_full = ended
-            self._durations.append(ended - began)
-        valid, quota, cut, seen = rows[0][:_META]
+            self._full.done(began, time.monotonic())
+        lost, quota, cut, seen = rows[0][:_META]
         if seen > _MANY_HEADS * limit >= _MANY_HEADS * _FEWEST_HEADS:
             self._crowded.add(names)
         elif seen <= 2 * heads:
             self._crowded.discard(names)  # a lane or two: their jobs would come in small portions
-        if not valid:
-            raise LeaseLost(f"lease {lease_id} isn't valid any more: nothing was claimed")
+        if lost:
+            raise LeaseLost(f"not valid any more: lease {', '.join(map(str, lost))}; nothing was claimed")
         jobs = [claimed_job(row[_META:]) for row in rows if row[_META] is not None]
         self._raise_floors(jobs)
         return jobs, quota > len(jobs), cut

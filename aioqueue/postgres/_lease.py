@@ -10,6 +10,7 @@ from aioqueue._job import Claim, LostReason
 from aioqueue.abc import Renewal
 from aioqueue.errors import StoreError
 from aioqueue.postgres._errors import breaks_connection
+from aioqueue.postgres._ownership import release_on
 from aioqueue.postgres._settle import Fence, lost_reason
 from aioqueue.postgres._source import Connection, Source, check_process, close_connection, in_transaction
 
@@ -18,28 +19,9 @@ if TYPE_CHECKING:
 
     from aioqueue.postgres._source import Row
 
-__all__ = ["PostgresLeaseSession", "compare", "release_on"]
+__all__ = ["PostgresLeaseSession", "compare"]
 
 T = TypeVar("T")
-
-
-def release_arguments(lease_id: int, origin: str | None, claims: Sequence[Claim]) -> list[Any]:
-    """The arguments of `release`."""
-    return [lease_id, origin, [claim.id for claim in claims], [claim.claims for claim in claims]]
-
-
-async def release_on(
-    connection: Connection, statements: dict[str, str], lease_id: int, claims: Sequence[Claim], origin: str | None, *, end: bool
-) -> set[str]:
-    """Give claims back within a transaction; returns the types that became pending."""
-    if end:
-        # First, so that a claim under way has either been seen off or is seen by the next statement.
-        if not await connection.fetch(statements["end_lease"], lease_id):
-            return set()  # somebody recovers its jobs
-        rows = await connection.fetch(statements["release_all"], lease_id, origin)
-    else:
-        rows = await connection.fetch(statements["release"], *release_arguments(lease_id, origin, claims))
-    return {row[0] for row in rows if row[0] is not None}
 
 
 def compare(rows: Sequence[Row], held: Sequence[Claim]) -> tuple[bool, list[Claim], tuple[Claim, ...]]:

@@ -11,6 +11,7 @@ from aioqueue.postgres import _migrations
 from aioqueue.postgres._claim import Claims
 from aioqueue.postgres._connections import Link, Pool
 from aioqueue.postgres._listener import Listeners, Listening
+from aioqueue.postgres._ownership import Ownership
 from aioqueue.postgres._settle import Settler
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class Opened:
             so an operation inside a user's open transaction never waits for that transaction.
         work: What a worker needs beside claims and settlements: leases, recovery, due times, what is settled slowly.
         claims, settler: Over a reserved connection each.
+        ownership: Leases and recovery.
         listeners: Who is told in this process.
     """
 
@@ -50,7 +52,9 @@ class Opened:
         self.work = Pool(own, _WORK)
         self._links = claim_link, settle_link = Link(own), Link(own)
         self.claims = Claims(claim_link, statements)
-        self.settler = Settler(settle_link, self.work, statements, str(identity) if options.notify else None)
+        origin = str(identity) if options.notify else None
+        self.settler = Settler(settle_link, self.work, statements, origin)
+        self.ownership = Ownership(self.work, statements, self.claims, origin)
         self.listeners = Listeners()
         self._listening: Listening | None = None
         if options.notify:

@@ -2,7 +2,8 @@
 
 The fast statement takes the rows that it can lock at once and writes every kind of outcome. What it didn't write is
 looked up in one more statement: lost for a reason, or written by an earlier call. What is neither (locked by somebody,
-or marked `slow_settle`) goes the slow way: one transaction each, which waits.
+or marked `slow_settle`) goes the slow way once, all of it in one statement on another connection. What is locked even
+then is busy: nothing here waits for a row.
 
 A pending or archived row remembers the lease that wrote it (negative when it was written about an orphan), so that a
 repeated settlement is recognised.
@@ -10,14 +11,15 @@ repeated settlement is recognised.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from aioqueue._job import LostReason, SettlementKind, SettleResult, StoredState
-from aioqueue.errors import RowRejected, StoreUnavailable
+from aioqueue._job import KEPT_ERRORS, LostReason, SettlementKind, SettleResult, StoredState
+from aioqueue.errors import RowRejected
+from aioqueue.postgres._portions import in_portions
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from uuid import UUID
 
     from aioqueue._job import Claim, Settlement
@@ -29,21 +31,35 @@ __all__ = ["Fence", "Returned", "Settled", "Settler", "lost_reason", "settle_sta
 
 T = TypeVar("T")
 
-KEPT = 20
-_WAIT_FOR_LOCK = "SET LOCAL lock_timeout = '5s'"
-
 _OWNED = "EXISTS (SELECT FROM @schema@.lease l WHERE l.id = given.lease_id)"
-_ORPHANED = "NOT EXISTS (SELECT FROM @schema@.lease l WHERE l.id = given.lease_id AND l.expires_at > now())"
+# The expired leases that orphans had go first, as in a recovery: a renewal at that moment has either been seen, or finds no
+# row. One that is locked is being renewed or taken, so that its jobs have to wait.
+_ENDED = """free AS MATERIALIZED (
+    SELECT l.id FROM @schema@.lease l WHERE l.id = ANY($3::bigint[]) AND l.expires_at <= now() FOR UPDATE SKIP LOCKED
+), ended AS MATERIALIZED (
+    DELETE FROM @schema@.lease l WHERE l.id = ANY(ARRAY(SELECT id FROM free)) RETURNING l.id
+), """
+_ORPHANED = """(given.lease_id IN (SELECT id FROM ended)
+                            OR NOT EXISTS (SELECT FROM @schema@.lease l WHERE l.id = given.lease_id))"""
+_ENDED_TOLD = """UNION ALL
+    SELECT pg_catalog.pg_notify('@channel@', json_build_object('o', $10::text, 'l', json_agg(id))::text)::text
+    FROM (SELECT id, (row_number() OVER () - 1) / 150 AS part FROM ended) AS parts WHERE $10::text IS NOT NULL GROUP BY part"""
+
+# An array that somebody wrote with another shape can't be appended to: it's made flat first.
+_HISTORY = f"""CASE WHEN {{error}} IS NULL THEN {{errors}}
+                WHEN coalesce(array_ndims({{errors}}), 1) = 1 AND coalesce(array_lower({{errors}}, 1), 1) = 1
+                THEN ({{errors}} || {{error}}::json)[greatest(1, cardinality({{errors}}) + 2 - {KEPT_ERRORS}):]
+                ELSE array_append(ARRAY(SELECT unnest({{errors}}) LIMIT {KEPT_ERRORS - 1}), {{error}}::json) END"""
 
 # `state + 0` and `lease_id + 0`: a condition that matches the lease index would make the planner walk its dead entries.
-_SETTLE = f"""WITH given AS MATERIALIZED (
+_SETTLE = f"""WITH @ended@given AS MATERIALIZED (
     SELECT * FROM unnest($1::uuid[], $2::integer[], $3::bigint[], $4::smallint[], $5::text[], $6::text[], $7::float8[],
                          $8::timestamptz[], $9::text[])
         AS given(id, claims, lease_id, kind, output, outcome, delay, run_at, error)
     WHERE @owner@
 ), locked AS MATERIALIZED (
     SELECT j.id, j.claims, coalesce(j.lease_id, 0) AS lease_id FROM @schema@.job j
-    WHERE j.id = ANY(ARRAY(SELECT id FROM given)) AND j.state + 0 = 2 @fast@ FOR UPDATE OF j @waiting@
+    WHERE j.id = ANY(ARRAY(SELECT id FROM given)) AND j.state + 0 = 2 @fast@ FOR UPDATE OF j SKIP LOCKED
 ), matched AS MATERIALIZED (
     SELECT given.* FROM given JOIN locked ON locked.id = given.id AND locked.claims = given.claims
                                          AND locked.lease_id = given.lease_id
@@ -57,8 +73,7 @@ _SETTLE = f"""WITH given AS MATERIALIZED (
            gone.max_attempts, gone.reschedules, gone.timeout, gone.chain_id, gone.position, gone.key, gone.unique_key,
            gone.created_at, gone.started_at, now(), gone.expires_at, matched.outcome, gone.trace, gone.tags, gone.retry,
            gone.metadata, gone.payload, matched.output::json,
-           CASE WHEN matched.error IS NULL THEN gone.errors
-                ELSE (gone.errors || matched.error::json)[greatest(1, cardinality(gone.errors) + 2 - {KEPT}):] END
+           {_HISTORY.format(errors="gone.errors", error="matched.error")}
     FROM gone JOIN matched ON matched.id = gone.id
     RETURNING id
 ), back AS MATERIALIZED (
@@ -68,10 +83,9 @@ _SETTLE = f"""WITH given AS MATERIALIZED (
     SET state = 1, lease_id = @sign@ j.lease_id,
         run_at = greatest(j.run_at, clock_timestamp(),
                           coalesce(back.run_at, now() + back.delay * interval '1 second', now())),
-        attempt = CASE back.kind WHEN 9 THEN greatest(j.attempt - 1, 0) ELSE j.attempt END,
-        reschedules = j.reschedules + CASE back.kind WHEN 9 THEN 1 ELSE 0 END,
-        errors = CASE WHEN back.error IS NULL THEN j.errors
-                      ELSE (j.errors || back.error::json)[greatest(1, cardinality(j.errors) + 2 - {KEPT}):] END
+        attempt = CASE back.kind WHEN 9 THEN greatest(j.attempt, 1) - 1 ELSE j.attempt END,
+        reschedules = CASE back.kind WHEN 9 THEN least(j.reschedules, 2147483646) + 1 ELSE j.reschedules END,
+        errors = {_HISTORY.format(errors="j.errors", error="back.error")}
     FROM back WHERE back.id = j.id
     RETURNING j.id, j.type, greatest(0, extract(epoch FROM j.run_at - now()))::float8 AS delay
 ), told AS MATERIALIZED (
@@ -85,10 +99,11 @@ _SETTLE = f"""WITH given AS MATERIALIZED (
     WHERE $10::text IS NOT NULL
       AND EXISTS (SELECT FROM @schema@.subscriber s WHERE s.expires_at > now() AND s.id::text <> $10::text)
     GROUP BY part
+    @told@
 )
 SELECT id, NULL::text AS type, NULL::float8 AS delay FROM archived
 UNION ALL SELECT id, type, delay FROM returned
-UNION ALL SELECT NULL, NULL, NULL FROM told WHERE done IS NOT NULL"""
+@leases@UNION ALL SELECT NULL, NULL, NULL FROM told WHERE done IS NOT NULL"""
 
 # What has become of these jobs, in one snapshot: live, archived, and whether their leases are there, and valid.
 _FATES = """SELECT given.id, j.state, j.claims, coalesce(j.lease_id, 0), a.state, a.claims, coalesce(a.lease_id, 0),
@@ -102,11 +117,20 @@ LEFT JOIN LATERAL (SELECT * FROM @schema@.lease WHERE id = given.lease_id) AS l 
 def settle_statements(schema: Schema) -> dict[str, str]:
     """All statements of this module, by name."""
     statements = {"fates": schema.render(_FATES)}
-    for name, owner, sign in (("settle", _OWNED, ""), ("settle_orphaned", _ORPHANED, "-")):
-        template = _SETTLE.replace("@owner@", owner).replace("@sign@", sign)
-        fast = template.replace("@fast@", "AND NOT j.slow_settle").replace("@waiting@", "SKIP LOCKED")
-        statements[name] = schema.render(fast)
-        statements[f"{name}_slowly"] = schema.render(template.replace("@fast@", "").replace("@waiting@", ""))
+    parts = {"@owner@": _OWNED, "@sign@": "", "@ended@": "", "@told@": "", "@leases@": ""}
+    orphaned = {
+        "@owner@": _ORPHANED,
+        "@sign@": "-",
+        "@ended@": _ENDED,
+        "@told@": _ENDED_TOLD,
+        "@leases@": "UNION ALL SELECT NULL, id::text, NULL FROM ended\n",
+    }
+    for name, replaced in (("settle", parts), ("settle_orphaned", orphaned)):
+        template = _SETTLE
+        for mark, text in replaced.items():
+            template = template.replace(mark, text)
+        statements[name] = schema.render(template.replace("@fast@", "AND NOT j.slow_settle"))
+        statements[f"{name}_slowly"] = schema.render(template.replace("@fast@", ""))
     return statements
 
 
@@ -141,11 +165,13 @@ class Settled:
         results: One each, in order.
         finished: Jobs that it moved to the archive, or that were found there.
         returned: Jobs that it made pending.
+        ended: Leases that orphans had.
     """
 
     results: list[SettleResult]
-    finished: set[UUID]
-    returned: list[Returned]
+    finished: set[UUID] = field(default_factory=set["UUID"])
+    returned: list[Returned] = field(default_factory=list[Returned])
+    ended: set[int] = field(default_factory=set[int])
 
 
 def lost_reason(row: Row, fence: Fence, *, orphaned: bool) -> SettleResult | None:
@@ -200,11 +226,11 @@ def _unless_empty(column: list[T | None]) -> list[T | None]:
 
 
 class Settler:
-    """Settles over one reserved connection, and the slow ones over the pool.
+    """Settles over one reserved connection, and what can't be written at once over a pool.
 
     Arguments:
         link: The reserved connection.
-        pool: For what waits.
+        pool: For the slow statement.
         statements: See `settle_statements`.
         origin: Who tells; None if nobody is to be told.
     """
@@ -218,66 +244,85 @@ class Settler:
     async def settle(self, settlements: Sequence[Settlement], *, orphaned: bool) -> Settled:
         """See `Store.settle`."""
         name = "settle_orphaned" if orphaned else "settle"
-        first: dict[UUID, int] = {}
-        for index, settlement in enumerate(settlements):
-            first.setdefault(settlement.id, index)
-        batch = [settlements[index] for index in first.values()]
-        done = Settled([SettleResult()] * len(settlements), set(), [])
-        rows = await self._link.fetch(self._statements[name], *_arguments(batch, self._origin))
-        written = self._note(done, rows, settlements, first)
-        rest = [index for index, each in enumerate(settlements) if each.id not in written or first[each.id] != index]
-        if rest:
-            await self._settle_rest(name, settlements, rest, done, orphaned=orphaned)
+        done = Settled([SettleResult()] * len(settlements))
+        chosen = _each_job_once(settlements, range(len(settlements)))
+        written: set[int] = set()
+        for portion in in_portions(chosen, lambda index: _size(settlements[index])):
+            written |= await self._write(self._link, name, settlements, portion, done)
+        rest = [index for index in range(len(settlements)) if index not in written]
+        if rest and (waiting := await self._look_up(settlements, rest, done, orphaned=orphaned)):
+            written = await self._settle_slowly(f"{name}_slowly", settlements, waiting, done)
+            rest = [index for index in waiting if index not in written]
+            for index in await self._look_up(settlements, rest, done, orphaned=orphaned):
+                done.results[index] = SettleResult(busy=True)
         return done
 
-    def _note(
-        self, done: Settled, rows: Sequence[Row], settlements: Sequence[Settlement], places: dict[UUID, int]
-    ) -> set[UUID]:
-        written: set[UUID] = set()
-        for job_id, type_name, delay in rows:
+    async def _write(
+        self, connections: Link | Pool, name: str, settlements: Sequence[Settlement], indices: Sequence[int], done: Settled
+    ) -> set[int]:
+        """Execute one statement for these, and note what it has written."""
+        places = {settlements[index].id: index for index in indices}
+        batch = [settlements[index] for index in indices]
+        written: set[int] = set()
+        for job_id, text, delay in await connections.fetch(self._statements[name], *_arguments(batch, self._origin)):
             if job_id is None:
+                if text is not None:
+                    done.ended.add(int(text))
                 continue
-            written.add(job_id)
-            if settlements[places[job_id]].kind >= SettlementKind.RETRIED:
-                done.returned.append(Returned(type_name, delay))
+            index = places[job_id]
+            written.add(index)
+            if settlements[index].kind >= SettlementKind.RETRIED:
+                done.returned.append(Returned(text, delay))
             else:
                 done.finished.add(job_id)
         return written
 
-    async def _settle_rest(
-        self, name: str, settlements: Sequence[Settlement], rest: Sequence[int], done: Settled, *, orphaned: bool
-    ) -> None:
-        chosen = [settlements[index] for index in rest]
-        fences = [Fence(each.id, each.claims, each.lease_id, each.kind) for each in chosen]
+    async def _look_up(
+        self, settlements: Sequence[Settlement], indices: Sequence[int], done: Settled, *, orphaned: bool
+    ) -> list[int]:
+        """Find out what became of these. Returns those that are neither lost nor written."""
+        left = [index for index in indices if done.results[index].lost is None]
+        if not left:
+            return []
+        fences = [Fence(each.id, each.claims, each.lease_id, each.kind) for each in (settlements[index] for index in left)]
         rows = await self._link.fetch(self._statements["fates"], *fates_arguments(fences, [each.lease_id for each in fences]))
         fates = {row[0]: row for row in rows}
-        busy: StoreUnavailable | None = None
-        for index, fence in zip(rest, fences, strict=True):
-            settlement = settlements[index]
+        waiting: list[int] = []
+        for index, fence in zip(left, fences, strict=True):
             result = lost_reason(fates[fence.id], fence, orphaned=orphaned)
             if result is None:
-                try:
-                    result = await self._settle_slowly(name, settlement, fence, done, orphaned=orphaned)
-                except RowRejected as error:
-                    result = SettleResult(LostReason.ERROR, str(error))
-                except StoreUnavailable as error:
-                    busy = error
-                    continue
-            if result.lost is None and settlement.kind < SettlementKind.RETRIED:
-                done.finished.add(settlement.id)
+                waiting.append(index)
+                continue
             done.results[index] = result
-        if busy is not None:
-            # The others are written, and repeating the call says so.
-            raise busy
+            if result.lost is None and settlements[index].kind < SettlementKind.RETRIED:
+                done.finished.add(fence.id)
+        return waiting
 
     async def _settle_slowly(
-        self, name: str, settlement: Settlement, fence: Fence, done: Settled, *, orphaned: bool
-    ) -> SettleResult:
-        async with self._pool.transaction() as connection:
-            await connection.execute(_WAIT_FOR_LOCK)
-            arguments = _arguments([settlement], self._origin)
-            rows = await connection.fetch(self._statements[f"{name}_slowly"], *arguments)
-            if self._note(done, rows, [settlement], {settlement.id: 0}):
-                return SettleResult()
-            fates = await connection.fetch(self._statements["fates"], *fates_arguments([fence], [fence.lease_id]))
-            return lost_reason(fates[0], fence, orphaned=orphaned) or SettleResult(LostReason.TAKEN)
+        self, name: str, settlements: Sequence[Settlement], indices: Sequence[int], done: Settled
+    ) -> set[int]:
+        """Write what can be locked by now. A row that the database refuses is refused alone."""
+        written: set[int] = set()
+        portions = list(in_portions(_each_job_once(settlements, indices), lambda index: _size(settlements[index])))
+        while portions:
+            portion = portions.pop()
+            try:
+                written |= await self._write(self._pool, name, settlements, portion, done)
+            except RowRejected as error:
+                if half := len(portion) // 2:
+                    portions += [portion[:half], portion[half:]]
+                else:
+                    done.results[portion[0]] = SettleResult(LostReason.ERROR, str(error))
+        return written
+
+
+def _each_job_once(settlements: Sequence[Settlement], indices: Iterable[int]) -> list[int]:
+    """One statement can't change a row twice: the first that is said of each job counts, the others are looked up."""
+    first: dict[UUID, int] = {}
+    for index in indices:
+        first.setdefault(settlements[index].id, index)
+    return list(first.values())
+
+
+def _size(settlement: Settlement) -> int:
+    return 0 if settlement.output is None else len(settlement.output)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from aioqueue.postgres._claim import claim_statements
 from aioqueue.postgres._insert import insert_statements
 from aioqueue.postgres._operate import operate_statements
+from aioqueue.postgres._ownership import ownership_statements
 from aioqueue.postgres._settle import settle_statements
 from aioqueue.postgres._stats import stats_statements
 
@@ -22,6 +23,7 @@ def all_statements(schema: Schema) -> dict[str, str]:
         **insert_statements(schema),
         **claim_statements(schema),
         **settle_statements(schema),
+        **ownership_statements(schema),
         **operate_statements(schema),
         **stats_statements(schema),
     }

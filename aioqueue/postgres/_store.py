@@ -8,25 +8,24 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from aioqueue._job import Claim, ClaimedJob, Inserted, Job, NewJob, Settlement, SettleResult
-from aioqueue.abc import Changed, JobFilter, LeaseSession, Listener, Notification, Page, Stats
+from aioqueue.abc import Changed, Due, JobFilter, LeaseSession, Listener, Notification, Page, Stats
 from aioqueue.errors import ClientClosed
 from aioqueue.postgres import _foreign, _migrations
-from aioqueue.postgres._claim import lanes_of
 from aioqueue.postgres._insert import insert_arguments, insert_on
-from aioqueue.postgres._lease import PostgresLeaseSession, release_on
+from aioqueue.postgres._lease import PostgresLeaseSession
 from aioqueue.postgres._notes import due_note, inserted_types
 from aioqueue.postgres._opened import Opened
 from aioqueue.postgres._operate import changes
 from aioqueue.postgres._options import Options, read_options
 from aioqueue.postgres._pages import WALK, PageQuery, narrow_query, read_page
-from aioqueue.postgres._rows import claimed_job, job_snapshot
+from aioqueue.postgres._rows import job_snapshot
 from aioqueue.postgres._source import close_connection, in_transaction
 from aioqueue.postgres._statements import all_statements
 from aioqueue.postgres._stats import read_stats
 from aioqueue.postgres._transaction import open_transaction
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Sequence
+    from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
     from uuid import UUID
 
@@ -188,17 +187,18 @@ class PostgresStore:
 
     async def open_lease(self, worker: str, duration: float) -> int:
         """See `aioqueue.abc.Store.open_lease`."""
-        rows = await self._opened.work.fetch(self._statements["open_lease"], worker, duration)
-        return int(rows[0][0])
+        return await self._opened.ownership.open(worker, duration)
 
     def lease_session(self) -> LeaseSession:
         """See `aioqueue.abc.Store.lease_session`."""
         # An origin of its own: this process's listeners aren't told from the lease thread, but by the database.
         return PostgresLeaseSession(self._source, self._statements, None if self._origin is None else str(uuid.uuid4()))
 
-    async def claim(self, lease_id: int, types: Sequence[str], limit: int) -> Sequence[ClaimedJob]:
+    async def claim(
+        self, lease_id: int, types: Sequence[str], limit: int, *, leases: Mapping[str, int] | None = None
+    ) -> Sequence[ClaimedJob]:
         """See `aioqueue.abc.Store.claim`."""
-        return await self._opened.claims.claim(lease_id, types, limit)
+        return await self._opened.claims.claim(lease_id, types, limit, leases=leases)
 
     async def settle(self, settlements: Sequence[Settlement], *, orphaned: bool = False) -> Sequence[SettleResult]:
         """See `aioqueue.abc.Store.settle`."""
@@ -211,33 +211,26 @@ class PostgresStore:
                 types=frozenset(each.type for each in done.returned),
                 delay=min((each.delay for each in done.returned), default=0.0),
                 finished=frozenset(done.finished),
+                leases=frozenset(done.ended),
             )
         )
         return done.results
 
     async def release(self, lease_id: int, claims: Sequence[Claim], *, end: bool = False) -> None:
         """See `aioqueue.abc.Store.release`."""
-        if not claims and not end:
-            return
-        async with self._opened.work.transaction() as connection:
-            types = await release_on(connection, self._statements, lease_id, claims, self._origin, end=end)
-        self._tell(Notification(types=frozenset(types)))
+        ownership = self._opened.ownership
+        if claims or end:
+            self._tell(Notification(types=frozenset(await ownership.release(lease_id, claims, end=end))))
 
-    async def take_expired(self, limit: int, *, grace: float = 0.0) -> Sequence[ClaimedJob]:
+    async def take_expired(self, limit: int, *, own: Collection[int] = ()) -> Sequence[ClaimedJob]:
         """See `aioqueue.abc.Store.take_expired`."""
-        rows = await self._opened.work.fetch(self._statements["take_expired"], limit, grace, self._origin)
-        if (ended := rows[0][0]) is not None:
-            self._tell(Notification(leases=frozenset({ended})))
-        return [claimed_job(row[1:]) for row in rows if row[1] is not None]
+        ended, jobs = await self._opened.ownership.take_expired(limit, own)
+        self._tell(Notification(leases=frozenset(() if ended is None else (ended,))))
+        return jobs
 
-    async def next_due(self, types: Sequence[str]) -> float | None:
+    async def next_due(self, types: Sequence[str], *, own: Collection[int] = ()) -> Due:
         """See `aioqueue.abc.Store.next_due`."""
-        if not types:
-            return None
-        rows = await self._opened.work.fetch(self._statements["next_due"], *lanes_of(types))
-        due = rows[0][0]
-        # What is due now but before the floors can't be claimed before that.
-        return None if due is None else float(due) if due > 0 else self._opened.claims.pause
+        return await self._opened.ownership.next_due(types, own)
 
     # -- looking and operating ------------------------------------------------------------------------------------
 

@@ -83,7 +83,7 @@ def bounded(plan: Plan, *, buffers: int, rows: int = 2_000) -> None:
 
 def claim_arguments(types: Sequence[str], heads: int) -> list[Any]:
     names, priorities = lanes_of(types)
-    return [1, BATCH, names, priorities, [None] * len(names), [None] * len(names), heads]
+    return [[1], BATCH, names, priorities, [None] * len(names), [None] * len(names), heads, [], []]
 
 
 @pytest.mark.parametrize(("types", "buffers"), [(1, 3_000), (10, 4_000), (50, 6_000)])
@@ -98,7 +98,9 @@ async def test_a_claim_of_nothing(connection: asyncpg.Connection[Any]) -> None:
 
 
 async def test_next_due(connection: asyncpg.Connection[Any]) -> None:
-    bounded(await explain(connection, STATEMENTS["next_due"], [*lanes_of(["busy", "other0", "nothing"])]), buffers=400)
+    bounded(
+        await explain(connection, STATEMENTS["next_due"], [*lanes_of(["busy", "other0", "nothing"]), [1], True]), buffers=400
+    )
 
 
 async def running(connection: asyncpg.Connection[Any], lease_id: int) -> list[Any]:
@@ -137,7 +139,7 @@ async def test_renew(connection: asyncpg.Connection[Any]) -> None:
 
 
 async def test_take_expired(connection: asyncpg.Connection[Any]) -> None:
-    bounded(await explain(connection, STATEMENTS["take_expired"], [50, 0.0, None]), buffers=1_500)
+    bounded(await explain(connection, STATEMENTS["take_expired"], [50, [1], None]), buffers=1_500)
 
 
 async def test_release(connection: asyncpg.Connection[Any]) -> None:

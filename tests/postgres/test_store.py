@@ -66,19 +66,34 @@ def completed(claim: ClaimedJob, output: bytes = b"1") -> Settlement:
 # -- settling ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_row_that_somebody_has_locked_is_waited_for_alone(postgres_url: str) -> None:
-    async with opened(postgres_url) as store, connected(postgres_url) as other:
-        _, (first, second) = await claimed(store, jobs=2)
-        transaction = other.transaction()
-        await transaction.start()
-        await other.execute("SELECT 1 FROM aioqueue.job WHERE id = $1 FOR UPDATE", first.id)
-        settling = asyncio.create_task(store.settle([completed(first), completed(second)]))
-        with anyio.fail_after(60):
-            while (await store.fetch([second.id]))[0].state != "completed":  # type: ignore[union-attr]
-                await asyncio.sleep(0)
-        assert not settling.done()
+@asynccontextmanager
+async def locked(connection: asyncpg.Connection[Any], claim: ClaimedJob) -> AsyncIterator[None]:
+    transaction = connection.transaction()
+    await transaction.start()
+    await connection.execute("SELECT 1 FROM aioqueue.job WHERE id = $1 FOR SHARE", claim.id)
+    try:
+        yield
+    finally:
         await transaction.rollback()
-        assert [result.lost for result in await settling] == [None, None]
+
+
+@pytest.mark.parametrize("orphaned", [False, True])
+async def test_a_row_that_somebody_has_locked_is_busy_and_its_neighbours_are_written(postgres_url: str, orphaned: bool) -> None:
+    """At once: nothing waits for it. Later it can be written as if nothing had been."""
+    async with opened(postgres_url) as store, connected(postgres_url) as other:
+        lease_id, claims = await claimed(store, jobs=30)
+        if orphaned:
+            await other.execute("DELETE FROM aioqueue.lease WHERE id = $1", lease_id)
+        batch = [completed(claim) for claim in claims]
+        async with locked(other, claims[0]):
+            with anyio.fail_after(60):
+                results = await store.settle(batch, orphaned=orphaned)
+            assert [(result.lost, result.busy) for result in results] == [(None, True)] + [(None, False)] * 29
+            assert [each.state for each in await store.fetch([claim.id for claim in claims]) if each] == [
+                "running",
+                *["completed"] * 29,
+            ]
+        assert [(result.lost, result.busy) for result in await store.settle(batch, orphaned=orphaned)] == [(None, False)] * 30
 
 
 async def test_a_job_that_is_marked_slow_is_settled_too(postgres_url: str) -> None:
@@ -242,7 +257,7 @@ async def test_what_is_committed_late_isnt_overlooked(postgres_url: str) -> None
             await producer.insert([job() for _ in range(20)])
             while len(await store.claim(lease_id, ["a"], 5)) == 5:
                 pass
-        assert await store.next_due(["a"]) == 0
+        assert (await store.next_due(["a"])).job == 0
         assert [each.id for each in await store.claim(lease_id, ["a"], 5)] == [late.id]
 
 
