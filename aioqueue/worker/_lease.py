@@ -81,6 +81,11 @@ class Lease:
         """Whether the database has confirmed it within its duration."""
         return time.monotonic() < self.valid_until
 
+    @property
+    def own(self) -> tuple[int, ...]:
+        """The leases that are ours: nobody takes its own."""
+        return () if self.id is None else (self.id,)
+
     async def opened(self) -> int:
         """Give the lease's id; open one, and have it renewed, if there is none.
 

@@ -54,7 +54,7 @@ class LeaseThread:
         on_renewal: Callable[[int, Renewal], None],
         on_error: Callable[[Exception], None],
     ) -> None:
-        self._session = store.lease_session()
+        self._session = store.lease_session(timeout=settings.lease / 6)
         self._duration = settings.lease
         self._every = settings.renew_every
         self._held = held

@@ -126,7 +126,7 @@ class Loop:
             self._wakeup.hungry = not drained
             if reaped or not (drained or self._slots.free <= 0):
                 return _Turn(claimed)
-            due = await self._store.next_due(self._types) if drained else Due()
+            due = await self._store.next_due(self._types, own=self._lease.own) if drained else Due()
             self._wakeup.hungry = not drained or due.job == 0.0  # what is due, and wasn't claimed, was locked
         except (StoreIncompatible, ClientClosed):
             raise
@@ -168,7 +168,7 @@ class Loop:
         if self._recovery.wait() > 0:
             return 0
         try:
-            reaped = await self._recovery.reap()
+            reaped = await self._recovery.reap(self._lease.own)
         except Exception as error:  # noqa: BLE001 - logged by the troubles; tried again later
             self._troubles.add("reap", error)
             self._recovery.disturbed()

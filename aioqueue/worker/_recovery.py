@@ -11,6 +11,8 @@ from aioqueue.worker._outcome import Policy, worker_lost
 from aioqueue.worker._text import one_line
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from aioqueue._registry import Registry
     from aioqueue._settings import WorkerSettings
     from aioqueue.abc import Store
@@ -64,8 +66,11 @@ class Recovery:
         settled = self._quiet_since + self._settings.renew_every
         return max(settled, self._next) - time.monotonic()
 
-    async def reap(self) -> int:
+    async def reap(self, own: Collection[int]) -> int:
         """Take one expired lease's jobs, if it's time.
+
+        Arguments:
+            own: Leases of this worker: they aren't taken.
 
         Returns:
             How many jobs were recovered.
@@ -79,7 +84,7 @@ class Recovery:
             self.disturbed()
         if self.wait() > 0:
             return 0
-        jobs = await self._store.take_expired(_LIMIT)
+        jobs = await self._store.take_expired(_LIMIT, own=own)
         self._next = time.monotonic() + (0.0 if jobs else self.interval)
         if not jobs:
             return 0

@@ -18,7 +18,7 @@ from aioqueue.worker._recovery import Recovery
 from tests.worker.faults import Faults, Jobs, until
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
     from pathlib import Path
 
 pytestmark = pytest.mark.anyio
@@ -47,7 +47,7 @@ class Dead:
         self.written: list[Settlement] = []
         self.lost: LostReason | None = None
 
-    async def take_expired(self, limit: int) -> Sequence[ClaimedJob]:
+    async def take_expired(self, limit: int, *, own: Collection[int] = ()) -> Sequence[ClaimedJob]:
         self.taken += 1
         return self.left.pop(0) if self.left else []
 
@@ -69,7 +69,7 @@ class Bench:
     async def looked(self) -> bool:
         """Whether a look at the leases of others is made now."""
         before = self.store.taken
-        await self.recovery.reap()
+        await self.recovery.reap(())
         return self.store.taken > before
 
     async def quiet_for(self, seconds: float) -> None:
@@ -156,7 +156,7 @@ async def test_what_is_taken_is_tried_again_or_fails_for_good(bench: Bench, capl
     again, last, late, unknown = orphan(), orphan(attempt=2), orphan(expired=True), orphan(type="unknown", attempt=9)
     bench.store.left = [[again, last, late, unknown]]
     await bench.quiet_for(21)
-    assert await bench.recovery.reap() == 4
+    assert await bench.recovery.reap(()) == 4
     written = {each.id: each for each in bench.store.written}
     assert (written[again.id].kind, written[again.id].delay) == (SettlementKind.RETRIED, 7)
     assert written[last.id].kind is SettlementKind.FAILED
@@ -174,7 +174,7 @@ async def test_two_that_take_the_same_jobs_count_only_what_they_wrote(bench: Ben
     bench.store.left = [[orphan(), orphan()]]
     bench.store.lost = LostReason.TAKEN
     await bench.quiet_for(21)
-    assert await bench.recovery.reap() == 0
+    assert await bench.recovery.reap(()) == 0
     assert bench.recovery.recovered == 0
 
 
@@ -208,7 +208,7 @@ async def test_after_an_outage_longer_than_the_lease_living_workers_keep_their_j
             here.away = False
             await until(lambda: "renew" not in first.health().troubles)
             looks = here.calls["take_expired"]
-            assert await recovery.reap() == 0
+            assert await recovery.reap(()) == 0
             assert here.calls["take_expired"] == looks  # the first is back, and leaves the second's alone
             there.away = False
             await until(lambda: "renew" not in second.health().troubles)
