@@ -222,6 +222,15 @@ class Store(Protocol):
         """What it is connected to, without a password: for logs and errors."""
         ...
 
+    @property
+    def troubles(self) -> Mapping[str, str]:
+        """What the store itself knows to be wrong at the moment, as text for people by part of it; empty when all is well.
+
+        Such as `{"notifications": "they don't arrive: jobs are found by polling"}`. Looking costs nothing; it may be asked
+        of a store that isn't open.
+        """
+        ...
+
     # -- life ---------------------------------------------------------------------------------------------------
 
     async def open(self) -> None:

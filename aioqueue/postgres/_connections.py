@@ -1,36 +1,27 @@
-"""Connections: reserved ones, and small pools; broken ones aren't used again."""
+"""Connections: reserved ones, and small pools. None is trusted whose last statement was cut short."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from aioqueue.errors import StoreUnavailable
-from aioqueue.postgres._errors import breaks_connection
-from aioqueue.postgres._source import (
-    CLOSE_SECONDS,
-    ROLLBACK_SECONDS,
-    Connection,
-    Opener,
-    Source,
-    check_process,
-    close_connection,
-    in_transaction,
-    roll_back,
-    to_the_end,
-)
+from aioqueue.postgres._errors import breaks_connection, cuts_short
+from aioqueue.postgres._source import Connection, Opener, Source, check_process, close_connection, in_transaction
+from aioqueue.postgres._tidying import Tidying, answers, roll_back
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
     from aioqueue.postgres._source import Row
 
-__all__ = ["Link", "Pool"]
+__all__ = ["TRUSTED_SECONDS", "Lent", "Link", "Pool"]
 
-logger = logging.getLogger("aioqueue.postgres")
+TRUSTED_SECONDS = 10.0
+_SLOW_SECONDS = 1.0
 
 
 class Link:
@@ -42,9 +33,11 @@ class Link:
 
     def __init__(self, source: Source) -> None:
         self._source = source
-        self._opener = Opener(source, self._keep)
+        self._opener = Opener(source.open, self._keep)
+        self._tidying = Tidying()
         self._closed = False
         self._connection: Connection | None = None
+        self._used = 0.0
         self._lock = asyncio.Lock()
         self._process = os.getpid()
 
@@ -58,30 +51,71 @@ class Link:
         using: Connection | None = None
         try:
             async with asyncio.timeout(self._source.timeout), self._lock:
-                using = self._connection
-                if using is None or using.is_closed():
-                    using = self._connection = await self._opener.open()
-                return await self._source.query(using, sql, arguments)
+                using = await self._pick()
+                rows = await self._source.query(using, sql, arguments)
+                self._used = asyncio.get_running_loop().time()
+                return rows
         except BaseException as error:
-            if using is not None and breaks_connection(error):
-                using.terminate()
+            if using is not None:
+                await self._part(using, error)
             if (ours := self._source.translated(error)) is error:
                 raise
             raise ours from error
+
+    async def _pick(self) -> Connection:
+        using = self._connection
+        if using is not None and not using.is_closed():
+            idle = asyncio.get_running_loop().time() - self._used
+            if idle < TRUSTED_SECONDS or await answers(using):
+                return using
+        self._connection = using = await self._opener.open()
+        return using
+
+    async def _part(self, using: Connection, error: BaseException) -> None:
+        """Don't use a connection again that isn't known to be in order."""
+        if breaks_connection(error):
+            using.terminate()
+        elif (cut := cuts_short(error)) or (not using.is_closed() and using.is_in_transaction()):
+            if self._connection is using:
+                self._connection = None
+            await self._tidying.do(self._tidy(using), late=cut)
+
+    async def _tidy(self, connection: Connection) -> None:
+        if await roll_back(connection):
+            self._keep(connection)
 
     def _keep(self, connection: Connection) -> None:
         if self._closed or (self._connection is not None and not self._connection.is_closed()):
             connection.terminate()
         else:
             self._connection = connection
+            self._used = asyncio.get_running_loop().time()
 
     async def close(self) -> None:
         """Close the connection, bounded in time."""
         self._closed = True
         await self._opener.close()
+        await self._tidying.close()
         connection, self._connection = self._connection, None
         if connection is not None:
             await close_connection(connection)
+
+
+@dataclass(slots=True, eq=False)
+class Lent:
+    """What somebody has borrowed from a pool.
+
+    Attributes:
+        connection: None until one was found or opened.
+        holder: The name of the task that has it.
+        since: When it was borrowed, by the loop's clock.
+        touched: Whether a user's own statements were run on it, or might have been.
+    """
+
+    connection: Connection | None
+    holder: str
+    since: float
+    touched: bool = False
 
 
 class Pool:
@@ -90,120 +124,161 @@ class Pool:
     Arguments:
         source: Where they come from.
         size: How many there are at most.
+        purpose: What they are for, to be named in errors.
     """
 
-    def __init__(self, source: Source, size: int) -> None:
+    def __init__(self, source: Source, size: int, purpose: str) -> None:
         self.source = source
-        self._source = source
-        self._opener = Opener(source, self._keep)
+        self._opener = Opener(self._connect, self._keep)
+        self._tidying = Tidying()
         self._size = size
-        self._borrowed = 0
+        self._purpose = purpose
         self._free = asyncio.Semaphore(size)
-        self._idle: list[Connection] = []
+        self._lent: set[Lent] = set()
+        self._idle: list[tuple[Connection, float]] = []
+        self._doubted = 0.0
         self._closed = False
         self._process = os.getpid()
 
+    # -- for subclasses -----------------------------------------------------------------------------------------------
+
+    async def _connect(self) -> Connection:
+        return await self.source.open()
+
+    def _translated(self, error: BaseException) -> BaseException:
+        return self.source.translated(error)
+
+    def _trusted(self, since: float) -> bool:
+        """Whether a connection that has been idle since then is likely to answer: nothing says that the line is down."""
+        now = asyncio.get_running_loop().time()
+        silent = any(now - lent.since > _SLOW_SECONDS for lent in self._lent)
+        return now - since < TRUSTED_SECONDS and since > self._doubted and not silent
+
+    def _breaks(self, failure: BaseException) -> bool:
+        """Whether a connection is of no use after that. Whatever else may have happened to it, it's asked."""
+        return breaks_connection(failure)
+
+    async def _reset(self, connection: Connection) -> None:
+        """Undo what a user's statements have left behind."""
+
+    async def _keep_or_close(self, connection: Connection) -> None:
+        """Take back a connection, which may be closed."""
+        if self._closed:
+            await close_connection(connection)
+        elif not connection.is_closed():
+            self._idle.append((connection, asyncio.get_running_loop().time()))
+
+    # -- borrowing ----------------------------------------------------------------------------------------------------
+
     @asynccontextmanager
-    async def connection(self, *, users: bool = False) -> AsyncGenerator[Connection, None]:
-        """Borrow a connection. `users` says that it gets into the user's hands, so that it's reset afterwards.
+    async def lend(self) -> AsyncGenerator[Lent, None]:
+        """Borrow a connection.
 
         Raises:
             StoreError: None could be had, or what happened to it, translated.
         """
         check_process(self._process)
         await self._take()
-        self._borrowed += 1
-        connection: Connection | None = None
-        sound = False
+        task = asyncio.current_task()
+        lent = Lent(None, task.get_name() if task is not None else "?", asyncio.get_running_loop().time())
+        self._lent.add(lent)
+        failure: BaseException | None = None
         try:
-            connection = await self._pick()
-            yield connection
-            sound = True
+            lent.connection = await self._pick()
+            yield lent
         except BaseException as error:
-            sound = not breaks_connection(error)
-            # What the user's own statements raise is the user's to handle.
-            if users or (ours := self._source.translated(error)) is error:
+            failure = error
+            if (ours := self._translated(error)) is error:
                 raise
             raise ours from error
         finally:
-            try:
-                if connection is not None:
-                    await self._give_back(connection, sound=sound, users=users)
-            finally:
-                self._borrowed -= 1
-                self._free.release()
+            await self._give_back(lent, failure)
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncGenerator[Connection, None]:
+        """Borrow a connection for statements of ours."""
+        async with self.lend() as lent:
+            assert lent.connection is not None
+            yield lent.connection
 
     async def _take(self) -> None:
         try:
-            async with asyncio.timeout(self._source.timeout):
+            async with asyncio.timeout(self.source.timeout):
                 await self._free.acquire()
         except TimeoutError:
-            raise StoreUnavailable(
-                f"{self._source.description}: none of {self._size} connections became free within {self._source.timeout:g} s"
-            ) from None
+            raise StoreUnavailable(self._none_free()) from None
+
+    def _none_free(self) -> str:
+        now = asyncio.get_running_loop().time()
+        holders = sorted(self._lent, key=lambda lent: lent.since)
+        held = ", ".join(f"{lent.holder} for {now - lent.since:.0f} s" for lent in holders[:10])
+        return (
+            f"{self.source.description}: none of {self._size} connections for {self._purpose} became free within "
+            f"{self.source.timeout:g} s; they are held by {held or 'nobody'}"
+        )
 
     async def _pick(self) -> Connection:
-        pool = self._source.pool
-        if pool is not None:
-            try:
-                return await pool.acquire(timeout=self._source.timeout)
-            except BaseException as error:
-                if (ours := self._source.translated(error)) is error:
-                    raise
-                raise ours from error
         while self._idle:
-            connection = self._idle.pop()
-            if not connection.is_closed():
+            connection, since = self._idle.pop()
+            if not connection.is_closed() and (self._trusted(since) or await answers(connection)):
                 return connection
         return await self._opener.open()
 
     def _keep(self, connection: Connection) -> None:
-        if self._closed or len(self._idle) + self._borrowed >= self._size:
+        if self._closed or len(self._idle) + len(self._lent) >= self._size:
             connection.terminate()
         else:
-            self._idle.append(connection)
+            self._idle.append((connection, asyncio.get_running_loop().time()))
 
-    async def _give_back(self, connection: Connection, *, sound: bool, users: bool) -> None:
-        try:
-            if not sound:
-                connection.terminate()
-            elif connection.is_in_transaction():
-                await roll_back(connection)
-            pool = self._source.pool
-            if pool is not None:
-                await to_the_end(pool.release(connection, timeout=CLOSE_SECONDS), CLOSE_SECONDS * 2)
-                return
-            if connection.is_closed():
-                return
-            if users and self._source.prepared:
-                await to_the_end(self._reset(connection), ROLLBACK_SECONDS)
-        except BaseException as error:
+    # -- giving back --------------------------------------------------------------------------------------------------
+
+    async def _give_back(self, lent: Lent, failure: BaseException | None) -> None:
+        """In the ordinary case at once. What isn't known to be in order is looked at first, in a task of its own."""
+        connection = lent.connection
+        cut = failure is not None and cuts_short(failure)
+        broken = failure is not None and self._breaks(failure)
+        if cut or broken:
+            self._doubted = asyncio.get_running_loop().time()
+        if connection is not None and broken:
             connection.terminate()
-            if not isinstance(error, Exception):
-                raise
-            logger.debug("a connection couldn't be given back and is cut off: %s", type(error).__name__)
-            return
-        if self._closed:
-            await close_connection(connection)
-        elif not connection.is_closed():
-            self._idle.append(connection)
+        if connection is None:
+            self._release(lent)
+        elif cut or (not connection.is_closed() and connection.is_in_transaction()):
+            await self._tidying.do(self._tidy(lent, connection, ask=True), late=cut)
+        elif lent.touched or self._closed or self.source.pool is not None:
+            # Nobody has to wait for that.
+            self._tidying.leave(self._tidy(lent, connection, ask=False))
+        else:
+            if not connection.is_closed():
+                self._idle.append((connection, asyncio.get_running_loop().time()))
+            self._release(lent)
 
-    async def _reset(self, connection: Connection) -> None:
-        await connection.reset()
-        await self._source.set_up(connection)
+    async def _tidy(self, lent: Lent, connection: Connection, *, ask: bool) -> None:
+        try:
+            if not connection.is_closed() and (not ask or await roll_back(connection)) and lent.touched:
+                await self._reset(connection)
+            await self._keep_or_close(connection)
+        finally:
+            self._release(lent)
+
+    def _release(self, lent: Lent) -> None:
+        self._lent.discard(lent)
+        self._free.release()
+
+    # -- statements of ours -------------------------------------------------------------------------------------------
 
     async def fetch(self, sql: str, *arguments: Any) -> Sequence[Row]:
         """Run one statement that commits by itself."""
-        async with self.connection() as connection, asyncio.timeout(self._source.timeout):
-            return await self._source.query(connection, sql, arguments)
+        async with self.connection() as connection, asyncio.timeout(self.source.timeout):
+            return await self.source.query(connection, sql, arguments)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncGenerator[Connection, None]:
         """A transaction of ours, within the deadline of one statement as a whole."""
         async with (
             self.connection() as connection,
-            asyncio.timeout(self._source.timeout),
-            in_transaction(connection, self._source),
+            asyncio.timeout(self.source.timeout),
+            in_transaction(connection, self.source),
         ):
             yield connection
 
@@ -211,6 +286,7 @@ class Pool:
         """Close the idle ones; those in use close when they're given back."""
         self._closed = True
         await self._opener.close()
+        await self._tidying.close()
         idle, self._idle = self._idle, []
-        for connection in idle:
+        for connection, _ in idle:
             await close_connection(connection)

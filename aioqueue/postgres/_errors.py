@@ -7,15 +7,16 @@ from asyncpg.exceptions import _base
 
 from aioqueue.errors import AioqueueError, ConfigurationError, RowRejected, StoreError, StoreIncompatible, StoreUnavailable
 
-__all__ = ["breaks_connection", "translate"]
+__all__ = ["breaks_connection", "cuts_short", "translate"]
 
 # 08 connection, 53 resources (disk full, too many connections), 57P server going down, starting or in recovery,
-# 25006 read-only (a failed-over primary), 58 system (I/O); 40 and 55P03 are rolled back and may be tried again.
+# 25006 read-only (a failed-over primary), 58 system (I/O); 40 and 55P03 are rolled back and may be tried again; 26000 a
+# prepared statement that the session has forgotten, which a new connection hasn't.
 _UNAVAILABLE_CLASSES = ("08", "53", "58", "40", "57P", "XX")
-_UNAVAILABLE_STATES = frozenset({"25006", "55P03", "57014", "55006"})
+_UNAVAILABLE_STATES = frozenset({"25006", "55P03", "57014", "55006", "26000"})
 # After these the connection is of no use, or leads to a server that is of none.
 _BROKEN_CLASSES = ("08", "57P", "XX")
-_BROKEN_STATES = frozenset({"25006", "53100", "53200", "53300", "25P03", "25P02", "25P04"})
+_BROKEN_STATES = frozenset({"25006", "53100", "53200", "53300", "25P03", "25P04", "26000"})
 # 22 data, 23 integrity: the row. 54 limits: a value that's too large for its place.
 _ROW_CLASSES = ("22", "23", "54")
 # Tables, columns, schemas and functions that aren't there, or not as this code knows them.
@@ -28,12 +29,21 @@ def _state(error: BaseException) -> str:
 
 def breaks_connection(error: BaseException) -> bool:
     """Whether the connection on which this happened must not be used again."""
+    if isinstance(error, AioqueueError):
+        return error.__cause__ is not None and breaks_connection(error.__cause__)
     if isinstance(error, asyncpg.PostgresError):
         state = _state(error)
         return state.startswith(_BROKEN_CLASSES) or state in _BROKEN_STATES
-    if isinstance(error, (_base.DataError, AioqueueError)):
-        return False
-    return isinstance(error, (OSError, TimeoutError, _base.InterfaceError, _base.InternalClientError, EOFError))
+    if isinstance(error, (_base.DataError, TimeoutError)):
+        return False  # of the latter, see `cuts_short`
+    return isinstance(error, (OSError, _base.InterfaceError, _base.InternalClientError, EOFError))
+
+
+def cuts_short(error: BaseException) -> bool:
+    """Whether this may have left a statement unanswered on its connection, which has to be asked before its next use."""
+    if isinstance(error, AioqueueError):
+        return error.__cause__ is not None and cuts_short(error.__cause__)
+    return isinstance(error, TimeoutError) or not isinstance(error, Exception)
 
 
 def _text(error: BaseException) -> str:

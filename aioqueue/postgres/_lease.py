@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from aioqueue._job import Claim, LostReason
 from aioqueue.abc import Renewal
-from aioqueue.errors import StoreError
-from aioqueue.postgres._errors import breaks_connection
-from aioqueue.postgres._ownership import release_on
+from aioqueue.errors import ConfigurationError, StoreError, StoreUnavailable
 from aioqueue.postgres._settle import Fence, lost_reason
-from aioqueue.postgres._source import Connection, Source, check_process, close_connection, in_transaction
+from aioqueue.postgres._source import Connection, Source, check_process, close_connection
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from aioqueue.postgres._source import Row
 
 __all__ = ["PostgresLeaseSession", "compare"]
+
+logger = logging.getLogger("aioqueue.postgres")
+
+_LEFT_SECONDS = 0.2
 
 T = TypeVar("T")
 
@@ -38,68 +42,105 @@ class PostgresLeaseSession:
     Arguments:
         source: Where the connection comes from.
         statements: All statements of the store.
-        origin: Who tells; None if nobody is to be told.
+        timeout: Seconds that each call may take.
+        option: The store's option with the user's function that connects; None if there is no such function.
     """
 
-    def __init__(self, source: Source, statements: dict[str, str], origin: str | None) -> None:
-        self._source = source
+    def __init__(self, source: Source, statements: dict[str, str], timeout: float, option: str | None) -> None:
+        self._source = replace(source, timeout=timeout, pool=None)
         self._statements = statements
-        self._origin = origin
+        self._timeout = timeout
+        self._option = option
         self._loop: asyncio.AbstractEventLoop | None = None
         self._connection: Connection | None = None
         self._process = os.getpid()
 
+    def connect(self) -> None:
+        """See `aioqueue.abc.LeaseSession.connect`."""
+        self._run(self._connect())
+
     def renew(self, lease_id: int, duration: float, held: Sequence[Claim]) -> Renewal:
         """See `aioqueue.abc.LeaseSession.renew`."""
         return self._run(self._renew(lease_id, duration, held))
-
-    def release(self, lease_id: int, claims: Sequence[Claim]) -> None:
-        """See `aioqueue.abc.LeaseSession.release`."""
-        self._run(self._release(lease_id, claims))
 
     def close(self) -> None:
         """See `aioqueue.abc.LeaseSession.close`."""
         loop, self._loop = self._loop, None
         if loop is None or os.getpid() != self._process:
             return
-        connection, self._connection = self._connection, None
         try:
-            if connection is not None:
-                loop.run_until_complete(close_connection(connection))
+            loop.run_until_complete(self._end())
             loop.run_until_complete(loop.shutdown_asyncgens())
         finally:
             loop.close()
+
+    async def _end(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await close_connection(connection)
+        if left := asyncio.all_tasks() - {asyncio.current_task()}:
+            for task in left:
+                task.cancel()
+            await asyncio.wait(left, timeout=_LEFT_SECONDS)
 
     def _run(self, call: Coroutine[Any, Any, T]) -> T:
         try:
             check_process(self._process)
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
+                self._loop.set_exception_handler(_note)
         except StoreError:
             call.close()
             raise
         return self._loop.run_until_complete(self._guarded(call))
 
     async def _guarded(self, call: Coroutine[Any, Any, T]) -> T:
+        """Run a call within the timeout, whatever it does when it's cancelled. After an error its connection is cut off."""
+        task = asyncio.ensure_future(call)
         try:
-            async with asyncio.timeout(self._source.timeout):
-                return await call
-        except Exception as error:
-            connection = self._connection
-            if connection is not None and breaks_connection(error):
-                self._connection = None
+            await asyncio.wait([task], timeout=self._timeout)
+            if not task.done():
+                task.cancel()
+                await asyncio.wait([task], timeout=_LEFT_SECONDS)
+                raise TimeoutError
+            return task.result()
+        except BaseException as error:
+            connection, self._connection = self._connection, None
+            if connection is not None:
                 connection.terminate()
+                await asyncio.sleep(0)  # a transport closes its socket in the loop's next round
+            if isinstance(error, TimeoutError):
+                raise StoreUnavailable(self._silence(connected=connection is not None)) from error
             if (ours := self._source.translated(error)) is error:
                 raise
             raise ours from error
 
-    async def _connected(self) -> Connection:
+    def _silence(self, *, connected: bool) -> str:
+        text = f"{self._source.description}: no answer to the lease thread within {self._timeout:g} s"
+        if connected or self._option is None:
+            return text
+        return f"{text}. Does {self._option}= work in any event loop? Otherwise give lease_connect= too"
+
+    async def _connect(self) -> Connection:
         if self._connection is None or self._connection.is_closed():
-            self._connection = await self._source.open()
+            self._connection = None
+            try:
+                self._connection = await self._source.open()
+            except StoreUnavailable:
+                raise
+            except Exception as error:
+                if self._option is None:
+                    raise
+                raise ConfigurationError(
+                    f"{self._source.description}: the lease thread can't connect with {self._option}=, which it calls in an "
+                    f"event loop of its own: {type(error).__name__}: {str(error).split(chr(10), 1)[0][:300]}. Give "
+                    "lease_connect= too: an async function that opens an asyncpg connection with nothing that belongs to "
+                    "another event loop"
+                ) from error
         return self._connection
 
     async def _renew(self, lease_id: int, duration: float, held: Sequence[Claim]) -> Renewal:
-        connection = await self._connected()
+        connection = await self._connect()
         rows = await self._source.query(connection, self._statements["renew"], [lease_id, duration])
         valid, missing, unheld = compare(rows, held)
         lost: dict[Claim, LostReason] = {}
@@ -112,10 +153,10 @@ class PostgresLeaseSession:
                     lost[claim] = result.lost or _own_end(fates[claim.id])
         return Renewal(valid=valid, lost=lost, unheld=unheld)
 
-    async def _release(self, lease_id: int, claims: Sequence[Claim]) -> None:
-        connection = await self._connected()
-        async with in_transaction(connection, self._source):
-            await release_on(connection, self._statements, lease_id, claims, self._origin, end=False)
+
+def _note(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """What is left of connecting that was given up, mostly."""
+    logger.debug("in the lease thread: %s", context.get("exception") or context.get("message"))
 
 
 def _own_end(fate: Row) -> LostReason:

@@ -11,6 +11,7 @@ import logging
 import random
 import uuid
 from contextlib import contextmanager
+from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -23,7 +24,7 @@ from aioqueue.postgres._source import Connection, Opener, close_connection
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from aioqueue.postgres._connections import Link, Pool
+    from aioqueue.postgres._connections import Pool
     from aioqueue.postgres._schema import Schema
     from aioqueue.postgres._source import Source
 
@@ -37,6 +38,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 15.0
 _PROBE_SECONDS = 5.0
 _FIRST_PROBE_AGAIN, _LONGEST_PROBE_AGAIN = 5.0, 300.0
 _ALIVE_SECONDS = 15.0
+_ECHO_SECONDS = 60.0
 SUBSCRIBED_SECONDS = 60.0
 
 
@@ -63,10 +65,13 @@ class Listeners:
                 self.finished_wanted.clear()
 
     def tell(self, notification: Notification) -> None:
-        """Call every listener; one that fails doesn't stop the others."""
+        """Call every listener, in an empty context; one that fails doesn't stop the others.
+
+        What a listener starts must not see the context of whoever made the news, such as a request that enqueued a job.
+        """
         for listener, _ in list(self._listeners.values()):
             try:
-                listener(notification)
+                Context().run(listener, notification)
             except Exception:
                 logger.exception("a listener of notifications has failed")
 
@@ -79,9 +84,11 @@ class Listening:
         schema: Whose channel.
         statements: All statements of the store.
         listeners: Who is told.
-        link: Sends the probe.
-        pool: Writes the row.
+        pool: Sends the probes, and writes the row.
         origin: This store, in notes.
+
+    Attributes:
+        trouble: Why notifications don't arrive at the moment; None if they do, or aren't expected yet.
     """
 
     def __init__(
@@ -91,16 +98,14 @@ class Listening:
         statements: dict[str, str],
         listeners: Listeners,
         *,
-        link: Link,
         pool: Pool,
         origin: uuid.UUID,
     ) -> None:
         self._source = source
-        self._opener = Opener(source, lambda connection: connection.terminate())
+        self._opener = Opener(source.open, lambda connection: connection.terminate())
         self._schema = schema
         self._statements = statements
         self._listeners = listeners
-        self._link = link
         self._pool = pool
         self._origin = origin
         self._probe = ""
@@ -110,13 +115,14 @@ class Listening:
         self._probe_again = _FIRST_PROBE_AGAIN
         self._row_written = False
         self._tasks: list[asyncio.Task[None]] = []
+        self.trouble: str | None = None
 
     def start(self) -> None:
         """Begin to listen, in tasks that are held until `stop`."""
         loop = asyncio.get_running_loop()
         self._tasks = [
-            loop.create_task(self._listen(), name="aioqueue listener"),
-            loop.create_task(self._keep_subscribed(), name="aioqueue subscriber"),
+            loop.create_task(self._listen(), name="aioqueue listener", context=Context()),
+            loop.create_task(self._keep_subscribed(), name="aioqueue subscriber", context=Context()),
         ]
 
     async def stop(self) -> None:
@@ -141,9 +147,11 @@ class Listening:
                 heard = await self._listen_once()
             except StoreError as error:
                 heard = False
+                self.trouble = f"the connection for notifications was lost, jobs are found by polling: {error}"
                 logger.warning("the connection for notifications was lost, polling meanwhile: %s", error)
-            except Exception:
+            except Exception as error:
                 heard = False
+                self.trouble = f"listening for notifications has failed, jobs are found by polling: {type(error).__name__}"
                 logger.exception("listening for notifications has failed, polling meanwhile")
             finally:
                 self._listening.clear()
@@ -151,7 +159,7 @@ class Listening:
             await asyncio.sleep(pause * random.uniform(0.8, 1.2))  # noqa: S311
 
     async def _listen_once(self) -> bool:
-        """Listen until the connection ends; returns whether it was of use."""
+        """Listen until the connection ends, or has gone deaf; returns whether it was of use."""
         connection = await self._opener.open()
         ended = asyncio.Event()
         try:
@@ -159,21 +167,12 @@ class Listening:
             async with asyncio.timeout(self._source.timeout):
                 await connection.add_listener(self._schema.channel, self._received)
             if not await self._hears(ended):
-                if ended.is_set():
-                    return False
-                if not self._warned:
-                    self._warned = True
-                    logger.warning(
-                        "%s: notifications don't arrive (behind PgBouncer in transaction mode?), so jobs are found by polling; "
-                        "give listen_url= with a direct address, or notify=False",
-                        self._source.description,
-                    )
-                await close_connection(connection)
-                # A busy server answers late; a pooler never does.
-                await asyncio.sleep(self._probe_again)
-                self._probe_again = min(self._probe_again * 2, _LONGEST_PROBE_AGAIN)
+                if not ended.is_set():
+                    await self._stay_deaf(connection)
                 return False
             self._probe_again = _FIRST_PROBE_AGAIN
+            self._warned = False
+            self.trouble = None
             self._listening.set()
             # What was told while nobody listened.
             self._listeners.tell(CATCH_UP)
@@ -186,12 +185,26 @@ class Listening:
         finally:
             await close_connection(connection)
 
+    async def _stay_deaf(self, connection: Connection) -> None:
+        """A new connection hears nothing: say so, and wait before the next try."""
+        self.trouble = (
+            f"{self._source.description}: notifications don't arrive (behind PgBouncer in transaction mode?), "
+            "so jobs are found by polling; give listen_url= with a direct address, or notify=False"
+        )
+        if not self._warned:
+            self._warned = True
+            logger.warning("%s", self.trouble)
+        await close_connection(connection)
+        # A busy server answers late; a pooler never does.
+        await asyncio.sleep(self._probe_again)
+        self._probe_again = min(self._probe_again * 2, _LONGEST_PROBE_AGAIN)
+
     async def _hears(self, ended: asyncio.Event) -> bool:
         """Whether a note that is sent on another connection arrives here, before this one ends."""
         self._probe = uuid.uuid4().hex
         self._probed.clear()
         note = orjson.dumps({"o": str(self._origin), "p": self._probe}).decode()
-        await self._link.fetch(self._statements["notify"], note)
+        await self._pool.fetch(self._statements["notify"], note)
         loop = asyncio.get_running_loop()
         waits = [loop.create_task(self._probed.wait()), loop.create_task(ended.wait())]
         try:
@@ -202,6 +215,9 @@ class Listening:
         return self._probed.is_set() and not ended.is_set()
 
     async def _watch(self, connection: Connection, ended: asyncio.Event) -> None:
+        """Return when the connection has ended, or hears nothing any more though it answers."""
+        loop = asyncio.get_running_loop()
+        probed = loop.time()
         while not connection.is_closed():
             try:
                 async with asyncio.timeout(_ALIVE_SECONDS):
@@ -210,7 +226,23 @@ class Listening:
                 # A connection that has gone silent looks like one on which nothing happens.
                 async with asyncio.timeout(min(self._source.timeout, _ALIVE_SECONDS)):
                     await connection.execute("SELECT 1")
+                if loop.time() - probed >= _ECHO_SECONDS:
+                    probed = loop.time()
+                    if not await self._echoes(ended):
+                        return
         logger.info("%s: the connection for notifications has ended", self._source.description)
+
+    async def _echoes(self, ended: asyncio.Event) -> bool:
+        """Whether notifications still arrive: somebody may have undone LISTEN on a connection that seems sound."""
+        try:
+            heard = await self._hears(ended)
+        except StoreError as error:
+            logger.debug("no probe could be sent: %s", error)
+            return True
+        if not heard and not ended.is_set():
+            self.trouble = f"{self._source.description}: notifications have ceased to arrive, jobs are found by polling"
+            logger.warning("%s: notifications have ceased to arrive, listening on a new connection", self._source.description)
+        return heard
 
     def _received(self, _connection: Any, _process: int, _channel: str, payload: str) -> None:
         if self._probe and self._probe in payload:

@@ -13,6 +13,7 @@ from aioqueue.postgres._connections import Link, Pool
 from aioqueue.postgres._listener import Listeners, Listening
 from aioqueue.postgres._ownership import Ownership
 from aioqueue.postgres._settle import Settler
+from aioqueue.postgres._users import UsersPool
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -47,9 +48,9 @@ class Opened:
     def __init__(self, options: Options, statements: dict[str, str], identity: UUID) -> None:
         own = replace(options.source, pool=None)
         self._schema = options.schema
-        self.users = Pool(options.source, options.pool_size)
-        self.operations = Pool(own, _OPERATIONS)
-        self.work = Pool(own, _WORK)
+        self.users = UsersPool(options.source, options.pool_size)
+        self.operations = Pool(own, _OPERATIONS, "the client's own operations")
+        self.work = Pool(own, _WORK, "the worker")
         self._links = claim_link, settle_link = Link(own), Link(own)
         self.claims = Claims(claim_link, statements)
         origin = str(identity) if options.notify else None
@@ -63,7 +64,6 @@ class Opened:
                 options.schema,
                 statements,
                 self.listeners,
-                link=claim_link,
                 pool=self.operations,
                 origin=identity,
             )
@@ -82,6 +82,12 @@ class Opened:
             raise
         if self._listening is not None:
             self._listening.start()
+
+    @property
+    def troubles(self) -> dict[str, str]:
+        """See `aioqueue.abc.Store.troubles`."""
+        trouble = None if self._listening is None else self._listening.trouble
+        return {} if trouble is None else {"notifications": trouble}
 
     async def close(self) -> None:
         """Stop listening and disconnect, bounded in time."""

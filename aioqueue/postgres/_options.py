@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
@@ -29,6 +29,7 @@ _OWN = (
     "statement_cache_size",
     "pool_size",
 )
+_OBJECTS = ("pool", "connect", "lease_connect")
 _POOL_SIZE = 4
 
 
@@ -40,13 +41,17 @@ class Options:
         schema: Where its tables are.
         source: Where connections come from.
         listen_source: Where the listening one comes from.
+        lease_source: Where a worker's lease thread connects, in its own event loop.
+        lease_option: The option with the function of the user's that it calls; None if there is none.
         notify: Whether notifications are sent and listened for.
-        pool_size: Connections beside the reserved ones, at most.
+        pool_size: Connections for users' transactions, at most.
     """
 
     schema: Schema
     source: Source
     listen_source: Source
+    lease_source: Source
+    lease_option: str | None
     notify: bool
     pool_size: int
 
@@ -112,17 +117,39 @@ def _connector(url: str, *, prepared: bool, cache_size: int | None, timeout: flo
 
 
 def _pool_connector(pool: Any) -> Callable[[], Awaitable[Connection]]:
-    """Connect as the pool does: the reserved connections, one of them in another event loop, can't come out of it."""
-    try:
-        arguments, keywords = list(pool._connect_args), dict(pool._connect_kwargs)
-        own_connect = pool._connect
-    except AttributeError:
-        raise ConfigurationError("pool= takes an asyncpg pool; give connect= for other sources of connections") from None
+    """Connect as the pool does: what isn't for users' transactions can't come out of it."""
+    if not all(hasattr(pool, name) for name in ("_connect", "_connect_args", "_connect_kwargs")):
+        raise ConfigurationError("pool= takes an asyncpg pool; give connect= for other sources of connections")
 
     async def connect() -> Connection:
-        return cast("Connection", await own_connect(*arguments, **keywords))
+        # Looked up anew each time: the pool may be told of new arguments, such as another password.
+        return cast("Connection", await pool._connect(*pool._connect_args, **pool._connect_kwargs))
 
     return connect
+
+
+def _lease_option(given: Mapping[str, Any]) -> str | None:
+    """The option with the user's function that the lease thread calls, if there is one."""
+    for name in ("lease_connect", "connect"):
+        if given.get(name) is not None:
+            return name
+    pool = given.get("pool")
+    if pool is None or (pool._connect is cast("Any", asyncpg).connect and not callable(pool._connect_kwargs.get("password"))):
+        return None
+    return "pool"
+
+
+def _functions(given: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The options that are objects of the user's: pool, connect and lease_connect."""
+    pool, connect, lease_connect = (given.get(name) for name in _OBJECTS)
+    if pool is not None and connect is not None:
+        raise ConfigurationError("give pool= or connect=, not both")
+    for name, function in (("connect", connect), ("lease_connect", lease_connect)):
+        if function is not None and not callable(function):
+            raise ConfigurationError(
+                f"{name}= takes an async function that opens an asyncpg connection, not {type(function).__qualname__}"
+            )
+    return pool, connect, lease_connect
 
 
 def read_options(url: str, given: Mapping[str, Any]) -> Options:
@@ -131,13 +158,11 @@ def read_options(url: str, given: Mapping[str, Any]) -> Options:
     Raises:
         ConfigurationError: One can't be used.
     """
-    pool, connect = given.get("pool"), given.get("connect")
-    options = {name: value for name, value in given.items() if name not in ("pool", "connect")}
-    if pool is not None and connect is not None:
-        raise ConfigurationError("give pool= or connect=, not both")
+    pool, connect, lease_connect = _functions(given)
+    options = {name: value for name, value in given.items() if name not in _OBJECTS}
     if unknown := sorted(set(options) - set(_OWN)):
         raise ConfigurationError(
-            f"unknown options for PostgreSQL: {', '.join(unknown)}; known are {', '.join(_OWN)}, pool, connect"
+            f"unknown options for PostgreSQL: {', '.join(unknown)}; known are {', '.join((*_OWN, *_OBJECTS))}"
         )
     server, own, description = _split(url)
     own = {**own, **{name: value for name, value in options.items() if value is not None}}
@@ -151,6 +176,7 @@ def read_options(url: str, given: Mapping[str, Any]) -> Options:
         opener = _connector(server, prepared=prepared, cache_size=cache_size, timeout=timeout)
     elif pool is not None:
         opener = _pool_connector(pool)
+        prepared = prepared and pool._connect_kwargs.get("statement_cache_size") != 0
     else:
         opener = cast("Callable[[], Awaitable[Connection]]", connect)
     source = Source(opener, description, prepared=prepared, timeout=timeout, pool=cast("UserPool | None", pool))
@@ -159,10 +185,14 @@ def read_options(url: str, given: Mapping[str, Any]) -> Options:
         listen_server, _, listen_description = _split(str(own["listen_url"]))
         direct = _connector(listen_server, prepared=True, cache_size=None, timeout=timeout)
         listen_source = Source(direct, listen_description, timeout=timeout)
+    lease_opener = cast("Callable[[], Awaitable[Connection]]", lease_connect) if lease_connect is not None else opener
+    most = int(pool.get_max_size()) if pool is not None else _POOL_SIZE
     return Options(
         schema=Schema(own.get("schema", "aioqueue")),
         source=source,
         listen_source=listen_source,
+        lease_source=replace(source, connect=lease_opener, pool=None),
+        lease_option=_lease_option(given),
         notify=_flag(own.get("notify", True), "notify"),
-        pool_size=_number(own.get("pool_size", _POOL_SIZE), "pool_size", least=1),
+        pool_size=_number(own.get("pool_size", most), "pool_size", least=1),
     )

@@ -6,16 +6,16 @@ Every wait has a deadline on this side, because a server that has fallen silent 
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 from contextlib import asynccontextmanager, suppress
+from contextvars import Context
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import anyio
 
-from aioqueue.errors import StoreError, StoreUnavailable
-from aioqueue.postgres._errors import breaks_connection, translate
+from aioqueue.errors import ConfigurationError, StoreError, StoreUnavailable
+from aioqueue.postgres._errors import translate
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
@@ -30,19 +30,24 @@ __all__ = [
     "UserPool",
     "check_process",
     "close_connection",
+    "commit",
+    "control",
     "in_transaction",
-    "roll_back",
     "to_the_end",
+    "wait_for",
 ]
 
-logger = logging.getLogger("aioqueue.postgres")
-
-ROLLBACK_SECONDS = 5.0
 CLOSE_SECONDS = 3.0
+PATIENCE = 0.5
+"""Seconds for which a caller that is cancelled, or whose deadline is over, still waits for its connection's sake."""
 
 # The planner's last fences: no statement of ours is better off reading a whole table, and none needs to be planned twice.
 PLANNER_SETTINGS = ("jit = off", "enable_seqscan = off", "enable_bitmapscan = off", "plan_cache_mode = force_generic_plan")
 _SETTINGS = "; ".join(f"SET {each}" for each in (*PLANNER_SETTINGS, "default_transaction_isolation = 'read committed'"))
+# Where a role's search_path names pg_catalog later, or somebody's function of the same name would be taken for PostgreSQL's.
+# What else is in the path stays: triggers of the user's may need it.
+_CATALOG_FIRST = """SELECT pg_catalog.set_config('search_path', pg_catalog.concat_ws(', ', 'pg_catalog',
+    nullif(pg_catalog.current_setting('search_path'), '')), {local})"""
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
 # Through a connection pooler a session's settings would reach other people's transactions, or not our own; and a pool of
 # the user's has sessions that aren't ours.
@@ -86,6 +91,7 @@ class Source:
         prepared: Whether statements may stay prepared; not behind a transaction pooler without support for it.
         timeout: Seconds that connecting or one statement may take.
         pool: The user's pool, which then serves instead of one of ours.
+        for_users: Whether the connections get into users' hands: their search_path stays as it is then.
     """
 
     connect: Callable[[], Awaitable[Connection]]
@@ -93,17 +99,21 @@ class Source:
     prepared: bool = True
     timeout: float = 60.0
     pool: UserPool | None = None
+    for_users: bool = False
 
     async def open(self) -> Connection:
         """Open a connection and set it up.
 
         Raises:
             StoreError: It can't be had; `StoreUnavailable`, if it may be later.
+            ConfigurationError: It belongs to another event loop.
         """
         connection: Connection | None = None
         try:
             async with asyncio.timeout(self.timeout):
-                connection = await self.connect()
+                opened = await self.connect()
+                _check_loop(opened)
+                connection = opened
                 await self.set_up(connection)
         except BaseException as error:
             if connection is not None:
@@ -116,14 +126,21 @@ class Source:
     async def set_up(self, connection: Connection) -> None:
         """Make the settings of a session that is ours alone."""
         if self.prepared:
-            await connection.execute(_SETTINGS)
+            await connection.execute(_SETTINGS if self.for_users else f"{_SETTINGS}; {_CATALOG_FIRST.format(local='false')}")
+
+    @property
+    def begin(self) -> str:
+        """What begins a transaction."""
+        if self.prepared and self.pool is None:
+            return _BEGIN
+        return _BEGIN_POOLED if self.for_users else f"{_BEGIN_POOLED}; {_CATALOG_FIRST.format(local='true')}"
 
     def translated(self, error: BaseException) -> BaseException:
         """Our error for the driver's; others as they are."""
         return translate(error, self.description) or error
 
     async def query(self, connection: Connection, sql: str, arguments: Sequence[Any]) -> Sequence[Row]:
-        """Run one statement that commits by itself."""
+        """Run one statement that commits by itself. Whoever owns the connection tidies up what is cut short."""
         if self.prepared:
             return await connection.fetch(sql, *arguments)
         # The pooler may change the server between preparing and executing, except within a transaction.
@@ -131,48 +148,68 @@ class Source:
             return await connection.fetch(sql, *arguments)
 
 
+def _check_loop(connection: Connection) -> None:
+    """Refuse a connection that would wait for another event loop for ever."""
+    loop = asyncio.get_running_loop()
+    if getattr(connection, "_loop", loop) is not loop:
+        raise ConfigurationError(
+            "the function that connects gave a connection of another event loop: "
+            "it has to open one in the loop in which it's called"
+        )
+
+
 @asynccontextmanager
 async def in_transaction(connection: Connection, source: Source) -> AsyncGenerator[None, None]:
-    """A transaction whose end is shielded from cancellation, with a deadline.
+    """A transaction whose commit is shielded from cancellation, with a deadline.
+
+    What fails or is cancelled leaves the transaction open: whoever owns the connection rolls it back, or closes it.
 
     Raises:
         StoreUnavailable: The commit wasn't answered in time: whether it happened isn't known.
     """
-    try:
-        async with asyncio.timeout(source.timeout):
-            await _control(connection, source, _BEGIN if source.prepared and source.pool is None else _BEGIN_POOLED)
-        yield
-    except BaseException:
-        await roll_back(connection)
-        raise
-    try:
-        ended = await to_the_end(_control(connection, source, "COMMIT"), source.timeout)
-    except TimeoutError:
-        connection.terminate()
-        raise StoreUnavailable(f"{source.description}: no answer to a commit in time") from None
-    if ended != "COMMIT":
+    async with asyncio.timeout(source.timeout):
+        await control(connection, source, source.begin)
+    yield
+    if await commit(connection, source) != "COMMIT":
         raise StoreError("the transaction was rolled back: a statement in it had failed, and its error was caught")
 
 
-async def to_the_end(call: Coroutine[Any, Any, T], limit: float) -> T:
-    """Wait for a call in a task of its own, which goes on whatever is cancelled meanwhile, for at most `limit` seconds.
+async def commit(connection: Connection, source: Source, *, before: str = "") -> str:
+    """Commit, shielded from cancellation.
 
-    A shielded scope holds off the cancellation of scopes only; `Task.cancel` would cut a rollback short.
+    Arguments:
+        connection: In a transaction.
+        source: Where it comes from.
+        before: A statement that is run first, and without which nothing is committed.
+
+    Returns:
+        What the server did: `COMMIT`, or `ROLLBACK` if a statement had failed before.
+
+    Raises:
+        StoreUnavailable: There was no answer in time: whether it happened isn't known.
+    """
+    try:
+        return await to_the_end(control(connection, source, f"{before}COMMIT"), source.timeout)
+    except TimeoutError:
+        connection.terminate()
+        raise StoreUnavailable(f"{source.description}: no answer to a commit in time") from None
+
+
+async def to_the_end(call: Coroutine[Any, Any, T], limit: float) -> T:
+    """Wait for a call in a task of its own, which goes on whatever is cancelled meanwhile.
+
+    A shielded scope holds off the cancellation of scopes only; `Task.cancel` would cut a commit short.
+
+    Arguments:
+        call: What is to be done.
+        limit: Seconds at most; `PATIENCE` at most once this task is cancelled.
 
     Raises:
         TimeoutError: It took longer, and was cancelled.
-        asyncio.CancelledError: This task was cancelled meanwhile; the call has ended.
+        asyncio.CancelledError: This task was cancelled meanwhile; the call has ended, or was cancelled too.
     """
-    loop = asyncio.get_running_loop()
-    task = loop.create_task(call)
-    deadline = loop.time() + limit
-    cancelled: asyncio.CancelledError | None = None
-    with anyio.CancelScope(shield=True):
-        while not task.done() and (left := deadline - loop.time()) > 0:
-            try:
-                await asyncio.wait([task], timeout=left)
-            except asyncio.CancelledError as error:
-                cancelled = error
+    task = asyncio.get_running_loop().create_task(call, context=Context())
+    cancelled = await wait_for(task, limit)
     late = not task.done() and task.cancel()
     if cancelled is not None:
         if task.done() and not task.cancelled():
@@ -183,27 +220,33 @@ async def to_the_end(call: Coroutine[Any, Any, T], limit: float) -> T:
     return task.result()
 
 
-async def _control(connection: Connection, source: Source, sql: str) -> str:
+async def wait_for(task: asyncio.Task[Any], limit: float) -> asyncio.CancelledError | None:
+    """Wait until a task is done, or for `limit` seconds; for `PATIENCE` at most once this one is cancelled.
+
+    Returns:
+        The cancellation that came meanwhile. It's the caller's to raise.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + limit
+    cancelled: asyncio.CancelledError | None = None
+    with anyio.CancelScope(shield=True):
+        while not task.done() and (left := deadline - loop.time()) > 0:
+            try:
+                await asyncio.wait([task], timeout=left)
+            except asyncio.CancelledError as error:
+                cancelled = error
+                deadline = min(deadline, loop.time() + PATIENCE)
+    return cancelled
+
+
+async def control(connection: Connection, source: Source, sql: str) -> str:
+    """Run a statement that begins or ends a transaction; returns what the server says that it did."""
     try:
         return await connection.execute(sql)
     except Exception as error:
-        if breaks_connection(error):
-            connection.terminate()
         if (ours := source.translated(error)) is error:
             raise
         raise ours from error
-
-
-async def roll_back(connection: Connection) -> None:
-    """Leave no transaction behind: what can't be rolled back in time is cut off."""
-    if connection.is_closed():
-        return
-    try:
-        # Also where none seems to be open: a BEGIN that was cut short may have arrived.
-        await to_the_end(connection.execute("ROLLBACK"), ROLLBACK_SECONDS)
-    except Exception as error:  # noqa: BLE001 - the error that led here is the one to tell
-        logger.debug("a rollback failed, its connection is cut off: %s", type(error).__name__)
-        connection.terminate()
 
 
 async def close_connection(connection: Connection) -> None:
@@ -237,23 +280,25 @@ class Opener:
     """Opens connections for one owner, and never cancels one half-way.
 
     asyncpg leaves futures behind that nobody looks at when connecting is cancelled; so it goes on in a task of its own.
+    That task begins in an empty context: a connection lives on when the request in which it was opened is long over.
 
     Arguments:
-        source: Where they come from.
+        connect: Opens one.
         keep: Takes a connection whose caller has gone meanwhile.
     """
 
-    def __init__(self, source: Source, keep: Callable[[Connection], None]) -> None:
-        self._source = source
+    def __init__(self, connect: Callable[[], Coroutine[Any, Any, Connection]], keep: Callable[[Connection], None]) -> None:
+        self._connect = connect
         self._keep = keep
         self._tasks: set[asyncio.Task[Connection]] = set()
         self._orphans: set[asyncio.Task[Connection]] = set()
 
     async def open(self) -> Connection:
-        """See `Source.open`. What a caller that was cancelled had begun is taken over, so that they don't add up."""
+        """Open one. What a caller that was cancelled had begun is taken over, so that they don't add up."""
         task = next((each for each in self._orphans if not each.done()), None)
         if task is None:
-            task = asyncio.get_running_loop().create_task(self._source.open(), name="aioqueue connect")
+            loop = asyncio.get_running_loop()
+            task = loop.create_task(self._connect(), name="aioqueue connect", context=Context())
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         else:

@@ -47,14 +47,17 @@ def make_store(url: str, **options: Any) -> PostgresStore:
         options:
             schema: Name of the schema with the tables; `aioqueue` by default.
             timeout: Seconds that connecting, or one statement, may take; 60 by default.
-            pool: An asyncpg pool, used for everything but the reserved connections, which connect as it does.
-            connect: An async function without arguments that gives an asyncpg connection; called in several event loops.
+            pool: An asyncpg pool, which serves `client.transaction()`; all other connections connect as it does.
+            connect: An async function without arguments that opens an asyncpg connection. It's called in the client's event
+                loop, and for leases in that of a worker's lease thread, unless `lease_connect` is given.
+            lease_connect: The same for a worker's lease thread, where `connect` uses something that belongs to the client's
+                event loop.
             listen_url: Where to listen for notifications, if not at `url`, such as past a PgBouncer.
             notify: False turns notifications off: jobs are found by polling.
             pgbouncer: True for a PgBouncer in transaction mode without prepared statements.
             prepared_statements: False does the same.
             statement_cache_size: asyncpg's setting of that name; 0 is `prepared_statements=False`.
-            pool_size: Connections beside the four reserved ones; 4 by default.
+            pool_size: How many `client.transaction()` blocks may be open at once; 4 by default, or as many as a `pool` has.
 
     Raises:
         ConfigurationError: The URL or an option can't be used.
@@ -78,6 +81,11 @@ class PostgresStore:
     def description(self) -> str:
         """See `aioqueue.abc.Store.description`."""
         return f"{self._source.description} (schema {self._schema.quoted})"
+
+    @property
+    def troubles(self) -> Mapping[str, str]:
+        """See `aioqueue.abc.Store.troubles`."""
+        return {} if self._opened_ is None else self._opened_.troubles
 
     # -- life ---------------------------------------------------------------------------------------------------
 
@@ -189,10 +197,10 @@ class PostgresStore:
         """See `aioqueue.abc.Store.open_lease`."""
         return await self._opened.ownership.open(worker, duration)
 
-    def lease_session(self) -> LeaseSession:
+    def lease_session(self, *, timeout: float = 10.0) -> LeaseSession:
         """See `aioqueue.abc.Store.lease_session`."""
-        # An origin of its own: this process's listeners aren't told from the lease thread, but by the database.
-        return PostgresLeaseSession(self._source, self._statements, None if self._origin is None else str(uuid.uuid4()))
+        _ = self._opened
+        return PostgresLeaseSession(self._options.lease_source, self._statements, timeout, self._options.lease_option)
 
     async def claim(
         self, lease_id: int, types: Sequence[str], limit: int, *, leases: Mapping[str, int] | None = None

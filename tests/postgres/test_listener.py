@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import anyio
+import asyncpg
 import pytest
 
 from aioqueue._identifiers import new_id
@@ -161,8 +162,8 @@ async def test_a_listener_that_is_terminated_while_it_probes_comes_back(
     monkeypatch.setattr(_listener, "_FIRST_PROBE_AGAIN", 3600.0)
     heard = Heard()
     async with opened(postgres_url) as store, opened(postgres_url) as producer:
-        link = store._claims._link
-        fetch = link.fetch
+        pool = store._opened.operations
+        fetch = pool.fetch
         probing = anyio.Event()
 
         async def held_back(sql: str, *arguments: Any) -> Any:
@@ -171,10 +172,62 @@ async def test_a_listener_that_is_terminated_while_it_probes_comes_back(
                 return []  # this probe is lost, and the connection ends before another is sent
             return await fetch(sql, *arguments)
 
-        monkeypatch.setattr(link, "fetch", held_back)
+        monkeypatch.setattr(pool, "fetch", held_back)
         with store.subscribe(heard):
             await until(lambda: listening(postgres_url) >= 1, "the listening connection")
             execute(postgres_url, f"select pg_terminate_backend(pid) from pg_stat_activity where {LISTENERS}")
             await until(probing.is_set, "a probe")
             execute(postgres_url, f"select pg_terminate_backend(pid) from pg_stat_activity where {LISTENERS}")
             await heard_directly(heard, postgres_url, producer, "after")
+
+
+async def test_a_listener_that_hears_nothing_any_more_listens_on_a_new_connection(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its registration is gone, though the connection answers; while it's deaf, the store knows."""
+    monkeypatch.setattr(_listener, "_ALIVE_SECONDS", 0.1)
+    monkeypatch.setattr(_listener, "_ECHO_SECONDS", 0.3)
+    monkeypatch.setattr(_listener, "_PROBE_SECONDS", 1.0)
+    connections: list[Any] = []
+
+    async def connect() -> Any:
+        connections.append(await asyncpg.connect(postgres_url))
+        return connections[-1]
+
+    heard = Heard()
+    async with opened("postgresql://", connect=connect) as store, opened(postgres_url, notify=False) as producer:
+        with store.subscribe(heard):
+            await until(store._opened._listening._listening.is_set, "the start")
+            assert store.troubles == {}
+            (listener,) = [each for each in connections if each._listeners]
+            await listener.execute("UNLISTEN *")
+            await until(lambda: "notifications" in store.troubles, "that the store knows of it")
+            heard.notes.clear()
+            await until(lambda: heard.of("anything"), "that what was missed is made up for")
+            await until(lambda: store.troubles == {}, "all is well again")
+            heard.notes.clear()
+            assert listener.is_closed()
+            execute(postgres_url, f'select pg_notify(\'{store._schema.channel}\', \'{{"t": ["a"], "d": 0}}\')')
+            await until(lambda: any(note.types == {"a"} for note in heard.notes), "a notification")
+            assert producer.troubles == {}
+
+
+async def test_a_listener_that_never_hears_anything_says_so(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(_listener, "_PROBE_SECONDS", 0.2)
+    monkeypatch.setattr(_listener, "_FIRST_PROBE_AGAIN", 0.1)
+
+    class Deaf(asyncpg.Connection):  # type: ignore[misc]
+        async def add_listener(self, channel: str, callback: Any) -> None:
+            await super().add_listener(channel, callback)
+            await self.execute("UNLISTEN *")
+
+    async def deaf() -> Any:
+        return await asyncpg.connect(postgres_url, connection_class=Deaf)
+
+    async with opened("postgresql://", connect=deaf) as store:
+        await until(lambda: "notifications" in store.troubles, "that the store knows of it")
+        assert "polling" in store.troubles["notifications"]
+        await until(lambda: listening(postgres_url) == 0, "that it doesn't keep a connection that hears nothing")
+    assert len([record for record in caplog.records if "don't arrive" in record.message]) == 1
