@@ -68,7 +68,24 @@ __all__ = [
 ]
 
 
-class AioqueueError(Exception):
+def _rebuild(kind: type[Exception], arguments: tuple[object, ...], attributes: dict[str, object]) -> Exception:
+    error = kind.__new__(kind)
+    error.args = arguments
+    error.__dict__.update(attributes)
+    return error
+
+
+class _Portable(Exception):
+    """An exception that survives `pickle` and `copy` with its attributes, also out of a process pool.
+
+    Python rebuilds an exception by calling its class with `args`, which fails for one with named arguments.
+    """
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild, (type(self), self.args, self.__dict__)
+
+
+class AioqueueError(_Portable):
     """The root of all of aioqueue's errors."""
 
 
@@ -195,7 +212,7 @@ class RowRejected(StoreError):
     """
 
 
-class JobControl(Exception):
+class JobControl(_Portable):
     """Raised by handlers to say what comes next; middlewares should let it through."""
 
 
