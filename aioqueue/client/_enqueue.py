@@ -111,12 +111,22 @@ class Enqueuer:
         foreign: bool = False,
     ) -> list[JobHandle[R]]:
         marked: list[Call[R]] = []
+        stored = False
+
+        async def storing(jobs: Sequence[NewJob]) -> Sequence[Inserted]:
+            nonlocal stored
+            results = await insert(jobs)
+            stored = True
+            return results
+
         try:
             for call in calls:
                 call.mark_enqueueing()
                 marked.append(call)
-            inserted = await self._through_middlewares([call.to_new_job() for call in calls], insert)
+            inserted = await self._through_middlewares([call.to_new_job() for call in calls], storing)
         except BaseException:
+            if stored:  # a middleware has failed, or was cancelled, after the jobs were stored
+                self.remember_unclear(calls)
             for call in marked:
                 call.mark_failed()
             raise
