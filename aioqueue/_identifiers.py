@@ -6,7 +6,7 @@ import os
 import time
 from uuid import UUID
 
-__all__ = ["new_id"]
+__all__ = ["new_id", "read_id"]
 
 _last_millisecond = 0
 _counter = 0
@@ -31,6 +31,30 @@ def new_id() -> UUID:
             _last_millisecond, _counter = _last_millisecond + 1, 0
     random = int.from_bytes(os.urandom(8), "big") & 0x3FFF_FFFF_FFFF_FFFF
     return UUID(int=_last_millisecond << 80 | 0x7000 << 64 | _counter << 64 | 0x8000_0000_0000_0000 | random)
+
+
+def read_id(value: object) -> UUID:
+    """Read a job's id as it comes out of a path, a JSON document or a database's row.
+
+    Arguments:
+        value: A UUID (or one of a class derived from it), or its text.
+
+    Returns:
+        The id, as a plain `uuid.UUID`.
+
+    Raises:
+        ValueError: It's neither; the message shows it.
+    """
+    if type(value) is UUID:
+        return value
+    if isinstance(value, UUID):
+        return UUID(int=value.int)
+    if isinstance(value, str):
+        try:
+            return UUID(value)
+        except ValueError:
+            pass
+    raise ValueError(f"a job's id is a UUID or its text, such as '0193f5a2-7c1e-7000-8000-2f0a1b2c3d4e', not {value!r:.200}")
 
 
 def _forget_in_child() -> None:

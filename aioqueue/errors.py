@@ -30,9 +30,11 @@ an error. A class exists here only because a caller would want to catch it apart
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from datetime import datetime, timedelta
     from uuid import UUID
 
@@ -193,7 +195,13 @@ class LeaseLost(AioqueueError):
 
 
 class StoreError(AioqueueError):
-    """The database refused."""
+    """The database refused.
+
+    Attributes:
+        changed: Of an operation on many jobs, which changes them in portions: what became of those before, by id.
+    """
+
+    changed: Mapping[UUID, object] = MappingProxyType({})
 
 
 class StoreUnavailable(StoreError):

@@ -17,10 +17,18 @@ from aioqueue.client._phase import Phase, TransactionState
 from aioqueue.client._session import Session, finish
 from aioqueue.client._stores import store_maker
 from aioqueue.client._transaction import MISSING, BoundClient, Connection, Missing, Transaction, refuse_none
-from aioqueue.errors import ClientClosed, ConfigurationError, OutsideTransaction, RowRejected, TransactionError
+from aioqueue.errors import (
+    ClientClosed,
+    ConfigurationError,
+    JobNotFound,
+    OutsideTransaction,
+    RowRejected,
+    StoreError,
+    TransactionError,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
     from datetime import timedelta
     from types import TracebackType
     from uuid import UUID
@@ -28,6 +36,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from aioqueue._call import Call, CallOptions
+    from aioqueue._job import Job
     from aioqueue._job_type import JobType
     from aioqueue._middleware import EnqueueMiddleware
     from aioqueue.abc import Page, Stats, Store
@@ -37,6 +46,8 @@ __all__ = ["Client"]
 R = TypeVar("R")
 
 _LARGEST_PAGE = 1_000
+_PORTION = 1_000
+"""Jobs that one statement of `retry`, `run_now` and `delete` changes, with a commit of its own."""
 
 
 class Client:
@@ -324,9 +335,28 @@ class Client:
 
     # -- looking and operating ---------------------------------------------------------------------------------------
 
-    def handle(self, job_type: JobType[..., R, Any], job_id: UUID) -> JobHandle[R]:
-        """Make a handle of a job whose id was kept; its type says what the result is. Nothing is looked up."""
+    def handle(self, job_type: JobType[..., R, Any], job_id: UUID | str) -> JobHandle[R]:
+        """Make a handle of a job whose id was kept; its type says what the result is. Nothing is looked up.
+
+        Raises:
+            ValueError: The id isn't one.
+        """
         return JobHandle(self, job_type, job_id)
+
+    async def job(self, job_id: UUID | str | JobHandle[Any]) -> Job:
+        """Look at one job as it is stored now, whatever its type.
+
+        Raises:
+            ValueError: The id isn't one.
+            JobNotFound: There is no such job.
+            StoreUnavailable: The database can't be reached.
+            ClientClosed: The client isn't open.
+        """
+        (wanted,) = ids_of([job_id])
+        (found,) = await self._here().store.fetch([wanted])
+        if found is None:
+            raise JobNotFound(f"there is no job {wanted}: it was never committed, or has been deleted", job_id=wanted)
+        return found
 
     async def list_jobs(
         self,
@@ -371,27 +401,47 @@ class Client:
         """Count jobs by type and state, exactly up to 10,000 each, and name the workers that are alive."""
         return await self._here().store.stats()
 
-    async def retry(self, *jobs: UUID | JobHandle[Any]) -> dict[UUID, Changed]:
+    async def retry(self, *jobs: UUID | str | JobHandle[Any]) -> dict[UUID, Changed]:
         """Make failed or cancelled jobs pending again, with all their attempts.
+
+        Many are changed in portions of 1,000, each with a commit of its own.
 
         Arguments:
             jobs: Ids or handles.
 
         Returns:
             What became of each, by id.
+
+        Raises:
+            ValueError: An id isn't one; nothing was changed.
+            StoreError: The database refused; its `changed` says what became of the portions before.
+            ClientClosed: The client isn't open.
         """
-        ids = ids_of(jobs)
-        return dict(zip(ids, await self._here().store.retry(ids), strict=True))
+        return await self._change(self._here().store.retry, jobs)
 
-    async def run_now(self, *jobs: UUID | JobHandle[Any]) -> dict[UUID, Changed]:
-        """Make pending jobs due now. Arguments and return value are those of `retry`."""
-        ids = ids_of(jobs)
-        return dict(zip(ids, await self._here().store.run_now(ids), strict=True))
+    async def run_now(self, *jobs: UUID | str | JobHandle[Any]) -> dict[UUID, Changed]:
+        """Make pending jobs due now. Arguments, return value and errors are those of `retry`."""
+        return await self._change(self._here().store.run_now, jobs)
 
-    async def delete(self, *jobs: UUID | JobHandle[Any]) -> dict[UUID, Changed]:
-        """Remove jobs that aren't running, finished or not. Arguments and return value are those of `retry`."""
+    async def delete(self, *jobs: UUID | str | JobHandle[Any]) -> dict[UUID, Changed]:
+        """Remove jobs that aren't running, finished or not. Arguments, return value and errors are those of `retry`."""
+        return await self._change(self._here().store.delete, jobs)
+
+    async def _change(
+        self,
+        change: Callable[[Sequence[UUID]], Awaitable[Sequence[Changed]]],
+        jobs: Iterable[UUID | str | JobHandle[Any]],
+    ) -> dict[UUID, Changed]:
         ids = ids_of(jobs)
-        return dict(zip(ids, await self._here().store.delete(ids), strict=True))
+        changed: dict[UUID, Changed] = {}
+        for start in range(0, len(ids), _PORTION):
+            portion = ids[start : start + _PORTION]
+            try:
+                changed.update(zip(portion, await change(portion), strict=True))
+            except StoreError as error:
+                error.changed = changed
+                raise
+        return changed
 
     def __repr__(self) -> str:
         return f"<Client {self._store.description} {'closed' if self._session is None else 'open'}>"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, cast
 import anyio
 
 from aioqueue._context import current_attempt
+from aioqueue._identifiers import read_id
 from aioqueue._job import JobState
 from aioqueue._time import seconds
 from aioqueue.client._phase import Phase
@@ -48,13 +49,13 @@ class JobHandle(Generic[R_co]):
         self,
         client: Client,
         job_type: JobDefinition,
-        job_id: UUID,
+        job_id: UUID | str,
         *,
         created: bool = True,
         state: TransactionState | None = None,
         foreign: bool = False,
     ) -> None:
-        self.id = job_id
+        self.id = read_id(job_id)
         self.job_type = job_type
         self.created = created
         self._client = client
@@ -177,9 +178,13 @@ class JobHandle(Generic[R_co]):
         return f"<JobHandle {self.job_type.name} {self.id}{'' if self.created else ' (was there already)'}>"
 
 
-def ids_of(jobs: Iterable[UUID | JobHandle[Any]]) -> list[UUID]:
-    """The ids of what is given as ids or handles, each once."""
-    return list(dict.fromkeys(each.id if isinstance(each, JobHandle) else each for each in jobs))
+def ids_of(jobs: Iterable[UUID | str | JobHandle[Any]]) -> list[UUID]:
+    """The ids of what is given as ids, their texts or handles, each once.
+
+    Raises:
+        ValueError: One is neither.
+    """
+    return list(dict.fromkeys(each.id if isinstance(each, JobHandle) else read_id(each) for each in jobs))
 
 
 def _last_error(job: Job | None) -> str | None:

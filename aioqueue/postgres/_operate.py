@@ -20,8 +20,14 @@ __all__ = ["changes", "operate_statements"]
 _FETCH = f"""SELECT {LIVE_COLUMNS} FROM @schema@.job j WHERE j.id = ANY($1::uuid[])
 UNION ALL SELECT {ARCHIVED_COLUMNS} FROM @schema@.archive j WHERE j.id = ANY($1::uuid[])"""
 
+# One row for each id that was given. Joined, not looked up for each: those who changed are a list without an index.
+_BECAME = """SELECT given.id, changed.type,
+       (SELECT j.state FROM @schema@.job j WHERE j.id = given.id) AS live,
+       EXISTS (SELECT FROM @schema@.archive a WHERE a.id = given.id) AS archived
+FROM unnest($1::uuid[]) AS given(id)"""
+
 # Inserted first, deleted second: where a unique key is held by now, the archive's row stays.
-_RETRY = """WITH wanted AS MATERIALIZED (
+_RETRY = f"""WITH wanted AS MATERIALIZED (
     SELECT a.* FROM @schema@.archive a WHERE a.id = ANY($1::uuid[]) AND a.state + 0 IN (6, 7) ORDER BY a.id FOR UPDATE
 ), revived AS (
     INSERT INTO @schema@.job (id, type, priority, run_at, state, claims, max_attempts, timeout, chain_id, position, key,
@@ -33,35 +39,27 @@ _RETRY = """WITH wanted AS MATERIALIZED (
 ), gone AS (
     DELETE FROM @schema@.archive a WHERE a.id = ANY(ARRAY(SELECT id FROM revived)) RETURNING a.id
 )
-SELECT given.id, (SELECT r.type FROM revived r WHERE r.id = given.id) AS changed,
-       (SELECT j.state FROM @schema@.job j WHERE j.id = given.id) AS live,
-       EXISTS (SELECT FROM @schema@.archive a WHERE a.id = given.id) AS archived
-FROM unnest($1::uuid[]) AS given(id)"""
+{_BECAME} LEFT JOIN revived AS changed ON changed.id = given.id"""
 
-_RUN_NOW = """WITH wanted AS MATERIALIZED (
+_RUN_NOW = f"""WITH wanted AS MATERIALIZED (
     SELECT j.id FROM @schema@.job j WHERE j.id = ANY($1::uuid[]) AND j.state + 0 = 1 ORDER BY j.id FOR UPDATE
 ), changed AS (
     UPDATE @schema@.job j SET run_at = least(j.run_at, clock_timestamp())
     WHERE j.id = ANY(ARRAY(SELECT id FROM wanted)) RETURNING j.id, j.type
 )
-SELECT given.id, (SELECT c.type FROM changed c WHERE c.id = given.id) AS changed,
-       (SELECT j.state FROM @schema@.job j WHERE j.id = given.id) AS live,
-       EXISTS (SELECT FROM @schema@.archive a WHERE a.id = given.id) AS archived
-FROM unnest($1::uuid[]) AS given(id)"""
+{_BECAME} LEFT JOIN changed ON changed.id = given.id"""
 
-_DELETE = """WITH wanted AS MATERIALIZED (
+_DELETE = f"""WITH wanted AS MATERIALIZED (
     SELECT j.id FROM @schema@.job j WHERE j.id = ANY($1::uuid[]) AND j.state + 0 <> 2 ORDER BY j.id FOR UPDATE
 ), deleted AS (
     DELETE FROM @schema@.job j WHERE j.id = ANY(ARRAY(SELECT id FROM wanted)) RETURNING j.id, j.type
 ), forgotten AS (
     DELETE FROM @schema@.archive a WHERE a.id = ANY($1::uuid[]) RETURNING a.id, a.type
 )
-SELECT given.id,
-       coalesce((SELECT d.type FROM deleted d WHERE d.id = given.id LIMIT 1),
-                (SELECT f.type FROM forgotten f WHERE f.id = given.id LIMIT 1)) AS changed,
-       (SELECT j.state FROM @schema@.job j WHERE j.id = given.id) AS live,
-       EXISTS (SELECT FROM @schema@.archive a WHERE a.id = given.id) AS archived
-FROM unnest($1::uuid[]) AS given(id)"""
+{_BECAME} LEFT JOIN (
+    SELECT DISTINCT ON (id) id, type FROM (SELECT id, type FROM deleted UNION ALL SELECT id, type FROM forgotten) AS gone
+    ORDER BY id
+) AS changed ON changed.id = given.id"""
 
 _NOTIFY = "SELECT pg_catalog.pg_notify('@channel@', $1::text)::text"
 _SUBSCRIBE = """INSERT INTO @schema@.subscriber (id, expires_at)
