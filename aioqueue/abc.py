@@ -271,6 +271,8 @@ class Store(Protocol):
 
         Raises:
             RowRejected: One of the rows is at fault.
+            StoreContended: Without `tx`: somebody's open transaction holds one of the unique keys. Nothing was stored, and
+                nothing was waited for longer than a fraction of a second: try again later.
             NotInTransaction: `tx` is in autocommit mode.
             TypeError: `tx` isn't of a known library.
         """

@@ -21,6 +21,7 @@
     ├── LeaseLost                     the worker no longer owns what it wants to write
     └── StoreError                    the database refused
         ├── StoreUnavailable          it can't be reached, or can't write, now: worth trying again
+        │   └── StoreContended        somebody else's open transaction holds what this needs
         ├── StoreIncompatible         its schema is too old or too new for this code, or missing
         └── RowRejected               one row of a batch is at fault
 
@@ -63,6 +64,7 @@ __all__ = [
     "ResultTimeout",
     "RetryIn",
     "RowRejected",
+    "StoreContended",
     "StoreError",
     "StoreIncompatible",
     "StoreUnavailable",
@@ -206,6 +208,10 @@ class StoreError(AioqueueError):
 
 class StoreUnavailable(StoreError):
     """The database can't be reached, or can't write, at the moment. Trying again may help."""
+
+
+class StoreContended(StoreUnavailable):
+    """Somebody else's open transaction holds what this needs, such as a unique key. Nothing was written."""
 
 
 class StoreIncompatible(StoreError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 
@@ -13,7 +13,8 @@ from aioqueue._call import Call
 from aioqueue._job import Inserted
 from aioqueue._middleware import fold_enqueue
 from aioqueue.client._handle import JobHandle
-from aioqueue.errors import ClientClosed, ConfigurationError, RowRejected, StoreUnavailable
+from aioqueue.client._keyed import KeyedInserts, Row
+from aioqueue.errors import ClientClosed, ConfigurationError, RowRejected, StoreContended, StoreUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -34,12 +35,8 @@ T = TypeVar("T")
 
 CHUNK = 5_000
 _PAUSES = (0.05, 0.2, 0.5, 1.0, 2.0)
+_CONTENDED_PAUSE = 0.2
 _REMEMBERED = 10_000
-
-
-class _Row(NamedTuple):
-    job: NewJob
-    repeated: bool
 
 
 class Enqueuer:
@@ -55,8 +52,9 @@ class Enqueuer:
         self._store = store
         self._middlewares = middlewares
         self._retry_for = retry_for
-        self._batcher: Batcher[_Row, Inserted] = Batcher(self._write_batch, name="enqueue batcher")
-        self._writing = anyio.CancelScope()
+        self._batcher: Batcher[Row, Inserted] = Batcher(self._write_batch, name="enqueue batcher")
+        self._keyed = KeyedInserts(self._write_batch, retry_for)
+        self._writing: set[anyio.CancelScope] = set()
         self._closing = anyio.Event()
         self._abandoned = False
         # Ids whose commit may or may not have happened: another try has to look for them among the finished jobs too.
@@ -155,14 +153,21 @@ class Enqueuer:
     async def _insert_gathered(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
         (job,) = jobs
         with self._remembering(jobs):
-            return [await self._batcher.submit(_Row(job, self._was_tried(jobs)))]
+            repeated = self._was_tried(jobs)
+            if job.unique:
+                return [await self._keyed.insert(job, repeated=repeated)]
+            return [await self._batcher.submit((job, repeated))]
 
-    async def _write_batch(self, rows: Sequence[_Row]) -> Sequence[Inserted]:
+    async def _write_batch(self, rows: Sequence[Row]) -> Sequence[Inserted]:
         if self._abandoned:
             raise ClientClosed("the client was closed before the job could be enqueued")
-        jobs = [row.job for row in rows]
-        with anyio.CancelScope() as self._writing:
-            return await self._insert_repeatedly(jobs, repeated=any(row.repeated for row in rows))
+        with anyio.CancelScope() as scope:
+            self._writing.add(scope)
+            try:
+                jobs = [job for job, _ in rows]
+                return await self._insert_repeatedly(jobs, repeated=any(again for _, again in rows), gathered=True)
+            finally:
+                self._writing.discard(scope)
         raise StoreUnavailable(
             f"the client was closed while jobs were being enqueued in {self._store.description}: they may be there or not"
         )
@@ -175,7 +180,7 @@ class Enqueuer:
                 return await self._insert_repeatedly(jobs, repeated=self._was_tried(jobs))
             return await self._insert_chunked(jobs)
 
-    async def _insert_repeatedly(self, jobs: Sequence[NewJob], *, repeated: bool) -> Sequence[Inserted]:
+    async def _insert_repeatedly(self, jobs: Sequence[NewJob], *, repeated: bool, gathered: bool = False) -> Sequence[Inserted]:
         first_time = not repeated
 
         async def insert() -> Sequence[Inserted]:
@@ -184,7 +189,7 @@ class Enqueuer:
             inserted = await self._store.insert(jobs, repeated=again)
             return [_own(job, each) for job, each in zip(jobs, inserted, strict=True)] if again else inserted
 
-        return await self._repeat(insert, len(jobs))
+        return await self._repeat(insert, len(jobs), gathered=gathered)
 
     async def _insert_chunked(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
         """Many rows in one transaction. Its repetition looks first what has been stored: that was all, or none."""
@@ -204,19 +209,27 @@ class Enqueuer:
 
         return await self._repeat(insert, len(jobs))
 
-    async def _repeat(self, write: Callable[[], Awaitable[T]], count: int) -> T:
-        """Try again for a bounded time: after an unclear commit, `write` stores only what's missing."""
+    async def _repeat(self, write: Callable[[], Awaitable[T]], count: int, *, gathered: bool = False) -> T:
+        """Try again for a bounded time: after an unclear commit, `write` stores only what's missing.
+
+        What was gathered from several callers doesn't wait here for the key of one of them (see `KeyedInserts`).
+        """
         deadline = anyio.current_time() + self._retry_for
-        for pause in (*_PAUSES, None):
+        pauses = iter(_PAUSES)
+        while True:
             try:
                 return await write()
-            except StoreUnavailable:
-                if pause is None or anyio.current_time() + pause > deadline or self._closing.is_set():
+            except StoreUnavailable as error:
+                contended = isinstance(error, StoreContended)
+                pause = _CONTENDED_PAUSE if contended else next(pauses, None)
+                if (contended and gathered) or pause is None or self._closing.is_set():
                     raise
-                logger.warning("%d jobs couldn't be enqueued in %s, trying again", count, self._store.description)
+                if anyio.current_time() + pause > deadline:
+                    raise
+                if not contended:
+                    logger.warning("%d jobs couldn't be enqueued in %s, trying again", count, self._store.description)
                 with anyio.move_on_after(pause * random.uniform(0.5, 1.0)):  # noqa: S311 - keeps processes apart
                     await self._closing.wait()
-        raise AssertionError("the last try returns or raises")
 
     # -- what is unclear ---------------------------------------------------------------------------------------------
 
@@ -243,11 +256,16 @@ class Enqueuer:
         """Wait for what is being written for a bounded time; what isn't by then fails as unclear."""
         self._closing.set()
         with anyio.move_on_after(patience):
-            await self._batcher.aclose()
+            await self._close_batchers()
             return
         self._abandoned = True
-        self._writing.cancel()
+        for scope in list(self._writing):
+            scope.cancel()
+        await self._close_batchers()
+
+    async def _close_batchers(self) -> None:
         await self._batcher.aclose()
+        await self._keyed.aclose()
 
 
 class _Unclear:

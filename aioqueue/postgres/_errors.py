@@ -5,7 +5,15 @@ from __future__ import annotations
 import asyncpg
 from asyncpg.exceptions import _base
 
-from aioqueue.errors import AioqueueError, ConfigurationError, RowRejected, StoreError, StoreIncompatible, StoreUnavailable
+from aioqueue.errors import (
+    AioqueueError,
+    ConfigurationError,
+    RowRejected,
+    StoreContended,
+    StoreError,
+    StoreIncompatible,
+    StoreUnavailable,
+)
 
 __all__ = ["breaks_connection", "cuts_short", "translate"]
 
@@ -13,7 +21,8 @@ __all__ = ["breaks_connection", "cuts_short", "translate"]
 # 25006 read-only (a failed-over primary), 58 system (I/O); 40 and 55P03 are rolled back and may be tried again; 26000 a
 # prepared statement that the session has forgotten, which a new connection hasn't.
 _UNAVAILABLE_CLASSES = ("08", "53", "58", "40", "57P", "XX")
-_UNAVAILABLE_STATES = frozenset({"25006", "55P03", "57014", "55006", "26000"})
+_UNAVAILABLE_STATES = frozenset({"25006", "57014", "55006", "26000"})
+_LOCKED = "55P03"
 # After these the connection is of no use, or leads to a server that is of none.
 _BROKEN_CLASSES = ("08", "57P", "XX")
 _BROKEN_STATES = frozenset({"25006", "53100", "53200", "53300", "25P03", "25P04", "26000"})
@@ -68,6 +77,8 @@ def translate(error: BaseException, where: str) -> AioqueueError | None:
     message = f"{where}: {_text(error)}"
     if isinstance(error, asyncpg.PostgresError):
         state = _state(error)
+        if state == _LOCKED:
+            return StoreContended(message)
         if state.startswith(_UNAVAILABLE_CLASSES) or state in _UNAVAILABLE_STATES:
             return StoreUnavailable(message)
         if state.startswith(_ROW_CLASSES):

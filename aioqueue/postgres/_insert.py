@@ -2,7 +2,8 @@
 
 An insert that finds a key taken learns of another transaction's row by a second statement only, since its own
 snapshot is older than its wait; and that row may be gone by then, so it starts again. Rows with unique keys go in
-the order of their hashes, so that concurrent batches wait for each other instead of deadlocking.
+the order of their hashes, so that concurrent batches wait for each other instead of deadlocking; for that reason it
+starts again from the first key, with those behind it let go by a savepoint.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 __all__ = ["encode_jobs", "insert_arguments", "insert_on", "insert_statement", "insert_statements", "unique_hash"]
 
 _CHUNK = 2_000
+_SAVEPOINT, _ROLL_BACK, _RELEASE = (
+    f"{verb} aioqueue_keys" for verb in ("SAVEPOINT", "ROLLBACK TO SAVEPOINT", "RELEASE SAVEPOINT")
+)
 
 _INSERT = """WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now),
 created AS (
@@ -175,19 +179,28 @@ async def insert_on(
         await connection.fetch(statements["insert_lock"], [job.id for job in jobs])
     stored: dict[UUID, UUID] = {}
     created: set[UUID] = set()
-    waiting = sorted(jobs, key=lambda job: hashes[job.id].bytes if job.id in hashes else b"")
-    while waiting:
-        chunk, waiting = waiting[:_CHUNK], waiting[_CHUNK:]
-        sql = statements["insert_repeated" if repeated else "insert"]
-        rows = await connection.fetch(sql, *insert_arguments(chunk), note)
-        made = {row[0] for row in rows if row[0] is not None}
-        if repeated and made:
-            # One that was written, run and archived while this insert waited for it.
-            made -= {row[0] for row in await connection.fetch(statements["insert_take_back"], list(made))}
+    in_order = sorted(jobs, key=lambda job: hashes[job.id].bytes if job.id in hashes else b"")
+    for start in range(0, len(in_order), _CHUNK):
+        chunk = in_order[start : start + _CHUNK]
+        several = sum(job.id in hashes for job in chunk) > 1
+        if several:
+            await connection.execute(_SAVEPOINT)
+        while True:
+            sql = statements["insert_repeated" if repeated else "insert"]
+            rows = await connection.fetch(sql, *insert_arguments(chunk), note)
+            made = {row[0] for row in rows if row[0] is not None}
+            if repeated and made:
+                # One that was written, run and archived while this insert waited for it.
+                made -= {row[0] for row in await connection.fetch(statements["insert_take_back"], list(made))}
+            again = [job for job in chunk if job.id not in made and job.id in hashes]
+            if not again or not await _find_holders(connection, statements, again, hashes, stored):
+                break
+            if several:
+                # A key that is free by now would be waited for while greater ones are held: all start again.
+                await connection.execute(_ROLL_BACK)
+        if several:
+            await connection.execute(_RELEASE)
         created |= made
-        again = [job for job in chunk if job.id not in made and job.id in hashes]
-        if again:
-            waiting = await _find_holders(connection, statements, again, hashes, stored) + waiting
     results: list[Inserted] = []
     for job in jobs:
         results.append(Inserted(stored.get(job.id, job.id), job.id in created))
@@ -202,7 +215,7 @@ async def _find_holders(
     hashes: dict[UUID, UUID],
     stored: dict[UUID, UUID],
 ) -> list[NewJob]:
-    """Look who holds the keys; give back the jobs whose keys are free again."""
+    """Look who holds the keys, and note it in `stored`; give back the jobs whose keys are free again."""
     rows = await connection.fetch(statements["insert_holders"], [job.id for job in jobs], [hashes[job.id] for job in jobs])
     present = {row[0] for row in rows}
     holders = {row[1]: row[0] for row in rows}

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 __all__ = ["PostgresStore", "make_store"]
 
 _ONE_STATEMENT = 2_000
+# Whoever waits for somebody's open transaction (it holds the same unique key) waits without a connection of ours.
+_WAIT_BRIEFLY = "SET LOCAL lock_timeout = '100ms'"
 
 
 def make_store(url: str, **options: Any) -> PostgresStore:
@@ -154,6 +156,7 @@ class PostgresStore:
             return []
         if repeated or len(jobs) > _ONE_STATEMENT or any(job.unique for job in jobs):
             async with pool.transaction() as connection:
+                await connection.execute(_WAIT_BRIEFLY)
                 results: Sequence[Inserted] = await self.insert_in(connection, jobs, repeated=repeated)
         else:
             rows = await pool.fetch(self._statements["insert"], *insert_arguments(jobs), self._note(jobs))
