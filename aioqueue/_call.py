@@ -52,6 +52,8 @@ class JobDefinition(Protocol):
     @property
     def name(self) -> str: ...
     @property
+    def aliases(self) -> tuple[str, ...]: ...
+    @property
     def retry(self) -> Retry | None: ...
     @property
     def timeout(self) -> float | None: ...
@@ -178,6 +180,7 @@ class Call(Generic[R_co]):
             timeout=None if timeout is None else seconds(timeout, "timeout"),
             key=given.get("key"),
             unique=given.get("unique", False),
+            aliases=job_type.aliases,
             tags=tuple(dict.fromkeys((*job_type.tags, *given.get("tags", ())))),
             metadata=b"{}" if metadata is None else orjson.dumps(metadata),
         )

@@ -148,6 +148,7 @@ class NewJob:
         timeout: Seconds for one attempt; None leaves it to the job type.
         key: A label to find it by.
         unique: Whether at most one unfinished job of this type may have this key.
+        aliases: Older names of the type, the oldest first: a unique key counts under all of them.
         tags: Short labels.
         metadata: A JSON object for middlewares.
     """
@@ -164,8 +165,14 @@ class NewJob:
     timeout: float | None = None
     key: str | None = None
     unique: bool = False
+    aliases: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     metadata: bytes = b"{}"
+
+    @property
+    def unique_names(self) -> tuple[str, ...]:
+        """The names under which a unique key counts. It's stored under the first, which code from before a renaming uses."""
+        return (*self.aliases, self.type)
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,6 +115,22 @@ class Stats:
     types: Mapping[str, TypeStats]
     workers: tuple[str, ...] = ()
 
+    def of(self, *names: str) -> TypeStats:
+        """The numbers of several names together, such as those of a type that was renamed: `(job_type.name,
+        *job_type.aliases)`.
+        """
+        counts: dict[JobState, int] = {}
+        found = [self.types[name] for name in names if name in self.types]
+        for each in found:
+            for state, count in each.counts.items():
+                counts[state] = counts.get(state, 0) + count
+        oldest = [each.oldest_ready for each in found if each.oldest_ready is not None]
+        return TypeStats(
+            counts=counts,
+            capped=frozenset(state for each in found for state in each.capped),
+            oldest_ready=max(oldest, default=None),
+        )
+
 
 class Changed(StrEnum):
     """What became of one job of `retry`, `run_now` or `delete`."""

@@ -50,6 +50,11 @@ _PORTION = 1_000
 """Jobs that one statement of `retry`, `run_now` and `delete` changes, with a commit of its own."""
 
 
+def _names_of(job_type: JobType[..., Any, Any] | str) -> tuple[str, ...]:
+    """The names under which jobs of a type are stored: what was enqueued before a renaming has an older one."""
+    return (job_type,) if isinstance(job_type, str) else (job_type.name, *job_type.aliases)
+
+
 class Client:
     """A way into one queue: for producers, for operators, and for a `Worker`.
 
@@ -372,7 +377,7 @@ class Client:
 
         Arguments:
             states: Any of these; none means all.
-            types: Any of these job types or names; none means all.
+            types: Any of these job types (under their older names too) or names; none means all.
             key: Exactly this key.
             tag: Among the tags.
             limit: Jobs on the page at most: 1 to 1,000.
@@ -391,7 +396,7 @@ class Client:
             raise ConfigurationError("states= and types= take several, such as states=['failed']")
         where = JobFilter(
             states=frozenset(JobState(each) for each in states),
-            types=frozenset(each if isinstance(each, str) else each.name for each in types),
+            types=frozenset(name for each in types for name in _names_of(each)),
             key=key,
             tag=tag,
         )

@@ -29,6 +29,7 @@ class NamedType:
     """A job type of which only the name is known: values are plain JSON, and options are the defaults."""
 
     name: str
+    aliases: tuple[str, ...] = ()
     retry: Retry | None = None
     timeout: float | None = None
     priority: Priority = 2

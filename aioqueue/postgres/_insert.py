@@ -93,7 +93,12 @@ def _hash_of(job: NewJob) -> UUID | None:
         return None
     if job.key is None:
         raise RowRejected("unique needs a key")
-    return unique_hash(job.type, job.key)
+    return unique_hash(job.unique_names[0], job.key)
+
+
+def _other_hashes(job: NewJob) -> list[UUID]:
+    """The key under the other names of a type that was renamed: rows from before carry them."""
+    return [unique_hash(name, job.key) for name in job.unique_names[1:]] if job.unique and job.key is not None else []
 
 
 def _array(tags: Iterable[str]) -> str | None:
@@ -154,6 +159,7 @@ def encode_jobs(jobs: Sequence[NewJob]) -> str:
                     "timeout": job.timeout,
                     "key": job.key,
                     "unique": job.unique,
+                    **({"aliases": job.aliases} if job.aliases and job.unique else {}),
                     "tags": list(job.tags),
                     "metadata": job.metadata.decode(),
                 }
@@ -179,7 +185,12 @@ async def insert_on(
         await connection.fetch(statements["insert_lock"], [job.id for job in jobs])
     stored: dict[UUID, UUID] = {}
     created: set[UUID] = set()
+    others = {hash_: job.id for job in jobs for hash_ in _other_hashes(job)}
+    if others:
+        found = await connection.fetch(statements["insert_holders"], [], list(others))
+        stored.update((others[row[1]], row[0]) for row in found)
     in_order = sorted(jobs, key=lambda job: hashes[job.id].bytes if job.id in hashes else b"")
+    in_order = [job for job in in_order if job.id not in stored]
     for start in range(0, len(in_order), _CHUNK):
         chunk = in_order[start : start + _CHUNK]
         several = sum(job.id in hashes for job in chunk) > 1

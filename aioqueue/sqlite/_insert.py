@@ -51,8 +51,11 @@ def insert_conversation(jobs: Sequence[NewJob]) -> Conversation:
     delay: float | None = None
     for start in range(0, len(jobs), _CHUNK):
         chunk = jobs[start : start + _CHUNK]
-        keys = [unique_key(job.type, job.key) for job in chunk if job.unique and job.key is not None]
-        parameters = {"ids": dump([str(job.id) for job in chunk]), "keys": dump(keys)}
+        keys = {job.id: _unique_keys(job) for job in chunk if job.unique and job.key is not None}
+        parameters = {
+            "ids": dump([str(job.id) for job in chunk]),
+            "keys": dump([key for each in keys.values() for key in each]),
+        }
         row = yield sql.INSERT_LOOK, parameters
         assert row is not None
         now, existing, holders = row[0], set(load(row[1])), _holders(load(row[2]))
@@ -62,8 +65,8 @@ def insert_conversation(jobs: Sequence[NewJob]) -> Conversation:
             job_id, unique = str(job.id), values[9]
             if job_id in existing:
                 inserted.append(Inserted(job.id, created=False))
-            elif unique in holders:
-                inserted.append(Inserted(holders[unique], created=False))
+            elif (holder := next((holders[key] for key in keys.get(job.id, ()) if key in holders), None)) is not None:
+                inserted.append(Inserted(holder, created=False))
             else:
                 rows.append(values)
                 existing.add(job_id)
@@ -77,6 +80,11 @@ def insert_conversation(jobs: Sequence[NewJob]) -> Conversation:
             yield sql.INSERT, {"rows": dump(rows), "now": now}
     notification = None if delay is None else Notification(types=frozenset(types), delay=delay)
     return InsertResult(inserted, notification)
+
+
+def _unique_keys(job: NewJob) -> list[str]:
+    """What its unique key is stored as, now or under an older name of its type."""
+    return [] if job.key is None else [unique_key(name, job.key) for name in job.unique_names]
 
 
 def _holders(found: dict[str, str]) -> dict[object, UUID]:

@@ -75,7 +75,7 @@ def job_row(job: NewJob, now: int) -> list[object]:
     else:
         due = now + round((job.delay or 0.0) * 1_000_000)
     try:
-        unique = unique_key(job.type, job.key) if job.unique and job.key is not None else None
+        unique = unique_key(job.unique_names[0], job.key) if job.unique and job.key is not None else None
         return [
             str(job.id),
             job.type,

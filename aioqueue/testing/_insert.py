@@ -216,6 +216,25 @@ async def unique_while_unfinished(harness: Harness) -> None:
 
 
 @subject()
+async def unique_under_older_names(harness: Harness) -> None:
+    """A type that was renamed is one type: keys count under its older names, and those of older code under the new one."""
+    store = harness.store
+    before, later = job("old", key="k", unique=True), job("newer", key="l", unique=True, aliases=("old",))
+    equal([each.created for each in await store.insert([before, later])], [True, True], "two keys")
+    renamed = job("newest", key="k", unique=True, aliases=("old", "newer"))
+    equal(list(await store.insert([renamed])), [Inserted(before.id, created=False)], "held under the oldest name")
+    many = [job("newest", key=key, unique=True, aliases=("old", "newer")) for key in ("k", "l", "m")]
+    found = [each.id for each in await store.insert(many)]
+    equal(found, [before.id, later.id, many[2].id], "several at once")
+    older = await store.insert([job("old", key=key, unique=True) for key in ("l", "m")])
+    equal([each.id for each in older], [later.id, many[2].id], "what code from before the renaming finds")
+    own = job("newest", key="n", unique=True)
+    await store.insert([own])
+    late = job("newest", key="n", unique=True, aliases=("old",))
+    equal(list(await store.insert([late])), [Inserted(own.id, created=False)], "held from before there was an alias")
+
+
+@subject()
 async def unique_by_type_and_key_only(harness: Harness) -> None:
     """Other types, other keys, jobs with the key that aren't unique, and deleted ones don't matter."""
     store = harness.store

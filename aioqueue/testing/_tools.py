@@ -42,6 +42,7 @@ class JobFields(TypedDict, total=False):
     timeout: float | None
     key: str | None
     unique: bool
+    aliases: tuple[str, ...]
     tags: tuple[str, ...]
     metadata: bytes
 

@@ -160,11 +160,16 @@ def fits(job: Job, where: JobFilter) -> bool:
     )
 
 
+def _same_type(one: NewJob, other: NewJob) -> bool:
+    """Whether they're of one type, also if it was renamed between them."""
+    return bool({one.type, *one.aliases} & {other.type, *other.aliases})
+
+
 def holder(database: Database, rows: dict[UUID, Row], new: NewJob) -> UUID | None:
     """Whose the unique key is."""
     for row in rows.values():
         held = row.live or Bug.UNIQUE_FOR_EVER in database.bugs
-        if held and row.new.unique and (row.new.type, row.new.key) == (new.type, new.key):
+        if held and row.new.unique and row.new.key == new.key and _same_type(row.new, new):
             return row.new.id
     return None
 
