@@ -6,6 +6,7 @@ import functools
 import inspect
 import sys
 from dataclasses import dataclass, field
+from types import CodeType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
 from aioqueue import _signature
@@ -69,6 +70,7 @@ class JobType(Generic[P, R, F]):
         function = cast("Callable[..., Any]", fn)
         self.fn = fn
         self.name = name
+        self._options = options
         self.aliases = options.aliases
         self.retry = options.retry
         self.timeout = options.timeout
@@ -85,6 +87,18 @@ class JobType(Generic[P, R, F]):
         self._codecs: tuple[ArgumentsCodec, ValueCodec] | None = None
         functools.update_wrapper(cast("Any", self), function, updated=())
         self._resolve(namespace, must=False)
+
+    @property
+    def place(self) -> str:
+        """Where its function is defined: module, name, file and line."""
+        function: Any = self.fn
+        name = f"{getattr(function, '__module__', '?')}.{getattr(function, '__qualname__', self.name)}"
+        code = getattr(inspect.unwrap(function), "__code__", None)
+        return name if code is None else f"{name} ({code.co_filename}, line {code.co_firstlineno})"
+
+    def defines_the_same(self, other: JobType[..., Any, Any]) -> bool:
+        """Whether the other one is the same definition made again, as when a module is reloaded or a cell is run twice."""
+        return self._options == other._options and _definition(self.fn) == _definition(other.fn)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """Make a call: bind the arguments, check and copy them. Nothing runs.
@@ -179,3 +193,16 @@ class JobType(Generic[P, R, F]):
     def __repr__(self) -> str:
         kind = "declared" if self.declared_only else "async" if self.is_async else "sync"
         return f"<JobType {self.name} ({kind}) {_signature.shown(cast('Callable[..., Any]', self.fn))}>"
+
+
+def _definition(function: Any) -> tuple[object, ...]:
+    """What a function is made of, wherever it stands in its file."""
+    bare = inspect.unwrap(function)
+    code = getattr(bare, "__code__", None)
+    defaults = repr((getattr(bare, "__defaults__", None), getattr(bare, "__kwdefaults__", None)))
+    return (bare.__module__, bare.__qualname__, defaults, bare if code is None else _instructions(code))
+
+
+def _instructions(code: CodeType) -> tuple[object, ...]:
+    constants = [_instructions(each) if isinstance(each, CodeType) else repr(each) for each in code.co_consts]
+    return (code.co_name, code.co_flags, code.co_varnames, code.co_freevars, code.co_names, code.co_code, *constants)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from aioqueue._middleware import Middleware
     from aioqueue._resources import Scope
 
-__all__ = ["Registry"]
+__all__ = ["Registry", "check_name"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -46,17 +46,21 @@ class Registry:
     Arguments:
         prefix: Before the names of all types defined here, such as `"site."`. Names are fixed where they're defined.
         middlewares: Around every attempt of the types defined here or included; the first is outermost.
+        replace: Whether a later function takes the place of an earlier one of the same name: for notebooks, where a cell
+            is changed and run again. Otherwise only the very same one may be registered again, as a reload does.
 
     Raises:
         RegistrationError: The prefix can't be part of a name.
     """
 
-    def __init__(self, prefix: str = "", *, middlewares: Sequence[Middleware] = ()) -> None:
+    def __init__(self, prefix: str = "", *, middlewares: Sequence[Middleware] = (), replace: bool = False) -> None:
         if not isinstance(prefix, str) or (prefix and _NAME.fullmatch(f"{prefix}x") is None):
             raise RegistrationError(f"the prefix {prefix!r} can't begin a name: use letters, digits and _ with . : / or -")
         self._prefix = prefix
+        self._replace = replace
         self._middlewares = _read_middlewares(middlewares)
         self._types: dict[str, AnyJobType] = {}
+        self._own: dict[str, AnyJobType] = {}  # defined here, not included
         self._wrapped: dict[str, tuple[Middleware, ...]] = {}
         self._included: list[Registry] = []
         self._parents: list[Registry] = []
@@ -192,7 +196,7 @@ class Registry:
         known = _DECLARE if declared_only else _JOB
         if unknown := given.keys() - known:
             raise TypeError(f"{name}: there is no option {', '.join(sorted(unknown))}; there are {', '.join(sorted(known))}")
-        _check_name(name)
+        check_name(name)
         try:
             options = self._read_options(given, declared_only=declared_only, implements=implements)
         except RegistrationError:
@@ -247,19 +251,35 @@ class Registry:
         return {self}.union(*(each._all_included() for each in self._included))
 
     def _add(self, job_type: AnyJobType) -> None:
-        self._refuse_taken(job_type)
+        again = self._own.get(job_type.name)
+        if again is not None and not (self._replace or again.defines_the_same(job_type)):
+            again = None
+        self._refuse_taken(job_type, again)
+        if again is not None:
+            self._forget(again)
+        self._own[job_type.name] = job_type
         self._put(job_type, ())
 
-    def _refuse_taken(self, job_type: AnyJobType) -> None:
+    def _forget(self, job_type: AnyJobType) -> None:
+        """Take out what is defined again."""
+        for registry in (self, *self._parents):
+            for name in [name for name, present in registry._types.items() if present is job_type]:
+                del registry._types[name], registry._wrapped[name]
+        for parent in self._parents:
+            parent._forget(job_type)
+
+    def _refuse_taken(self, job_type: AnyJobType, again: AnyJobType | None = None) -> None:
+        """Refuse a name that another type has; `again` is the earlier definition of this one, if there is one."""
         for name in (job_type.name, *job_type.aliases):
             taken = self._types.get(name)
-            if taken not in (None, job_type, job_type.implements) and taken.implements is not job_type:
+            if taken not in (None, job_type, job_type.implements, again) and taken.implements is not job_type:
                 raise RegistrationError(
-                    f"the name {name!r} is taken by {_place(taken)}, so {_place(job_type)} can't have it: give one of them "
-                    "another with name=. (A module that is imported under two names registers twice.)"
+                    f"the name {name!r} is taken by {taken.place}, so {job_type.place} can't have it: give one of them "
+                    "another with name=. (A module that is imported under two names registers twice; in a notebook, "
+                    "Registry(replace=True) lets a changed cell take the place of what it was.)"
                 )
         for parent in self._parents:
-            parent._refuse_taken(job_type)
+            parent._refuse_taken(job_type, again)
 
     def _put(self, job_type: AnyJobType, within: tuple[Middleware, ...]) -> None:
         wrapped = (*self._middlewares, *within)
@@ -343,7 +363,12 @@ _DECLARE = frozenset({"name", "aliases", "retry", "timeout", "priority", "expire
 _JOB = _DECLARE | {"middlewares", "max_reschedules"}
 
 
-def _check_name(name: object) -> str:
+def check_name(name: object) -> str:
+    """Check the full name of a job type.
+
+    Raises:
+        RegistrationError: No registry could have a type of this name.
+    """
     if not isinstance(name, str) or len(name) > _LONGEST_NAME or _NAME.fullmatch(name) is None:
         raise RegistrationError(
             f"{name!r} can't be a name: use ASCII letters, digits and _, with . : / or - in between, {_LONGEST_NAME} at most"
@@ -354,7 +379,7 @@ def _check_name(name: object) -> str:
 def _read_aliases(aliases: Iterable[str]) -> tuple[str, ...]:
     if isinstance(aliases, str):
         raise RegistrationError(f"aliases must be several names, such as ({aliases!r},), not one text")
-    return tuple(dict.fromkeys(_check_name(each) for each in aliases))
+    return tuple(dict.fromkeys(check_name(each) for each in aliases))
 
 
 def _read_middlewares(middlewares: Sequence[Middleware]) -> tuple[Middleware, ...]:
@@ -371,11 +396,6 @@ def _duration(value: float | timedelta | None, name: str, *, positive: bool) -> 
 def _locals(frame: Any) -> Mapping[str, Any]:
     """Names of the function in which a job is defined, so that its local classes can be annotations."""
     return {} if frame.f_locals is frame.f_globals else dict(frame.f_locals)
-
-
-def _place(job_type: AnyJobType) -> str:
-    function = job_type.fn
-    return f"{getattr(function, '__module__', '?')}.{getattr(function, '__qualname__', job_type.name)}"
 
 
 def _refuse_other_signature(declared: AnyJobType, made: AnyJobType) -> None:

@@ -9,7 +9,8 @@ import orjson
 
 from aioqueue._call import Call
 from aioqueue._codec import CodecError, ValueCodec
-from aioqueue.errors import ArgumentsError, ConfigurationError
+from aioqueue._registry import check_name
+from aioqueue.errors import ArgumentsError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = ["NamedType", "named_call"]
 
-_LONGEST_NAME = 255
 _objects = ValueCodec(dict[str, Any], {})
 
 
@@ -37,9 +37,7 @@ class NamedType:
     tags: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        name = cast("object", self.name)
-        if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME or not name.isprintable():
-            raise ConfigurationError(f"a job type's name has 1 to {_LONGEST_NAME} printable characters, not {name!r}")
+        check_name(self.name)
 
     def decode_arguments(self, payload: bytes) -> dict[str, Any]:
         """Read stored arguments as plain JSON values."""

@@ -31,8 +31,7 @@ async def test_its_keys_are_one_whichever_code_comes_first(each_url: str) -> Non
         handles: list[JobHandle[str]] = []
         for first, second in ((send, deliver), (deliver, send)):
             key = f"{first.name} first"
-            for job_type in (first, second):
-                handles.append(await client.enqueue(job_type("x").options(key=key, unique=True)))
+            handles += [await client.enqueue(each("x").options(key=key, unique=True)) for each in (first, second)]
     assert [handle.created for handle in handles] == [True, False, True, False]
     assert (handles[0].id, handles[2].id) == (handles[1].id, handles[3].id)
 

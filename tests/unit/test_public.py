@@ -15,8 +15,8 @@ AioqueueError ArgumentsError Attempt AttemptError Backoff BoundClient Call CallA
 CallNext Changed Client ClientClosed ConfigurationError ConflictingOptions EnqueueMiddleware EnqueueNext Exponential Fail
 Fixed Job JobCancelled JobControl JobError JobFailed JobHandle JobNotFound JobState JobType LeaseLost Linear Middleware
 NotCommitted NotInTransaction OutsideTransaction Page Priority Registry RegistrationError Reschedule Resource ResultError
-ResultTimeout Retry RetryIn RowRejected Stats Steps StoreContended StoreError StoreIncompatible StoreUnavailable Transaction TransactionError
-Worker current_attempt
+ResultTimeout Retry RetryIn RowRejected Stats Steps StoreContended StoreError StoreIncompatible StoreUnavailable Transaction
+TransactionError Worker current_attempt
 """
 
 NAMES = _NAMES.split()

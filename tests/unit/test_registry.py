@@ -30,6 +30,11 @@ async def plain(a: int, b: str = "x") -> str:
     return b * a
 
 
+async def another(a: int) -> str:
+    """Say something else."""
+    return str(a)
+
+
 async def middleware(attempt: Any, call_next: Any) -> object:
     return await call_next()
 
@@ -86,8 +91,13 @@ def test_bad_names_are_refused(registry: Registry, name: str) -> None:
 
 def test_a_name_is_given_once(registry: Registry) -> None:
     registry.job(plain)
-    with pytest.raises(RegistrationError, match=r"taken by .*test_registry\.plain"):
-        registry.job(plain)
+    first, second = plain.__code__.co_firstlineno, another.__code__.co_firstlineno
+    where = r"test_registry\.{} \(.*test_registry\.py, line {}\)"
+    taken = f"taken by .*{where.format('plain', first)}, so .*{where.format('another', second)} can't"
+    with pytest.raises(RegistrationError, match=taken):
+        registry.job(name="plain")(another)
+    with pytest.raises(RegistrationError, match="taken"):
+        registry.job(retry=Retry(max_attempts=2))(plain)
     with pytest.raises(RegistrationError, match="taken"):
         registry.job(name="other", aliases=("site.plain",))(plain)
     assert list(registry.types) == ["site.plain"]
@@ -415,8 +425,12 @@ def test_the_same_registry_implements_it(registry: Registry, declared: JobType[.
         return note
 
     assert registry.types == {"site.charge": charge}
+
+    async def other(order: int, *, note: str = "") -> str:
+        return f"{order}"
+
     with pytest.raises(RegistrationError, match="taken"):
-        registry.implement(declared)(charge.fn)
+        registry.implement(declared)(other)
     with pytest.raises(RegistrationError, match="taken"):
         registry.job(charge.fn)
     with pytest.raises(RegistrationError, match="has a handler already"):
