@@ -15,7 +15,9 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from aioqueue.errors import LeaseLost, StoreError
+from aioqueue.errors import LeaseLost, StoreError, StoreIncompatible, StoreUnavailable
+from aioqueue.postgres._archive import archive
+from aioqueue.postgres._claim_singly import Singly
 from aioqueue.postgres._rows import CLAIMED_COLUMNS, claimed_job
 
 if TYPE_CHECKING:
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from aioqueue.postgres._connections import Link
     from aioqueue.postgres._schema import Schema
 
-__all__ = ["Claims", "Sparing", "claim_statements", "lanes_of"]
+__all__ = ["Claims", "Owners", "Sparing", "claim_statements", "lanes_of"]
 
 PRIORITIES = (1, 2, 3, 4)
 # The largest integer: a count that has got there (by way of somebody's SQL) must not fail its neighbours. Attempts stay at it;
@@ -52,13 +54,30 @@ _READY = """@schema@.job j
 
 # The leases are locked so that they can't end while the claim is under way: what ends one sees all that it holds. The first
 # one owns what is taken, but for the types that have another one.
-_CLAIM = f"""WITH owner AS MATERIALIZED (
+_OWNER = """owner AS MATERIALIZED (
     SELECT l.id FROM @schema@.lease l WHERE l.id = ANY($1::bigint[]) AND l.expires_at > now() FOR KEY SHARE
-), lane AS MATERIALIZED (
+)"""
+_ALL_VALID = "(SELECT count(*) FROM owner) = cardinality($1::bigint[])"
+_CLAIMED = f"""claimed AS (
+    UPDATE @schema@.job j
+    SET state = 2, attempt = least(j.attempt, {_MOST - 1}) + 1,
+        claims = CASE j.claims WHEN {_MOST} THEN 1 ELSE j.claims + 1 END,
+        lease_id = coalesce((@of_types@::bigint[])[array_position(@types@::text[], j.type)], ($1::bigint[])[1]),
+        started_at = now()
+    WHERE j.id = ANY(ARRAY(SELECT id FROM picked))
+    RETURNING {CLAIMED_COLUMNS}
+)"""
+
+
+def _claimed(types: str, of_types: str) -> str:
+    return _CLAIMED.replace("@types@", types).replace("@of_types@", of_types)
+
+
+_CLAIM = f"""WITH {_OWNER}, lane AS MATERIALIZED (
     SELECT given.type, given.priority, coalesce(given.floor_at, '-infinity'::timestamptz) AS floor_at,
            coalesce(given.floor_id, '00000000-0000-0000-0000-000000000000'::uuid) AS floor_id
     FROM unnest($3::text[], $4::smallint[], $5::timestamptz[], $6::uuid[]) AS given(type, priority, floor_at, floor_id)
-    WHERE (SELECT count(*) FROM owner) = cardinality($1::bigint[])
+    WHERE {_ALL_VALID}
 ), heads AS MATERIALIZED (
     SELECT lane.type, lane.priority, head.run_at, head.id, head.place
     FROM lane CROSS JOIN LATERAL (
@@ -77,25 +96,46 @@ _CLAIM = f"""WITH owner AS MATERIALIZED (
     SELECT taken.id
     FROM lane JOIN quota ON quota.type = lane.type AND quota.priority = lane.priority
     CROSS JOIN LATERAL (SELECT j.id FROM {_READY} LIMIT quota.jobs FOR UPDATE OF j SKIP LOCKED) AS taken
-), claimed AS (
-    UPDATE @schema@.job j
-    SET state = 2, attempt = least(j.attempt, {_MOST - 1}) + 1,
-        claims = CASE j.claims WHEN {_MOST} THEN 1 ELSE j.claims + 1 END,
-        lease_id = coalesce(($9::bigint[])[array_position($8::text[], j.type)], ($1::bigint[])[1]), started_at = now()
-    WHERE j.id = ANY(ARRAY(SELECT id FROM picked))
-    RETURNING {CLAIMED_COLUMNS}
-)
+), {_claimed("$8", "$9")}
 SELECT (SELECT array_agg(wanted.id) FROM unnest($1::bigint[]) AS wanted(id) WHERE wanted.id NOT IN (SELECT id FROM owner)),
        (SELECT coalesce(sum(jobs), 0)::integer FROM quota), EXISTS (SELECT FROM edge),
        (SELECT count(*) FROM heads), claimed.*
 FROM (SELECT) AS once LEFT JOIN claimed ON true"""
+
+# For claims one by one: a few of each lane, so that no lane with many that can't be claimed stands before all others.
+_CANDIDATES = """SELECT head.id FROM unnest($1::text[], $2::smallint[]) AS lane(type, priority)
+CROSS JOIN LATERAL (
+    SELECT first.run_at, first.id, row_number() OVER (ORDER BY first.run_at, first.id) AS place
+    FROM (SELECT j.run_at, j.id FROM @schema@.job j
+          WHERE j.state = 1 AND j.type = lane.type AND j.priority = lane.priority AND j.run_at <= now()
+          ORDER BY j.run_at, j.id LIMIT $3::integer) AS first
+) AS head
+ORDER BY head.place, lane.priority, head.run_at, head.id LIMIT $3::integer"""
+_CLAIM_ONE = f"""WITH {_OWNER}, picked AS MATERIALIZED (
+    SELECT j.id FROM @schema@.job j
+    WHERE {_ALL_VALID} AND j.id = $2::uuid AND j.state + 0 = 1 AND j.run_at <= now() FOR UPDATE OF j SKIP LOCKED
+), {_claimed("$3", "$4")}
+SELECT * FROM claimed"""
+_REFUSED = f"""WITH locked AS MATERIALIZED (
+    SELECT j.id FROM @schema@.job j WHERE j.id = $1::uuid AND j.state + 0 = 1 FOR UPDATE OF j SKIP LOCKED
+), gone AS (
+    DELETE FROM @schema@.job j WHERE j.id = ANY(ARRAY(SELECT id FROM locked)) RETURNING j.*
+)
+{archive(state="6", lease_id="NULL", outcome="NULL", output="NULL", error="$2::text")}
+FROM gone RETURNING id"""
 
 _META = 4
 
 
 def claim_statements(schema: Schema) -> dict[str, str]:
     """All statements of this module, by name."""
-    return {"claim": schema.render(_CLAIM)}
+    templates = {
+        "claim": _CLAIM,
+        "claim_candidates": _CANDIDATES,
+        "claim_one": _CLAIM_ONE,
+        "claim_refused": _REFUSED,
+    }
+    return {name: schema.render(template) for name, template in templates.items()}
 
 
 def lanes_of(types: Sequence[str]) -> tuple[list[str], list[int]]:
@@ -105,7 +145,7 @@ def lanes_of(types: Sequence[str]) -> tuple[list[str], list[int]]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Owners:
+class Owners:
     """The leases of one claim, as the statement takes them.
 
     Attributes:
@@ -118,7 +158,8 @@ class _Owners:
     of_types: list[int]
 
     @classmethod
-    def of(cls, lease_id: int, leases: Mapping[str, int]) -> _Owners:
+    def of(cls, lease_id: int, leases: Mapping[str, int]) -> Owners:
+        """See the arguments of `Store.claim`."""
         return cls(list(dict.fromkeys((lease_id, *leases.values()))), list(leases), list(leases.values()))
 
 
@@ -155,6 +196,7 @@ class Claims:
 
     def __init__(self, link: Link, statements: dict[str, str]) -> None:
         self._link = link
+        self._singly = Singly(link, statements)
         self._sql = statements["claim"]
         self._floors: dict[tuple[str, int], tuple[datetime, UUID]] = {}
         self._lanes: dict[tuple[str, ...], tuple[list[str], list[int]]] = {}
@@ -175,15 +217,18 @@ class Claims:
             return []
         taken: list[ClaimedJob] = []
         repeated = False
-        owners = _Owners.of(lease_id, leases or {})
+        owners = Owners.of(lease_id, leases or {})
         full = self.pause == 0 and (not self._backlog or time.monotonic() - self._full.last > _ROUTINE)
         for _ in range(_MOST_ROUNDS):
             try:
                 rows, missed, cut = await self._round(owners, types, limit - len(taken), full=full)
-            except (StoreError, LeaseLost):
+            except (StoreError, LeaseLost) as error:
                 if taken:
                     break  # what was taken before is worth having; the next call meets the same error
-                raise
+                if not isinstance(error, StoreError) or isinstance(error, (StoreUnavailable, StoreIncompatible)):
+                    raise
+                taken = await self._singly.claim(owners, lanes_of(types), limit, error)
+                break
             taken.extend(rows)
             if len(taken) >= limit:
                 break
@@ -199,7 +244,7 @@ class Claims:
         return taken
 
     async def _round(
-        self, owners: _Owners, types: Sequence[str], limit: int, *, full: bool
+        self, owners: Owners, types: Sequence[str], limit: int, *, full: bool
     ) -> tuple[list[ClaimedJob], bool, bool]:
         """One statement: what it took, whether others were quicker, and whether it looked at too few heads."""
         names = tuple(types)

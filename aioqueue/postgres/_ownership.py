@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from aioqueue.abc import Due
 from aioqueue.postgres._claim import Claims, Sparing, lanes_of
-from aioqueue.postgres._rows import CLAIMED_COLUMNS, claimed_job
+from aioqueue.postgres._rows import RECOVERED_COLUMNS, claimed_job
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -42,7 +42,8 @@ _GIVE_BACK = """WITH owned AS MATERIALIZED (
     @owned@
 ), returned AS (
     UPDATE @schema@.job j
-    SET state = 1, lease_id = NULL, attempt = greatest(j.attempt, 1) - 1, run_at = greatest(j.run_at, clock_timestamp())
+    SET state = 1, lease_id = NULL, attempt = greatest(j.attempt, 1) - 1,
+        run_at = greatest(nullif(j.run_at, 'infinity'), clock_timestamp())
     WHERE j.id = ANY(ARRAY(SELECT id FROM owned))
     RETURNING j.type
 ), told AS MATERIALIZED (
@@ -92,7 +93,7 @@ _TAKE_EXPIRED = f"""WITH ended AS (
 )
 SELECT (SELECT ended.id FROM ended LEFT JOIN told ON true LIMIT 1), found.*
 FROM (SELECT) AS once LEFT JOIN LATERAL (
-    SELECT {CLAIMED_COLUMNS} FROM @schema@.job j
+    SELECT {RECOVERED_COLUMNS} FROM @schema@.job j
     WHERE j.id = ANY(ARRAY(SELECT id FROM orphan ORDER BY started_at NULLS FIRST, id LIMIT $1::integer))
     ORDER BY j.started_at NULLS FIRST, j.id
 ) AS found ON true"""

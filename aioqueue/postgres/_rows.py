@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from math import isfinite
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from aioqueue._job import AttemptError, ClaimedJob, Job, JobState, StoredState
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator
 
     from aioqueue.postgres._source import Row
 
-__all__ = ["ARCHIVED_COLUMNS", "CLAIMED_COLUMNS", "LIVE_COLUMNS", "claimed_job", "job_snapshot"]
+__all__ = ["ARCHIVED_COLUMNS", "CLAIMED_COLUMNS", "LIVE_COLUMNS", "RECOVERED_COLUMNS", "claimed_job", "job_snapshot"]
 
 _LAST_LIVE_STATE = 3
 
@@ -25,10 +26,12 @@ def _moment(column: str) -> str:
 
 
 # As text: a user's pool or connect function may have set its own codecs for json.
-CLAIMED_COLUMNS = f"""j.id, j.type, j.payload::text, j.priority, j.attempt, j.claims, coalesce(j.lease_id, 0),
+_OWNED_COLUMNS = f"""j.id, j.type, j.payload::text, j.priority, j.attempt, j.claims, coalesce(j.lease_id, 0),
     {_moment("j.created_at")}, {_moment("j.run_at")}, {_moment("j.started_at")}, j.max_attempts, j.retry::text, j.timeout,
-    j.expires_at IS NOT NULL AND j.expires_at <= now() AND j.attempt = 1 AND j.reschedules = 0,
-    j.reschedules, j.key, j.tags, j.metadata::text"""
+    %s, j.reschedules, j.key, j.tags, j.metadata::text"""
+CLAIMED_COLUMNS = _OWNED_COLUMNS % "j.expires_at IS NOT NULL AND j.expires_at <= now() AND j.attempt = 1 AND j.reschedules = 0"
+# What had expired when it was to be started was discarded then: what is recovered was started in time.
+RECOVERED_COLUMNS = _OWNED_COLUMNS % "false"
 
 _COMMON = f"""j.id, j.type, j.state, j.priority, j.payload::text AS payload, {_moment("j.created_at")} AS created_at,
     {_moment("j.run_at")} AS run_at, {_moment("j.started_at")} AS started_at, %s AS finished_at, j.attempt, j.max_attempts,
@@ -43,8 +46,17 @@ LIVE_COLUMNS = _COMMON % (
 ARCHIVED_COLUMNS = _COMMON % (_moment("j.finished_at"), "NULL::text", "j.output::text", "j.outcome")
 
 
+def _flat(values: Iterable[Any]) -> Iterator[str]:
+    """The texts of an array, which may have any number of dimensions, and NULL in it."""
+    for value in values:
+        if isinstance(value, str):
+            yield value
+        elif value is not None:
+            yield from _flat(value)
+
+
 def claimed_job(row: Row) -> ClaimedJob:
-    """Read one row of `CLAIMED_COLUMNS`."""
+    """Read one row of `CLAIMED_COLUMNS` or `RECOVERED_COLUMNS`."""
     (
         job_id, type_name, payload, priority, attempt, claims, lease_id, created_at, run_at, started_at, max_attempts,
         retry, timeout, expired, reschedules, key, tags, metadata,
@@ -62,11 +74,12 @@ def claimed_job(row: Row) -> ClaimedJob:
         started_at=started_at or run_at,
         max_attempts=max_attempts,
         retry=None if retry is None else retry.encode(),
-        timeout=timeout,
+        # One that isn't a number, or infinite, is none.
+        timeout=timeout if timeout is not None and isfinite(timeout) else None,
         expired=bool(expired),
         reschedules=reschedules,
         key=key,
-        tags=tuple(tags) if tags else (),
+        tags=tuple(_flat(tags)) if tags else (),
         metadata=metadata.encode(),
     )
 
@@ -78,11 +91,11 @@ def _state(stored: int, *, due: bool) -> JobState:
         return JobState.BLOCKED if stored <= _LAST_LIVE_STATE else JobState.FAILED
 
 
-def _errors(stored: Sequence[str | None]) -> tuple[AttemptError, ...]:
+def _errors(stored: Iterable[Any]) -> tuple[AttemptError, ...]:
     errors: list[AttemptError] = []
-    for text in stored:
+    for text in _flat(stored):
         try:
-            value: object = orjson.loads(text or "null")
+            value: object = orjson.loads(text)
         except orjson.JSONDecodeError:
             value = text
         errors.append(AttemptError.decode(value))
@@ -109,7 +122,7 @@ def job_snapshot(row: Row) -> Job:
         outcome=row["outcome"],
         errors=_errors(row["errors"]),
         key=row["key"],
-        tags=tuple(tag for tag in row["tags"] if tag is not None),
+        tags=tuple(_flat(row["tags"])),
         metadata_json=row["metadata"].encode(),
         timeout=row["timeout"],
         expires_at=row["expires_at"],

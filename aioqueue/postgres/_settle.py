@@ -14,8 +14,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from aioqueue._job import KEPT_ERRORS, LostReason, SettlementKind, SettleResult, StoredState
+from aioqueue._job import LostReason, SettlementKind, SettleResult, StoredState
 from aioqueue.errors import RowRejected
+from aioqueue.postgres._archive import archive, history
 from aioqueue.postgres._portions import in_portions
 
 if TYPE_CHECKING:
@@ -45,12 +46,13 @@ _ENDED_TOLD = """UNION ALL
     SELECT pg_catalog.pg_notify('@channel@', json_build_object('o', $10::text, 'l', json_agg(id))::text)::text
     FROM (SELECT id, (row_number() OVER () - 1) / 150 AS part FROM ended) AS parts WHERE $10::text IS NOT NULL GROUP BY part"""
 
-# An array that somebody wrote with another shape can't be appended to: it's made flat first.
-_HISTORY = f"""CASE WHEN {{error}} IS NULL THEN {{errors}}
-                WHEN coalesce(array_ndims({{errors}}), 1) = 1 AND coalesce(array_lower({{errors}}, 1), 1) = 1
-                THEN ({{errors}} || {{error}}::json)[greatest(1, cardinality({{errors}}) + 2 - {KEPT_ERRORS}):]
-                ELSE array_append(ARRAY(SELECT unnest({{errors}}) LIMIT {KEPT_ERRORS - 1}), {{error}}::json) END"""
-
+_ARCHIVE = archive(
+    state="matched.kind",
+    lease_id="@sign@ gone.lease_id",
+    outcome="matched.outcome",
+    output="matched.output",
+    error="matched.error",
+)
 # `state + 0` and `lease_id + 0`: a condition that matches the lease index would make the planner walk its dead entries.
 _SETTLE = f"""WITH @ended@given AS MATERIALIZED (
     SELECT * FROM unnest($1::uuid[], $2::integer[], $3::bigint[], $4::smallint[], $5::text[], $6::text[], $7::float8[],
@@ -66,14 +68,7 @@ _SETTLE = f"""WITH @ended@given AS MATERIALIZED (
 ), gone AS (
     DELETE FROM @schema@.job j WHERE j.id = ANY(ARRAY(SELECT id FROM matched WHERE kind < 8)) RETURNING j.*
 ), archived AS (
-    INSERT INTO @schema@.archive (id, type, priority, run_at, state, attempt, claims, lease_id, max_attempts, reschedules,
-        timeout, chain_id, position, key, unique_key, created_at, started_at, finished_at, expires_at, outcome, trace, tags,
-        retry, metadata, payload, output, errors)
-    SELECT gone.id, gone.type, gone.priority, gone.run_at, matched.kind, gone.attempt, gone.claims, @sign@ gone.lease_id,
-           gone.max_attempts, gone.reschedules, gone.timeout, gone.chain_id, gone.position, gone.key, gone.unique_key,
-           gone.created_at, gone.started_at, now(), gone.expires_at, matched.outcome, gone.trace, gone.tags, gone.retry,
-           gone.metadata, gone.payload, matched.output::json,
-           {_HISTORY.format(errors="gone.errors", error="matched.error")}
+    {_ARCHIVE}
     FROM gone JOIN matched ON matched.id = gone.id
     RETURNING id
 ), back AS MATERIALIZED (
@@ -81,11 +76,11 @@ _SETTLE = f"""WITH @ended@given AS MATERIALIZED (
 ), returned AS (
     UPDATE @schema@.job j
     SET state = 1, lease_id = @sign@ j.lease_id,
-        run_at = greatest(j.run_at, clock_timestamp(),
+        run_at = greatest(nullif(j.run_at, 'infinity'), clock_timestamp(),
                           coalesce(back.run_at, now() + back.delay * interval '1 second', now())),
         attempt = CASE back.kind WHEN 9 THEN greatest(j.attempt, 1) - 1 ELSE j.attempt END,
         reschedules = CASE back.kind WHEN 9 THEN least(j.reschedules, 2147483646) + 1 ELSE j.reschedules END,
-        errors = {_HISTORY.format(errors="j.errors", error="back.error")}
+        errors = {history("j.errors", "back.error")}
     FROM back WHERE back.id = j.id
     RETURNING j.id, j.type, greatest(0, extract(epoch FROM j.run_at - now()))::float8 AS delay
 ), told AS MATERIALIZED (

@@ -31,7 +31,7 @@ _STATS = f"""WITH RECURSIVE pending_type AS (
     SELECT t.type, p.priority FROM pending_type t CROSS JOIN generate_series(1, 4) AS p(priority) WHERE t.type IS NOT NULL
 )
 SELECT 'ready' AS state, lane.type, sum(found.jobs)::bigint AS jobs,
-       extract(epoch FROM now() - min(found.first))::float8 AS oldest
+       extract(epoch FROM now() - greatest(min(found.first), '0001-01-01 00:00:00+00'::timestamptz))::float8 AS oldest
 FROM lane CROSS JOIN LATERAL (
     SELECT count(*) AS jobs, min(r.run_at) AS first FROM (
         SELECT j.run_at FROM @schema@.job j WHERE j.state = 1 AND j.type = lane.type AND j.priority = lane.priority
