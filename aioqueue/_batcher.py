@@ -3,29 +3,36 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from aioqueue.errors import ClientClosed, RowRejected
+from aioqueue.errors import ClientClosed, StoreIncompatible, StoreUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
 
-__all__ = ["Batcher"]
+__all__ = ["LARGEST_BATCH", "NOT_ABOUT_ROWS", "Batcher", "portions", "write_each"]
 
 logger = logging.getLogger("aioqueue")
 
 T = TypeVar("T")
 R = TypeVar("R")
 
+LARGEST_BATCH = 16 * 1024 * 1024
+"""Bytes of JSON in one batch; an item that is larger goes alone."""
+
+NOT_ABOUT_ROWS = (StoreUnavailable, StoreIncompatible, ClientClosed)
+"""What a batch fails with because of the database, and not because of one of its items."""
+
 
 class Batcher(Generic[T, R]):
     """Gathers items of concurrent callers.
 
     Arguments:
-        write: Stores a batch and gives one result each, in order. A batch that raises `RowRejected` is halved until
-            the guilty item fails alone; any other error fails each item of the batch.
+        write: Stores a batch and gives one result each, in order; see `write_each` for what it may raise.
         limit: Items in one call at most.
+        size: How many bytes an item has, so that a batch has `LARGEST_BATCH` at most; without it only their number counts.
         concurrency: Calls in flight at most.
         name: For its tasks and logs.
     """
@@ -35,11 +42,13 @@ class Batcher(Generic[T, R]):
         write: Callable[[Sequence[T]], Awaitable[Sequence[R]]],
         *,
         limit: int = 1000,
+        size: Callable[[T], int] | None = None,
         concurrency: int = 1,
         name: str = "batcher",
     ) -> None:
         self._write = write
         self._limit = limit
+        self._size = size
         self._concurrency = concurrency
         self._name = name
         self._waiting: list[tuple[T, asyncio.Future[R]]] = []
@@ -74,9 +83,11 @@ class Batcher(Generic[T, R]):
 
     def _start(self) -> None:
         if self._waiting and len(self._tasks) < self._concurrency:
-            task = asyncio.get_running_loop().create_task(self._run(), name=f"aioqueue {self._name}")
+            # A context of its own: it writes the items of many callers.
+            context = contextvars.Context()
+            task = asyncio.get_running_loop().create_task(self._run(), name=f"aioqueue {self._name}", context=context)
             self._tasks.add(task)
-            task.add_done_callback(self._ended)
+            task.add_done_callback(self._ended, context=context)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -87,9 +98,9 @@ class Batcher(Generic[T, R]):
 
     async def _run(self) -> None:
         while self._waiting:
-            batch, self._waiting = self._waiting[: self._limit], self._waiting[self._limit :]
+            batch = self._take()
             try:
-                await self._store(batch)
+                await write_each(self._write, batch)
             except BaseException:
                 # Only cancellation comes here (the event loop ends): nobody may be left waiting for ever.
                 left, self._waiting = [*batch, *self._waiting], []
@@ -97,25 +108,18 @@ class Batcher(Generic[T, R]):
                     future.cancel()
                 raise
 
-    async def _store(self, batch: list[tuple[T, asyncio.Future[R]]]) -> None:
-        try:
-            results = await self._write([item for item, _ in batch])
-            if len(results) != len(batch):
-                raise RuntimeError(f"{len(results)} results for a batch of {len(batch)}")
-        except RowRejected as error:
-            if len(batch) == 1:
-                _fail(batch[0][1], error)
-                return
-            middle = len(batch) // 2
-            await self._store(batch[:middle])
-            await self._store(batch[middle:])
-        except Exception as error:  # noqa: BLE001 - handed to each caller
-            for _, future in batch:
-                _fail(future, error)
-        else:
-            for (_, future), result in zip(batch, results, strict=True):
-                if not future.done():
-                    future.set_result(result)
+    def _take(self) -> list[tuple[T, asyncio.Future[R]]]:
+        """The first of those that wait, as many as one call may have."""
+        count = min(len(self._waiting), self._limit)
+        if self._size is not None:
+            total = 0
+            for place in range(count):
+                total += self._size(self._waiting[place][0])
+                if total > LARGEST_BATCH:
+                    count = max(place, 1)
+                    break
+        batch, self._waiting = self._waiting[:count], self._waiting[count:]
+        return batch
 
     async def drained(self) -> None:
         """Wait until everything that was handed over is stored (or has failed)."""
@@ -134,7 +138,52 @@ class Batcher(Generic[T, R]):
         await self.drained()
 
 
-def _fail(future: asyncio.Future[R], error: Exception) -> None:
-    if not future.done():
-        future.set_exception(error)
-        future.exception()  # whoever awaits it gets it; a caller that was cancelled has nobody to warn
+async def write_each(
+    write: Callable[[Sequence[T]], Awaitable[Sequence[R]]], batch: Sequence[tuple[T, asyncio.Future[R]]]
+) -> None:
+    """Write a batch, and tell each item's future what became of it.
+
+    A batch that fails is halved until the guilty item fails alone, unless its error is `NOT_ABOUT_ROWS`: then each item of
+    it has failed with that.
+
+    Arguments:
+        write: Stores items and gives one result each, in order. What raises has changed nothing, or may be repeated.
+        batch: The items, each with the future that waits for it.
+    """
+    try:
+        results = await write([item for item, _ in batch])
+    except Exception as error:  # noqa: BLE001 - handed to each caller
+        if len(batch) == 1 or isinstance(error, NOT_ABOUT_ROWS):
+            _fail(batch, error)
+            return
+    else:
+        if len(results) != len(batch):
+            _fail(batch, RuntimeError(f"{len(results)} results for a batch of {len(batch)}"))
+            return
+        for (_, future), result in zip(batch, results, strict=True):
+            if not future.done():
+                future.set_result(result)
+        return
+    middle = len(batch) // 2
+    await write_each(write, batch[:middle])
+    await write_each(write, batch[middle:])
+
+
+def _fail(batch: Sequence[tuple[T, asyncio.Future[R]]], error: Exception) -> None:
+    for _, future in batch:
+        if not future.done():
+            future.set_exception(error)
+            future.exception()  # whoever awaits it gets it; a caller that was cancelled has nobody to warn
+
+
+def portions(items: Sequence[T], limit: int, size: Callable[[T], int]) -> Iterator[Sequence[T]]:
+    """Cut items into batches of at most `limit`, and of at most `LARGEST_BATCH` bytes by `size` unless it's one item."""
+    start = total = 0
+    for place, item in enumerate(items):
+        own = size(item)
+        if place > start and (place - start >= limit or total + own > LARGEST_BATCH):
+            yield items[start:place]
+            start, total = place, 0
+        total += own
+    if start < len(items):
+        yield items[start:]

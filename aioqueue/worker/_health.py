@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from aioqueue.errors import LeaseLost, StoreUnavailable
+from aioqueue.errors import LeaseLost, RowRejected, StoreUnavailable
 from aioqueue.worker._text import one_line
 
 if TYPE_CHECKING:
@@ -32,7 +32,8 @@ class Health:
         concurrency: Slots.
         unwritten: Outcomes and claims that wait to be written.
         last_claim: Seconds since a claim succeeded (an empty one too); None before the first.
-        troubles: The newest error of each part that fails at the moment: `claim`, `settle`, `release`, `renew`, `reap`.
+        troubles: The newest error of each part that fails at the moment: `claim`, `settle`, `release`, `renew`, `reap`; and
+            `outcome`: what became of one job can't be written, and its neighbours' outcomes can.
     """
 
     running: bool
@@ -46,8 +47,11 @@ class Health:
 
     @property
     def ok(self) -> bool:
-        """Whether it does its work: it runs, holds a lease, and nothing fails."""
-        return self.running and self.lease_valid and not self.troubles
+        """Whether it does its work: it runs, holds a lease, and nothing fails.
+
+        One job's outcome that can't be written (`outcome`) doesn't count: the others are, and a restart wouldn't help.
+        """
+        return self.running and self.lease_valid and not (self.troubles.keys() - {"outcome"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +87,7 @@ class Troubles:
         now = time.monotonic()
         if part not in self.current or now - self._logged[part] > _LOG_EVERY:
             self._logged[part] = now
-            known = isinstance(error, (StoreUnavailable, LeaseLost))
+            known = isinstance(error, (StoreUnavailable, LeaseLost, RowRejected))
             logger.warning(
                 "worker %s: %s fails, and is tried again: %s",
                 one_line(self._name),

@@ -68,12 +68,15 @@ class Holdings:
             reads it.
         running: Attempts that run, by claim: also those whose claim was lost, until they have ended.
         unwritten: How many outcomes, and claims to be given back, wait to be written.
+        aside: Claims whose outcomes can't be written for a reason of their own, such as a row that somebody has locked. They're
+            held, and don't keep others from being claimed.
     """
 
     def __init__(self) -> None:
         self.held: dict[Claim, Slot] = {}
         self.running: dict[Claim, Slot] = {}
         self.unwritten = 0
+        self.aside: set[Claim] = set()
         self._ended = asyncio.Event()
 
     @property
@@ -103,6 +106,7 @@ class Holdings:
             if slot.lost is not None or self.held.pop(slot.claim, None) is None:
                 continue
             slot.lost = reason
+            self.aside.discard(slot.claim)
             job = slot.job
             logger.warning(
                 "%s %s: attempt %d is lost: %s", one_line(job.type), job.id, job.attempt, reason.value, extra=slot.extra()

@@ -151,7 +151,7 @@ class Shutdown:
             await self.forced_or(flushing, _FLUSH_SECONDS)
             if not flushing.done():
                 await asyncio.wait([flushing], timeout=_FORCED_SECONDS)
-            return flushing.done()
+            return not any(True for _ in self._writer.unwritten_slots())
         finally:
             flushing.cancel()
             await asyncio.wait([flushing])

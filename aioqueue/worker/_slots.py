@@ -26,6 +26,9 @@ __all__ = ["Slots"]
 
 logger = logging.getLogger("aioqueue.worker")
 
+_MOST_ASIDE = 10
+"""How many claims per slot may wait for a reason of their own, until they keep others from being claimed."""
+
 
 class Slots:
     """Runs claimed jobs, a task each, and hands over what became of them.
@@ -62,9 +65,13 @@ class Slots:
 
     @property
     def free(self) -> int:
-        """How many jobs may be claimed: free slots, but with what waits to be written not over twice the slots."""
+        """How many jobs may be claimed: free slots, but with what waits to be written not over twice the slots.
+
+        What waits for a reason of its own doesn't count, up to a number: what it ended with is kept in memory.
+        """
         holdings = self._holdings
-        return min(self.concurrency - len(holdings.running), 2 * self.concurrency - len(holdings.held))
+        waiting = len(holdings.held) - min(len(holdings.aside), _MOST_ASIDE * self.concurrency)
+        return min(self.concurrency - len(holdings.running), 2 * self.concurrency - waiting)
 
     def start(self, job: ClaimedJob) -> None:
         """Begin an attempt of a job that has just been claimed."""

@@ -22,9 +22,16 @@ class Wakeup:
         self._loop = asyncio.get_running_loop()
         self._woken = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
+        self._error: Exception | None = None
 
     def wake(self) -> None:
         """Have the loop look again."""
+        self._woken.set()
+
+    def fail(self, error: Exception) -> None:
+        """Have the loop end with an error that somebody else has met, and that trying again doesn't mend. The first counts."""
+        if self._error is None:
+            self._error = error
         self._woken.set()
 
     def freed(self, *, idle: bool) -> None:
@@ -46,7 +53,13 @@ class Wakeup:
         self._timer = self._loop.call_at(when, self._woken.set)
 
     def begin_turn(self) -> None:
-        """Forget what has woken the loop so far. Called before it looks, so that nothing that happens later is missed."""
+        """Forget what has woken the loop so far. Called before it looks, so that nothing that happens later is missed.
+
+        Raises:
+            Exception: What was given to `fail`.
+        """
+        if self._error is not None:
+            raise self._error
         self._woken.clear()
 
     async def pause(self, wait: float) -> None:

@@ -6,17 +6,18 @@ import asyncio
 import functools
 import logging
 import time
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
-from aioqueue._batcher import Batcher
+from aioqueue._batcher import NOT_ABOUT_ROWS, Batcher
 from aioqueue._job import LostReason, SettlementKind, SettleResult
-from aioqueue.errors import RowRejected
-from aioqueue.worker._backoff import Backoff
-from aioqueue.worker._outcome import Outcome, failed
+from aioqueue.errors import ClientClosed, RowRejected, StoreIncompatible, StoreUnavailable
+from aioqueue.worker._outcome import Outcome
+from aioqueue.worker._postponed import Postponed
+from aioqueue.worker._refusal import Refusal
 from aioqueue.worker._text import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Iterator, Sequence
 
     from aioqueue._job import AttemptError, Claim, ClaimedJob, Settlement
     from aioqueue.abc import Store
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 __all__ = ["Writer"]
 
 logger = logging.getLogger("aioqueue.worker")
-
-T = TypeVar("T")
 
 _WORDS = {
     SettlementKind.COMPLETED: "completed",
@@ -41,6 +40,22 @@ _WORDS = {
 _QUOTING = frozenset({"ArgumentsError", "OutputError"})
 """Their texts may quote values, which don't belong in logs."""
 
+_BUSY_FOR_LONG_SECONDS = 10.0
+_INCOMPATIBLE_SECONDS = 5.0
+"""For how long nothing can be written because the schema doesn't seem to fit, until the worker ends."""
+_REFUSED_RELEASE_SECONDS = 60.0
+
+
+class _Late(NamedTuple):
+    slot: Slot
+    settlement: Settlement
+
+
+def _size(settlement: Settlement) -> int:
+    error = settlement.error
+    size = 0 if settlement.output is None else len(settlement.output)
+    return size if error is None else size + len(error.message) + len(error.traceback)
+
 
 def _told(error: AttemptError) -> str:
     if error.type in _QUOTING:
@@ -50,6 +65,9 @@ def _told(error: AttemptError) -> str:
 
 class Writer:
     """Takes outcomes over from the slots.
+
+    What ends together is written together, by one statement at a time. What can't be written now (somebody has locked the row,
+    a trigger raises, the database is away) is tried again apart from that, and holds nothing else up.
 
     Arguments:
         store: Where they go.
@@ -66,10 +84,29 @@ class Writer:
         self._holdings = holdings
         self._wakeup = wakeup
         self._troubles = troubles
-        self._settles: Batcher[Settlement, SettleResult] = Batcher(self._settle, name="settling of outcomes")
+        self._settles: Batcher[Settlement, SettleResult] = Batcher(self._settle, size=_size, name="settling of outcomes")
+        self._late: Postponed[_Late, SettleResult] = Postponed(
+            self._settle_late,
+            busy=lambda result: result.busy,
+            on_wait=self._settle_waits,
+            size=lambda late: _size(late.settlement),
+            name="settling of outcomes that waited",
+        )
         self._releases: Batcher[tuple[int, Claim], None] = Batcher(self._release, name="giving back of claims")
+        self._late_releases: Postponed[tuple[int, Claim], None] = Postponed(
+            self._release,
+            busy=lambda _: False,
+            on_wait=self._release_waits,
+            size=lambda _: 0,
+            name="giving back of claims that waited",
+        )
         self.written: dict[SettlementKind, int] = {}
+        self._incompatible_since: float | None = None
+        self._given_up = False
+        self._flushed = asyncio.Event()
         self._aborted = False
+
+    # -- what the others ask for --------------------------------------------------------------------------------------
 
     def take(self, slot: Slot, outcome: Outcome) -> None:
         """Write what became of an attempt, or give its claim back; later. The claim is held until then."""
@@ -79,22 +116,12 @@ class Writer:
             self.give_back(slot.job.lease_id, slot.claim)
             return
         self._log(slot, outcome)
-        self._submit(slot, outcome, again=True)
+        self._submit(slot, outcome)
 
     def give_back(self, lease_id: int, claim: Claim) -> None:
         """Release a claim, with no attempt used."""
-        future = self._releases.submit_nowait((lease_id, claim))
         self._holdings.unwritten += 1
-
-        def ended(future: asyncio.Future[None]) -> None:
-            self._holdings.unwritten -= 1
-            if future.cancelled() and not self._aborted:
-                self.give_back(lease_id, claim)
-                return
-            self._holdings.let_go(claim)
-            self._wakeup.freed(idle=self._holdings.idle)
-
-        future.add_done_callback(ended)
+        self._submit_release(lease_id, claim)
 
     def put_off(self, job: ClaimedJob, delay: float) -> None:
         """Let a job be claimed again later, with no attempt used: an earlier body of it still runs in this process.
@@ -102,36 +129,153 @@ class Writer:
         Releasing it would make it due at once, for us to claim it again.
         """
         slot = self._holdings.hold(job)
-        self._submit(slot, Outcome(kind=SettlementKind.RESCHEDULED, delay=delay), again=True)
+        self._submit(slot, Outcome(kind=SettlementKind.RESCHEDULED, delay=delay))
 
-    def _submit(self, slot: Slot, outcome: Outcome, *, again: bool) -> None:
+    async def flush(self) -> None:
+        """Wait until everything that was handed over is written, or never will be: see `unwritten_slots`.
+
+        What the database has refused for good isn't waited for. It takes as long as the database is away, or somebody locks
+        one of the rows: the caller sets a bound.
+        """
+        while self._holdings.unwritten and not self._given_up:
+            self._flushed.clear()
+            await self._flushed.wait()
+
+    def unwritten_slots(self) -> Iterator[Slot]:
+        """Attempts that have ended and of which nothing is written yet, and claims that aren't given back yet.
+
+        While there is one the lease must be left to run out: ending it would give the job back with its attempt uncounted.
+        Attempts that still run, or were left behind, aren't among them.
+        """
+        running = self._holdings.running
+        return (slot for slot in list(self._holdings.held.values()) if slot.claim not in running and not slot.abandoned)
+
+    def abort(self) -> None:
+        """Write no more."""
+        self._aborted = True
+        for each in (self._settles, self._late, self._releases, self._late_releases):
+            each.abort()
+
+    @property
+    def _open(self) -> bool:
+        return not (self._given_up or self._aborted)
+
+    # -- outcomes -----------------------------------------------------------------------------------------------------
+
+    def _submit(self, slot: Slot, outcome: Outcome) -> None:
         self._holdings.unwritten += 1
-        future = self._settles.submit_nowait(outcome.settlement(slot.job))
-        future.add_done_callback(lambda future: self._settled(slot, outcome, future, again=again))
+        if self._open:
+            future = self._settles.submit_nowait(outcome.settlement(slot.job))
+            future.add_done_callback(functools.partial(self._settled, slot, outcome, None))
 
-    def _settled(self, slot: Slot, outcome: Outcome, future: asyncio.Future[SettleResult], *, again: bool) -> None:
-        self._holdings.unwritten -= 1
-        if future.cancelled():
-            if not self._aborted:  # the end of the event loop cancels every task of it, the batcher's too
-                self._submit(slot, outcome, again=again)
+    def _submit_late(self, slot: Slot, outcome: Outcome, refusal: Refusal | None, wait: float | None = None) -> None:
+        if self._open:
+            future = self._late.submit_nowait(_Late(slot, outcome.settlement(slot.job)), wait=wait)
+            future.add_done_callback(functools.partial(self._settled, slot, outcome, refusal))
+
+    def _settled(self, slot: Slot, outcome: Outcome, refusal: Refusal | None, future: asyncio.Future[SettleResult]) -> None:
+        """The store has answered; every outcome comes here, usually once."""
+        if future.cancelled():  # the end of the event loop cancels every task of it
+            self._submit_late(slot, outcome, refusal, 0.0 if refusal is None else refusal.wait)
             return
         error = future.exception()
-        result = future.result() if error is None else SettleResult(LostReason.ERROR, str(error))
-        lost, message = result.lost, result.message
-        if lost is LostReason.ERROR and slot.lost is None:
-            job, reason = slot.job, one_line(message)
-            logger.error("%s %s: the outcome was refused: %s", job.type, job.id, reason, extra=slot.extra())
-            if again:
-                instead = failed(job, "OutcomeRefused", f"the outcome was refused: {reason[:500]}")
-                self._submit(slot, instead, again=False)
-                return
-        if lost is None:
-            assert outcome.kind is not None
-            self.written[outcome.kind] = self.written.get(outcome.kind, 0) + 1
-            self._holdings.let_go(slot.claim)
+        if isinstance(error, ClientClosed):
+            self._give_up(error)
+            return
+        result = SettleResult(LostReason.ERROR, str(error)) if error is not None else future.result()
+        lost = result.lost
+        if lost is None and not result.busy:
+            self._wrote(slot, outcome, refusal)
+        elif slot.lost is not None:
+            self._done_with(slot, refusal)
+        elif lost is None or (error is not None and not isinstance(error, RowRejected)):
+            if not isinstance(error, NOT_ABOUT_ROWS):
+                self._holdings.aside.add(slot.claim)
+            self._submit_late(slot, outcome, refusal)
+        elif lost is LostReason.ERROR:
+            self._refuse(slot, one_line(result.message), refusal)
         else:
             self._holdings.lose([slot], lost)
+            self._done_with(slot, refusal)
+
+    def _wrote(self, slot: Slot, outcome: Outcome, refusal: Refusal | None) -> None:
+        assert outcome.kind is not None
+        self.written[outcome.kind] = self.written.get(outcome.kind, 0) + 1
+        self._holdings.let_go(slot.claim)
+        if refusal is not None:
+            job = slot.job
+            logger.error(
+                "%s %s: it has failed, since its outcome was refused: %s",
+                one_line(job.type),
+                job.id,
+                refusal.reason,
+                extra=slot.extra(),
+            )
+        self._done_with(slot, refusal)
+
+    def _done_with(self, slot: Slot, refusal: Refusal | None) -> None:
+        """Nothing more is to be written about a claim."""
+        aside = self._holdings.aside
+        aside.discard(slot.claim)
+        if not aside:
+            self._troubles.clear("outcome")
+        if refusal is None or not refusal.hopeless:
+            self._one_less()
         self._wakeup.freed(idle=self._holdings.idle)
+
+    def _one_less(self) -> None:
+        """Of what a stop waits for, one is written, or won't ever be."""
+        self._holdings.unwritten -= 1
+        if not self._holdings.unwritten:
+            self._flushed.set()
+
+    def _refuse(self, slot: Slot, reason: str, refusal: Refusal | None) -> None:
+        """The row is at fault: write less of it. Its claim stays held: given back, it would run again, uncounted."""
+        job, first = slot.job, refusal is None or not refusal.hopeless
+        refusal = Refusal(reason) if refusal is None else refusal.again()
+        if refusal.hopeless:
+            self._holdings.aside.add(slot.claim)
+            if first:
+                logger.error(
+                    "%s %s: nothing can be written about it, not even that it has failed: %s. It doesn't run again while this "
+                    "worker lives; then it's taken for lost",
+                    one_line(job.type),
+                    job.id,
+                    reason,
+                    extra=slot.extra(),
+                )
+                self._one_less()
+                self._wakeup.freed(idle=self._holdings.idle)
+            self._troubles.add("outcome", RowRejected(f"{job.type} {job.id}: nothing can be written about it: {reason}"))
+        self._submit_late(slot, refusal.instead(job), refusal, refusal.wait)
+
+    def _settle_waits(self, late: _Late, error: BaseException | None, seconds: float) -> None:
+        """Told after each try that was in vain."""
+        if isinstance(error, StoreIncompatible) and self._seems_incompatible():
+            self._give_up(error)
+        if isinstance(error, NOT_ABOUT_ROWS) and "settle" in self._troubles.current:
+            return  # the database is away: that's told already
+        job = late.slot.job
+        self._holdings.aside.add(late.slot.claim)
+        if error is not None or seconds >= _BUSY_FOR_LONG_SECONDS:
+            reason = "somebody has locked its row" if error is None else one_line(str(error))
+            self._troubles.add(
+                "outcome",
+                StoreUnavailable(f"{job.type} {job.id}: what became of it can't be written for {seconds:.0f} s: {reason}"),
+            )
+
+    def _seems_incompatible(self) -> bool:
+        """Whether nothing could be written for a while. A single row's trigger may fail in the same way as an old schema."""
+        now = time.monotonic()
+        if self._incompatible_since is None:
+            self._incompatible_since = now
+        return now - self._incompatible_since >= _INCOMPATIBLE_SECONDS
+
+    def _give_up(self, error: Exception) -> None:
+        """Nothing will ever be written, so that the worker ends. What waits stays held, and unwritten."""
+        self._given_up = True
+        self._flushed.set()
+        self._wakeup.fail(error)
 
     def _log(self, slot: Slot, outcome: Outcome) -> None:
         if not logger.isEnabledFor(logging.INFO):
@@ -150,42 +294,59 @@ class Writer:
             extra={**slot.extra(), "duration": duration},
         )
 
+    # -- claims that are given back -----------------------------------------------------------------------------------
+
+    def _submit_release(self, lease_id: int, claim: Claim) -> None:
+        if self._open:
+            future = self._releases.submit_nowait((lease_id, claim))
+            future.add_done_callback(functools.partial(self._released, lease_id, claim))
+
+    def _released(self, lease_id: int, claim: Claim, future: asyncio.Future[None]) -> None:
+        if future.cancelled():
+            self._submit_release(lease_id, claim)
+            return
+        error = future.exception()
+        if error is None:
+            if not len(self._late_releases):
+                self._troubles.clear("release")
+            self._holdings.let_go(claim)
+            self._one_less()
+            self._wakeup.freed(idle=self._holdings.idle)
+        elif isinstance(error, ClientClosed):
+            self._give_up(error)
+        elif self._open:
+            self._troubles.add("release", error)
+            wait = _REFUSED_RELEASE_SECONDS if isinstance(error, RowRejected) else None
+            late = self._late_releases.submit_nowait((lease_id, claim), wait=wait)
+            late.add_done_callback(functools.partial(self._released, lease_id, claim))
+
+    def _release_waits(self, _: tuple[int, Claim], error: BaseException | None, __: float) -> None:
+        if error is not None:
+            self._troubles.add("release", error)
+
     # -- writing ------------------------------------------------------------------------------------------------------
 
     async def _settle(self, settlements: Sequence[Settlement]) -> Sequence[SettleResult]:
-        return await self._insist("settle", lambda: self._store.settle(settlements))
+        """Write outcomes. The fence makes repeating it safe, also after a lost answer."""
+        try:
+            results = await self._store.settle(settlements)
+        except NOT_ABOUT_ROWS as error:
+            self._troubles.add("settle", error)
+            raise
+        self._troubles.clear("settle")
+        self._incompatible_since = None
+        return results
+
+    async def _settle_late(self, lates: Sequence[_Late]) -> Sequence[SettleResult]:
+        results = await self._store.settle([late.settlement for late in lates])
+        self._troubles.clear("settle")
+        self._incompatible_since = None
+        return results
 
     async def _release(self, claims: Sequence[tuple[int, Claim]]) -> Sequence[None]:
         by_lease: dict[int, list[Claim]] = {}
         for lease_id, claim in claims:
             by_lease.setdefault(lease_id, []).append(claim)
         for lease_id, own in by_lease.items():
-            await self._insist("release", functools.partial(self._store.release, lease_id, own))
+            await self._store.release(lease_id, own)
         return [None] * len(claims)
-
-    async def _insist(self, verb: str, write: Callable[[], Awaitable[T]]) -> T:
-        """Repeat a write until the database has taken it. The fence makes repeating safe, also after a lost answer."""
-        backoff = Backoff()
-        while True:
-            try:
-                result = await write()
-            except RowRejected:
-                raise
-            except Exception as error:  # noqa: BLE001 - logged; nothing is given up because of an error
-                self._troubles.add(verb, error)
-                await asyncio.sleep(backoff.next())
-            else:
-                self._troubles.clear(verb)
-                return result
-
-    async def flush(self) -> None:
-        """Wait until everything that was handed over is written."""
-        while self._holdings.unwritten:
-            await asyncio.gather(self._settles.drained(), self._releases.drained())
-            await asyncio.sleep(0)
-
-    def abort(self) -> None:
-        """Write no more."""
-        self._aborted = True
-        self._settles.abort()
-        self._releases.abort()

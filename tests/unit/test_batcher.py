@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import gc
 from typing import TYPE_CHECKING
 
 import pytest
 
-from aioqueue._batcher import Batcher
-from aioqueue.errors import ClientClosed, RowRejected, StoreUnavailable
+from aioqueue._batcher import LARGEST_BATCH, Batcher, portions
+from aioqueue.errors import ClientClosed, RowRejected, StoreError, StoreIncompatible, StoreUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 pytestmark = pytest.mark.anyio
+
+caller: contextvars.ContextVar[str] = contextvars.ContextVar("caller", default="nobody's")
 
 
 class Writer:
@@ -25,6 +28,7 @@ class Writer:
         self.gate = asyncio.Event()
         self.entered = asyncio.Event()
         self.bad: set[int] = set()
+        self.says: type[Exception] = RowRejected
         self.error: Exception | None = None
         self.running = 0
         self.most = 0
@@ -43,7 +47,7 @@ class Writer:
         if self.error is not None:
             raise self.error
         if self.bad.intersection(items):
-            raise RowRejected(f"one of {len(items)} is bad")
+            raise self.says(f"one of {len(items)} is bad")
         return [f"stored {item}" for item in items]
 
 
@@ -93,6 +97,45 @@ async def test_batches_are_bounded_and_in_order() -> None:
     await batcher.aclose()
 
 
+async def test_batches_are_bounded_in_bytes_and_what_is_larger_goes_alone() -> None:
+    writer = Writer()
+    half, sizes = LARGEST_BATCH // 2, [1, 2, 2, LARGEST_BATCH * 3, 1, 1]
+    batcher: Batcher[int, str] = Batcher(writer, size=lambda place: sizes[place] * half if sizes[place] < 9 else sizes[place])
+    await asyncio.gather(*(batcher.submit_nowait(place) for place in range(6)))
+    assert writer.batches == [[0], [1], [2], [3], [4, 5]]
+    await batcher.aclose()
+
+
+def test_portions() -> None:
+    def cut(*sizes: int, limit: int = 3) -> list[list[int]]:
+        return [list(each) for each in portions(sizes, limit, lambda size: size)]
+
+    assert cut() == []
+    assert cut(1, 2, 3, 4, 5, 6, 7) == [[1, 2, 3], [4, 5, 6], [7]]
+    assert cut(1, LARGEST_BATCH, 1, LARGEST_BATCH - 1, LARGEST_BATCH * 9, 1) == [
+        [1],
+        [LARGEST_BATCH],
+        [1, LARGEST_BATCH - 1],
+        [LARGEST_BATCH * 9],
+        [1],
+    ]
+
+
+async def test_what_writes_for_many_has_no_callers_context() -> None:
+    seen: list[str] = []
+
+    async def write(items: Sequence[int]) -> Sequence[int]:
+        seen.append(caller.get())
+        return items
+
+    batcher: Batcher[int, int] = Batcher(write)
+    token = caller.set("one request's")
+    await batcher.submit(1)
+    caller.reset(token)
+    assert seen == ["nobody's"]
+    await batcher.aclose()
+
+
 async def test_one_call_is_in_flight_by_default() -> None:
     writer = Writer(open_=False)
     batcher: Batcher[int, str] = Batcher(writer, limit=1)
@@ -117,13 +160,14 @@ async def test_several_calls_are_in_flight_where_allowed() -> None:
     await batcher.aclose()
 
 
-async def test_the_guilty_row_fails_alone() -> None:
+@pytest.mark.parametrize("error", [RowRejected, StoreError, ValueError, MemoryError])
+async def test_the_guilty_row_fails_alone(error: type[Exception]) -> None:
     writer = Writer()
-    writer.bad = {5}
+    writer.bad, writer.says = {5}, error
     batcher: Batcher[int, str] = Batcher(writer)
     futures = [batcher.submit_nowait(number) for number in range(8)]
     results = await asyncio.gather(*futures, return_exceptions=True)
-    assert isinstance(results[5], RowRejected)
+    assert type(results[5]) is error
     assert [each for place, each in enumerate(results) if place != 5] == [f"stored {n}" for n in range(8) if n != 5]
     assert writer.batches == [[0, 1, 2, 3, 4, 5, 6, 7], [0, 1, 2, 3], [4, 5, 6, 7], [4, 5], [4], [5], [6, 7]]
     await batcher.aclose()
@@ -138,9 +182,10 @@ async def test_all_rows_guilty() -> None:
     await batcher.aclose()
 
 
-async def test_other_errors_fail_the_batch_and_nothing_else() -> None:
+@pytest.mark.parametrize("error", [StoreUnavailable, StoreIncompatible, ClientClosed])
+async def test_errors_that_arent_about_rows_fail_the_batch_at_once_and_nothing_else(error: type[Exception]) -> None:
     writer = Writer()
-    writer.error = StoreUnavailable("gone")
+    writer.error = error("gone")
     batcher: Batcher[int, str] = Batcher(writer)
     results = await asyncio.gather(*(batcher.submit_nowait(n) for n in range(3)), return_exceptions=True)
     assert results == [writer.error] * 3

@@ -1,0 +1,358 @@
+"""Outcomes that can't be written now, or not at all: they cost their own jobs something, and no others."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aioqueue import (
+    Client,
+    ClientClosed,
+    Fixed,
+    JobState,
+    Registry,
+    Retry,
+    RowRejected,
+    StoreError,
+    StoreIncompatible,
+    StoreUnavailable,
+    current_attempt,
+)
+from aioqueue._job import LostReason, SettlementKind, SettleResult
+from aioqueue.worker import Worker, _writer
+from tests.worker.faults import until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from uuid import UUID
+
+    from aioqueue import JobHandle
+    from aioqueue._job import Claim, Settlement
+
+pytestmark = pytest.mark.anyio
+
+BUSY = SettleResult(busy=True)
+REFUSED = SettleResult(LostReason.ERROR, "it can't be\nstored")
+
+Verdict = SettleResult | Exception | None
+
+
+class Refusals:
+    """Puts itself before a client's store: what it says of a settlement counts in place of writing it.
+
+    Attributes:
+        calls: Of the store, about running jobs.
+        says: Asked for each settlement: a result, an exception that the whole batch fails with, or None to write it.
+        asked: The settlements that it was asked about, by job.
+    """
+
+    def __init__(self, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.says: Callable[[Settlement], Verdict] = lambda _: None
+        self.calls = 0
+        self.asked: defaultdict[UUID, list[Settlement]] = defaultdict(list)
+        works = client.store.settle
+
+        async def settle(settlements: Sequence[Settlement], *, orphaned: bool = False) -> Sequence[SettleResult]:
+            if orphaned:
+                return await works(settlements, orphaned=True)
+            self.calls += 1
+            verdicts: list[SettleResult | None] = []
+            for each in settlements:
+                self.asked[each.id].append(each)
+            for each in settlements:
+                verdict = self.says(each)
+                if isinstance(verdict, Exception):
+                    raise verdict
+                verdicts.append(verdict)
+            fine = [each for each, verdict in zip(settlements, verdicts, strict=True) if verdict is None]
+            results = iter(await works(fine) if fine else [])
+            return [next(results) if verdict is None else verdict for verdict in verdicts]
+
+        monkeypatch.setattr(client.store, "settle", settle)
+
+    def of(self, job_id: UUID, verdict: Verdict) -> None:
+        self.says = lambda settlement: verdict if settlement.id == job_id else None
+
+
+class Work:
+    """Jobs that count their runs, and may be kept from ending."""
+
+    def __init__(self) -> None:
+        self.registry = Registry()
+        self.runs: Counter[UUID] = Counter()
+        self.numbers: dict[UUID, list[int]] = {}
+
+        @self.registry.job(retry=Retry(max_attempts=2, backoff=Fixed(0)))
+        async def work() -> int:
+            attempt = current_attempt()
+            self.runs[attempt.job.id] += 1
+            self.numbers.setdefault(attempt.job.id, []).append(attempt.number)
+            return attempt.number
+
+        self.work = work
+
+
+@pytest.fixture
+async def work() -> Work:
+    return Work()
+
+
+@pytest.fixture
+def refusals(client: Client, monkeypatch: pytest.MonkeyPatch) -> Refusals:
+    return Refusals(client, monkeypatch)
+
+
+async def results(handles: Sequence[JobHandle[int]]) -> list[int]:
+    return [await handle.result(timeout=60) for handle in handles]
+
+
+# -- "not now" --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "verdict",
+    [BUSY, StoreError("a trigger raises"), StoreUnavailable("out of memory"), StoreIncompatible("its trigger's table is gone")],
+    ids=["busy", "raises", "seems away", "seems incompatible"],
+)
+async def test_an_outcome_that_cant_be_written_now_holds_up_no_other(
+    client: Client, work: Work, refusals: Refusals, verdict: Verdict
+) -> None:
+    late = await client.enqueue(work.work())
+    refusals.of(late.id, verdict)
+    worker = Worker(client, work.registry, concurrency=5, lease=600)
+    async with worker:
+        for _ in range(3):
+            await results([await client.enqueue(work.work()) for _ in range(8)])
+        await until(lambda: len(refusals.asked[late.id]) > 4)
+        assert (await late.snapshot()).state is JobState.RUNNING
+        assert worker.health().unwritten == 1
+        refusals.says = lambda _: None
+        assert await late.result(timeout=60) == 1
+        await until(lambda: worker.health().troubles == {})
+    assert set(work.runs.values()) == {1}
+    assert (await late.snapshot()).attempt == 1
+
+
+async def test_a_stop_waits_for_an_outcome_that_waits_and_has_written_the_others(
+    client: Client, work: Work, refusals: Refusals
+) -> None:
+    handles = await client.enqueue_many([work.work() for _ in range(9)])
+    refusals.of(handles[0].id, BUSY)
+    worker = Worker(client, work.registry, concurrency=9)
+    task = asyncio.create_task(worker.run())
+    await results(handles[1:])
+    worker.stop()
+    await until(lambda: len(refusals.asked[handles[0].id]) > 3)
+    assert not task.done()
+    refusals.says = lambda _: None
+    async with asyncio.timeout(60):
+        await task
+    assert await results(handles) == [1] * 9
+    assert set(work.runs.values()) == {1}
+
+
+async def test_outcomes_that_wait_for_themselves_dont_keep_a_worker_from_claiming(
+    client: Client, work: Work, refusals: Refusals
+) -> None:
+    """Not those that wait for the database: they hold up what would only wait behind them."""
+    handles = await client.enqueue_many([work.work() for _ in range(7)])
+    bad = {handle.id for handle in handles}
+    refusals.says = lambda settlement: BUSY if settlement.id in bad else None
+    worker = Worker(client, work.registry, concurrency=2, poll_interval=0.05)
+    async with worker:
+        assert await results([await client.enqueue(work.work()) for _ in range(3)]) == [1, 1, 1]
+        assert worker.health().unwritten == 7
+        refusals.says = lambda _: StoreUnavailable("away")
+        more = await client.enqueue_many([work.work() for _ in range(9)])
+        await until(lambda: worker.health().unwritten == 11)
+        calls = refusals.calls
+        await until(lambda: refusals.calls > calls + 4)
+        assert worker.health().unwritten == 11
+        refusals.says = lambda _: None
+        await results([*handles, *more])
+
+
+async def test_what_waits_for_long_is_told(client: Client, work: Work, refusals: Refusals, monkeypatch, caplog) -> None:
+    monkeypatch.setattr(_writer, "_BUSY_FOR_LONG_SECONDS", 0.2)
+    late = await client.enqueue(work.work())
+    refusals.of(late.id, BUSY)
+    worker = Worker(client, work.registry)
+    async with worker:
+        await until(lambda: worker.health().troubles)
+        (told,) = worker.health().troubles.values()
+        assert str(late.id) in told
+        assert "locked its row" in told
+        assert worker.health().ok  # the others' are written, and a restart wouldn't help
+        refusals.says = lambda _: None
+        await late.result(timeout=60)
+        await until(lambda: not worker.health().troubles)
+    assert [record.getMessage() for record in caplog.records if "outcome fails" in record.getMessage()]
+
+
+async def test_a_claim_that_cant_be_given_back_now_holds_up_no_other(client: Client, monkeypatch) -> None:
+    registry = Registry()
+    started = asyncio.Semaphore(0)
+
+    @registry.job
+    async def waits() -> None:
+        started.release()
+        await asyncio.Event().wait()
+
+    handles = [await client.enqueue(waits()) for _ in range(6)]
+    works, failing = client.store.release, True
+
+    async def release(lease_id: int, claims: Sequence[Claim], *, end: bool = False) -> None:
+        if failing and any(claim.id == handles[2].id for claim in claims):
+            raise StoreError("a trigger raises")
+        await works(lease_id, claims, end=end)
+
+    monkeypatch.setattr(client.store, "release", release)
+    worker = Worker(client, registry, concurrency=6, grace=0, lease=600)
+    task = asyncio.create_task(worker.run())
+    async with asyncio.timeout(60):
+        for _ in handles:
+            await started.acquire()
+    worker.stop()
+    others = [*handles[:2], *handles[3:]]
+    await until(lambda: worker.health().unwritten == 1)
+    for handle in others:
+        assert (await handle.snapshot()).state is JobState.READY
+    assert (await handles[2].snapshot()).state is JobState.RUNNING
+    await until(lambda: "release" in worker.health().troubles)
+    failing = False
+    async with asyncio.timeout(60):
+        await task
+    assert {((job := await handle.snapshot()).state, job.attempt) for handle in handles} == {(JobState.READY, 0)}
+
+
+# -- never ------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_client_that_is_closed_ends_the_worker(client: Client, work: Work, refusals: Refusals) -> None:
+    handle = await client.enqueue(work.work())
+    refusals.says = lambda _: ClientClosed("it was closed")
+    with pytest.raises(ClientClosed, match="it was closed"):
+        async with asyncio.timeout(60):
+            await Worker(client, work.registry, concurrency=1, poll_interval=600).run()
+    assert len(refusals.asked[handle.id]) == 1
+
+
+async def test_a_schema_that_doesnt_fit_any_more_ends_the_worker(
+    client: Client, work: Work, refusals: Refusals, monkeypatch
+) -> None:
+    monkeypatch.setattr(_writer, "_INCOMPATIBLE_SECONDS", 0.3)
+    await client.enqueue_many([work.work() for _ in range(4)])
+    refusals.says = lambda _: StoreIncompatible("somebody migrated the schema")
+    with pytest.raises(StoreIncompatible, match="migrated"):
+        async with asyncio.timeout(60):
+            await Worker(client, work.registry, concurrency=2, poll_interval=600).run()
+
+
+# -- refused ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("raises", [True, False])
+@pytest.mark.parametrize("times", [1, 2, 3])
+async def test_what_is_written_instead_of_a_refused_outcome_becomes_less_until_its_accepted(
+    client: Client, work: Work, refusals: Refusals, caplog, times: int, raises: bool
+) -> None:
+    handle = await client.enqueue(work.work())
+    refusals.says = lambda settlement: (
+        (RowRejected(REFUSED.message) if raises else REFUSED) if len(refusals.asked[settlement.id]) <= times else None
+    )
+    done = await Worker(client, work.registry).run_once()
+    assert (done.completed, done.failed) == (0, 1)
+    job = await handle.snapshot()
+    assert (job.state, job.attempt, job.output_json, job.outcome) == (JobState.FAILED, 1, None, None)
+    messages = {1: ["the outcome was refused: it can't be\\nstored"], 2: ["the outcome was refused"], 3: []}
+    assert [(error.type, error.attempt) for error in job.errors] == [("OutcomeRefused", 1)] * len(messages[times])
+    assert [error.message for error in job.errors] == messages[times]
+    assert work.runs == {handle.id: 1}
+    (told,) = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert told.__dict__["job_id"] == str(handle.id)
+    assert "it can't be\\nstored" in told.getMessage()
+
+
+async def test_a_job_of_which_nothing_can_be_written_doesnt_run_again_and_stops_nothing(
+    client: Client, url: str, work: Work, refusals: Refusals, caplog
+) -> None:
+    """It stays the worker's as long as that lives, and then it has used an attempt."""
+    bad = await client.enqueue(work.work())
+    refusals.of(bad.id, REFUSED)
+    worker = Worker(client, work.registry, concurrency=1, lease=1, renew_every=0.05, poll_interval=0.05)
+    async with worker:
+        await until(lambda: worker.health().troubles)
+        assert str(bad.id) in worker.health().troubles["outcome"]
+        assert (worker.health().ok, worker.health().unwritten) == (True, 0)
+        lease = await renewals(client, worker, 5)
+        assert await results([await client.enqueue(work.work()) for _ in range(5)]) == [1] * 5
+        await renewals(client, worker, 5)
+        job = await bad.snapshot()
+        assert (job.state, job.attempt, lease) == (JobState.RUNNING, 1, lease)
+    assert work.runs[bad.id] == 1
+    told = [record for record in caplog.records if record.levelno == logging.ERROR and str(bad.id) in record.getMessage()]
+    assert told[0].__dict__["job_id"] == str(bad.id)
+    assert "nothing can be written" in told[0].getMessage()
+    job = await bad.snapshot()
+    assert (job.state, job.attempt) == (JobState.RUNNING, 1)  # not given back: that would uncount it
+    async with Client(url) as other, Worker(other, work.registry, lease=1, poll_interval=0.05):
+        assert await other.handle(work.work, bad.id).result(timeout=60) == 2
+    assert work.numbers[bad.id] == [1, 2]
+    job = await bad.snapshot()
+    assert [error.type for error in job.errors] == ["WorkerLost"]
+
+
+async def renewals(client: Client, worker: Worker, number: int) -> int:
+    """Wait for so many answers of the lease's thread."""
+    assert worker._run is not None
+    lease = worker._run.lease
+    seen = 0
+    works = lease._renewed
+
+    def renewed(*arguments: object) -> None:
+        nonlocal seen
+        seen += 1
+        works(*arguments)  # type: ignore[arg-type]
+
+    lease._thread._on_renewal = renewed
+    await until(lambda: seen >= number)
+    lease._thread._on_renewal = works
+    return seen
+
+
+async def test_run_once_ends_beside_a_job_of_which_nothing_can_be_written(
+    client: Client, work: Work, refusals: Refusals
+) -> None:
+    bad, good = await client.enqueue_many([work.work() for _ in range(2)])
+    refusals.of(bad.id, RowRejected("it can't be stored"))
+    async with asyncio.timeout(60):
+        done = await Worker(client, work.registry).run_once()
+    assert (done.completed, done.failed) == (1, 0)
+    assert await good.result(timeout=60) == 1
+    assert [refusals.asked[bad.id][0].kind, refusals.asked[bad.id][-1].kind] == [
+        SettlementKind.COMPLETED,
+        SettlementKind.FAILED,
+    ]
+
+
+async def test_what_was_refused_is_written_when_its_accepted_at_last(
+    client: Client, work: Work, refusals: Refusals, monkeypatch
+) -> None:
+    from aioqueue.worker import _refusal
+
+    monkeypatch.setattr(_refusal, "_FIRST_SECONDS", 0.05)
+    handle = await client.enqueue(work.work())
+    refusals.of(handle.id, REFUSED)
+    worker = Worker(client, work.registry)
+    async with worker:
+        await until(lambda: len(refusals.asked[handle.id]) > 6)
+        refusals.says = lambda _: None
+        await until(lambda: not worker.health().troubles)
+        job = await handle.snapshot()
+        assert (job.state, job.attempt) == (JobState.FAILED, 1)
+        assert worker.health().unwritten == 0
+    assert work.runs == {handle.id: 1}
