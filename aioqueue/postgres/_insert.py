@@ -9,6 +9,7 @@ starts again from the first key, with those behind it let go by a savepoint.
 from __future__ import annotations
 
 import hashlib
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -16,6 +17,7 @@ import orjson
 
 from aioqueue._job import Inserted
 from aioqueue.errors import RowRejected
+from aioqueue.postgres._portions import in_portions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -24,9 +26,8 @@ if TYPE_CHECKING:
     from aioqueue.postgres._schema import Schema
     from aioqueue.postgres._source import Connection
 
-__all__ = ["encode_jobs", "insert_arguments", "insert_on", "insert_statement", "insert_statements", "unique_hash"]
+__all__ = ["encode_jobs", "insert_arguments", "insert_on", "insert_statement", "insert_statements", "job_size", "unique_hash"]
 
-_CHUNK = 2_000
 _SAVEPOINT, _ROLL_BACK, _RELEASE = (
     f"{verb} aioqueue_keys" for verb in ("SAVEPOINT", "ROLLBACK TO SAVEPOINT", "RELEASE SAVEPOINT")
 )
@@ -113,21 +114,31 @@ def _text(value: bytes) -> str:
         raise RowRejected(f"JSON that isn't UTF-8: {error}") from None
 
 
+def job_size(job: NewJob) -> int:
+    """About how many bytes a job takes in a statement."""
+    return len(job.payload) + len(job.metadata) + len(job.key or "")
+
+
 def insert_arguments(jobs: Sequence[NewJob]) -> list[Any]:
     """The first 14 arguments of `insert_statement`: one array for each column.
 
     Raises:
         RowRejected: A row can't be stored, such as one that is to be unique without a key.
     """
+    delays, expires, timeouts = [job.delay for job in jobs], [job.expires for job in jobs], [job.timeout for job in jobs]
+    for column in (delays, expires, timeouts):
+        # PostgreSQL 17 and newer would make an infinite time of it.
+        if not all(map(isfinite, filter(None, column))):
+            raise RowRejected("delay, expires and timeout must be finite")
     return [
         [job.id for job in jobs],
         [job.type for job in jobs],
         [job.priority for job in jobs],
-        [job.delay for job in jobs],
+        delays,
         [job.run_at for job in jobs],
-        [job.expires for job in jobs],
+        expires,
         [job.max_attempts for job in jobs],
-        [job.timeout for job in jobs],
+        timeouts,
         [job.key for job in jobs],
         [_hash_of(job) for job in jobs],
         [_array(job.tags) if job.tags else None for job in jobs],
@@ -191,8 +202,7 @@ async def insert_on(
         stored.update((others[row[1]], row[0]) for row in found)
     in_order = sorted(jobs, key=lambda job: hashes[job.id].bytes if job.id in hashes else b"")
     in_order = [job for job in in_order if job.id not in stored]
-    for start in range(0, len(in_order), _CHUNK):
-        chunk = in_order[start : start + _CHUNK]
+    for chunk in in_portions(in_order, job_size):
         several = sum(job.id in hashes for job in chunk) > 1
         if several:
             await connection.execute(_SAVEPOINT)

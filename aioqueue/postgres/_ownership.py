@@ -5,6 +5,8 @@ Nothing here waits for a job's row that somebody else has locked.
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import secrets
 import time
 from typing import TYPE_CHECKING, Any
@@ -19,11 +21,15 @@ if TYPE_CHECKING:
     from aioqueue._job import Claim, ClaimedJob
     from aioqueue.postgres._connections import Pool
     from aioqueue.postgres._schema import Schema
-    from aioqueue.postgres._source import Connection
 
 __all__ = ["Ownership", "ownership_statements"]
 
+logger = logging.getLogger("aioqueue.postgres")
+
 _MOST_LEASE_ID = 2**62
+_END_PATIENCE = 2.0
+_END_PAUSE = 0.05
+_NAMED = 20
 
 # The column gives numbers by itself to whoever names none.
 _OPEN_LEASE = """INSERT INTO @schema@.lease (id, worker, expires_at) OVERRIDING SYSTEM VALUE
@@ -58,8 +64,9 @@ _OWNED_CLAIMS = """SELECT j.id FROM @schema@.job j
       AND EXISTS (SELECT FROM unnest($3::uuid[], $4::integer[]) AS given(id, claims)
                   WHERE given.id = j.id AND given.claims = j.claims)
       AND EXISTS (SELECT FROM @schema@.lease l WHERE l.id = $1::bigint)
-    ORDER BY j.id FOR UPDATE"""
-_OWNED_ALL = """SELECT j.id FROM @schema@.job j WHERE j.state = 2 AND j.lease_id = $1::bigint ORDER BY j.id FOR UPDATE"""
+    FOR UPDATE OF j SKIP LOCKED"""
+_OWNED_ALL = """SELECT j.id FROM @schema@.job j WHERE j.state = 2 AND j.lease_id = $1::bigint FOR UPDATE OF j SKIP LOCKED"""
+_OWNED_STILL = "SELECT j.id FROM @schema@.job j WHERE j.state = 2 AND j.lease_id = $1::bigint"
 
 # Running jobs whose lease has no row are those between the ids of the leases that have one (and of the worker's own).
 # Reading these gaps only keeps clear of the many dead entries that the living leases have in the index.
@@ -68,35 +75,35 @@ _GAPS = """gap AS MATERIALIZED (
     FROM (SELECT l.id FROM @schema@.lease l UNION SELECT unnest(@own@::bigint[]) UNION SELECT 9223372036854775807) AS bound
 )"""
 
-# One expired lease goes, which fences all its jobs. The jobs are those whose lease is gone, or has expired.
+# One expired lease goes, which fences all its jobs. The jobs are those whose lease is gone, or has expired, but for what
+# somebody has locked: it couldn't be settled, and would stand before the others.
 _TAKE_EXPIRED = f"""WITH ended AS (
     DELETE FROM @schema@.lease l WHERE l.id = (
         SELECT e.id FROM @schema@.lease e WHERE e.expires_at <= now() AND e.id <> ALL($2::bigint[])
         ORDER BY e.expires_at LIMIT 1 FOR UPDATE SKIP LOCKED)
     RETURNING l.id
 ), {_GAPS.replace("@own@", "$2")}, orphan AS MATERIALIZED (
-    SELECT j.id, j.started_at
+    SELECT j.id
     FROM @schema@.lease l CROSS JOIN LATERAL (
-        SELECT held.id, held.started_at FROM @schema@.job held WHERE held.state = 2 AND held.lease_id = l.id OFFSET 0) AS j
+        SELECT held.id FROM @schema@.job held WHERE held.state = 2 AND held.lease_id = l.id OFFSET 0) AS j
     WHERE l.expires_at <= now() AND l.id <> ALL($2::bigint[])
     UNION ALL
-    SELECT j.id, j.started_at
+    SELECT j.id
     FROM gap CROSS JOIN LATERAL (
-        SELECT held.id, held.started_at FROM @schema@.job held
+        SELECT held.id FROM @schema@.job held
         WHERE held.state = 2 AND held.lease_id > gap.low AND held.lease_id < gap.high OFFSET 0) AS j
     UNION ALL
-    SELECT j.id, j.started_at FROM @schema@.job j WHERE j.state = 2 AND j.lease_id IS NULL
+    SELECT j.id FROM @schema@.job j WHERE j.state = 2 AND j.lease_id IS NULL
+), found AS MATERIALIZED (
+    SELECT {RECOVERED_COLUMNS} FROM @schema@.job j
+    WHERE j.id = ANY(ARRAY(SELECT id FROM orphan)) AND j.state + 0 = 2
+    ORDER BY j.started_at NULLS FIRST, j.id LIMIT $1::integer FOR UPDATE OF j SKIP LOCKED
 ), told AS MATERIALIZED (
     SELECT pg_catalog.pg_notify('@channel@', json_build_object('o', $3::text, 'l', json_build_array(ended.id))::text)::text
         AS done
     FROM ended WHERE $3::text IS NOT NULL
 )
-SELECT (SELECT ended.id FROM ended LEFT JOIN told ON true LIMIT 1), found.*
-FROM (SELECT) AS once LEFT JOIN LATERAL (
-    SELECT {RECOVERED_COLUMNS} FROM @schema@.job j
-    WHERE j.id = ANY(ARRAY(SELECT id FROM orphan ORDER BY started_at NULLS FIRST, id LIMIT $1::integer))
-    ORDER BY j.started_at NULLS FIRST, j.id
-) AS found ON true"""
+SELECT (SELECT ended.id FROM ended LEFT JOIN told ON true LIMIT 1), found.* FROM (SELECT) AS once LEFT JOIN found ON true"""
 
 # Infinite times never come, and can't be subtracted before PostgreSQL 17. Looking for jobs whose lease has no row costs a
 # descent of the index for each lease: where there are many leases it's left to `take_expired`.
@@ -127,6 +134,7 @@ def ownership_statements(schema: Schema) -> dict[str, str]:
         "end_lease": _END_LEASE,
         "release": _GIVE_BACK.replace("@owned@", _OWNED_CLAIMS),
         "release_all": _GIVE_BACK.replace("@owned@", _OWNED_ALL),
+        "owned": _OWNED_STILL,
         "take_expired": _TAKE_EXPIRED,
         "next_due": _NEXT_DUE,
     }
@@ -136,20 +144,6 @@ def ownership_statements(schema: Schema) -> dict[str, str]:
 def release_arguments(lease_id: int, origin: str | None, claims: Sequence[Claim]) -> list[Any]:
     """The arguments of `release`."""
     return [lease_id, origin, [claim.id for claim in claims], [claim.claims for claim in claims]]
-
-
-async def release_on(
-    connection: Connection, statements: dict[str, str], lease_id: int, claims: Sequence[Claim], origin: str | None, *, end: bool
-) -> set[str]:
-    """Give claims back within a transaction; returns the types that became pending."""
-    if end:
-        # First, so that a claim under way has either been seen off or is seen by the next statement.
-        if not await connection.fetch(statements["end_lease"], lease_id):
-            return set()  # somebody recovers its jobs
-        rows = await connection.fetch(statements["release_all"], lease_id, origin)
-    else:
-        rows = await connection.fetch(statements["release"], *release_arguments(lease_id, origin, claims))
-    return {row[0] for row in rows if row[0] is not None}
 
 
 class Ownership:
@@ -178,10 +172,45 @@ class Ownership:
             if rows:
                 return int(rows[0][0])
 
-    async def release(self, lease_id: int, claims: Sequence[Claim], *, end: bool) -> set[str]:
-        """See `Store.release`; returns the types that became pending."""
+    async def release(self, lease_id: int, claims: Sequence[Claim]) -> set[str]:
+        """See `Store.release`; returns the types that became pending.
+
+        A claim whose row somebody has locked stays: the lease's next renewals find that it owns more than it's asked about.
+        """
+        arguments = release_arguments(lease_id, self._origin, claims)
+        rows = await self._pool.fetch(self._statements["release"], *arguments)
+        return {row[0] for row in rows if row[0] is not None}
+
+    async def end(self, lease_id: int) -> set[str]:
+        """End a lease, and give back what it holds; returns the types that became pending.
+
+        What stays locked for longer than `_END_PATIENCE` seconds is left without a lease, and recovered by other workers.
+        """
+        types: set[str] = set()
         async with self._pool.transaction() as connection:
-            return await release_on(connection, self._statements, lease_id, claims, self._origin, end=end)
+            # First, so that a claim under way has either been seen off or is seen by the next statement.
+            if not await connection.fetch(self._statements["end_lease"], lease_id):
+                return types  # somebody recovers its jobs
+            deadline = time.monotonic() + _END_PATIENCE
+            while True:
+                rows = await connection.fetch(self._statements["release_all"], lease_id, self._origin)
+                types |= {row[0] for row in rows if row[0] is not None}
+                left = await connection.fetch(self._statements["owned"], lease_id)
+                if not left or time.monotonic() >= deadline:
+                    break
+                await asyncio.sleep(_END_PAUSE)
+        if left:
+            named = ", ".join(str(row[0]) for row in left[:_NAMED])
+            more = f" and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
+            logger.warning(
+                "lease %d has ended, but others have locked the rows of %d of its jobs, which couldn't be given back and will "
+                "be recovered: %s%s",
+                lease_id,
+                len(left),
+                named,
+                more,
+            )
+        return types
 
     async def take_expired(self, limit: int, own: Collection[int]) -> tuple[int | None, list[ClaimedJob]]:
         """See `Store.take_expired`; returns the lease that ended, too."""

@@ -12,10 +12,11 @@ repeated settlement is recognised.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from aioqueue._job import LostReason, SettlementKind, SettleResult, StoredState
-from aioqueue.errors import RowRejected
+from aioqueue.errors import RowRejected, StoreError, StoreIncompatible, StoreUnavailable
 from aioqueue.postgres._archive import archive, history
 from aioqueue.postgres._portions import in_portions
 
@@ -199,6 +200,8 @@ def fates_arguments(claims: Sequence[Claim] | Sequence[Fence], lease_ids: Sequen
 
 def _arguments(settlements: Sequence[Settlement], note: str | None) -> list[Any]:
     try:
+        if not all(each.delay is None or isfinite(each.delay) for each in settlements):
+            raise ValueError("an infinite delay")
         return [
             [each.id for each in settlements],
             [each.claims for each in settlements],
@@ -211,7 +214,7 @@ def _arguments(settlements: Sequence[Settlement], note: str | None) -> list[Any]
             _unless_empty([None if each.error is None else each.error.encode().decode() for each in settlements]),
             note,
         ]
-    except (UnicodeDecodeError, TypeError) as error:
+    except (ValueError, TypeError) as error:
         raise RowRejected(f"an outcome can't be stored: {error}") from None
 
 
@@ -276,7 +279,7 @@ class Settler:
         self, settlements: Sequence[Settlement], indices: Sequence[int], done: Settled, *, orphaned: bool
     ) -> list[int]:
         """Find out what became of these. Returns those that are neither lost nor written."""
-        left = [index for index in indices if done.results[index].lost is None]
+        left = [index for index in indices if done.results[index] == SettleResult()]
         if not left:
             return []
         fences = [Fence(each.id, each.claims, each.lease_id, each.kind) for each in (settlements[index] for index in left)]
@@ -303,11 +306,15 @@ class Settler:
             portion = portions.pop()
             try:
                 written |= await self._write(self._pool, name, settlements, portion, done)
-            except RowRejected as error:
+            except (StoreUnavailable, StoreIncompatible):
+                raise
+            except StoreError as error:
                 if half := len(portion) // 2:
                     portions += [portion[:half], portion[half:]]
-                else:
+                elif isinstance(error, RowRejected):
                     done.results[portion[0]] = SettleResult(LostReason.ERROR, str(error))
+                else:  # such as a trigger that raises: not now
+                    done.results[portion[0]] = SettleResult(message=str(error), busy=True)
         return written
 
 

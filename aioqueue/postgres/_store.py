@@ -11,13 +11,14 @@ from aioqueue._job import Claim, ClaimedJob, Inserted, Job, NewJob, Settlement, 
 from aioqueue.abc import Changed, Due, JobFilter, LeaseSession, Listener, Notification, Page, Stats
 from aioqueue.errors import ClientClosed
 from aioqueue.postgres import _foreign, _migrations
-from aioqueue.postgres._insert import insert_arguments, insert_on
+from aioqueue.postgres._insert import insert_arguments, insert_on, job_size
 from aioqueue.postgres._lease import PostgresLeaseSession
 from aioqueue.postgres._notes import due_note, inserted_types
 from aioqueue.postgres._opened import Opened
 from aioqueue.postgres._operate import changes
 from aioqueue.postgres._options import Options, read_options
 from aioqueue.postgres._pages import WALK, PageQuery, narrow_query, read_page
+from aioqueue.postgres._portions import in_portions
 from aioqueue.postgres._rows import job_snapshot
 from aioqueue.postgres._source import close_connection, in_transaction
 from aioqueue.postgres._statements import all_statements
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
 __all__ = ["PostgresStore", "make_store"]
 
-_ONE_STATEMENT = 2_000
 # Whoever waits for somebody's open transaction (it holds the same unique key) waits without a connection of ours.
 _WAIT_BRIEFLY = "SET LOCAL lock_timeout = '100ms'"
 
@@ -154,7 +154,7 @@ class PostgresStore:
             return await _foreign.insert(tx, self._schema.name, jobs, repeated=repeated)
         if not jobs:
             return []
-        if repeated or len(jobs) > _ONE_STATEMENT or any(job.unique for job in jobs):
+        if repeated or any(job.unique for job in jobs) or len(next(in_portions(jobs, job_size))) < len(jobs):
             async with pool.transaction() as connection:
                 await connection.execute(_WAIT_BRIEFLY)
                 results: Sequence[Inserted] = await self.insert_in(connection, jobs, repeated=repeated)
@@ -231,7 +231,8 @@ class PostgresStore:
         """See `aioqueue.abc.Store.release`."""
         ownership = self._opened.ownership
         if claims or end:
-            self._tell(Notification(types=frozenset(await ownership.release(lease_id, claims, end=end))))
+            types = await (ownership.end(lease_id) if end else ownership.release(lease_id, claims))
+            self._tell(Notification(types=frozenset(types)))
 
     async def take_expired(self, limit: int, *, own: Collection[int] = ()) -> Sequence[ClaimedJob]:
         """See `aioqueue.abc.Store.take_expired`."""

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+import psycopg
 import pytest
 
 from aioqueue._identifiers import new_id
 from aioqueue._job import AttemptError, JobState, NewJob, Settlement, SettlementKind
 from aioqueue.abc import JobFilter
-from aioqueue.errors import StoreError
+from aioqueue.errors import RowRejected, StoreError
 from aioqueue.postgres import make_store
 from tests.postgres_server import execute
 
@@ -162,6 +164,20 @@ async def test_a_row_that_is_never_due_is_shown_and_stops_nobody(url: str, chang
         assert found.id == ids[0]
         assert [str(changed) for changed in await store.run_now([ids[0]])] == ["done"]
         assert [each.id for each in await store.claim(lease_id, ["a"], 10)] == [ids[0]]
+
+
+@pytest.mark.parametrize("name", ["run_at", "delay", "expires", "timeout"])
+@pytest.mark.parametrize("value", ["infinity", "-infinity", "NaN"])
+async def test_infinite_times_are_refused(url: str, name: str, value: str) -> None:
+    """By the function for SQL, and by the store's own statement."""
+    wanted = json.dumps({"type": "a", name: value})
+    with pytest.raises((psycopg.errors.InvalidParameterValue, psycopg.errors.InvalidDatetimeFormat)):
+        execute(url, f"SELECT aioqueue.enqueue_v1('{wanted}')")
+    if name != "run_at":
+        async with opened(url) as store:
+            with pytest.raises(RowRejected):
+                await store.insert([job(), NewJob(id=new_id(), type="a", **{name: float(value)})])  # type: ignore[arg-type]
+    assert execute(url, "SELECT 1 FROM aioqueue.job") == []
 
 
 @pytest.mark.parametrize("change", ["'infinity'", "'-infinity'", "'290000-01-01'"])
