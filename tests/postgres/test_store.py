@@ -6,6 +6,7 @@ import asyncio
 import os
 import random
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -14,15 +15,15 @@ import asyncpg
 import pytest
 
 from aioqueue._identifiers import new_id
-from aioqueue._job import AttemptError, LostReason, NewJob, Settlement, SettlementKind
+from aioqueue._job import AttemptError, LostReason, NewJob, Settlement, SettlementKind, SettleResult
 from aioqueue.abc import Changed, JobFilter
 from aioqueue.errors import ClientClosed, RowRejected, StoreError, StoreUnavailable
-from aioqueue.postgres import make_store
+from aioqueue.postgres import _portions, make_store
 from tests.postgres_server import execute
 from tests.proxy import Proxy
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
     from aioqueue._job import ClaimedJob
     from aioqueue.postgres import PostgresStore
@@ -139,6 +140,69 @@ async def test_a_thousand_retries_in_one_batch(postgres_url: str) -> None:
         ]
         assert {result.lost for result in await store.settle(retried)} == {None}
         assert {result.lost for result in await store.settle(retried)} == {None}
+
+
+async def test_a_batch_of_large_outputs_goes_in_portions(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_portions, "MOST_BYTES", 1_000)
+    async with opened(postgres_url) as store:
+        _, claims = await claimed(store, jobs=10)
+        outputs = [b'"%s"' % (b"x" * (100 if number % 3 else 2_000)) for number in range(10)]
+        batch = [completed(claim, output) for claim, output in zip(claims, outputs, strict=True)]
+        execute(postgres_url, f"UPDATE aioqueue.job SET slow_settle = true WHERE id = '{claims[4].id}'")
+        sizes = await counted(store, store.settle(batch))
+        assert len(sizes) > 3
+        assert max(sizes) < 2_100
+        assert [each.output_json for each in await store.fetch([claim.id for claim in claims]) if each] == outputs
+
+
+async def counted(store: PostgresStore, call: Awaitable[Sequence[SettleResult]]) -> list[int]:
+    """Settle, and return how many bytes of outputs each statement had."""
+    link = store._opened.settler._link
+    sizes: list[int] = []
+    fetch = link.fetch
+
+    async def noting(sql: str, *arguments: Any) -> Any:
+        if len(arguments) > 5:
+            sizes.append(sum(len(output) for output in arguments[4]))
+        return await fetch(sql, *arguments)
+
+    link.fetch = noting  # type: ignore[method-assign]
+    assert {result.lost for result in await call} == {None}
+    return sizes
+
+
+@pytest.mark.parametrize("unique", [False, True])
+async def test_a_batch_of_large_payloads_goes_in_portions(
+    postgres_url: str, unique: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_portions, "MOST_BYTES", 1_000)
+    async with opened(postgres_url) as store:
+        jobs = [
+            job(payload=b'{"a":"%s"}' % (b"x" * (100 + number * 50)), key=str(number), unique=unique) for number in range(20)
+        ]
+        assert all(result.created for result in await store.insert(jobs))
+        assert not any(result.created for result in await store.insert(jobs, repeated=True))
+        assert [each.payload for each in await store.fetch([new.id for new in jobs]) if each] == [new.payload for new in jobs]
+
+
+@pytest.mark.parametrize("state", ["22003", "P0001"])
+async def test_one_row_that_is_refused_slowly_stops_only_itself(postgres_url: str, state: str) -> None:
+    """Data that is at fault is refused; what a trigger raises for reasons of its own may be written later."""
+    raises = f"""CREATE FUNCTION public.raises() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        IF NEW.outcome = 'odd' THEN RAISE EXCEPTION 'not this one' USING ERRCODE = '{state}'; END IF; RETURN NEW; END $$;
+        CREATE TRIGGER raises BEFORE INSERT ON aioqueue.archive FOR EACH ROW EXECUTE FUNCTION public.raises()"""
+    async with opened(postgres_url) as store:
+        _, claims = await claimed(store, jobs=9)
+        execute(postgres_url, raises)
+        execute(postgres_url, "UPDATE aioqueue.job SET slow_settle = true")
+        batch = [replace(completed(claim), outcome="odd" if number == 5 else "even") for number, claim in enumerate(claims)]
+        results = await store.settle(batch)
+        assert [result for number, result in enumerate(results) if number != 5] == [SettleResult()] * 8
+        refused = results[5]
+        assert (refused.lost, refused.busy) == ((LostReason.ERROR, False) if state == "22003" else (None, True))
+        assert "not this one" in refused.message
+        states = [found.state for found in await store.fetch([claim.id for claim in claims]) if found]
+        assert states.count("completed") == 8
 
 
 # -- inserting --------------------------------------------------------------------------------------------------------
