@@ -87,6 +87,9 @@ class SQLiteHarness(_Harness):
             Fault.ERRORS: """errors = '[1, "x", {"attempt": "y", "at": "yesterday"}, null]'""",
             Fault.TAGS: 'tags = \'{"not": ["a", "list"]}\'',
             Fault.DUE: "run_at = 9e999",
+            Fault.TIMEOUT: "timeout = 9e999",
+            Fault.CREATION: "created_at = x'00'",
+            Fault.COUNTERS: "claims = 9223372036854775807, attempt = 9223372036854775807",
         }
         self.execute((f"update job set {changes[fault]} where id = ?", [str(job_id)]))
         return True
@@ -136,6 +139,9 @@ class PostgresHarness(_Harness):
             Fault.STATE: "state = 3",
             Fault.ERRORS: """errors = array['1', '"x"', '{"attempt": "y", "at": "yesterday"}', 'null']::json[]""",
             Fault.DUE: "run_at = 'infinity'",
+            Fault.TIMEOUT: "timeout = 'NaN'",
+            Fault.CREATION: "created_at = '-infinity'",
+            Fault.COUNTERS: "claims = 2147483647, attempt = 2147483647",
         }
         if fault not in changes:
             return False  # tags are an array of texts

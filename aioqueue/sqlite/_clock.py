@@ -6,8 +6,12 @@ import sys
 import time
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-__all__ = ["clock_and_boot"]
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = ["clock_and_boot", "clock_parameters"]
 
 
 @cache
@@ -29,3 +33,9 @@ def clock_and_boot() -> tuple[int, str | None]:
         since_boot = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
         return (time.time_ns() - since_boot) // 1000, _boot()
     return 0, None
+
+
+def clock_parameters() -> dict[str, Any]:
+    """The same, as statements want it."""
+    clock, boot = clock_and_boot()
+    return {"clock": clock, "boot": boot}

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from uuid import UUID
 
 from aioqueue._job import Inserted
 from aioqueue.abc import Notification
 from aioqueue.sqlite import _statements as sql
-from aioqueue.sqlite._rows import dump, job_row, load, unique_key
+from aioqueue.sqlite._rows import dump, id_of, job_row, load, unique_key
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Generator, Sequence
+    from uuid import UUID
 
     from aioqueue._job import NewJob
 
@@ -88,7 +88,7 @@ def _unique_keys(job: NewJob) -> list[str]:
 
 
 def _holders(found: dict[str, str]) -> dict[object, UUID]:
-    return {key: UUID(value) for key, value in found.items()}
+    return {key: id_of(value) for key, value in found.items()}
 
 
 def insert_rows(connection: sqlite3.Connection, jobs: Sequence[NewJob]) -> InsertResult:

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sqlite3
 import time
 from typing import TYPE_CHECKING, TypeVar
-from uuid import UUID
 
-from aioqueue._job import Claim
-from aioqueue.abc import Renewal
+from aioqueue.abc import Notification, Renewal
 from aioqueue.errors import ConfigurationError, StoreError
 from aioqueue.sqlite import _statements as sql
-from aioqueue.sqlite import _writes
-from aioqueue.sqlite._clock import clock_and_boot
+from aioqueue.sqlite._clock import clock_parameters
 from aioqueue.sqlite._connection import Connection, connect, in_transaction
-from aioqueue.sqlite._rows import load
+from aioqueue.sqlite._rows import Unreadable, held_claims, one
+from aioqueue.sqlite._settle import lost_reasons
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from aioqueue._job import Claim
+    from aioqueue.sqlite._odd import OddRows, RowId
     from aioqueue.sqlite._url import Settings
 
 __all__ = ["SQLiteLeaseSession"]
+
+logger = logging.getLogger("aioqueue.sqlite")
 
 T = TypeVar("T")
 
@@ -36,11 +39,15 @@ class SQLiteLeaseSession:
     Arguments:
         settings: The file.
         timeout: Seconds that each call may take.
+        odd: What is done with rows that can't be read.
+        tell: Called, in the lease thread, with what listeners should hear.
     """
 
-    def __init__(self, settings: Settings, timeout: float) -> None:
+    def __init__(self, settings: Settings, timeout: float, odd: OddRows, tell: Callable[[Notification], None]) -> None:
         self._settings = settings
         self._timeout = timeout
+        self._odd = odd
+        self._tell = tell
         self._connection: Connection | None = None
         self._pid = os.getpid()
 
@@ -50,19 +57,35 @@ class SQLiteLeaseSession:
 
     def renew(self, lease_id: int, duration: float, held: Sequence[Claim]) -> Renewal:
         """Move the lease's end to now + `duration` seconds, unless its row is gone, and compare what it holds."""
+        odd: dict[RowId, str] = {}
 
         def body(connection: sqlite3.Connection) -> Renewal:
-            clock, boot = clock_and_boot()
-            parameters = {"lease": lease_id, "duration": round(duration * 1e6), "clock": clock, "boot": boot}
+            parameters = {"lease": lease_id, "duration": round(duration * 1e6), **clock_parameters()}
             valid = connection.execute(sql.LEASE_RENEW, parameters).rowcount == 1
             owned: set[Claim] = set()
             if valid:
-                rows = connection.execute(sql.LEASE_HOLDS, {"lease": lease_id}).fetchone()[0]
-                owned = {Claim(UUID(entry[0]), entry[1]) for entry in load(rows)}
-            lost = _writes.lost_reasons(connection, [each for each in held if each not in owned])
+                try:
+                    owned = held_claims(one(connection, sql.LEASE_HOLDS, {"lease": lease_id})[0])
+                except Unreadable:
+                    owned, strange = self._odd.held(connection, lease_id)
+                    odd.update(strange)
+            lost = lost_reasons(connection, [each for each in held if each not in owned])
             return Renewal(valid=valid, lost=lost, unheld=tuple(owned - set(held)))
 
-        return self._run(body)
+        renewal = self._run(body)
+        if odd:
+            self._fail(lease_id, odd)
+        return renewal
+
+    def _fail(self, lease_id: int, odd: dict[RowId, str]) -> None:
+        # What a lease holds and can't be told of would stay running for as long as it's renewed.
+        try:
+            failed = self._odd.fail_held(self._open(time.monotonic() + self._timeout), lease_id, odd)
+        except StoreError as error:
+            logger.warning("what lease %d holds and can't be read is looked at later: %s", lease_id, error)
+            self.close()
+        else:
+            self._tell(Notification(finished=frozenset(failed)))
 
     def close(self) -> None:
         """Close the connection. May be called twice."""
@@ -74,7 +97,7 @@ class SQLiteLeaseSession:
         if os.getpid() != self._pid:
             raise ConfigurationError(f"this lease session was made by process {self._pid}, before a fork")
         if self._connection is None:
-            self._connection = connect(self._settings, timeout=self._left(deadline))
+            self._connection = connect(self._settings, tolerant=True, timeout=self._left(deadline))
         return self._connection
 
     def _left(self, deadline: float) -> float:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
+import sys
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 from aioqueue._job import JobState, StoredState
 from aioqueue.abc import Due, JobFilter, Page, Stats, TypeStats
 from aioqueue.sqlite import _statements as sql
-from aioqueue.sqlite._clock import clock_and_boot
+from aioqueue.sqlite._clock import clock_parameters
 from aioqueue.sqlite._connection import classify, rollback
 from aioqueue.sqlite._rows import dump, job_of_row, load
 
@@ -26,7 +27,16 @@ _WALK = 5000
 """How many rows of the live table one page looks at, at most, when a filter leaves rows out."""
 
 _CAP = 10_000
-_LAST = "~"  # after every id
+
+Place = tuple[bool, bytes]
+"""Where an id stands in SQLite's order, whatever it is: whether it's a blob, and its bytes."""
+
+_FIRST: Place = (False, b"")
+_LAST_TEXT = chr(sys.maxunicode) * 16
+_LAST: Place = (True, b"\xff" * 64)
+_PLACE = "typeof(id) = 'blob', CAST(id AS BLOB)"
+_BEFORE = "id < iif(:before_blob, :before, CAST(:before AS TEXT))"
+_FROM_FLOOR = "id >= iif(:floor_blob, :floor, CAST(:floor AS TEXT))"
 
 
 def in_snapshot(connection: sqlite3.Connection, body: Callable[[sqlite3.Connection], T]) -> T:
@@ -54,8 +64,7 @@ def fetch(connection: sqlite3.Connection, ids: Sequence[UUID]) -> list[Job | Non
 
 def next_due(connection: sqlite3.Connection, types: Sequence[str], own: Collection[int]) -> Due:
     """When the first pending job is due, and when the first lease of somebody else runs out."""
-    clock, boot = clock_and_boot()
-    parameters = {"types": dump(list(types)), "own": dump(list(own)), "clock": clock, "boot": boot}
+    parameters = {"types": dump(list(types)), "own": dump(list(own)), **clock_parameters()}
     job, lease, orphans = connection.execute(sql.NEXT_DUE, parameters).fetchone()
     return Due(job=_seconds(job), lease=0.0 if orphans else _seconds(lease))
 
@@ -87,7 +96,7 @@ _ARCHIVE_TYPES = """
 WITH RECURSIVE kind(type) AS (
     SELECT min(type) FROM archive
     UNION ALL SELECT (SELECT min(type) FROM archive WHERE type > kind.type) FROM kind WHERE kind.type IS NOT NULL)
-SELECT json_group_array(type) FROM kind WHERE type IS NOT NULL
+SELECT json_group_array(type) FROM kind WHERE typeof(type) = 'text'
 """
 """From one type to the next in the index, not over the rows between."""
 
@@ -97,6 +106,7 @@ SELECT head.value AS id FROM json_each(:types) AS lane, json_each(:states) AS st
         SELECT id FROM archive INDEXED BY archive_type
         WHERE type = lane.value AND state = state.value AND id < :before ORDER BY id DESC LIMIT :look))) AS head
 """
+"""Among ids that are text: others can't be put into JSON."""
 
 
 def list_jobs(connection: sqlite3.Connection, where: JobFilter, limit: int, cursor: str | None) -> Page:
@@ -111,56 +121,76 @@ def list_jobs(connection: sqlite3.Connection, where: JobFilter, limit: int, curs
     if limit < 1:
         raise ValueError(f"limit must be positive, not {limit!r}")
     parameters: dict[str, Any] = {
-        "before": _LAST if cursor is None else _read_cursor(cursor),
+        **_parameters("before", _LAST if cursor is None else _read_cursor(cursor)),
+        **_parameters("floor", _FIRST),
         "limit": limit + 1,
         "look": limit + 1,
         "walk": _WALK - 1,
         "types": dump(sorted(where.types)),
         "key": where.key,
         "tag": where.tag,
-        "floor": "",
     }
     now = connection.execute(f"SELECT {sql.NOW}").fetchone()[0]
     rows: list[Any] = []
-    floors: list[str] = []
+    floors: list[Place] = []
     live_states = [_LIVE_STATES[state] for state in sorted(where.states) if state in _LIVE_STATES]
     if live_states or not where.states:
         rows += _live_page(connection, where, live_states, parameters, floors)
     archived_states = [int(_ARCHIVED_STATES[state]) for state in sorted(where.states) if state in _ARCHIVED_STATES]
     if archived_states or not where.states:
         rows += _archived_page(connection, where, archived_states, parameters, floors)
-    floor = max(floors, default="")
+    floor = max(floors, default=_FIRST)
     # What lies beyond a bound that one table has reached comes with the next page, of both tables.
-    rows = sorted((row for row in rows if str(row[0]) >= floor), key=lambda row: str(row[0]), reverse=True)
+    rows = sorted((row for row in rows if _place(row) >= floor), key=_place, reverse=True)
     page = rows[:limit]
+    following: Place | None = floor if floor != _FIRST else None
     if len(rows) > limit:
-        following: str | None = str(page[-1][0])
-    else:
-        following = floor or None
-    return Page(tuple(job_of_row(row, now) for row in page), None if following is None else f"1.{following}")
+        following = _place(page[-1])
+    return Page(tuple(job_of_row(row, now) for row in page), None if following is None else _cursor(following))
 
 
-def _read_cursor(cursor: str) -> str:
-    if cursor.startswith("1.") and len(cursor) <= 2 + 36:
-        try:
-            return str(UUID(cursor[2:]))
-        except ValueError:
-            pass
+def _place(row: Sequence[Any]) -> Place:
+    return bool(row[-2]), row[-1]
+
+
+def _parameters(name: str, place: Place) -> dict[str, Any]:
+    return {f"{name}_blob": place[0], name: place[1]}
+
+
+def _cursor(place: Place) -> str:
+    try:
+        text = place[1].decode()
+        if not place[0] and str(UUID(text)) == text:
+            return f"1.{text}"
+    except ValueError:
+        pass
+    return f"2.{'b' if place[0] else 't'}{place[1].hex()}"  # an odd id
+
+
+def _read_cursor(cursor: str) -> Place:
+    version, _, text = cursor.partition(".")
+    try:
+        if version == "1" and len(text) <= 36:
+            return False, str(UUID(text)).encode()
+        if version == "2" and text[:1] in {"b", "t"}:
+            return text[0] == "b", bytes.fromhex(text[1:])
+    except ValueError:
+        pass
     raise ValueError(f"not a cursor of a listing: {cursor[:60]!r}")
 
 
-def _floor(connection: sqlite3.Connection, walk: str, parameters: dict[str, Any], floors: list[str]) -> str:
-    # The id at which a bounded walk ends; empty when it comes to the table's end.
-    row = connection.execute(f"SELECT id FROM {walk} AND id < :before ORDER BY id DESC LIMIT 1 OFFSET :walk", parameters)
-    found = row.fetchone()
+def _floor(connection: sqlite3.Connection, walk: str, parameters: dict[str, Any], floors: list[Place]) -> dict[str, Any]:
+    # The id at which a bounded walk ends: the table's end at most.
+    statement = f"SELECT {_PLACE} FROM {walk} AND {_BEFORE} ORDER BY id DESC LIMIT 1 OFFSET :walk"
+    found = connection.execute(statement, parameters).fetchone()
     if found is None:
-        return ""
-    floors.append(found[0])
-    return str(found[0])
+        return parameters
+    floors.append(_place(found))
+    return parameters | _parameters("floor", _place(found))
 
 
 def _live_page(
-    connection: sqlite3.Connection, where: JobFilter, states: list[str], parameters: dict[str, Any], floors: list[str]
+    connection: sqlite3.Connection, where: JobFilter, states: list[str], parameters: dict[str, Any], floors: list[Place]
 ) -> list[Any]:
     conditions: list[str] = []
     table, walk = "job", "job WHERE true"
@@ -179,15 +209,16 @@ def _live_page(
     if where.tag is not None:
         conditions.append(_TAGGED.format(table="job"))
     if conditions and walk:
-        parameters = {**parameters, "floor": _floor(connection, walk, parameters, floors)}
+        parameters = _floor(connection, walk, parameters, floors)
     condition = "".join(f" AND {each}" for each in conditions)
     return connection.execute(
-        f"{sql.LIVE} FROM {table} WHERE id < :before AND id >= :floor{condition} ORDER BY id DESC LIMIT :limit", parameters
+        f"{sql.LIVE}, {_PLACE} FROM {table} WHERE {_BEFORE} AND {_FROM_FLOOR}{condition} ORDER BY id DESC LIMIT :limit",
+        parameters,
     ).fetchall()
 
 
 def _archived_page(
-    connection: sqlite3.Connection, where: JobFilter, states: list[int], parameters: dict[str, Any], floors: list[str]
+    connection: sqlite3.Connection, where: JobFilter, states: list[int], parameters: dict[str, Any], floors: list[Place]
 ) -> list[Any]:
     conditions: list[str] = []
     if states:
@@ -198,19 +229,22 @@ def _archived_page(
         conditions.append(_TAGGED.format(table="archive"))
     if where.key is None and where.tag is None and conditions:
         types = parameters["types"] if where.types else connection.execute(_ARCHIVE_TYPES).fetchone()[0]
-        lanes = {**parameters, "types": types, "states": dump(states or [4, 5, 6, 7])}
+        before = _LAST_TEXT if parameters["before_blob"] else parameters["before"].decode("utf-8", "replace")
+        lanes = {**parameters, "before": before, "types": types, "states": dump(states or [4, 5, 6, 7])}
         heads = f"SELECT id FROM ({_ARCHIVE_LANES}) ORDER BY id DESC LIMIT :limit"
-        return connection.execute(f"{sql.ARCHIVED} FROM archive WHERE id IN ({heads}) ORDER BY id DESC", lanes).fetchall()
+        page = f"{sql.ARCHIVED}, {_PLACE} FROM archive WHERE id IN ({heads}) ORDER BY id DESC"
+        return connection.execute(page, lanes).fetchall()
     table, walk = "archive", "archive WHERE true"
     if where.key is not None:
         conditions.append("key = :key")
         table = "archive INDEXED BY archive_key"
         walk = f"{table} WHERE key = :key"
     if conditions:
-        parameters = {**parameters, "floor": _floor(connection, walk, parameters, floors)}
+        parameters = _floor(connection, walk, parameters, floors)
     condition = "".join(f" AND {each}" for each in conditions)
     return connection.execute(
-        f"{sql.ARCHIVED} FROM {table} WHERE id < :before AND id >= :floor{condition} ORDER BY id DESC LIMIT :limit", parameters
+        f"{sql.ARCHIVED}, {_PLACE} FROM {table} WHERE {_BEFORE} AND {_FROM_FLOOR}{condition} ORDER BY id DESC LIMIT :limit",
+        parameters,
     ).fetchall()
 
 
@@ -228,7 +262,7 @@ SELECT type,
     (SELECT json_group_array((SELECT count(*) FROM (SELECT 1 FROM job INDEXED BY job_ready
         WHERE state = 1 AND type = kind.type AND priority = p.value AND run_at > {sql.NOW} LIMIT :cap)))
      FROM json_each('[1,2,3,4]') AS p),
-    (SELECT {sql.NOW} - min((SELECT min(run_at) FROM job INDEXED BY job_ready
+    (SELECT {sql.NOW} - min((SELECT max(0, min(run_at)) FROM job INDEXED BY job_ready
         WHERE state = 1 AND type = kind.type AND priority = p.value))
      FROM json_each('[1,2,3,4]') AS p)
 FROM kind WHERE type IS NOT NULL
@@ -256,19 +290,18 @@ def stats(connection: sqlite3.Connection) -> Stats:
     counts: dict[str, dict[JobState, int]] = {}
     oldest: dict[str, float] = {}
     for job_type, ready, scheduled, due in connection.execute(_PENDING, cap).fetchall():
-        of_type = counts.setdefault(str(job_type), {})
+        of_type = counts.setdefault(_string(job_type), {})
         of_type[JobState.READY] = sum(load(ready))
         of_type[JobState.SCHEDULED] = sum(load(scheduled))
         if of_type[JobState.READY]:
-            oldest[str(job_type)] = max(0.0, due / 1e6)
+            oldest[_string(job_type)] = max(0.0, due / 1e6)
     for job_type, state, number in connection.execute(_BUSY, cap).fetchall():
-        counts.setdefault(str(job_type), {})[StoredState(state).shown(due=True)] = number
+        counts.setdefault(_string(job_type), {})[StoredState(state).shown(due=True)] = number
     types = connection.execute(_ARCHIVE_TYPES).fetchone()[0]
     for job_type, state, number in connection.execute(_FINISHED, {**cap, "types": types}).fetchall():
         if number:
-            counts.setdefault(str(job_type), {})[StoredState(state).shown(due=True)] = number
-    clock, boot = clock_and_boot()
-    workers = connection.execute(_WORKERS, {"clock": clock, "boot": boot}).fetchall()
+            counts.setdefault(_string(job_type), {})[StoredState(state).shown(due=True)] = number
+    workers = connection.execute(_WORKERS, clock_parameters()).fetchall()
     return Stats(
         types={
             job_type: TypeStats(
@@ -278,5 +311,9 @@ def stats(connection: sqlite3.Connection) -> Stats:
             )
             for job_type, of_type in sorted(counts.items())
         },
-        workers=tuple(row[0] for row in workers),
+        workers=tuple(_string(row[0]) for row in workers),
     )
+
+
+def _string(value: Any) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import math
+import sqlite3
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -10,18 +12,43 @@ from uuid import UUID
 
 import orjson
 
-from aioqueue._job import AttemptError, ClaimedJob, Job, JobState, NewJob, StoredState
+from aioqueue._job import AttemptError, Claim, ClaimedJob, Job, JobState, NewJob, StoredState
 from aioqueue.errors import RowRejected
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["Taken", "claimed_jobs", "dump", "job_of_row", "job_row", "load", "microseconds", "unique_key"]
+__all__ = [
+    "Taken",
+    "Unreadable",
+    "after",
+    "at",
+    "claimed_job",
+    "claimed_jobs",
+    "dump",
+    "held_claims",
+    "id_of",
+    "is_counter",
+    "job_of_row",
+    "job_row",
+    "load",
+    "microseconds",
+    "one",
+    "unique_key",
+]
 
 T = TypeVar("T")
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+_LARGEST = 2**31 - 2
+"""Of a counter: what PostgreSQL's hold too, and one more."""
+_FARTHEST = 253_402_300_799_999_999
+"""The last microsecond of the year 9999."""
+
+
+class Unreadable(Exception):
+    """Some row of a batch can't be read: each is to be looked at alone."""
 
 
 def microseconds(value: datetime) -> int:
@@ -37,6 +64,34 @@ def when(value: Any) -> datetime:
         return datetime.max.replace(tzinfo=UTC) if value > 0 else datetime.min.replace(tzinfo=UTC)
     except TypeError:
         return _EPOCH
+
+
+def after(now: int, seconds: Any, what: str) -> int:
+    """A due time: so many seconds from now; now for what is in the past.
+
+    Raises:
+        RowRejected: It's no number of seconds, or beyond the year 9999.
+    """
+    due: int
+    try:
+        due = max(now, now + round(seconds * 1_000_000))
+    except (TypeError, ValueError, OverflowError):
+        due = _FARTHEST + 1
+    if due > _FARTHEST:
+        raise RowRejected(f"{what} must be a finite number of seconds, and end before the year 10000: {seconds!r}")
+    return due
+
+
+def at(now: int, moment: Any, what: str) -> int:
+    """A due time that is given; now for what is in the past.
+
+    Raises:
+        RowRejected: It's no point in time.
+    """
+    try:
+        return max(now, microseconds(moment))
+    except (TypeError, OverflowError):
+        raise RowRejected(f"{what} must be a time with its zone, not {moment!r}") from None
 
 
 def dump(value: object) -> str:
@@ -70,10 +125,13 @@ def job_row(job: NewJob, now: int) -> list[object]:
     for text in (job.type, job.key, *job.tags):
         if text is not None and "\0" in text:
             raise RowRejected(f"job {job.id}: a type, key or tag can't hold U+0000: {text!r}")
+    due = now
     if job.run_at is not None:
-        due = max(now, microseconds(job.run_at))
-    else:
-        due = now + round((job.delay or 0.0) * 1_000_000)
+        due = at(now, job.run_at, f"job {job.id}: the due time")
+    elif job.delay:
+        due = after(now, job.delay, f"job {job.id}: the delay")
+    if job.timeout is not None and not math.isfinite(job.timeout):
+        raise RowRejected(f"job {job.id}: the timeout must be a finite number of seconds, not {job.timeout!r}")
     try:
         unique = unique_key(job.unique_names[0], job.key) if job.unique and job.key is not None else None
         return [
@@ -81,7 +139,7 @@ def job_row(job: NewJob, now: int) -> list[object]:
             job.type,
             job.priority,
             due,
-            None if job.expires is None else due + round(job.expires * 1_000_000),
+            None if job.expires is None else after(due, job.expires, f"job {job.id}: the time to start within"),
             job.max_attempts,
             None if job.retry is None else job.retry.decode(),
             job.timeout,
@@ -110,24 +168,69 @@ class Taken:
     now: int
 
 
-def claimed_jobs(rows: str | bytes, taken: Taken | None) -> list[ClaimedJob]:
+def one(connection: sqlite3.Connection, statement: str, parameters: dict[str, Any]) -> Any:
+    """The first row of a statement; None without any.
+
+    Raises:
+        Unreadable: A value of some row can't be put into JSON.
+    """
+    try:
+        return connection.execute(statement, parameters).fetchone()
+    except sqlite3.OperationalError as error:
+        if "JSON" in str(error):
+            raise Unreadable(str(error)) from error
+        raise
+
+
+_FAULTS = (ValueError, TypeError, AttributeError, ArithmeticError, LookupError)
+"""What reading strange values raises."""
+
+
+def held_claims(rows: str) -> set[Claim]:
+    """Read what a lease holds.
+
+    Raises:
+        Unreadable: One of the claims is odd.
+    """
+    try:
+        claims = {Claim(UUID(job_id), number) for job_id, number in load(rows)}
+    except _FAULTS as error:
+        raise Unreadable(repr(error)) from error
+    if not all(is_counter(each.claims) for each in claims):
+        raise Unreadable("a number of claims is out of its range")
+    return claims
+
+
+def is_counter(value: Any) -> bool:
+    """Whether it can be counted on from here."""
+    return isinstance(value, int) and -_LARGEST <= value <= _LARGEST
+
+
+def claimed_jobs(rows: str, taken: Taken | None) -> list[ClaimedJob]:
     """Read the rows of a claim.
 
     Arguments:
         rows: JSON, as the statement put it together.
         taken: Who claims them, and when; None for rows that stay as they are.
+
+    Raises:
+        Unreadable: One of them, or more, has a strange value.
     """
     try:
-        entries = load(rows)
-    except orjson.JSONDecodeError:
-        # One row that isn't UTF-8 must not stop its neighbours.
-        entries = load(rows.decode("utf-8", "replace") if isinstance(rows, bytes) else rows)
-    return [_claimed(entry, taken) for entry in entries]
+        jobs = [claimed_job(entry, taken) for entry in load(rows)]
+        if taken is None and [str(job.id) for job in jobs] != [entry[0] for entry in load(rows)]:
+            raise Unreadable("an id isn't written as ours are")
+    except _FAULTS as error:
+        raise Unreadable(repr(error)) from error
+    return jobs
 
 
-def _claimed(entry: Sequence[Any], taken: Taken | None) -> ClaimedJob:
+def claimed_job(entry: Sequence[Any], taken: Taken | None) -> ClaimedJob:
+    """Read one row. Its values may be strange: what it raises then is any of a few errors."""
     (job_id, job_type, payload, priority, attempt, claims, lease_id, created_at, run_at, started_at) = entry[:10]
     (max_attempts, retry, timeout, expires_at, reschedules, key, tags, metadata) = entry[10:]
+    if not (-_LARGEST <= attempt <= _LARGEST and -_LARGEST <= claims <= _LARGEST and -_LARGEST <= reschedules <= _LARGEST):
+        raise ValueError("a counter is out of its range")
     expired = False
     if taken is not None:
         expired = expires_at is not None and started_at is None and expires_at <= taken.now
@@ -140,7 +243,7 @@ def _claimed(entry: Sequence[Any], taken: Taken | None) -> ClaimedJob:
         priority=priority,
         attempt=attempt,
         claims=claims,
-        lease_id=lease_id or 0,
+        lease_id=0 if lease_id is None else int(lease_id),
         created_at=when(created_at),
         run_at=when(run_at),
         started_at=when(started_at),
@@ -183,17 +286,17 @@ def _bytes(value: Any) -> bytes:
     return str(value).encode("utf-8", "replace")
 
 
-def _id(value: Any) -> UUID:
+def id_of(value: Any) -> UUID:
+    """A stored id; for one that isn't a UUID, one that stays the same and that nothing else has."""
     try:
         return UUID(value)
     except (ValueError, AttributeError, TypeError):
-        # Somebody's odd row: a stable id that nothing else has.
         return UUID(bytes=hashlib.blake2b(_bytes(value), digest_size=16).digest())
 
 
 def _state(value: Any, run_at: Any, now: int) -> JobState:
     try:
-        return StoredState(value).shown(due=isinstance(run_at, int) and run_at <= now)
+        return StoredState(value).shown(due=isinstance(run_at, (int, float)) and run_at <= now)
     except ValueError:
         return JobState.FAILED
 
@@ -211,7 +314,7 @@ def job_of_row(row: Sequence[Any], now: int) -> Job:
     (job_id, job_type, state, priority, payload, created_at, run_at, started_at, finished_at) = row[:9]
     (attempt, max_attempts, worker, output, outcome, errors, key, tags, metadata, timeout, expires_at, reschedules) = row[9:21]
     return Job(
-        id=_id(job_id),
+        id=id_of(job_id),
         type=str(job_type),
         state=_state(state, run_at, now),
         priority=_integer(priority),

@@ -35,7 +35,7 @@ SELECT {NOW},
        (SELECT json_group_array(id) FROM (
            SELECT id FROM job WHERE id IN (SELECT value FROM json_each(:ids))
            UNION ALL SELECT id FROM archive WHERE id IN (SELECT value FROM json_each(:ids)))),
-       (SELECT json_group_object(unique_key, id) FROM job
+       (SELECT json_group_object(unique_key, CAST(id AS TEXT)) FROM job
         WHERE unique_key IS NOT NULL AND unique_key IN (SELECT value FROM json_each(:keys)))
 """
 
@@ -49,17 +49,17 @@ FROM (SELECT value AS n FROM json_each(:rows))
 
 # -- workers ------------------------------------------------------------------------------------------------------
 
-_CLAIMED = """json_array(job.id, job.type, CAST(job.payload AS TEXT), job.priority, CAST(job.attempt AS INTEGER),
+_CLAIMED = """job.id, CAST(job.type AS TEXT), CAST(job.payload AS TEXT), job.priority, CAST(job.attempt AS INTEGER),
     job.claims, job.lease_id, job.created_at, job.run_at, job.started_at, CAST(job.max_attempts AS INTEGER),
     CAST(job.retry AS TEXT), CAST(job.timeout AS REAL), job.expires_at, job.reschedules, CAST(job.key AS TEXT),
-    CAST(job.tags AS TEXT), CAST(job.metadata AS TEXT))"""
-"""Cast, so that a strange row doesn't stop its neighbours."""
+    CAST(job.tags AS TEXT), CAST(job.metadata AS TEXT)"""
+"""Cast, where a strange value can be read as something harmless."""
 
 CLAIM_PICK = f"""
 SELECT {NOW},
     (SELECT json_group_array(asked.value) FROM json_each(:leases) AS asked
      WHERE NOT EXISTS (SELECT 1 FROM lease WHERE lease.id = asked.value AND {LEASE_VALID})),
-    (SELECT json_group_array({_CLAIMED}) FROM (
+    (SELECT json_group_array(json_array({_CLAIMED})) FROM (
         SELECT head.value ->> 1 AS id
         FROM json_each(:types) AS lane, json_each('[1,2,3,4]') AS urgency, json_each((
             SELECT json_group_array(json_array(run_at, id)) FROM (
@@ -82,7 +82,7 @@ UPDATE job SET lease_id = taken.value ->> 1 FROM json_each(:rows) AS taken WHERE
 """For the few types that have a lease of their own."""
 
 _OWNED = """
-SELECT {now}, (SELECT json_group_array(json_array(job.id, job.type, job.run_at))
+SELECT {now}, (SELECT json_group_array(json_array(job.id, CAST(job.type AS TEXT)))
 FROM json_each(:rows) AS s CROSS JOIN job ON job.id = s.value ->> 0
 WHERE job.state = 2 AND job.claims = s.value ->> 1 AND coalesce(job.lease_id, 0) = s.value ->> 2 AND {lease})
 """
@@ -95,7 +95,8 @@ SETTLE_OWNED_ORPHANED = _OWNED.format(
 _ERRORS = """CASE WHEN s.value ->> 5 IS NULL THEN job.errors ELSE (
     SELECT json_insert(CASE WHEN json_array_length(e) >= 20 THEN json_remove(e, '$[0]') ELSE e END,
                        '$[#]', json(s.value ->> 5))
-    FROM (SELECT iif(json_valid(job.errors) AND json_type(job.errors) = 'array', job.errors, '[]') AS e)) END"""
+    FROM (SELECT iif(json_valid(job.errors) AND typeof(job.errors) = 'text' AND json_type(job.errors) = 'array',
+                     job.errors, '[]') AS e)) END"""
 
 ARCHIVE_OWNED = f"""
 INSERT INTO archive (id, type, priority, state, run_at, created_at, started_at, finished_at, expires_at, attempt,
@@ -119,26 +120,28 @@ FROM json_each(:rows) AS s WHERE job.id = s.value ->> 0
 
 SETTLE_FATE = """
 SELECT json_group_array(json_array(s.key, s.value ->> 0,
-    job.state, job.claims, job.settled_claims, job.settled_lease, job.settled_kind,
-    archive.state, archive.claims, archive.settled_claims, archive.settled_lease, archive.settled_kind))
+    CAST(job.state AS INTEGER), CAST(job.claims AS INTEGER), CAST(job.settled_claims AS INTEGER),
+    CAST(job.settled_lease AS INTEGER), CAST(job.settled_kind AS INTEGER), CAST(archive.state AS INTEGER),
+    CAST(archive.claims AS INTEGER), CAST(archive.settled_claims AS INTEGER), CAST(archive.settled_lease AS INTEGER),
+    CAST(archive.settled_kind AS INTEGER)))
 FROM json_each(:rows) AS s
 LEFT JOIN job ON job.id = s.value ->> 0 LEFT JOIN archive ON archive.id = s.value ->> 0
 """
 
 RELEASE_OWNED = f"""
-SELECT {NOW}, (SELECT json_group_array(json_array(job.id, job.type))
+SELECT {NOW}, (SELECT json_group_array(json_array(job.id, CAST(job.type AS TEXT)))
 FROM json_each(:rows) AS s CROSS JOIN job ON job.id = s.value ->> 0
 WHERE job.state = 2 AND job.claims = s.value ->> 1 AND job.lease_id = :lease
   AND EXISTS (SELECT 1 FROM lease WHERE lease.id = :lease))
 """
 
 RELEASE_ALL = f"""
-SELECT {NOW}, (SELECT json_group_array(json_array(id, type)) FROM job INDEXED BY job_running
+SELECT {NOW}, (SELECT json_group_array(json_array(CAST(id AS TEXT), CAST(type AS TEXT))) FROM job INDEXED BY job_running
 WHERE state = 2 AND lease_id = :lease)
 """
 
 RELEASE = """
-UPDATE job SET state = 1, lease_id = NULL, attempt = attempt - 1, run_at = max(run_at, :now),
+UPDATE job SET state = 1, lease_id = NULL, attempt = attempt - 1, run_at = :now,
     started_at = iif(attempt <= 1 AND reschedules = 0, NULL, started_at)
 WHERE id IN (SELECT value ->> 0 FROM json_each(:rows))
 """
@@ -165,7 +168,7 @@ LEASE_DELETE = "DELETE FROM lease WHERE id = :lease"
 LEASES_DELETE = "DELETE FROM lease WHERE id IN (SELECT value FROM json_each(:leases))"
 
 ORPHANS = f"""
-SELECT {NOW}, (SELECT json_group_array({_CLAIMED}) FROM (
+SELECT {NOW}, (SELECT json_group_array(json_array({_CLAIMED})) FROM (
     SELECT id FROM job INDEXED BY job_running
     WHERE state = 2 AND NOT EXISTS (SELECT 1 FROM lease WHERE lease.id = job.lease_id)
       AND coalesce(lease_id, 0) NOT IN (SELECT value FROM json_each(:own))
@@ -217,3 +220,60 @@ SELECT id, type, priority, 1, :now, created_at, max_attempts, claims, chain_id, 
        trace, retry, timeout, tags, metadata, errors, payload
 FROM archive WHERE id = :id
 """
+
+# -- rows that can't be read --------------------------------------------------------------------------------------
+
+_ID = "iif(:blob, :raw, CAST(:raw AS TEXT))"
+"""An id of any kind, as its bytes."""
+
+HEAD_IDS = f"""
+SELECT typeof(id) = 'blob', CAST(id AS BLOB), run_at FROM job INDEXED BY job_ready
+WHERE state = 1 AND type = :type AND priority = :priority AND run_at <= {NOW} ORDER BY run_at, id LIMIT :limit
+"""
+
+ORPHAN_IDS = """
+SELECT typeof(id) = 'blob', CAST(id AS BLOB) FROM job INDEXED BY job_running
+WHERE state = 2 AND NOT EXISTS (SELECT 1 FROM lease WHERE lease.id = job.lease_id)
+  AND coalesce(lease_id, 0) NOT IN (SELECT value FROM json_each(:own))
+ORDER BY started_at, id LIMIT :limit
+"""
+
+HELD_IDS = """
+SELECT typeof(id) = 'blob', CAST(id AS BLOB) FROM job INDEXED BY job_running WHERE state = 2 AND lease_id = :lease
+"""
+
+ODD_READ = f"SELECT {_CLAIMED}, job.state FROM job WHERE id = {_ID}"
+
+LEASES_LOOK = f"""
+SELECT {NOW}, (SELECT json_group_array(asked.value) FROM json_each(:leases) AS asked
+               WHERE NOT EXISTS (SELECT 1 FROM lease WHERE lease.id = asked.value AND {LEASE_VALID}))
+"""
+
+
+def _sound(column: str, instead: str, condition: str = "true") -> str:
+    return f"iif(typeof({column}) = 'integer' AND {condition}, {column}, {instead})"
+
+
+_COUNTER = "{0} BETWEEN 0 AND 2147483646"
+
+ODD_ARCHIVE = f"""
+INSERT OR REPLACE INTO archive (id, type, priority, state, run_at, created_at, started_at, finished_at, expires_at, attempt,
+    max_attempts, claims, reschedules, chain_id, position, key, unique_key, trace, retry, timeout, tags, metadata, errors,
+    payload)
+SELECT :id, CAST(type AS TEXT), {_sound("priority", "2")}, 6, {_sound("run_at", ":now")}, {_sound("created_at", ":now")},
+    {_sound("started_at", "NULL")}, :now, {_sound("expires_at", "NULL")},
+    {_sound("attempt", "0", _COUNTER.format("attempt"))}, {_sound("max_attempts", "NULL")},
+    {_sound("claims", "1073741823", _COUNTER.format("claims"))},
+    {_sound("reschedules", "0", _COUNTER.format("reschedules"))},
+    CAST(chain_id AS TEXT), {_sound("position", "0")}, CAST(key AS TEXT), CAST(unique_key AS TEXT), CAST(trace AS TEXT),
+    CAST(retry AS TEXT), iif(typeof(timeout) = 'real' AND abs(timeout) < 9e999, timeout, NULL), CAST(tags AS TEXT),
+    CAST(metadata AS TEXT), (
+        SELECT json_insert(CASE WHEN json_array_length(e) >= 20 THEN json_remove(e, '$[0]') ELSE e END, '$[#]', json(:error))
+        FROM (SELECT iif(json_valid(job.errors) AND typeof(job.errors) = 'text' AND json_type(job.errors) = 'array',
+                         job.errors, '[]') AS e)),
+    CAST(payload AS TEXT)
+FROM job WHERE id = {_ID} AND state = :state AND (:state = 1 OR lease_id IS :lease)
+"""
+"""As a failed job that can be read, and retried. Its fence is beyond all that were given out."""
+
+ODD_DELETE = f"DELETE FROM job WHERE id = {_ID}"

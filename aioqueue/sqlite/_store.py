@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from typing import TYPE_CHECKING, TypeVar
+import logging
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from aioqueue._job import LostReason, SettleResult
-from aioqueue.errors import ClientClosed, ConfigurationError, RowRejected
-from aioqueue.sqlite import _reads, _writes
+from aioqueue.abc import Changed
+from aioqueue.errors import ClientClosed, ConfigurationError, StoreError
+from aioqueue.sqlite import _claim, _operate, _reads, _settle
 from aioqueue.sqlite._connection import Connection, begin, connect, in_transaction
 from aioqueue.sqlite._foreign import insert_foreign
+from aioqueue.sqlite._halving import halved, of_a_row
 from aioqueue.sqlite._insert import insert_rows
 from aioqueue.sqlite._lease import SQLiteLeaseSession
 from aioqueue.sqlite._migrations import migrate
 from aioqueue.sqlite._notifications import Housekeeping, Listeners
-from aioqueue.sqlite._rows import dump
+from aioqueue.sqlite._odd import OddRows
+from aioqueue.sqlite._rows import Unreadable, dump
 from aioqueue.sqlite._threads import DatabaseThreads, Request
 from aioqueue.sqlite._transaction import SQLiteTransaction, open_transaction
 from aioqueue.sqlite._url import Settings, network_file_system
@@ -27,9 +31,11 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from aioqueue._job import Claim, ClaimedJob, Inserted, Job, NewJob, Settlement
-    from aioqueue.abc import Changed, Due, JobFilter, Listener, Notification, Page, Stats
+    from aioqueue.abc import Due, JobFilter, Listener, Notification, Page, Stats
 
 __all__ = ["SQLiteStore"]
+
+logger = logging.getLogger("aioqueue.sqlite")
 
 T = TypeVar("T")
 
@@ -54,6 +60,7 @@ class SQLiteStore:
         self._readers: DatabaseThreads | None = None
         self._transactions: DatabaseThreads | None = None
         self._transaction_lock = asyncio.Lock()
+        self._odd = OddRows(settings.busy_timeout)
         self._idle = True
 
     @property
@@ -64,7 +71,8 @@ class SQLiteStore:
     @property
     def troubles(self) -> Mapping[str, str]:
         """What is wrong at the moment, by part; empty when all is well."""
-        return {}
+        odd = self._odd.trouble()
+        return {"rows": odd} if odd else {}
 
     # -- life ---------------------------------------------------------------------------------------------------
 
@@ -132,8 +140,7 @@ class SQLiteStore:
 
         def run(connection: Connection, request: Request[T]) -> T:
             result, notification = in_transaction(connection, timeout, body, request.is_abandoned)
-            if notification is not None and len(self._listeners):
-                request.tell = functools.partial(self._listeners.tell, notification)
+            self._tell(request, notification)
             return result
 
         return await self._opened(self._writer).call(run)
@@ -175,46 +182,75 @@ class SQLiteStore:
 
     async def open_lease(self, worker: str, duration: float) -> int:
         """Make a lease, and return its id."""
-        return await self._write(lambda connection: (_writes.open_lease(connection, worker, duration), None))
+        return await self._write(lambda connection: (_claim.open_lease(connection, worker, duration), None))
 
     def lease_session(self, *, timeout: float = 10.0) -> SQLiteLeaseSession:
         """What the lease thread uses."""
         self._opened(self._writer)
-        return SQLiteLeaseSession(self._settings, timeout)
+        return SQLiteLeaseSession(self._settings, timeout, self._odd, self._listeners.tell_from_thread)
 
     async def claim(
         self, lease_id: int, types: Sequence[str], limit: int, *, leases: Mapping[str, int] | None = None
     ) -> Sequence[ClaimedJob]:
         """Take due jobs. See `aioqueue.abc.Store.claim`."""
-        wanted = _writes.Wanted(lease_id, leases or {}, dump(sorted(set(types))), limit)
+        wanted = _claim.Wanted(lease_id, leases or {}, dump(sorted(set(types))), limit)
         timeout = self._settings.busy_timeout
 
         def run(connection: Connection, request: Request[Sequence[ClaimedJob]]) -> Sequence[ClaimedJob]:
-            # After an empty claim another one looks first, so that waiting workers don't take the lock in turns.
-            if self._idle and _reads.in_snapshot(connection, lambda each: _writes.pick(each, wanted))[1] == "[]":
-                return []
-            jobs = in_transaction(connection, timeout, lambda each: _writes.claim(each, wanted), request.is_abandoned)
-            self._idle = not jobs
+            try:
+                # After an empty claim another one looks first, so that waiting workers don't take the lock in turns.
+                if self._idle and _reads.in_snapshot(connection, lambda each: _claim.pick(each, wanted))[1] == "[]":
+                    return []
+                if not self._odd.any_stuck():
+                    jobs = in_transaction(connection, timeout, lambda each: _claim.claim(each, wanted), request.is_abandoned)
+                    self._idle = not jobs
+                    return jobs
+            except (Unreadable, StoreError) as error:
+                if isinstance(error, StoreError) and not of_a_row(error):
+                    raise
+            jobs, notification = self._odd.claim(connection, wanted)
+            self._tell(request, notification)
             return jobs
 
         threads = self._opened(self._writer)
         return await threads.call(run) if limit > 0 else []
 
+    def _tell(self, request: Request[Any], notification: Notification | None) -> None:
+        if notification is not None and len(self._listeners):
+            request.tell = functools.partial(self._listeners.tell, notification)
+
     async def settle(self, settlements: Sequence[Settlement], *, orphaned: bool = False) -> Sequence[SettleResult]:
         """Write how attempts ended, each on its own. See `aioqueue.abc.Store.settle`."""
-        try:
-            return await self._write(lambda connection: _writes.settle(connection, settlements, orphaned=orphaned))
-        except RowRejected as error:
-            if len(settlements) == 1:
-                return [SettleResult(LostReason.ERROR, str(error))]
-        results: list[SettleResult] = []
-        for settlement in settlements:
-            results += await self.settle([settlement], orphaned=orphaned)
-        return results
+        write = functools.partial(_settle.settle, orphaned=orphaned)
+
+        def run(connection: Connection, request: Request[list[SettleResult]]) -> list[SettleResult]:
+            results: list[SettleResult] = []
+            notifications: list[Notification] = []
+            for _, outcome in halved(connection, self._settings.busy_timeout, settlements, write, request.is_abandoned):
+                if isinstance(outcome, StoreError):
+                    results.append(SettleResult(LostReason.ERROR, str(outcome)))
+                else:
+                    results += outcome[0]
+                    notifications += [] if outcome[1] is None else [outcome[1]]
+            self._tell(request, _settle.merged(notifications))
+            return results
+
+        return await self._opened(self._writer).call(run)
 
     async def release(self, lease_id: int, claims: Sequence[Claim], *, end: bool = False) -> None:
-        """Give claims back unstarted."""
-        await self._write(lambda connection: (None, _writes.release(connection, lease_id, claims, end=end)))
+        """Give claims back unstarted. One that can't be written stays as it is, and is told in the log."""
+        timeout = self._settings.busy_timeout
+
+        def run(connection: Connection, request: Request[None]) -> None:
+            whole = functools.partial(_claim.release, lease_id=lease_id, claims=claims, end=end)
+            try:
+                self._tell(request, in_transaction(connection, timeout, whole, request.is_abandoned))
+            except StoreError as error:
+                if not of_a_row(error):
+                    raise
+                self._tell(request, self._odd.release(connection, lease_id, claims, end=end))
+
+        await self._opened(self._writer).call(run)
 
     async def take_expired(self, limit: int, *, own: Collection[int] = ()) -> Sequence[ClaimedJob]:
         """Recover jobs of dead workers. See `aioqueue.abc.Store.take_expired`.
@@ -226,15 +262,12 @@ class SQLiteStore:
 
         def run(connection: Connection, request: Request[list[ClaimedJob]]) -> list[ClaimedJob]:
             waited = begin(connection, timeout, request.is_abandoned)
-            jobs, notification = in_transaction(
-                connection,
-                timeout,
-                lambda each: _writes.take_expired(each, limit, own, waited),
-                request.is_abandoned,
-                begun=True,
-            )
-            if notification is not None:
-                request.tell = functools.partial(self._listeners.tell, notification)
+            take = functools.partial(_claim.take_expired, limit=limit, own=own, waited=waited)
+            try:
+                jobs, notification = in_transaction(connection, timeout, take, request.is_abandoned, begun=True)
+            except Unreadable:
+                jobs, notification = self._odd.take_expired(connection, limit, own, waited)
+            self._tell(request, notification)
             return jobs
 
         return await self._opened(self._writer).call(run)
@@ -259,15 +292,34 @@ class SQLiteStore:
 
     async def retry(self, ids: Sequence[UUID]) -> Sequence[Changed]:
         """Make failed or cancelled jobs pending again."""
-        return await self._write(lambda connection: _writes.retry(connection, ids))
+        return await self._change(ids, _operate.retry)
 
     async def run_now(self, ids: Sequence[UUID]) -> Sequence[Changed]:
         """Make pending jobs due now."""
-        return await self._write(lambda connection: _writes.run_now(connection, ids))
+        return await self._change(ids, _operate.run_now)
 
     async def delete(self, ids: Sequence[UUID]) -> Sequence[Changed]:
         """Remove jobs that aren't running."""
-        return await self._write(lambda connection: _writes.delete(connection, ids))
+        return await self._change(ids, _operate.delete)
+
+    async def _change(self, ids: Sequence[UUID], change: _operate.Change) -> Sequence[Changed]:
+        # A row that refuses it is told in the log, and doesn't keep the others from being changed.
+        def run(connection: Connection, request: Request[list[Changed]]) -> list[Changed]:
+            results: list[Changed] = []
+            notifications: list[Notification] = []
+            for part, outcome in halved(connection, self._settings.busy_timeout, ids, change, request.is_abandoned):
+                if not isinstance(outcome, StoreError):
+                    results += outcome[0]
+                    notifications += [] if outcome[1] is None else [outcome[1]]
+                elif len(ids) == 1:
+                    raise outcome
+                else:
+                    results.append(Changed.WRONG_STATE)
+                    logger.error("job %s can't be changed: %s", part[0], outcome)
+            self._tell(request, _settle.merged(notifications))
+            return results
+
+        return await self._opened(self._writer).call(run)
 
     # -- notifications --------------------------------------------------------------------------------------------
 

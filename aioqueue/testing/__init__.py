@@ -23,6 +23,7 @@ from aioqueue.testing import (
     _life,
     _listing,
     _notifications,
+    _odd_rows,
     _operating,
     _release,
     _settle,
@@ -51,6 +52,7 @@ CASES: tuple[Case, ...] = tuple(
         _operating.retrying,
         _operating.running,
         _operating.deleting,
+        _odd_rows.subject,
         _transaction.subject,
         _notifications.subject,
     )

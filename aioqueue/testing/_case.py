@@ -43,6 +43,12 @@ class Fault(StrEnum):
     """Tags that aren't a list of texts."""
     DUE = "due"
     """A due time that never comes: infinite."""
+    TIMEOUT = "timeout"
+    """A timeout that isn't finite."""
+    CREATION = "creation"
+    """A time of creation that can't be one."""
+    COUNTERS = "counters"
+    """Attempts and claims that can't be counted on: the largest numbers that fit into their columns."""
 
 
 class Harness(Protocol):

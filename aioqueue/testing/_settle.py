@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from aioqueue._identifiers import new_id
 from aioqueue._job import KEPT_ERRORS, JobState, LostReason, Settlement, SettlementKind
-from aioqueue.errors import RowRejected
 from aioqueue.testing._case import Capability, Subject
 from aioqueue.testing._tools import (
     HOUR,
@@ -20,6 +19,7 @@ from aioqueue.testing._tools import (
     job,
     near,
     refused,
+    settle_halving,
     settlement,
     snapshot,
     start,
@@ -398,16 +398,6 @@ async def one_bad_row_in_a_batch(harness: Harness) -> None:
     claimed = await start(store, lease_id, job(), job(), job())
     batch = [settlement(each, SettlementKind.COMPLETED, output=b"1") for each in claimed]
     batch[1] = replace(batch[1], output=b'{"broken"')
-    await _settle_halving(harness, batch)
+    await settle_halving(harness.store, batch)
     for place in (0, 2):
         await expect_state(store, claimed[place].id, JobState.COMPLETED)
-
-
-async def _settle_halving(harness: Harness, batch: list[Settlement]) -> None:
-    try:
-        await harness.store.settle(batch)
-    except RowRejected:
-        if len(batch) > 1:
-            middle = len(batch) // 2
-            await _settle_halving(harness, batch[:middle])
-            await _settle_halving(harness, batch[middle:])

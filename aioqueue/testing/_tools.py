@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, TypedDict, TypeVar, Unpack
 import anyio
 
 from aioqueue._identifiers import new_id
-from aioqueue._job import AttemptError, JobState, NewJob, Settlement, SettlementKind
-from aioqueue.errors import StoreError
+from aioqueue._job import AttemptError, JobState, LostReason, NewJob, Settlement, SettlementKind
+from aioqueue.errors import RowRejected, StoreError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
     from uuid import UUID
 
-    from aioqueue._job import Claim, ClaimedJob, Job, LostReason, SettleResult
+    from aioqueue._job import Claim, ClaimedJob, Job, SettleResult
     from aioqueue.abc import Notification, Renewal, Store
 
 T = TypeVar("T")
@@ -142,6 +142,20 @@ async def refused(store: Store, what: Settlement, *reasons: LostReason, orphaned
     result = await settle_one(store, what, orphaned=orphaned)
     check(result.lost in reasons, f"the settlement {what.kind.name} must be lost as one of {reasons!r}, not {result!r}")
     equal(await store.fetch([what.id]), before, "the job after a settlement that was refused")
+
+
+async def settle_halving(store: Store, batch: list[Settlement]) -> None:
+    """Settle as a worker does whose store can't tell which row is at fault."""
+    try:
+        results = await store.settle(batch)
+    except RowRejected:
+        if len(batch) > 1:
+            middle = len(batch) // 2
+            await settle_halving(store, batch[:middle])
+            await settle_halving(store, batch[middle:])
+        return
+    for result in results:
+        check(result.lost in (None, LostReason.ERROR), f"a settlement of a claim that is held: {result!r}")
 
 
 async def snapshot(store: Store, job_id: UUID) -> Job:

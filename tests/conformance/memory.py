@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import secrets
-import sqlite3
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from aioqueue._job import (
     KEPT_ERRORS,
+    AttemptError,
     Claim,
     ClaimedJob,
     Inserted,
@@ -23,13 +23,14 @@ from aioqueue._job import (
     SettleResult,
     StoredState,
 )
-from aioqueue.abc import Changed, Due, JobFilter, Listener, Notification, Page, Renewal, Stats, TypeStats
-from aioqueue.errors import ClientClosed, LeaseLost
+from aioqueue.abc import Changed, Due, JobFilter, Listener, Notification, Page, Stats, TypeStats
+from aioqueue.errors import ClientClosed, LeaseLost, RowRejected
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 
-from tests.conformance.memory_database import FOR_EVER, KNOWN, Bug, Database, Row, fits, holder, insert, why
+from tests.conformance.memory_database import FOR_EVER, KNOWN, Bug, Database, Row, due, fits, holder, insert, why
+from tests.conformance.memory_parts import MemorySession, MemoryTransaction, subscribed, tell_inserted
 
 __all__ = ["MemoryStore"]
 
@@ -82,20 +83,13 @@ class MemoryStore:
     async def insert(self, jobs: Sequence[NewJob], *, tx: object | None = None, repeated: bool = False) -> Sequence[Inserted]:
         async with self.database.turn:
             results = insert(self.database, self.database.rows, jobs, repeated=repeated)
-        self.tell_inserted(jobs)
+        tell_inserted(self.database, jobs)
         return results
-
-    def tell_inserted(self, jobs: Sequence[NewJob]) -> None:
-        for new in jobs:
-            delay = new.delay or 0.0
-            if new.run_at is not None:
-                delay = max(0.0, (new.run_at - self.database.now()).total_seconds())
-            self.database.pending({new.type}, delay)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[MemoryTransaction]:
         async with self.database.turn:
-            transaction = MemoryTransaction(self)
+            transaction = MemoryTransaction(self.database)
             users = self.database.users
             users.execute("begin")
             try:
@@ -107,7 +101,7 @@ class MemoryStore:
                 raise
             users.execute("commit")
             self.database.rows = transaction.rows
-        self.tell_inserted(transaction.inserted)
+        tell_inserted(self.database, transaction.inserted)
 
     # -- workers --------------------------------------------------------------------------------------------------
 
@@ -130,23 +124,33 @@ class MemoryStore:
         if not all(map(database.valid, named)) and Bug.CLAIM_WITHOUT_LEASE not in self.bugs:
             raise LeaseLost("a lease isn't valid")
         own = leases or {} if Bug.LEASE_OF_TYPE_IGNORED not in self.bugs else {}
-        due = [
+        ready = [
             row
             for row in database.rows.values()
             if row.state == StoredState.PENDING
             and (row.new.type in types or Bug.CLAIM_WITHOUT_TYPES in self.bugs)
             and (row.run_at <= now or Bug.CLAIM_WITHOUT_DUE in self.bugs)
         ]
+        ready = self._sound(ready, Bug.ODD_ROWS_STOP_CLAIMS)
         if Bug.CLAIM_WITHOUT_ORDER not in self.bugs:
-            due.sort(key=lambda row: (row.new.priority, row.run_at, row.new.id))
-        for row in due[:limit]:
+            ready.sort(key=lambda row: (row.new.priority, row.run_at, row.new.id))
+        for row in ready[:limit]:
             late = row.expires_at is not None and row.expires_at <= now and Bug.EXPIRED_UNMARKED not in self.bugs
             row.expired = late and (row.started_at is None or Bug.EXPIRED_AFTER_START in self.bugs)
             row.state, row.started_at, row.written = StoredState.RUNNING, now, None
             row.lease_id = own.get(row.new.type, lease_id)
             row.attempt += 1
             row.claims += Bug.CLAIM_WITHOUT_FENCE_COUNT not in self.bugs
-        return [self._claimed(row) for row in due[:limit]]
+        return [self._claimed(row) for row in ready[:limit]]
+
+    def _sound(self, rows: list[Row], stops: Bug) -> list[Row]:
+        if stops in self.bugs and any(row.odd for row in rows):
+            return []
+        for row in rows:
+            if row.odd:
+                error = AttemptError(attempt=0, at=self.database.now(), type="UnreadableRow", message=row.odd)
+                row.state, row.errors, row.odd, row.finished_at = StoredState.FAILED, (error,), "", self.database.now()
+        return [row for row in rows if row.state != StoredState.FAILED]
 
     def _claimed(self, row: Row, *, recovered: bool = False) -> ClaimedJob:
         new = row.new
@@ -173,9 +177,17 @@ class MemoryStore:
         if locked and Bug.LOCKED_ROWS_STOP_NEIGHBOURS in self.bugs:
             return [SettleResult(busy=True) for _ in settlements]
         return [
-            SettleResult(busy=True) if each.id in locked else SettleResult(self._settle(each, orphaned=orphaned))
+            SettleResult(busy=True) if each.id in locked else self._settle_alone(each, orphaned=orphaned)
             for each in settlements
         ]
+
+    def _settle_alone(self, each: Settlement, *, orphaned: bool) -> SettleResult:
+        try:
+            return SettleResult(self._settle(each, orphaned=orphaned))
+        except RowRejected as error:
+            if Bug.NONSENSE_IN_SETTLEMENTS in self.bugs:
+                raise ValueError(str(error)) from error
+            return SettleResult(LostReason.ERROR, str(error))
 
     def _owned(self, row: Row, claims: int, lease_id: int) -> bool:
         return (
@@ -205,6 +217,7 @@ class MemoryStore:
 
     def _write(self, row: Row, each: Settlement) -> None:
         now = self.database.now()
+        again = due(now, each.run_at, each.delay)
         row.written = each.kind
         if each.error is not None:
             row.errors = (*row.errors, each.error)
@@ -216,7 +229,7 @@ class MemoryStore:
                 row.attempt -= Bug.ATTEMPT_KEPT_ON_RESCHEDULE not in self.bugs
             delay = 0 if Bug.RETRY_AT_ONCE in self.bugs else each.delay or 0
             row.state = StoredState.PENDING
-            row.run_at = max(now, each.run_at or now + timedelta(seconds=delay))
+            row.run_at = max(now, again if delay or each.run_at else now)
             self.database.pending({row.new.type}, delay)
             return
         row.state, row.finished_at, row.output, row.outcome = int(each.kind), now, each.output, each.outcome
@@ -255,6 +268,7 @@ class MemoryStore:
             for row in self._orphans(own)
             if Bug.ORPHANS_WITHOUT_ROW_MISSED not in self.bugs or row.lease_id in (*ended, *database.leases)
         ]
+        orphans = self._sound(orphans, Bug.ODD_ROWS_STOP_RECOVERY)
         orphans.sort(key=lambda row: row.new.id)
         return [self._claimed(row, recovered=True) for row in orphans[:limit]]
 
@@ -266,14 +280,14 @@ class MemoryStore:
     async def next_due(self, types: Sequence[str], *, own: Collection[int] = ()) -> Due:
         database, now = self.database, self.database.now()
         rows = [row for row in database.rows.values() if row.state == StoredState.PENDING and row.new.type in types]
-        due = [row.run_at for row in rows if row.run_at != FOR_EVER or Bug.DUE_FOR_EVER in self.bugs]
+        runs = [row.run_at for row in rows if row.run_at != FOR_EVER or Bug.DUE_FOR_EVER in self.bugs]
         ends = [end for lease_id, (_, end) in database.leases.items() if lease_id not in own]
         if any(row.lease_id not in database.leases for row in self._orphans(own)) and Bug.DUE_WITHOUT_ORPHANS not in self.bugs:
             ends.append(now)
         if Bug.DUE_WITHOUT_LEASES in self.bugs:
             ends = []
         return Due(
-            job=min((max(0.0, (each - now).total_seconds()) for each in due), default=None),
+            job=min((max(0.0, (each - now).total_seconds()) for each in runs), default=None),
             lease=min((max(0.0, (each - now).total_seconds()) for each in ends), default=None),
         )
 
@@ -294,7 +308,7 @@ class MemoryStore:
 
     async def fetch(self, ids: Sequence[UUID]) -> Sequence[Job | None]:
         rows = [self.database.rows.get(each) for each in ids]
-        return [row and self._job(row) for row in rows]
+        return [None if row is None else self._job(row) for row in rows]
 
     async def list(self, where: JobFilter, limit: int, cursor: str | None = None) -> Page:
         try:
@@ -370,66 +384,4 @@ class MemoryStore:
         return Changed.DONE
 
     def subscribe(self, listener: Listener, *, finished: bool = False) -> AbstractContextManager[None]:
-        return self._subscribed(listener, self.database.listeners)
-
-    @contextmanager
-    def _subscribed(self, listener: Listener, listeners: list[Listener]) -> Iterator[None]:
-        listeners.append(listener)
-        try:
-            yield
-        finally:
-            listeners.remove(listener)
-
-
-class MemoryTransaction:
-    """Rows of its own until the commit."""
-
-    def __init__(self, store: MemoryStore) -> None:
-        self._store = store
-        self.connection = store.database.users
-        self.rows = dict(store.database.rows)
-        self.inserted: list[NewJob] = []
-
-    async def execute(self, sql: str, *arguments: Any) -> int:
-        return self.connection.execute(sql, arguments).rowcount
-
-    async def fetch(self, sql: str, *arguments: Any) -> Sequence[Any]:
-        cursor = self.connection.execute(sql, arguments)
-        cursor.row_factory = sqlite3.Row
-        return cursor.fetchall()
-
-    async def insert(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
-        results = insert(self._store.database, self.rows, jobs)
-        self.inserted += jobs
-        if Bug.NOTIFY_BEFORE_COMMIT in self._store.bugs:
-            self._store.tell_inserted(jobs)
-        return results
-
-
-class MemorySession:
-    """As the lease thread uses it."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    def connect(self) -> None: ...
-
-    def renew(self, lease_id: int, duration: float, held: Sequence[Claim]) -> Renewal:
-        database = self._database
-        with database.lock:
-            late = Bug.LATE_RENEWAL_REFUSED in database.bugs and not database.valid(lease_id)
-            if lease_id not in database.leases or late:
-                return Renewal(valid=False)
-            database.leases[lease_id] = (database.leases[lease_id][0], database.now() + timedelta(seconds=duration))
-            owned = {
-                row.claim for row in database.rows.values() if row.state == StoredState.RUNNING and row.lease_id == lease_id
-            }
-            lost = {claim: self._why(claim) for claim in held if claim not in owned}
-            unheld = [] if Bug.UNHELD_UNTOLD in database.bugs else sorted(owned - set(held), key=lambda claim: claim.id)
-            return Renewal(valid=True, lost=lost, unheld=tuple(unheld))
-
-    def _why(self, claim: Claim) -> LostReason:
-        row = self._database.rows.get(claim.id)
-        return LostReason.NOT_FOUND if row is None else why(row)
-
-    def close(self) -> None: ...
+        return subscribed(self.database, listener)

@@ -23,6 +23,7 @@ from aioqueue._job import (
     StoredState,
 )
 from aioqueue.abc import JobFilter, Listener, Notification
+from aioqueue.errors import RowRejected
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,6 +68,9 @@ class Bug(StrEnum):
     LISTING_BY_AGE = "a listing shows the oldest first"
     NOTIFY_BEFORE_COMMIT = "listeners hear of a transaction's jobs before its commit"
     LOCKED_ROWS_STOP_NEIGHBOURS = "one locked row makes a whole batch wait"
+    NONSENSE_IN_SETTLEMENTS = "a delay that makes no sense stops its batch for ever"
+    ODD_ROWS_STOP_CLAIMS = "an odd row stops all claims"
+    ODD_ROWS_STOP_RECOVERY = "an odd row stops all recovery"
     ORPHANS_UNCHECKED = "jobs of living workers can be settled as orphans"
     ORPHANS_WITHOUT_ROW_MISSED = "jobs whose lease row was deleted aren't found"
     OWN_LEASES_TAKEN = "a worker takes its own lease"
@@ -97,6 +101,7 @@ class Row:
     reschedules: int = 0
     started_at: datetime | None = None
     expired: bool = False
+    odd: str = ""
     finished_at: datetime | None = None
     output: bytes | None = None
     outcome: str | None = None
@@ -178,19 +183,37 @@ def insert(database: Database, rows: dict[UUID, Row], jobs: Sequence[NewJob], *,
     """Store jobs among the rows."""
     now = database.now()
     results: list[Inserted] = []
+    stored = dict(rows)
     for new in jobs:
-        there = new.id if new.id in rows else None
-        if repeated and there is not None and not rows[there].live and Bug.REPEATED_INSERT_AFTER_END in database.bugs:
+        there = new.id if new.id in stored else None
+        if repeated and there is not None and not stored[there].live and Bug.REPEATED_INSERT_AFTER_END in database.bugs:
             there = None
         if there is None and new.unique and Bug.UNIQUE_IGNORED not in database.bugs:
-            there = holder(database, rows, new)
+            there = holder(database, stored, new)
         if there is not None:
             results.append(Inserted(there, created=False))
             continue
-        run_at = new.run_at or now + timedelta(seconds=new.delay or 0)
+        sense(new.timeout or 0)
+        run_at = due(now, new.run_at, new.delay)
         if Bug.DUE_IN_THE_PAST not in database.bugs:
             run_at = max(run_at, now)
-        expires_at = None if new.expires is None else run_at + timedelta(seconds=new.expires)
-        rows[new.id] = Row(new, now, run_at, expires_at)
+        expires_at = None if new.expires is None else due(run_at, None, new.expires)
+        stored[new.id] = Row(new, now, run_at, expires_at)
         results.append(Inserted(new.id, created=True))
+    rows |= stored
     return results
+
+
+def sense(seconds: float) -> timedelta:
+    """A duration, if it makes sense."""
+    try:
+        return timedelta(seconds=seconds)
+    except (ValueError, OverflowError):
+        raise RowRejected(f"not a number of seconds: {seconds!r}") from None
+
+
+def due(now: datetime, moment: datetime | None, delay: float | None) -> datetime:
+    """When a job is due."""
+    if moment is not None and moment.tzinfo is None:
+        raise RowRejected("a time without a zone")
+    return moment or now + sense(delay or 0)

@@ -43,6 +43,8 @@ class MemoryHarness:
             row.state = 3
         elif fault is Fault.DUE:
             row.run_at = FOR_EVER
+        elif fault in (Fault.TIMEOUT, Fault.CREATION, Fault.COUNTERS):
+            row.odd = f"an odd {fault}"
         else:
             return False
         return True

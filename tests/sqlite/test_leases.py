@@ -11,7 +11,7 @@ import pytest
 
 from aioqueue._job import Claim
 from aioqueue.errors import LeaseLost, StoreUnavailable
-from aioqueue.sqlite import _lease, _writes, make_store
+from aioqueue.sqlite import _claim, _clock, make_store
 from tests.sqlite.conftest import new_job
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.anyio
 
 async def test_a_clock_that_was_set_ends_no_lease(store: SQLiteStore, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = 1_000_000_000
-    for module in (_writes, _lease):
+    for module in (_clock,):
         monkeypatch.setattr(module, "clock_and_boot", lambda: (clock, "this boot"))
     await store.insert([new_job()])
     lease = await store.open_lease("w", 60)
@@ -63,10 +63,10 @@ async def test_waiting_for_the_lock_is_not_taken_for_a_dead_worker(store: SQLite
     lease = await store.open_lease("w", 60)
     connection.execute("UPDATE lease SET expires_at = expires_at - 62000000")
     connection.execute("BEGIN IMMEDIATE")
-    jobs, _ = _writes.take_expired(connection, 10, (), 3600.0)
+    jobs, _ = _claim.take_expired(connection, 10, (), 3600.0)
     assert jobs == []
     assert connection.execute("SELECT id FROM lease").fetchall() == [(lease,)]
-    _writes.take_expired(connection, 10, (), 0.0)
+    _claim.take_expired(connection, 10, (), 0.0)
     assert connection.execute("SELECT id FROM lease").fetchall() == []
     connection.execute("ROLLBACK")
     connection.close()

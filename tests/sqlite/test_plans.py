@@ -11,17 +11,19 @@ import pytest
 from aioqueue._job import Settlement, SettlementKind
 from aioqueue.sqlite import _reads
 from aioqueue.sqlite import _statements as sql
+from aioqueue.sqlite._claim import Wanted, claim, open_lease
 from aioqueue.sqlite._connection import connect, in_transaction
 from aioqueue.sqlite._insert import insert_rows
 from aioqueue.sqlite._migrations import migrate
+from aioqueue.sqlite._settle import settle
 from aioqueue.sqlite._url import Settings
-from aioqueue.sqlite._writes import Wanted, claim, open_lease, settle
 from tests.sqlite.conftest import new_job
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+BETWEEN = f"{_reads._BEFORE} AND {_reads._FROM_FLOOR}"
 STATEMENTS = {
     name: getattr(sql, name)
     for name in (
@@ -44,6 +46,10 @@ STATEMENTS = {
         "NEXT_DUE",
         "FETCH",
         "RETRY_INSERT",
+        "HEAD_IDS",
+        "ODD_READ",
+        "ODD_ARCHIVE",
+        "ODD_DELETE",
     )
 }
 STATEMENTS |= {
@@ -51,8 +57,8 @@ STATEMENTS |= {
     "ARCHIVE_LANES": _reads._ARCHIVE_LANES,
     "PENDING": _reads._PENDING,
     "FINISHED": _reads._FINISHED,
-    "LISTED": f"{sql.LIVE} FROM job WHERE id < :before AND id >= :floor AND type = 'a' ORDER BY id DESC LIMIT :limit",
-    "ARCHIVE_LISTED": f"{sql.ARCHIVED} FROM archive WHERE id < :before AND id >= :floor ORDER BY id DESC LIMIT :limit",
+    "LISTED": f"{sql.LIVE} FROM job WHERE {BETWEEN} AND type = 'a' ORDER BY id DESC LIMIT :limit",
+    "ARCHIVE_LISTED": f"{sql.ARCHIVED} FROM archive WHERE {BETWEEN} ORDER BY id DESC LIMIT :limit",
 }
 
 

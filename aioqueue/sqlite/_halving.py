@@ -1,0 +1,74 @@
+"""Batches in which one row may be at fault: it's found by halving, and its neighbours are written all the same."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, TypeVar
+
+from aioqueue.errors import RowRejected, StoreError
+from aioqueue.sqlite._connection import in_transaction
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Callable, Sequence
+
+__all__ = ["halved", "of_a_row"]
+
+Item = TypeVar("Item")
+T = TypeVar("T")
+
+
+def of_a_row(error: StoreError) -> bool:
+    """Whether an error is about what was written (a value, a trigger that raises), and not about the file as a whole."""
+    return isinstance(error, RowRejected) or type(error) is StoreError
+
+
+def halved(
+    connection: sqlite3.Connection,
+    timeout: float,
+    items: Sequence[Item],
+    write: Callable[[sqlite3.Connection, Sequence[Item]], T],
+    abandoned: Callable[[], bool] = lambda: False,
+) -> list[tuple[Sequence[Item], T | StoreError]]:
+    """Write a batch in one transaction; if some row is at fault, its halves in one each, until that row is alone.
+
+    Arguments:
+        connection: Without a transaction.
+        timeout: Seconds to wait for each write lock.
+        items: The batch.
+        write: Writes a part of it.
+        abandoned: Whether the caller went away. It isn't asked any more once something has been written.
+
+    Returns:
+        The parts in order, each with what `write` returned, or with the error of the single item that it consists of.
+
+    Raises:
+        Abandoned: The caller went away before anything was written.
+        StoreError: The file can't be written at all.
+    """
+    written: list[tuple[Sequence[Item], T | StoreError]] = []
+    waiting = [items]
+    while waiting:
+        part = waiting.pop()
+        body = functools.partial(_write, write, part)
+        try:
+            result = in_transaction(connection, timeout, body, _never if written else abandoned)
+        except StoreError as error:
+            if not of_a_row(error):
+                raise
+            if len(part) == 1:
+                written.append((part, error))
+            else:
+                middle = len(part) // 2
+                waiting += [part[middle:], part[:middle]]
+        else:
+            written.append((part, result))
+    return written
+
+
+def _write(write: Callable[[sqlite3.Connection, Sequence[Item]], T], part: Sequence[Item], connection: sqlite3.Connection) -> T:
+    return write(connection, part)
+
+
+def _never() -> bool:
+    return False

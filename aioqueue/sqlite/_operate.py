@@ -1,0 +1,86 @@
+"""What operators change. Each function runs inside an open write transaction, in a thread."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aioqueue.abc import Changed, Notification
+from aioqueue.sqlite import _statements as sql
+from aioqueue.sqlite._rows import one
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Callable, Sequence
+    from uuid import UUID
+
+    Change = Callable[[sqlite3.Connection, Sequence[UUID]], tuple[list[Changed], Notification | None]]
+
+__all__ = ["Change", "delete", "retry", "run_now"]
+
+
+def retry(connection: sqlite3.Connection, ids: Sequence[UUID]) -> tuple[list[Changed], Notification | None]:
+    """Bring failed and cancelled jobs back."""
+    now = connection.execute(f"SELECT {sql.NOW}").fetchone()[0]
+    results: list[Changed] = []
+    types: set[str] = set()
+    for job_id in map(str, ids):
+        live = one(connection, "SELECT state FROM job WHERE id = :id", {"id": job_id})
+        row = one(connection, "SELECT state, type, unique_key FROM archive WHERE id = :id", {"id": job_id})
+        if live is not None:
+            results.append(Changed.RUNNING if live[0] == 2 else Changed.WRONG_STATE)
+        elif row is None:
+            results.append(Changed.NOT_FOUND)
+        elif row[0] not in {6, 7} or _held(connection, row[2]):
+            results.append(Changed.WRONG_STATE)
+        else:
+            connection.execute(sql.RETRY_INSERT, {"id": job_id, "now": now})
+            connection.execute("DELETE FROM archive WHERE id = :id", {"id": job_id})
+            types.add(_string(row[1]))
+            results.append(Changed.DONE)
+    return results, Notification(types=frozenset(types)) if types else None
+
+
+def _string(value: str | bytes) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+def _held(connection: sqlite3.Connection, key: str | None) -> bool:
+    return key is not None and one(connection, "SELECT 1 FROM job WHERE unique_key = :key", {"key": key}) is not None
+
+
+def run_now(connection: sqlite3.Connection, ids: Sequence[UUID]) -> tuple[list[Changed], Notification | None]:
+    """Make pending jobs due."""
+    now = connection.execute(f"SELECT {sql.NOW}").fetchone()[0]
+    results: list[Changed] = []
+    types: set[str] = set()
+    for job_id in map(str, ids):
+        live = one(connection, "SELECT state, type FROM job WHERE id = :id", {"id": job_id})
+        if live is None:
+            archived = one(connection, "SELECT 1 FROM archive WHERE id = :id", {"id": job_id})
+            results.append(Changed.NOT_FOUND if archived is None else Changed.WRONG_STATE)
+        elif live[0] != 1:
+            results.append(Changed.RUNNING if live[0] == 2 else Changed.WRONG_STATE)
+        else:
+            connection.execute("UPDATE job SET run_at = :now WHERE id = :id AND run_at > :now", {"id": job_id, "now": now})
+            types.add(_string(live[1]))
+            results.append(Changed.DONE)
+    return results, Notification(types=frozenset(types)) if types else None
+
+
+def delete(connection: sqlite3.Connection, ids: Sequence[UUID]) -> tuple[list[Changed], Notification | None]:
+    """Remove jobs that aren't running."""
+    results: list[Changed] = []
+    gone: set[UUID] = set()
+    for job_id in ids:
+        parameters = {"id": str(job_id)}
+        if connection.execute("DELETE FROM job WHERE id = :id AND state <> 2", parameters).rowcount:
+            results.append(Changed.DONE)
+        elif one(connection, "SELECT 1 FROM job WHERE id = :id", parameters) is not None:
+            results.append(Changed.RUNNING)
+        elif connection.execute("DELETE FROM archive WHERE id = :id", parameters).rowcount:
+            results.append(Changed.DONE)
+        else:
+            results.append(Changed.NOT_FOUND)
+        if results[-1] is Changed.DONE:
+            gone.add(job_id)
+    return results, Notification(finished=frozenset(gone)) if gone else None
