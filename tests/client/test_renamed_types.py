@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import asyncpg
 import pytest
 
 from aioqueue import Client, JobState, Registry
@@ -48,3 +49,18 @@ async def test_listings_and_numbers_show_it_whole(each_url: str) -> None:
         assert numbers.oldest_ready is not None
         assert not numbers.capped
         assert (await client.stats()).of("unknown").counts == {}
+
+
+async def test_its_keys_are_one_in_a_transaction_of_the_users_too(postgres_url: str) -> None:
+    connection = await asyncpg.connect(postgres_url)
+    try:
+        async with Client(postgres_url) as client:
+            held = await client.enqueue(send("x").options(key="k", unique=True))
+            async with connection.transaction():
+                mine = await client.enqueue(deliver("x").options(key="k", unique=True), tx=connection)
+                other = await client.enqueue(deliver("x").options(key="l", unique=True), tx=connection)
+            again = await client.enqueue(send("x").options(key="l", unique=True))
+    finally:
+        await connection.close()
+    assert (mine.id, mine.created, other.created) == (held.id, False, True)
+    assert (again.id, again.created) == (other.id, False)

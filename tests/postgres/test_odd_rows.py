@@ -180,6 +180,24 @@ async def test_infinite_times_are_refused(url: str, name: str, value: str) -> No
     assert execute(url, "SELECT 1 FROM aioqueue.job") == []
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"payload": [1]}, {"payload": 1}, {"payload": "[1]"}, {"payload": "7"}, {"payload": False},
+        {"metadata": []}, {"metadata": "3"}, {"retry": 5}, {"retry": "[]"}, {"tags": "t"}, {"tags": {"t": 1}},
+    ],
+    ids=str,
+)  # fmt: skip
+async def test_what_isnt_an_object_is_refused_by_the_function_for_sql(url: str, wrong: dict[str, object]) -> None:
+    """It was taken for nothing: the job ran with its defaults."""
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="must be objects"):
+        execute(url, f"SELECT aioqueue.enqueue_v1('{json.dumps([{'type': 'a'}, {'type': 'a', **wrong}])}')")
+    assert execute(url, "SELECT 1 FROM aioqueue.job") == []
+    for right in ({}, {"payload": None, "metadata": None, "retry": None, "tags": None}, {"payload": '{"n": 1}', "tags": ["t"]}):
+        execute(url, f"SELECT aioqueue.enqueue_v1('{json.dumps({'type': 'a', **right})}')")
+    assert len(execute(url, "SELECT 1 FROM aioqueue.job")) == 3
+
+
 @pytest.mark.parametrize("change", ["'infinity'", "'-infinity'", "'290000-01-01'"])
 async def test_a_lease_that_ends_at_an_odd_time_breaks_nothing(url: str, change: str) -> None:
     async with opened(url) as store:

@@ -1,8 +1,10 @@
 -- oldest code: 1
 -- `enqueue_v1` refuses infinite times: such a job never runs, and before PostgreSQL 17 nothing can be computed with it.
+-- It refuses a payload, metadata, retry policy or tags of another kind, which it took for none; and it knows a type's older
+-- names (`aliases`, the oldest first), under which a unique key counts too.
 
 -- For drivers other than our own, psql and triggers. `jobs` is an array of objects, or one object, with `type` and
--- optionally id, payload, priority, delay, run_at, expires, max_attempts, retry, timeout, key, unique, tags, metadata.
+-- optionally id, payload, priority, delay, run_at, expires, max_attempts, retry, timeout, key, unique, aliases, tags, metadata.
 -- Payload, retry and metadata may be given as text that holds JSON: json's operators can't pass on "\u0000".
 CREATE OR REPLACE FUNCTION @schema@.enqueue_v1(jobs json, tell boolean DEFAULT true)
 RETURNS TABLE (id uuid, created boolean)
@@ -30,7 +32,8 @@ BEGIN
         FROM (SELECT place, job,
                      CASE WHEN coalesce((job->>'unique')::boolean, false) THEN
                          encode(substring(sha256(convert_to(
-                             char_length(job->>'type') || ':' || (job->>'type') || (job->>'key'), 'UTF8')) FROM 1 FOR 16), 'hex')::uuid
+                             char_length(coalesce(job->'aliases'->>0, job->>'type')) || ':' ||
+                             coalesce(job->'aliases'->>0, job->>'type') || (job->>'key'), 'UTF8')) FROM 1 FOR 16), 'hex')::uuid
                      END AS hash
               FROM json_array_elements(given) WITH ORDINALITY AS each(job, place)) AS item
         ORDER BY item.hash NULLS FIRST, item.place
@@ -38,12 +41,33 @@ BEGIN
         IF wanted.hash IS NULL AND coalesce((wanted.job->>'unique')::boolean, false) THEN
             RAISE EXCEPTION 'unique needs a key' USING ERRCODE = 'invalid_parameter_value';
         END IF;
+        IF json_typeof(CASE json_typeof(wanted.job->'payload') WHEN 'string' THEN (wanted.job->>'payload')::json
+                            ELSE wanted.job->'payload' END) NOT IN ('object', 'null')
+           OR json_typeof(CASE json_typeof(wanted.job->'metadata') WHEN 'string' THEN (wanted.job->>'metadata')::json
+                               ELSE wanted.job->'metadata' END) NOT IN ('object', 'null')
+           OR json_typeof(CASE json_typeof(wanted.job->'retry') WHEN 'string' THEN (wanted.job->>'retry')::json
+                               ELSE wanted.job->'retry' END) NOT IN ('object', 'null')
+           OR json_typeof(wanted.job->'tags') NOT IN ('array', 'null') THEN
+            RAISE EXCEPTION 'payload, metadata and retry must be objects (or their text), and tags an array'
+                USING ERRCODE = 'invalid_parameter_value';
+        END IF;
         -- PostgreSQL takes NaN for greater than infinity.
         IF NOT coalesce(isfinite((wanted.job->>'run_at')::timestamptz), true)
            OR NOT coalesce(abs((wanted.job->>'delay')::double precision) < 'infinity', true)
            OR NOT coalesce(abs((wanted.job->>'expires')::double precision) < 'infinity', true)
            OR NOT coalesce(abs((wanted.job->>'timeout')::double precision) < 'infinity', true) THEN
             RAISE EXCEPTION 'run_at, delay, expires and timeout must be finite' USING ERRCODE = 'invalid_parameter_value';
+        END IF;
+        IF wanted.hash IS NOT NULL AND json_typeof(wanted.job->'aliases') = 'array' THEN
+            SELECT job.id INTO stored FROM @schema@.job WHERE job.unique_key IN (
+                SELECT encode(substring(sha256(convert_to(char_length(name) || ':' || name || (wanted.job->>'key'), 'UTF8'))
+                              FROM 1 FOR 16), 'hex')::uuid
+                FROM (SELECT wanted.job->>'type' AS name UNION ALL SELECT json_array_elements_text(wanted.job->'aliases')) AS names
+            ) LIMIT 1;
+            IF FOUND THEN
+                ids[wanted.place] := stored;
+                CONTINUE;
+            END IF;
         END IF;
         LOOP
             INSERT INTO @schema@.job (id, type, priority, run_at, expires_at, max_attempts, timeout, key, unique_key,
