@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
 
 from tests.simulation.history import simulate
+from tests.simulation.themes import plan_of
 
 
 def main(arguments: list[str]) -> int:
@@ -19,14 +21,19 @@ def main(arguments: list[str]) -> int:
         print(*verdict.lines, sep="\n")
         print(f"seed {verdict.seed}: {verdict.violation or 'all is well'}")
         return int(verdict.violation is not None)
-    began, cpu, failed, runs = time.monotonic(), time.process_time(), 0, 0
+    began, cpu, runs = time.monotonic(), time.process_time(), 0
+    found: Counter[tuple[str, str]] = Counter()
     for seed in range(int(first), int(first) + int(count)):
         verdict = simulate(seed)
         runs += verdict.runs
         if verdict.violation is not None:
-            failed += 1
-            print(f"seed {seed}: {verdict.violation}", flush=True)
+            name = plan_of(seed).theme.name
+            found[name, verdict.violation.promise.name] += 1
+            print(f"seed {seed} ({name}): {verdict.violation}", flush=True)
     wall, cpu = time.monotonic() - began, time.process_time() - cpu
+    for (theme, promise), times in sorted(found.items()):
+        print(f"{times:6} {theme:10} {promise}")
+    failed = sum(found.values())
     print(f"{failed} of {count} failed; {runs} runs of handlers; {int(count) * 60 / cpu:.0f} histories a minute of")
     print(f"processor time, {int(count) * 60 / wall:.0f} a minute by the wall")
     return int(failed > 0)

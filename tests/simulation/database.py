@@ -8,73 +8,29 @@ from typing import TYPE_CHECKING
 
 from aioqueue._job import (
     KEPT_ERRORS,
-    AttemptError,
     Claim,
     ClaimedJob,
     Inserted,
     Job,
     LostReason,
-    NewJob,
-    Settlement,
     SettlementKind,
     SettleResult,
     StoredState,
 )
 from aioqueue.abc import Due, Renewal
-from aioqueue.errors import LeaseLost
+from aioqueue.errors import LeaseLost, RowRejected, StoreUnavailable
+from tests.simulation.rows import REFUSED, Row, Rules, Saved, accepts
 from tests.simulation.scheduler import START
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
     from uuid import UUID
 
+    from aioqueue._job import NewJob, Settlement
     from tests.simulation.checker import Checker
+    from tests.simulation.plan import Refusal
 
 EPOCH = datetime.fromtimestamp(START, UTC)
-
-
-@dataclass
-class Row:
-    new: NewJob
-    created_at: float
-    run_at: float
-    state: StoredState = StoredState.PENDING
-    attempt: int = 0
-    claims: int = 0
-    lease_id: int | None = None
-    started_at: float | None = None
-    finished_at: float | None = None
-    expires_at: float | None = None
-    reschedules: int = 0
-    output: bytes | None = None
-    outcome: str | None = None
-    errors: tuple[AttemptError, ...] = ()
-    written_by: tuple[int, int | None] | None = None
-    """The claim and lease of the settlement that was written last, until the next claim."""
-
-
-@dataclass
-class Rules:
-    """What known-bad variants switch off, one at a time."""
-
-    fence_claims: bool = True
-    fence_lease: bool = True
-    due_check: bool = True
-    claim_checks_state: bool = True
-    claim_checks_lease: bool = True
-    claim_counts: bool = True
-    settle_checks_lease: bool = True
-    orphans_need_no_lease: bool = True
-    take_respects_expiry: bool = True
-    take_leaves_own: bool = True
-    renewal_moves_expiry: bool = True
-    renewal_tells_lost: bool = True
-    renewal_tells_unheld: bool = True
-    release_gives_attempt_back: bool = True
-    release_checks_fence: bool = True
-    retry_waits: bool = True
-    archive_keeps: bool = True
-    settle_recognises_repeats: bool = True
 
 
 def _at(moment: float) -> datetime:
@@ -91,6 +47,10 @@ class Database:
     rows: dict[UUID, Row] = field(default_factory=dict)
     leases: dict[int, tuple[str, float]] = field(default_factory=dict)
     last_lease: int = 0
+    names_refused: bool = True
+    """Whether it can tell which row of a batch it refuses."""
+    refusals: dict[UUID, Refusal] = field(default_factory=dict)
+    """Which of the jobs that are inserted refuse what."""
 
     def insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
         results: list[Inserted] = []
@@ -103,8 +63,9 @@ class Database:
             if job.run_at is not None:
                 run_at = max(now, (job.run_at - EPOCH).total_seconds())
             expires = None if job.expires is None else run_at + job.expires
-            self.rows[job.id] = Row(job, created_at=now, run_at=run_at, expires_at=expires)
-            self.checker.inserted(job, run_at)
+            refuses = self.refusals.get(job.id, "")
+            self.rows[job.id] = Row(job, created_at=now, run_at=run_at, expires_at=expires, refuses=refuses)
+            self.checker.inserted(job, run_at, refuses)
             results.append(Inserted(job.id, created=True))
         return results
 
@@ -127,7 +88,8 @@ class Database:
         due = [
             row
             for row in self.rows.values()
-            if row.state in wanted and row.new.type in types and (row.run_at <= now or not self.rules.due_check)
+            if row.state in wanted and row.new.type in types and row.locked_until <= now
+            if row.run_at <= now or not self.rules.due_check
         ]
         due.sort(key=lambda row: (row.new.priority, row.run_at, row.new.id))
         claimed: list[ClaimedJob] = []
@@ -136,7 +98,7 @@ class Database:
             row.lease_id = leases.get(row.new.type, lease_id)
             row.claims += 1
             row.attempt += 1 if self.rules.claim_counts else 0
-            row.written_by = None
+            row.written = None
             late = row.expires_at is not None and row.expires_at <= now
             claimed.append(self._claimed(row, expired=late and row.attempt == 1 and not row.reschedules))
             self.checker.claimed(claimed[-1])
@@ -167,8 +129,43 @@ class Database:
             metadata=new.metadata,
         )
 
-    def settle(self, settlements: Sequence[Settlement], *, orphaned: bool) -> list[SettleResult]:
-        return [self._settle(each, orphaned=orphaned) for each in settlements]
+    def ownerless(self, settlements: Sequence[Settlement]) -> set[UUID]:
+        """Which of them could be written about orphans at this moment."""
+        return {each.id for each in settlements if self._settle_lost(each, orphaned=True) is None}
+
+    def settle(
+        self, settlements: Sequence[Settlement], *, orphaned: bool, believed: Collection[UUID] = ()
+    ) -> list[SettleResult]:
+        """See `Store.settle`. What is `believed` to be an orphan was seen to be one a little earlier."""
+        locked = {each.id for each in settlements if self.locked(each.id)}
+        if locked and not self.rules.settle_answers_busy:
+            raise StoreUnavailable("a row is locked")
+        refused = [each for each in settlements if each.id not in locked and self._refused(each, orphaned=orphaned)]
+        if refused and not self.names_refused:
+            raise RowRejected(REFUSED)
+        busy, error = SettleResult(busy=True), SettleResult(LostReason.ERROR, REFUSED)
+        return [
+            busy if each.id in locked else error if each in refused else self._settle(each, believed, orphaned=orphaned)
+            for each in settlements
+        ]
+
+    def locked(self, job_id: UUID) -> bool:
+        """Whether somebody has locked a row."""
+        row = self.rows.get(job_id)
+        return row is not None and row.locked_until > self.now()
+
+    def _refused(self, each: Settlement, *, orphaned: bool) -> bool:
+        row = self.rows.get(each.id)
+        if row is None or accepts(row.refuses, each) or self._repeated(row, each, orphaned=orphaned):
+            return False
+        return self._settle_lost(each, orphaned=orphaned) is None
+
+    def _repeated(self, row: Row, each: Settlement, *, orphaned: bool) -> bool:
+        if row.written is None or not self.rules.settle_recognises_repeats:
+            return False
+        if self.rules.repeats_have_a_writer and (row.written_about_orphan != orphaned or row.written.kind != each.kind):
+            return False
+        return (row.written.lease_id, row.written.claims) == (each.lease_id, each.claims)
 
     def _lost(self, claim: Claim, lease_id: int) -> LostReason | None:
         row = self.rows.get(claim.id)
@@ -182,30 +179,38 @@ class Database:
             return LostReason.TAKEN
         return None
 
-    def _settle(self, each: Settlement, *, orphaned: bool) -> SettleResult:
+    def _settle_lost(self, each: Settlement, *, orphaned: bool) -> LostReason | None:
+        lost = self._lost(Claim(each.id, each.claims), each.lease_id)
+        if lost is None and self.rules.settle_checks_lease and not orphaned and each.lease_id not in self.leases:
+            return LostReason.TAKEN
+        if lost is None and self.rules.orphans_need_no_lease and orphaned and self.valid(each.lease_id):
+            return LostReason.TAKEN
+        return lost
+
+    def _settle(self, each: Settlement, believed: Collection[UUID], *, orphaned: bool) -> SettleResult:
         row = self.rows.get(each.id)
-        if row is not None and row.written_by == (each.claims, each.lease_id) and self.rules.settle_recognises_repeats:
+        if row is not None and self._repeated(row, each, orphaned=orphaned):
             result, wrote = SettleResult(), False
         else:
-            lost = self._lost(Claim(each.id, each.claims), each.lease_id)
-            if lost is None and self.rules.settle_checks_lease and not orphaned and each.lease_id not in self.leases:
-                lost = LostReason.TAKEN
-            if lost is None and self.rules.orphans_need_no_lease and orphaned and self.valid(each.lease_id):
-                lost = LostReason.TAKEN
+            lost = None if each.id in believed else self._settle_lost(each, orphaned=orphaned)
             if lost is None and row is not None:
-                self._write(row, each)
+                self._write(row, each, orphaned=orphaned)
             result, wrote = SettleResult(lost), lost is None
+            if wrote and orphaned and self.rules.orphans_end_lease and not self.valid(each.lease_id):
+                self._end_lease(each.lease_id)
         self.checker.settled(each, result, orphaned=orphaned, wrote=wrote)
-        if orphaned and wrote and self.leases.pop(each.lease_id, None) is not None:
-            self.checker.lease_taken(each.lease_id)
         return result
 
-    def _write(self, row: Row, each: Settlement) -> None:
+    def _end_lease(self, lease_id: int) -> None:
+        if self.leases.pop(lease_id, None) is not None:
+            self.checker.lease_taken(lease_id)
+
+    def _write(self, row: Row, each: Settlement, *, orphaned: bool) -> None:
         now = self.now()
         if each.error is not None:
             row.errors = (*row.errors, each.error)[-KEPT_ERRORS:]
         row.outcome = each.outcome
-        row.written_by = (each.claims, each.lease_id)
+        row.written, row.written_about_orphan = each, orphaned
         if each.kind in {SettlementKind.RETRIED, SettlementKind.RESCHEDULED}:
             row.state = StoredState.PENDING
             delay = (each.delay or 0.0) if self.rules.retry_waits else 0.0
@@ -224,7 +229,7 @@ class Database:
             claims = [*claims, *(Claim(row.new.id, row.claims) for row in owned)]
         for claim in claims:
             row = self.rows.get(claim.id)
-            if row is None or row.state is not StoredState.RUNNING:
+            if row is None or row.state is not StoredState.RUNNING or self.locked(claim.id):
                 continue
             fenced = row.claims != claim.claims or row.lease_id != lease_id or lease_id not in self.leases
             if self.rules.release_checks_fence and fenced:
@@ -265,11 +270,16 @@ class Database:
             if lease_id not in own and (expires_at <= now or not self.rules.take_respects_expiry)
         ]
         for lease_id in expired[:1]:
-            del self.leases[lease_id]
-            self.checker.lease_taken(lease_id)
+            self._end_lease(lease_id)
         orphans = self._orphans(own)
         orphans.sort(key=lambda row: row.new.id)
-        return [self._claimed(row) for row in orphans[:limit]]
+        return [self._recovered(row) for row in orphans[:limit]]
+
+    def _recovered(self, row: Row) -> ClaimedJob:
+        late = row.expires_at is not None and row.expires_at <= self.now()
+        job = self._claimed(row, expired=late and not self.rules.recovered_never_expire)
+        self.checker.recovered(job)
+        return job
 
     def _orphans(self, own: Collection[int]) -> list[Row]:
         return [
@@ -288,6 +298,19 @@ class Database:
             job=max(0.0, min(waiting) - now) if waiting else None,
             lease=max(0.0, min(ends) - now) if ends else None,
         )
+
+    # -- going back in time -------------------------------------------------------------------------------------------
+
+    def saved(self) -> Saved:
+        """All of it, as it is now."""
+        return Saved({job_id: replace(row) for job_id, row in self.rows.items()}, dict(self.leases), self.last_lease)
+
+    def restore(self, saved: Saved) -> None:
+        """Be what it was: a standby that lagged has taken over, or a backup was restored."""
+        self.rows = {job_id: replace(row) for job_id, row in saved.rows.items()}
+        self.leases = dict(saved.leases)
+        if not self.rules.lease_ids_are_new:
+            self.last_lease = saved.last_lease
 
     def fetch(self, ids: Sequence[UUID]) -> list[Job | None]:
         return [self._job(row) if (row := self.rows.get(each)) is not None else None for each in ids]
@@ -313,8 +336,3 @@ class Database:
             errors=row.errors,
             reschedules=row.reschedules,
         )
-
-
-def without(**off: bool) -> Rules:
-    """The rules with some of them changed."""
-    return replace(Rules(), **off)

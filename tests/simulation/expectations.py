@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 
 from aioqueue._job import SettlementKind
 from aioqueue._retry import Retry
+from tests.simulation.rude import DEFAULT_WAITS, MAX_ATTEMPTS
 
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from aioqueue._job import ClaimedJob, NewJob, Settlement
+    from tests.simulation.account import Fence, Truth
     from tests.simulation.process import Process
 
 
@@ -23,6 +25,7 @@ class Run:
         held_up: How often its process had been held up when it began.
         told_at: When its worker heard that the claim is lost.
         held_up_when_told: As `held_up`, then.
+        swallowed_at: When it took no notice of a cancellation.
         how: See `Checker.finished`.
     """
 
@@ -32,6 +35,7 @@ class Run:
     held_up: int
     told_at: float | None = None
     held_up_when_told: int = 0
+    swallowed_at: float | None = None
     ended_at: float | None = None
     how: str = ""
     delay: float | None = None
@@ -53,12 +57,26 @@ class Expectation:
         return kinds if self.delay is None else f"{kinds} after {self.delay[0]:g} to {self.delay[1]:g} s"
 
 
-def expected_of(new: NewJob, attempt: int, run: Run | None, *, orphaned: bool, expired: bool) -> Expectation | None:
-    """What may be written about a claim; None for anything."""
-    last = new.max_attempts is not None and attempt >= new.max_attempts
-    again = Expectation({SettlementKind.FAILED}) if last else Expectation({SettlementKind.RETRIED}, _backoff(new, attempt))
+def limit_of(new: NewJob) -> int | None:
+    """How often a job may be started."""
+    return MAX_ATTEMPTS if new.type == "rude" else new.max_attempts
+
+
+def expected_of(truth: Truth, fence: Fence, *, orphaned: bool) -> Expectation:
+    """What may be written about a claim. Whatever a row refuses ends as a failure."""
+    expectation = _expected_of(truth, truth.runs.get(fence), orphaned=orphaned)
+    if truth.refuses and expectation.kinds:
+        return Expectation({SettlementKind.FAILED, *expectation.kinds}, expectation.delay)
+    return expectation
+
+
+def _expected_of(truth: Truth, run: Run | None, *, orphaned: bool) -> Expectation:
+    new, expired, limit = truth.new, truth.expired, limit_of(truth.new)
+    last = limit is not None and truth.attempt >= limit
+    waits = _backoff(new, truth.attempt)
+    again = Expectation({SettlementKind.FAILED}) if last else Expectation({SettlementKind.RETRIED}, waits)
     if orphaned:
-        return Expectation({SettlementKind.CANCELLED, *again.kinds}, again.delay) if expired else again
+        return again
     if run is None:
         return Expectation({SettlementKind.CANCELLED}) if expired else Expectation({SettlementKind.RESCHEDULED})
     if run.ended_at is None:
@@ -77,6 +95,8 @@ def expected_of(new: NewJob, attempt: int, run: Run | None, *, orphaned: bool, e
 
 
 def _backoff(new: NewJob, attempt: int) -> tuple[float, float]:
+    if new.type == "rude":
+        return DEFAULT_WAITS
     retry = Retry() if new.retry is None else Retry.decode(new.retry)
     wait = retry.backoff.delay(attempt)
     return wait * (1 - retry.jitter) - 1e-6, wait * (1 + retry.jitter) + 1e-6

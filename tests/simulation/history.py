@@ -7,28 +7,37 @@ import logging
 import random
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from aioqueue import Fail, Registry, Reschedule, RetryIn, current_attempt
 from aioqueue.client import Client
-from aioqueue.errors import JobControl, StoreUnavailable
+from aioqueue.errors import StoreUnavailable
+from tests.simulation.account import Book
+from tests.simulation.bodies import Bodies
 from tests.simulation.checker import Checker
-from tests.simulation.database import Database, Rules
-from tests.simulation.plan import Event, PlannedJob, Step, plan_of
+from tests.simulation.database import Database
+from tests.simulation.deadlines import Deadlines
+from tests.simulation.handlers import JOB_TYPES, Handlers, going_on, registry
+from tests.simulation.network import Network
+from tests.simulation.plan import SICK_VERBS
 from tests.simulation.process import Process
-from tests.simulation.scheduler import START, Scheduler
-from tests.simulation.store import Network
+from tests.simulation.promises import Promise
+from tests.simulation.rows import Rules
+from tests.simulation.scheduler import Scheduler
 from tests.simulation.substitutes import substituted
+from tests.simulation.themes import plan_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from uuid import UUID
 
-    from tests.simulation.expectations import Run
+    from tests.simulation.plan import Event, PlannedJob
+    from tests.simulation.promises import Violation
 
 _PROGRESS = 900.0
 """Virtual seconds after the last fault within which every job must have ended."""
+
+_SETTLED = 4.0
+"""Virtual seconds after the end of all jobs within which workers have noticed."""
 
 _END = 60.0
 """Virtual seconds within which every process must have ended, once it's asked to."""
@@ -45,13 +54,9 @@ class Verdict:
     """
 
     seed: int
-    violation: str | None
+    violation: Violation | None
     lines: tuple[str, ...]
     runs: int
-
-
-class Boom(Exception):
-    """What handlers raise."""
 
 
 class History:
@@ -63,13 +68,15 @@ class History:
         self.names: dict[UUID, str] = {}
         self.acknowledged: set[UUID] = set()
         self.scheduler = Scheduler()
-        self.checker = Checker(lambda: self.scheduler.now, self.note, self.name)
-        self.database = Database(lambda: self.scheduler.now, self.checker, rules)
+        self.book = Book(lambda: self.scheduler.now, self.note, self.name)
+        self.deadlines = Deadlines(self.book, self.scheduler, self.plan, self._round_trip, self._workers)
+        self.bodies = Bodies(self.book, self.deadlines)
+        self.checker = Checker(self.book, self.deadlines)
+        self.database = Database(lambda: self.scheduler.now, self.checker, rules, names_refused=self.plan.names_refused)
         self.network = Network(self.scheduler, self.database, random.Random(f"network {seed}"), self.plan.faults)
+        self.handlers = Handlers(self.plan.jobs, self.scheduler, self.bodies, lambda: self.network.calm)
         self.processes: list[Process] = []
         self.clock_error: dict[str, float] = {}
-        self.runs_of: dict[int, int] = {}
-        self.runs = 0
         self.to_enqueue = len(self.plan.jobs)
         self._chance = random.Random(f"product {seed}")
         self._started = 0
@@ -85,36 +92,65 @@ class History:
 
     def run(self) -> Verdict:
         """Carry the plan out."""
-        with substituted(self.scheduler, self._chance, self.clock_error), _current(self):
+        with substituted(self.scheduler, self._chance, self.clock_error), _current(self.handlers):
             try:
                 self._live()
             finally:
                 self._wind_up()
-        return Verdict(self.plan.seed, self.checker.violation, tuple(self.lines), self.runs)
+        return Verdict(self.plan.seed, self.book.violation, tuple(self.lines), self.handlers.runs)
 
     def _live(self) -> None:
         plan = self.plan
         for _ in range(plan.processes):
             self._start_process(f"w{self._started}")
-        self._producer = Process(self.scheduler, self.network, "producer")
+        self._producer = Process(self.scheduler, self.network, "producer", left=lambda _: None)
         self.processes.append(self._producer)
         self._producer.start(self._produce)
         for event in plan.events:
-            self.scheduler.call_at(event.at, lambda event=event: self._strike(event))  # type: ignore[misc]
+            if event.blow == "failover":
+                self.scheduler.call_at(event.at - event.seconds, lambda event=event: self._lag(event))  # type: ignore[misc]
+            else:
+                self.scheduler.call_at(event.at, lambda event=event: self._strike(event))  # type: ignore[misc]
         self.scheduler.run(plan.calm_at, self._over)
         if not self._over():
-            self.network.calm = True
-            self.note("calm: nothing goes wrong from now on")
-            for process in self.processes:
-                process.frozen_until = process.cut_until = min(self.scheduler.now, process.cut_until)
-            if not any(process.answers_for_leases and not process.leaving for process in self._workers()):
-                self._start_process(f"w{self._started}")
+            self._calm_down()
         self.scheduler.run(plan.calm_at + _PROGRESS, self._over)
-        if self.checker.violation is None and not self._all_ended():
-            left = [self.name(job_id) for job_id, truth in self.checker.jobs.items() if truth.ended is None]
-            self.checker._violated(f"not ended {_PROGRESS:g} s after the last fault: {', '.join(left)}")
-        if self.checker.violation is None:
+        if self.book.violation is None and not self._all_ended():
+            left = [self.name(job_id) for job_id, truth in self.book.jobs.items() if truth.ended is None]
+            self.book.violated(Promise.ALL_END, f"not ended {_PROGRESS:g} s after the last fault: {', '.join(left)}")
+        if self.book.violation is None:
+            self._look_at_slots()
+        if self.book.violation is None:
             self._end()
+
+    def _calm_down(self) -> None:
+        """Let nothing go wrong from now on, and make sure that there is a worker."""
+        now = self.scheduler.now
+        self.network.calm = True
+        self.note("calm: nothing goes wrong from now on")
+        for process in self.processes:
+            process.frozen_until = process.cut_until = min(now, process.cut_until)
+            process.silent_until = 0.0
+        for row in self.database.rows.values():
+            row.locked_until = min(row.locked_until, now)
+        for truth in self.book.jobs.values():
+            truth.locked_until = min(truth.locked_until, now)
+        for run in self.handlers.deaf:  # as long as its process lives and isn't stopped, its job doesn't end
+            if run.process.alive and not run.process.done:
+                run.process.stop()
+        if not any(process.answers_for_leases and not process.leaving for process in self._workers()):
+            self._start_process(f"w{self._started}")
+
+    def _look_at_slots(self) -> None:
+        """Every slot is free, except those in which a handler still runs."""
+        self.scheduler.run(self.scheduler.now + _SETTLED, lambda: self.book.violation is not None)
+        for process in self._workers():
+            held_up = max(process.held_up_until, process.frozen_until) + 1.0 > self.scheduler.now
+            if not process.answers_for_leases or process.leaving or held_up:
+                continue
+            busy, running = sum(worker.health().busy for worker in process.workers), len(self.book.running_in(process))
+            if busy > running:
+                self.book.violated(Promise.SLOTS_FREE, f"{process.name} has {busy} slots in use, and runs {running} jobs")
 
     def _end(self) -> None:
         """Stop what runs, and look at what is left."""
@@ -126,12 +162,12 @@ class History:
         self.scheduler.run(self.scheduler.now + _END + self.plan.grace, lambda: all(each.done for each in self.processes))
         for process in self.processes:
             if process.alive and not process.done:
-                self.checker._violated(f"{process.name} doesn't end")
+                self.book.violated(Promise.WORKERS_END, f"{process.name} doesn't end")
             if process.errors and process.alive:
-                self.checker._violated(f"{process.name} has failed: {process.errors[0]}")
-        for lease_id, lease in self.checker.leases.items():
+                self.book.violated(Promise.NO_ERRORS, f"{process.name} has failed: {process.errors[0]}")
+        for lease_id, lease in self.book.leases.items():
             if quiet and lease.process in clean and lease.process is not None and not lease.process.held_up:
-                self.checker._violated(f"{lease.process.name} was stopped, and left its lease {lease_id}")
+                self.book.violated(Promise.NOTHING_LEFT, f"{lease.process.name} was stopped, and left its lease {lease_id}")
         rows = {job_id: (row.claims, row.attempt, row.reschedules) for job_id, row in self.database.rows.items()}
         self.checker.at_end(rows, self.acknowledged)
 
@@ -145,27 +181,40 @@ class History:
         del self.lines[lines:]
 
     def _over(self) -> bool:
-        return self.checker.violation is not None or self._all_ended()
+        return self.book.violation is not None or self._all_ended()
 
     def _all_ended(self) -> bool:
-        return self.to_enqueue == 0 and self.checker.unfinished == 0
+        return self.to_enqueue == 0 and self.book.unfinished == 0
 
     # -- processes ----------------------------------------------------------------------------------------------------
+
+    def _round_trip(self) -> float:
+        """Seconds that a request and its answer take at most, and what is done about it."""
+        return 2 * self.network.slowest + (0.0 if self.network.calm else 6 * self.plan.starved)
 
     def _workers(self) -> list[Process]:
         return [process for process in self.processes if process is not getattr(self, "_producer", None)]
 
     def _start_process(self, name: str) -> None:
         self._started += 1
-        process = Process(self.scheduler, self.network, name)
+        process = Process(
+            self.scheduler,
+            self.network,
+            name,
+            starved=self.plan.starved,
+            left=lambda process: self.bodies.left(process, self.plan.grace),
+        )
         self.clock_error.setdefault(name, self._chance.choice([0.0, 0.0, -900.0, 900.0]))
         self.processes.append(process)
         self.note(f"{name} starts")
         process.start(lambda: process.work(registry, self.plan))
 
     def _strike(self, event: Event) -> None:
+        if self.network.calm or event.blow in {"lock", "sick"}:
+            self._strike_database(event)
+            return
         there = [process for process in self._workers() if process.alive and not process.done]
-        if self.network.calm or not there:
+        if not there:
             return
         victim = there[event.victim % len(there)]
         self.note(f"{event.blow}: {victim.name} for {event.seconds:.3f} s")
@@ -177,11 +226,46 @@ class History:
         elif event.blow == "cut_all":
             for process in self.processes:
                 process.cut(event.seconds, patience)
+        elif event.blow in {"silence", "silence_all"}:
+            victim.silence(event.seconds, new=event.blow == "silence_all")
         elif event.blow == "clock":
             self.clock_error[victim.name] += event.seconds * 100
             victim.disturbed()
         else:
             self._take_away(victim, event)
+
+    def _strike_database(self, event: Event) -> None:
+        until = self.scheduler.now + event.seconds
+        if self.network.calm:
+            return
+        if event.blow == "sick":
+            verb = SICK_VERBS[event.victim % len(SICK_VERBS)]
+            self.note(f"sick: {verb} for {event.seconds:.3f} s")
+            self.network.sick_until[verb] = max(until, self.network.sick_until.get(verb, 0.0))
+        elif jobs := list(self.database.rows):
+            job_id = jobs[event.victim % len(jobs)]
+            self.note(f"lock: {self.name(job_id)} for {event.seconds:.3f} s")
+            row, truth = self.database.rows[job_id], self.book.jobs[job_id]
+            row.locked_until = truth.locked_until = max(until, row.locked_until)
+
+    def _lag(self, event: Event) -> None:
+        """From now on, until it takes over, the standby gets nothing any more."""
+        database, book, acknowledged = self.database.saved(), self.book.saved(), set(self.acknowledged)
+
+        def take_over() -> None:
+            if self.network.calm or self._over():
+                return
+            self.note(f"failover: the database is what it was {event.seconds:.3f} s ago")
+            self.network.failed_over()
+            self.database.restore(database)
+            self.book.restore(book)
+            self.acknowledged &= acknowledged
+            for lease_id in self.book.leases:
+                self.deadlines.lease_ends(lease_id)
+            for process in self.processes:
+                process.disturbed()
+
+        self.scheduler.call_at(event.at, take_over)
 
     def _take_away(self, victim: Process, event: Event) -> None:
         now = self.scheduler.now
@@ -209,12 +293,14 @@ class History:
 
     async def _enqueue(self, client: Client, index: int, job: PlannedJob) -> None:
         await asyncio.sleep(job.at)
-        job_type = in_thread if job.threaded else in_loop
-        call = job_type(index).options(retry=job.retry, priority=job.priority)
+        call = JOB_TYPES[job.kind](index).options(priority=job.priority)
+        if job.kind != "rude":
+            call = call.options(retry=job.retry)
         for option in ("timeout", "delay", "expires"):
             if (value := getattr(job, option)) is not None:
                 call = call.options(**{option: value})
         self.names[call.id] = f"job {index}"
+        self.database.refusals[call.id] = job.refuses
         while True:
             try:
                 await client.enqueue(call)
@@ -226,126 +312,17 @@ class History:
         self.acknowledged.add(call.id)
         self.to_enqueue -= 1
 
-    # -- what handlers do ---------------------------------------------------------------------------------------------
-
-    def next_step(self, index: int, run: Run) -> Step:
-        """What this run of the job does."""
-        if not run.process.alive:
-            return Step("at_once", 0.0, 0.0)
-        self.runs += 1
-        done = self.runs_of.get(index, 0)
-        self.runs_of[index] = done + 1
-        steps = self.plan.jobs[index].steps
-        return steps[done] if done < len(steps) else Step("at_once", 0.0, 0.0)
-
-    @property
-    def process(self) -> Process:
-        """Whose code is running."""
-        host = self.scheduler.host
-        assert isinstance(host, Process)
-        return host
-
-    def conclude(self, run: Run, step: Step, *, cancellable: bool) -> str:
-        """End a run as its step says, after its time."""
-
-        def ends(how: str, delay: float | None = None) -> None:
-            self.checker.finished(run, how, delay=delay, cancellable=cancellable)
-
-        if step.deed == "raise":
-            ends("raised")
-            raise Boom("it went wrong")
-        if step.deed == "fail":
-            ends("failed")
-            raise Fail("it can't be done")
-        if step.deed == "retry":
-            ends("retry", step.extra)
-            raise RetryIn(step.extra)
-        if step.deed == "reschedule":
-            ends("reschedule", step.extra)
-            raise Reschedule(delay=step.extra)
-        if step.deed == "reschedule_at":
-            ends("reschedule", step.extra)
-            raise Reschedule(at=datetime.fromtimestamp(START + self.scheduler.now, UTC) + timedelta(seconds=step.extra))
-        if step.deed == "cancel":
-            ends("raised")
-            raise asyncio.CancelledError("of its own")
-        ends("returned")
-        return step.deed
-
-    async def run_in_loop(self, index: int) -> str:
-        """The handler that is a coroutine function."""
-        run = self.checker.began(self.process, current_attempt().job)
-        step = self.next_step(index, run)
-        willing = step.deed not in {"stubborn", "unwilling"}
-        try:
-            if step.deed == "block":
-                run.process.held_up += 1
-                self.scheduler.sleep(step.seconds)
-                run.process.held_up += 1
-            elif step.deed != "at_once":
-                await asyncio.sleep(step.seconds)
-            return self.conclude(run, step, cancellable=willing)
-        except (Boom, JobControl):
-            raise
-        except asyncio.CancelledError:
-            if run.ended_at is not None:
-                raise
-            if not willing:
-                await self._go_on(step.extra)
-            if step.deed == "unwilling":
-                self.checker.finished(run, "returned", cancellable=False)
-                return "after all"
-            self.checker.finished(run, "cancelled", cancellable=willing)
-            raise
-
-    async def _go_on(self, seconds: float) -> None:
-        until = self.scheduler.now + seconds
-        while (left := until - self.scheduler.now) > 0:
-            try:
-                await asyncio.sleep(left)
-            except asyncio.CancelledError:
-                continue
-
-    def run_in_thread(self, index: int) -> str:
-        """The handler that is a plain function."""
-        attempt = current_attempt()
-        run = self.checker.began(self.process, attempt.job)
-        step = self.next_step(index, run)
-        until = self.scheduler.now + (0.0 if step.deed == "at_once" else step.seconds)
-        while (left := until - self.scheduler.now) > 0:
-            self.scheduler.sleep(min(left, 0.5))
-            if attempt.cancelled and (step.deed != "unwilling" or not run.process.alive):
-                self.checker.finished(run, "cancelled", cancellable=False)
-                raise Boom("stopped")
-        return self.conclude(run, step if step.deed != "cancel" else Step("raise", 0.0, 0.0), cancellable=False)
-
-
-# -- the handlers, of whichever history is going on -------------------------------------------------------------------
-
-registry = Registry()
-_going_on: list[History] = []
-
-
-@registry.job
-async def in_loop(index: int) -> str:
-    return await _going_on[-1].run_in_loop(index)
-
-
-@registry.job
-def in_thread(index: int) -> str:
-    return _going_on[-1].run_in_thread(index)
-
 
 @contextmanager
-def _current(history: History) -> Iterator[None]:
+def _current(handlers: Handlers) -> Iterator[None]:
     product = logging.getLogger("aioqueue")
     before = product.level
     product.setLevel(logging.CRITICAL)
-    _going_on.append(history)
+    going_on.append(handlers)
     try:
         yield
     finally:
-        _going_on.pop()
+        going_on.pop()
         product.setLevel(before)
 
 

@@ -1,29 +1,44 @@
-"""What a seed stands for: jobs, processes, what their handlers do, and what goes wrong when."""
+"""What a seed stands for: jobs, processes, what their handlers do, and what goes wrong when. Values only; see `themes`."""
 
 from __future__ import annotations
 
-import random
 from dataclasses import dataclass
-from typing import Literal
+from enum import StrEnum
+from typing import TYPE_CHECKING, Literal
 
-from aioqueue import Exponential, Fixed, Linear, Retry
-from tests.simulation.store import Faults
+if TYPE_CHECKING:
+    from aioqueue import Retry
+    from tests.simulation.network import Faults
 
 Deed = Literal[
-    "return", "at_once", "raise", "fail", "retry", "reschedule", "reschedule_at", "block", "stubborn", "unwilling", "cancel"
+    "return",
+    "at_once",
+    "raise",
+    "fail",
+    "retry",
+    "reschedule",
+    "reschedule_at",
+    "block",
+    "stubborn",
+    "unwilling",
+    "cancel",
+    "hard_of_hearing",
+    "deaf",
+    "raise_hostile",
+    "fail_hostile",
 ]
-Blow = Literal["kill", "freeze", "cut", "cut_all", "stop", "stop_twice", "force", "cancel", "clock"]
+"""`stubborn` and `unwilling` go on for some time after they're cancelled, and then end as cancelled, or return; one who is
+`hard_of_hearing` takes no notice of the first cancellation, one who is `deaf` of none."""
 
-DEEDS: tuple[Deed, ...] = (
-    *("return", "return", "at_once", "raise", "raise", "fail", "retry"),
-    *("reschedule", "reschedule_at", "block", "stubborn", "unwilling", "cancel"),
-)
-BLOWS: tuple[Blow, ...] = (
-    "kill",
+Kind = Literal["in_loop", "in_thread", "rude", "short"]
+"""The job's type: a coroutine function, a plain one, one whose retry policy raises, one with a short lease of its own."""
+
+Refusal = Literal["", "outcome", "all"]
+"""What the row of a job can't hold: a completed job's outcome; anything but the least that can be written."""
+
+Blow = Literal[
     "kill",
     "freeze",
-    "freeze",
-    "cut",
     "cut",
     "cut_all",
     "stop",
@@ -31,9 +46,35 @@ BLOWS: tuple[Blow, ...] = (
     "force",
     "cancel",
     "clock",
-)
+    "lock",
+    "failover",
+    "silence",
+    "silence_all",
+    "sick",
+]
+"""`lock`: somebody locks a job's row. `failover`: a standby takes over that lagged. `silence`: nothing comes any more through
+the connections that lease threads have at that moment; `silence_all`: nor through the ones they open then. `sick`: one kind
+of statement fails."""
 
-LEASE = 6.0
+SICK_VERBS = ("next_due", "claim", "release")
+"""What may be sick."""
+
+
+class Theme(StrEnum):
+    """What a history is about."""
+
+    MIXED = "a bit of everything"
+    ROUGH = "long jobs that outlive their leases"
+    LATE = "requests that are carried out long after their callers gave them up"
+    FROZEN = "processes frozen past their leases, starved of processor time"
+    RUDE = "policies and texts that raise, outcomes that are refused"
+    LOCKED = "rows locked by somebody else"
+    BACKLOG = "claims whose answers are lost, with more jobs waiting"
+    FAILOVER = "a standby that lagged takes over"
+    SILENT = "lease threads' lines fall silent"
+    DEAF = "handlers that swallow cancellation"
+    LEAVING = "workers stopped while the database is away"
+    RECOVERY = "dead workers, idle ones, and statements that fail"
 
 
 @dataclass(frozen=True)
@@ -57,27 +98,30 @@ class PlannedJob:
 
     Attributes:
         at: When it's enqueued.
-        threaded: Whether its handler is a plain function.
+        kind: Its type.
         steps: Run by run; after the last it returns at once.
+        refuses: What its row can't hold.
     """
 
     at: float
-    threaded: bool
+    kind: Kind
     steps: tuple[Step, ...]
     retry: Retry
     timeout: float | None
     delay: float | None
     expires: float | None
     priority: Literal[1, 2, 3, 4]
+    refuses: Refusal
 
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happens to the processes.
+    """Something that happens.
 
     Attributes:
-        victim: Which of the processes that are there then; modulo their number.
-        seconds: How long it lasts; what takes a process away brings another after that time.
+        victim: Which of the processes that are there then, of the jobs, or of the verbs; modulo their number.
+        seconds: How long it lasts, or by how much the standby lagged; what takes a process away brings another after that
+            time.
         same_name: Whether that one has the same name.
     """
 
@@ -90,75 +134,25 @@ class Event:
 
 @dataclass(frozen=True)
 class Plan:
-    """One history, before it happens."""
+    """One history, before it happens.
+
+    Attributes:
+        names_refused: Whether the database can tell which row of a batch it refuses.
+        starved: Seconds at most that an event loop waits for the processor between two of its turns.
+        calm_at: When the faults end.
+    """
 
     seed: int
+    theme: Theme
     jobs: tuple[PlannedJob, ...]
     events: tuple[Event, ...]
     faults: Faults
+    names_refused: bool
+    starved: float
     processes: int
     workers: int
     concurrency: int
+    lease: float
     poll_interval: float
     grace: float
     calm_at: float
-
-
-def plan_of(seed: int) -> Plan:
-    """Make the plan of a seed."""
-    chance = random.Random(f"plan {seed}")
-    calm_at = chance.uniform(15, 45)
-    rough = chance.random() < 0.3
-    return Plan(
-        seed=seed,
-        jobs=tuple(_job(chance, calm_at, rough=rough) for _ in range(chance.randint(2, 7))),
-        events=tuple(_event(chance, calm_at, rough=rough) for _ in range(chance.randint(rough, 5))),
-        faults=Faults(
-            request_lost=chance.choice([0.0, 0.02, 0.1]),
-            answer_lost=chance.choice([0.0, 0.02, 0.1]),
-            late=0.3,
-            notification_lost=chance.choice([0.0, 0.2, 1.0]),
-            slowest=chance.choice([0.01, 0.05, 0.3]),
-        ),
-        processes=chance.randint(1, 3),
-        workers=chance.choice([1, 1, 2]),
-        concurrency=chance.randint(1, 3),
-        poll_interval=chance.choice([1.0, 5.0]),
-        grace=chance.choice([0.0, 2.0, 10.0]),
-        calm_at=calm_at,
-    )
-
-
-def _job(chance: random.Random, calm_at: float, *, rough: bool) -> PlannedJob:
-    threaded = chance.random() < 0.2
-    return PlannedJob(
-        at=chance.uniform(0, calm_at * 0.7),
-        threaded=threaded,
-        steps=tuple(_step(chance, rough=rough) for _ in range(chance.randint(0, 4))),
-        retry=Retry(
-            max_attempts=chance.choice([1, 2, 3, 5]),
-            backoff=chance.choice([Fixed(1), Linear(0.5), Exponential(initial=0.5, maximum=5)]),
-            jitter=chance.choice([0.0, 0.2]),
-        ),
-        timeout=None if rough else chance.choice([None, None, 2.0, 8.0]),
-        delay=chance.choice([None, None, chance.uniform(0, 15)]),
-        expires=chance.choice([None, None, None, chance.uniform(0.5, 10)]),
-        priority=chance.choice([1, 2, 3, 4]),
-    )
-
-
-def _step(chance: random.Random, *, rough: bool) -> Step:
-    if rough:  # long ones, that outlive their leases
-        return Step(chance.choice(["return", "stubborn", "unwilling", "raise"]), chance.uniform(3, 25), chance.uniform(1, 20))
-    longest = chance.choice([0.1, 2.0, 12.0])
-    return Step(chance.choice(DEEDS), chance.uniform(0, longest), chance.uniform(0.1, chance.choice([1.0, 15.0])))
-
-
-def _event(chance: random.Random, calm_at: float, *, rough: bool) -> Event:
-    return Event(
-        at=chance.uniform(0.1, calm_at),
-        blow=chance.choice(["cut", "cut", "cut_all", "freeze", "kill"]) if rough else chance.choice(BLOWS),
-        victim=chance.randrange(6),
-        seconds=chance.uniform(LEASE * 0.8 if rough else 0.2, LEASE * 2.5),
-        same_name=chance.random() < 0.5,
-    )

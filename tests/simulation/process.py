@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from typing import TYPE_CHECKING
 
 from aioqueue import Client, Worker
-from tests.simulation.plan import LEASE
+from tests.simulation.bodies import REQUEST
 from tests.simulation.scheduler import Host, VirtualLoop
 from tests.simulation.store import FaultyStore
 
@@ -15,9 +16,14 @@ if TYPE_CHECKING:
     from typing import Any
 
     from aioqueue import Registry
+    from tests.simulation.network import Network
     from tests.simulation.plan import Plan
     from tests.simulation.scheduler import Scheduler
-    from tests.simulation.store import Network
+    from tests.simulation.store import SimulatedSession
+
+
+_PROMPT = 0.7
+"""Of the turns of a starved event loop: they come at once."""
 
 
 class Process(Host):
@@ -25,31 +31,47 @@ class Process(Host):
 
     Attributes:
         alive: Whether it hasn't been killed. What a dead one still does reaches nobody.
+        forced: Whether it was asked to stop at once.
         cut_until: Until when it can't reach the database.
         patience: Seconds after which a call fails while it can't.
         leaving: Whether it was sent a signal to stop.
         stopped_at: When its workers were asked to stop.
         disturbed_at: When something last kept it from renewing its leases.
+        erred_at: When a request of it last failed for want of the database.
+        active_at: When it last had something to do with a job.
         held_up: How often it was frozen or blocked.
+        sessions: The connections of its lease threads.
+        held_up_until: Until when it's frozen or blocked.
+        silent_until: Until when nothing comes through those that they open.
         done: Whether its main function has ended.
     """
 
-    def __init__(self, scheduler: Scheduler, network: Network, name: str) -> None:
+    def __init__(
+        self, scheduler: Scheduler, network: Network, name: str, *, starved: float = 0.0, left: Callable[[Process], None]
+    ) -> None:
         super().__init__(name)
         self._scheduler = scheduler
-        self.loop = VirtualLoop(scheduler)
+        self._network = network
+        self._starved = starved
+        self._left = left
+        self.forced = False
+        self._chance = random.Random(f"processor {network.chance.random()}")
+        self.loop = VirtualLoop(scheduler, self._wait)
         self.store = FaultyStore(network, self)
         self.alive = True
         self.cut_until = 0.0
         self.patience = 0.01
         self.leaving = False
         self.stopped_at: float | None = None
-        self.disturbed_at = 0.0
+        self.disturbed_at = self.erred_at = self.active_at = scheduler.now
         self.held_up = 0
+        self.held_up_until = 0.0
+        self.sessions: list[SimulatedSession] = []
+        self.silent_until = 0.0
         self.done = False
         self.workers: list[Worker] = []
         self.errors: list[str] = []
-        self._working = False
+        self.working = False
         self._main: asyncio.Task[None] | None = None
         self.loop.set_exception_handler(self._unhandled)
 
@@ -71,6 +93,11 @@ class Process(Host):
         """Something keeps it from renewing its leases."""
         self.disturbed_at = max(self.disturbed_at, self._scheduler.now)
 
+    def _wait(self) -> float:
+        if not self._starved or self._network.calm or not self.alive or self._chance.random() < _PROMPT:
+            return 0.0
+        return self._chance.uniform(0, self._starved)
+
     # -- what it runs -------------------------------------------------------------------------------------------------
 
     def start(self, main: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -79,12 +106,18 @@ class Process(Host):
         async def held() -> None:
             self._main = asyncio.current_task()
             if self.stopping:  # before its first turn
+                self.done = True
                 return
             try:
                 await main()
             except asyncio.CancelledError:
                 if not self.stopping and self.alive:
                     raise
+            else:
+                if self.alive and self.stopping and not self.forced:
+                    self._left(self)
+            finally:
+                self.done = True
 
         def run() -> None:
             try:
@@ -98,6 +131,7 @@ class Process(Host):
 
     async def work(self, registry: Registry, plan: Plan) -> None:
         """Run workers until they're stopped."""
+        REQUEST.set(f"the start of {self.name}")
         async with Client(self.store) as client:
             self.workers = [
                 Worker(
@@ -105,7 +139,7 @@ class Process(Host):
                     registry,
                     name=f"{self.name}{letter}",
                     concurrency=plan.concurrency,
-                    lease=LEASE,
+                    lease=plan.lease,
                     poll_interval=plan.poll_interval,
                     grace=plan.grace,
                 )
@@ -114,7 +148,8 @@ class Process(Host):
             running = [self.loop.create_task(worker.run()) for worker in self.workers]
             try:
                 await asyncio.sleep(0)
-                self._working = True
+                self.working = True
+                self.active_at = self._scheduler.now
                 for each in running:
                     await asyncio.wait([each])
             except asyncio.CancelledError:
@@ -135,7 +170,8 @@ class Process(Host):
         def tell() -> None:
             if self.stopped_at is None:
                 self.stopped_at = self._scheduler.now
-            if not self._working and self._main is not None:
+            self.forced |= force
+            if not self.working and self._main is not None:
                 self._main.cancel()
             for worker in self.workers:
                 worker.stop(force=force)
@@ -149,6 +185,7 @@ class Process(Host):
         def tell() -> None:
             if self.stopped_at is None:
                 self.stopped_at = self._scheduler.now
+            self.forced = True
             if self._main is not None:
                 self._main.cancel()
 
@@ -164,6 +201,7 @@ class Process(Host):
         """As SIGSTOP and SIGCONT do."""
         self.frozen_until = self._scheduler.now + seconds
         self.held_up += 1
+        self.held_up_until = max(self.held_up_until, self.frozen_until)
         self.disturbed_at = max(self.disturbed_at, self.frozen_until)
 
     def cut(self, seconds: float, patience: float) -> None:
@@ -171,6 +209,16 @@ class Process(Host):
         self.cut_until = max(self.cut_until, self._scheduler.now + seconds)
         self.patience = patience
         self.disturbed_at = max(self.disturbed_at, self.cut_until + patience)
+
+    def silence(self, seconds: float, *, new: bool) -> None:
+        """Nothing comes any more through the connections of its lease threads; with `new`, nor through those they open."""
+        for session in self.sessions:
+            session.silent = True
+        if new:
+            self.silent_until = max(self.silent_until, self._scheduler.now + seconds)
+            self.disturbed_at = max(
+                self.disturbed_at, self.silent_until + max((each.timeout for each in self.sessions), default=0.0)
+            )
 
     def _in_loop(self, work: Callable[[], None]) -> None:
         if not self.loop.is_closed():

@@ -137,10 +137,16 @@ class Scheduler:
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop as a virtual thread. It has no descriptors."""
+    """An event loop as a virtual thread. It has no descriptors.
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    Arguments:
+        scheduler: Of this history.
+        starved: Gives the seconds for which it waits for the processor before its next turn.
+    """
+
+    def __init__(self, scheduler: Scheduler, starved: Callable[[], float]) -> None:
         self._scheduler = scheduler
+        self._starved = starved
         self._selecting: VirtualThread | None = None
         super().__init__(_Selector(self))
         self._clock_resolution = 1e-9
@@ -153,6 +159,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._selecting = self._scheduler.current
         self._scheduler.block(timeout)
         self._selecting = None
+
+    def wait_for_processor(self) -> None:
+        """Let other threads have turns between two of this one's, however much it has to do."""
+        if (seconds := self._starved()) > 0:
+            self._scheduler.block(seconds)
 
     def _write_to_self(self) -> None:
         if self._selecting is not None:
@@ -186,6 +197,7 @@ class _Selector(selectors.BaseSelector):
             self._spins = 0
             self._loop.select(timeout)
         else:
+            self._loop.wait_for_processor()
             self._spins += 1
             if self._spins >= _SPINS:
                 self._spins = 0

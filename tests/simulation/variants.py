@@ -1,8 +1,10 @@
-"""Stores and workers that are known to be bad: each breaks one rule, and the simulation must notice it."""
+"""Stores and workers that are known to be bad: each breaks one promise, and the simulation must notice that very one."""
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+import asyncio
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
@@ -13,75 +15,181 @@ from aioqueue.worker._lease import Lease
 from aioqueue.worker._lease_thread import LeaseThread
 from aioqueue.worker._outcome import INTERRUPTED, CancelReason, Policy
 from aioqueue.worker._slots import Slots
-from tests.simulation.database import Rules, without
+from tests.simulation.history import Verdict, simulate
+from tests.simulation.plan import Theme
+from tests.simulation.promises import Promise
+from tests.simulation.rows import Rules, without
+from tests.simulation.themes import seeds_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from aioqueue._job import ClaimedJob
 
-STORES: dict[str, Rules] = {
-    "claims don't fence": without(fence_claims=False, fence_lease=False),
-    "claims before the due time": without(due_check=False),
-    "claims what runs already": without(claim_checks_state=False),
-    "claims for a lease that is over": without(claim_checks_lease=False),
-    "doesn't count attempts": without(claim_counts=False),
-    "settles for a lease that was taken": without(settle_checks_lease=False),
-    "recovers from a valid lease": without(take_respects_expiry=False),
-    "renewals don't move the end": without(renewal_moves_expiry=False),
-    "renewals don't tell of unknown claims": without(renewal_tells_unheld=False),
-    "giving back uses an attempt": without(release_gives_attempt_back=False),
-    "gives back what is another's": without(release_checks_fence=False),
-    "retries at once": without(retry_waits=False),
-    "forgets finished jobs": without(archive_keeps=False),
-    "doesn't recognise repeats": without(settle_recognises_repeats=False),
-}
+Patch = tuple[Any, str, Any]
+"""An owner, the name of its attribute, and what is there instead. A function gets the method's own arguments."""
 
 
-def _ignore_lost(slot: Slot, reason: CancelReason, *, real: Callable[..., None] = Slot.cancel) -> None:
-    if reason is not CancelReason.LOST:
-        real(slot, reason)
+@dataclass(frozen=True)
+class Variant:
+    """Something that is known to be bad.
+
+    Attributes:
+        breaks: The promise that it breaks; whatever else goes wrong counts for nothing.
+        rules: Of the database.
+        patches: Of the worker.
+        theme: Of the histories in which it shows; None for all of them.
+    """
+
+    breaks: Promise
+    rules: Rules = field(default_factory=Rules)
+    patches: tuple[Patch, ...] = ()
+    theme: Theme | None = None
+
+    def found(self, count: int) -> tuple[int | None, list[Verdict]]:
+        """Look for it in so many histories.
+
+        Returns:
+            In how many it was found, None if it wasn't; and the histories in which something else was.
+        """
+        others: list[Verdict] = []
+        with self._applied():
+            for number, seed in enumerate(seeds_of(self.theme, count), 1):
+                verdict = simulate(seed, self.rules)
+                if verdict.violation is None:
+                    continue
+                if verdict.violation.promise is self.breaks:
+                    return number, others
+                others.append(verdict)
+        return None, others
+
+    @contextmanager
+    def _applied(self) -> Iterator[None]:
+        with ExitStack() as stack:
+            for owner, attribute, instead in self.patches:
+                stack.enter_context(patch.object(owner, attribute, instead))
+            yield
 
 
-def _ignore_timeout(slot: Slot, reason: CancelReason, *, real: Callable[..., None] = Slot.cancel) -> None:
-    if reason is not CancelReason.TIMEOUT:
-        real(slot, reason)
+# -- workers ----------------------------------------------------------------------------------------------------------
 
 
-def _start_expired(slots: Slots, job: ClaimedJob, *, real: Callable[..., None] = Slots.start) -> None:
+def _instead_of(owner: Any, attribute: str, function: Callable[..., Any]) -> Patch:
+    """A patch whose function gets what it replaces as its first argument."""
+    real = getattr(owner, attribute)
+
+    def method(*arguments: Any, **named: Any) -> Any:
+        return function(real, *arguments, **named)
+
+    return owner, attribute, method
+
+
+def _ignoring(ignored: CancelReason) -> Patch:
+    def cancel(real: Callable[..., None], slot: Slot, reason: CancelReason) -> None:
+        if reason is not ignored:
+            real(slot, reason)
+
+    return _instead_of(Slot, "cancel", cancel)
+
+
+def _start_expired(real: Callable[..., None], slots: Slots, job: ClaimedJob) -> None:
     object.__setattr__(job, "expired", False)
     real(slots, job)
 
 
-async def _give_back_failures(attempts: Attempts, slot: Slot, *, real: Callable[..., Any] = Attempts.run) -> Any:
+async def _give_back_failures(real: Callable[..., Any], attempts: Attempts, slot: Slot) -> Any:
     outcome = await real(attempts, slot)
     return outcome if outcome.error is None else INTERRUPTED
 
 
-def _no_lease(thread: LeaseThread, *, real: Callable[..., int | None] = LeaseThread._wait) -> int | None:
+def _no_lease(real: Callable[..., int | None], thread: LeaseThread) -> int | None:
     return None if real(thread) is None else 0
 
 
-WORKERS: dict[str, tuple[Any, str, Any]] = {
-    "goes on after its lease was lost": (Slot, "cancel", _ignore_lost),
-    "ignores timeouts": (Slot, "cancel", _ignore_timeout),
-    "runs what has expired": (Slots, "start", _start_expired),
-    "runs a job twice at once": (Slots, "runs_body_of", lambda *_: False),
-    "gives failed jobs back": (Attempts, "run", _give_back_failures),
-    "retries for ever": (Policy, "exhausted", lambda *_: False),
-    "retries at once": (Retry, "delay", lambda *_: 0.0),
-    "never renews its lease": (LeaseThread, "_wait", _no_lease),
-    "leaves claims whose answer was lost": (Lease, "_give_back_unheld", lambda *_: None),
+def _free_in_the_task(_: Any, slots: Slots, job: ClaimedJob) -> None:
+    """What frees the slot is the task itself: not if it's cancelled before its first step."""
+    slot = slots._holdings.hold(job)
+    slots._holdings.running[slot.claim] = slot
+    slots._bodies.add(job.id)
+
+    async def run() -> None:
+        done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        try:
+            done.set_result(await slots._run(slot))
+        except asyncio.CancelledError:
+            done.cancel()
+        slots._ended(slot, done)  # type: ignore[arg-type]
+
+    slot.task = slots._loop.create_task(run(), context=slots._context.copy())  # type: ignore[assignment]
+
+
+VARIANTS: dict[str, Variant] = {
+    # -- stores: claims
+    "a store that claims before the due time": Variant(Promise.DUE_FIRST, without(due_check=False)),
+    "a store that claims what runs already": Variant(Promise.ONE_HOLDER, without(claim_checks_state=False)),
+    "a store that claims for a lease that is over": Variant(Promise.VALID_LEASE, without(claim_checks_lease=False)),
+    "a store that doesn't count attempts": Variant(Promise.ATTEMPTS_COUNT, without(claim_counts=False)),
+    # -- stores: outcomes
+    "a store whose claims don't fence": Variant(
+        Promise.BY_THE_HOLDER, without(fence_claims=False, fence_lease=False), theme=Theme.LATE
+    ),
+    "a store that settles for a lease that was taken": Variant(
+        Promise.BY_THE_HOLDER, without(settle_checks_lease=False), theme=Theme.RECOVERY
+    ),
+    "a store that retries at once": Variant(Promise.DUE_FIRST, without(retry_waits=False)),
+    "a store that forgets finished jobs": Variant(Promise.NOTHING_LOST, without(archive_keeps=False)),
+    "a store that doesn't recognise repeats": Variant(Promise.REPEATS_AGREE, without(settle_recognises_repeats=False)),
+    "a store that takes a recovery for a repeat": Variant(Promise.REPEATS_AGREE, without(repeats_have_a_writer=False)),
+    "a store that settles nothing while one row is locked": Variant(
+        Promise.IN_TIME, without(settle_answers_busy=False), theme=Theme.LOCKED
+    ),
+    "a store whose giving back uses an attempt": Variant(Promise.ATTEMPTS_COUNT, without(release_gives_attempt_back=False)),
+    "a store that gives back what is another's": Variant(
+        Promise.ITS_OWN_BACK, without(release_checks_fence=False), theme=Theme.LATE
+    ),
+    # -- stores: leases
+    "a store that recovers from a valid lease": Variant(Promise.NOT_TAKEN_EARLY, without(take_respects_expiry=False)),
+    "a store whose renewals don't move the end": Variant(Promise.NOT_TAKEN_EARLY, without(renewal_moves_expiry=False)),
+    "a store whose renewals don't tell what is lost": Variant(
+        Promise.STOPS_WHEN_LOST, without(renewal_tells_lost=False), theme=Theme.LATE
+    ),
+    "a store whose renewals don't tell of unknown claims": Variant(
+        Promise.UNKNOWN_BACK, without(renewal_tells_unheld=False), theme=Theme.BACKLOG
+    ),
+    "a store that settles orphans of a valid lease": Variant(
+        Promise.NOT_TAKEN_EARLY, without(orphans_need_no_lease=False), theme=Theme.RECOVERY
+    ),
+    "a store that settles orphans without their lease's lock": Variant(
+        Promise.NOT_TAKEN_EARLY, without(orphans_hold_lease=False), theme=Theme.RECOVERY
+    ),
+    "a store that leaves the lease of orphans it settled": Variant(
+        Promise.NOT_AFTER_TAKING, without(orphans_end_lease=False), theme=Theme.RECOVERY
+    ),
+    "a store that lets what has started expire": Variant(Promise.EXPIRY, without(recovered_never_expire=False)),
+    "a store that hands a worker its own lease": Variant(
+        Promise.NOT_ITS_OWN, without(take_leaves_own=False), theme=Theme.SILENT
+    ),
+    "a store whose lease ids come again": Variant(Promise.ITS_OWN_BACK, without(lease_ids_are_new=False), theme=Theme.FAILOVER),
+    # -- workers: attempts
+    "a worker that goes on after its lease was lost": Variant(Promise.STOPS_WHEN_LOST, patches=(_ignoring(CancelReason.LOST),)),
+    "a worker that ignores timeouts": Variant(Promise.STOPS_IN_TIME, patches=(_ignoring(CancelReason.TIMEOUT),)),
+    "a worker that runs what has expired": Variant(Promise.NOT_EXPIRED, patches=(_instead_of(Slots, "start", _start_expired),)),
+    "a worker that runs a job twice at once": Variant(
+        Promise.ONCE_A_PROCESS, patches=((Slots, "runs_body_of", lambda *_: False),)
+    ),
+    "a worker that gives failed jobs back": Variant(
+        Promise.UNUSED_BACK, patches=(_instead_of(Attempts, "run", _give_back_failures),)
+    ),
+    "a worker that retries for ever": Variant(Promise.AS_IT_WENT, patches=((Policy, "exhausted", lambda *_: False),)),
+    "a worker that retries at once": Variant(Promise.AS_IT_WENT, patches=((Retry, "delay", lambda *_: 0.0),)),
+    "a worker whose tasks free their slots": Variant(
+        Promise.SLOTS_FREE, patches=(_instead_of(Slots, "start", _free_in_the_task),), theme=Theme.FROZEN
+    ),
+    # -- workers: leases
+    "a worker that never renews its lease": Variant(
+        Promise.WELL_KEEPS_LEASE, patches=(_instead_of(LeaseThread, "_wait", _no_lease),)
+    ),
+    "a worker that leaves claims whose answer was lost": Variant(
+        Promise.UNKNOWN_BACK, patches=((Lease, "_give_back_unheld", lambda *_: None),), theme=Theme.BACKLOG
+    ),
 }
-
-
-@contextmanager
-def bad_worker(name: str) -> Iterator[None]:
-    """Within the block, workers are bad."""
-    owner, attribute, instead = WORKERS[name]
-
-    def method(*arguments: Any) -> Any:
-        return instead(*arguments)
-
-    with patch.object(owner, attribute, method):
-        yield

@@ -1,0 +1,208 @@
+"""What handlers do: each run of a job does the next step of its plan. The jobs are those of whichever history is going on."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from aioqueue import Fail, Registry, Reschedule, RetryIn, current_attempt
+from aioqueue.errors import JobControl
+from tests.simulation.plan import Step
+from tests.simulation.process import Process
+from tests.simulation.rude import POLICY, HostileError, HostileReason
+from tests.simulation.scheduler import START
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.simulation.bodies import Bodies
+    from tests.simulation.expectations import Run
+    from tests.simulation.plan import Kind, PlannedJob
+    from tests.simulation.scheduler import Scheduler
+
+SHORT_LEASE = 2.0
+
+_AT_ONCE = Step("at_once", 0.0, 0.0)
+_BREATH = 0.5
+
+
+class Boom(Exception):
+    """What handlers raise."""
+
+
+class Handlers:
+    """See the module.
+
+    Arguments:
+        jobs: Of the plan.
+        scheduler: The clock.
+        bodies: Told when they begin and end.
+        calm: Whether nothing goes wrong any more: nobody is deaf then.
+    """
+
+    def __init__(self, jobs: tuple[PlannedJob, ...], scheduler: Scheduler, bodies: Bodies, calm: Callable[[], bool]) -> None:
+        self._jobs = jobs
+        self._scheduler = scheduler
+        self._bodies = bodies
+        self._calm = calm
+        self._runs_of: dict[int, int] = {}
+        self.runs = 0
+        self.deaf: set[Run] = set()
+
+    def _began(self, index: int) -> tuple[Run, Step]:
+        host = self._scheduler.host
+        assert isinstance(host, Process)
+        run = self._bodies.began(host, current_attempt().job)
+        if not run.process.alive:
+            return run, _AT_ONCE
+        self.runs += 1
+        done = self._runs_of.get(index, 0)
+        self._runs_of[index] = done + 1
+        steps = self._jobs[index].steps
+        step = steps[done] if done < len(steps) else _AT_ONCE
+        if step.deed == "deaf":
+            if self._calm():
+                return run, _AT_ONCE
+            self.deaf.add(run)
+        return run, step
+
+    def _conclude(self, run: Run, step: Step, *, cancellable: bool) -> str:
+        """End a run as its step says, after its time."""
+
+        def ends(how: str, error: BaseException, delay: float | None = None) -> NoReturn:
+            self._bodies.finished(run, how, delay=delay, cancellable=cancellable)
+            raise error
+
+        if step.deed == "raise":
+            ends("raised", Boom("it went wrong"))
+        if step.deed == "raise_hostile":
+            ends("raised", HostileError() if step.extra < 1 else HostileReason())
+        if step.deed == "fail":
+            ends("failed", Fail("it can't be done"))
+        if step.deed == "fail_hostile":
+            reason: Any = HostileError() if step.extra < 1 else HostileReason()
+            ends("failed", Fail(reason))
+        if step.deed == "retry":
+            ends("retry", RetryIn(step.extra), step.extra)
+        if step.deed == "reschedule":
+            ends("reschedule", Reschedule(delay=step.extra), step.extra)
+        if step.deed == "reschedule_at":
+            now = datetime.fromtimestamp(START + self._scheduler.now, UTC)
+            ends("reschedule", Reschedule(at=now + timedelta(seconds=step.extra)), step.extra)
+        if step.deed == "cancel":
+            ends("raised", asyncio.CancelledError("of its own"))
+        self._bodies.finished(run, "returned", cancellable=cancellable)
+        return step.deed
+
+    # -- coroutine functions ------------------------------------------------------------------------------------------
+
+    async def run_in_loop(self, index: int) -> str:
+        """The handler that is a coroutine function."""
+        run, step = self._began(index)
+        if step.deed == "deaf":
+            return await self._deaf(run)
+        if step.deed == "hard_of_hearing":
+            return await self._hard_of_hearing(run, step)
+        willing = step.deed not in {"stubborn", "unwilling"}
+        try:
+            if step.deed == "block":
+                self._block(run.process, step.seconds)
+            elif step.deed != "at_once":
+                await asyncio.sleep(step.seconds)
+            return self._conclude(run, step, cancellable=willing)
+        except (Boom, HostileError, HostileReason, JobControl):
+            raise
+        except asyncio.CancelledError:
+            if run.ended_at is not None:
+                raise
+            if not willing:
+                await self._go_on(step.extra)
+            if step.deed == "unwilling":
+                self._bodies.finished(run, "returned", cancellable=False)
+                return "after all"
+            self._bodies.finished(run, "cancelled", cancellable=willing)
+            raise
+
+    def _block(self, process: Process, seconds: float) -> None:
+        process.held_up += 1
+        process.held_up_until = max(process.held_up_until, self._scheduler.now + seconds)
+        self._scheduler.sleep(seconds)
+        process.held_up += 1
+
+    async def _go_on(self, seconds: float) -> None:
+        until = self._scheduler.now + seconds
+        while (left := until - self._scheduler.now) > 0:
+            try:
+                await asyncio.sleep(left)
+            except asyncio.CancelledError:
+                continue
+
+    async def _deaf(self, run: Run) -> str:
+        """Go on whatever comes, for as long as the process lives."""
+        while run.process.alive:
+            try:
+                await asyncio.sleep(_BREATH)
+            except asyncio.CancelledError:
+                continue
+        self._bodies.finished(run, "returned", cancellable=False)
+        return "in the end"
+
+    async def _hard_of_hearing(self, run: Run, step: Step) -> str:
+        """Take no notice of the first cancellation, and go on as if nothing was; the second one counts."""
+        try:
+            try:
+                await asyncio.sleep(step.seconds)
+            except asyncio.CancelledError:
+                run.swallowed_at = self._scheduler.now
+                await asyncio.sleep(step.extra if run.process.alive else 0)
+        except asyncio.CancelledError:
+            self._bodies.finished(run, "cancelled", cancellable=False)
+            raise
+        self._bodies.finished(run, "returned", cancellable=False)
+        return "in the end"
+
+    # -- plain functions ----------------------------------------------------------------------------------------------
+
+    def run_in_thread(self, index: int) -> str:
+        """The handler that is a plain function."""
+        attempt = current_attempt()
+        run, step = self._began(index)
+        until = self._scheduler.now + (0.0 if step.deed == "at_once" else step.seconds)
+        while (left := until - self._scheduler.now) > 0:
+            self._scheduler.sleep(min(left, _BREATH))
+            if attempt.cancelled and (step.deed != "unwilling" or not run.process.alive):
+                self._bodies.finished(run, "cancelled", cancellable=False)
+                raise Boom("stopped")
+        self.deaf.discard(run)
+        return self._conclude(run, step if step.deed != "cancel" else Step("raise", 0.0, 0.0), cancellable=False)
+
+
+# -- the jobs ---------------------------------------------------------------------------------------------------------
+
+registry = Registry()
+going_on: list[Handlers] = []
+"""Those of the history that is going on."""
+
+
+@registry.job(name="in_loop")
+async def in_loop(index: int) -> str:
+    return await going_on[-1].run_in_loop(index)
+
+
+@registry.job(name="in_thread")
+def in_thread(index: int) -> str:
+    return going_on[-1].run_in_thread(index)
+
+
+@registry.job(name="rude", retry=POLICY)
+async def rude(index: int) -> str:
+    return await going_on[-1].run_in_loop(index)
+
+
+@registry.job(name="short")
+async def short(index: int) -> str:
+    return await going_on[-1].run_in_loop(index)
+
+
+JOB_TYPES: dict[Kind, Any] = {"in_loop": in_loop, "in_thread": in_thread, "rude": rude, "short": short}
