@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from datetime import UTC, datetime, timedelta
+from numbers import Real
 
+from aioqueue._safe_text import safe_repr
 from aioqueue.errors import ConfigurationError
 
-__all__ = ["MICROSECOND", "aware", "seconds"]
+__all__ = ["MICROSECOND", "aware", "number_of_seconds", "seconds"]
 
 MICROSECOND = timedelta(microseconds=1)
 
@@ -18,26 +20,39 @@ def seconds(value: float | timedelta, name: str, *, positive: bool = False) -> f
     """Read a duration.
 
     Arguments:
-        value: Seconds, or a timedelta.
+        value: Seconds (any real number, NumPy's too), or a timedelta.
         name: What it is, for the error.
         positive: Whether zero is refused too.
 
     Returns:
-        Seconds.
+        Seconds, as an exact `float`.
 
     Raises:
         ConfigurationError: It isn't a number or timedelta, isn't finite, is negative, or is over 1,000 years.
     """
-    if isinstance(value, timedelta):
-        number = value.total_seconds()
-    elif isinstance(value, (int, float)) and not isinstance(value, bool):
-        number = float(value)
-    else:
-        raise ConfigurationError(f"{name} must be seconds or a timedelta, not {value!r}")
+    number = number_of_seconds(value)
+    if number is None:
+        raise ConfigurationError(f"{name} must be seconds or a timedelta, not {safe_repr(value)}")
     if not math.isfinite(number) or number < 0 or (positive and number == 0) or number > _LONGEST:
         wanted = "positive" if positive else "zero or positive"
-        raise ConfigurationError(f"{name} must be {wanted} and at most 1,000 years, not {value!r}")
+        raise ConfigurationError(f"{name} must be {wanted} and at most 1,000 years, not {safe_repr(value)}")
     return number
+
+
+def number_of_seconds(value: object) -> float | None:
+    """Read what may be a duration, such as the answer of a user's function: it raises nothing.
+
+    Returns:
+        Seconds as an exact `float`, of any range, or NaN; None for what is neither a real number nor a timedelta.
+    """
+    try:
+        if isinstance(value, timedelta):
+            return timedelta.total_seconds(value)
+        if isinstance(value, (int, float, Real)) and not isinstance(value, bool):
+            return float(value)
+    except Exception:  # noqa: BLE001 - classified: an integer that no float can hold, or a subclass that is broken
+        return math.nan
+    return None
 
 
 def aware(value: datetime, name: str) -> datetime:
@@ -48,19 +63,25 @@ def aware(value: datetime, name: str) -> datetime:
         name: What it is, for the error.
 
     Returns:
-        The same point in UTC.
+        The same point in UTC, as an exact `datetime`.
 
     Raises:
         ConfigurationError: It isn't a datetime, is naive, or can't be expressed in UTC.
     """
     if not isinstance(value, datetime):
-        raise ConfigurationError(f"{name} must be a timezone-aware datetime, not {value!r}")
+        raise ConfigurationError(f"{name} must be a timezone-aware datetime, not {safe_repr(value)}")
     if value.utcoffset() is None:
         raise ConfigurationError(
-            f"{name} has no time zone, so {value!r} could mean several moments: "
+            f"{name} has no time zone, so {safe_repr(value)} could mean several moments: "
             "give one, such as datetime.now(UTC) or datetime(..., tzinfo=ZoneInfo('Asia/Tokyo'))"
         )
     try:
-        return value.astimezone(UTC)
+        moment = value.astimezone(UTC)
     except (OverflowError, ValueError):
-        raise ConfigurationError(f"{name} is out of range in UTC: {value!r}") from None
+        raise ConfigurationError(f"{name} is out of range in UTC: {safe_repr(value)}") from None
+    if type(moment) is datetime:
+        return moment
+    # Of a subclass (such as pandas' Timestamp) only the moment is kept: the stores' drivers know plain ones.
+    return datetime(
+        moment.year, moment.month, moment.day, moment.hour, moment.minute, moment.second, moment.microsecond, tzinfo=UTC
+    )

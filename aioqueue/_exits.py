@@ -1,0 +1,50 @@
+"""`SystemExit` and `KeyboardInterrupt`: which mean a job's failure, and which mean the whole program."""
+
+from __future__ import annotations
+
+import dis
+import signal
+from asyncio.runners import Runner
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from types import CodeType, TracebackType
+
+__all__ = ["from_a_signal", "is_exit", "traceback_of"]
+
+_RAISE = bytes([dis.opmap["RAISE_VARARGS"]])
+_RUNNER_ON_SIGINT: CodeType = cast("Any", Runner)._on_sigint.__code__
+
+
+def is_exit(error: BaseException) -> bool:
+    """Whether it's an exit, or several errors with one among them. Ctrl-C isn't: it means the program."""
+    left = [error]
+    while left:
+        each = left.pop()
+        if issubclass(type(each), BaseExceptionGroup):
+            left.extend(cast("BaseExceptionGroup[BaseException]", each).exceptions)
+        elif issubclass(type(each), (SystemExit, KeyboardInterrupt)) and not from_a_signal(each):
+            return True
+    return False
+
+
+def from_a_signal(error: BaseException) -> bool:
+    """Whether it's the `KeyboardInterrupt` of a real SIGINT, rather than one raised by code.
+
+    The interpreter's own handler raises it between any two instructions; that of `asyncio.run` is a Python function.
+    """
+    where = traceback_of(error) if type(error) is KeyboardInterrupt else None
+    if where is None:
+        return False
+    while where.tb_next is not None:
+        where = where.tb_next
+    code = where.tb_frame.f_code
+    if code is _RUNNER_ON_SIGINT:
+        return True
+    raised_by_code = code.co_code[where.tb_lasti : where.tb_lasti + 1] == _RAISE
+    return not raised_by_code and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def traceback_of(error: BaseException) -> TracebackType | None:
+    """An exception's traceback, whatever its class makes of the attribute."""
+    return cast("TracebackType | None", BaseException.__dict__["__traceback__"].__get__(error))
