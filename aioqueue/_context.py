@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import orjson
 
 from aioqueue._resources import current_scope
+from aioqueue._safe_text import safe_repr
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from aioqueue._job_type import JobType
     from aioqueue._resources import ResourceScope
 
-__all__ = ["Attempt", "activate", "current_attempt"]
+__all__ = ["Attempt", "activate", "attempt_in", "current_attempt"]
 
 _current: contextvars.ContextVar[Attempt] = contextvars.ContextVar("aioqueue_attempt")
 
@@ -95,9 +96,10 @@ class Attempt:
         Raises:
             ValueError: It isn't such a text.
         """
-        if label is not None and not (isinstance(label, str) and 0 < len(label) <= _LONGEST_OUTCOME):
-            raise ValueError(f"an outcome is a text of 1 to {_LONGEST_OUTCOME} characters, not {label!r:.300}")
-        self._outcome = label
+        text = str.__str__(label) if isinstance(label, str) else ""
+        if label is not None and not 0 < len(text) <= _LONGEST_OUTCOME:
+            raise ValueError(f"an outcome is a text of 1 to {_LONGEST_OUTCOME} characters, not {safe_repr(label)}")
+        self._outcome = text or None
 
     def __repr__(self) -> str:
         return f"<Attempt {self.number} of {self.job.type} {self.job.id}>"
@@ -113,6 +115,11 @@ def current_attempt() -> Attempt:
     if attempt is None:
         raise RuntimeError("current_attempt() is only there while a worker runs a job, in its handler and middlewares")
     return attempt
+
+
+def attempt_in(context: contextvars.Context) -> Attempt | None:
+    """Give the attempt in whose context something was started: a task, a callback, a thread."""
+    return context.get(_current)
 
 
 @contextmanager

@@ -7,8 +7,14 @@ import contextvars
 import itertools
 import logging
 import math
-from contextlib import asynccontextmanager
+import time
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
+
+import anyio
+
+from aioqueue._exits import from_a_signal
+from aioqueue._safe_text import safe_str, type_name
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
@@ -19,6 +25,9 @@ __all__ = ["Resource", "ResourceScope", "Scope", "current_scope"]
 logger = logging.getLogger("aioqueue.worker")
 
 _numbers = itertools.count()
+
+_CANCELLED_SECONDS = 1.0
+"""For how long a closing that was cancelled is waited for."""
 
 T = TypeVar("T")
 Scope = Literal["worker", "attempt"]
@@ -83,7 +92,8 @@ class _Opened:
         self._closing: asyncio.Future[BaseException | None] = loop.create_future()
         self.task = loop.create_task(self._live(), name=f"aioqueue resource {resource.name}", context=context)
 
-    async def _live(self) -> None:
+    async def _live(self) -> Exception | None:
+        """Open it, wait until it's to be closed, and close it. Returns the error with which closing has failed."""
         error: BaseException | None = None
         try:
             async with asynccontextmanager(cast("Callable[[], AsyncGenerator[Any]]", self.resource.factory))() as value:
@@ -93,26 +103,65 @@ class _Opened:
                 if error is not None:
                     raise error
         except BaseException as raised:
+            ends_here = not isinstance(raised, asyncio.CancelledError) and not from_a_signal(raised)
             if not self.value.done():
-                self.value.set_exception(raised if isinstance(raised, Exception) else RuntimeError(f"cancelled: {raised!r}"))
+                self.value.set_exception(self._failure(raised))
                 self.value.exception()  # whoever waits gets it; perhaps nobody does any more
-                if isinstance(raised, Exception):
-                    return
+                if ends_here:
+                    return None
             elif raised is error:
-                return
+                return None
+            elif ends_here:
+                return self._failure(raised)
             raise
         finally:
             error = None  # its traceback leads to this frame: a circle that would keep both
+        return None
+
+    def _failure(self, raised: BaseException) -> Exception:
+        """What whoever uses it gets. An exit (a click command, argparse) would end the event loop from this task."""
+        if isinstance(raised, Exception):
+            return raised
+        cancelled = isinstance(raised, asyncio.CancelledError)
+        what = "was cancelled while it opened" if cancelled else f"has raised {type_name(raised)}: {safe_str(raised)}"
+        failure = RuntimeError(f"the resource {self.resource.name} {what}")
+        failure.__cause__ = raised
+        return failure
 
     async def close(self, error: BaseException | None) -> None:
-        """Close it, telling it of the error that ended its scope."""
+        """Close it, telling it of the error that ended its scope.
+
+        Raises:
+            Exception: Closing has failed.
+            CancelledError: The caller was cancelled: so was what remained of closing, and it has been waited for.
+        """
         if not self.value.done():
             self.task.cancel()
         elif not self._closing.done():
             self._closing.set_result(error)
-        await asyncio.wait([self.task])
-        if not self.task.cancelled() and (raised := self.task.exception()) is not None:
+        try:
+            await asyncio.wait([self.task])
+        except asyncio.CancelledError:
+            self.task.cancel()
+            with anyio.CancelScope(shield=True):
+                await self._end_of_cancelled()
+            raise
+        if not self.task.cancelled() and (raised := self.task.result()) is not None:
             raise raised
+
+    async def _end_of_cancelled(self) -> None:
+        until = time.monotonic() + _CANCELLED_SECONDS
+        while not self.task.done() and (left := until - time.monotonic()) > 0:
+            with suppress(asyncio.CancelledError):  # once more: it is on its way already
+                await asyncio.wait([self.task], timeout=left)
+        if not self.task.done():
+            _left_behind.add(self.task)
+            self.task.add_done_callback(_left_behind.discard, context=contextvars.Context())
+            logger.error("the resource %s doesn't end though it was cancelled: it's left behind", self.resource.name)
+
+
+_left_behind: set[asyncio.Task[Any]] = set()
+"""Closings that nobody waits for any more: the event loop itself keeps no tasks alive."""
 
 
 class ResourceScope:
@@ -129,8 +178,6 @@ class ResourceScope:
         self._opened: dict[Resource[Any], _Opened] = {}
         self._closed = False
         self._loop: asyncio.AbstractEventLoop = asyncio.get_running_loop() if parent is None else parent._loop
-        # What is open for a whole worker mustn't see the context of the attempt that happened to ask first.
-        self._context = contextvars.copy_context() if parent is None else None
         self._token: contextvars.Token[ResourceScope] | None = None
 
     def child(self) -> ResourceScope:
@@ -149,7 +196,8 @@ class ResourceScope:
             raise RuntimeError(f"{resource.name} can't be opened any more: its {resource.scope} has ended")
         opened = self._opened.get(resource)
         if opened is None or opened.task.done():
-            context = contextvars.copy_context() if self._context is None else self._context.copy()
+            # What is open for a whole worker mustn't see the context of the attempt that happened to ask first, nor keep it.
+            context = contextvars.Context() if self._parent is None else contextvars.copy_context()
             context.run(current_scope.set, self)
             opened = self._opened[resource] = _Opened(resource, context)
         # A waiter that is cancelled doesn't end an opening that others wait for.
@@ -178,21 +226,27 @@ class ResourceScope:
 
         Raises:
             Exception: The first error of a resource's own; later ones are logged. All are closed all the same.
+            CancelledError: The caller was cancelled. All are closed all the same.
         """
         self._closed = True
-        first: BaseException | None = None
+        first: Exception | None = None
+        cancelled: asyncio.CancelledError | None = None
         while self._opened:
             # What was opened first may be in use by what was opened later; what is still opening comes first.
             resource = max(self._opened, key=lambda each: self._opened[each].number)
             opened = self._opened[resource]
             try:
                 await opened.close(error)
+            except asyncio.CancelledError as raised:
+                cancelled = raised
             except Exception as raised:
                 if first is None:
                     first = raised
                 else:
                     logger.error("the resource %s has failed to close", resource.name, exc_info=raised)
             del self._opened[resource]
+        if cancelled is not None:
+            raise cancelled
         if first is not None:
             raise first
 

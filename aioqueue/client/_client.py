@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import os
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
@@ -154,7 +155,7 @@ class Client:
         if session is not None and session.pid == os.getpid() and not session.loop.is_closed():
             self._here()
             self._session = None
-            self._closing = session.loop.create_task(session.close(), name="aioqueue close")
+            self._closing = session.loop.create_task(session.close(), name="aioqueue close", context=contextvars.Context())
         self._session = None
         if (closing := self._closing) is not None and closing.get_loop() is asyncio.get_running_loop():
             await finish(closing)

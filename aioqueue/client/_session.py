@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 import os
 from typing import TYPE_CHECKING
@@ -59,7 +60,7 @@ class Session:
         try:
             await self.store.open()
         except BaseException:
-            await finish(self.loop.create_task(self._close_store(), name="aioqueue close"))
+            await finish(self.loop.create_task(self._close_store(), name="aioqueue close", context=contextvars.Context()))
             raise
 
     async def close(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 import random
 import time
@@ -86,9 +87,14 @@ class Waiters:
         self._stale.add(job_id)
         self._wake.set()
         if self._task is None:
-            self._task = loop.create_task(self._run(), name="aioqueue results")
-            self._task.add_done_callback(self._stopped)
+            self._start()
         return waiter
+
+    def _start(self) -> None:
+        # From an empty context: the first waiter's, such as a request's, would live on in it.
+        loop = asyncio.get_running_loop()
+        self._task = loop.create_task(self._run(), name="aioqueue results", context=contextvars.Context())
+        self._task.add_done_callback(self._stopped, context=contextvars.Context())
 
     def remove(self, job_id: UUID, waiter: Waiter) -> None:
         """Stop waiting."""
@@ -183,8 +189,7 @@ class Waiters:
             logger.error("waiting for results has failed: %s", type(error).__name__)
             self._fail(error)
         elif self._wanted and not self._closed:
-            self._task = asyncio.get_running_loop().create_task(self._run(), name="aioqueue results")
-            self._task.add_done_callback(self._stopped)
+            self._start()
 
     def _fail(self, error: BaseException) -> None:
         for wanted in self._wanted.values():

@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import functools
 import os
 from typing import TYPE_CHECKING, Any
 
 from aioqueue._context import Attempt, activate
+from aioqueue._exits import from_a_signal, is_exit
 from aioqueue._middleware import fold
-from aioqueue.errors import ArgumentsError
-from aioqueue.worker._outcome import CancelReason, Outcome, Policy, completed, raised, unreadable
+from aioqueue._time import seconds
+from aioqueue.errors import ArgumentsError, ConfigurationError
+from aioqueue.worker._loop_end import loop_end
+from aioqueue.worker._outcome import (
+    INTERRUPTED,
+    CancelReason,
+    Outcome,
+    Policy,
+    completed,
+    interrupted_too_often,
+    interruptions,
+    raised,
+    unreadable,
+)
 from aioqueue.worker._threads import HandlerThreads, Raised, leave_if_forked
 
 if TYPE_CHECKING:
@@ -24,7 +38,10 @@ if TYPE_CHECKING:
     from aioqueue._settings import WorkerSettings
     from aioqueue.worker._holdings import Slot
 
-__all__ = ["Attempts"]
+__all__ = ["Attempts", "SlotAttempt"]
+
+_MOST_INTERRUPTIONS = 5
+"""How often a job may have been interrupted before it's suspected of ending the event loop, where nothing shows who did."""
 
 
 class Attempts:
@@ -63,6 +80,8 @@ class Attempts:
         self._bodies = bodies
         self._ending = ending
         self._pid = os.getpid()
+        self._loop = asyncio.get_running_loop()
+        self._context = contextvars.Context()
         self._folded: dict[str, tuple[JobType[..., Any, Any], Callable[[Attempt], Awaitable[object]]]] = {}
 
     def policy(self, slot: Slot) -> Policy:
@@ -71,28 +90,62 @@ class Attempts:
         return Policy.of(job, self._registry.types.get(job.type), self._default_retry, self._max_reschedules)
 
     async def run(self, slot: Slot) -> Outcome:
-        """Run one attempt to its end. Never raises; whatever the handler raises becomes part of the outcome."""
+        """Run one attempt to its end. Whatever the handler raises becomes part of the outcome.
+
+        Raises:
+            Exception: Something around the handler is broken: `Slots` makes a failed attempt of it.
+            KeyboardInterrupt: Ctrl-C, which means the program.
+        """
         job_type, run = self._runner(slot.job.type)
-        timeout = slot.job.timeout if slot.job.timeout is not None else job_type.timeout
-        attempt = slot.attempt = _SlotAttempt(
+        try:
+            timeout = _timeout(slot, job_type)
+        except ConfigurationError as error:
+            return unreadable(slot.job, error, "ConfigurationError")
+        attempt = slot.attempt = SlotAttempt(
             slot.job, job_type, worker_id=self._worker_id, client=self._client, resources=self._resources.child()
         )
         attempt.slot = slot
         timer = None
         if timeout is not None:
-            timer = asyncio.get_running_loop().call_later(timeout, slot.cancel, CancelReason.TIMEOUT)
+            # The timer may outlive the attempt, so it must not keep what is in its context.
+            timer = self._loop.call_later(timeout, slot.cancel, CancelReason.TIMEOUT, context=self._context)
         try:
-            if slot.reason is not None:  # cancelled before it began
+            if slot.reasons:  # cancelled before it began
                 raise asyncio.CancelledError
             with activate(attempt):
                 return await self._body(slot, attempt, run)
-        except BaseException as error:  # noqa: BLE001 - classified: an attempt must not take its worker with it
-            if isinstance(error, asyncio.CancelledError) and slot.reason is None and self._ending():
-                slot.reason = CancelReason.SHUTDOWN
-            return raised(slot.job, self.policy(slot), error, label=attempt.outcome, reason=slot.reason, timeout=timeout)
+        except BaseException as error:
+            if from_a_signal(error):
+                raise
+            return self._raised(slot, attempt, error, timeout)
         finally:
             if timer is not None:
                 timer.cancel()
+
+    def _raised(self, slot: Slot, attempt: Attempt, error: BaseException, timeout: float | None) -> Outcome:
+        reason = slot.reason
+        if slot.exit is not None and reason is CancelReason.EXIT and isinstance(error, asyncio.CancelledError):
+            error = slot.exit
+        elif self._ending() and reason in {None, CancelReason.SHUTDOWN}:
+            # The loop's end cancels every task, also in another order than ours; whoever raises an exit has ended it.
+            reason = None if is_exit(error) else CancelReason.SHUTDOWN
+        return raised(slot.job, self.policy(slot), error, label=attempt.outcome, reason=reason, timeout=timeout)
+
+    def interrupted(self, slot: Slot) -> Outcome:
+        """What an attempt costs that was interrupted: nothing, unless it's the one that has ended the event loop.
+
+        Called from a callback, while the slot still has its attempt.
+        """
+        attempt, task = slot.attempt, slot.task
+        if not self._ending() or attempt is None or task is None:
+            return INTERRUPTED
+        end = loop_end()
+        if end.error is not None and end.attempt is attempt:
+            return raised(slot.job, self.policy(slot), end.error, label=attempt.outcome, reason=None, timeout=None)
+        by_the_loop = task.cancelling() > len(slot.reasons)
+        if not end.known and by_the_loop and interruptions(slot.job) >= _MOST_INTERRUPTIONS:
+            return interrupted_too_often(slot.job, self.policy(slot))
+        return INTERRUPTED
 
     async def _body(self, slot: Slot, attempt: Attempt, run: Callable[[Attempt], Awaitable[object]]) -> Outcome:
         try:
@@ -133,7 +186,7 @@ class Attempts:
         Its value counts even after its timeout or the grace: it has done its work. Only a worker that is forced to
         stop leaves it behind.
         """
-        assert isinstance(attempt, _SlotAttempt)
+        assert isinstance(attempt, SlotAttempt)
         slot, job_id = attempt.slot, attempt.job.id
         slot.in_thread = True
         self._bodies.add(job_id)
@@ -151,7 +204,7 @@ class Attempts:
         slot.in_thread = False
         try:
             result = future.result()
-            if cancelled is not None and slot.reason is None:
+            if cancelled is not None and not slot.reasons:
                 raise cancelled  # a middleware's own timeout, for example
             if isinstance(result, Raised):
                 raise result.error
@@ -161,7 +214,17 @@ class Attempts:
             del future
 
 
-class _SlotAttempt(Attempt):
-    """Knows its slot."""
+class SlotAttempt(Attempt):
+    """An attempt that knows its slot: what handlers and middlewares get."""
 
     slot: Slot
+
+
+def _timeout(slot: Slot, job_type: JobType[..., Any, Any]) -> float | None:
+    """Seconds for the attempt. What is stored with a job may be anything, and an odd time would disorder the loop's timers.
+
+    Raises:
+        ConfigurationError: What is stored isn't a time.
+    """
+    stored = slot.job.timeout
+    return job_type.timeout if stored is None else seconds(stored, "the job's timeout", positive=True)

@@ -7,7 +7,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from aioqueue.worker._outcome import CancelReason
-from aioqueue.worker._text import one_line
+from aioqueue.worker._text import job_extra, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,13 +26,14 @@ class Slot:
 
     Attributes:
         began: When its attempt took its first step, by the monotonic clock; 0 before that.
-        reason: Why its attempt was cancelled; None if it wasn't, by us.
+        reasons: Why its attempt was cancelled by us, in order; each once.
+        exit: The `SystemExit` of one of its tasks or callbacks.
         lost: Why the claim is no longer ours.
         in_thread: Whether a thread runs its body.
         abandoned: Whether nobody waits for its body any more.
     """
 
-    __slots__ = ("abandoned", "attempt", "began", "claim", "in_thread", "job", "lost", "reason", "task")
+    __slots__ = ("abandoned", "attempt", "began", "claim", "exit", "in_thread", "job", "lost", "reasons", "task")
 
     def __init__(self, job: ClaimedJob) -> None:
         self.job = job
@@ -40,24 +41,32 @@ class Slot:
         self.attempt: Attempt | None = None
         self.task: asyncio.Task[Outcome] | None = None
         self.began = 0.0
-        self.reason: CancelReason | None = None
+        self.reasons: tuple[CancelReason, ...] = ()
+        self.exit: BaseException | None = None
         self.lost: LostReason | None = None
         self.in_thread = False
         self.abandoned = False
 
+    @property
+    def reason(self) -> CancelReason | None:
+        """What its attempt's end is judged by: the first reason, except that a lost claim outdoes all."""
+        if CancelReason.LOST in self.reasons:
+            return CancelReason.LOST
+        return self.reasons[0] if self.reasons else None
+
     def cancel(self, reason: CancelReason) -> None:
-        """Ask the attempt to stop. The first reason counts, except that a lost claim outdoes all."""
-        if self.reason is None or reason is CancelReason.LOST:
-            first, self.reason = self.reason, reason
-            if self.attempt is not None:
-                self.attempt.mark_cancelled()
-            if first is None and self.task is not None:
-                self.task.cancel(reason.value)
+        """Ask the attempt to stop. Each reason does so once: a body that swallowed one is cancelled again by the next."""
+        if reason in self.reasons:
+            return
+        self.reasons += (reason,)
+        if self.attempt is not None:
+            self.attempt.mark_cancelled()
+        if self.task is not None:
+            self.task.cancel(reason.value)
 
     def extra(self) -> dict[str, object]:
         """For log records."""
-        job = self.job
-        return {"job_id": str(job.id), "job_type": job.type, "attempt": job.attempt}
+        return job_extra(self.job)
 
 
 class Holdings:

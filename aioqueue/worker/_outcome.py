@@ -3,23 +3,47 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar, cast
 
+from aioqueue._exits import traceback_of
 from aioqueue._job import AttemptError, Settlement, SettlementKind
 from aioqueue._retry import Retry
+from aioqueue._safe_text import type_name
 from aioqueue._time import aware, seconds
 from aioqueue.errors import ConfigurationError, Fail, JobControl, Reschedule, RetryIn
-from aioqueue.worker._text import attempt_error, stored_text
+from aioqueue.worker._text import attempt_error, described, job_extra, one_line, stored_text
 
 if TYPE_CHECKING:
     from aioqueue._job import ClaimedJob
     from aioqueue._job_type import JobType
 
-__all__ = ["CancelReason", "Outcome", "Policy", "completed", "expired", "failed", "raised", "unreadable", "worker_lost"]
+__all__ = [
+    "INTERRUPTED",
+    "CancelReason",
+    "Outcome",
+    "Policy",
+    "broken",
+    "completed",
+    "expired",
+    "failed",
+    "interrupted_too_often",
+    "interruptions",
+    "raised",
+    "unreadable",
+    "worker_lost",
+]
+
+logger = logging.getLogger("aioqueue.worker")
+
+E = TypeVar("E", bound=BaseException)
+
+_DEFAULT = Retry()
+"""Whose waits count where a policy is broken, and which counts as a whole where nothing else is known to be sound."""
 
 
 class CancelReason(StrEnum):
@@ -28,6 +52,8 @@ class CancelReason(StrEnum):
     TIMEOUT = "timeout"
     LOST = "lost"
     SHUTDOWN = "shutdown"
+    EXIT = "exit"
+    """A task or callback of the handler's has raised `SystemExit`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +92,7 @@ class Outcome:
 
 
 INTERRUPTED = Outcome(kind=None)
+"""It was stopped before its end, and not by a fault of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +122,20 @@ class Policy:
             max_reschedules = job_type.max_reschedules
         own = job_type.retry if job_type is not None else None
         if job.retry is not None:
-            stored = _decode(job.retry, own.retry_on if own else (), own.fail_on if own else ())
-            return cls(stored or own or default, job.max_attempts, max_reschedules)
+            return cls(_stored(job.retry, own) or own or default, job.max_attempts, max_reschedules)
         policy = own or default
         return cls(policy, policy.max_attempts, max_reschedules)
 
     def exhausted(self, attempt: int) -> bool:
         """Whether this attempt was the last."""
         return self.max_attempts is not None and attempt >= self.max_attempts
+
+
+def _stored(stored: bytes, own: Retry | None) -> Retry | None:
+    try:
+        return _decode(stored, own.retry_on if own else (), own.fail_on if own else ())
+    except Exception:  # noqa: BLE001 - classified: exception classes whose metaclass has no hash; the type's policy counts
+        return None
 
 
 @lru_cache(maxsize=256)
@@ -115,7 +148,7 @@ def _decode(stored: bytes, retry_on: tuple[type[BaseException], ...], fail_on: t
 
 def completed(output: bytes, label: str | None) -> Outcome:
     """The handler returned a value."""
-    return Outcome(kind=SettlementKind.COMPLETED, output=output, label=label)
+    return Outcome(kind=SettlementKind.COMPLETED, output=output, label=_label(label))
 
 
 def unreadable(job: ClaimedJob, error: BaseException, kind: str) -> Outcome:
@@ -131,14 +164,32 @@ def expired(job: ClaimedJob) -> Outcome:
 def worker_lost(job: ClaimedJob, policy: Policy) -> Outcome:
     """Its worker died, or was away for longer than its lease."""
     error = _noted(job, "WorkerLost", f"worker lost: the lease {job.lease_id} ran out during attempt {job.attempt}")
-    if job.expired and not policy.exhausted(job.attempt):
-        return Outcome(kind=SettlementKind.CANCELLED, error=error)
     return _again(job, policy, error, None)
 
 
 def failed(job: ClaimedJob, kind: str, message: str) -> Outcome:
     """It ends here, for a reason of the worker's."""
     return Outcome(kind=SettlementKind.FAILED, error=_noted(job, kind, message))
+
+
+def broken(job: ClaimedJob, error: BaseException) -> Outcome:
+    """Something of the worker's own has failed around an attempt: it has failed, and the default policy says what is next."""
+    number = job.max_attempts if job.retry is not None else _DEFAULT.max_attempts
+    return _again(job, Policy(_DEFAULT, number, None), attempt_error(error, job.attempt), None)
+
+
+def interruptions(job: ClaimedJob) -> int:
+    """How often it was given back with no attempt used: those of its claims that were neither counted nor put off.
+
+    Earlier attempts of a job that an operator has retried are among them, since their number begins anew.
+    """
+    return job.claims - job.attempt - job.reschedules
+
+
+def interrupted_too_often(job: ClaimedJob, policy: Policy) -> Outcome:
+    """The event loop has ended while it ran, and it was interrupted often before: perhaps it's this job that ends it."""
+    message = f"the event loop has ended while it ran, after {interruptions(job)} interruptions before"
+    return _again(job, policy, _noted(job, "EventLoopEnded", message), None)
 
 
 def raised(
@@ -155,36 +206,42 @@ def raised(
     What a handler raises once the worker shuts down is taken for a consequence of being cancelled, unless it's a
     `JobControl`. `TIMEOUT` turns only the cancellation itself into a `TimeoutError`: any other error says more.
     """
-    if isinstance(error, JobControl):
+    label = _label(label)
+    if _is(error, JobControl):
         try:
             return _controlled(job, policy, error, label)
-        except ConfigurationError as wrong:
+        except BaseException as wrong:  # noqa: BLE001 - classified: its values can't be used, or its class is broken
             return _again(job, policy, attempt_error(wrong, job.attempt), label)
     if reason is CancelReason.SHUTDOWN:
         return INTERRUPTED
-    if reason is CancelReason.TIMEOUT and isinstance(error, asyncio.CancelledError):
-        late = TimeoutError(f"the attempt took longer than {timeout:g} s").with_traceback(error.__traceback__)
-        described = attempt_error(late, job.attempt)
-        retries = policy.retry.retries(late)
-    else:
-        described = attempt_error(error, job.attempt)
-        retries = policy.retry.retries(error)
-    if not retries:
-        return Outcome(kind=SettlementKind.FAILED, label=label, error=described)
-    return _again(job, policy, described, label)
+    if reason is CancelReason.TIMEOUT and _is(error, asyncio.CancelledError):
+        late = TimeoutError(f"the attempt took longer than {timeout:g} s")
+        error = late.with_traceback(traceback_of(error))
+    explained = attempt_error(error, job.attempt)
+    if not _retries(job, policy, error):
+        return Outcome(kind=SettlementKind.FAILED, label=label, error=explained)
+    return _again(job, policy, explained, label)
+
+
+def _is(error: BaseException, kind: type[E]) -> TypeGuard[E]:
+    """As `isinstance`, without asking the error: its `__class__` may lie, or raise."""
+    return issubclass(type(error), kind)
 
 
 def _controlled(job: ClaimedJob, policy: Policy, control: JobControl, label: str | None) -> Outcome:
-    if isinstance(control, Fail):
-        error = _noted(job, "Fail", str(control.reason))
-        return Outcome(kind=SettlementKind.FAILED, label=_label(control.outcome) or label, error=error)
-    if isinstance(control, RetryIn):
+    if _is(control, Fail):
+        return Outcome(
+            kind=SettlementKind.FAILED,
+            label=_label(_attribute(control, "outcome")) or label,
+            error=_noted(job, "Fail", _attribute(control, "reason")),
+        )
+    if _is(control, RetryIn):
         delay = seconds(control.delay, "RetryIn's delay")
         error = _noted(job, "RetryIn", f"to be tried again in {delay:g} s")
         if policy.exhausted(job.attempt):
             return Outcome(kind=SettlementKind.FAILED, label=label, error=error)
         return Outcome(kind=SettlementKind.RETRIED, label=label, delay=delay, error=error)
-    if isinstance(control, Reschedule):
+    if _is(control, Reschedule):
         if (control.delay is None) == (control.at is None):
             raise ConfigurationError("Reschedule takes either delay= or at=")
         if policy.max_reschedules is not None and job.reschedules >= policy.max_reschedules:
@@ -196,15 +253,55 @@ def _controlled(job: ClaimedJob, policy: Policy, control: JobControl, label: str
     return _again(job, policy, attempt_error(control, job.attempt), label)
 
 
+def _attribute(control: Fail, name: str) -> object:
+    """What a `Fail` says; a subclass may not have called our `__init__`, or have properties that raise."""
+    try:
+        return getattr(control, name)
+    except BaseException as error:  # noqa: BLE001 - classified: part of the job's history
+        return f"<its {name} can't be read: {described(error)}>" if name == "reason" else None
+
+
 def _again(job: ClaimedJob, policy: Policy, error: AttemptError, label: str | None) -> Outcome:
     if policy.exhausted(job.attempt):
         return Outcome(kind=SettlementKind.FAILED, label=label, error=error)
-    return Outcome(kind=SettlementKind.RETRIED, label=label, delay=policy.retry.delay(job.attempt), error=error)
+    return Outcome(kind=SettlementKind.RETRIED, label=label, delay=_delay(job, policy), error=error)
+
+
+def _delay(job: ClaimedJob, policy: Policy) -> float:
+    """How long the policy lets the job wait. A backoff may be code of the user's: where it's broken, the default counts."""
+    try:
+        return policy.retry.delay(job.attempt)
+    except BaseException as error:  # noqa: BLE001 - logged; it costs its own job nothing but the wait
+        _log_broken_policy(job, policy, "it waits as long as the default policy says", error)
+        return _DEFAULT.delay(job.attempt)
+
+
+def _retries(job: ClaimedJob, policy: Policy, error: BaseException) -> bool:
+    try:
+        return policy.retry.retries(error)
+    except BaseException as second:  # noqa: BLE001 - logged; a class of `retry_on` or `fail_on`, or the error's own, is broken
+        _log_broken_policy(job, policy, "its error counts as one that is retried", second)
+        return True
+
+
+def _log_broken_policy(job: ClaimedJob, policy: Policy, instead: str, error: BaseException) -> None:
+    logger.error(
+        "%s %s: the retry policy (%s) fails after attempt %d, so %s: %s",
+        one_line(job.type),
+        job.id,
+        type_name(policy.retry.backoff),
+        job.attempt,
+        instead,
+        described(error),
+        extra=job_extra(job),
+    )
 
 
 def _label(value: object) -> str | None:
-    return stored_text(value, 200) if isinstance(value, str) and value else None
+    if not issubclass(type(value), str):
+        return None
+    return stored_text(str.__str__(cast("str", value)), 200) or None
 
 
-def _noted(job: ClaimedJob, kind: str, message: str) -> AttemptError:
+def _noted(job: ClaimedJob, kind: str, message: object) -> AttemptError:
     return AttemptError(attempt=job.attempt, at=datetime.now(UTC), type=kind, message=stored_text(message))

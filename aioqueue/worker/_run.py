@@ -18,7 +18,6 @@ from aioqueue.worker._wakeup import Wakeup
 from aioqueue.worker._writer import Writer
 
 if TYPE_CHECKING:
-    import contextvars
     from collections.abc import Mapping, Sequence
     from contextlib import AbstractContextManager
     from uuid import UUID
@@ -48,7 +47,6 @@ class Run:
         settings: The worker's.
         name: The worker's.
         troubles: Where errors show.
-        context: Copied for each attempt.
         resources: Values in place of resources.
     """
 
@@ -60,11 +58,11 @@ class Run:
         settings: WorkerSettings,
         name: str,
         troubles: Troubles,
-        context: contextvars.Context,
         resources: Mapping[Resource[Any], Any] | None,
     ) -> None:
         store = client.store
         owner = asyncio.current_task()
+        cancelled_before = 0 if owner is None else owner.cancelling()
         threads = HandlerThreads(name)
         scope = ResourceScope(resources)
         self.names = names
@@ -81,13 +79,12 @@ class Run:
             resources=scope,
             threads=threads,
             bodies=_BODIES,
-            ending=lambda: owner is not None and owner.cancelling() > 0,
+            ending=lambda: owner is not None and owner.cancelling() > cancelled_before,
         )
         self.writer = Writer(store, self.holdings, self.wakeup, troubles)
         slots = Slots(
             attempts,
             settings.concurrency,
-            context,
             _BODIES,
             holdings=self.holdings,
             writer=self.writer,

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import functools
 import logging
 import time
 from typing import TYPE_CHECKING
 
-from aioqueue.worker._outcome import INTERRUPTED, expired
+from aioqueue._exits import from_a_signal
+from aioqueue.worker._outcome import INTERRUPTED, broken, expired
 from aioqueue.worker._text import one_line
 
 if TYPE_CHECKING:
-    import contextvars
     from uuid import UUID
 
     from aioqueue._job import ClaimedJob
@@ -36,7 +37,6 @@ class Slots:
     Arguments:
         attempts: Runs one.
         concurrency: Tasks at most.
-        context: Copied for each attempt.
         bodies: Ids of the jobs whose bodies run in this process.
         holdings: Where the slots are kept.
         writer: Takes the outcomes.
@@ -47,7 +47,6 @@ class Slots:
         self,
         attempts: Attempts,
         concurrency: int,
-        context: contextvars.Context,
         bodies: set[UUID],
         *,
         holdings: Holdings,
@@ -56,7 +55,7 @@ class Slots:
     ) -> None:
         self._attempts = attempts
         self.concurrency = concurrency
-        self._context = context
+        self._context = contextvars.Context()
         self._bodies = bodies
         self._holdings = holdings
         self._writer = writer
@@ -81,26 +80,54 @@ class Slots:
             return
         self._holdings.running[slot.claim] = slot
         self._bodies.add(job.id)
-        slot.task = self._loop.create_task(self._run(slot), context=self._context.copy())
+        # From an empty context: nothing of whoever has started the worker, or enqueued the job in this process.
+        slot.task = self._loop.create_task(self._run(slot), context=contextvars.Context())
         # Not in the task's own `finally`: a task that is cancelled before its first step never gets there.
         slot.task.add_done_callback(functools.partial(self._ended, slot), context=self._context)
 
     async def _run(self, slot: Slot) -> Outcome:
-        slot.began = time.monotonic()
-        if logger.isEnabledFor(logging.INFO):
-            job = slot.job
-            logger.info("%s %s: attempt %d begins", one_line(job.type), job.id, job.attempt, extra=slot.extra())
-        return await self._attempts.run(slot)
+        """Run the attempt. Whatever goes wrong around it, also in our own code, is an outcome: no claim is left to nobody."""
+        try:
+            slot.began = time.monotonic()
+            if logger.isEnabledFor(logging.INFO):
+                job = slot.job
+                logger.info("%s %s: attempt %d begins", one_line(job.type), job.id, job.attempt, extra=slot.extra())
+            return await self._attempts.run(slot)
+        except BaseException as error:
+            if from_a_signal(error):
+                raise  # it ends the event loop, as it would have done anywhere else
+            outcome = broken(slot.job, error)
+            self._log_broken(slot, outcome)
+            return outcome
+
+    def _log_broken(self, slot: Slot, outcome: Outcome) -> None:
+        job, error = slot.job, outcome.error
+        logger.error(
+            "%s %s: attempt %d has failed outside of its handler, and the default policy says what is next: %s\n%s",
+            one_line(job.type),
+            job.id,
+            job.attempt,
+            one_line(error),
+            "" if error is None else error.traceback,
+            extra=slot.extra(),
+        )
 
     def _ended(self, slot: Slot, task: asyncio.Task[Outcome]) -> None:
+        outcome = self._outcome(slot, task)
         if not slot.in_thread:
             self._bodies.discard(slot.job.id)
         self._holdings.ended(slot)
         self._wakeup.freed(idle=self._holdings.idle)
-        # Cancelled before its first step: nothing of it has run.
-        outcome = INTERRUPTED if task.cancelled() else task.result()
         if not slot.abandoned:
             self._writer.take(slot, outcome)
+
+    def _outcome(self, slot: Slot, task: asyncio.Task[Outcome]) -> Outcome:
+        if task.cancelled():  # before its first step: nothing of it has run
+            return INTERRUPTED
+        if (error := task.exception()) is not None:
+            return INTERRUPTED if from_a_signal(error) else broken(slot.job, error)
+        outcome = task.result()
+        return self._attempts.interrupted(slot) if outcome is INTERRUPTED else outcome
 
     def runs_body_of(self, job: ClaimedJob) -> bool:
         """Whether an earlier body of this job still runs in this process."""

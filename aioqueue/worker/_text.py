@@ -7,12 +7,14 @@ import traceback
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from aioqueue._exits import traceback_of
 from aioqueue._job import AttemptError
+from aioqueue._safe_text import safe_str, type_name
 
 if TYPE_CHECKING:
-    from types import TracebackType
+    from aioqueue._job import ClaimedJob
 
-__all__ = ["attempt_error", "one_line", "stored_text"]
+__all__ = ["attempt_error", "described", "job_extra", "one_line", "stored_text"]
 
 _LONGEST_MESSAGE = 4_000
 _LONGEST_TRACEBACK = 16_000
@@ -33,14 +35,24 @@ def _bounded(text: str, longest: int) -> str:
     return f"{text[: longest * 3 // 4]} […{len(text) - longest} characters left out…] {text[-longest // 4 :]}"
 
 
-def stored_text(text: str, longest: int = _LONGEST_MESSAGE) -> str:
-    """Bound a text, and make visible what a `text` column can't hold or a terminal would obey."""
-    return _CONTROL.sub(_visible, _bounded(text, longest))
+def stored_text(value: object, longest: int = _LONGEST_MESSAGE) -> str:
+    """The text of anything: bounded, and with what a `text` column can't hold or a terminal would obey made visible."""
+    return _CONTROL.sub(_visible, _bounded(safe_str(value), longest))
 
 
-def one_line(text: str) -> str:
-    """Bound a text, and make one line of it."""
-    return _NOT_IN_A_LINE.sub(_visible, _bounded(text, _LONGEST_LINE))
+def one_line(value: object) -> str:
+    """The text of anything, as one bounded line."""
+    return _NOT_IN_A_LINE.sub(_visible, _bounded(safe_str(value), _LONGEST_LINE))
+
+
+def described(error: BaseException) -> str:
+    """What to call an error in a log: its type and its text, in one line."""
+    return one_line(f"{type_name(error)}: {safe_str(error)}")
+
+
+def job_extra(job: ClaimedJob) -> dict[str, object]:
+    """What log records about a job carry beside their text."""
+    return {"job_id": str(job.id), "job_type": job.type, "attempt": job.attempt}
 
 
 def attempt_error(error: BaseException, attempt: int, *, kind: str | None = None) -> AttemptError:
@@ -51,22 +63,18 @@ def attempt_error(error: BaseException, attempt: int, *, kind: str | None = None
         attempt: The number of the attempt.
         kind: In place of the exception's type name.
     """
-    try:
-        message = str(error)
-    except BaseException as second:  # noqa: BLE001 - classified: whatever its text raises is part of what we describe
-        message = f"<its text can't be made: {type(second).__name__}>"
     return AttemptError(
         attempt=attempt,
         at=datetime.now(UTC),
-        type=stored_text(kind or type(error).__name__, 200),
-        message=stored_text(message),
-        traceback=stored_text(_traceback(error, error.__traceback__), _LONGEST_TRACEBACK),
+        type=stored_text(kind or type_name(error), 200),
+        message=stored_text(error),
+        traceback=stored_text(_traceback(error), _LONGEST_TRACEBACK),
     )
 
 
-def _traceback(error: BaseException, where: TracebackType | None) -> str:
+def _traceback(error: BaseException) -> str:
     try:
-        described = traceback.TracebackException(type(error), error, where, limit=-_FRAMES, compact=True)
-        return "".join(_bounded(part, _LONGEST_MESSAGE) for part in described.format())
-    except BaseException as second:  # noqa: BLE001 - classified: as above
-        return f"<its traceback can't be made: {type(second).__name__}>"
+        whole = traceback.TracebackException(type(error), error, traceback_of(error), limit=-_FRAMES, compact=True)
+        return "".join(_bounded(safe_str(part), _LONGEST_MESSAGE) for part in whole.format())
+    except BaseException as second:  # noqa: BLE001 - classified: what the error's parts raise is part of what is described
+        return f"<its traceback can't be made: {type_name(second)}>"

@@ -54,7 +54,9 @@ class HandlerThreads:
         self._work.put((function, contextvars.copy_context(), future, ended))
         if self._threads < self._busy:
             self._threads += 1
-            threading.Thread(target=self._serve, name=f"aioqueue handler of {self._name}", daemon=True).start()
+            thread = threading.Thread(target=self._serve, name=f"aioqueue handler of {self._name}", daemon=True)
+            # A thread may inherit the context that starts it (Python 3.14), and it outlives this attempt.
+            contextvars.Context().run(thread.start)
         return future
 
     def _serve(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 
 __all__ = ["Wakeup"]
 
@@ -21,6 +22,7 @@ class Wakeup:
         self.until_idle = False
         self._loop = asyncio.get_running_loop()
         self._woken = asyncio.Event()
+        self._context = contextvars.Context()
         self._timer: asyncio.TimerHandle | None = None
         self._error: Exception | None = None
 
@@ -50,7 +52,7 @@ class Wakeup:
             return
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_at(when, self._woken.set)
+        self._timer = self._loop.call_at(when, self._woken.set, context=self._context)
 
     def begin_turn(self) -> None:
         """Forget what has woken the loop so far. Called before it looks, so that nothing that happens later is missed.

@@ -150,8 +150,10 @@ class Worker:
     async def __aenter__(self) -> Self:
         self._refuse_running()
         self._started = asyncio.get_running_loop().create_future()
-        self._task = asyncio.get_running_loop().create_task(self.run(), name=f"aioqueue worker {self.name}")
-        self._task.add_done_callback(self._crashed)
+        # From an empty context: whoever starts the worker, such as a request, would live on in it and in its jobs.
+        context = contextvars.Context()
+        self._task = asyncio.get_running_loop().create_task(self.run(), name=f"aioqueue worker {self.name}", context=context)
+        self._task.add_done_callback(self._crashed, context=contextvars.Context())
         try:
             await asyncio.wait([self._started, self._task], return_when=asyncio.FIRST_COMPLETED)
             if self._task.done():
@@ -239,12 +241,13 @@ class Worker:
             self.settings,
             self.name,
             self._troubles,
-            contextvars.copy_context(),
             self._resources,
         )
         try:
             with run.subscribed():
-                working = asyncio.get_running_loop().create_task(self._work(run, once=once), name="aioqueue worker's loop")
+                working = asyncio.get_running_loop().create_task(
+                    self._work(run, once=once), name="aioqueue worker's loop", context=contextvars.Context()
+                )
                 try:
                     await run.ended_or_forced(working)
                 except asyncio.CancelledError:
@@ -263,7 +266,9 @@ class Worker:
         await (run.loop.run_until_idle() if once else run.loop.run())
 
     async def _close(self, run: Run, working: asyncio.Task[None]) -> None:
-        closing = asyncio.get_running_loop().create_task(run.close(), name="aioqueue worker's end")
+        closing = asyncio.get_running_loop().create_task(
+            run.close(), name="aioqueue worker's end", context=contextvars.Context()
+        )
         try:
             await asyncio.wait([closing, working])
         except asyncio.CancelledError:
