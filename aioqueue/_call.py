@@ -125,7 +125,7 @@ class Call(Generic[R_co]):
             unique: At most one unfinished job of this type may have the key. Needs `key`.
             priority: 1 (most urgent) to 4.
             tags: Short labels, in addition to those of the job type.
-            metadata: A JSON object, for middlewares.
+            metadata: A JSON object, for middlewares; at most 64 MiB.
             retry: Instead of the job type's policy. Without `retry_on` and `fail_on`, which are code.
             timeout: Seconds or timedelta for one attempt, instead of the job type's.
             expires: Seconds or timedelta, after it is due, within which it must start, or it is discarded.

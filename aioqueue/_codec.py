@@ -16,7 +16,7 @@ from aioqueue.errors import ArgumentsError, RegistrationError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["ArgumentsCodec", "CodecError", "Converter", "ValueCodec"]
+__all__ = ["LARGEST_VALUE", "ArgumentsCodec", "CodecError", "Converter", "ValueCodec", "check_size"]
 
 # Subclasses and dataclasses go to `_default`, since orjson would write them as something else (a dataclass without its
 # underscored fields), and what isn't found out here is found out by the comparison.
@@ -24,6 +24,11 @@ __all__ = ["ArgumentsCodec", "CodecError", "Converter", "ValueCodec"]
 _OPTIONS = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 _AT = re.compile(r" - at (?P<key>`key` in )?`\$(?P<path>.*)`$", re.DOTALL)
 _DEEPEST = 300
+
+LARGEST_VALUE = 64 * 1024 * 1024
+"""Bytes of JSON that the arguments, the output or the metadata of one job may have. A row is written, sent and read as a whole,
+and held in memory several times over; PostgreSQL's own limit is 1 GiB for a value and for a message, SQLite's a billion bytes.
+"""
 
 
 class CodecError(ValueError):
@@ -46,6 +51,21 @@ class Converter:
 
     encode: Callable[[Any], object]
     decode: Callable[[Any], Any]
+
+
+def check_size(written: bytes, path: str) -> None:
+    """Refuse JSON that is too large for a job's row.
+
+    Raises:
+        CodecError: It has more than `LARGEST_VALUE` bytes.
+    """
+    if len(written) > LARGEST_VALUE:
+        has, most = len(written) / 1024**2, LARGEST_VALUE / 1024**2
+        raise CodecError(
+            f"{has:,.1f} MiB of JSON are more than the {most:g} MiB that a job can have: keep large data "
+            "where it belongs (a file, a bucket, a table of yours), and pass its name instead",
+            path,
+        )
 
 
 class ValueCodec:
@@ -95,12 +115,13 @@ class ValueCodec:
             JSON.
 
         Raises:
-            CodecError: It can't be stored exactly, or isn't of the annotated type.
+            CodecError: It can't be stored exactly, isn't of the annotated type, or is larger than `LARGEST_VALUE`.
         """
         try:
             written = self._write(value)
         except (TypeError, ValueError, RecursionError) as error:
             self._refuse(value, path, f"it can't be stored as JSON: {error.__cause__ or error}")
+        check_size(written, path)
         if self._trivial is not None and type(value) is self._trivial:
             return written
         try:
@@ -211,13 +232,18 @@ class ArgumentsCodec:
         """Write arguments that were bound by name.
 
         Raises:
-            ArgumentsError: One can't be stored exactly; `path` says which.
+            ArgumentsError: One can't be stored exactly; `path` says which. Or they're larger than `LARGEST_VALUE`.
         """
         try:
             parts = [self._prefixes[name] + self._codecs[name].encode(value, name) for name, value in arguments.items()]
         except CodecError as error:
             raise ArgumentsError(str(error), path=error.path) from None
-        return b"{" + b",".join(parts) + b"}"
+        written = b"{" + b",".join(parts) + b"}"
+        try:
+            check_size(written, "the arguments together")
+        except CodecError as error:
+            raise ArgumentsError(str(error)) from None
+        return written
 
     def decode(self, payload: bytes) -> dict[str, Any]:
         """Read arguments.

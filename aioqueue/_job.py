@@ -174,6 +174,11 @@ class NewJob:
         """The names under which a unique key counts. It's stored under the first, which code from before a renaming uses."""
         return (*self.aliases, self.type)
 
+    @property
+    def size(self) -> int:
+        """Bytes of JSON."""
+        return len(self.payload) + len(self.metadata)
+
 
 @dataclass(frozen=True, slots=True)
 class Inserted:

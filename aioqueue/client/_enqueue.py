@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 
-from aioqueue._batcher import Batcher
+from aioqueue._batcher import Batcher, portions
 from aioqueue._call import Call
+from aioqueue._codec import CodecError, check_size
 from aioqueue._job import Inserted
 from aioqueue._middleware import fold_enqueue
 from aioqueue.client._handle import JobHandle
-from aioqueue.client._keyed import KeyedInserts, Row
+from aioqueue.client._keyed import KeyedInserts, Row, row_size
 from aioqueue.errors import ClientClosed, ConfigurationError, RowRejected, StoreContended, StoreUnavailable
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class Enqueuer:
         self._store = store
         self._middlewares = middlewares
         self._retry_for = retry_for
-        self._batcher: Batcher[Row, Inserted] = Batcher(self._write_batch, name="enqueue batcher")
+        self._batcher: Batcher[Row, Inserted] = Batcher(self._write_batch, size=row_size, name="enqueue batcher")
         self._keyed = KeyedInserts(self._write_batch, retry_for)
         self._writing: set[anyio.CancelScope] = set()
         self._closing = anyio.Event()
@@ -141,6 +142,8 @@ class Enqueuer:
         async def checked(passed_on: Sequence[NewJob]) -> Sequence[Inserted]:
             if [job.id for job in passed_on] != ids:
                 raise ConfigurationError("an enqueue middleware has to pass on as many jobs, in order, and with the same ids")
+            for job in passed_on:
+                _check_sizes(job)
             return await insert(passed_on)
 
         inserted = await fold_enqueue(self._middlewares, checked)(jobs)
@@ -176,9 +179,9 @@ class Enqueuer:
         if not jobs:
             return []
         with self._remembering(jobs):
-            if len(jobs) <= CHUNK:
-                return await self._insert_repeatedly(jobs, repeated=self._was_tried(jobs))
-            return await self._insert_chunked(jobs)
+            if len(_chunks(jobs)) > 1:
+                return await self._insert_chunked(jobs)
+            return await self._insert_repeatedly(jobs, repeated=self._was_tried(jobs))
 
     async def _insert_repeatedly(self, jobs: Sequence[NewJob], *, repeated: bool, gathered: bool = False) -> Sequence[Inserted]:
         first_time = not repeated
@@ -311,6 +314,14 @@ def used(calls: Iterable[Call[R]]) -> list[Call[R]]:
     return taken
 
 
+def _check_sizes(job: NewJob) -> None:
+    try:
+        check_size(job.payload, "arguments")
+        check_size(job.metadata, "metadata")
+    except CodecError as error:
+        raise ConfigurationError(f"an enqueue middleware has made too much of job {job.id}: {error}") from None
+
+
 def _own(job: NewJob, inserted: Inserted) -> Inserted:
     """What a repeated insert finds under the call's own id was stored by an earlier try."""
     return Inserted(inserted.id, created=True) if inserted.id == job.id else inserted
@@ -322,4 +333,4 @@ def _merge(jobs: Sequence[NewJob], there: set[UUID], inserted: Sequence[Inserted
 
 
 def _chunks(jobs: Sequence[NewJob]) -> list[Sequence[NewJob]]:
-    return [jobs[start : start + CHUNK] for start in range(0, len(jobs), CHUNK)]
+    return list(portions(jobs, CHUNK, lambda job: job.size))

@@ -15,12 +15,17 @@ if TYPE_CHECKING:
 
     from aioqueue._job import Inserted, NewJob
 
-__all__ = ["KeyedInserts", "Row"]
+__all__ = ["KeyedInserts", "Row", "row_size"]
 
 Row = tuple["NewJob", bool]
 """A job, and whether an earlier try may have stored it."""
 
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.05, 0.5
+
+
+def row_size(row: Row) -> int:
+    """Bytes of JSON, for a batch's bound."""
+    return row[0].size
 
 
 class KeyedInserts:
@@ -36,7 +41,9 @@ class KeyedInserts:
     def __init__(self, write: Callable[[Sequence[Row]], Awaitable[Sequence[Inserted]]], longest: float) -> None:
         self._write = write
         self._longest = longest
-        self._batcher: Batcher[Row, Inserted | StoreContended] = Batcher(self._write_batch, name="enqueue batcher of keys")
+        self._batcher: Batcher[Row, Inserted | StoreContended] = Batcher(
+            self._write_batch, size=row_size, name="enqueue batcher of keys"
+        )
         # Keys that were contended at their last try: they're tried one by one, after the others.
         self._contended: set[tuple[str, str | None]] = set()
 

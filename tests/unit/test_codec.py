@@ -21,8 +21,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from aioqueue._codec import ArgumentsCodec, CodecError, Converter, ValueCodec
-from aioqueue.errors import ArgumentsError, RegistrationError
+from aioqueue import _codec
+from aioqueue._codec import LARGEST_VALUE, ArgumentsCodec, CodecError, Converter, ValueCodec
+from aioqueue._registry import Registry
+from aioqueue.client._named import named_call
+from aioqueue.errors import ArgumentsError, ConfigurationError, RegistrationError
 
 thorough = settings(deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 
@@ -376,6 +379,42 @@ def test_stored_arguments_that_do_not_fit(payload: bytes, path: str, reason: str
     with pytest.raises(ArgumentsError, match=reason) as raised:
         arguments(a=int, b=str).decode(payload)
     assert raised.value.path == path
+
+
+def test_values_that_are_too_large_for_a_row_are_refused_before_they_are_compared() -> None:
+    codec = ValueCodec(Any, {})
+    assert len(codec.encode("x" * (LARGEST_VALUE - 2), "output")) == LARGEST_VALUE
+    with pytest.raises(CodecError, match=r"^output: 64\.0 MiB of JSON are more than the 64 MiB .* pass its name instead$"):
+        codec.encode("x" * (LARGEST_VALUE - 1), "output")
+    with pytest.raises(CodecError, match=r"^output: 80\.0 MiB"):
+        ValueCodec(bytes, {}).encode(b"\0" * (60 * 1024 * 1024), "output")  # it's the JSON that counts
+    arguments = ArgumentsCodec({"one": str, "other": str}, frozenset(), {})
+    with pytest.raises(ArgumentsError, match=r"^one: 64\.0 MiB of JSON are more") as caught:
+        arguments.encode({"one": "x" * LARGEST_VALUE})
+    assert caught.value.path == "one"
+    half = "x" * (LARGEST_VALUE // 2)
+    with pytest.raises(ArgumentsError, match=r"^the arguments together: 64\.0 MiB of JSON are more") as caught:
+        arguments.encode({"one": half, "other": half})
+    assert caught.value.path == ""
+
+
+def test_what_a_call_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_codec, "LARGEST_VALUE", 1024)
+    registry = Registry()
+
+    @registry.job
+    async def take(text: str) -> str:
+        return text
+
+    take("x" * 1000).mark_used()
+    with pytest.raises(ArgumentsError, match="MiB of JSON are more"):
+        take("x" * 1024)
+    with pytest.raises(ArgumentsError, match=r"^arguments: .* MiB of JSON are more"):
+        named_call("take", {"text": "x" * 1024}, {})
+    with pytest.raises(ConfigurationError, match=r"^metadata: .* MiB of JSON are more"):
+        take("").options(metadata={"text": "x" * 1024})
+    with pytest.raises(CodecError, match=r"^output: .* MiB of JSON are more"):
+        take.encode_output("x" * 1024)
 
 
 def test_arguments_errors_are_type_errors_with_a_path() -> None:

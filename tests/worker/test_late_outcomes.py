@@ -20,6 +20,8 @@ from aioqueue import (
     StoreError,
     StoreIncompatible,
     StoreUnavailable,
+    _batcher,
+    _codec,
     current_attempt,
 )
 from aioqueue._job import LostReason, SettlementKind, SettleResult
@@ -46,6 +48,7 @@ class Refusals:
 
     Attributes:
         calls: Of the store, about running jobs.
+        sizes: Bytes of outputs in each.
         says: Asked for each settlement: a result, an exception that the whole batch fails with, or None to write it.
         asked: The settlements that it was asked about, by job.
     """
@@ -53,6 +56,7 @@ class Refusals:
     def __init__(self, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
         self.says: Callable[[Settlement], Verdict] = lambda _: None
         self.calls = 0
+        self.sizes: list[int] = []
         self.asked: defaultdict[UUID, list[Settlement]] = defaultdict(list)
         works = client.store.settle
 
@@ -60,6 +64,7 @@ class Refusals:
             if orphaned:
                 return await works(settlements, orphaned=True)
             self.calls += 1
+            self.sizes.append(sum(len(each.output or b"") for each in settlements))
             verdicts: list[SettleResult | None] = []
             for each in settlements:
                 self.asked[each.id].append(each)
@@ -227,6 +232,48 @@ async def test_a_claim_that_cant_be_given_back_now_holds_up_no_other(client: Cli
     async with asyncio.timeout(60):
         await task
     assert {((job := await handle.snapshot()).state, job.attempt) for handle in handles} == {(JobState.READY, 0)}
+
+
+# -- too much at once -------------------------------------------------------------------------------------------------
+
+
+async def test_many_large_outputs_are_written_in_batches_of_bounded_size(
+    client: Client, refusals: Refusals, monkeypatch
+) -> None:
+    monkeypatch.setattr(_batcher, "LARGEST_BATCH", 3500)
+    registry = Registry()
+    gate = asyncio.Event()
+
+    @registry.job
+    async def large(size: int) -> str:
+        await gate.wait()
+        return "x" * size
+
+    handles = await client.enqueue_many([large(size) for size in (1000,) * 9 + (5000,)])
+    worker = Worker(client, registry, concurrency=10)
+    async with worker:
+        await until(lambda: worker.health().busy == 10)
+        gate.set()
+        assert [len(await handle.result(timeout=60)) for handle in handles] == [1000] * 9 + [5000]
+    assert max(refusals.sizes) == 5002
+    assert refusals.calls < 8
+
+
+async def test_an_output_that_is_too_large_fails_its_job(client: Client, monkeypatch) -> None:
+    registry = Registry()
+
+    @registry.job
+    async def large() -> str:
+        return "x" * 2000
+
+    handle = await client.enqueue(large())
+    monkeypatch.setattr(_codec, "LARGEST_VALUE", 1000)
+    done = await Worker(client, registry).run_once()
+    assert (done.completed, done.failed) == (0, 1)
+    error = (await handle.snapshot()).last_error
+    assert error is not None
+    assert error.type == "OutputError"
+    assert "MiB of JSON are more than" in error.message
 
 
 # -- never ------------------------------------------------------------------------------------------------------------
