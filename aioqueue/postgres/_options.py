@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 import asyncpg
 
 from aioqueue._time import seconds
 from aioqueue.errors import ConfigurationError
+from aioqueue.postgres._address import read_address
 from aioqueue.postgres._schema import Schema
 from aioqueue.postgres._source import Connection, Source, UserPool
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Options", "read_options"]
 
-_SCHEMES = ("postgresql", "postgres", "postgresql+asyncpg")
 _OWN = (
     "schema",
     "timeout",
@@ -86,23 +85,6 @@ def _timeout(value: object) -> float:
     return seconds(cast("float", value), "timeout", positive=True)
 
 
-def _split(url: str) -> tuple[str, dict[str, str], str]:
-    """Give the URL for asyncpg, our own options of its query, and a description without a password."""
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError as error:
-        raise ConfigurationError(f"the URL can't be read: {error}") from None
-    if parts.scheme not in _SCHEMES:
-        raise ConfigurationError(f"a PostgreSQL URL begins with postgresql://, not {parts.scheme or 'nothing'}://")
-    query = parse_qsl(parts.query, keep_blank_values=True)
-    own = {name: value for name, value in query if name in _OWN}
-    rest = [(name, value) for name, value in query if name not in _OWN]
-    host = parts.hostname or next((value for name, value in rest if name == "host"), "") or "localhost"
-    shown = f"postgresql://{host}{f':{port}' if port else ''}{quote(parts.path)}"
-    return urlunsplit(("postgresql", parts.netloc, parts.path, urlencode(rest), "")), own, shown
-
-
 def _connector(url: str, *, prepared: bool, cache_size: int | None, timeout: float) -> Callable[[], Awaitable[Connection]]:
     settings: dict[str, Any] = {"timeout": timeout}
     if not prepared:
@@ -164,8 +146,9 @@ def read_options(url: str, given: Mapping[str, Any]) -> Options:
         raise ConfigurationError(
             f"unknown options for PostgreSQL: {', '.join(unknown)}; known are {', '.join((*_OWN, *_OBJECTS))}"
         )
-    server, own, description = _split(url)
-    own = {**own, **{name: value for name, value in options.items() if value is not None}}
+    address = read_address(url, _OWN)
+    server, description = address.url, address.description
+    own = {**address.options, **{name: value for name, value in options.items() if value is not None}}
     cache_size = (
         _number(own["statement_cache_size"], "statement_cache_size", least=0) if "statement_cache_size" in own else None
     )
@@ -182,9 +165,9 @@ def read_options(url: str, given: Mapping[str, Any]) -> Options:
     source = Source(opener, description, prepared=prepared, timeout=timeout, pool=cast("UserPool | None", pool))
     listen_source = source
     if "listen_url" in own:
-        listen_server, _, listen_description = _split(str(own["listen_url"]))
-        direct = _connector(listen_server, prepared=True, cache_size=None, timeout=timeout)
-        listen_source = Source(direct, listen_description, timeout=timeout)
+        listening = read_address(str(own["listen_url"]), _OWN)
+        direct = _connector(listening.url, prepared=True, cache_size=None, timeout=timeout)
+        listen_source = Source(direct, listening.description, timeout=timeout)
     lease_opener = cast("Callable[[], Awaitable[Connection]]", lease_connect) if lease_connect is not None else opener
     most = int(pool.get_max_size()) if pool is not None else _POOL_SIZE
     return Options(

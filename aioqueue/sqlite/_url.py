@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote
 
 from aioqueue._time import seconds
 from aioqueue.errors import ConfigurationError
@@ -17,6 +18,7 @@ _NETWORK = frozenset(
     {"9p", "afs", "ceph", "cifs", "coda", "fuse.sshfs", "fuse.glusterfs", "fuse.s3fs", "glusterfs", "lustre", "ncpfs"}
     | {"nfs", "nfs4", "smb", "smb3", "smbfs", "vboxsf", "virtiofs", "gfs2", "ocfs2"}
 )
+_HALF_ENCODED = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,14 +53,18 @@ def read_url(url: str, options: dict[str, Any]) -> Settings:
     Raises:
         ConfigurationError: It names no file, or an option isn't known or can't be read.
     """
-    parts = urlsplit(url)
-    if parts.scheme != "sqlite":
+    scheme, separator, rest = url.partition("://")
+    if scheme.lower() != "sqlite" or not separator:
         raise ConfigurationError(f"a SQLite URL begins with sqlite:///, not {url!r}")
-    if parts.netloc:
+    if not rest.startswith("/"):
         raise ConfigurationError(
             f"a SQLite URL has three slashes before a relative path and four before an absolute one: {url!r}"
         )
-    path = unquote(parts.path[1:])
+    # Not read by urlsplit, which drops what follows a `#`: two files of which only that differs would be one.
+    written, _, query = rest[1:].partition("?")
+    if _HALF_ENCODED.search(written):
+        raise ConfigurationError(f"a % in a path is written as %25: {url!r}")
+    path = unquote(written)
     if path in {"", ":memory:"} or path.startswith("file:"):
         raise ConfigurationError(
             f"{url!r} names no file. A database in memory can't be shared between connections and processes: "
@@ -66,10 +72,11 @@ def read_url(url: str, options: dict[str, Any]) -> Settings:
         )
     if "\0" in path:
         raise ConfigurationError("a path can't hold a NUL character")
-    values: dict[str, Any] = dict(parse_qsl(parts.query, keep_blank_values=True)) | options
-    unknown = sorted(set(values) - {"synchronous", "busy_timeout", "poll_interval", "wal_limit", "allow_network"})
-    if unknown:
-        raise ConfigurationError(f"SQLite knows no option {', '.join(unknown)}")
+    values: dict[str, Any] = dict(parse_qsl(query, keep_blank_values=True)) | options
+    if unknown := sorted(set(values) - set(_READERS)):
+        raise ConfigurationError(
+            f"SQLite knows no option {', '.join(unknown)}; there are {', '.join(_READERS)}. (A ? in a path is written as %3F.)"
+        )
     return Settings(path=Path(os.path.abspath(path)), **{name: _READERS[name](value, name) for name, value in values.items()})
 
 
