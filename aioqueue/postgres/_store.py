@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 import uuid
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from aioqueue._job import Claim, ClaimedJob, Inserted, Job, NewJob, Settlement, SettleResult
 from aioqueue.abc import Changed, Due, JobFilter, LeaseSession, Listener, Notification, Page, Stats
-from aioqueue.errors import ClientClosed
+from aioqueue.errors import ClientClosed, StoreContended
 from aioqueue.postgres import _foreign, _migrations
 from aioqueue.postgres._insert import insert_arguments, insert_on, job_size
 from aioqueue.postgres._lease import PostgresLeaseSession
@@ -26,7 +27,7 @@ from aioqueue.postgres._stats import read_stats
 from aioqueue.postgres._transaction import open_transaction
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
     from uuid import UUID
 
@@ -36,8 +37,12 @@ if TYPE_CHECKING:
 
 __all__ = ["PostgresStore", "make_store"]
 
-# Whoever waits for somebody's open transaction (it holds the same unique key) waits without a connection of ours.
+T = TypeVar("T")
+
+# Whoever waits for somebody's open transaction (it holds the same unique key, or a job's row) waits without a connection of
+# ours: the few that there are serve every other operation too.
 _WAIT_BRIEFLY = "SET LOCAL lock_timeout = '100ms'"
+_CONTENDED_SECONDS = 0.2
 
 
 def make_store(url: str, **options: Any) -> PostgresStore:
@@ -279,16 +284,33 @@ class PostgresStore:
         return await self._change("delete", ids)
 
     async def _change(self, name: str, ids: Sequence[UUID]) -> Sequence[Changed]:
+        rows = await self._uncontended(lambda: self._try_to_change(name, ids))
+        changed = [row for row in rows if row[1] is not None]
+        if name == "delete":
+            self._tell(Notification(finished=frozenset(row[0] for row in changed)))
+        else:
+            self._tell(Notification(types=frozenset(row[1] for row in changed)))
+        return changes(rows, ids)
+
+    async def _uncontended(self, change: Callable[[], Awaitable[T]]) -> T:
+        """Repeat what meets somebody else's lock, for as long as a statement may take."""
+        deadline = time.monotonic() + self._source.timeout
+        while True:
+            try:
+                return await change()
+            except StoreContended:
+                if time.monotonic() >= deadline:
+                    raise
+            await asyncio.sleep(_CONTENDED_SECONDS)
+
+    async def _try_to_change(self, name: str, ids: Sequence[UUID]) -> Sequence[Row]:
         async with self._opened.operations.transaction() as connection:
+            await connection.execute(_WAIT_BRIEFLY)
             rows: Sequence[Row] = await connection.fetch(self._statements[name], list(ids))
             types = frozenset(row[1] for row in rows if row[1] is not None)
             if name != "delete" and self._origin is not None and (note := due_note(types, 0.0, self._origin)) is not None:
                 await connection.fetch(self._statements["notify"], note)
-        if name == "delete":
-            self._tell(Notification(finished=frozenset(row[0] for row in rows if row[1] is not None)))
-        else:
-            self._tell(Notification(types=types))
-        return changes(rows, ids)
+        return rows
 
     # -- notifications --------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import secrets
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -14,9 +15,10 @@ import pytest
 
 from aioqueue._identifiers import new_id
 from aioqueue._job import JobState, LostReason, NewJob, Settlement, SettlementKind, SettleResult
-from aioqueue.errors import LeaseLost
+from aioqueue.errors import LeaseLost, StoreContended
 from aioqueue.postgres import _ownership, make_store
 from aioqueue.postgres._notes import decode_note
+from tests.postgres.backlog import explain
 from tests.postgres_server import execute
 
 if TYPE_CHECKING:
@@ -32,8 +34,8 @@ RENEW = "UPDATE aioqueue.lease SET expires_at = now() + interval '1 hour' WHERE 
 
 
 @asynccontextmanager
-async def opened(url: str) -> AsyncIterator[PostgresStore]:
-    store = make_store(url)
+async def opened(url: str, **options: Any) -> AsyncIterator[PostgresStore]:
+    store = make_store(url, **options)
     await store.open()
     try:
         yield store
@@ -277,6 +279,35 @@ async def test_locked_orphans_dont_stand_before_the_others(postgres_url: str) ->
             assert {each.id for each in taken} == {claim.id for claim in claims[5:]}
 
 
+async def test_operators_who_wait_for_locked_rows_hold_up_no_other_operation(postgres_url: str) -> None:
+    """They wait without a connection, and go on when the lock is gone."""
+    async with opened(postgres_url) as store:
+        jobs = [NewJob(id=new_id(), type="a", delay=600) for _ in range(10)]
+        await store.insert(jobs)
+        async with transaction(postgres_url) as other:
+            for job in jobs:
+                await other.execute(LOCK, job.id)
+            changing = [asyncio.create_task(store.run_now([job.id])) for job in jobs]
+            with anyio.fail_after(PATIENCE):
+                for _ in range(10):
+                    await store.insert([NewJob(id=new_id(), type="b")])
+                    await store.stats()
+            assert not any(task.done() for task in changing)
+            await other.execute("COMMIT")
+            assert [str(changed) for task in changing for changed in await task] == ["done"] * 10
+
+
+async def test_an_operator_who_waits_too_long_is_told(postgres_url: str) -> None:
+    async with opened(postgres_url, timeout=0.5) as store:
+        job = NewJob(id=new_id(), type="a")
+        await store.insert([job])
+        async with transaction(postgres_url) as other:
+            await other.execute(LOCK, job.id)
+            with pytest.raises(StoreContended):
+                await store.delete([job.id])
+        assert [str(changed) for changed in await store.delete([job.id])] == ["done"]
+
+
 # -- what is due ----------------------------------------------------------------------------------------------------------
 
 
@@ -307,3 +338,28 @@ async def test_with_hundreds_of_leases_jobs_without_one_are_left_to_recovery(pos
         assert due.lease is not None
         assert due.lease > 3000
         assert len(await store.take_expired(10)) == 1
+
+
+async def test_looking_for_jobs_without_a_lease_keeps_clear_of_what_living_leases_have_left(postgres_url: str) -> None:
+    """Each job that was run leaves a dead entry in the index of running ones until vacuum comes: these aren't read."""
+    async with opened(postgres_url) as store, transaction(postgres_url) as pinned:
+        await pinned.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        await pinned.fetch("SELECT 1 FROM aioqueue.job")  # a snapshot that keeps vacuum away
+        leases = [await store.open_lease("w", 600) for _ in range(2)]
+        for lease_id in leases * 3:
+            await store.insert([NewJob(id=new_id(), type="a") for _ in range(1_000)])
+            claims = await store.claim(lease_id, ["a"], 1_000)
+            await store.settle([retried(each) for each in claims])
+            claims = await store.claim(lease_id, ["a"], 1_000)
+            completed = [replace(retried(each), kind=SettlementKind.COMPLETED, delay=None) for each in claims]
+            await store.settle(completed)
+        connection = await asyncpg.connect(postgres_url, statement_cache_size=0)
+        try:
+            for name, arguments in (
+                ("take_expired", [10, [], None]),
+                ("next_due", [["other"], [1], [], True]),
+            ):
+                plan = await explain(connection, store._statements[name], arguments)
+                assert plan.buffers < 200, plan.text
+        finally:
+            await connection.close()

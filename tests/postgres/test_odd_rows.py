@@ -146,6 +146,25 @@ async def test_an_odd_orphan_is_recovered_beside_others(url: str, kind: Settleme
             await store.delete(ids)
 
 
+async def test_odd_rows_are_given_back_beside_others(url: str) -> None:
+    async with opened(url) as store:
+        lease_id = await store.open_lease("w", 600)
+        jobs = [job() for _ in range(5)]
+        await store.insert(jobs)
+        for change in [*PENDING, *RUNNING]:
+            claims = await store.claim(lease_id, ["a"], 10)
+            assert len(claims) == 5, change
+            if "claims" not in change:
+                execute(url, f"UPDATE aioqueue.job SET {change} WHERE id = '{jobs[1].id}'")
+            await store.release(lease_id, [each.claim for each in claims])
+            execute(url, "UPDATE aioqueue.job SET attempt = 0, reschedules = 0, run_at = now()")
+            assert {found.state for found in await store.fetch([each.id for each in jobs]) if found} == {"ready"}, change
+        await store.claim(lease_id, ["a"], 10)
+        execute(url, f"UPDATE aioqueue.job SET run_at = 'infinity', attempt = {-MOST - 1} WHERE id = '{jobs[1].id}'")
+        await store.release(lease_id, [], end=True)
+        assert {found.state for found in await store.fetch([each.id for each in jobs]) if found} == {"ready"}
+
+
 @pytest.mark.parametrize("change", NEVER_DUE)
 async def test_a_row_that_is_never_due_is_shown_and_stops_nobody(url: str, change: str) -> None:
     async with opened(url) as store:
