@@ -92,7 +92,7 @@ class Checker:
         if process is None:
             return
         running = [run for run in self._book.running_in(process) if run.job.lease_id == lease_id and run.told_at is None]
-        own = process is self.caller and running
+        own = process is self.caller and len(process.workers) == 1 and running
         self._require(Promise.NOT_ITS_OWN, not own, f"{process.name} took its own lease {lease_id}, with jobs running")
         well = process.answers_for_leases and now - process.disturbed_at > 1.5 * lease.duration
         self._require(Promise.WELL_KEEPS_LEASE, not well, f"{process.name} is well, and has let its lease {lease_id} run out")

@@ -18,7 +18,7 @@ from aioqueue._job import (
     StoredState,
 )
 from aioqueue.abc import Due, Renewal
-from aioqueue.errors import LeaseLost, RowRejected, StoreUnavailable
+from aioqueue.errors import LeaseLost, RowRejected
 from tests.simulation.rows import REFUSED, Row, Rules, Saved, accepts
 from tests.simulation.scheduler import START
 
@@ -138,8 +138,6 @@ class Database:
     ) -> list[SettleResult]:
         """See `Store.settle`. What is `believed` to be an orphan was seen to be one a little earlier."""
         locked = {each.id for each in settlements if self.locked(each.id)}
-        if locked and not self.rules.settle_answers_busy:
-            raise StoreUnavailable("a row is locked")
         refused = [each for each in settlements if each.id not in locked and self._refused(each, orphaned=orphaned)]
         if refused and not self.names_refused:
             raise RowRejected(REFUSED)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from aioqueue._job import SettlementKind
 from aioqueue._retry import Retry
-from tests.simulation.rude import DEFAULT_WAITS, MAX_ATTEMPTS
+from tests.simulation.rude import MAX_ATTEMPTS
 
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
@@ -95,9 +95,8 @@ def _expected_of(truth: Truth, run: Run | None, *, orphaned: bool) -> Expectatio
 
 
 def _backoff(new: NewJob, attempt: int) -> tuple[float, float]:
-    if new.type == "rude":
-        return DEFAULT_WAITS
-    retry = Retry() if new.retry is None else Retry.decode(new.retry)
+    # A policy that raises is replaced by the default one.
+    retry = Retry() if new.retry is None or new.type == "rude" else Retry.decode(new.retry)
     wait = retry.backoff.delay(attempt)
     return wait * (1 - retry.jitter) - 1e-6, wait * (1 + retry.jitter) + 1e-6
 

@@ -6,13 +6,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from aioqueue.errors import AioqueueError, StoreError, StoreUnavailable
+from aioqueue.errors import LeaseLost, StoreError, StoreUnavailable
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable
 
     from aioqueue.abc import Listener, Notification
+    from aioqueue.errors import AioqueueError
     from tests.simulation.database import Database
     from tests.simulation.process import Process
     from tests.simulation.scheduler import Scheduler
@@ -148,7 +149,7 @@ class Network:
         self.database.checker.caller = process
         try:
             result: T | AioqueueError = work()
-        except AioqueueError as error:
+        except (StoreError, LeaseLost) as error:
             result = error
         if isinstance(result, Later):
             second: Callable[[], T] = result.work  # type: ignore[assignment]
@@ -160,5 +161,5 @@ class Network:
     def _late(self, process: Process, server: int, work: Callable[[], object]) -> None:
         if server == self._server:
             self.database.checker.caller = process
-            with suppress(AioqueueError):
+            with suppress(StoreError, LeaseLost):
                 work()

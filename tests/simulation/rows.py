@@ -74,7 +74,6 @@ class Rules:
     archive_keeps: bool = True
     settle_recognises_repeats: bool = True
     repeats_have_a_writer: bool = True
-    settle_answers_busy: bool = True
 
 
 def without(**off: bool) -> Rules:

@@ -8,9 +8,6 @@ from aioqueue import Retry
 
 MAX_ATTEMPTS = 3
 
-DEFAULT_WAITS = (0.0, 3600.0 * 1.2)
-"""What may come in place of the waits of a policy that raises."""
-
 
 class RudeBackoff:
     """A policy of the user's that raises instead of saying how long to wait."""

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
+from aioqueue._job import LostReason, SettleResult
 from aioqueue._retry import Retry
+from aioqueue.worker import _outcome, _refusal, _slots, _worker
 from aioqueue.worker._attempt import Attempts
 from aioqueue.worker._holdings import Slot
 from aioqueue.worker._lease import Lease
 from aioqueue.worker._lease_thread import LeaseThread
 from aioqueue.worker._outcome import INTERRUPTED, CancelReason, Policy
 from aioqueue.worker._slots import Slots
+from aioqueue.worker._writer import Writer
 from tests.simulation.history import Verdict, simulate
 from tests.simulation.plan import Theme
 from tests.simulation.promises import Promise
@@ -22,9 +27,10 @@ from tests.simulation.rows import Rules, without
 from tests.simulation.themes import seeds_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
-    from aioqueue._job import ClaimedJob
+    from aioqueue._job import ClaimedJob, Settlement
+    from aioqueue.worker._refusal import Refusal
 
 Patch = tuple[Any, str, Any]
 """An owner, the name of its attribute, and what is there instead. A function gets the method's own arguments."""
@@ -123,6 +129,35 @@ def _free_in_the_task(_: Any, slots: Slots, job: ClaimedJob) -> None:
     slot.task = slots._loop.create_task(run(), context=slots._context.copy())  # type: ignore[assignment]
 
 
+async def _let_out(slots: Slots, slot: Slot) -> Any:
+    return await slots._attempts.run(slot)
+
+
+async def _insist(real: Callable[..., Any], writer: Writer, settlements: Sequence[Settlement]) -> Any:
+    """The whole batch is repeated until nothing of it is busy."""
+    while True:
+        results = await real(writer, settlements)
+        if not any(result.busy for result in results):
+            return results
+        await asyncio.sleep(1)
+
+
+async def _never_busy(real: Callable[..., Any], writer: Writer, settlements: Sequence[Settlement]) -> Any:
+    return [SettleResult(result.lost, result.message) for result in await real(writer, settlements)]
+
+
+def _refused_is_lost(real: Callable[..., None], writer: Writer, slot: Slot, reason: str, refusal: Refusal | None) -> None:
+    """What is refused for the second time isn't held any more, so that the next renewals find it."""
+    if refusal is None:
+        real(writer, slot, reason, refusal)
+        return
+    writer._holdings.lose([slot], LostReason.ERROR)
+    writer._done_with(slot, refusal)
+
+
+_COPIED = SimpleNamespace(Context=contextvars.copy_context)
+
+
 VARIANTS: dict[str, Variant] = {
     # -- stores: claims
     "a store that claims before the due time": Variant(Promise.DUE_FIRST, without(due_check=False)),
@@ -140,9 +175,6 @@ VARIANTS: dict[str, Variant] = {
     "a store that forgets finished jobs": Variant(Promise.NOTHING_LOST, without(archive_keeps=False)),
     "a store that doesn't recognise repeats": Variant(Promise.REPEATS_AGREE, without(settle_recognises_repeats=False)),
     "a store that takes a recovery for a repeat": Variant(Promise.REPEATS_AGREE, without(repeats_have_a_writer=False)),
-    "a store that settles nothing while one row is locked": Variant(
-        Promise.IN_TIME, without(settle_answers_busy=False), theme=Theme.LOCKED
-    ),
     "a store whose giving back uses an attempt": Variant(Promise.ATTEMPTS_COUNT, without(release_gives_attempt_back=False)),
     "a store that gives back what is another's": Variant(
         Promise.ITS_OWN_BACK, without(release_checks_fence=False), theme=Theme.LATE
@@ -151,7 +183,7 @@ VARIANTS: dict[str, Variant] = {
     "a store that recovers from a valid lease": Variant(Promise.NOT_TAKEN_EARLY, without(take_respects_expiry=False)),
     "a store whose renewals don't move the end": Variant(Promise.NOT_TAKEN_EARLY, without(renewal_moves_expiry=False)),
     "a store whose renewals don't tell what is lost": Variant(
-        Promise.STOPS_WHEN_LOST, without(renewal_tells_lost=False), theme=Theme.LATE
+        Promise.STOPS_WHEN_LOST, without(renewal_tells_lost=False), theme=Theme.FAILOVER
     ),
     "a store whose renewals don't tell of unknown claims": Variant(
         Promise.UNKNOWN_BACK, without(renewal_tells_unheld=False), theme=Theme.BACKLOG
@@ -175,13 +207,39 @@ VARIANTS: dict[str, Variant] = {
     "a worker that ignores timeouts": Variant(Promise.STOPS_IN_TIME, patches=(_ignoring(CancelReason.TIMEOUT),)),
     "a worker that runs what has expired": Variant(Promise.NOT_EXPIRED, patches=(_instead_of(Slots, "start", _start_expired),)),
     "a worker that runs a job twice at once": Variant(
-        Promise.ONCE_A_PROCESS, patches=((Slots, "runs_body_of", lambda *_: False),)
+        Promise.ONCE_A_PROCESS, patches=((Slots, "runs_body_of", lambda *_: False),), theme=Theme.ROUGH
     ),
     "a worker that gives failed jobs back": Variant(
         Promise.UNUSED_BACK, patches=(_instead_of(Attempts, "run", _give_back_failures),)
     ),
     "a worker that retries for ever": Variant(Promise.AS_IT_WENT, patches=((Policy, "exhausted", lambda *_: False),)),
     "a worker that retries at once": Variant(Promise.AS_IT_WENT, patches=((Retry, "delay", lambda *_: 0.0),)),
+    "a worker that lets errors of policies out": Variant(
+        Promise.IN_TIME,
+        patches=(
+            (_outcome, "_delay", lambda job, policy: policy.retry.delay(job.attempt)),
+            (Slots, "_run", _let_out),
+            (Slots, "_outcome", lambda _, __, task: task.result()),
+        ),
+        theme=Theme.RUDE,
+    ),
+    "a worker whose jobs see the context of its start": Variant(
+        Promise.OWN_CONTEXT, patches=((_slots, "contextvars", _COPIED), (_worker, "contextvars", _COPIED))
+    ),
+    "a worker that forgets what was refused twice": Variant(
+        Promise.UNUSED_BACK, patches=(_instead_of(Writer, "_refuse", _refused_is_lost),), theme=Theme.RUDE
+    ),
+    "a worker that writes what was refused again as it was": Variant(
+        Promise.IN_TIME, patches=((_refusal, "_INSTEAD", _refusal._INSTEAD[:1]),), theme=Theme.RUDE
+    ),
+    "a worker that repeats a batch while a row of it is locked": Variant(
+        Promise.IN_TIME,
+        patches=(_instead_of(Writer, "_settle", _insist),),
+        theme=Theme.LOCKED,
+    ),
+    "a worker that takes a locked row for a written one": Variant(
+        Promise.UNUSED_BACK, patches=(_instead_of(Writer, "_settle", _never_busy),), theme=Theme.LOCKED
+    ),
     "a worker whose tasks free their slots": Variant(
         Promise.SLOTS_FREE, patches=(_instead_of(Slots, "start", _free_in_the_task),), theme=Theme.FROZEN
     ),
