@@ -10,7 +10,7 @@ import msgspec
 import orjson
 from msgspec import inspect
 
-from aioqueue._values import children, difference, is_model, not_storable, step
+from aioqueue._values import children, difference, exact, is_model, not_storable, step
 from aioqueue.errors import ArgumentsError, RegistrationError
 
 if TYPE_CHECKING:
@@ -119,11 +119,18 @@ class ValueCodec:
         """
         try:
             written = self._write(value)
-        except (TypeError, ValueError, RecursionError) as error:
-            self._refuse(value, path, f"it can't be stored as JSON: {error.__cause__ or error}")
+            if self._trivial is not None and type(value) is self._trivial:
+                check_size(written, path)
+                return written
+            return self._checked(value, path, written)
+        except CodecError:
+            raise
+        except Exception as error:  # noqa: BLE001 - classified
+            # Looking at a value runs its own code: properties, comparisons, converters. Whatever that raises is its fault.
+            self._refuse(value, path, f"it can't be stored as JSON: {_said(error.__cause__ or error)}")
+
+    def _checked(self, value: object, path: str, written: bytes) -> bytes:
         check_size(written, path)
-        if self._trivial is not None and type(value) is self._trivial:
-            return written
         try:
             read = self.decode(written, path)
         except CodecError as error:
@@ -154,7 +161,7 @@ class ValueCodec:
         except (ValueError, TypeError, RecursionError, msgspec.MsgspecError) as error:
             raise CodecError(str(error), path) from error
         except Exception as error:
-            raise CodecError(f"{type(error).__name__}: {error}", path) from error
+            raise CodecError(f"{type(error).__name__}: {_said(error)}", path) from error
 
     def _write(self, value: object) -> bytes:
         try:
@@ -170,6 +177,8 @@ class ValueCodec:
             return cast("Any", value).model_dump(mode="json", by_alias=True, round_trip=True)
         if isinstance(value, tuple):
             return list(cast("tuple[object, ...]", value))
+        if (base := exact(value)) is not value:
+            return base
         return msgspec.to_builtins(value, enc_hook=self._to_builtins, str_keys=True)
 
     def _to_builtins(self, value: object) -> object:
@@ -190,7 +199,10 @@ class ValueCodec:
 
     def _refuse(self, value: object, path: str, reason: str) -> NoReturn:
         root = re.split(r"[.\[]", path, maxsplit=1)[0]
-        where, better = self._guilty(value, root, 0) or (path, reason)
+        try:
+            where, better = self._guilty(value, root, 0) or (path, reason)
+        except Exception:  # noqa: BLE001 - classified: the value's own code again; the first reason has to do
+            where, better = path, reason
         raise CodecError(better, where) from None
 
     def _guilty(self, value: object, path: str, depth: int) -> tuple[str, str] | None:
@@ -253,8 +265,8 @@ class ArgumentsCodec:
         """
         try:
             raw = _objects.decode(payload)
-        except (msgspec.MsgspecError, ValueError) as error:
-            raise ArgumentsError(f"the arguments aren't a JSON object: {error}") from None
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            raise ArgumentsError(f"the arguments can't be read as a JSON object: {error}") from None
         if unknown := sorted(raw.keys() - self._codecs.keys()):
             raise ArgumentsError(f"there is no parameter {', '.join(map(repr, unknown))}", path=unknown[0])
         if missing := sorted(self._required - raw.keys()):
@@ -304,6 +316,14 @@ def _mentions_model(annotation: Any, depth: int = 0) -> bool:
     if is_model(annotation):
         return True
     return depth < _DEEPEST and any(_mentions_model(each, depth + 1) for each in getattr(annotation, "__args__", ()))
+
+
+def _said(error: BaseException) -> str:
+    """An error's text, if it has one that can be made."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - classified: the error's own code is broken too
+        return type(error).__name__
 
 
 def _shown(annotation: Any) -> str:

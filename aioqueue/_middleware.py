@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 from aioqueue._job import Inserted, NewJob
@@ -26,14 +27,15 @@ EnqueueMiddleware = Callable[[Sequence[NewJob], EnqueueNext], Awaitable[Sequence
 
 
 class _Once:
-    """Lets a middleware go on once."""
+    """Lets a middleware go on once, and sees whether it has waited for that."""
 
-    __slots__ = ("_called", "_name", "_target")
+    __slots__ = ("_called", "_ended", "_going_on", "_name", "_target")
 
     def __init__(self, target: Callable[..., Awaitable[Any]], name: str) -> None:
         self._target = target
         self._name = name
-        self._called = False
+        self._called = self._ended = False
+        self._going_on: Coroutine[Any, Any, Any] | None = None
 
     def __call__(self, *arguments: Any) -> Awaitable[Any]:
         if self._called:
@@ -42,7 +44,28 @@ class _Once:
                 "To try again, let the error through, or raise RetryIn(...)"
             )
         self._called = True
-        return self._target(*arguments)
+        self._going_on = self._go_on(*arguments)
+        return self._going_on
+
+    async def _go_on(self, *arguments: Any) -> Any:
+        try:
+            return await self._target(*arguments)
+        finally:
+            self._ended = True
+
+    def check(self) -> None:
+        """Called when the middleware has returned.
+
+        Raises:
+            RuntimeError: It has called `call_next()` and forgotten to await it.
+        """
+        if self._called and not self._ended:
+            if self._going_on is not None and inspect.getcoroutinestate(self._going_on) == inspect.CORO_CREATED:
+                self._going_on.close()
+            raise RuntimeError(
+                f"the middleware {self._name} has returned without waiting for call_next(), so that what it wraps has not "
+                "been run, or not to its end: write `await call_next()`"
+            )
 
 
 def fold(
@@ -65,8 +88,11 @@ def fold(
 def _around(middleware: Middleware, inner: Callable[[Attempt], Awaitable[object]]) -> Callable[[Attempt], Awaitable[object]]:
     name = getattr(middleware, "__qualname__", repr(middleware))
 
-    def run(attempt: Attempt) -> Awaitable[object]:
-        return middleware(attempt, _Once(lambda: inner(attempt), name))
+    async def run(attempt: Attempt) -> object:
+        once = _Once(lambda: inner(attempt), name)
+        result = await middleware(attempt, once)
+        once.check()
+        return result
 
     return run
 
@@ -81,7 +107,10 @@ def fold_enqueue(middlewares: Sequence[EnqueueMiddleware], insert: EnqueueNext) 
 def _around_insert(middleware: EnqueueMiddleware, inner: EnqueueNext) -> EnqueueNext:
     name = getattr(middleware, "__qualname__", repr(middleware))
 
-    def run(jobs: Sequence[NewJob]) -> Awaitable[Sequence[Inserted]]:
-        return middleware(jobs, _Once(inner, name))
+    async def run(jobs: Sequence[NewJob]) -> Sequence[Inserted]:
+        once = _Once(inner, name)
+        inserted = await middleware(jobs, once)
+        once.check()
+        return inserted
 
     return run

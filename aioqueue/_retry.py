@@ -25,6 +25,14 @@ LONGEST_WAIT = 366 * 86_400.0
 """Seconds that a policy can let a job wait: 366 days."""
 
 
+def members(error: BaseException) -> tuple[BaseException, ...]:
+    """The exceptions of a group; none, if it isn't one."""
+    if not issubclass(type(error), BaseExceptionGroup):
+        return ()
+    # The group's own attribute, whatever a class derived from it makes of that name.
+    return tuple(BaseExceptionGroup.exceptions.__get__(error))
+
+
 class Backoff(Protocol):
     """How long to wait after a failed attempt: `Exponential`, `Linear`, `Fixed`, `Steps`, or a class of your own.
 
@@ -259,10 +267,16 @@ class Retry:
         return min(wait, LONGEST_WAIT)
 
     def retries(self, error: BaseException) -> bool:
-        """Whether an error of this class may be retried at all."""
+        """Whether an error of this class may be retried at all.
+
+        Of a group of exceptions, such as an `asyncio.TaskGroup` raises, each one counts: it's retried if all of them may be.
+        """
         if isinstance(error, self.fail_on):
             return False
-        return not self.retry_on or isinstance(error, self.retry_on)
+        if isinstance(error, self.retry_on):
+            return True
+        inner = members(error)
+        return all(self.retries(each) for each in inner) if inner else not self.retry_on
 
     def exhausted(self, attempt: int) -> bool:
         """Whether attempt number `attempt` was the last."""

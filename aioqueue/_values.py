@@ -5,16 +5,43 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
-from datetime import datetime, time
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, cast
+from uuid import UUID
 
 import msgspec
 
-__all__ = ["children", "difference", "is_model", "not_storable", "step"]
+__all__ = ["children", "difference", "exact", "is_model", "not_storable", "step"]
 
 _PLAIN = (str, int, bool, type(None))
 _LEAST, _GREATEST = -(2**63), 2**64 - 1
+
+# A value of a class derived from one of these arrives as its base if it's equal to that: a driver's UUID, a numpy.float64,
+# a member of an IntEnum where an int is declared. Who declares the base, or nothing, gets the base.
+_EXACT: dict[type, Callable[[Any], object]] = {
+    str: str.__str__,
+    int: int.__int__,
+    float: float.__float__,
+    bytes: lambda value: bytes(memoryview(value)),
+    UUID: lambda value: UUID(int=value.int),
+    Decimal: Decimal,
+    datetime: lambda value: datetime(
+        value.year,
+        value.month,
+        value.day,
+        value.hour,
+        value.minute,
+        value.second,
+        value.microsecond,
+        value.tzinfo,
+        fold=value.fold,
+    ),
+    date: lambda value: date(value.year, value.month, value.day),
+    time: lambda value: time(value.hour, value.minute, value.second, value.microsecond, value.tzinfo, fold=value.fold),
+    timedelta: lambda value: timedelta(value.days, value.seconds, value.microseconds),
+}
+_BASES = frozenset({*_EXACT, dict, list, set, frozenset})
 
 
 def is_model(value: object) -> bool:
@@ -27,6 +54,19 @@ def step(path: str, name: object) -> str:
     if isinstance(name, str) and name.isidentifier():
         return f"{path}.{name}"
     return f"{path}[{name!r}]"
+
+
+def exact(value: object) -> object:
+    """A value of a derived class as one of its base, such as a driver's own UUID; any other value as it is."""
+    for base, make in _EXACT.items():
+        if isinstance(value, base):
+            return value if type(value) is base else make(value)
+    return value
+
+
+def _arrives_as(kind: type, came: type) -> bool:
+    """Whether a value of a class may arrive as one of another, if they're equal."""
+    return kind is came or (came in _BASES and issubclass(kind, came) and kind is not bool)
 
 
 def children(value: Any) -> Iterator[tuple[object, object]]:
@@ -99,16 +139,16 @@ def difference(
         The path and a reason, or None if they're the same.
     """
     kind, came = _class(sent), _class(read)
-    if kind is not came:
-        # An int is a valid argument for a float, in both type checkers; it arrives as the equal float.
-        if kind is int and came is float and sent == read:
-            return None
+    # An int is a valid argument for a float, in both type checkers; it arrives as the equal float.
+    if came is float and issubclass(kind, int) and kind is not bool and sent == read:
+        return None
+    if not _arrives_as(kind, came):
         return path, (
             f"a {kind.__qualname__} would come back as {came.__qualname__}: annotate it so that it can be told, or pass "
             f"a {came.__qualname__}"
         )
-    if kind in _PLAIN:
-        return None if sent == read else (path, f"{sent!r:.100} would come back as {read!r:.100}")
+    if came in _PLAIN:
+        return None if cast("Any", came).__eq__(sent, read) else (path, f"{sent!r:.100} would come back as {read!r:.100}")
     if converted(kind):
         same = write(sent) == write(read)
     elif isinstance(sent, (set, frozenset)):
@@ -126,7 +166,7 @@ def _parts_differ(
     ours, theirs = list(children(sent)), list(children(read))
     for (name, part), (other_name, other) in zip(ours, theirs, strict=False):
         where = step(path, name)
-        if type(name) is not type(other_name) or name != other_name:
+        if not _arrives_as(type(name), type(other_name)) or name != other_name:
             return where, f"the key {name!r:.100} would come back as {other_name!r:.100}: annotate the keys' type"
         if (found := difference(part, other, where, converted, write)) is not None:
             return found
@@ -154,4 +194,4 @@ def _same_leaf(sent: object, read: object) -> bool:
         if sent.utcoffset() is None:
             return sent == read and sent.fold == read.fold
         return sent == read and sent.utcoffset() == read.utcoffset()
-    return bool(sent == read)
+    return bool(type(read).__eq__(sent, read))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -20,3 +21,12 @@ def _own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in os.environ:
         if name.startswith("AIOQUEUE_") and not name.startswith("AIOQUEUE_TEST_"):
             monkeypatch.delenv(name)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def each_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A fresh database of each kind."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'jobs.db'}"
+    value: str = request.getfixturevalue("postgres_url")
+    return value

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar, cast
 
 from aioqueue._exits import traceback_of
 from aioqueue._job import AttemptError, Settlement, SettlementKind
-from aioqueue._retry import Retry
+from aioqueue._retry import Retry, members
 from aioqueue._safe_text import type_name
 from aioqueue._time import aware, seconds
 from aioqueue.errors import ConfigurationError, Fail, JobControl, Reschedule, RetryIn
@@ -207,9 +207,9 @@ def raised(
     `JobControl`. `TIMEOUT` turns only the cancellation itself into a `TimeoutError`: any other error says more.
     """
     label = _label(label)
-    if _is(error, JobControl):
+    if (control := _control(error)) is not None:
         try:
-            return _controlled(job, policy, error, label)
+            return _controlled(job, policy, control, label)
         except BaseException as wrong:  # noqa: BLE001 - classified: its values can't be used, or its class is broken
             return _again(job, policy, attempt_error(wrong, job.attempt), label)
     if reason is CancelReason.SHUTDOWN:
@@ -221,6 +221,19 @@ def raised(
     if not _retries(job, policy, error):
         return Outcome(kind=SettlementKind.FAILED, label=label, error=explained)
     return _again(job, policy, explained, label)
+
+
+def _control(error: BaseException) -> JobControl | None:
+    """What the handler has said comes next. In a group of exceptions the most final word counts."""
+    if _is(error, JobControl):
+        return error
+    found = [control for each in members(error) if (control := _control(each)) is not None]
+    return min(found, key=_finality) if found else None
+
+
+def _finality(control: JobControl) -> int:
+    """0 is the most final."""
+    return next((place for place, kind in enumerate((Fail, RetryIn, Reschedule)) if _is(control, kind)), 3)
 
 
 def _is(error: BaseException, kind: type[E]) -> TypeGuard[E]:

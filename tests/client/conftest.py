@@ -32,10 +32,3 @@ async def fake() -> FakeStore:
 async def fake_client(fake: FakeStore) -> AsyncIterator[Client]:
     async with Client(fake, poll_interval=600) as client:
         yield client
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def each_url(request: pytest.FixtureRequest) -> str:
-    """A fresh database of each kind."""
-    value: str = request.getfixturevalue("url" if request.param == "sqlite" else "postgres_url")
-    return value
