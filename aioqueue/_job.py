@@ -293,7 +293,8 @@ class SettleResult:
 
     Attributes:
         lost: None when it was written (also when an earlier call, whose answer was lost, wrote it), and when it's busy.
-        message: What the database said, for `LostReason.ERROR`: the row itself was at fault, and nothing was written.
+        message: What the database said, for `LostReason.ERROR`: the row itself was at fault, and nothing was written. Also
+            where it's busy for another reason than a lock.
         busy: Somebody else has locked the row: nothing was written, and the claim is still what it was. Try again.
     """
 

@@ -150,7 +150,8 @@ class Due:
         job: Seconds until the first pending job is due, 0 if one is now; None without any. A job whose due time is
             infinite never counts.
         lease: Seconds until the first lease of somebody else runs out, 0 if one has; None without any. 0 too while jobs
-            are running without any lease.
+            are running without any lease, except where looking for them would be dear, such as with hundreds of leases:
+            `take_expired` finds them always.
     """
 
     job: float | None = None
@@ -369,7 +370,11 @@ class Store(Protocol):
     async def release(self, lease_id: int, claims: Sequence[Claim], *, end: bool = False) -> None:
         """Give claims back unstarted: pending at once, the attempt not counted. Those not owned are left alone.
 
-        With `end` the lease ends too, and everything that it still holds is given back.
+        A row that somebody else has locked isn't waited for, and may be left as it is: the lease's renewals go on to tell of
+        it (`Renewal.unheld`).
+
+        With `end` the lease ends too, and everything that it still holds is given back. A row that stays locked for seconds
+        is left to recovery.
         """
         ...
 
@@ -379,7 +384,8 @@ class Store(Protocol):
         rows. They stay running until `settle(orphaned=True)`; two workers may get the same ones, and the fence lets one of
         them win. They are never marked as expired: they have been started.
 
-        A row that can't be read fails alone, as in `claim`.
+        A row that can't be read fails alone, as in `claim`. One that somebody else has locked may be left out, so that it
+        doesn't stand before the others.
 
         Arguments:
             limit: Jobs at most.

@@ -107,7 +107,7 @@ SELECT (SELECT ended.id FROM ended LEFT JOIN told ON true LIMIT 1), found.* FROM
 
 # Infinite times never come, and can't be subtracted before PostgreSQL 17. Looking for jobs whose lease has no row costs a
 # descent of the index for each lease: where there are many leases it's left to `take_expired`.
-_MANY_LEASES = 300
+_MANY_LEASES = 100
 _SECONDS = """CASE WHEN {first} <= now() THEN 0 WHEN isfinite({first}) THEN extract(epoch FROM {first} - now()) END::float8"""
 _NEXT_DUE = f"""WITH {_GAPS.replace("@own@", "$3")}
 SELECT (SELECT {_SECONDS.format(first="min(first.run_at)")}

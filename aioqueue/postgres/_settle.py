@@ -327,4 +327,6 @@ def _each_job_once(settlements: Sequence[Settlement], indices: Iterable[int]) ->
 
 
 def _size(settlement: Settlement) -> int:
-    return 0 if settlement.output is None else len(settlement.output)
+    size = 0 if settlement.output is None else len(settlement.output)
+    error = settlement.error
+    return size if error is None else size + len(error.message) + len(error.traceback)

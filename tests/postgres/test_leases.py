@@ -16,31 +16,21 @@ import pytest
 from aioqueue._identifiers import new_id
 from aioqueue._job import JobState, LostReason, NewJob, Settlement, SettlementKind, SettleResult
 from aioqueue.errors import LeaseLost, StoreContended
-from aioqueue.postgres import _ownership, make_store
+from aioqueue.postgres import _ownership
 from aioqueue.postgres._notes import decode_note
 from tests.postgres.backlog import explain
+from tests.postgres.stores import claimed, opened
 from tests.postgres_server import execute
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator
 
     from aioqueue._job import ClaimedJob
-    from aioqueue.postgres import PostgresStore
 
 pytestmark = pytest.mark.anyio
 
 PATIENCE = 60.0
 RENEW = "UPDATE aioqueue.lease SET expires_at = now() + interval '1 hour' WHERE id = $1"
-
-
-@asynccontextmanager
-async def opened(url: str, **options: Any) -> AsyncIterator[PostgresStore]:
-    store = make_store(url, **options)
-    await store.open()
-    try:
-        yield store
-    finally:
-        await store.close()
 
 
 @asynccontextmanager
@@ -52,12 +42,6 @@ async def transaction(url: str) -> AsyncIterator[asyncpg.Connection[Any]]:
         yield connection
     finally:
         await connection.close()
-
-
-async def claimed(store: PostgresStore, jobs: int = 1, worker: str = "w") -> tuple[int, Sequence[ClaimedJob]]:
-    await store.insert([NewJob(id=new_id(), type="a") for _ in range(jobs)])
-    lease_id = await store.open_lease(worker, 600)
-    return lease_id, await store.claim(lease_id, ["a"], jobs)
 
 
 def retried(claim: ClaimedJob) -> Settlement:

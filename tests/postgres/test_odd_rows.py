@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -15,11 +14,11 @@ from aioqueue._identifiers import new_id
 from aioqueue._job import AttemptError, JobState, NewJob, Settlement, SettlementKind
 from aioqueue.abc import JobFilter
 from aioqueue.errors import RowRejected, StoreError
-from aioqueue.postgres import make_store
+from tests.postgres.stores import job, opened
 from tests.postgres_server import execute
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import Sequence
     from uuid import UUID
 
     from aioqueue._job import ClaimedJob
@@ -62,20 +61,6 @@ NEVER_DUE = ["run_at = 'infinity'", "run_at = '290000-01-01'"]
 @pytest.fixture(params=["postgres_url", "postgres15_url"])
 def url(request: pytest.FixtureRequest) -> str:
     return str(request.getfixturevalue(request.param))
-
-
-@asynccontextmanager
-async def opened(url: str) -> AsyncIterator[PostgresStore]:
-    store = make_store(url)
-    await store.open()
-    try:
-        yield store
-    finally:
-        await store.close()
-
-
-def job(job_type: str = "a") -> NewJob:
-    return NewJob(id=new_id(), type=job_type)
 
 
 def settlement(claim: ClaimedJob, kind: SettlementKind) -> Settlement:
