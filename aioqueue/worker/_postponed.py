@@ -91,6 +91,7 @@ class Postponed(Generic[T, R]):
         self._waiting: list[_Entry[T, R]] = []
         self._tries: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0  # a handle of uvloop doesn't tell it where the time has come already
         self._most = _MOST_ITEMS
         self._failing = False
         self._pause = Backoff(_FIRST_SECONDS, _LONGEST_SECONDS)
@@ -141,10 +142,11 @@ class Postponed(Generic[T, R]):
         self._wake_at(entry.due)
 
     def _wake_at(self, when: float) -> None:
-        if self._closed or (self._timer is not None and self._timer.when() <= when):
+        if self._closed or (self._timer is not None and self._timer_at <= when):
             return
         if self._timer is not None:
             self._timer.cancel()
+        self._timer_at = when
         self._timer = self._loop.call_at(when, self._begin_tries, context=contextvars.Context())
 
     def _begin_tries(self) -> None:

@@ -24,6 +24,7 @@ class Wakeup:
         self._woken = asyncio.Event()
         self._context = contextvars.Context()
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0  # a handle of uvloop doesn't tell it where the time has come already
         self._error: Exception | None = None
 
     def wake(self) -> None:
@@ -48,10 +49,11 @@ class Wakeup:
     def wake_in(self, delay: float) -> None:
         """Wake the loop at the latest in `delay` seconds. Waking early does no harm, so the timer is moved only forward."""
         when = self._loop.time() + delay
-        if self._timer is not None and not self._timer.cancelled() and self._loop.time() < self._timer.when() <= when:
+        if self._timer is not None and not self._timer.cancelled() and self._loop.time() < self._timer_at <= when:
             return
         if self._timer is not None:
             self._timer.cancel()
+        self._timer_at = when
         self._timer = self._loop.call_at(when, self._woken.set, context=self._context)
 
     def begin_turn(self) -> None:
