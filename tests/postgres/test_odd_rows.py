@@ -150,6 +150,31 @@ async def test_odd_rows_are_given_back_beside_others(url: str) -> None:
         assert {found.state for found in await store.fetch([each.id for each in jobs]) if found} == {"ready"}
 
 
+ARCHIVED = [
+    "priority = 9",
+    "finished_at = 'infinity'",
+    "finished_at = '-infinity', run_at = 'infinity'",
+    "errors = ARRAY[['1', '2'], ['3', '{}']]::json[], output = '[1]'",
+    f"attempt = {MOST}, claims = {MOST}, reschedules = {MOST}",
+    "tags = ARRAY[['a', NULL], ['c', 'd']], lease_id = -9223372036854775808",
+]
+
+
+async def test_odd_rows_of_the_archive_are_shown_and_retried_beside_others(url: str) -> None:
+    async with opened(url) as store:
+        lease_id = await store.open_lease("w", 600)
+        for change in ARCHIVED:
+            jobs = [job() for _ in range(3)]
+            await store.insert(jobs)
+            ids = [each.id for each in jobs]
+            await written(store, await store.claim(lease_id, ["a"], 10), SettlementKind.FAILED)
+            execute(url, f"UPDATE aioqueue.archive SET {change} WHERE id = '{ids[1]}'")
+            await seen(store, ids)
+            assert {str(changed) for changed in await store.retry(ids)} == {"done"}, change
+            await written(store, await store.claim(lease_id, ["a"], 10), SettlementKind.COMPLETED)
+            await store.delete(ids)
+
+
 @pytest.mark.parametrize("change", NEVER_DUE)
 async def test_a_row_that_is_never_due_is_shown_and_stops_nobody(url: str, change: str) -> None:
     async with opened(url) as store:
