@@ -72,6 +72,19 @@ async def until_exists(path: str) -> Told:
 
 
 @registry.job(retry=SOON)
+async def hold_transaction(path: str) -> Told:
+    """Holds an open transaction, and asks for statistics in it, until a file exists."""
+    client = current_attempt().client
+    async with client.transaction() as tx:
+        await tx.execute("select 1")
+        write("start")
+        while not Path(path).exists():
+            await client.stats()
+            await anyio.sleep(0.02)
+    return told()
+
+
+@registry.job(retry=SOON)
 def thread_until_exists(path: str) -> Told:
     """The same, in a thread."""
     write("start")
