@@ -25,6 +25,10 @@ __all__ = ["Opened"]
 _CLOSE_SECONDS = 10.0
 _OPERATIONS = 2
 _WORK = 2
+_LOCK_SECONDS = 2.0
+"""Outcomes and releases don't wait for rows, but a trigger of the user's may make one of them wait for something else: then
+its whole statement fails after this time, and the worker finds out which row it was.
+"""
 
 
 class Opened:
@@ -50,8 +54,9 @@ class Opened:
         self._schema = options.schema
         self.users = UsersPool(options.source, options.pool_size)
         self.operations = Pool(own, _OPERATIONS, "the client's own operations")
-        self.work = Pool(own, _WORK, "the worker")
-        self._links = claim_link, settle_link = Link(own), Link(own)
+        workers = replace(own, lock_timeout=_LOCK_SECONDS)
+        self.work = Pool(workers, _WORK, "the worker")
+        self._links = claim_link, settle_link = Link(own), Link(workers)
         self.claims = Claims(claim_link, statements)
         origin = str(identity) if options.notify else None
         self.settler = Settler(settle_link, self.work, statements, origin)

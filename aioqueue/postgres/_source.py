@@ -18,7 +18,7 @@ from aioqueue.errors import ConfigurationError, StoreError, StoreUnavailable
 from aioqueue.postgres._errors import translate
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator, Sequence
     from contextlib import AbstractAsyncContextManager
 
 __all__ = [
@@ -92,6 +92,7 @@ class Source:
         timeout: Seconds that connecting or one statement may take.
         pool: The user's pool, which then serves instead of one of ours.
         for_users: Whether the connections get into users' hands: their search_path stays as it is then.
+        lock_timeout: Seconds that a statement may wait for each lock; None for as long as the server's settings say.
     """
 
     connect: Callable[[], Awaitable[Connection]]
@@ -100,6 +101,7 @@ class Source:
     timeout: float = 60.0
     pool: UserPool | None = None
     for_users: bool = False
+    lock_timeout: float | None = None
 
     async def open(self) -> Connection:
         """Open a connection and set it up.
@@ -126,14 +128,20 @@ class Source:
     async def set_up(self, connection: Connection) -> None:
         """Make the settings of a session that is ours alone."""
         if self.prepared:
-            await connection.execute(_SETTINGS if self.for_users else f"{_SETTINGS}; {_CATALOG_FIRST.format(local='false')}")
+            await connection.execute("; ".join((_SETTINGS, *self._own_settings(local="false"))))
+
+    def _own_settings(self, *, local: str) -> Iterator[str]:
+        if not self.for_users:
+            yield _CATALOG_FIRST.format(local=local)
+        if self.lock_timeout is not None:
+            yield f"SELECT pg_catalog.set_config('lock_timeout', '{self.lock_timeout * 1000:.0f}', {local})"
 
     @property
     def begin(self) -> str:
         """What begins a transaction."""
         if self.prepared and self.pool is None:
             return _BEGIN
-        return _BEGIN_POOLED if self.for_users else f"{_BEGIN_POOLED}; {_CATALOG_FIRST.format(local='true')}"
+        return "; ".join((_BEGIN_POOLED, *self._own_settings(local="true")))
 
     def translated(self, error: BaseException) -> BaseException:
         """Our error for the driver's; others as they are."""

@@ -24,6 +24,9 @@ _FIRST_SECONDS = 0.05
 _LONGEST_SECONDS = 1.0
 _SECONDS_PER_ITEM = 0.02
 """Items that are refused one by one cost a statement each: the more there are, the longer each of them waits."""
+_TIMES_AS_LONG = 5.0
+_LONGEST_AFTER_LONG_SECONDS = 10.0
+"""What takes long to fail when it's tried alone waits for several times as long, up to this."""
 _SIDE_BY_SIDE = 4
 _MOST_ITEMS = 1000
 _EARLY_SECONDS = 0.002
@@ -181,18 +184,24 @@ class Postponed(Generic[T, R]):
     def _begin(self, entries: Sequence[_Entry[T, R]]) -> None:
         taken = set(entries)
         self._waiting = [entry for entry in self._waiting if entry not in taken]
-        context = contextvars.Context()
+        context, began = contextvars.Context(), None if len(entries) > 1 else self._loop.time()
         batch: list[tuple[T, asyncio.Future[R]]] = []
         for entry in entries:
             answer: asyncio.Future[R] = self._loop.create_future()
-            answer.add_done_callback(functools.partial(self._answered, entry), context=context)
+            answer.add_done_callback(functools.partial(self._answered, entry, began), context=context)
             batch.append((entry.item, answer))
         task = self._loop.create_task(write_each(self._write, batch), name=f"aioqueue {self._name}", context=context)
         self._tries.add(task)
         task.add_done_callback(functools.partial(self._tried, [answer for _, answer in batch]), context=context)
 
-    def _answered(self, entry: _Entry[T, R], answer: asyncio.Future[R]) -> None:
-        """One item has a result, or an error: it's done with, or waits again."""
+    def _answered(self, entry: _Entry[T, R], began: float | None, answer: asyncio.Future[R]) -> None:
+        """One item has a result, or an error: it's done with, or waits again.
+
+        Arguments:
+            entry: The item.
+            began: When its try began, if it went alone.
+            answer: What came of it.
+        """
         if entry.future.done():  # nobody waits for it any more
             self._all.discard(entry)
             return
@@ -209,9 +218,10 @@ class Postponed(Generic[T, R]):
             self._all.discard(entry)
             entry.future.set_result(answer.result())
         else:
-            self._wait_again(entry, error)
+            took = 0.0 if began is None or error is None else self._loop.time() - began
+            self._wait_again(entry, error, took)
 
-    def _wait_again(self, entry: _Entry[T, R], error: BaseException | None) -> None:
+    def _wait_again(self, entry: _Entry[T, R], error: BaseException | None, took: float) -> None:
         now = self._loop.time()
         longest = _LONGEST_SECONDS
         entry.tries += 1
@@ -222,6 +232,8 @@ class Postponed(Generic[T, R]):
             if entry.alone:
                 longest = max(longest, _SECONDS_PER_ITEM * len(self._all))
         wait = min(_FIRST_SECONDS * 2.0 ** min(entry.tries, 16), longest)
+        # It may have kept the connection to itself for as long as it took.
+        wait = max(wait, min(_TIMES_AS_LONG * took, _LONGEST_AFTER_LONG_SECONDS))
         entry.due = now + wait * random.uniform(0.5, 1.0)  # noqa: S311 - not for secrets
         self._put_back(entry)
         self._on_wait(entry.item, error, now - entry.since)

@@ -25,7 +25,7 @@ from aioqueue import (
     current_attempt,
 )
 from aioqueue._job import LostReason, SettlementKind, SettleResult
-from aioqueue.worker import Worker, _writer
+from aioqueue.worker import Worker, _refusal, _writer
 from tests.worker.faults import until
 
 if TYPE_CHECKING:
@@ -389,8 +389,6 @@ async def test_run_once_ends_beside_a_job_of_which_nothing_can_be_written(
 async def test_what_was_refused_is_written_when_its_accepted_at_last(
     client: Client, work: Work, refusals: Refusals, monkeypatch
 ) -> None:
-    from aioqueue.worker import _refusal
-
     monkeypatch.setattr(_refusal, "_FIRST_SECONDS", 0.05)
     handle = await client.enqueue(work.work())
     refusals.of(handle.id, REFUSED)
