@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import lru_cache
@@ -66,6 +66,7 @@ class Outcome:
         label: What `set_outcome` or `Fail` said.
         delay, run_at: When it's due again.
         error: For the history.
+        exception: What was raised, for the log alone.
     """
 
     kind: SettlementKind | None
@@ -74,6 +75,11 @@ class Outcome:
     delay: float | None = None
     run_at: datetime | None = None
     error: AttemptError | None = None
+    exception: BaseException | None = field(default=None, repr=False, compare=False)
+
+    def without_exception(self) -> Outcome:
+        """The same, without what was raised."""
+        return self if self.exception is None else replace(self, exception=None)
 
     def settlement(self, job: ClaimedJob) -> Settlement:
         """As the store wants it."""
@@ -153,7 +159,7 @@ def completed(output: bytes, label: str | None) -> Outcome:
 
 def unreadable(job: ClaimedJob, error: BaseException, kind: str) -> Outcome:
     """Its arguments don't fit, or its output can't be stored: trying again wouldn't help."""
-    return Outcome(kind=SettlementKind.FAILED, error=attempt_error(error, job.attempt, kind=kind))
+    return Outcome(kind=SettlementKind.FAILED, error=attempt_error(error, job.attempt, kind=kind), exception=error)
 
 
 def expired(job: ClaimedJob) -> Outcome:
@@ -201,7 +207,21 @@ def raised(
     reason: CancelReason | None,
     timeout: float | None,
 ) -> Outcome:
-    """The handler, or a middleware, raised.
+    """The handler, or a middleware, raised: what that means, with what was raised for the log."""
+    outcome = _meant(job, policy, error, label=label, reason=reason, timeout=timeout)
+    return outcome if outcome.error is None else replace(outcome, exception=error)
+
+
+def _meant(
+    job: ClaimedJob,
+    policy: Policy,
+    error: BaseException,
+    *,
+    label: str | None,
+    reason: CancelReason | None,
+    timeout: float | None,
+) -> Outcome:
+    """What an exception means for the job.
 
     What a handler raises once the worker shuts down is taken for a consequence of being cancelled, unless it's a
     `JobControl`. `TIMEOUT` turns only the cancellation itself into a `TimeoutError`: any other error says more.

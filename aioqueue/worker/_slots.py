@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 from aioqueue._exits import from_a_signal
+from aioqueue.worker._attempt_log import log_begin
 from aioqueue.worker._outcome import INTERRUPTED, broken, expired
 from aioqueue.worker._text import one_line
 
@@ -89,9 +90,7 @@ class Slots:
         """Run the attempt. Whatever goes wrong around it, also in our own code, is an outcome: no claim is left to nobody."""
         try:
             slot.began = time.monotonic()
-            if logger.isEnabledFor(logging.INFO):
-                job = slot.job
-                logger.info("%s %s: attempt %d begins", one_line(job.type), job.id, job.attempt, extra=slot.extra())
+            log_begin(slot)
             return await self._attempts.run(slot)
         except BaseException as error:
             if from_a_signal(error):

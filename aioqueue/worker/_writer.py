@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from aioqueue._batcher import NOT_ABOUT_ROWS, Batcher
 from aioqueue._job import LostReason, SettlementKind, SettleResult
 from aioqueue.errors import ClientClosed, RowRejected, StoreIncompatible, StoreUnavailable
+from aioqueue.worker._attempt_log import log_end
 from aioqueue.worker._outcome import Outcome
 from aioqueue.worker._postponed import Postponed
 from aioqueue.worker._refusal import Refusal
@@ -19,7 +20,7 @@ from aioqueue.worker._text import one_line
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from aioqueue._job import AttemptError, Claim, ClaimedJob, Settlement
+    from aioqueue._job import Claim, ClaimedJob, Settlement
     from aioqueue.abc import Store
     from aioqueue.worker._health import Troubles
     from aioqueue.worker._holdings import Holdings, Slot
@@ -28,17 +29,6 @@ if TYPE_CHECKING:
 __all__ = ["Writer"]
 
 logger = logging.getLogger("aioqueue.worker")
-
-_WORDS = {
-    SettlementKind.COMPLETED: "completed",
-    SettlementKind.FAILED: "failed",
-    SettlementKind.CANCELLED: "cancelled",
-    SettlementKind.RETRIED: "failed, will be tried again",
-    SettlementKind.RESCHEDULED: "rescheduled",
-}
-
-_QUOTING = frozenset({"ArgumentsError", "OutputError"})
-"""Their texts may quote values, which don't belong in logs."""
 
 _BUSY_FOR_LONG_SECONDS = 10.0
 _INCOMPATIBLE_SECONDS = 5.0
@@ -55,12 +45,6 @@ def _size(settlement: Settlement) -> int:
     error = settlement.error
     size = 0 if settlement.output is None else len(settlement.output)
     return size if error is None else size + len(error.message) + len(error.traceback)
-
-
-def _told(error: AttemptError) -> str:
-    if error.type in _QUOTING:
-        return f"{error.type}: the job's history says which"
-    return one_line(str(error))
 
 
 class Writer:
@@ -115,8 +99,9 @@ class Writer:
         if outcome.kind is None:
             self.give_back(slot.job.lease_id, slot.claim)
             return
-        self._log(slot, outcome)
-        self._submit(slot, outcome)
+        log_end(slot, outcome)
+        # Waiting to be written may take long: an exception would keep everything that its frames hold.
+        self._submit(slot, outcome.without_exception())
 
     def give_back(self, lease_id: int, claim: Claim) -> None:
         """Release a claim, with no attempt used."""
@@ -276,23 +261,6 @@ class Writer:
         self._given_up = True
         self._flushed.set()
         self._wakeup.fail(error)
-
-    def _log(self, slot: Slot, outcome: Outcome) -> None:
-        if not logger.isEnabledFor(logging.INFO):
-            return
-        assert outcome.kind is not None
-        duration = time.monotonic() - slot.began if slot.began else 0.0
-        job, error = slot.job, outcome.error
-        logger.info(
-            "%s %s: attempt %d %s after %.3f s%s",
-            one_line(job.type),
-            job.id,
-            job.attempt,
-            _WORDS[outcome.kind],
-            duration,
-            "" if error is None else f": {_told(error)}",
-            extra={**slot.extra(), "duration": duration},
-        )
 
     # -- claims that are given back -----------------------------------------------------------------------------------
 

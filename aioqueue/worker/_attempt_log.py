@@ -1,0 +1,106 @@
+"""What the log says of attempts: a line when one begins, and one when it has ended, with the level that it deserves."""
+
+from __future__ import annotations
+
+import logging
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from aioqueue._codec import CodecError
+from aioqueue._exits import traceback_of
+from aioqueue._job import SettlementKind
+from aioqueue.errors import ArgumentsError
+from aioqueue.worker._text import one_line
+
+if TYPE_CHECKING:
+    from aioqueue.worker._holdings import Slot
+    from aioqueue.worker._outcome import Outcome
+
+__all__ = ["log_begin", "log_end"]
+
+logger = logging.getLogger("aioqueue.worker")
+
+_LEVELS = {
+    SettlementKind.COMPLETED: logging.INFO,
+    SettlementKind.RESCHEDULED: logging.INFO,
+    SettlementKind.RETRIED: logging.WARNING,
+    SettlementKind.CANCELLED: logging.WARNING,
+    SettlementKind.FAILED: logging.ERROR,
+}
+
+_QUOTING = frozenset({"ArgumentsError", "OutputError"})
+"""Types of errors whose texts may quote values, which don't belong in logs."""
+
+
+def log_begin(slot: Slot) -> None:
+    """Say that an attempt begins."""
+    if logger.isEnabledFor(logging.INFO):
+        job = slot.job
+        with suppress(Exception):  # a handler of the user's that raises: it costs its line, and no job
+            logger.info("%s %s: attempt %d begins", one_line(job.type), job.id, job.attempt, extra=slot.extra())
+
+
+def log_end(slot: Slot, outcome: Outcome) -> None:
+    """Say how an attempt has ended, and when the next one is, or that there is none.
+
+    A retry is a warning; a final failure is an error and carries the exception (`exc_info`), for handlers that report
+    errors elsewhere. Its traceback is written as it is stored: bounded, and without what a terminal would obey.
+    """
+    assert outcome.kind is not None
+    level = _LEVELS[outcome.kind]
+    if logger.isEnabledFor(level):
+        with suppress(Exception):  # as above: what has ended is written all the same
+            _log_end(slot, outcome, level, outcome.kind.name.lower())
+
+
+def _log_end(slot: Slot, outcome: Outcome, level: int, kind: str) -> None:
+    job, duration = slot.job, time.monotonic() - slot.began if slot.began else 0.0
+    text = f"{one_line(job.type)} {job.id}: {_said(slot, outcome, duration)}"
+    extra = {
+        **slot.extra(),
+        "duration": duration,
+        "outcome": kind,
+        "label": outcome.label,
+        "next_try_in": outcome.delay if outcome.kind is SettlementKind.RETRIED else None,
+    }
+    error, exception = outcome.error, outcome.exception
+    if level < logging.ERROR or error is None or exception is None or error.type in _QUOTING:
+        logger.log(level, "%s", text, extra=extra)
+        return
+    exc_info = (type(exception), exception, traceback_of(exception))
+    record = logger.makeRecord(logger.name, level, __file__, 0, "%s", (text,), exc_info, "log_end", extra)
+    record.exc_text = error.traceback
+    logger.handle(record)
+
+
+def _said(slot: Slot, outcome: Outcome, duration: float) -> str:
+    number, why = slot.job.attempt, _why(slot, outcome)
+    match outcome.kind:
+        case SettlementKind.COMPLETED:
+            return f"attempt {number} completed after {duration:.3f} s"
+        case SettlementKind.RETRIED:
+            return f"attempt {number} failed after {duration:.3f} s, and the next try is in {_seconds(outcome.delay)} s{why}"
+        case SettlementKind.RESCHEDULED:
+            when = f"for {_seconds(outcome.delay)} s" if outcome.delay is not None else f"until {outcome.run_at}"
+            return f"attempt {number} has put the job off {when}, after {duration:.3f} s"
+        case SettlementKind.CANCELLED:
+            return f"it is discarded{why}"
+        case _:
+            return f"attempt {number} failed after {duration:.3f} s, and there is no further try{why}"
+
+
+def _why(slot: Slot, outcome: Outcome) -> str:
+    error, exception = outcome.error, outcome.exception
+    if error is None:
+        return ""
+    if error.type not in _QUOTING:
+        return f": {one_line(error)}"
+    path = exception.path if isinstance(exception, (ArgumentsError, CodecError)) else ""
+    at = f" at {one_line(path)}" if path else ""
+    return f": {one_line(error.type)}{at}; `aioqueue jobs show {slot.job.id}` shows it"
+
+
+def _seconds(value: float | None) -> str:
+    """Three digits that count, and no exponent."""
+    return f"{value or 0.0:.3g}" if (value or 0.0) < 1000 else f"{value:.0f}"
