@@ -34,6 +34,8 @@ class Batcher(Generic[T, R]):
         limit: Items in one call at most.
         size: How many bytes an item has, so that a batch has `LARGEST_BATCH` at most; without it only their number counts.
         concurrency: Calls in flight at most.
+        patience: Seconds after which a call that is still in flight holds nobody up any more: one more may then be in
+            flight beside it. None: whoever comes later waits for as long as it takes.
         name: For its tasks and logs.
     """
 
@@ -44,15 +46,19 @@ class Batcher(Generic[T, R]):
         limit: int = 1000,
         size: Callable[[T], int] | None = None,
         concurrency: int = 1,
+        patience: float | None = None,
         name: str = "batcher",
     ) -> None:
         self._write = write
         self._limit = limit
         self._size = size
         self._concurrency = concurrency
+        self._patience = patience
         self._name = name
         self._waiting: list[tuple[T, asyncio.Future[R]]] = []
         self._tasks: set[asyncio.Task[None]] = set()
+        self._began = 0.0
+        self._timer: asyncio.TimerHandle | None = None
         self._closed = False
 
     def submit_nowait(self, item: T) -> asyncio.Future[R]:
@@ -82,12 +88,31 @@ class Batcher(Generic[T, R]):
             raise
 
     def _start(self) -> None:
-        if self._waiting and len(self._tasks) < self._concurrency:
-            # A context of its own: it writes the items of many callers.
-            context = contextvars.Context()
-            task = asyncio.get_running_loop().create_task(self._run(), name=f"aioqueue {self._name}", context=context)
-            self._tasks.add(task)
-            task.add_done_callback(self._ended, context=context)
+        if not self._waiting:
+            return
+        if len(self._tasks) < self._concurrency:
+            self._start_one()
+        elif self._patience is not None and self._timer is None and len(self._tasks) == self._concurrency:
+            # At most one timer at a time, and none that is taken back: a busy system pays for one in each such period.
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_at(self._began + self._patience, self._look, context=contextvars.Context())
+
+    def _start_one(self) -> None:
+        # A context of its own: it writes the items of many callers.
+        context = contextvars.Context()
+        task = asyncio.get_running_loop().create_task(self._run(), name=f"aioqueue {self._name}", context=context)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended, context=context)
+
+    def _look(self) -> None:
+        """See whether what waits has been held up for too long by what is in flight."""
+        self._timer = None
+        assert self._patience is not None
+        late = asyncio.get_running_loop().time() >= self._began + self._patience
+        if late and self._waiting and len(self._tasks) == self._concurrency:
+            self._start_one()
+        else:
+            self._start()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -99,6 +124,7 @@ class Batcher(Generic[T, R]):
     async def _run(self) -> None:
         while self._waiting:
             batch = self._take()
+            self._began = asyncio.get_running_loop().time()
             try:
                 await write_each(self._write, batch)
             except BaseException:
@@ -128,14 +154,19 @@ class Batcher(Generic[T, R]):
 
     def abort(self) -> None:
         """Refuse new items, and cancel what waits or is being written: whoever waits for it is cancelled too."""
-        self._closed = True
+        self._close()
         for task in self._tasks:
             task.cancel()
 
     async def aclose(self) -> None:
         """Refuse new items and wait until those handed over are stored (or have failed)."""
-        self._closed = True
+        self._close()
         await self.drained()
+
+    def _close(self) -> None:
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
 
 
 async def write_each(

@@ -14,7 +14,7 @@ from aioqueue._codec import CodecError, check_size
 from aioqueue._job import Inserted
 from aioqueue._middleware import fold_enqueue
 from aioqueue.client._handle import JobHandle
-from aioqueue.client._keyed import KeyedInserts, Row, row_size
+from aioqueue.client._keyed import PATIENCE, KeyedInserts, Row, row_size
 from aioqueue.errors import ClientClosed, ConfigurationError, RowRejected, StoreContended, StoreUnavailable
 
 if TYPE_CHECKING:
@@ -53,7 +53,9 @@ class Enqueuer:
         self._store = store
         self._middlewares = middlewares
         self._retry_for = retry_for
-        self._batcher: Batcher[Row, Inserted] = Batcher(self._write_batch, size=row_size, name="enqueue batcher")
+        self._batcher: Batcher[Row, Inserted] = Batcher(
+            self._write_batch, size=row_size, patience=PATIENCE, name="enqueue batcher"
+        )
         self._keyed = KeyedInserts(self._write_batch, retry_for)
         self._writing: set[anyio.CancelScope] = set()
         self._closing = anyio.Event()

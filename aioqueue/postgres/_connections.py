@@ -210,7 +210,7 @@ class Pool:
 
     def _none_free(self) -> str:
         now = asyncio.get_running_loop().time()
-        holders = sorted(self._lent, key=lambda lent: lent.since)
+        holders = sorted((lent for lent in self._lent if lent.connection is not None), key=lambda lent: lent.since)
         held = ", ".join(f"{lent.holder} for {now - lent.since:.0f} s" for lent in holders[:10])
         return (
             f"{self.source.description}: none of {self._size} connections for {self._purpose} became free within "

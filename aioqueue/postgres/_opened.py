@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Opened"]
 
 _CLOSE_SECONDS = 10.0
-_OPERATIONS = 2
+_OPERATIONS = 3
 _WORK = 2
 _LOCK_SECONDS = 2.0
 """Outcomes and releases don't wait for rows, but a trigger of the user's may make one of them wait for something else: then

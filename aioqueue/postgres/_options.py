@@ -86,7 +86,8 @@ def _timeout(value: object) -> float:
 
 
 def _connector(url: str, *, prepared: bool, cache_size: int | None, timeout: float) -> Callable[[], Awaitable[Connection]]:
-    settings: dict[str, Any] = {"timeout": timeout}
+    # Our statements are few and stay the same. A timer for each would keep the context of whoever was first to run it.
+    settings: dict[str, Any] = {"timeout": timeout, "max_cached_statement_lifetime": 0}
     if not prepared:
         settings["statement_cache_size"] = 0
     elif cache_size is not None:

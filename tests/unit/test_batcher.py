@@ -160,6 +160,43 @@ async def test_several_calls_are_in_flight_where_allowed() -> None:
     await batcher.aclose()
 
 
+async def test_a_call_that_gets_no_answer_holds_up_nobody_who_comes_later() -> None:
+    """After a while one more is in flight beside it, and only one."""
+    silent = asyncio.Event()
+    batches: list[list[int]] = []
+
+    async def write(items: Sequence[int]) -> Sequence[str]:
+        batches.append(list(items))
+        if 0 in items:
+            await silent.wait()
+        return [f"stored {item}" for item in items]
+
+    batcher: Batcher[int, str] = Batcher(write, patience=0.01)
+    first = batcher.submit_nowait(0)
+    await turns()
+    async with asyncio.timeout(60):
+        assert await asyncio.gather(batcher.submit(1), batcher.submit(2)) == ["stored 1", "stored 2"]
+        assert await batcher.submit(3) == "stored 3"
+    assert batches == [[0], [1, 2], [3]]
+    silent.set()
+    assert await first == "stored 0"
+    await batcher.aclose()
+
+
+async def test_calls_that_get_no_answer_dont_add_up() -> None:
+    writer = Writer(open_=False)
+    batcher: Batcher[int, str] = Batcher(writer, patience=0.0, limit=1)
+    futures = [batcher.submit_nowait(number) for number in range(4)]
+    async with asyncio.timeout(60):
+        while len(writer.batches) < 2:
+            await asyncio.sleep(0)
+    await asyncio.sleep(0.05)
+    assert writer.batches == [[0], [1]]
+    writer.gate.set()
+    assert await asyncio.gather(*futures) == [f"stored {number}" for number in range(4)]
+    await batcher.aclose()
+
+
 @pytest.mark.parametrize("error", [RowRejected, StoreError, ValueError, MemoryError])
 async def test_the_guilty_row_fails_alone(error: type[Exception]) -> None:
     writer = Writer()
