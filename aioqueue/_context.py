@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
+import threading
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 import orjson
 
@@ -13,13 +15,16 @@ from aioqueue._resources import current_scope
 from aioqueue._safe_text import safe_repr
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Coroutine, Generator
 
     from aioqueue._job import ClaimedJob
     from aioqueue._job_type import JobType
     from aioqueue._resources import ResourceScope
 
 __all__ = ["Attempt", "activate", "attempt_in", "current_attempt"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _current: contextvars.ContextVar[Attempt] = contextvars.ContextVar("aioqueue_attempt")
 
@@ -49,6 +54,7 @@ class Attempt:
         self.dry_run = False
         self._cancelled = False
         self._outcome: str | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
     def number(self) -> int:
@@ -62,6 +68,39 @@ class Attempt:
         A handler in a thread can't be interrupted, so a long one should look at this now and then. Any thread may.
         """
         return self._cancelled
+
+    def enter_thread(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Say that its handler runs in a thread, beside this event loop. The worker calls it."""
+        self._loop = loop
+        self._loop_thread = threading.get_ident()
+
+    def from_thread(self, function: Callable[P, Coroutine[Any, Any, T]], /, *arguments: P.args, **named: P.kwargs) -> T:
+        """Call an async function in the worker's event loop, and wait for it here: for handlers that are plain functions.
+
+        `attempt.from_thread(attempt.client.enqueue, charge(order_id))` enqueues from a `def` handler.
+
+        Arguments:
+            function: Runs in the event loop, with this handler's context variables.
+            arguments, named: What it's called with.
+
+        Returns:
+            What the function returns. What it raises is raised here.
+
+        Raises:
+            RuntimeError: It isn't called in the thread of a `def` handler (or one that it has started): an `async def`
+                handler awaits the function instead. Or the event loop has ended.
+        """
+        if self._loop is None or threading.get_ident() == self._loop_thread:
+            raise RuntimeError(
+                "from_thread() is for `def` handlers, which run in a thread: in the event loop, await the function instead"
+            )
+        call = _called(function, arguments, named)
+        try:
+            future = asyncio.run_coroutine_threadsafe(call, self._loop)
+        except RuntimeError:
+            call.close()
+            raise RuntimeError("the worker's event loop has ended: nothing can be called in it any more") from None
+        return future.result()
 
     def mark_cancelled(self) -> None:
         """Ask it to stop; any thread may."""
@@ -103,6 +142,10 @@ class Attempt:
 
     def __repr__(self) -> str:
         return f"<Attempt {self.number} of {self.job.type} {self.job.id}>"
+
+
+async def _called(function: Callable[..., Coroutine[Any, Any, T]], arguments: Any, named: Any) -> T:
+    return await function(*arguments, **named)
 
 
 def current_attempt() -> Attempt:

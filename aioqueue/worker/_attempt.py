@@ -189,6 +189,7 @@ class Attempts:
         assert isinstance(attempt, SlotAttempt)
         slot, job_id = attempt.slot, attempt.job.id
         slot.in_thread = True
+        attempt.enter_thread(self._loop)
         self._bodies.add(job_id)
         function = functools.partial(attempt.job_type.fn, **attempt.arguments)
         future = self._threads.run(function, lambda: self._bodies.discard(job_id))
