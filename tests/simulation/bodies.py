@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
-from tests.simulation.expectations import Run
+from tests.simulation.expectations import TO_STOP, Run
 from tests.simulation.promises import Promise
 
 if TYPE_CHECKING:
@@ -13,9 +13,6 @@ if TYPE_CHECKING:
     from tests.simulation.account import Book
     from tests.simulation.deadlines import Deadlines
     from tests.simulation.process import Process
-
-TO_STOP = 1.0
-"""Seconds that an attempt may go on after its worker was told to stop it."""
 
 _MOMENT = 1e-6
 

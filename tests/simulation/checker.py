@@ -91,6 +91,9 @@ class Checker:
         process = lease.process
         if process is None:
             return
+        caller = self.caller
+        hasty = caller is not None and process.answers_for_leases and 0 < now - caller.away_until < lease.duration / 3
+        self._require(Promise.NOT_HASTY, not hasty, f"lease {lease_id} of {process.name} was taken by one who was just away")
         running = [run for run in self._book.running_in(process) if run.job.lease_id == lease_id and run.told_at is None]
         own = process is self.caller and len(process.workers) == 1 and running
         self._require(Promise.NOT_ITS_OWN, not own, f"{process.name} took its own lease {lease_id}, with jobs running")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.simulation.expectations import TO_STOP
 from tests.simulation.promises import Promise
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class Deadlines:
         scheduler: The clock.
         plan: Of this history.
         round_trip: Gives the seconds that a request and its answer take at most.
+        sick_until: Gives the time until which some kind of statement fails.
         workers: Gives the processes that run workers.
     """
 
@@ -43,13 +45,15 @@ class Deadlines:
         scheduler: Scheduler,
         plan: Plan,
         round_trip: Callable[[], float],
+        sick_until: Callable[[], float],
         workers: Callable[[], list[Process]],
     ) -> None:
         self._book = book
         self._scheduler = scheduler
         self._renew_every = plan.lease / 3
-        self._poll_interval = plan.poll_interval
+        self._blind = plan.lease / 3 + plan.poll_interval
         self._round_trip = round_trip
+        self._sick_until = sick_until
         self._workers = workers
         self._orphans_since: dict[int, float] = {}
 
@@ -106,7 +110,26 @@ class Deadlines:
 
     def lease_ends(self, lease_id: int) -> None:
         """A lease will end, unless it's renewed: what it holds then must be recovered."""
-        self._by(self._book.leases[lease_id].expires, lambda: self._look_for_orphans(lease_id))
+        expires = self._book.leases[lease_id].expires
+        self._by(expires, lambda: self._look_for_orphans(lease_id))
+        self._by(expires + TO_STOP, lambda: self._look_for_bodies(lease_id))
+
+    def _look_for_bodies(self, lease_id: int) -> None:
+        """What ran under a lease that is over has stopped."""
+        now, lease = self._book.now(), self._book.leases.get(lease_id)
+        if lease is None:
+            return
+        if now < lease.expires + TO_STOP:
+            self._by(lease.expires + TO_STOP, lambda: self._look_for_bodies(lease_id))
+            return
+        process = lease.process
+        if process is not None and process.alive and process.held_up_until < lease.expires - lease.duration:
+            for run in self._book.running_in(process):
+                if run.job.lease_id == lease_id and run.listens:
+                    text = f"{self._book.name(run.job.id)} runs in {process.name}, and lease {lease_id} is over"
+                    self._book.violated(Promise.STOPS_WHEN_OVER, text)
+                    return
+        self._by(now + TO_STOP, lambda: self._look_for_bodies(lease_id))
 
     def _look_for_orphans(self, lease_id: int) -> None:
         now, lease = self._book.now(), self._book.leases.get(lease_id)
@@ -126,7 +149,8 @@ class Deadlines:
             if (idle_since := self._idle_since(process)) is None:
                 continue
             waited = now - max(since, idle_since)
-            if waited > _RECOVERED + 8 * self._round_trip():
+            blind = 0.0 if now > self._sick_until() + self._blind else self._blind
+            if waited > _RECOVERED + blind + 8 * self._round_trip():
                 names = ", ".join(self._book.name(job_id) for job_id in orphans)
                 text = f"{process.name} is idle, and hasn't recovered {names} {waited:.1f} s after the end of lease {lease_id}"
                 self._book.violated(Promise.SOON_RECOVERED, text)

@@ -17,12 +17,17 @@ if TYPE_CHECKING:
     from tests.simulation.process import Process
 
 
+TO_STOP = 1.0
+"""Seconds that an attempt may go on after its worker was told to stop it."""
+
+
 @dataclass(eq=False)
 class Run:
     """One run of a handler.
 
     Attributes:
         held_up: How often its process had been held up when it began.
+        listens: Whether it ends when it's cancelled.
         told_at: When its worker heard that the claim is lost.
         held_up_when_told: As `held_up`, then.
         swallowed_at: When it took no notice of a cancellation.
@@ -33,6 +38,7 @@ class Run:
     job: ClaimedJob
     began_at: float
     held_up: int
+    listens: bool = False
     told_at: float | None = None
     held_up_when_told: int = 0
     swallowed_at: float | None = None

@@ -104,7 +104,7 @@ class Handlers:
             return await self._deaf(run)
         if step.deed == "hard_of_hearing":
             return await self._hard_of_hearing(run, step)
-        willing = step.deed not in {"stubborn", "unwilling"}
+        willing = run.listens = step.deed not in {"stubborn", "unwilling"}
         try:
             if step.deed == "block":
                 self._block(run.process, step.seconds)

@@ -69,7 +69,14 @@ class History:
         self.acknowledged: set[UUID] = set()
         self.scheduler = Scheduler()
         self.book = Book(lambda: self.scheduler.now, self.note, self.name)
-        self.deadlines = Deadlines(self.book, self.scheduler, self.plan, self._round_trip, self._workers)
+        self.deadlines = Deadlines(
+            self.book,
+            self.scheduler,
+            self.plan,
+            self._round_trip,
+            lambda: max(self.network.sick_until.values(), default=0.0),
+            self._workers,
+        )
         self.bodies = Bodies(self.book, self.deadlines)
         self.checker = Checker(self.book, self.deadlines)
         self.database = Database(lambda: self.scheduler.now, self.checker, rules, names_refused=self.plan.names_refused)
@@ -221,6 +228,9 @@ class History:
         patience = 0.01 if event.victim % 2 else event.seconds
         if event.blow == "freeze":
             victim.freeze(event.seconds)
+        elif event.blow == "freeze_all":
+            for process in there:
+                process.freeze(event.seconds)
         elif event.blow == "cut":
             victim.cut(event.seconds, patience)
         elif event.blow == "cut_all":

@@ -39,6 +39,7 @@ Refusal = Literal["", "outcome", "all"]
 Blow = Literal[
     "kill",
     "freeze",
+    "freeze_all",
     "cut",
     "cut_all",
     "stop",

@@ -26,6 +26,10 @@ _PROMPT = 0.7
 """Of the turns of a starved event loop: they come at once."""
 
 
+_GAP = 3
+"""Renewals that are missing when a worker has been away."""
+
+
 class Process(Host):
     """See the module.
 
@@ -41,6 +45,7 @@ class Process(Host):
         active_at: When it last had something to do with a job.
         held_up: How often it was frozen or blocked.
         sessions: The connections of its lease threads.
+        away_until: Until when it was frozen last for so long that its own renewals have a gap.
         held_up_until: Until when it's frozen or blocked.
         silent_until: Until when nothing comes through those that they open.
         done: Whether its main function has ended.
@@ -66,12 +71,14 @@ class Process(Host):
         self.disturbed_at = self.erred_at = self.active_at = scheduler.now
         self.held_up = 0
         self.held_up_until = 0.0
+        self.away_until = 0.0
         self.sessions: list[SimulatedSession] = []
         self.silent_until = 0.0
         self.done = False
         self.workers: list[Worker] = []
         self.errors: list[str] = []
         self.working = False
+        self._renew_every = 0.0
         self._main: asyncio.Task[None] | None = None
         self.loop.set_exception_handler(self._unhandled)
 
@@ -131,6 +138,7 @@ class Process(Host):
 
     async def work(self, registry: Registry, plan: Plan) -> None:
         """Run workers until they're stopped."""
+        self._renew_every = plan.lease / 3
         REQUEST.set(f"the start of {self.name}")
         async with Client(self.store) as client:
             self.workers = [
@@ -201,6 +209,8 @@ class Process(Host):
         """As SIGSTOP and SIGCONT do."""
         self.frozen_until = self._scheduler.now + seconds
         self.held_up += 1
+        if seconds > _GAP * self._renew_every:
+            self.away_until = max(self.away_until, self.frozen_until)
         self.held_up_until = max(self.held_up_until, self.frozen_until)
         self.disturbed_at = max(self.disturbed_at, self.frozen_until)
 

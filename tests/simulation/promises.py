@@ -37,6 +37,7 @@ class Promise(StrEnum):
     NOT_TAKEN_EARLY = "a valid lease isn't taken, nor anything of it"
     NOT_AFTER_TAKING = "a lease of which something was taken isn't renewed"
     WELL_KEEPS_LEASE = "a worker that is well keeps its lease"
+    NOT_HASTY = "a worker that was away itself gives others the time to renew their leases"
     NOT_ITS_OWN = "a worker never takes its own lease"
     SOON_RECOVERED = "jobs of a dead worker are pending soon after its lease's end, if another is idle"
 
@@ -47,6 +48,7 @@ class Promise(StrEnum):
     ONCE_A_LEASE = "a job runs once at a time, unless a lease has run out"
     NOT_WHEN_STOPPED = "nothing begins after its worker was stopped"
     STOPS_WHEN_LOST = "what was lost stops"
+    STOPS_WHEN_OVER = "what runs under a lease stops when that is over and can't be renewed"
     STOPS_IN_TIME = "timeouts hold"
     OWN_CONTEXT = "a job doesn't see the context in which its worker was started"
 
@@ -60,7 +62,7 @@ class Promise(StrEnum):
     NO_ERRORS = "no worker fails"
 
 
-_MISSING = "SOON_RECOVERED UNKNOWN_BACK NOT_DROPPED ALL_END WORKERS_END NOT_TAKEN_EARLY NOT_ITS_OWN"
+_MISSING = "SOON_RECOVERED UNKNOWN_BACK NOT_DROPPED ALL_END WORKERS_END NOT_TAKEN_EARLY NOT_ITS_OWN NOT_HASTY STOPS_WHEN_OVER"
 NOT_YET = frozenset(Promise[name] for name in os.environ.get("SIMULATION_NOT_YET", _MISSING).split())
 """What the worker doesn't keep yet: not looked at. Empty it, also by the variable, to see where it's broken."""
 

@@ -122,6 +122,7 @@ _QUIET = Faults(request_lost=0.0, answer_lost=0.0, claim_answer_lost=0.0, late=0
 
 def _rough(chance: random.Random, plan: Plan) -> Plan:
     deeds: tuple[Deed, ...] = ("return", "stubborn", "unwilling", "raise")
+    blows: tuple[Blow, ...] = ("cut", "cut", "cut_all", "freeze", "freeze_all", "kill")
 
     def steps(count: int) -> tuple[Step, ...]:
         return tuple(Step(chance.choice(deeds), chance.uniform(3, 25), chance.uniform(1, 20)) for _ in range(count))
@@ -129,7 +130,7 @@ def _rough(chance: random.Random, plan: Plan) -> Plan:
     return replace(
         plan,
         jobs=tuple(replace(job, steps=steps(len(job.steps)), timeout=None) for job in plan.jobs),
-        events=_events(chance, (1, 5), plan.calm_at, ["cut", "cut", "cut_all", "freeze", "kill"], LEASE * 0.8, LEASE * 2.5),
+        events=_events(chance, (1, 5), plan.calm_at, blows, LEASE * 0.8, LEASE * 2.5),
     )
 
 
