@@ -217,24 +217,34 @@ def claimed_jobs(rows: str, taken: Taken | None) -> list[ClaimedJob]:
         Unreadable: One of them, or more, has a strange value.
     """
     try:
-        jobs = [claimed_job(entry, taken) for entry in load(rows)]
-        if taken is None and [str(job.id) for job in jobs] != [entry[0] for entry in load(rows)]:
-            raise Unreadable("an id isn't written as ours are")
+        entries = load(rows)
+        jobs = [claimed_job(entry, taken) for entry in entries]
+        if taken is None:
+            _check_fences(entries, jobs)
     except _FAULTS as error:
         raise Unreadable(repr(error)) from error
     return jobs
+
+
+def _check_fences(entries: Sequence[Sequence[Any]], jobs: Sequence[ClaimedJob]) -> None:
+    # What is only read, and not written in the same transaction, must be found again by what was read.
+    for entry, job in zip(entries, jobs, strict=True):
+        if entry[0] != str(job.id) or not isinstance(job.lease_id, int) or not is_counter(job.claims):
+            raise ValueError("an id isn't written as ours are, or a fence is odd")
 
 
 def claimed_job(entry: Sequence[Any], taken: Taken | None) -> ClaimedJob:
     """Read one row. Its values may be strange: what it raises then is any of a few errors."""
     (job_id, job_type, payload, priority, attempt, claims, lease_id, created_at, run_at, started_at) = entry[:10]
     (max_attempts, retry, timeout, expires_at, reschedules, key, tags, metadata) = entry[10:]
-    if not (-_LARGEST <= attempt <= _LARGEST and -_LARGEST <= claims <= _LARGEST and -_LARGEST <= reschedules <= _LARGEST):
+    if max(attempt, claims, reschedules) > _LARGEST:
         raise ValueError("a counter is out of its range")
     expired = False
     if taken is not None:
         expired = expires_at is not None and started_at is None and expires_at <= taken.now
-        lease_id, started_at = taken.leases.get(job_type, taken.lease_id), taken.now
+        lease_id, started_at = taken.lease_id, taken.now
+        if taken.leases:
+            lease_id = taken.leases.get(job_type, lease_id)
         attempt, claims = attempt + 1, claims + 1
     return ClaimedJob(
         id=UUID(job_id),
@@ -243,7 +253,7 @@ def claimed_job(entry: Sequence[Any], taken: Taken | None) -> ClaimedJob:
         priority=priority,
         attempt=attempt,
         claims=claims,
-        lease_id=0 if lease_id is None else int(lease_id),
+        lease_id=lease_id or 0,
         created_at=when(created_at),
         run_at=when(run_at),
         started_at=when(started_at),
