@@ -6,6 +6,7 @@ import logging
 import os
 import sqlite3
 import time
+import warnings
 from typing import TYPE_CHECKING, TypeVar
 
 from aioqueue.abc import Notification, Renewal
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from aioqueue._job import Claim
+    from aioqueue.sqlite._file import FileWatch
     from aioqueue.sqlite._odd import OddRows, RowId
     from aioqueue.sqlite._url import Settings
 
@@ -39,13 +41,17 @@ class SQLiteLeaseSession:
     Arguments:
         settings: The file.
         timeout: Seconds that each call may take.
+        watch: Refuses the file when it isn't the one that was opened.
         odd: What is done with rows that can't be read.
         tell: Called, in the lease thread, with what listeners should hear.
     """
 
-    def __init__(self, settings: Settings, timeout: float, odd: OddRows, tell: Callable[[Notification], None]) -> None:
+    def __init__(
+        self, settings: Settings, timeout: float, watch: FileWatch, odd: OddRows, tell: Callable[[Notification], None]
+    ) -> None:
         self._settings = settings
         self._timeout = timeout
+        self._watch = watch
         self._odd = odd
         self._tell = tell
         self._connection: Connection | None = None
@@ -87,6 +93,12 @@ class SQLiteLeaseSession:
         else:
             self._tell(Notification(finished=frozenset(failed)))
 
+    def __del__(self) -> None:
+        if self._connection is not None and os.getpid() == self._pid:
+            what = f"a lease session on {self._settings.path}"
+            warnings.warn(f"{what} was never closed", ResourceWarning, stacklevel=2, source=self)
+            self.close()
+
     def close(self) -> None:
         """Close the connection. May be called twice."""
         connection, self._connection = self._connection, None
@@ -96,6 +108,7 @@ class SQLiteLeaseSession:
     def _open(self, deadline: float) -> Connection:
         if os.getpid() != self._pid:
             raise ConfigurationError(f"this lease session was made by process {self._pid}, before a fork")
+        self._watch.check()
         if self._connection is None:
             self._connection = connect(self._settings, tolerant=True, timeout=self._left(deadline))
         return self._connection

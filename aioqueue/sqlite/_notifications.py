@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import logging
 import os
 import time
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
     from aioqueue.abc import Listener
+    from aioqueue.sqlite._file import FileWatch
     from aioqueue.sqlite._url import Settings
 
 __all__ = ["Housekeeping", "Listeners"]
@@ -24,6 +26,7 @@ logger = logging.getLogger("aioqueue.sqlite")
 
 _ANYTHING = Notification(types=None, finished=None)
 _CHECKPOINT_SECONDS = 5.0
+_FILE_SECONDS = 1.0
 _WARNING_SECONDS = 60.0
 
 
@@ -53,10 +56,10 @@ class Listeners:
             del self._listeners[token]
 
     def tell(self, notification: Notification) -> None:
-        """Call every listener; one that fails doesn't keep the others from hearing."""
+        """Call every listener, outside of all contexts; one that fails doesn't keep the others from hearing."""
         for listener in list(self._listeners.values()):
             try:
-                listener(notification)
+                contextvars.Context().run(listener, notification)
             except Exception:
                 logger.exception("a listener failed")
 
@@ -71,15 +74,17 @@ class Listeners:
 
 
 class Housekeeping:
-    """What the writer's thread does between requests: look for other connections' commits, keep the log short.
+    """What the writer's thread does between requests: look for other connections' commits, keep the log short, watch the file.
 
     `PRAGMA data_version` differs when another connection has committed, and never for the own commits of the
     connection that asks, so the writer's asks (https://sqlite.org/pragma.html#pragma_data_version).
     """
 
-    def __init__(self, settings: Settings, listeners: Listeners) -> None:
+    def __init__(self, settings: Settings, listeners: Listeners, watch: FileWatch) -> None:
         self._settings = settings
         self._listeners = listeners
+        self._watch = watch
+        self._file_at = 0.0
         self._version: int | None = None
         self._look_at = 0.0
         self._checkpoint_at = time.monotonic() + _CHECKPOINT_SECONDS
@@ -98,6 +103,10 @@ class Housekeeping:
             known, self._version = self._version, version
             if version != known:
                 self._listeners.tell_from_thread(_ANYTHING)
+        if now >= self._file_at:
+            self._file_at = now + _FILE_SECONDS
+            self._watch.look()
+            self._watch.look_at_log()
         if now >= self._checkpoint_at:
             self._checkpoint_at = now + _CHECKPOINT_SECONDS
             self._checkpoint(connection, now)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import warnings
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from aioqueue._job import LostReason, SettleResult
@@ -17,11 +18,11 @@ from aioqueue.sqlite._halving import halved, of_a_row
 from aioqueue.sqlite._insert import insert_rows
 from aioqueue.sqlite._lease import SQLiteLeaseSession
 from aioqueue.sqlite._migrations import migrate
-from aioqueue.sqlite._notifications import Housekeeping, Listeners
-from aioqueue.sqlite._odd import OddRows
+from aioqueue.sqlite._notifications import Listeners
+from aioqueue.sqlite._opened import Opened
 from aioqueue.sqlite._rows import Unreadable, dump
 from aioqueue.sqlite._threads import DatabaseThreads, Request
-from aioqueue.sqlite._transaction import SQLiteTransaction, open_transaction
+from aioqueue.sqlite._transaction import OpenTransaction, SQLiteTransaction
 from aioqueue.sqlite._url import Settings, network_file_system
 
 if TYPE_CHECKING:
@@ -39,7 +40,6 @@ logger = logging.getLogger("aioqueue.sqlite")
 
 T = TypeVar("T")
 
-_READERS = 2
 _CLOSE_SECONDS = 5.0
 
 
@@ -56,11 +56,7 @@ class SQLiteStore:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._listeners = Listeners()
-        self._writer: DatabaseThreads | None = None
-        self._readers: DatabaseThreads | None = None
-        self._transactions: DatabaseThreads | None = None
-        self._transaction_lock = asyncio.Lock()
-        self._odd = OddRows(settings.busy_timeout)
+        self._opened: Opened | None = None
         self._idle = True
 
     @property
@@ -71,8 +67,11 @@ class SQLiteStore:
     @property
     def troubles(self) -> Mapping[str, str]:
         """What is wrong at the moment, by part; empty when all is well."""
-        odd = self._odd.trouble()
-        return {"rows": odd} if odd else {}
+        if self._opened is None:
+            return {}
+        self._opened.watch.look()
+        parts = {"file": self._opened.watch.trouble, "rows": self._opened.odd.trouble()}
+        return {part: trouble for part, trouble in parts.items() if trouble}
 
     # -- life ---------------------------------------------------------------------------------------------------
 
@@ -84,22 +83,23 @@ class SQLiteStore:
             StoreIncompatible: The schema is of a newer aioqueue, or the file holds something else.
             StoreUnavailable: It can't be opened.
         """
-        if self._writer is not None:
+        if self._opened is not None:
             raise ConfigurationError(f"{self.description} is open already")
         self._check_file_system()
         self._listeners.bind(asyncio.get_running_loop())
-        self._transaction_lock = asyncio.Lock()
-        housekeeping = Housekeeping(self._settings, self._listeners)
-        open_writer = functools.partial(connect, self._settings, tolerant=True)
-        self._writer = DatabaseThreads("writer", open_writer, tick=housekeeping.tick, interval=housekeeping.interval)
-        self._readers = DatabaseThreads("reader", functools.partial(connect, self._settings, tolerant=True), count=_READERS)
+        opened = self._opened = Opened(self._settings, self._listeners)
         try:
-            await self._writer.call(lambda connection, _: migrate(connection, self._settings.busy_timeout))
+            await opened.start()
         except BaseException:
-            self._writer.close_soon()
-            self._readers.close_soon()
-            self._writer = self._readers = None
+            opened.close_soon()
+            self._opened = None
             raise
+
+    def __del__(self) -> None:
+        opened = getattr(self, "_opened", None)
+        if opened is not None and not opened.closed and not opened.writer.left_behind():
+            warnings.warn(f"{self.description} was never closed", ResourceWarning, stacklevel=2, source=self)
+            opened.close_soon()
 
     def _check_file_system(self) -> None:
         kind = None if self._settings.allow_network else network_file_system(self._settings.path)
@@ -111,12 +111,10 @@ class SQLiteStore:
 
     async def close(self) -> None:
         """Finish what was begun, and close the file; bounded in time. May be called twice."""
-        threads = [each for each in (self._writer, self._readers, self._transactions) if each is not None]
-        self._writer = self._readers = self._transactions = None
-        for each in threads:
-            each.close_soon()
-        for each in threads:
-            await each.wait_closed(_CLOSE_SECONDS)
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            opened.close_soon()
+            await opened.wait_closed(_CLOSE_SECONDS)
 
     async def migrate(self) -> Sequence[str]:
         """Bring the schema up to date. Works before `open`."""
@@ -129,10 +127,10 @@ class SQLiteStore:
 
     # -- hops -----------------------------------------------------------------------------------------------------
 
-    def _opened(self, threads: DatabaseThreads | None) -> DatabaseThreads:
-        if threads is None:
+    def _open(self) -> Opened:
+        if self._opened is None:
             raise ClientClosed(f"{self.description} isn't open, or was closed")
-        return threads
+        return self._opened
 
     async def _write(self, body: Callable[[sqlite3.Connection], tuple[T, Notification | None]]) -> T:
         # One write transaction in one hop; listeners hear of it before the caller goes on.
@@ -143,13 +141,13 @@ class SQLiteStore:
             self._tell(request, notification)
             return result
 
-        return await self._opened(self._writer).call(run)
+        return await self._open().writer.call(run)
 
     async def _read(self, body: Callable[[sqlite3.Connection], T]) -> T:
         def run(connection: Connection, _: Request[T]) -> T:
             return _reads.in_snapshot(connection, body)
 
-        return await self._opened(self._readers).call(run)
+        return await self._open().readers.call(run)
 
     # -- producers ------------------------------------------------------------------------------------------------
 
@@ -162,7 +160,9 @@ class SQLiteStore:
         """
         del repeated  # finished jobs are always looked at: it costs one look-up
         if tx is not None:
-            self._opened(self._writer).check_process()
+            opened = self._open()
+            opened.writer.check_process()
+            opened.watch.check()
             return (await insert_foreign(tx, self._settings.path, jobs)).inserted
 
         def body(connection: sqlite3.Connection) -> tuple[Sequence[Inserted], Notification | None]:
@@ -173,10 +173,14 @@ class SQLiteStore:
 
     def transaction(self) -> AbstractAsyncContextManager[SQLiteTransaction]:
         """Open a transaction of the store's own; it holds the file's one write lock until the block ends."""
-        self._opened(self._writer)
-        if self._transactions is None:
-            self._transactions = DatabaseThreads("transaction", functools.partial(connect, self._settings))
-        return open_transaction(self._transactions, self._transaction_lock, self._settings.busy_timeout, self._listeners.tell)
+        opened = self._open()
+        return OpenTransaction(
+            opened.transactions,
+            opened.transaction_lock,
+            self._settings.busy_timeout,
+            self._listeners.tell,
+            opened.watch.check,
+        )
 
     # -- workers --------------------------------------------------------------------------------------------------
 
@@ -186,34 +190,33 @@ class SQLiteStore:
 
     def lease_session(self, *, timeout: float = 10.0) -> SQLiteLeaseSession:
         """What the lease thread uses."""
-        self._opened(self._writer)
-        return SQLiteLeaseSession(self._settings, timeout, self._odd, self._listeners.tell_from_thread)
+        opened = self._open()
+        return SQLiteLeaseSession(self._settings, timeout, opened.watch, opened.odd, self._listeners.tell_from_thread)
 
     async def claim(
         self, lease_id: int, types: Sequence[str], limit: int, *, leases: Mapping[str, int] | None = None
     ) -> Sequence[ClaimedJob]:
         """Take due jobs. See `aioqueue.abc.Store.claim`."""
         wanted = _claim.Wanted(lease_id, leases or {}, dump(sorted(set(types))), limit)
-        timeout = self._settings.busy_timeout
+        opened, timeout = self._open(), self._settings.busy_timeout
 
         def run(connection: Connection, request: Request[Sequence[ClaimedJob]]) -> Sequence[ClaimedJob]:
             try:
                 # After an empty claim another one looks first, so that waiting workers don't take the lock in turns.
                 if self._idle and _reads.in_snapshot(connection, lambda each: _claim.pick(each, wanted))[1] == "[]":
                     return []
-                if not self._odd.any_stuck():
+                if not opened.odd.any_stuck():
                     jobs = in_transaction(connection, timeout, lambda each: _claim.claim(each, wanted), request.is_abandoned)
                     self._idle = not jobs
                     return jobs
             except (Unreadable, StoreError) as error:
                 if isinstance(error, StoreError) and not of_a_row(error):
                     raise
-            jobs, notification = self._odd.claim(connection, wanted)
+            jobs, notification = opened.odd.claim(connection, wanted)
             self._tell(request, notification)
             return jobs
 
-        threads = self._opened(self._writer)
-        return await threads.call(run) if limit > 0 else []
+        return await opened.writer.call(run) if limit > 0 else []
 
     def _tell(self, request: Request[Any], notification: Notification | None) -> None:
         if notification is not None and len(self._listeners):
@@ -235,11 +238,11 @@ class SQLiteStore:
             self._tell(request, _settle.merged(notifications))
             return results
 
-        return await self._opened(self._writer).call(run)
+        return await self._open().writer.call(run)
 
     async def release(self, lease_id: int, claims: Sequence[Claim], *, end: bool = False) -> None:
         """Give claims back unstarted. One that can't be written stays as it is, and is told in the log."""
-        timeout = self._settings.busy_timeout
+        opened, timeout = self._open(), self._settings.busy_timeout
 
         def run(connection: Connection, request: Request[None]) -> None:
             whole = functools.partial(_claim.release, lease_id=lease_id, claims=claims, end=end)
@@ -248,9 +251,9 @@ class SQLiteStore:
             except StoreError as error:
                 if not of_a_row(error):
                     raise
-                self._tell(request, self._odd.release(connection, lease_id, claims, end=end))
+                self._tell(request, opened.odd.release(connection, lease_id, claims, end=end))
 
-        await self._opened(self._writer).call(run)
+        await opened.writer.call(run)
 
     async def take_expired(self, limit: int, *, own: Collection[int] = ()) -> Sequence[ClaimedJob]:
         """Recover jobs of dead workers. See `aioqueue.abc.Store.take_expired`.
@@ -258,7 +261,7 @@ class SQLiteStore:
         SQLite's clock is the machine's wall clock. When it is set, leases are compared as if it hadn't been, where
         the machine tells how long it has been running (Linux); elsewhere, keep the clock slewed rather than stepped.
         """
-        timeout = self._settings.busy_timeout
+        opened, timeout = self._open(), self._settings.busy_timeout
 
         def run(connection: Connection, request: Request[list[ClaimedJob]]) -> list[ClaimedJob]:
             waited = begin(connection, timeout, request.is_abandoned)
@@ -266,15 +269,16 @@ class SQLiteStore:
             try:
                 jobs, notification = in_transaction(connection, timeout, take, request.is_abandoned, begun=True)
             except Unreadable:
-                jobs, notification = self._odd.take_expired(connection, limit, own, waited)
+                jobs, notification = opened.odd.take_expired(connection, limit, own, waited)
             self._tell(request, notification)
             return jobs
 
-        return await self._opened(self._writer).call(run)
+        return await opened.writer.call(run)
 
     async def next_due(self, types: Sequence[str], *, own: Collection[int] = ()) -> Due:
         """When there is something to do."""
-        return await self._read(lambda connection: _reads.next_due(connection, types, own))
+        look = functools.partial(_reads.next_due, types=types, own=own)
+        return await self._open().looks.call(lambda connection, _: _reads.in_snapshot(connection, look))
 
     # -- looking and operating ------------------------------------------------------------------------------------
 
@@ -319,17 +323,17 @@ class SQLiteStore:
             self._tell(request, _settle.merged(notifications))
             return results
 
-        return await self._opened(self._writer).call(run)
+        return await self._open().writer.call(run)
 
     # -- notifications --------------------------------------------------------------------------------------------
 
     def subscribe(self, listener: Listener, *, finished: bool = False) -> AbstractContextManager[None]:
         """Call the listener with every notification until the context is left."""
         del finished  # telling costs nothing here
-        self._opened(self._writer)
+        self._open()
         return self._listeners.added(listener, self._wake_writer)
 
     def _wake_writer(self) -> None:
         # The first listener sets the writer's thread looking for other processes' commits.
-        if self._writer is not None and not self._writer.closed:
-            self._writer.poke()
+        if self._opened is not None:
+            self._opened.writer.poke()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 import os
 import queue
@@ -29,15 +30,17 @@ class Request(Generic[T]):
 
     Arguments:
         body: Runs in the thread.
-        loop: Where the answer goes.
+        loop: Where the answer goes; None when nobody waits for it.
     """
 
-    __slots__ = ("abandoned", "body", "future", "loop", "tell")
+    __slots__ = ("abandoned", "body", "future", "loop", "task", "tell")
 
-    def __init__(self, body: Callable[[Connection, Request[T]], T], loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, body: Callable[[Connection, Request[T]], T], loop: asyncio.AbstractEventLoop | None) -> None:
         self.body = body
         self.loop = loop
-        self.future: asyncio.Future[T] = loop.create_future()
+        if loop is not None:
+            self.future: asyncio.Future[T] = loop.create_future()
+            self.task: Any = asyncio.current_task(loop)
         self.abandoned = False
         self.tell: Callable[[], None] | None = None
         """Set by the body: called in the event loop before the answer arrives, also when nobody waits any more."""
@@ -48,20 +51,30 @@ class Request(Generic[T]):
 
     def answer(self, result: T | None, error: BaseException | None) -> None:
         """Hand the answer to the event loop; for a loop that has been closed there is nobody to hear it."""
+        if self.loop is None:
+            if error is not None:
+                logger.warning("a statement that nobody waits for failed: %s", error)
+            return
         try:
             self.loop.call_soon_threadsafe(self._resolve, result, error)
         except RuntimeError:
-            logger.debug("an answer came after the event loop was closed")
+            if not self.abandoned:
+                logger.warning("the event loop was closed while a statement ran: nobody hears what became of it")
+                if self.task is not None:
+                    # It never ends. That has been said now; asyncio would say so once more, when it's destroyed.
+                    self.task._log_destroy_pending = False
 
     def _resolve(self, result: Any, error: BaseException | None) -> None:
-        if self.tell is not None and error is None:
-            self.tell()
-        if self.future.done():
-            return
-        if error is not None:
-            self.future.set_exception(error)
-        else:
-            self.future.set_result(result)
+        try:
+            if self.tell is not None and error is None:
+                self.tell()
+        finally:
+            if self.future.done():
+                pass
+            elif error is not None:
+                self.future.set_exception(error)
+            else:
+                self.future.set_result(result)
 
 
 class DatabaseThreads:
@@ -76,6 +89,7 @@ class DatabaseThreads:
         count: Number of threads.
         tick: Called in the thread between requests, and without any every `interval()` seconds.
         interval: Seconds; None waits for requests only.
+        check: Called in the thread before each request, which it refuses by raising.
     """
 
     def __init__(
@@ -86,11 +100,13 @@ class DatabaseThreads:
         count: int = 1,
         tick: Callable[[Connection], None] | None = None,
         interval: Callable[[], float | None] = lambda: None,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
         self._name = name
         self._connect = connect
         self._tick = tick
         self._interval = interval
+        self._check = check
         self._queue: queue.SimpleQueue[Request[Any] | None] = queue.SimpleQueue()
         self._pid = os.getpid()
         self._closed = False
@@ -98,16 +114,20 @@ class DatabaseThreads:
             threading.Thread(target=self._run, name=f"aioqueue {name} {number}", daemon=True) for number in range(count)
         ]
         for thread in self._threads:
-            thread.start()
+            contextvars.Context().run(thread.start)  # whoever happens to be first isn't carried along by the thread
 
     @property
     def closed(self) -> bool:
         """Whether nothing more is taken."""
         return self._closed
 
+    def left_behind(self) -> bool:
+        """Whether this process was forked from the one that has the threads."""
+        return os.getpid() != self._pid
+
     def check_process(self) -> None:
         """Raises ConfigurationError in a process that was forked from the one that opened the store."""
-        if os.getpid() != self._pid:
+        if self.left_behind():
             raise ConfigurationError(
                 f"this store was opened by process {self._pid}, and connections don't survive a fork: open another one here"
             )
@@ -132,6 +152,10 @@ class DatabaseThreads:
         except asyncio.CancelledError:
             request.abandoned = True
             raise
+
+    def send(self, body: Callable[[Connection, Request[Any]], object]) -> None:
+        """Run the body in a thread, without an answer; from any thread."""
+        self._queue.put(Request(body, None))
 
     def poke(self) -> None:
         """Let an idle thread ask for its interval anew."""
@@ -159,6 +183,7 @@ class DatabaseThreads:
 
     def _run(self) -> None:
         connection: Connection | None = None
+        request: Request[Any] | None
         try:
             while True:
                 try:
@@ -168,19 +193,20 @@ class DatabaseThreads:
                 if request is None:
                     return
                 connection = self._serve(request, connection)
+                request = None  # it isn't kept alive until the next one comes
                 if self._tick is not None and connection is not None:
                     connection = self._ticked(self._tick, connection)
         finally:
             if connection is not None:
-                connection.close()
+                _close(connection)
 
     def _ticked(self, tick: Callable[[Connection], None], connection: Connection) -> Connection | None:
         try:
             tick(connection)
-        except sqlite3.Error:
+        except Exception:
             # The thread must outlive it: requests wait. Who writes next learns what is wrong, on a new connection.
             logger.warning("looking after the %s's connection failed", self._name, exc_info=True)
-            connection.close()
+            _close(connection)
             return None
         return connection
 
@@ -188,6 +214,7 @@ class DatabaseThreads:
         if request is _NOTHING or request.abandoned:
             return connection
         try:
+            self._check()
             if connection is None:
                 connection = self._connect()
             result = request.body(connection, request)
@@ -196,11 +223,18 @@ class DatabaseThreads:
         except BaseException as error:  # noqa: BLE001 - handed to the caller
             request.answer(None, error)
             if connection is not None and _broken(error):
-                connection.close()
+                _close(connection)
                 connection = None
         else:
             request.answer(result, None)
         return connection
+
+
+def _close(connection: Connection) -> None:
+    try:
+        connection.close()
+    except sqlite3.Error:
+        logger.warning("a connection couldn't be closed", exc_info=True)
 
 
 def _broken(error: BaseException) -> bool:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 import sqlite3
-from contextlib import asynccontextmanager
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from aioqueue.errors import StoreUnavailable
+from aioqueue.errors import StoreError, StoreUnavailable
 from aioqueue.sqlite._connection import ROW_ERRORS, begin, classify, rollback
 from aioqueue.sqlite._insert import insert_rows
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Sequence
+    from collections.abc import Callable, Sequence
+    from types import TracebackType
 
     from aioqueue._job import Inserted, NewJob
     from aioqueue.abc import Notification
@@ -23,12 +25,13 @@ if TYPE_CHECKING:
     from aioqueue.sqlite._insert import InsertResult
     from aioqueue.sqlite._threads import DatabaseThreads, Request
 
-__all__ = ["SQLiteTransaction", "open_transaction"]
+__all__ = ["OpenTransaction", "SQLiteTransaction"]
 
 logger = logging.getLogger("aioqueue.sqlite")
 
 _LONG_SECONDS = 5.0
 _END_SECONDS = 10.0
+_NEVER_LEFT = "a transaction was never left, and is rolled back: use `async with`"
 
 
 class SQLiteTransaction:
@@ -104,63 +107,121 @@ class SQLiteTransaction:
         return result.inserted
 
 
-@asynccontextmanager
-async def open_transaction(
-    threads: DatabaseThreads, lock: asyncio.Lock, timeout: float, tell: Callable[[Notification], None]
-) -> AsyncGenerator[SQLiteTransaction]:
-    """Hold the file's write lock for a block: committed at its end, rolled back when it raises or is cancelled.
+class OpenTransaction:
+    """Holds the file's write lock for a block: committed at its end, rolled back when it raises or is cancelled.
+
+    It isn't a generator: the end of an event loop closes all of those at once, a caller's and the one within it.
 
     Arguments:
         threads: One thread, which belongs to this transaction while the lock is held.
         lock: Lets the transactions of this store go one after the other.
         timeout: Seconds to wait for the write lock of other processes.
         tell: Called with what listeners should hear, after the commit.
-
-    Raises:
-        StoreUnavailable: No write lock, or the commit failed.
+        check: Called in the thread before the begin and the commit, which it refuses by raising.
     """
 
-    def start(connection: Connection, request: Request[Connection]) -> Connection:
-        begin(connection, timeout, request.is_abandoned)
+    def __init__(
+        self,
+        threads: DatabaseThreads,
+        lock: asyncio.Lock,
+        timeout: float,
+        tell: Callable[[Notification], None],
+        check: Callable[[], None],
+    ) -> None:
+        self._threads = threads
+        self._lock = lock
+        self._timeout = timeout
+        self._tell = tell
+        self._check = check
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._transaction: SQLiteTransaction | None = None
+
+    async def __aenter__(self) -> SQLiteTransaction:
+        """Take the write lock.
+
+        Raises:
+            StoreUnavailable: It isn't to be had in time.
+        """
+        await self._lock.acquire()
+        try:
+            self._transaction = SQLiteTransaction(self._threads, await self._threads.call(self._begin))
+        except BaseException:
+            await self._roll_back()
+            self._lock.release()
+            raise
+        self._timer = self._loop.call_later(_LONG_SECONDS, _warn, context=contextvars.Context())
+        return self._transaction
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Commit, or roll back.
+
+        Raises:
+            StoreUnavailable: The commit failed.
+        """
+        transaction, self._transaction = self._transaction, None
+        assert transaction is not None
+        assert self._timer is not None
+        transaction.ended()
+        self._timer.cancel()
+        committed = False
+        try:
+            if kind is None:
+                with anyio.move_on_after(_END_SECONDS, shield=True) as scope:
+                    await self._threads.call(self._commit)
+                    committed = True
+                if scope.cancelled_caught:
+                    raise StoreUnavailable(f"the commit wasn't done within {_END_SECONDS:g} s")
+            elif kind is GeneratorExit:
+                logger.warning(_NEVER_LEFT)
+        finally:
+            if not committed:
+                await self._roll_back()
+            self._lock.release()
+        for notification in transaction.notifications:
+            self._tell(notification)
+
+    def __del__(self) -> None:
+        if self._transaction is None:
+            return
+        logger.warning(_NEVER_LEFT)
+        self._transaction.ended()
+        if self._timer is not None:
+            self._timer.cancel()
+        if not self._threads.closed:
+            self._threads.send(lambda connection, _: rollback(connection))
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._lock.release)
+
+    async def _roll_back(self) -> None:
+        if self._threads.closed:
+            return  # the thread rolls back by closing the connection
+        with anyio.move_on_after(_END_SECONDS, shield=True):
+            try:
+                await self._threads.call(lambda connection, _: rollback(connection))
+            except StoreError as error:
+                logger.warning("a transaction couldn't be rolled back: %s", error)
+
+    # -- in the thread ------------------------------------------------------------------------------------------------
+
+    def _begin(self, connection: Connection, request: Request[Connection]) -> Connection:
+        self._check()
+        begin(connection, self._timeout, request.is_abandoned)
         if request.abandoned:
             rollback(connection)
         return connection
 
-    def commit(connection: Connection, _: Request[None]) -> None:
+    def _commit(self, connection: Connection, _: Request[None]) -> None:
         if not connection.in_transaction:
             raise StoreUnavailable("the transaction was ended by one of its statements, or by an error of the disk")
+        self._check()
         try:
             connection.execute("COMMIT")
         except sqlite3.Error as error:
             rollback(connection)
             raise classify(error, "the commit failed") from error
-
-    async with lock:
-        loop = asyncio.get_running_loop()
-        timer: asyncio.TimerHandle | None = None
-        committed = False
-        transaction: SQLiteTransaction | None = None
-        try:
-            opened = transaction = SQLiteTransaction(threads, await threads.call(start))
-            timer = loop.call_later(_LONG_SECONDS, _warn)
-            yield opened
-            opened.ended()
-            with anyio.move_on_after(_END_SECONDS, shield=True) as scope:
-                await threads.call(commit)
-                committed = True
-            if scope.cancelled_caught:
-                raise StoreUnavailable(f"the commit wasn't done within {_END_SECONDS:g} s")
-        finally:
-            if timer is not None:
-                timer.cancel()
-            if not committed:
-                if transaction is not None:
-                    transaction.ended()
-                if not threads.closed:  # otherwise its thread rolls back by closing the connection
-                    with anyio.move_on_after(_END_SECONDS, shield=True):
-                        await threads.call(lambda connection, _: rollback(connection))
-        for notification in opened.notifications:
-            tell(notification)
 
 
 def _warn() -> None:

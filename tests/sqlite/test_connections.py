@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sqlite3
 import subprocess
 import sys
 import textwrap
+import threading
 from typing import TYPE_CHECKING
 
+import anyio
 import pytest
 
 from aioqueue.abc import JobFilter
@@ -195,9 +198,83 @@ async def test_a_lock_that_somebody_keeps(path: Path) -> None:
 async def test_a_full_disk_is_unavailable_and_then_usable(path: Path) -> None:
     store = make_store(f"sqlite:///{path}")
     await store.open()
-    await store._writer.call(lambda connection, _: connection.execute("PRAGMA max_page_count = 60").fetchone())  # type: ignore[union-attr]
+    await store._opened.writer.call(lambda connection, _: connection.execute("PRAGMA max_page_count = 60").fetchone())  # type: ignore[union-attr]
     with pytest.raises(StoreUnavailable, match="full"):
         await store.insert([new_job(payload=b'"' + b"x" * 1_000_000 + b'"')])
     assert (await store.stats()).types == {}
     await store.insert([new_job()])
+    await store.close()
+
+
+async def test_workers_look_though_users_keep_all_readers_busy(store: SQLiteStore) -> None:
+    go_on, busy = threading.Event(), threading.Semaphore(0)
+    assert store._opened is not None
+
+    def long(*_: object) -> bool:
+        busy.release()
+        return go_on.wait(60)
+
+    async with anyio.create_task_group() as group:
+        for _ in range(4):
+            group.start_soon(store._opened.readers.call, long)
+        for _ in range(2):
+            await anyio.to_thread.run_sync(busy.acquire)
+        with anyio.fail_after(30):
+            assert (await store.next_due(["a"])).job is None
+            lease = await store.open_lease("w", 60)
+            assert await store.claim(lease, ["a"], 1) == []
+            assert await store.take_expired(1) == []
+        go_on.set()
+
+
+async def test_an_idle_worker_asks_in_one_statement(store: SQLiteStore) -> None:
+    statements: list[str] = []
+
+    def trace(connection: sqlite3.Connection, _: object) -> None:
+        connection.set_trace_callback(statements.append)
+
+    assert store._opened is not None
+    lease = await store.open_lease("w", 60)
+    await store.insert([new_job(delay=60.0)])
+    await store._opened.looks.call(trace)
+    await store._opened.writer.call(trace)
+    await store.claim(lease, ["a"], 1)
+    due = await store.next_due(["a"], own=[lease])
+    assert due.job is not None
+    assert due.lease is None
+    words = [statement.split()[0] for statement in statements if not statement.startswith(("--", "PRAGMA"))]
+    assert words == ["BEGIN", "SELECT", "ROLLBACK", "BEGIN", "WITH", "ROLLBACK"]
+
+
+async def test_a_thread_outlives_whatever_goes_wrong_in_it(
+    store: SQLiteStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(*_: object) -> None:
+        raise RuntimeError("unexpected")
+
+    assert store._opened is not None
+    monkeypatch.setattr(store._opened.writer, "_tick", fails)
+    for error in (RuntimeError("no"), SystemExit(3), KeyboardInterrupt()):
+
+        def body(*_: object, error: BaseException = error) -> None:
+            raise error
+
+        with pytest.raises(type(error)):
+            await store._opened.writer.call(body)
+    await store.insert([new_job()])
+    assert "unexpected" in caplog.text
+
+
+async def test_a_listener_that_ends_the_program_doesnt_keep_the_caller_waiting(path: Path) -> None:
+    store = make_store(f"sqlite:///{path}")
+    await store.open()
+    handled: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: handled.append(context.get("exception")))
+
+    def fails(_: object) -> None:
+        raise asyncio.CancelledError
+
+    with store.subscribe(fails), anyio.fail_after(60):
+        await store.insert([new_job()])
+    assert {type(error) for error in handled} == {asyncio.CancelledError}
     await store.close()

@@ -251,7 +251,9 @@ async def test_a_row_that_can_be_neither_claimed_nor_failed_is_passed_over(
     # It's tried again some time, when the trigger may be gone.
     execute(path, "DROP TRIGGER on_UPDATE_job")
     assert await store.claim(lease, ["a"], 1) == []
-    monkeypatch.setattr(store._odd, "_stuck", {row_id: (0.0, told) for row_id, (_, told) in store._odd._stuck.items()})
+    assert store._opened is not None
+    odd = store._opened.odd
+    monkeypatch.setattr(odd, "_stuck", {row_id: (0.0, told) for row_id, (_, told) in odd._stuck.items()})
     assert [job.id for job in await store.claim(lease, ["a"], 1)] == [bad.id]
     assert store.troubles == {}
 

@@ -106,8 +106,8 @@ async def test_the_file_failing_under_the_look_is_survived(store: SQLiteStore, m
     def fails(self: object, connection: sqlite3.Connection) -> None:
         raise sqlite3.OperationalError("disk I/O error")
 
-    assert store._writer is not None
-    monkeypatch.setattr(store._writer, "_tick", lambda connection: fails(None, connection))
+    assert store._opened is not None
+    monkeypatch.setattr(store._opened.writer, "_tick", lambda connection: fails(None, connection))
     await store.insert([new_job()])
     await store.insert([new_job()])
     assert (await store.stats()).types["a"].counts == {"ready": 2}

@@ -1,0 +1,96 @@
+"""What an open store has: threads with a connection each, and somebody who watches the file."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import time
+from typing import TYPE_CHECKING
+
+from aioqueue.sqlite._connection import Connection, connect
+from aioqueue.sqlite._file import FileWatch
+from aioqueue.sqlite._migrations import migrate
+from aioqueue.sqlite._notifications import Housekeeping
+from aioqueue.sqlite._odd import OddRows
+from aioqueue.sqlite._threads import DatabaseThreads
+
+if TYPE_CHECKING:
+    from aioqueue.sqlite._notifications import Listeners
+    from aioqueue.sqlite._url import Settings
+
+__all__ = ["Opened"]
+
+_READERS = 2
+
+
+class Opened:
+    """Made by a store when it's opened, dropped when it's closed.
+
+    Users' listings and counts have two readers; what a worker asks for between its claims has one of its own, so that it
+    never waits behind them. It's started at first use, and so is the thread of the store's own transactions.
+
+    Arguments:
+        settings: Which file, and how.
+        listeners: Who hears of other processes' commits.
+    """
+
+    def __init__(self, settings: Settings, listeners: Listeners) -> None:
+        self._settings = settings
+        self.watch = FileWatch(settings.path)
+        self.odd = OddRows(settings.busy_timeout)
+        housekeeping = Housekeeping(settings, listeners, self.watch)
+        self.writer = self._threads("writer", tick=housekeeping)
+        self.readers = self._threads("reader", count=_READERS)
+        self.transaction_lock = asyncio.Lock()
+        self._looks: DatabaseThreads | None = None
+        self._transactions: DatabaseThreads | None = None
+
+    def _threads(self, name: str, *, count: int = 1, tick: Housekeeping | None = None) -> DatabaseThreads:
+        open_one = functools.partial(connect, self._settings, tolerant=True)
+        if tick is None:
+            return DatabaseThreads(name, open_one, count=count, check=self.watch.check)
+        return DatabaseThreads(name, open_one, check=self.watch.check, tick=tick.tick, interval=tick.interval)
+
+    @property
+    def looks(self) -> DatabaseThreads:
+        """Reads for workers."""
+        if self._looks is None:
+            self._looks = self._threads("worker's reader")
+        return self._looks
+
+    @property
+    def transactions(self) -> DatabaseThreads:
+        """Runs the transactions of the store's own, one after the other."""
+        if self._transactions is None:
+            # Without the check: a rollback is always possible.
+            self._transactions = DatabaseThreads("transaction", functools.partial(connect, self._settings))
+        return self._transactions
+
+    async def start(self) -> None:
+        """Open the file, make it if it isn't there, and bring its schema up to date."""
+
+        def first(connection: Connection, _: object) -> None:
+            migrate(connection, self._settings.busy_timeout)
+            self.watch.opened()
+
+        await self.writer.call(first)
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing more is taken."""
+        return self.writer.closed
+
+    def _all(self) -> list[DatabaseThreads]:
+        every = (self.writer, self.readers, self._looks, self._transactions)
+        return [each for each in every if each is not None]
+
+    def close_soon(self) -> None:
+        """Take nothing more; the threads finish what was taken, close their connections, and end."""
+        for each in self._all():
+            each.close_soon()
+
+    async def wait_closed(self, seconds: float) -> None:
+        """Wait until all threads have ended, for so many seconds at most."""
+        deadline = time.monotonic() + seconds
+        for each in self._all():
+            await each.wait_closed(deadline - time.monotonic())
