@@ -180,7 +180,7 @@ class OpenTransaction:
             if not committed:
                 await self._roll_back()
             self._lock.release()
-        for notification in transaction.notifications:
+        for notification in transaction.notifications if committed else ():
             self._tell(notification)
 
     def __del__(self) -> None:
