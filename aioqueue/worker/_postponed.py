@@ -126,6 +126,14 @@ class Postponed(Generic[T, R]):
         self._put_back(entry)
         return entry.future
 
+    def hurry(self) -> None:
+        """Try what waits now, whatever its waits: there may not be much time left."""
+        now = self._loop.time()
+        for entry in self._waiting:
+            entry.due = min(entry.due, now)
+        if self._waiting:
+            self._wake_at(now)
+
     def abort(self) -> None:
         """Try nothing more: whoever waits is cancelled."""
         self._closed = True

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from aioqueue._batcher import NOT_ABOUT_ROWS, Batcher
-from aioqueue._job import LostReason, SettlementKind, SettleResult
+from aioqueue._identifiers import new_id
+from aioqueue._job import LostReason, Settlement, SettlementKind, SettleResult
 from aioqueue.errors import ClientClosed, RowRejected, StoreIncompatible, StoreUnavailable
 from aioqueue.worker._attempt_log import log_end
 from aioqueue.worker._outcome import Outcome
@@ -20,7 +20,7 @@ from aioqueue.worker._text import one_line
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from aioqueue._job import Claim, ClaimedJob, Settlement
+    from aioqueue._job import Claim, ClaimedJob
     from aioqueue.abc import Store
     from aioqueue.worker._health import Troubles
     from aioqueue.worker._holdings import Holdings, Slot
@@ -31,8 +31,6 @@ __all__ = ["Writer"]
 logger = logging.getLogger("aioqueue.worker")
 
 _BUSY_FOR_LONG_SECONDS = 10.0
-_INCOMPATIBLE_SECONDS = 5.0
-"""For how long nothing can be written because the schema doesn't seem to fit, until the worker ends."""
 _REFUSED_RELEASE_SECONDS = 60.0
 
 
@@ -85,7 +83,6 @@ class Writer:
             name="giving back of claims that waited",
         )
         self.written: dict[SettlementKind, int] = {}
-        self._incompatible_since: float | None = None
         self._given_up = False
         self._flushed = asyncio.Event()
         self._aborted = False
@@ -122,6 +119,8 @@ class Writer:
         What the database has refused for good isn't waited for. It takes as long as the database is away, or somebody locks
         one of the rows: the caller sets a bound.
         """
+        self._late.hurry()
+        self._late_releases.hurry()
         while self._holdings.unwritten and not self._given_up:
             self._flushed.clear()
             await self._flushed.wait()
@@ -236,8 +235,6 @@ class Writer:
 
     def _settle_waits(self, late: _Late, error: BaseException | None, seconds: float) -> None:
         """Told after each try that was in vain."""
-        if isinstance(error, StoreIncompatible) and self._seems_incompatible():
-            self._give_up(error)
         if isinstance(error, NOT_ABOUT_ROWS) and "settle" in self._troubles.current:
             return  # the database is away: that's told already
         job = late.slot.job
@@ -248,13 +245,6 @@ class Writer:
                 "outcome",
                 StoreUnavailable(f"{job.type} {job.id}: what became of it can't be written for {seconds:.0f} s: {reason}"),
             )
-
-    def _seems_incompatible(self) -> bool:
-        """Whether nothing could be written for a while. A single row's trigger may fail in the same way as an old schema."""
-        now = time.monotonic()
-        if self._incompatible_since is None:
-            self._incompatible_since = now
-        return now - self._incompatible_since >= _INCOMPATIBLE_SECONDS
 
     def _give_up(self, error: Exception) -> None:
         """Nothing will ever be written, so that the worker ends. What waits stays held, and unwritten."""
@@ -302,14 +292,26 @@ class Writer:
             self._troubles.add("settle", error)
             raise
         self._troubles.clear("settle")
-        self._incompatible_since = None
         return results
 
     async def _settle_late(self, lates: Sequence[_Late]) -> Sequence[SettleResult]:
-        results = await self._store.settle([late.settlement for late in lates])
+        try:
+            results = await self._store.settle([late.settlement for late in lates])
+        except StoreIncompatible:
+            await self._check_schema()
+            raise
         self._troubles.clear("settle")
-        self._incompatible_since = None
         return results
+
+    async def _check_schema(self) -> None:
+        """Give up if the schema doesn't fit. A trigger of the user's that looks for a missing table fails in the same way, but
+        not where no row is written: so it's tried with a job that doesn't exist.
+        """
+        nobody = Settlement(id=new_id(), claims=1, lease_id=1, kind=SettlementKind.FAILED)
+        try:
+            await self._store.settle([nobody])
+        except StoreIncompatible as error:
+            self._give_up(error)
 
     async def _release(self, claims: Sequence[tuple[int, Claim]]) -> Sequence[None]:
         by_lease: dict[int, list[Claim]] = {}

@@ -25,7 +25,7 @@ from aioqueue import (
     current_attempt,
 )
 from aioqueue._job import LostReason, SettlementKind, SettleResult
-from aioqueue.worker import Worker, _refusal, _writer
+from aioqueue.worker import Worker, _postponed, _refusal, _writer
 from tests.worker.faults import until
 
 if TYPE_CHECKING:
@@ -234,6 +234,18 @@ async def test_a_claim_that_cant_be_given_back_now_holds_up_no_other(client: Cli
     assert {((job := await handle.snapshot()).state, job.attempt) for handle in handles} == {(JobState.READY, 0)}
 
 
+async def test_a_stop_doesnt_wait_for_the_next_try_to_come(client: Client, work: Work, refusals: Refusals, monkeypatch) -> None:
+    monkeypatch.setattr(_postponed, "_FIRST_SECONDS", 600)
+    monkeypatch.setattr(_postponed, "_LONGEST_SECONDS", 600)
+    handle = await client.enqueue(work.work())
+    refusals.of(handle.id, BUSY)
+    worker = Worker(client, work.registry)
+    async with worker:
+        await until(lambda: worker._run is not None and len(worker._run.writer._late) == 1)
+        refusals.says = lambda _: None
+    assert (await handle.snapshot()).state is JobState.COMPLETED
+
+
 # -- too much at once -------------------------------------------------------------------------------------------------
 
 
@@ -288,10 +300,7 @@ async def test_a_client_that_is_closed_ends_the_worker(client: Client, work: Wor
     assert len(refusals.asked[handle.id]) == 1
 
 
-async def test_a_schema_that_doesnt_fit_any_more_ends_the_worker(
-    client: Client, work: Work, refusals: Refusals, monkeypatch
-) -> None:
-    monkeypatch.setattr(_writer, "_INCOMPATIBLE_SECONDS", 0.3)
+async def test_a_schema_that_doesnt_fit_any_more_ends_the_worker(client: Client, work: Work, refusals: Refusals) -> None:
     await client.enqueue_many([work.work() for _ in range(4)])
     refusals.says = lambda _: StoreIncompatible("somebody migrated the schema")
     with pytest.raises(StoreIncompatible, match="migrated"):
