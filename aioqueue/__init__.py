@@ -2,7 +2,7 @@
 
 from aioqueue._call import Call
 from aioqueue._context import Attempt, current_attempt
-from aioqueue._job import AttemptError, Job, JobState, Priority
+from aioqueue._job import AttemptError, Inserted, Job, JobState, NewJob, Priority
 from aioqueue._job_type import JobType
 from aioqueue._middleware import CallNext, EnqueueMiddleware, EnqueueNext, Middleware
 from aioqueue._registry import Registry
@@ -41,7 +41,7 @@ from aioqueue.errors import (
     StoreUnavailable,
     TransactionError,
 )
-from aioqueue.worker import Worker
+from aioqueue.worker import Health, OnceResult, Worker
 
 __all__ = [
     "AioqueueError",
@@ -65,6 +65,8 @@ __all__ = [
     "Exponential",
     "Fail",
     "Fixed",
+    "Health",
+    "Inserted",
     "Job",
     "JobCancelled",
     "JobControl",
@@ -77,8 +79,10 @@ __all__ = [
     "LeaseLost",
     "Linear",
     "Middleware",
+    "NewJob",
     "NotCommitted",
     "NotInTransaction",
+    "OnceResult",
     "OutsideTransaction",
     "Page",
     "Priority",
