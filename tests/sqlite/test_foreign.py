@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import aiosqlite
 import anyio
 import pytest
+from sqlalchemy import event, text
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
 from aioqueue.errors import ClientClosed, ConfigurationError, NotInTransaction, RowRejected, StoreUnavailable
@@ -101,6 +102,30 @@ async def test_sqlalchemy_session_and_connection(store: SQLiteStore, path: Path)
     async with engine.begin() as connection:
         await store.insert([new_job()], tx=connection)
     assert await stored(store) == 2
+    await engine.dispose()
+
+
+async def test_sqlalchemy_may_begin_immediate(store: SQLiteStore, path: Path) -> None:
+    """As the documentation says: from the beginning of its transaction nobody else gets the write lock."""
+    engine = create_async_engine(f"sqlite+aiosqlite:///{path}")
+
+    @event.listens_for(engine.sync_engine, "connect")
+    def no_implicit_begin(connection: Any, record: object) -> None:
+        connection.isolation_level = None
+
+    @event.listens_for(engine.sync_engine, "begin")
+    def begin_immediate(connection: Any) -> None:
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+    async with AsyncSession(engine) as session:
+        await session.execute(text("select 1"))
+        with closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as other:
+            with pytest.raises(sqlite3.OperationalError, match="locked"):
+                other.execute("begin immediate")
+        await store.insert([new_job()], tx=session)
+        assert await stored(store) == 0
+        await session.commit()
+    assert await stored(store) == 1
     await engine.dispose()
 
 
