@@ -18,7 +18,7 @@ from uuid import UUID
 
 from aioqueue._job import AttemptError, Claim
 from aioqueue.abc import Notification
-from aioqueue.errors import LeaseLost, RowRejected, StoreError
+from aioqueue.errors import LeaseLost, StoreError
 from aioqueue.sqlite import _statements as sql
 from aioqueue.sqlite._claim import end_expired, release, take, valid_now
 from aioqueue.sqlite._connection import in_transaction
@@ -67,6 +67,10 @@ class RowId:
         return id_of(self.raw if self.blob else self.raw.decode("utf-8", "replace"))
 
 
+class _OddRow(Exception):
+    """This row can't be read."""
+
+
 class OddRows:
     """What one store knows of odd rows, and does with them, in its threads.
 
@@ -96,11 +100,16 @@ class OddRows:
     def claim(self, connection: sqlite3.Connection, wanted: Wanted) -> tuple[list[ClaimedJob], Notification | None]:
         """Claim one row after the other, each in a transaction of its own.
 
+        A row that can't be read is failed at once. One that is refused for another reason (a trigger) is failed if others
+        could be claimed: otherwise it's the installation that is broken, and not the row.
+
         Raises:
             LeaseLost: One of the leases isn't valid; nothing was taken.
+            StoreError: All that is due is refused: why the first was.
         """
         jobs: list[ClaimedJob] = []
         failed: list[UUID] = []
+        refused: dict[RowId, StoreError] = {}
         valid_now(connection, wanted)
         for row_id in _heads(connection, wanted, wanted.limit + len(self._stuck) + _MORE):
             if len(jobs) == wanted.limit:
@@ -111,8 +120,16 @@ class OddRows:
                 jobs += in_transaction(connection, self._timeout, functools.partial(_claim, row_id=row_id, wanted=wanted))
             except LeaseLost:
                 break  # the others were taken while it was valid
+            except _OddRow as odd:
+                failed += self.fail(connection, row_id, str(odd))
             except StoreError as error:
-                failed += self.fail(connection, row_id, error)
+                if not of_a_row(error):
+                    raise
+                refused[row_id] = error
+        if refused and not jobs and not failed:
+            raise next(iter(refused.values()))
+        for row_id, why in refused.items() if jobs else ():
+            failed += self.fail(connection, row_id, f"it can't be claimed: {why}")
         return jobs, Notification(finished=frozenset(failed)) if failed else None
 
     def take_expired(
@@ -128,7 +145,7 @@ class OddRows:
             if entry is None or row_id in self._stuck:
                 continue
             if reason := _odd(entry):
-                failed += self.fail(connection, row_id, RowRejected(reason), state=_RUNNING, lease=entry[6])
+                failed += self.fail(connection, row_id, reason, state=_RUNNING, lease=entry[6])
             else:
                 jobs.append(claimed_job(entry, None))
         return jobs[:limit], Notification(finished=frozenset(failed), leases=ended)
@@ -173,11 +190,11 @@ class OddRows:
         """Move what `held` found to be odd to the archive. Returns the ids."""
         failed: list[UUID] = []
         for row_id, reason in odd.items():
-            failed += self.fail(connection, row_id, RowRejected(reason), state=_RUNNING, lease=lease_id)
+            failed += self.fail(connection, row_id, reason, state=_RUNNING, lease=lease_id)
         return failed
 
     def fail(
-        self, connection: sqlite3.Connection, row_id: RowId, error: StoreError, *, state: int = _PENDING, lease: object = None
+        self, connection: sqlite3.Connection, row_id: RowId, reason: str, *, state: int = _PENDING, lease: object = None
     ) -> list[UUID]:
         """Move a row to the archive as failed, in a transaction of its own, if it still is in that state, of that lease.
 
@@ -185,23 +202,21 @@ class OddRows:
             The id under which it's archived; nothing when it wasn't moved.
 
         Raises:
-            StoreError: It's no error of the row's.
+            StoreError: The file can't be written.
         """
-        if not of_a_row(error):
-            raise error
-        move = functools.partial(_move, row_id=row_id, reason=str(error), state=state, lease=lease)
+        move = functools.partial(_move, row_id=row_id, reason=reason, state=state, lease=lease)
         try:
             moved = in_transaction(connection, self._timeout, move)
         except StoreError as refused:
             if not of_a_row(refused):
                 raise
-            reason = f"{error}; nor can it be moved to the archive: {refused}"
-            self._stuck[row_id] = (time.monotonic() + _PASSED_OVER, reason)
-            logger.error("job %s is passed over: %s", row_id.shown, reason)
+            told = f"{reason}; nor can it be moved to the archive: {refused}"
+            self._stuck[row_id] = (time.monotonic() + _PASSED_OVER, told)
+            logger.error("job %s is passed over: %s", row_id.shown, told)
             return []
         if not moved:
             return []
-        logger.error("job %s was moved to the archive as failed: %s", row_id.shown, error)
+        logger.error("job %s was moved to the archive as failed: %s", row_id.shown, reason)
         return [row_id.shown]
 
 
@@ -214,13 +229,17 @@ def _ids(connection: sqlite3.Connection, statement: str, parameters: dict[str, A
 
 def _heads(connection: sqlite3.Connection, wanted: Wanted, limit: int) -> list[RowId]:
     # As a claim picks them, without JSON, which can't hold everything that an id or a due time may be.
+    # The first of each lane come too, so that no lane stands before all others.
     found: list[tuple[int, float, bytes, RowId]] = []
+    firsts: list[RowId] = []
     for job_type in load(wanted.types):
         for priority in (1, 2, 3, 4):
             lane = {"type": job_type, "priority": priority, "limit": limit}
-            for blob, raw, run_at in connection.execute(sql.HEAD_IDS, lane).fetchall():
-                found.append((priority, run_at, raw, RowId(bool(blob), raw)))
-    return [entry[3] for entry in sorted(found, key=lambda entry: entry[:3])[:limit]]
+            rows = connection.execute(sql.HEAD_IDS, lane).fetchall()
+            found += [(priority, run_at, raw, RowId(bool(blob), raw)) for blob, raw, run_at in rows]
+            firsts += [RowId(bool(blob), raw) for blob, raw, _ in rows[:1]]
+    ordered = [entry[3] for entry in sorted(found, key=lambda entry: entry[:3])[:limit]]
+    return list(dict.fromkeys([*ordered, *firsts]))
 
 
 def _read(connection: sqlite3.Connection, row_id: RowId, state: int) -> Sequence[Any] | None:
@@ -235,7 +254,7 @@ def _claim(connection: sqlite3.Connection, row_id: RowId, wanted: Wanted) -> lis
     if entry is None:
         return []
     if reason := _odd(entry):
-        raise RowRejected(reason)
+        raise _OddRow(reason)
     job = claimed_job(entry, taken)
     take(connection, [job], taken)
     return [job]

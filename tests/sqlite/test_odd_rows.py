@@ -236,6 +236,29 @@ async def test_a_trigger_that_refuses_a_claim(store: SQLiteStore, path: Path, ac
     assert store.troubles == {}
 
 
+async def test_a_trigger_that_refuses_all_claims_fails_no_job(store: SQLiteStore, path: Path) -> None:
+    first, second = new_job(priority=1), new_job()
+    await store.insert([first, second])
+    execute(path, "CREATE TRIGGER none BEFORE UPDATE ON job BEGIN SELECT RAISE(ABORT, 'none'); END")
+    lease = await store.open_lease("w", 600)
+    for _ in range(3):
+        with pytest.raises(RowRejected, match="none"):
+            await store.claim(lease, ["a"], 10)
+    assert (await store.stats()).types["a"].counts == {JobState.READY: 2}
+    execute(path, "DROP TRIGGER none")
+    assert len(await store.claim(lease, ["a"], 10)) == 2
+
+
+async def test_a_lane_that_is_refused_doesnt_stand_before_all_others(store: SQLiteStore, path: Path) -> None:
+    await store.insert([*(new_job("refused", priority=1) for _ in range(200)), good := new_job("good")])
+    execute(
+        path,
+        "CREATE TRIGGER refused BEFORE UPDATE ON job WHEN NEW.type = 'refused' BEGIN SELECT RAISE(ABORT, 'no'); END",
+    )
+    lease = await store.open_lease("w", 600)
+    assert [job.id for job in await store.claim(lease, ["refused", "good"], 1)] == [good.id]
+
+
 async def test_a_row_that_can_be_neither_claimed_nor_failed_is_passed_over(
     store: SQLiteStore, path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
