@@ -119,9 +119,11 @@ async def test_sqlalchemy_may_begin_immediate(store: SQLiteStore, path: Path) ->
 
     async with AsyncSession(engine) as session:
         await session.execute(text("select 1"))
-        with closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as other:
-            with pytest.raises(sqlite3.OperationalError, match="locked"):
-                other.execute("begin immediate")
+        with (
+            closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as other,
+            pytest.raises(sqlite3.OperationalError, match="locked"),
+        ):
+            other.execute("begin immediate")
         await store.insert([new_job()], tx=session)
         assert await stored(store) == 0
         await session.commit()
