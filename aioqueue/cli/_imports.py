@@ -95,9 +95,10 @@ def _explain_missing(name: str, missing: str, where: Path) -> NoReturn:
         message += f" in {', '.join(str(each) for each in folders)} or among the installed packages"
         message += _similar(last, _modules_in(folders), prefix)
         if package is None:
-            message += ". Run it in the project's folder, or name that with --app-dir"
+            message += f"{'' if message.endswith('?') else '.'} Run it in the project's folder, or name that with --app-dir"
         else:
-            message += _shadowing(parent, where)
+            shadowed = _shadowing(parent, where)
+            message += shadowed.removeprefix(".") if message.endswith("?") else shadowed
     raise ImportProblem(message)
 
 
@@ -136,7 +137,8 @@ def _walk(module: ModuleType, module_name: str, attribute: str, where: Path) -> 
         if found is _MISSING:
             registries = [each for each, item in vars(module).items() if isinstance(item, Registry)] if value is module else []
             hint = _similar(name, registries or [each for each in dir(value) if not each.startswith("_")], "", known=registries)
-            raise ImportProblem(f"{reached} has no attribute {name!r}{hint}{_shadowing(module_name, where)}")
+            shadowed = _shadowing(module_name, where)
+            raise ImportProblem(f"{reached} has no attribute {name!r}{hint}{shadowed.removeprefix('.') if hint else shadowed}")
         value = found
         reached = f"{reached}.{name}"
     return value

@@ -10,7 +10,7 @@ import orjson
 
 from aioqueue._job import JobState
 from aioqueue.abc import Changed
-from aioqueue.cli._options import Problem, WrongUsage, log_level_option, run, url_option
+from aioqueue.cli._options import Problem, WrongUsage, log_level_option, looking_at, run, url_option
 from aioqueue.cli._text import one_line
 from aioqueue.client import Client
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["describe", "jobs", "table"]
 
+_WIDEST = 60
+_FILTERS = frozenset({"states", "types", "key", "tag", "cursor"})
 _EXPLAINED = {
     Changed.NOT_FOUND: "there is no such job",
     Changed.RUNNING: "it is running",
@@ -48,7 +50,8 @@ def list_jobs(url: str, *, as_json: bool, **filters: Any) -> None:
     """List jobs, live and finished, the newest first."""
 
     async def look() -> None:
-        async with Client(url) as client:
+        async with looking_at(url) as client:
+            description = client.store.description
             try:
                 page = await client.list_jobs(**filters)
             except ValueError as error:
@@ -56,19 +59,16 @@ def list_jobs(url: str, *, as_json: bool, **filters: Any) -> None:
         if as_json:
             for job in page.jobs:
                 click.echo(json.dumps(describe(job)))
+        elif not page.jobs:
+            some = " that fit" if any(value for name, value in filters.items() if name in _FILTERS) else ""
+            click.echo(f"no jobs{some} in {description}")
         else:
             rows = [
-                (
-                    str(job.id),
-                    job.type,
-                    job.state.value,
-                    f"{job.attempt}/{job.max_attempts or '∞'}",
-                    _time(job.run_at),
-                    _last(job),
-                )
+                (str(job.id), job.type, job.state.value, _attempts(job), _time(job.run_at), *_ended(job), _last(job))
                 for job in page.jobs
             ]
-            click.echo(table(("id", "type", "state", "attempts", "due", "last error"), rows))
+            header = ("id", "type", "state", "attempts", "due (UTC)", "finished (UTC)", "took", "last error")
+            click.echo(table(header, rows))
         if page.cursor is not None:
             click.echo(f"more: --cursor {page.cursor}", err=True)
 
@@ -85,7 +85,7 @@ def show(url: str, job_id: UUID, *, arguments: bool, as_json: bool) -> None:
     """Show all that is known about a job."""
 
     async def look() -> None:
-        async with Client(url) as client:
+        async with looking_at(url) as client:
             (job,) = await client.store.fetch([job_id])
         if job is None:
             raise Problem(f"there is no job {job_id}")
@@ -93,6 +93,8 @@ def show(url: str, job_id: UUID, *, arguments: bool, as_json: bool) -> None:
         if as_json:
             click.echo(json.dumps(described))
             return
+        if took := _ended(job)[1]:
+            described["took"] = took
         errors = described.pop("errors")
         width = max(map(len, described))
         for name, value in described.items():
@@ -197,13 +199,31 @@ def _stored(value: bytes | None) -> Any:
         return value.decode(errors="replace")
 
 
-def _time(value: datetime) -> str:
-    return value.strftime("%Y-%m-%d %H:%M:%S")
+def _time(value: datetime | None) -> str:
+    return "" if value is None else value.strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _attempts(job: Job) -> str:
+    """How many have run. One that was discarded when it was to start, too late, has not."""
+    ran = 0 if any(error.type == "Expired" for error in job.errors) else job.attempt
+    return f"{ran}/{job.max_attempts or '∞'}"
+
+
+def _ended(job: Job) -> tuple[str, str]:
+    """When it finished, and how long its last attempt took."""
+    if job.finished_at is None or job.started_at is None:
+        return _time(job.finished_at), ""
+    return _time(job.finished_at), f"{(job.finished_at - job.started_at).total_seconds():.3g} s"
 
 
 def _last(job: Job) -> str:
     text = "" if job.last_error is None else str(job.last_error)
     return text if len(text) <= 60 else f"{text[:59]}…"
+
+
+def _short(cell: str) -> str:
+    """A cell that leaves the others their place, whatever somebody has called something."""
+    return cell if len(cell) <= _WIDEST else f"{cell[: _WIDEST - 1]}…"
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -213,6 +233,6 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         header: Their names.
         rows: What they hold; control characters are made visible.
     """
-    cells = [header, *([one_line(cell) for cell in row] for row in rows)]
+    cells = [header, *([_short(one_line(cell)) for cell in row] for row in rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells)

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 import click
+from click.core import ParameterSource
 
 from aioqueue.cli._text import configure_logging, one_line
+from aioqueue.client import Client
 from aioqueue.errors import AioqueueError, CallError, ConfigurationError
 
 if TYPE_CHECKING:
@@ -23,13 +25,16 @@ __all__ = [
     "app_dir_option",
     "explained",
     "log_level_option",
+    "looking_at",
     "run",
+    "set_up_logging",
     "url_option",
 ]
 
 T = TypeVar("T")
 Command = TypeVar("Command", bound="Callable[..., Any]")
 
+_LEVEL = "aioqueue.log_level"
 LEVELS = ("debug", "info", "warning", "error", "critical")
 _DURATION = re.compile(r"([0-9]*\.?[0-9]+)\s*(ms|s|m|h|d)?", re.ASCII)
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -97,6 +102,7 @@ def explained() -> Generator[None]:
 
 def run(function: Callable[..., Awaitable[T]], *arguments: Any) -> T:
     """Run a command's coroutine function; errors of the package are explained."""
+    set_up_logging()
     with explained():
         return anyio.run(function, *arguments)
 
@@ -113,6 +119,11 @@ def url_option(command: Command) -> Command:
     )(command)
 
 
+def looking_at(url: str) -> Client:
+    """A client for a command that only looks: it makes no file where there is none."""
+    return Client(url, create=False) if url.partition("://")[0].lower() == "sqlite" else Client(url)
+
+
 def app_dir_option(command: Command) -> Command:
     """`--app-dir`."""
     return click.option(
@@ -124,9 +135,18 @@ def app_dir_option(command: Command) -> Command:
     )(command)
 
 
-def _set_up_logging(_context: click.Context, _parameter: click.Parameter, level: str) -> str:
-    configure_logging(level)
+def _remember_level(context: click.Context, parameter: click.Parameter, level: str) -> str:
+    source = context.get_parameter_source(parameter.name or "")
+    context.meta[_LEVEL] = level, source is not ParameterSource.DEFAULT
     return level
+
+
+def set_up_logging() -> None:
+    """Set up logging as `--log-level` says. Commands that import an application call it afterwards: it may have done so."""
+    context = click.get_current_context(silent=True)
+    if context is not None and _LEVEL in context.meta:
+        level, given = context.meta[_LEVEL]
+        configure_logging(level, given=given)
 
 
 def log_level_option(default: str) -> Callable[[Command], Command]:
@@ -138,6 +158,7 @@ def log_level_option(default: str) -> Callable[[Command], Command]:
         default=default,
         show_default=True,
         type=click.Choice(LEVELS, case_sensitive=False),
-        callback=_set_up_logging,
+        callback=_remember_level,
+        is_eager=False,
         expose_value=False,
     )

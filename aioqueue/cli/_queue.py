@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
@@ -13,9 +14,19 @@ from aioqueue._job import JobState
 from aioqueue._retry import Retry
 from aioqueue.cli._imports import load_registry
 from aioqueue.cli._jobs import table
-from aioqueue.cli._options import DURATION, JobsFailed, Problem, WrongUsage, app_dir_option, log_level_option, run, url_option
+from aioqueue.cli._options import (
+    DURATION,
+    JobsFailed,
+    Problem,
+    WrongUsage,
+    app_dir_option,
+    log_level_option,
+    looking_at,
+    run,
+    url_option,
+)
 from aioqueue.client import Client
-from aioqueue.errors import JobCancelled, JobFailed, ResultTimeout
+from aioqueue.errors import ArgumentsError, JobCancelled, JobFailed, ResultTimeout
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -124,7 +135,13 @@ def _typed_call(app: str, app_dir: str | None, name: str, values: dict[str, Any]
     job_type = registry.types.get(name)
     if job_type is None:
         raise WrongUsage(f"{app} has no job type {name!r}; it has {', '.join(sorted(registry.types)) or 'none'}")
-    return job_type(**values).options(**options)
+    try:
+        return job_type(**values).options(**options)
+    except ArgumentsError as error:
+        name = re.split(r"[.\[]", error.path, maxsplit=1)[0]
+        if isinstance(values.get(name), str):
+            raise WrongUsage(f"{error}. A value that isn't text is given as JSON: {name}:={values[name]}") from None
+        raise
 
 
 async def _wait(handle: JobHandle[Any], seconds: float) -> str:
@@ -163,13 +180,27 @@ def _read_options(given: dict[str, Any]) -> CallOptions:
     at, attempts = given.pop("at"), given.pop("max_attempts")
     options = {name: value for name, value in given.items() if value is not None and value is not False and value != ()}
     if at is not None:
-        try:
-            options["at"] = datetime.fromisoformat(at)
-        except ValueError:
-            raise WrongUsage(f"--at: {at!r} isn't a time in ISO 8601, such as 2030-01-31T12:00:00+01:00") from None
+        options["at"] = _read_time(at)
     if attempts is not None:
         options["retry"] = Retry(max_attempts=attempts)
     return cast("CallOptions", options)
+
+
+def _read_time(text: str) -> datetime:
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise WrongUsage(f"--at: {text!r} isn't a time in ISO 8601, such as {_EXAMPLE_TIME}") from None
+    if time.utcoffset() is None:
+        here = time.astimezone()
+        raise WrongUsage(
+            f"--at: {text!r} doesn't say in which time zone: add an offset, such as {time.isoformat()}Z for UTC, or "
+            f"{here.isoformat()} for the time of this machine"
+        )
+    return time
+
+
+_EXAMPLE_TIME = "2030-01-31T12:00:00+01:00"
 
 
 # -- stats ------------------------------------------------------------------------------------------------------------
@@ -182,11 +213,11 @@ def _read_options(given: dict[str, Any]) -> CallOptions:
 def stats(url: str, *, as_json: bool) -> None:
     """Count jobs by type and state, exactly up to 10,000 each, and name the workers that are alive."""
 
-    async def look() -> Stats:
-        async with Client(url) as client:
-            return await client.stats()
+    async def look() -> tuple[Stats, str]:
+        async with looking_at(url) as client:
+            return await client.stats(), client.store.description
 
-    numbers = run(look)
+    numbers, description = run(look)
     if as_json:
         types = {
             name: {
@@ -198,6 +229,8 @@ def stats(url: str, *, as_json: bool) -> None:
         }
         click.echo(json.dumps({"types": types, "workers": list(numbers.workers)}))
         return
+    if not numbers.types:
+        click.echo(f"no jobs in {description}")
     shown = [state for state in JobState if any(each.counts.get(state) for each in numbers.types.values())]
     rows = [
         (
@@ -207,5 +240,6 @@ def stats(url: str, *, as_json: bool) -> None:
         )
         for name, each in sorted(numbers.types.items())
     ]
-    click.echo(table(("type", *(state.value for state in shown), "oldest ready"), rows) if rows else "no jobs")
+    if rows:
+        click.echo(table(("type", *(state.value for state in shown), "oldest ready"), rows))
     click.echo(f"workers: {', '.join(numbers.workers) or 'none'}")

@@ -6,6 +6,8 @@ import logging
 import re
 import time
 
+from aioqueue._log import enable_loggers
+
 __all__ = ["OneLineFormatter", "configure_logging", "one_line"]
 
 # Control characters, the line separators that str.splitlines knows, and what turns the direction of writing round.
@@ -45,12 +47,19 @@ class OneLineFormatter(logging.Formatter):
         return one_line(super().format(record))
 
 
-def configure_logging(level: str) -> None:
-    """Log to standard error, one line per record.
+def configure_logging(level: str, *, given: bool = False) -> None:
+    """Log to standard error, one line per record, unless the application has set up its own logging when it was imported.
 
     Arguments:
         level: A level's name, in any case.
+        given: Whether somebody asked for that level: it then counts for aioqueue's records in an application's logging too.
     """
+    enable_loggers()
+    ours = logging.getLogger("aioqueue")
+    if logging.getLogger().handlers or ours.handlers:
+        if given:
+            ours.setLevel(level.upper())
+        return
     handler = logging.StreamHandler()
     handler.setFormatter(OneLineFormatter(FORMAT))
     logging.basicConfig(level=level.upper(), handlers=[handler])

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from aioqueue.cli._imports import load_registry
-from aioqueue.cli._options import DURATION, WrongUsage, app_dir_option, explained, log_level_option, url_option
+from aioqueue.cli._options import DURATION, WrongUsage, app_dir_option, explained, log_level_option, set_up_logging, url_option
 from aioqueue.cli._text import one_line
 from aioqueue.client import Client
 from aioqueue.errors import StoreUnavailable
@@ -70,6 +70,7 @@ def worker(
     within the grace, then give them back; a second one does so at once.
     """
     registry = load_registry(app, app_dir)
+    set_up_logging()
     wanted = _read_types(types, registry, app)
     loop_factory = _loop_factory(wanted=uvloop)
 

@@ -64,6 +64,8 @@ def connect(settings: Settings, *, tolerant: bool = False, timeout: float | None
     Raises:
         StoreError: It can't be opened.
     """
+    if not settings.create and not settings.path.exists():
+        raise StoreUnavailable(f"there is no file {settings.path}: nothing was ever enqueued there, or it is another one")
     try:
         connection = sqlite3.connect(
             settings.path,

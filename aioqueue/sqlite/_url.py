@@ -33,6 +33,7 @@ class Settings:
         poll_interval: Seconds between two looks for other processes' commits.
         wal_limit: Bytes that the write-ahead log may keep.
         allow_network: Use a file on a network file system all the same.
+        create: Whether the file is made if it isn't there.
     """
 
     path: Path
@@ -41,6 +42,7 @@ class Settings:
     poll_interval: float = 0.01
     wal_limit: int = 16 * 1024 * 1024
     allow_network: bool = False
+    create: bool = True
 
 
 def read_url(url: str, options: dict[str, Any]) -> Settings:
@@ -117,6 +119,7 @@ _READERS: dict[str, Any] = {
     "poll_interval": _duration,
     "wal_limit": _size,
     "allow_network": _flag,
+    "create": _flag,
 }
 
 

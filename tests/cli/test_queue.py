@@ -104,7 +104,8 @@ def test_a_time_of_its_own(invoke: Invoke) -> None:
         (["name=a", "name=b"], "given twice"),
         (["name:={"], "isn't JSON"),
         (["--at", "tomorrow"], "ISO 8601"),
-        (["--at", "2030-01-01T00:00:00"], "no time zone"),
+        (["--at", "2030-01-01T00:00:00"], "in which time zone: add an offset, such as 2030-01-01T00:00:00Z for UTC"),
+        (["--at", "2030-12-01"], "in which time zone: add an offset, such as 2030-12-01T00:00:00Z for UTC"),
         (["--delay", "soon"], "isn't a duration"),
         (["--delay", "1h", "--at", "2030-01-01T00:00:00Z"], "delay"),
         (["--unique"], "key"),
@@ -159,7 +160,11 @@ def test_running_now_and_deleting(invoke: Invoke) -> None:
 
 
 def test_statistics(invoke: Invoke) -> None:
-    assert invoke("stats").stdout == "no jobs\nworkers: none\n"
+    job_id = _enqueue(invoke, "jobs.greet")
+    invoke("jobs", "delete", job_id)
+    first, second = invoke("stats").stdout.splitlines()
+    assert first.startswith("no jobs in sqlite:///")
+    assert second == "workers: none"
     _enqueue(invoke, "jobs.greet")
     _enqueue(invoke, "jobs.greet", "--delay", "1h")
     numbers = json.loads(invoke("stats", "--json").stdout)
