@@ -119,12 +119,18 @@ def job_size(job: NewJob) -> int:
     return len(job.payload) + len(job.metadata) + len(job.key or "")
 
 
+def _refuse_naive(jobs: Sequence[NewJob]) -> None:
+    if any(job.run_at is not None and job.run_at.utcoffset() is None for job in jobs):
+        raise RowRejected("run_at has no time zone, so it could mean several moments")
+
+
 def insert_arguments(jobs: Sequence[NewJob]) -> list[Any]:
     """The first 14 arguments of `insert_statement`: one array for each column.
 
     Raises:
         RowRejected: A row can't be stored, such as one that is to be unique without a key.
     """
+    _refuse_naive(jobs)
     delays, expires, timeouts = [job.delay for job in jobs], [job.expires for job in jobs], [job.timeout for job in jobs]
     for column in (delays, expires, timeouts):
         # PostgreSQL 17 and newer would make an infinite time of it.
@@ -154,6 +160,7 @@ def encode_jobs(jobs: Sequence[NewJob]) -> str:
     Raises:
         RowRejected: A row can't be expressed.
     """
+    _refuse_naive(jobs)
     try:
         return orjson.dumps(
             [

@@ -202,6 +202,8 @@ def _arguments(settlements: Sequence[Settlement], note: str | None) -> list[Any]
     try:
         if not all(each.delay is None or isfinite(each.delay) for each in settlements):
             raise ValueError("an infinite delay")
+        if any(each.run_at is not None and each.run_at.utcoffset() is None for each in settlements):
+            raise ValueError("run_at has no time zone")
         return [
             [each.id for each in settlements],
             [each.claims for each in settlements],

@@ -14,6 +14,7 @@ from aioqueue._identifiers import new_id
 from aioqueue._job import AttemptError, JobState, NewJob, Settlement, SettlementKind
 from aioqueue.abc import JobFilter
 from aioqueue.errors import RowRejected, StoreError
+from aioqueue.postgres._insert import encode_jobs
 from tests.postgres.stores import job, opened
 from tests.postgres_server import execute
 
@@ -290,3 +291,9 @@ async def test_when_no_row_can_be_claimed_none_is_moved(url: str) -> None:
         execute(url, "DROP TRIGGER raises ON aioqueue.job")
         claims = await asyncio.gather(*[store.claim(lease_id, ["a"], 3) for _ in range(2)])
         assert sum(map(len, claims)) == 5
+
+
+def test_a_time_without_a_zone_is_refused_for_every_driver() -> None:
+    """The text for `enqueue_v1` would mean whatever the session's time zone is."""
+    with pytest.raises(RowRejected, match="time zone"):
+        encode_jobs([NewJob(id=new_id(), type="a", run_at=datetime(2030, 1, 1))])
