@@ -85,7 +85,7 @@ def translate(error: BaseException, where: str) -> AioqueueError | None:
             return RowRejected(_text(error))
         if state in _INCOMPATIBLE_STATES:
             return StoreIncompatible(f"{message}; is the schema up to date (`aioqueue migrate`)?")
-        return StoreError(message)
+        return StoreError(f"{message}; does the role have the rights that it needs?" if state == "42501" else message)
     if isinstance(error, _base.DataError):
         return RowRejected(_text(error))
     if isinstance(error, _base.ClientConfigurationError):

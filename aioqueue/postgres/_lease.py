@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from aioqueue._job import Claim, LostReason
 from aioqueue.abc import Renewal
 from aioqueue.errors import ConfigurationError, StoreError, StoreUnavailable
+from aioqueue.postgres._rights import LEASE_THREAD, MISSING_RIGHTS, refuse_missing, rights_arguments
 from aioqueue.postgres._settle import Fence, lost_reason
 from aioqueue.postgres._source import Connection, Source, check_process, close_connection
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
 
+    from aioqueue.postgres._schema import Schema
     from aioqueue.postgres._source import Row
 
 __all__ = ["PostgresLeaseSession", "compare"]
@@ -41,13 +43,15 @@ class PostgresLeaseSession:
 
     Arguments:
         source: Where the connection comes from.
+        schema: Where the tables are.
         statements: All statements of the store.
         timeout: Seconds that each call may take.
         option: The store's option with the user's function that connects; None if there is no such function.
     """
 
-    def __init__(self, source: Source, statements: dict[str, str], timeout: float, option: str | None) -> None:
+    def __init__(self, source: Source, schema: Schema, statements: dict[str, str], timeout: float, option: str | None) -> None:
         self._source = replace(source, timeout=timeout, pool=None)
+        self._schema = schema
         self._statements = statements
         self._timeout = timeout
         self._option = option
@@ -57,7 +61,7 @@ class PostgresLeaseSession:
 
     def connect(self) -> None:
         """See `aioqueue.abc.LeaseSession.connect`."""
-        self._run(self._connect())
+        self._run(self._start())
 
     def renew(self, lease_id: int, duration: float, held: Sequence[Claim]) -> Renewal:
         """See `aioqueue.abc.LeaseSession.renew`."""
@@ -138,6 +142,12 @@ class PostgresLeaseSession:
                     "another event loop"
                 ) from error
         return self._connection
+
+    async def _start(self) -> None:
+        """Connect, and see that this connection's role may renew: it needn't be the role of the others."""
+        connection = await self._connect()
+        rows = await self._source.query(connection, MISSING_RIGHTS, rights_arguments(self._schema, LEASE_THREAD))
+        refuse_missing(rows, self._schema, self._source.description, "a worker's lease thread")
 
     async def _renew(self, lease_id: int, duration: float, held: Sequence[Claim]) -> Renewal:
         connection = await self._connect()

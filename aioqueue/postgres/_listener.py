@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from aioqueue.abc import Listener, Notification
-from aioqueue.errors import StoreError
+from aioqueue.errors import StoreError, StoreUnavailable
 from aioqueue.postgres._notes import decode_note
 from aioqueue.postgres._source import Connection, Opener, close_connection
 
@@ -253,6 +253,7 @@ class Listening:
             self._listeners.tell(notification)
 
     async def _keep_subscribed(self) -> None:
+        refused = False
         while True:
             await self._listeners.finished_wanted.wait()
             await self._listening.wait()
@@ -260,10 +261,17 @@ class Listening:
                 first = not self._row_written
                 await self._pool.fetch(self._statements["subscribe"], self._origin, SUBSCRIBED_SECONDS)
                 self._row_written = True
+                refused = False
                 if first:
                     self._listeners.tell(Notification(finished=None))
-            except StoreError as error:
+            except StoreUnavailable as error:
                 logger.debug("the subscriber's row couldn't be written: %s", error)
+            except StoreError as error:
+                # Such as a role that may not: who waits for results looks now and then, and nothing else would say why.
+                (logger.debug if refused else logger.warning)(
+                    "results are found by polling, as nobody tells of them: %s", error
+                )
+                refused = True
             except Exception:
                 logger.exception("keeping the subscriber's row has failed")
             await asyncio.sleep(SUBSCRIBED_SECONDS / 3)

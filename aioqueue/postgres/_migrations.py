@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
 import re
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING
+
+import asyncpg
 
 from aioqueue.errors import StoreIncompatible
 
@@ -18,7 +22,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Migration", "check_version", "known_migrations", "migrate", "migration_sql", "pending_migrations"]
 
-_LOCK_TIMEOUT = "10s"
+# A search_path of the role's may name functions and types that only look like PostgreSQL's own.
+_LOCAL = "SET LOCAL search_path = pg_catalog, pg_temp; SET LOCAL lock_timeout = '10s'"
+# What is there already or was changed meanwhile, although the lock was held: by a tool that doesn't take it. The next try
+# sees what has been done.
+_OTHERS_WERE_QUICKER = frozenset({"42P06", "42P07", "42710", "42723", "42701", "23505", "40001", "40P01"})
+_MOST_TRIES = 5
 _NAME = re.compile(r"(\d{4})_\w+\.sql")
 _OLDEST = re.compile(r"-- oldest code: (\d+)")
 
@@ -109,21 +118,36 @@ async def migrate(connection: Connection, schema: Schema, known: Sequence[Migrat
     """
     done: list[str] = []
     for migration in known:
-        async with connection.transaction():
-            await connection.execute(f"SELECT pg_catalog.pg_advisory_xact_lock({schema.lock})")
-            # Only now: waiting for the other processes is no reason to give up.
-            await connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
-            if not (await connection.fetch(_HAS_SCHEMA, schema.name))[0][0]:
-                # IF NOT EXISTS would ask for the right to create even where the schema is there.
-                await connection.execute(f"CREATE SCHEMA {schema.quoted}")
-            if not (await connection.fetch(_HAS_TABLE, schema.name))[0][0]:
-                await connection.execute(schema.render(_TABLE))
-            if migration.number in await _applied(connection, schema):
-                continue
-            await connection.execute(schema.render(migration.template))
-            await connection.execute(schema.render(_RECORD), migration.number, migration.name, migration.oldest_code)
-            done.append(migration.name)
+        for again in range(_MOST_TRIES - 1, -1, -1):
+            try:
+                if await _apply(connection, schema, migration):
+                    done.append(migration.name)
+                break
+            except asyncpg.PostgresError as error:
+                quicker = error.sqlstate in _OTHERS_WERE_QUICKER or "tuple concurrently" in str(error)
+                if not again or not quicker:
+                    raise
+                await asyncio.sleep(random.uniform(0.1, 0.5))  # noqa: S311 - keeps processes apart
     return done
+
+
+async def _apply(connection: Connection, schema: Schema, migration: Migration) -> bool:
+    """Apply one unless it has been; returns whether it was done here."""
+    # Not as the database's default says: a snapshot from before the wait for the lock doesn't see what others did.
+    async with connection.transaction(isolation="read_committed"):
+        await connection.execute(f"SELECT pg_catalog.pg_advisory_xact_lock({schema.lock})")
+        # Only now: waiting for the other processes is no reason to give up.
+        await connection.execute(_LOCAL)
+        if not (await connection.fetch(_HAS_SCHEMA, schema.name))[0][0]:
+            # IF NOT EXISTS would ask for the right to create even where the schema is there.
+            await connection.execute(f"CREATE SCHEMA {schema.quoted}")
+        if not (await connection.fetch(_HAS_TABLE, schema.name))[0][0]:
+            await connection.execute(schema.render(_TABLE))
+        if migration.number in await _applied(connection, schema):
+            return False
+        await connection.execute(schema.render(migration.template))
+        await connection.execute(schema.render(_RECORD), migration.number, migration.name, migration.oldest_code)
+        return True
 
 
 def migration_sql(schema: Schema, known: Sequence[Migration]) -> str:
@@ -132,8 +156,8 @@ def migration_sql(schema: Schema, known: Sequence[Migration]) -> str:
     for migration in known:
         head = "" if migration.number > 1 else f"CREATE SCHEMA IF NOT EXISTS {schema.quoted};\n{schema.render(_TABLE)};\n"
         parts.append(
-            f"-- {migration.name}\nBEGIN;\nSELECT pg_catalog.pg_advisory_xact_lock({schema.lock});\n"
-            f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}';\n{head}{schema.render(migration.template)}\n"
+            f"-- {migration.name}\nBEGIN ISOLATION LEVEL READ COMMITTED;\n"
+            f"SELECT pg_catalog.pg_advisory_xact_lock({schema.lock});\n{_LOCAL};\n{head}{schema.render(migration.template)}\n"
             f"{schema.render('INSERT INTO @schema@.migration (number, name, oldest_code)')} "
             f"VALUES ({migration.number}, '{migration.name}', {migration.oldest_code});\nCOMMIT;\n"
         )

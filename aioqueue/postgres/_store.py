@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from aioqueue._job import Claim, ClaimedJob, Inserted, Job, NewJob, Settlement, SettleResult
 from aioqueue.abc import Changed, Due, JobFilter, LeaseSession, Listener, Notification, Page, Stats
-from aioqueue.errors import ClientClosed, StoreContended
+from aioqueue.errors import ClientClosed, StoreContended, StoreUnavailable
 from aioqueue.postgres import _foreign, _migrations
 from aioqueue.postgres._insert import insert_arguments, insert_on, job_size
 from aioqueue.postgres._lease import PostgresLeaseSession
@@ -20,6 +20,7 @@ from aioqueue.postgres._operate import changes
 from aioqueue.postgres._options import Options, read_options
 from aioqueue.postgres._pages import WALK, PageQuery, narrow_query, read_page
 from aioqueue.postgres._portions import in_portions
+from aioqueue.postgres._rights import MISSING_RIGHTS, WORKER, refuse_missing, rights_arguments
 from aioqueue.postgres._rows import job_snapshot
 from aioqueue.postgres._source import close_connection, in_transaction
 from aioqueue.postgres._statements import all_statements
@@ -111,30 +112,34 @@ class PostgresStore:
 
     async def migrate(self) -> Sequence[str]:
         """See `aioqueue.abc.Store.migrate`."""
-        connection = await self._source.open()
-        try:
-            async with asyncio.timeout(self._source.timeout):
-                return await _migrations.migrate(connection, self._schema, _migrations.known_migrations())
-        except Exception as error:
-            if (ours := self._source.translated(error)) is error:
-                raise
-            raise ours from error
-        finally:
-            await close_connection(connection)
+        async with self._apart() as connection:
+            return await _migrations.migrate(connection, self._schema, _migrations.known_migrations())
 
     async def pending_migrations(self) -> Sequence[str]:
         """Names of the migrations that `migrate` would run. Works before `open`."""
+        async with self._apart() as connection, in_transaction(connection, self._source):
+            pending = await _migrations.pending_migrations(connection, self._schema, _migrations.known_migrations())
+        return [migration.name for migration in pending]
+
+    @asynccontextmanager
+    async def _apart(self) -> AsyncGenerator[Connection, None]:
+        """A connection for one call, within the store's deadline, whether the store is open or not."""
         connection = await self._source.open()
+        deadline = asyncio.timeout(self._source.timeout)
         try:
-            async with asyncio.timeout(self._source.timeout), in_transaction(connection, self._source):
-                pending = await _migrations.pending_migrations(connection, self._schema, _migrations.known_migrations())
+            async with deadline:
+                yield connection
         except Exception as error:
+            if deadline.expired():
+                raise StoreUnavailable(
+                    f"{self.description}: not done within {self._source.timeout:g} s, and rolled back: "
+                    "what takes longer, or waits for longer, needs a larger timeout="
+                ) from error
             if (ours := self._source.translated(error)) is error:
                 raise
             raise ours from error
         finally:
             await close_connection(connection)
-        return [migration.name for migration in pending]
 
     def migration_sql(self) -> str:
         """Everything that `migrate` would run on an empty database, as one script for psql."""
@@ -203,12 +208,17 @@ class PostgresStore:
 
     async def open_lease(self, worker: str, duration: float) -> int:
         """See `aioqueue.abc.Store.open_lease`."""
-        return await self._opened.ownership.open(worker, duration)
+        opened = self._opened
+        missing = await opened.work.fetch(MISSING_RIGHTS, *rights_arguments(self._schema, WORKER))
+        refuse_missing(missing, self._schema, self.description, "a worker")
+        return await opened.ownership.open(worker, duration)
 
     def lease_session(self, *, timeout: float = 10.0) -> LeaseSession:
         """See `aioqueue.abc.Store.lease_session`."""
         _ = self._opened
-        return PostgresLeaseSession(self._options.lease_source, self._statements, timeout, self._options.lease_option)
+        return PostgresLeaseSession(
+            self._options.lease_source, self._schema, self._statements, timeout, self._options.lease_option
+        )
 
     async def claim(
         self, lease_id: int, types: Sequence[str], limit: int, *, leases: Mapping[str, int] | None = None

@@ -75,7 +75,7 @@ def test_the_deletion_in_batches_uses_its_index(postgres_url: str) -> None:
 async def test_the_rights_that_are_named_are_enough(empty_postgres_url: str) -> None:
     """For a role that owns its schema, and for one that only enqueues and works."""
     owner, worker = f"app_{new_id().hex}", f"app_worker_{new_id().hex}"
-    schema_block, grants_block = blocks("how-to/postgresql.md")
+    schema_block, grants_block, _ = blocks("how-to/postgresql.md")
 
     def url(role: str) -> str:
         parts = urlsplit(empty_postgres_url)
@@ -96,6 +96,32 @@ async def test_the_rights_that_are_named_are_enough(empty_postgres_url: str) -> 
         await connection.close()
 
 
+EVERYTHING = """SELECT 'class', n.nspname, c.relname::text FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
+    WHERE nspname <> 'pg_toast'
+    UNION ALL SELECT 'type', n.nspname, t.typname FROM pg_type t JOIN pg_namespace n ON n.oid = typnamespace
+    WHERE nspname <> 'pg_toast'
+    UNION ALL SELECT 'function', n.nspname, p.proname FROM pg_proc p JOIN pg_namespace n ON n.oid = pronamespace
+    UNION ALL SELECT 'schema', nspname, nspname FROM pg_namespace
+    UNION ALL SELECT 'extension', extname, extname FROM pg_extension
+    UNION ALL SELECT 'trigger', tgname, tgname FROM pg_trigger
+    UNION ALL SELECT 'event trigger', evtname, evtname FROM pg_event_trigger
+    UNION ALL SELECT 'cast', castsource::regtype::text, casttarget::regtype::text FROM pg_cast
+    UNION ALL SELECT 'large object', oid::text, oid::text FROM pg_largeobject_metadata
+    ORDER BY 1, 2, 3"""
+
+
+async def test_uninstalling_as_shown_leaves_nothing(empty_postgres_url: str) -> None:
+    """After some use; and it can be installed again."""
+    *_, uninstall = blocks("how-to/postgresql.md")
+    before = execute(empty_postgres_url, EVERYTHING)
+    for _ in range(2):
+        await make_store(empty_postgres_url).migrate()
+        assert execute(empty_postgres_url, EVERYTHING) != before
+        await _works(empty_postgres_url)
+        execute(empty_postgres_url, uninstall)
+        assert execute(empty_postgres_url, EVERYTHING) == before
+
+
 async def test_the_function_is_called_as_shown(postgres_url: str) -> None:
     """From psql, and from a trigger: both make jobs that run."""
     (block,) = blocks("how-to/transactions.md")
@@ -112,3 +138,4 @@ async def test_the_function_is_called_as_shown(postgres_url: str) -> None:
 def test_every_option_is_on_the_page() -> None:
     page = (DOCS / "how-to" / "postgresql.md").read_text()
     assert {name for name in _options._OWN if f"| `{name}` |" not in page} == set()
+    assert {name for name in _options._OBJECTS if f"`{name}" not in page} == set()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import subprocess
 import sys
 import time
@@ -19,7 +20,7 @@ from aioqueue import Client, Registry, Worker
 from aioqueue._identifiers import new_id
 from aioqueue._job import NewJob, Settlement, SettlementKind
 from aioqueue.abc import JobFilter
-from aioqueue.errors import StoreIncompatible
+from aioqueue.errors import StoreIncompatible, StoreUnavailable
 from aioqueue.postgres import _migrations, make_store
 from aioqueue.postgres._migrations import Migration, known_migrations
 from aioqueue.postgres._schema import Schema
@@ -123,6 +124,68 @@ def test_a_process_that_is_killed_anywhere_leaves_all_or_nothing(empty_postgres_
         await _works(store)
 
     asyncio.run(finish())
+
+
+@pytest.mark.parametrize("isolation", ["repeatable read", "serializable"])
+@pytest.mark.parametrize("prepared", [True, False])
+async def test_ten_at_once_whatever_the_databases_isolation(empty_postgres_url: str, isolation: str, prepared: bool) -> None:
+    database = empty_postgres_url.rpartition("/")[2]
+    execute(empty_postgres_url, f"alter database \"{database}\" set default_transaction_isolation = '{isolation}'")
+    stores = [make_store(empty_postgres_url, prepared_statements=prepared) for _ in range(10)]
+    ran = await asyncio.gather(*[store.migrate() for store in stores])
+    assert sorted(name for names in ran for name in names) == NAMES
+    await _works(stores[0])
+
+
+async def test_several_at_once_that_dont_know_of_each_other(empty_postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if another tool, which takes no lock, ran the same script: whoever comes second looks again."""
+    locks = itertools.count(1)
+    monkeypatch.setattr(Schema, "lock", property(lambda _self: next(locks)))
+    stores = [make_store(empty_postgres_url) for _ in range(4)]
+    await asyncio.gather(*[store.migrate() for store in stores])
+    assert await stores[0].pending_migrations() == []
+    await _works(stores[0])
+
+
+async def test_a_migration_that_takes_too_long_says_what_to_do(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    _with(monkeypatch, replace(ADDS_A_COLUMN, template="SELECT pg_sleep(600)"))
+    with pytest.raises(StoreUnavailable, match="larger timeout="):
+        await make_store(postgres_url, timeout=0.5).migrate()
+
+
+# Functions that only look like PostgreSQL's own: whatever uses one of them fails, or does something else.
+DECOYS = """
+CREATE SCHEMA decoy;
+CREATE FUNCTION decoy.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS $$ SELECT timestamptz '1970-01-01' $$;
+CREATE FUNCTION decoy.now() RETURNS timestamptz LANGUAGE sql AS $$ SELECT timestamptz '1970-01-01' $$;
+CREATE FUNCTION decoy.json_typeof(json) RETURNS text LANGUAGE sql AS $$ SELECT 1 / 0, 'x' $$;
+CREATE FUNCTION decoy.octet_length(text) RETURNS integer LANGUAGE sql AS $$ SELECT 1 / 0 $$;
+CREATE FUNCTION decoy.cardinality(anyarray) RETURNS integer LANGUAGE sql AS $$ SELECT 1 / 0 $$;
+CREATE DOMAIN decoy.json AS text;
+CREATE DOMAIN decoy.uuid AS text;
+""".replace("1 / 0, 'x'", "(1 / 0)::text")
+
+
+@pytest.mark.parametrize("way", ["migrate", "the script"])
+@pytest.mark.parametrize("prepared", [True, False])
+async def test_functions_that_only_look_like_postgresqls_own(empty_postgres_url: str, way: str, prepared: bool) -> None:
+    """Where they come first in the search_path: neither the schema nor a worker's statements use them."""
+    database = empty_postgres_url.rpartition("/")[2]
+    execute(empty_postgres_url, DECOYS)
+    execute(empty_postgres_url, f'alter database "{database}" set search_path = decoy, public, pg_catalog')
+    store = make_store(empty_postgres_url, prepared_statements=prepared)
+    if way == "migrate":
+        await store.migrate()
+    else:
+        connection = await asyncpg.connect(empty_postgres_url)
+        await connection.execute(store.migration_sql())
+        await connection.close()
+    await _works(store)
+    depends = (
+        "select count(*) from pg_depend where refobjid in (select oid from pg_proc where pronamespace = 'decoy'::regnamespace)"
+    )
+    assert execute(empty_postgres_url, depends) == [(0,)]
+    assert execute(empty_postgres_url, "select min(created_at) > '2020-01-01' from aioqueue.archive") == [(True,)]
 
 
 async def test_what_is_pending_is_told(empty_postgres_url: str) -> None:

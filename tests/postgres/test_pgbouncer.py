@@ -14,6 +14,7 @@ from aioqueue.postgres._migrations import known_migrations
 from aioqueue.testing import CASES, Case
 from tests.harnesses import PostgresHarness
 from tests.pgbouncer import Bouncer, program, version
+from tests.postgres_server import execute
 from tests.processes import until
 
 if TYPE_CHECKING:
@@ -75,7 +76,11 @@ async def test_case(case: Case, bouncer: Bouncer, postgres_url: str) -> None:
         await harness.close()
 
 
-async def test_several_migrate_through_it_at_once(empty_postgres_url: str) -> None:
+@pytest.mark.parametrize("isolation", ["read committed", "repeatable read", "serializable"])
+async def test_several_migrate_through_it_at_once(empty_postgres_url: str, isolation: str) -> None:
+    """Whatever the database's own isolation is, which the pooler's sessions have."""
+    database = empty_postgres_url.rpartition("/")[2]
+    execute(empty_postgres_url, f"alter database \"{database}\" set default_transaction_isolation = '{isolation}'")
     with Bouncer(empty_postgres_url) as bouncer:
         stores = [make_store(bouncer.url, pgbouncer=True) for _ in range(10)]
         ran = await asyncio.gather(*[store.migrate() for store in stores])
