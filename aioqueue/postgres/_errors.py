@@ -15,7 +15,7 @@ from aioqueue.errors import (
     StoreUnavailable,
 )
 
-__all__ = ["breaks_connection", "cuts_short", "translate"]
+__all__ = ["breaks_connection", "cuts_short", "sqlstate", "translate"]
 
 # 08 connection, 53 resources (disk full, too many connections), 57P server going down, starting or in recovery,
 # 25006 read-only (a failed-over primary), 58 system (I/O); 40 and 55P03 are rolled back and may be tried again; 26000 a
@@ -32,7 +32,8 @@ _ROW_CLASSES = ("22", "23", "54")
 _INCOMPATIBLE_STATES = frozenset({"42P01", "42703", "3F000", "42883", "42P18", "42804"})
 
 
-def _state(error: BaseException) -> str:
+def sqlstate(error: BaseException | None) -> str:
+    """The code of an error of the database's; empty for others."""
     return str(getattr(error, "sqlstate", None) or "")
 
 
@@ -41,7 +42,7 @@ def breaks_connection(error: BaseException) -> bool:
     if isinstance(error, AioqueueError):
         return error.__cause__ is not None and breaks_connection(error.__cause__)
     if isinstance(error, asyncpg.PostgresError):
-        state = _state(error)
+        state = sqlstate(error)
         return state.startswith(_BROKEN_CLASSES) or state in _BROKEN_STATES
     if isinstance(error, (_base.DataError, TimeoutError)):
         return False  # of the latter, see `cuts_short`
@@ -58,7 +59,7 @@ def cuts_short(error: BaseException) -> bool:
 def _text(error: BaseException) -> str:
     # Never the detail: it may quote the row.
     message = str(error).split("\n", 1)[0].strip()
-    state = _state(error)
+    state = sqlstate(error)
     return f"{message or type(error).__name__} ({state})" if state else f"{message or type(error).__name__}"
 
 
@@ -76,7 +77,7 @@ def translate(error: BaseException, where: str) -> AioqueueError | None:
         return error
     message = f"{where}: {_text(error)}"
     if isinstance(error, asyncpg.PostgresError):
-        state = _state(error)
+        state = sqlstate(error)
         if state == _LOCKED:
             return StoreContended(message)
         if state.startswith(_UNAVAILABLE_CLASSES) or state in _UNAVAILABLE_STATES:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import asyncpg
 
 from aioqueue.errors import StoreIncompatible
+from aioqueue.postgres._errors import sqlstate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -124,7 +125,7 @@ async def migrate(connection: Connection, schema: Schema, known: Sequence[Migrat
                     done.append(migration.name)
                 break
             except asyncpg.PostgresError as error:
-                quicker = error.sqlstate in _OTHERS_WERE_QUICKER or "tuple concurrently" in str(error)
+                quicker = sqlstate(error) in _OTHERS_WERE_QUICKER or "tuple concurrently" in str(error)
                 if not again or not quicker:
                     raise
                 await asyncio.sleep(random.uniform(0.1, 0.5))  # noqa: S311 - keeps processes apart

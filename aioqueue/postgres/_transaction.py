@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from aioqueue.errors import StoreError, StoreUnavailable, TransactionError
+from aioqueue.postgres._errors import sqlstate
 from aioqueue.postgres._source import commit, control
 
 if TYPE_CHECKING:
@@ -146,6 +147,6 @@ async def _commit(pool: UsersPool, connection: Connection, *, touched: bool) -> 
         # If the commit itself had failed, no transaction would be open any more.
         if connection.is_closed() or not connection.is_in_transaction():
             raise
-        if getattr(error.__cause__, "sqlstate", None) == _FAILED:
+        if sqlstate(error.__cause__) == _FAILED:
             return "ROLLBACK"
         raise ended from error
