@@ -116,7 +116,13 @@ class Batcher(Generic[T, R]):
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
+        if task.cancelled():
+            # The event loop ends, or `abort` was called: nobody may be left waiting for ever. Not in the task itself: one
+            # that is cancelled before its first step gets nowhere.
+            left, self._waiting = self._waiting, []
+            for _, future in left:
+                future.cancel()
+        elif (error := task.exception()) is not None:
             logger.error("the %s has failed", self._name, exc_info=error)
         # An item that came after the task's last look, and before this callback, has found the task still there.
         self._start()
@@ -128,9 +134,7 @@ class Batcher(Generic[T, R]):
             try:
                 await write_each(self._write, batch)
             except BaseException:
-                # Only cancellation comes here (the event loop ends): nobody may be left waiting for ever.
-                left, self._waiting = [*batch, *self._waiting], []
-                for _, future in left:
+                for _, future in batch:  # only cancellation comes here
                     future.cancel()
                 raise
 

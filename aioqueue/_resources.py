@@ -91,6 +91,13 @@ class _Opened:
         self.value: asyncio.Future[Any] = loop.create_future()
         self._closing: asyncio.Future[BaseException | None] = loop.create_future()
         self.task = loop.create_task(self._live(), name=f"aioqueue resource {resource.name}", context=context)
+        # Not in the task itself: one that is cancelled before its first step gets nowhere, and others wait for the value.
+        self.task.add_done_callback(self._ended)
+
+    def _ended(self, _task: asyncio.Task[Exception | None]) -> None:
+        if not self.value.done():
+            self.value.set_exception(RuntimeError(f"the resource {self.resource.name} was closed before it was opened"))
+            self.value.exception()  # whoever waits gets it; perhaps nobody does any more
 
     async def _live(self) -> Exception | None:
         """Open it, wait until it's to be closed, and close it. Returns the error with which closing has failed."""
@@ -249,6 +256,20 @@ class ResourceScope:
             raise cancelled
         if first is not None:
             raise first
+
+    async def abandon(self, longest: float) -> list[asyncio.Task[Exception | None]]:
+        """Interrupt what `aclose` couldn't close, and wait for it for at most `longest` seconds.
+
+        Returns:
+            The tasks of those that don't end; they're named after their resources.
+        """
+        tasks = [each.task for each in self._opened.values()]
+        self._opened.clear()
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=longest)
+        return [task for task in tasks if not task.done()]
 
     async def __aenter__(self) -> ResourceScope:
         self._token = current_scope.set(self if self._parent is not None else self.child())

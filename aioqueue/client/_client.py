@@ -158,7 +158,13 @@ class Client:
             self._closing = session.loop.create_task(session.close(), name="aioqueue close", context=contextvars.Context())
         self._session = None
         if (closing := self._closing) is not None and closing.get_loop() is asyncio.get_running_loop():
-            await finish(closing)
+            try:
+                await finish(closing)
+            finally:
+                if closing.cancelled() and session is not None:
+                    # The event loop's end cancels every task, perhaps before its first step: this has to be done all the same.
+                    again = session.loop.create_task(session.close(), name="aioqueue close", context=contextvars.Context())
+                    await finish(again)
             self._closing = None
 
     async def __aenter__(self) -> Self:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from aioqueue._left_behind import bounded
 from aioqueue.client._enqueue import Enqueuer
 from aioqueue.client._waiters import Waiters
 from aioqueue.errors import StoreError
@@ -60,26 +61,29 @@ class Session:
         try:
             await self.store.open()
         except BaseException:
-            await finish(self.loop.create_task(self._close_store(), name="aioqueue close", context=contextvars.Context()))
+            closing = self._close_store(self._close_timeout)
+            await finish(self.loop.create_task(closing, name="aioqueue close", context=contextvars.Context()))
             raise
 
     async def close(self) -> None:
-        """Finish what is in flight, and close the store."""
-        try:
-            await self.enqueuer.aclose(self._close_timeout / 2)
-            with anyio.move_on_after(self._close_timeout / 4):
-                await self.waiters.aclose()
-        finally:
-            await self._close_store()
+        """Finish what is in flight, and close the store; within the timeout as a whole, whatever the store does.
 
-    async def _close_store(self) -> None:
-        with anyio.move_on_after(self._close_timeout, shield=True) as scope:
-            try:
-                await self.store.close()
-            except StoreError as error:
-                logger.warning("%s couldn't be closed properly: %s", self.store.description, type(error).__name__)
-        if scope.cancelled_caught:
-            logger.warning("%s couldn't be closed within %g s", self.store.description, self._close_timeout)
+        Cancelling it leaves the rest undone; it may be called again.
+        """
+        eighth = self._close_timeout / 8
+        began = self.loop.time()
+        try:
+            await bounded(self.enqueuer.aclose(4 * eighth), 5 * eighth, name="aioqueue close")
+            await bounded(self.waiters.aclose(), eighth, name="aioqueue close")
+        finally:
+            await self._close_store(self._close_timeout - (self.loop.time() - began))
+
+    async def _close_store(self, longest: float) -> None:
+        try:
+            if not await bounded(self.store.close(), longest, name="aioqueue close"):
+                logger.warning("%s couldn't be closed within %.1f s", self.store.description, longest)
+        except StoreError as error:
+            logger.warning("%s couldn't be closed properly: %s", self.store.description, type(error).__name__)
 
 
 async def finish(task: asyncio.Task[None]) -> None:

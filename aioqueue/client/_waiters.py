@@ -108,10 +108,12 @@ class Waiters:
     async def aclose(self) -> None:
         """Let everybody know that the client is closed, and stop."""
         self._closed = True
-        if (task := self._task) is not None:
-            task.cancel()
-            await asyncio.wait([task])
-        self._fail(ClientClosed("the client was closed while a result was awaited; the job goes on"))
+        try:
+            if (task := self._task) is not None:
+                task.cancel()
+                await asyncio.wait([task])
+        finally:
+            self._fail(ClientClosed("the client was closed while a result was awaited; the job goes on"))
 
     async def _run(self) -> None:
         self._plan_poll()

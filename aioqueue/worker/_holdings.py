@@ -128,17 +128,17 @@ class Holdings:
             slot.cancel(reason)
 
     def abandon(self) -> list[Slot]:
-        """Wait no longer for those that still run. Their claims stay: their bodies go on.
+        """Interrupt what still runs a last time. What runs in a thread is waited for no longer: its claim stays.
 
         Returns:
-            Those that were left.
+            The slots that still ran.
         """
-        left = list(self.running.values())
-        for slot in left:
-            slot.abandoned = True
+        last = list(self.running.values())
+        for slot in last:
+            slot.abandoned = slot.in_thread
             if slot.task is not None:
                 slot.task.cancel()
-        return left
+        return last
 
     async def all_ended(self) -> None:
         """Wait until no attempt runs."""

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from aioqueue._job import LostReason
+from aioqueue.errors import ClientClosed
 from aioqueue.worker._lease_thread import LeaseThread
 from aioqueue.worker._text import one_line
 
@@ -151,9 +152,13 @@ class Lease:
             return None
         return opening.result()
 
+    def let_go(self) -> None:
+        """Let the thread end. May be called twice."""
+        self._thread.stop()
+
     async def close(self, longest: float) -> None:
         """End the thread, and wait for it for at most `longest` seconds."""
-        self._thread.stop()
+        self.let_go()
         await asyncio.wait([self._thread.ended], timeout=longest)
 
     # -- what the thread brings ---------------------------------------------------------------------------------------
@@ -193,5 +198,7 @@ class Lease:
         self._suspects = unheld
 
     def _renewal_failed(self, error: Exception) -> None:
+        if isinstance(error, ClientClosed):
+            self._wakeup.fail(error)
         self._troubles.add("renew", error)
         self._recovery.disturbed()

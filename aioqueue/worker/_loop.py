@@ -156,6 +156,7 @@ class Loop:
         self._troubles.clear("claim")
         for job in jobs:
             if self.stopping or job.lease_id != self._lease.id:
+                self._holdings.hold(job)  # until it's given back, so that a stop can name it
                 self._writer.give_back(job.lease_id, job.claim)
             elif self._slots.runs_body_of(job):
                 self._writer.put_off(job, _BODY_RUNS_SECONDS)
@@ -169,6 +170,8 @@ class Loop:
             return 0
         try:
             reaped = await self._recovery.reap(self._lease.own)
+        except (StoreIncompatible, ClientClosed):
+            raise
         except Exception as error:  # noqa: BLE001 - logged by the troubles; tried again later
             self._troubles.add("reap", error)
             self._recovery.disturbed()

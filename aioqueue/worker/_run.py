@@ -33,9 +33,6 @@ __all__ = ["Run"]
 _BODIES: set[UUID] = set()
 """Ids of the jobs whose bodies run in this process: no worker in it begins one of them again."""
 
-_LAST_CLAIM_SECONDS = 5.0
-"""For how long a stop waits for the statement that the loop is executing."""
-
 
 class Run:
     """What a worker has while it runs. `Worker` makes one each time that it's started.
@@ -116,6 +113,7 @@ class Run:
         self.shutdown = Shutdown(
             settings,
             name,
+            _BODIES,
             holdings=self.holdings,
             writer=self.writer,
             lease=self.lease,
@@ -133,15 +131,7 @@ class Run:
         self.loop.stop()
         self.shutdown.ask(force=force)
 
-    async def ended_or_forced(self, working: asyncio.Task[None]) -> None:
-        """Wait until the loop has ended; a statement that hangs doesn't hold up a stop."""
-        await self.shutdown.asked_or(working)
-        try:
-            await self.shutdown.forced_or(working, _LAST_CLAIM_SECONDS)
-        finally:
-            working.cancel()
-
-    async def close(self) -> None:
+    async def close(self, working: asyncio.Task[None]) -> None:
         """Let running jobs finish, write what became of them, and end the lease; bounded by the grace and a little."""
         self.loop.stop()
-        await self.shutdown.run()
+        await self.shutdown.run(working)

@@ -3,30 +3,59 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from typing import TYPE_CHECKING, Any
 
+from aioqueue._context import attempt_in
+from aioqueue._left_behind import bounded, leave, tasks_within
 from aioqueue.worker._outcome import CancelReason
 from aioqueue.worker._text import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Callable, Sequence
+    from uuid import UUID
 
     from aioqueue._resources import ResourceScope
     from aioqueue._settings import WorkerSettings
-    from aioqueue.worker._holdings import Holdings
+    from aioqueue.worker._holdings import Holdings, Slot
     from aioqueue.worker._lease import Lease
     from aioqueue.worker._threads import HandlerThreads
     from aioqueue.worker._wakeup import Wakeup
     from aioqueue.worker._writer import Writer
 
-__all__ = ["Shutdown"]
+__all__ = ["Shutdown", "longest_stop"]
 
 logger = logging.getLogger("aioqueue.worker")
 
+# How long each step may take. `longest_stop` is their sum, which docs/how-to/deployment.md shows.
+_LAST_CLAIM_SECONDS = 5.0
+"""For the statement that the loop is executing when the stop comes. The grace runs meanwhile."""
+_INTERRUPTED_SECONDS = 5.0
+"""For jobs that were cancelled at the end of the grace."""
+_LOOP_SECONDS = 1.0
+"""For a statement of the loop that was cancelled."""
 _FLUSH_SECONDS = 10.0
+"""For outcomes, after the last job has ended; longer if the grace is."""
+_LEASE_SECONDS = 5.0
+"""For ending the lease, if as much is left of the time for outcomes."""
+_LEASE_LEAST_SECONDS = 1.0
+_RESOURCES_SECONDS = 9.0
+"""For closing the worker's resources, while outcomes are written."""
+_RESOURCES_LEAST_SECONDS = 1.0
+"""For a resource that was cancelled."""
 _FORCED_SECONDS = 0.4
-_CANCELLED_SECONDS = 1.0
+"""For each step, once a stop by force is asked for."""
+
+
+def longest_stop(grace: float) -> float:
+    """Give the seconds that `Worker.run` takes at most after a stop was asked for, whatever jobs and the database do.
+
+    Arguments:
+        grace: The worker's.
+    """
+    jobs = max(grace, _LAST_CLAIM_SECONDS) + _INTERRUPTED_SECONDS + _LOOP_SECONDS
+    return jobs + _FLUSH_SECONDS + _LEASE_LEAST_SECONDS + 2 * _FORCED_SECONDS
 
 
 class Shutdown:
@@ -35,13 +64,19 @@ class Shutdown:
     Arguments:
         settings: With the grace.
         name: The worker's.
+        bodies: Ids of the jobs whose bodies run in this process.
         holdings, writer, lease, threads, resources, wakeup: The worker's parts.
+
+    Attributes:
+        over: Whether `run` has gone to its end.
+        left_behind: How many jobs didn't stop, or weren't written: each was named in the log.
     """
 
     def __init__(
         self,
         settings: WorkerSettings,
         name: str,
+        bodies: set[UUID],
         *,
         holdings: Holdings,
         writer: Writer,
@@ -52,87 +87,146 @@ class Shutdown:
     ) -> None:
         self._grace = settings.grace
         self._name = one_line(name)
+        self._bodies = bodies
         self._holdings = holdings
         self._writer = writer
         self._lease = lease
         self._threads = threads
         self._resources = resources
         self._wakeup = wakeup
+        self._loop = asyncio.get_running_loop()
         self._asked = asyncio.Event()
         self._forced = asyncio.Event()
+        self._asked_at: float | None = None
+        self._let_go = False
+        self.over = False
+        self.left_behind = 0
 
     # -- being asked --------------------------------------------------------------------------------------------------
 
     def ask(self, *, force: bool) -> None:
         """Stop; with `force`, at once."""
+        if self._asked_at is None:
+            self._asked_at = self._loop.time()
         self._asked.set()
         if force:
             self._forced.set()
-
-    async def asked_or(self, working: asyncio.Task[Any]) -> None:
-        """Wait until a stop is asked for, or the task has ended."""
-        await _first(working, self._asked.wait())
 
     async def asked_within(self, seconds: float) -> None:
         """Wait until a stop is asked for, for at most so many seconds."""
         await _first(None, self._asked.wait(), seconds)
 
-    async def forced_or(self, working: asyncio.Task[Any], longest: float | None) -> None:
-        """Wait until a stop by force is asked for, or the task has ended, for at most `longest` seconds."""
-        await _first(working, self._forced.wait(), longest)
+    async def unless_asked(self, call: Awaitable[Any]) -> bool:
+        """Wait for a call until a stop is asked for; then it's cancelled. Raises as the call. Returns whether it has ended."""
+        task = asyncio.ensure_future(call)
+        try:
+            await _first(task, self._asked.wait())
+        finally:
+            if not task.done():
+                task.cancel()
+                leave(task)
+        if not task.done():
+            return False
+        task.result()
+        return True
+
+    async def loop_ended(self, working: asyncio.Task[None]) -> None:
+        """Wait until the worker's loop has ended. The statement that it executes when a stop is asked for has some seconds."""
+        try:
+            await _first(working, self._asked.wait())
+            await _first(working, self._forced.wait(), _LAST_CLAIM_SECONDS)
+        finally:
+            working.cancel()
 
     # -- stopping -----------------------------------------------------------------------------------------------------
 
-    async def run(self) -> None:
-        """Let running jobs finish, write what became of them, and end the lease; bounded by the grace and a little."""
-        left = True
+    async def run(self, working: asyncio.Task[None]) -> None:
+        """Let running jobs finish, write what became of them, and end the lease: within `longest_stop`.
+
+        Cancelling it leaves the rest undone; it may be called again.
+
+        Arguments:
+            working: The worker's loop, which was told to end.
+        """
+        if self._asked_at is None:
+            self._asked_at = self._loop.time()
+        left = await self._drain(self._asked_at + self._grace)
+        await self._loop_interrupted(working)
+        deadline = max(self._asked_at + self._grace, self._loop.time() + _FLUSH_SECONDS)
+        closing = self._loop.create_task(self._close_resources(), name="aioqueue closing of resources")
         try:
-            left = await self._drain()
-            flushed = await self._flush()
-            await self._lease.end(keep=left or not flushed, longest=self._unless_forced(_FLUSH_SECONDS), late=_FORCED_SECONDS)
+            await self._flush(deadline)
+            unwritten = self._name_unwritten()
+            longest = self._unless_forced(min(max(deadline - self._loop.time(), _LEASE_LEAST_SECONDS), _LEASE_SECONDS))
+            keep = bool(unwritten) or any(slot.lost is None for slot in left)
+            ending = self._lease.end(keep=keep, longest=longest, late=_FORCED_SECONDS)
+            await bounded(ending, longest + _FORCED_SECONDS, name="aioqueue end of a lease")
+            self.let_go()
+            await closing
+            await self._lease.close(_FORCED_SECONDS)
         finally:
+            closing.cancel()
+        self.left_behind = len(left) + unwritten
+        self.over = True
+
+    def let_go(self) -> None:
+        """What can't wait, and mustn't be missed, even if `run` never began: nothing more is written, renewed or woken."""
+        if not self._let_go:
+            self._let_go = True
             self._writer.abort()
             self._wakeup.close()
             self._threads.close()
-            await self._close_resources()
-            await self._lease.close(_FORCED_SECONDS)
+            self._lease.let_go()
 
     def _unless_forced(self, seconds: float) -> float:
         return _FORCED_SECONDS if self._forced.is_set() else seconds
 
-    async def _drain(self) -> bool:
-        """Wait for the slots. Returns whether some had to be left behind."""
+    async def _drain(self, end_of_grace: float) -> Sequence[Slot]:
+        """Wait for the slots, interrupt them, wait once more. Returns those that had to be left behind."""
         running = self._holdings.running
-        if not running:
-            return False
-        if not self._forced.is_set():
-            await self._ended_or_forced(self._grace)
-        if running:
-            logger.info("worker %s: %d jobs are interrupted", self._name, len(running))
-            self._holdings.cancel_all(CancelReason.SHUTDOWN)
-            await self._ended_or_forced(_CANCELLED_SECONDS)
         if running and not self._forced.is_set():
-            logger.warning("worker %s: waiting for %d jobs that don't stop", self._name, len(running))
-            await self._ended_or_forced(None)
-        if running:
+            await self._ended_or_forced(end_of_grace - self._loop.time())
+        if not running:
+            return ()
+        logger.info("worker %s: %d jobs are interrupted", self._name, len(running))
+        self._holdings.cancel_all(CancelReason.SHUTDOWN)
+        await self._ended_or_forced(_INTERRUPTED_SECONDS)
+        if running and self._forced.is_set():
             await self._ended_within(_FORCED_SECONDS)
-        left = self._holdings.abandon()
-        if left:
+        last = self._holdings.abandon()
+        if last:
             await self._ended_within(0.1)
+        left = [slot for slot in last if slot.in_thread or slot.claim in running]
         for slot in left:
-            logger.warning(
-                "worker %s: %s %s is left behind while it still runs; others get it when the lease has run out",
-                self._name,
-                one_line(slot.job.type),
-                slot.job.id,
-                extra=slot.extra(),
-            )
-        return bool(left)
+            slot.abandoned = True
+            self._leave(slot)
+        return left
 
-    async def _ended_or_forced(self, longest: float | None) -> None:
-        ended = asyncio.get_running_loop().create_task(self._holdings.all_ended())
+    def _leave(self, slot: Slot) -> None:
+        logger.warning(
+            "worker %s: %s %s doesn't stop, and is left behind still running; others get it when the lease has run out",
+            self._name,
+            one_line(slot.job.type),
+            slot.job.id,
+            extra=slot.extra(),
+        )
+        if slot.task is None:  # a thread runs it
+            return
+        self._leave_task(slot.task, dead=functools.partial(self._bodies.discard, slot.job.id))
+        attempt = slot.attempt
+        for task in tasks_within(lambda context: attempt is not None and attempt_in(context) is attempt):
+            if task is not slot.task:
+                task.cancel()
+                self._leave_task(task)
+
+    def _leave_task(self, task: asyncio.Task[Any], *, dead: Callable[[], None] | None = None) -> None:
+        # In a stop by force it had little time: whoever ends the event loop will wait for it.
+        leave(task, dead=dead, for_good=not self._forced.is_set())
+
+    async def _ended_or_forced(self, longest: float) -> None:
+        ended = self._loop.create_task(self._holdings.all_ended())
         try:
-            await self.forced_or(ended, longest)
+            await _first(ended, self._forced.wait(), max(longest, 0.0))
         finally:
             ended.cancel()
             await asyncio.wait([ended])
@@ -144,27 +238,58 @@ class Shutdown:
         except TimeoutError:
             pass
 
-    async def _flush(self) -> bool:
-        """Write what waits. Returns whether all of it was written."""
-        flushing = asyncio.get_running_loop().create_task(self._writer.flush())
+    async def _loop_interrupted(self, working: asyncio.Task[None]) -> None:
+        """Wait for the loop, whose last statement was cancelled: what that one has claimed is given back."""
+        if not working.done():
+            await asyncio.wait([working], timeout=self._unless_forced(_LOOP_SECONDS))
+        if not working.done():
+            logger.warning("worker %s: a statement of its loop doesn't end, and is left behind", self._name)
+            leave(working)
+        elif not working.cancelled():
+            working.exception()  # looked at: `Worker` raises it, unless it was cancelled itself
+
+    async def _flush(self, deadline: float) -> None:
+        flushing = self._loop.create_task(self._writer.flush())
         try:
-            await self.forced_or(flushing, _FLUSH_SECONDS)
-            if not flushing.done():
+            await _first(flushing, self._forced.wait(), deadline - self._loop.time())
+            if not flushing.done() and self._forced.is_set():
                 await asyncio.wait([flushing], timeout=_FORCED_SECONDS)
-            return not any(True for _ in self._writer.unwritten_slots())
         finally:
             flushing.cancel()
             await asyncio.wait([flushing])
 
+    def _name_unwritten(self) -> int:
+        """Tell of each job that has ended, and of which the database doesn't know. Returns how many they are."""
+        unwritten = list(self._writer.unwritten_slots())
+        for slot in unwritten:
+            logger.error(
+                "worker %s: what became of %s %s couldn't be written; it runs again when the lease has run out",
+                self._name,
+                one_line(slot.job.type),
+                slot.job.id,
+                extra=slot.extra(),
+            )
+        return len(unwritten)
+
     async def _close_resources(self) -> None:
+        closing = self._loop.create_task(self._resources.aclose(), name="aioqueue closing of resources")
         try:
-            async with asyncio.timeout(self._unless_forced(_FLUSH_SECONDS)):
-                await self._resources.aclose()
+            await _first(closing, self._forced.wait(), _RESOURCES_SECONDS)
+            if not closing.done() and self._forced.is_set():
+                await asyncio.wait([closing], timeout=_FORCED_SECONDS)
+            if closing.done():
+                closing.result()
         except Exception:
             logger.exception("worker %s: a resource has failed to close", self._name)
+        finally:
+            closing.cancel()
+            leave(closing)
+        for task in await self._resources.abandon(self._unless_forced(_RESOURCES_LEAST_SECONDS)):
+            logger.warning("worker %s: left behind, since it doesn't close: %s", self._name, one_line(task.get_name()))
+            self._leave_task(task)
 
 
-async def _first(task: asyncio.Task[Any] | None, event: Awaitable[object], longest: float | None = None) -> None:
+async def _first(task: asyncio.Future[Any] | None, event: Awaitable[object], longest: float | None = None) -> None:
     """Wait until the task has ended or the event has come; the task goes on, whatever cancels this."""
     waiting = asyncio.ensure_future(event)
     try:

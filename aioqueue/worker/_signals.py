@@ -8,6 +8,7 @@ import signal
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from aioqueue._process import LEFT_BEHIND
 from aioqueue.worker._text import one_line
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from aioqueue.worker._health import OnceResult
     from aioqueue.worker._worker import Worker
 
-__all__ = ["run_until_signalled", "stopped_by_signals"]
+__all__ = ["exit_code", "run_until_signalled", "stopped_by_signals"]
 
 logger = logging.getLogger("aioqueue.worker")
 
@@ -29,35 +30,46 @@ def stopped_by_signals(worker: Worker) -> Generator[None]:
     loop = asyncio.get_running_loop()
     received = 0
 
-    def handle(number: signal.Signals) -> None:
+    def handle(number: int, _frame: object) -> None:
         nonlocal received
         received += 1
-        logger.info("worker %s: %s: stopping%s", one_line(worker.name), number.name, " at once" if received > 1 else "")
+        loop.call_soon_threadsafe(tell, number)
+
+    def tell(number: int) -> None:
+        name, how = signal.Signals(number).name, " at once" if received > 1 else ""
+        logger.info("worker %s: %s: stopping%s", one_line(worker.name), name, how)
         worker.stop(force=received > 1)
 
-    before = {number: signal.getsignal(number) for number in _SIGNALS}
-    for number in _SIGNALS:
-        loop.add_signal_handler(number, handle, number)
+    # Not the event loop's own handlers: a handler that blocks the loop would keep the second signal from counting.
+    before = {number: signal.signal(number, handle) for number in _SIGNALS}
     try:
         yield
     finally:
         for number, handler in before.items():
-            loop.remove_signal_handler(number)
             signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+
+
+async def exit_code(worker: Worker, *, once: bool) -> int:
+    """Run a worker, and say what its process ends with. See `run_until_signalled`."""
+    result: OnceResult | None = None
+    if once:
+        result = await worker.run_once()
+    else:
+        await worker.run()
+    if worker._left_behind:
+        return LEFT_BEHIND
+    return 3 if result is not None and result.failed else 0
 
 
 async def run_until_signalled(worker: Worker, *, once: bool = False) -> int:
     """Run a worker until SIGINT or SIGTERM, or, with `once`, until nothing is due.
 
     Returns:
-        The exit code: 0 after a stop, whether the jobs finished or were given back; with `once`, 3 if some failed.
+        The exit code: 0 after a stop, whether the jobs finished or were given back; 4 if some had to be left behind, since
+        they didn't stop, or what became of them couldn't be written; with `once`, 3 if some failed.
 
     Raises:
         AioqueueError: As `Worker.run`: the command line explains it, and exits with 1.
     """
     with stopped_by_signals(worker):
-        if not once:
-            await worker.run()
-            return 0
-        result: OnceResult = await worker.run_once()
-        return 3 if result.failed else 0
+        return await exit_code(worker, once=once)

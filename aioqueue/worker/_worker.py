@@ -12,9 +12,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
 from aioqueue._job import SettlementKind
+from aioqueue._left_behind import forget_dead
 from aioqueue._settings import WorkerSettings
 from aioqueue.client._session import finish
-from aioqueue.errors import AioqueueError, ConfigurationError, StoreUnavailable
+from aioqueue.errors import AioqueueError, ClientClosed, ConfigurationError, StoreUnavailable
 from aioqueue.worker._backoff import Backoff
 from aioqueue.worker._health import Health, OnceResult, Troubles
 from aioqueue.worker._run import Run
@@ -43,8 +44,9 @@ class Worker:
     has ended. Several may run in one process and loop, also with the same name.
 
     A `def` handler runs in a thread, which can't be stopped: its slot and its claim are kept until it returns, whatever
-    its timeout, the grace or a lost lease say; `current_attempt().cancelled` tells it to stop. A handler that returns a
-    value after its timeout has completed all the same: its work is done, and doing it twice would be worse.
+    its timeout or a lost lease say, and until 5 s after the grace when the worker stops; `current_attempt().cancelled`
+    tells it to stop. A handler that returns a value after its timeout has completed all the same: its work is done, and
+    doing it twice would be worse.
 
     Arguments:
         client: Open while the worker runs.
@@ -102,11 +104,14 @@ class Worker:
         self._started: asyncio.Future[None] | None = None
         self._troubles = Troubles(self.name)
         self._stop_asked = self._force_asked = False
+        self._left_behind = 0
 
     # -- life ---------------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Run jobs until `stop` is called. Cancelling it stops the worker within about a second.
+
+        It ends within a bounded time after a stop, whatever handlers and the database do: see the deployment guide.
 
         Raises:
             ConfigurationError: It runs already, or has nothing to run.
@@ -136,11 +141,13 @@ class Worker:
     def stop(self, *, force: bool = False) -> None:
         """Claim nothing more, let running jobs finish within the grace, then cancel them and give them back.
 
-        May be called at any time in the event loop, and again. What is given back has used no attempt.
+        May be called at any time in the event loop, and again; also before `run`, which ends at once then. What is given
+        back has used no attempt. What doesn't stop within 5 s after it was cancelled is named in the log and left behind,
+        still running: its claim is neither written nor given back, so that another worker runs the job when the lease has
+        lapsed.
 
         Arguments:
-            force: Cancel and give back at once. A `def` handler that still runs is left behind: its claim is neither
-                written nor given back, so that another worker runs the job only when the lease has lapsed.
+            force: Cancel and give back at once, and leave behind what doesn't stop within half a second.
         """
         self._stop_asked = True
         self._force_asked |= force
@@ -170,13 +177,16 @@ class Worker:
     ) -> None:
         task, self._task = self._task, None
         assert task is not None
-        self.stop()
         try:
-            await asyncio.wait([task])
+            if not task.done():
+                self.stop()
+                await asyncio.wait([task])
         except asyncio.CancelledError:
             self.stop(force=True)
             await finish(task)
             raise
+        finally:
+            self._stop_asked = self._force_asked = False  # was meant for this run
         if not task.cancelled():
             task.result()
 
@@ -231,10 +241,32 @@ class Worker:
     async def _live(self, *, once: bool) -> dict[SettlementKind, int]:
         if self._run is not None:
             raise ConfigurationError(f"the worker {self.name} runs already: make another to have two")
+        run: Run | None = None
+        try:
+            run = self._run = self._made()
+            if self._stop_asked:
+                run.stop(force=self._force_asked)
+            with run.subscribed():
+                working = asyncio.get_running_loop().create_task(
+                    self._work(run, once=once), name="aioqueue worker's loop", context=contextvars.Context()
+                )
+                await self._until_ended(run, working)
+            if working.done() and not working.cancelled():
+                working.result()
+            return run.writer.written
+        finally:
+            if run is not None:
+                run.shutdown.let_go()
+                self._left_behind = run.shutdown.left_behind
+            self._run = None
+            self._stop_asked = self._force_asked = False
+
+    def _made(self) -> Run:
         self._client._here()
-        self._stop_asked = self._force_asked = False
+        forget_dead()
         self._troubles = Troubles(self.name)
-        run = self._run = Run(
+        self._left_behind = 0
+        return Run(
             self._client,
             self._registry,
             self._names(),
@@ -243,50 +275,53 @@ class Worker:
             self._troubles,
             self._resources,
         )
+
+    async def _until_ended(self, run: Run, working: asyncio.Task[None]) -> None:
         try:
-            with run.subscribed():
-                working = asyncio.get_running_loop().create_task(
-                    self._work(run, once=once), name="aioqueue worker's loop", context=contextvars.Context()
-                )
-                try:
-                    await run.ended_or_forced(working)
-                except asyncio.CancelledError:
-                    run.stop(force=True)
-                    raise
-                finally:
-                    await self._close(run, working)
-            if not working.cancelled():
-                working.result()
+            await run.shutdown.loop_ended(working)
+            if working.done() and not working.cancelled() and isinstance(working.exception(), ClientClosed):
+                run.stop(force=True)  # nothing that still runs could be written
+        except asyncio.CancelledError:
+            run.stop(force=True)
+            raise
         finally:
-            self._run = None
-        return run.writer.written
+            await self._close(run, working)
 
     async def _work(self, run: Run, *, once: bool) -> None:
         await self._start(run)
         await (run.loop.run_until_idle() if once else run.loop.run())
 
     async def _close(self, run: Run, working: asyncio.Task[None]) -> None:
-        closing = asyncio.get_running_loop().create_task(
-            run.close(), name="aioqueue worker's end", context=contextvars.Context()
-        )
-        try:
-            await asyncio.wait([closing, working])
-        except asyncio.CancelledError:
-            run.stop(force=True)
-            raise
-        finally:
-            await finish(closing)
+        """Shut down to the end, whatever is cancelled: the event loop's end cancels every task, also the one that does it."""
+        cancelled: asyncio.CancelledError | None = None
+        while not run.shutdown.over:
+            closing = asyncio.get_running_loop().create_task(
+                run.close(working), name="aioqueue worker's end", context=contextvars.Context()
+            )
+            try:
+                await asyncio.wait([closing])
+            except asyncio.CancelledError as error:
+                cancelled = error
+            if cancelled is not None or closing.cancelled():
+                run.stop(force=True)
+            try:
+                await finish(closing)
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if cancelled is not None:
+            raise cancelled
 
     async def _start(self, run: Run) -> None:
         backoff = Backoff()
         while not run.loop.stopping:
             try:
-                await run.lease.opened()
+                await run.shutdown.unless_asked(run.lease.opened())
             except StoreUnavailable as error:
                 self._troubles.add("claim", error)
                 await run.shutdown.asked_within(backoff.next())
             else:
                 break
-        logger.info("worker %s: %d slots for %s", one_line(self.name), self.settings.concurrency, ", ".join(run.names))
+        if not run.loop.stopping:
+            logger.info("worker %s: %d slots for %s", one_line(self.name), self.settings.concurrency, ", ".join(run.names))
         if self._started is not None and not self._started.done():
             self._started.set_result(None)

@@ -1,0 +1,87 @@
+"""Tasks that were asked to end, and didn't in time: kept until they do, so that none is dropped in mid-work."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import gc
+import logging
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+__all__ = ["bounded", "forget_dead", "leave", "tasks_within"]
+
+logger = logging.getLogger("aioqueue")
+
+_left: dict[asyncio.Task[Any], Callable[[], None] | None] = {}
+
+
+def leave(task: asyncio.Task[Any], *, dead: Callable[[], None] | None = None, for_good: bool = False) -> None:
+    """Wait no longer for a task. It's referenced from here until it has ended; what it raises then is a debug line.
+
+    Arguments:
+        task: Cancelled already.
+        dead: Called by `forget_dead`, should its event loop be closed before it has ended.
+        for_good: It has had its time to react to the cancellation, and mustn't keep its event loop from ending.
+            `asyncio.run` ends with cancelling all tasks that it can see and waiting for them, without a bound: one that
+            swallows its cancellation would keep a whole server alive. asyncio lets task implementations take theirs out.
+    """
+    if task.done():
+        return
+    _left[task] = dead
+    task.add_done_callback(_ended)
+    if for_good:
+        asyncio._unregister_task(task)
+        task._log_destroy_pending = False  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _ended(task: asyncio.Task[Any]) -> None:
+    _left.pop(task, None)
+    if not task.cancelled() and (error := task.exception()) is not None:
+        logger.debug("what was left behind has ended: %r", error)
+
+
+def forget_dead() -> None:
+    """Drop what was left in event loops that are closed by now: it will never go on."""
+    for task, dead in list(_left.items()):
+        if task.get_loop().is_closed():
+            del _left[task]
+            if dead is not None:
+                dead()
+
+
+def tasks_within(belongs: Callable[[contextvars.Context], bool]) -> list[asyncio.Task[Any]]:
+    """The running loop's tasks whose context fits: a task that another one has started has a copy of that one's."""
+    return [task for task in asyncio.all_tasks() if any(belongs(context) for context in _contexts(task))]
+
+
+def _contexts(task: asyncio.Task[Any]) -> list[contextvars.Context]:
+    if sys.version_info >= (3, 12):
+        return [task.get_context()]
+    # Before that only the garbage collector tells.
+    return [each for each in gc.get_referents(task) if isinstance(each, contextvars.Context)]
+
+
+async def bounded(call: Coroutine[Any, Any, object], seconds: float, *, name: str) -> bool:
+    """Run a call for at most so many seconds, also if it doesn't react to being cancelled then.
+
+    Returns:
+        Whether it has ended in time.
+
+    Raises:
+        BaseException: What the call has raised.
+    """
+    task = asyncio.get_running_loop().create_task(call, name=name)
+    try:
+        await asyncio.wait([task], timeout=seconds)
+    finally:
+        if not task.done():
+            task.cancel()
+            leave(task)
+    if not task.done():
+        return False
+    task.result()
+    return True
