@@ -1,5 +1,8 @@
 """Durable background jobs for asyncio, in the database that you have: PostgreSQL or SQLite."""
 
+# First of all: in a process that is a worker, it takes the signals over before anything else is imported.
+from aioqueue import _process as _process  # isort: split
+
 from aioqueue._call import Call
 from aioqueue._context import Attempt, current_attempt
 from aioqueue._job import AttemptError, Inserted, Job, JobState, NewJob, Priority

@@ -8,20 +8,25 @@ import importlib
 import importlib.util
 import logging
 import random
-from contextlib import asynccontextmanager
+import signal
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from aioqueue._left_behind import leave
+from aioqueue._process import LEFT_BEHIND, Stopped, process
 from aioqueue.cli._imports import load_registry
 from aioqueue.cli._options import DURATION, WrongUsage, app_dir_option, explained, log_level_option, set_up_logging, url_option
 from aioqueue.cli._text import one_line
 from aioqueue.client import Client
 from aioqueue.errors import StoreUnavailable
-from aioqueue.worker import Worker, run_until_signalled
+from aioqueue.worker import Worker
+from aioqueue.worker._shutdown import longest_stop
+from aioqueue.worker._signals import exit_code
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Sequence
+    from collections.abc import Callable, Generator, Sequence
 
     from aioqueue._registry import Registry
 
@@ -30,6 +35,21 @@ __all__ = ["worker"]
 logger = logging.getLogger("aioqueue.worker")
 
 _LONGEST_PAUSE = 10.0
+_CLOSE_SECONDS = 5.0
+"""For closing the client, after the worker has ended."""
+_END_SECONDS = 5.0
+"""For what remains of the process then: threads and tasks of the user's, and what runs at exit."""
+_OPENING_SECONDS = 1.0
+"""For connections that were being opened when the process was told to stop."""
+
+
+def longest_end(grace: float) -> float:
+    """Give the seconds within which the process ends after SIGTERM, whatever jobs, threads and the database do.
+
+    Arguments:
+        grace: The worker's.
+    """
+    return longest_stop(grace) + _CLOSE_SECONDS + _END_SECONDS
 
 
 @click.command()
@@ -67,20 +87,61 @@ def worker(
     """Run jobs until SIGINT or SIGTERM.
 
     app:registry is an attribute of a module, or a function that returns a registry. Signals let running jobs finish
-    within the grace, then give them back; a second one does so at once.
+    within the grace, then give them back; a second one does so at once, and ends the process within a second.
     """
-    registry = load_registry(app, app_dir)
-    set_up_logging()
-    wanted = _read_types(types, registry, app)
-    loop_factory = _loop_factory(wanted=uvloop)
-
-    async def serve() -> int:
-        async with _open(url, patient=not once) as client:
-            return await run_until_signalled(Worker(client, registry, types=wanted, **settings), once=once)
-
-    with explained(), asyncio.Runner(loop_factory=loop_factory) as runner:
-        code = runner.run(serve())
+    code = 0
+    try:
+        with process.command(), explained():
+            registry = load_registry(app, app_dir)
+            set_up_logging()
+            wanted = _read_types(types, registry, app)
+            loop_factory = _loop_factory(wanted=uvloop)
+            process.hold_back()
+            with asyncio.Runner(loop_factory=loop_factory) as runner:
+                code = runner.run(_serve(url, registry, wanted, once=once, **settings))
+    except Stopped:
+        logger.info("stopped before the worker has begun")
     raise click.exceptions.Exit(code)
+
+
+async def _serve(url: str, registry: Registry, types: list[str] | None, *, once: bool, **settings: Any) -> int:
+    """Be a worker until a signal comes, or nothing is due; then the process has to end within a bounded time."""
+    code = 1
+    client = Client(url, close_timeout=_CLOSE_SECONDS)
+    worker = Worker(client, registry, types=types, **settings)
+    asked = asyncio.Event()
+    with _told(worker, asked):
+        try:
+            if not await _open(client, asked, patient=not once):
+                code = 0
+                process.end_within(_OPENING_SECONDS)
+                return code
+            process.exit_code = LEFT_BEHIND
+            try:
+                code = await exit_code(worker, once=once)
+            finally:
+                await client.close()
+        finally:
+            process.exit_code = code
+            process.end_within(_END_SECONDS)
+    return code
+
+
+@contextmanager
+def _told(worker: Worker, asked: asyncio.Event) -> Generator[None]:
+    loop = asyncio.get_running_loop()
+
+    def stop(number: int) -> None:
+        name, how = signal.Signals(number).name, " at once" if process.received > 1 else ""
+        logger.info("worker %s: %s: stopping%s", one_line(worker.name), name, how)
+        asked.set()
+        worker.stop(force=process.received > 1)
+
+    def tell(number: int) -> None:
+        loop.call_soon_threadsafe(stop, number)
+
+    with process.telling(tell):
+        yield
 
 
 def _read_types(given: Sequence[str], registry: Registry, app: str) -> list[str] | None:
@@ -105,10 +166,24 @@ def _loop_factory(*, wanted: bool | None) -> Callable[[], asyncio.AbstractEventL
     return factory
 
 
-@asynccontextmanager
-async def _open(url: str, *, patient: bool) -> AsyncGenerator[Client]:
-    """Open a client; a patient one waits until the database can be reached."""
-    client = Client(url)
+async def _open(client: Client, asked: asyncio.Event, *, patient: bool) -> bool:
+    """Open the client, unless a stop is asked for meanwhile. Returns whether it's open."""
+    opening = asyncio.get_running_loop().create_task(_opened(client, patient=patient))
+    waiting = asyncio.get_running_loop().create_task(asked.wait())
+    await asyncio.wait([opening, waiting], return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    if not opening.done():
+        opening.cancel()
+        await asyncio.wait([opening], timeout=_OPENING_SECONDS / 2)
+        leave(opening)
+        if not opening.done() or opening.cancelled() or opening.exception() is not None:
+            return False
+    opening.result()
+    return True
+
+
+async def _opened(client: Client, *, patient: bool) -> None:
+    """Open it; if patient, wait until the database can be reached."""
     pause = 0.5
     while True:
         try:
@@ -120,8 +195,4 @@ async def _open(url: str, *, patient: bool) -> AsyncGenerator[Client]:
             await asyncio.sleep(random.uniform(0.5, 1.0) * pause)  # noqa: S311 - keeps processes apart
             pause = min(2 * pause, _LONGEST_PAUSE)
         else:
-            break
-    try:
-        yield client
-    finally:
-        await client.close()
+            return
