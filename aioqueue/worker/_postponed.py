@@ -69,8 +69,8 @@ class Postponed(Generic[T, R]):
     Arguments:
         write: Stores a batch and gives one result each, in order; see `write_each` for what it may raise.
         busy: Whether a result says that the item has to be tried again.
-        on_wait: Told of each try that was in vain: the item, the error (None if it was busy), and the seconds that it has
-            waited for by now.
+        on_wait: Told of an item's try that was in vain, unless it may have been for another's sake: the item, the error (None
+            if it was busy), and the seconds that it has waited for by now.
         size: How many bytes an item has.
         name: For its tasks.
     """
@@ -226,10 +226,9 @@ class Postponed(Generic[T, R]):
             self._all.discard(entry)
             entry.future.set_result(answer.result())
         else:
-            took = 0.0 if began is None or error is None else self._loop.time() - began
-            self._wait_again(entry, error, took)
+            self._wait_again(entry, error, began)
 
-    def _wait_again(self, entry: _Entry[T, R], error: BaseException | None, took: float) -> None:
+    def _wait_again(self, entry: _Entry[T, R], error: BaseException | None, began: float | None) -> None:
         now = self._loop.time()
         longest = _LONGEST_SECONDS
         entry.tries += 1
@@ -240,11 +239,13 @@ class Postponed(Generic[T, R]):
             if entry.alone:
                 longest = max(longest, _SECONDS_PER_ITEM * len(self._all))
         wait = min(_FIRST_SECONDS * 2.0 ** min(entry.tries, 16), longest)
-        # It may have kept the connection to itself for as long as it took.
-        wait = max(wait, min(_TIMES_AS_LONG * took, _LONGEST_AFTER_LONG_SECONDS))
+        if error is not None and began is not None:
+            # It may have kept the connection to itself for as long as it took.
+            wait = max(wait, min(_TIMES_AS_LONG * (now - began), _LONGEST_AFTER_LONG_SECONDS))
         entry.due = now + wait * random.uniform(0.5, 1.0)  # noqa: S311 - not for secrets
         self._put_back(entry)
-        self._on_wait(entry.item, error, now - entry.since)
+        if began is not None or not isinstance(error, NOT_ABOUT_ROWS):
+            self._on_wait(entry.item, error, now - entry.since)
 
     def _tried(self, answers: Sequence[asyncio.Future[R]], task: asyncio.Task[None]) -> None:
         """A try has ended: see what its errors say of the database, and begin the next."""
