@@ -99,7 +99,7 @@ _ERRORS = """CASE WHEN s.value ->> 5 IS NULL THEN job.errors ELSE (
                      job.errors, '[]') AS e)) END"""
 
 ARCHIVE_OWNED = f"""
-INSERT INTO archive (id, type, priority, state, run_at, created_at, started_at, finished_at, expires_at, attempt,
+INSERT OR REPLACE INTO archive (id, type, priority, state, run_at, created_at, started_at, finished_at, expires_at, attempt,
                      max_attempts, claims, reschedules, settled_claims, settled_lease, settled_kind, chain_id, position,
                      key, unique_key, trace, retry, timeout, tags, metadata, errors, outcome, output, payload)
 SELECT job.id, job.type, job.priority, s.value ->> 3, job.run_at, job.created_at, job.started_at, :now, job.expires_at,
@@ -108,6 +108,7 @@ SELECT job.id, job.type, job.priority, s.value ->> 3, job.run_at, job.created_at
        job.timeout, job.tags, job.metadata, {_ERRORS}, s.value ->> 6, s.value ->> 7, job.payload
 FROM json_each(:rows) AS s CROSS JOIN job ON job.id = s.value ->> 0
 """
+"""In place of an earlier end of the same job: somebody may have copied it back from the archive."""
 
 DELETE_LIVE = "DELETE FROM job WHERE id IN (SELECT value ->> 0 FROM json_each(:rows))"
 
@@ -209,9 +210,10 @@ LIVE = "SELECT " + JOB_COLUMNS.format(
 ARCHIVED = "SELECT " + JOB_COLUMNS.format(finished_at="finished_at", worker="NULL", output="output", outcome="outcome")
 
 FETCH = f"""
-{LIVE}, {NOW} FROM job WHERE id IN (SELECT value FROM json_each(:ids))
-UNION ALL {ARCHIVED}, {NOW} FROM archive WHERE id IN (SELECT value FROM json_each(:ids))
+{ARCHIVED}, {NOW} FROM archive WHERE id IN (SELECT value FROM json_each(:ids))
+UNION ALL {LIVE}, {NOW} FROM job WHERE id IN (SELECT value FROM json_each(:ids))
 """
+"""Live ones last: they count where somebody has copied a job back from the archive."""
 
 RETRY_INSERT = """
 INSERT INTO job (id, type, priority, state, run_at, created_at, max_attempts, claims, chain_id, position, key, unique_key,

@@ -190,6 +190,21 @@ async def test_a_unique_key_that_an_odd_row_holds(store: SQLiteStore, path: Path
     assert again.id in {job.id for job in await everything(store)}
 
 
+async def test_a_job_that_was_copied_back_from_the_archive(store: SQLiteStore, path: Path) -> None:
+    await store.insert([new_job(), new_job()])
+    lease = await store.open_lease("w", 600)
+    first, second = await store.claim(lease, ["a"], 2)
+    await store.settle([done(first)])
+    columns = "id, type, priority, run_at, created_at, claims, payload"
+    execute(path, f"INSERT INTO job ({columns}, state) SELECT {columns}, 1 FROM archive")
+    (found,) = await store.fetch([first.id])
+    assert found is not None
+    assert found.state is JobState.READY
+    (again,) = await store.claim(lease, ["a"], 2)
+    assert [result.lost for result in await store.settle([done(second), done(again)])] == [None, None]
+    assert (await store.stats()).types["a"].counts == {JobState.COMPLETED: 2}
+
+
 async def test_a_row_whose_id_is_in_the_archive_already(store: SQLiteStore, path: Path) -> None:
     await store.insert([first := new_job(), new_job()])
     lease = await store.open_lease("w", 600)
