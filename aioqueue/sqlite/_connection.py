@@ -69,7 +69,7 @@ def connect(settings: Settings, *, tolerant: bool = False, timeout: float | None
     try:
         connection = sqlite3.connect(
             settings.path,
-            timeout=_TRY_SECONDS,
+            timeout=_TRY_SECONDS if timeout is None else min(_TRY_SECONDS, timeout / 5),
             isolation_level=None,
             check_same_thread=False,
             cached_statements=256,

@@ -150,12 +150,9 @@ class OddRows:
                 jobs.append(claimed_job(entry, None))
         return jobs[:limit], Notification(finished=frozenset(failed), leases=ended)
 
-    def release(
-        self, connection: sqlite3.Connection, lease_id: int, claims: Sequence[Claim], *, end: bool
-    ) -> Notification | None:
-        """As `_claim.release`, without those that can't be written: with the lease they become jobs of a dead worker."""
-        if end:
-            claims = sorted(self.held(connection, lease_id)[0], key=lambda claim: claim.id)
+    def end(self, connection: sqlite3.Connection, lease_id: int) -> Notification | None:
+        """End a lease, and give back what it holds, as far as that can be written: the rest become jobs of a dead worker."""
+        claims = sorted(self.held(connection, lease_id)[0], key=lambda claim: claim.id)
         notifications: list[Notification] = []
         give = functools.partial(release, lease_id=lease_id, end=False)
         for part, outcome in halved(connection, self._timeout, claims, lambda each, some: give(each, claims=some)):
@@ -163,10 +160,8 @@ class OddRows:
                 logger.error("job %s can't be given back: %s", part[0].id, outcome)
             elif outcome is not None:
                 notifications.append(outcome)
-        if end:
-            in_transaction(connection, self._timeout, lambda each: each.execute(sql.LEASE_DELETE, {"lease": lease_id}))
-            notifications.append(Notification(leases=frozenset({lease_id})))
-        return merged(notifications)
+        in_transaction(connection, self._timeout, lambda each: each.execute(sql.LEASE_DELETE, {"lease": lease_id}))
+        return merged([*notifications, Notification(leases=frozenset({lease_id}))])
 
     def held(self, connection: sqlite3.Connection, lease_id: int) -> tuple[set[Claim], dict[RowId, str]]:
         """What a lease holds, in any transaction.

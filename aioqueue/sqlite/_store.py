@@ -241,7 +241,7 @@ class SQLiteStore:
         return await self._open().writer.call(run)
 
     async def release(self, lease_id: int, claims: Sequence[Claim], *, end: bool = False) -> None:
-        """Give claims back unstarted. One that can't be written stays as it is, and is told in the log."""
+        """Give claims back unstarted, all or none. A lease's end doesn't depend on that: what can't be given back is logged."""
         opened, timeout = self._open(), self._settings.busy_timeout
 
         def run(connection: Connection, request: Request[None]) -> None:
@@ -249,9 +249,9 @@ class SQLiteStore:
             try:
                 self._tell(request, in_transaction(connection, timeout, whole, request.is_abandoned))
             except StoreError as error:
-                if not of_a_row(error):
+                if not end or not of_a_row(error):
                     raise
-                self._tell(request, opened.odd.release(connection, lease_id, claims, end=end))
+                self._tell(request, opened.odd.end(connection, lease_id))
 
         await opened.writer.call(run)
 

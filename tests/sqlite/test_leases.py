@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -89,3 +90,20 @@ async def test_a_session_recovers_from_an_error(path: Path) -> None:
     session.close()
     session.close()
     await store.close()
+
+
+@pytest.mark.parametrize("connected", [False, True])
+async def test_a_session_gives_up_in_time(store: SQLiteStore, path: Path, connected: bool) -> None:
+    lease = await store.open_lease("w", 60)
+    session = store.lease_session(timeout=0.1)
+    if connected:
+        session.connect()
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        began = time.monotonic()
+        with pytest.raises(StoreUnavailable):
+            await anyio.to_thread.run_sync(session.renew, lease, 60.0, [])
+        assert time.monotonic() - began < 15  # a write of the store itself waits for 30 s
+        other.execute("ROLLBACK")
+    assert (await anyio.to_thread.run_sync(session.renew, lease, 60.0, [])).valid
+    session.close()
