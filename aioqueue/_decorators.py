@@ -37,6 +37,7 @@ class JobOptions(DeclareOptions, total=False):
 
     middlewares: Sequence[Middleware]
     max_reschedules: int | None
+    lease: float | timedelta | None
 
 
 class ImplementOptions(TypedDict, total=False):
@@ -47,6 +48,7 @@ class ImplementOptions(TypedDict, total=False):
     timeout: float | timedelta | None
     middlewares: Sequence[Middleware]
     max_reschedules: int | None
+    lease: float | timedelta | None
 
 
 class JobDecorator:

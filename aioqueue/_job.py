@@ -284,6 +284,8 @@ class LostReason(StrEnum):
     COMPLETED = "already_completed"
     NOT_FOUND = "not_found"
     CANCELLED = "cancelled"
+    LAPSED = "lease_lapsed"
+    """The worker couldn't renew its lease, and it's over by the worker's own clock: others may have taken the job."""
     ERROR = "error"
 
 

@@ -40,6 +40,7 @@ class TypeOptions:
     tags: tuple[str, ...] = ()
     middlewares: tuple[Any, ...] = ()
     max_reschedules: int | None = None
+    lease: float | None = None
     declared_only: bool = False
     implements: JobType[..., Any, Any] | None = None
     converters: Mapping[type, Converter] = field(default_factory=dict["type", "Converter"])
@@ -61,6 +62,7 @@ class JobType(Generic[P, R, F]):
         tags: Of every job of this type.
         middlewares: Around each attempt, from the outside in: the registry's, then its own.
         max_reschedules: How often one job may be rescheduled; None leaves it to the worker.
+        lease: Seconds that a lease of its jobs lives without being renewed; None leaves it to the worker.
         is_async: Whether the function is a coroutine function; if not, it runs in a thread.
         implements: The declared type of which this is the handler, if it is one.
         declared_only: Whether there is no handler here: it can be enqueued, but not run.
@@ -79,6 +81,7 @@ class JobType(Generic[P, R, F]):
         self.tags = options.tags
         self.middlewares = options.middlewares
         self.max_reschedules = options.max_reschedules
+        self.lease = options.lease
         self.declared_only = options.declared_only
         self.implements = options.implements
         self.is_async = inspect.iscoroutinefunction(function)

@@ -15,6 +15,7 @@ from aioqueue._decorators import ImplementDecorator, JobDecorator
 from aioqueue._job_type import JobType, TypeOptions
 from aioqueue._resources import Resource, ResourceScope
 from aioqueue._retry import Retry
+from aioqueue._settings import SHORTEST_LEASE
 from aioqueue._time import seconds
 from aioqueue.errors import ConfigurationError, RegistrationError
 
@@ -107,6 +108,8 @@ class Registry:
             tags: For every job of the type.
             middlewares: Around each attempt, within the registry's; the first is outermost.
             max_reschedules: How often one job may be rescheduled; by default the worker's.
+            lease: Seconds or timedelta, at least 1 second: how long a lease of its jobs lives without being renewed, and so
+                how long they wait when their worker was killed; by default the worker's. How long they run is no matter.
 
         Returns:
             The job type.
@@ -134,7 +137,7 @@ class Registry:
     def declare(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
         """Make a job type of a signature alone: for programs that enqueue what others run (`implement`).
 
-        Arguments, Returns, Raises: as `job`, without `middlewares` and `max_reschedules`.
+        Arguments, Returns, Raises: as `job`, without `middlewares`, `max_reschedules` and `lease`.
         """
         return self._define(function, options, sys._getframe(1), declared_only=True)
 
@@ -220,6 +223,7 @@ class Registry:
             tags=read_tags(given.get("tags", ())),
             middlewares=_read_middlewares(given.get("middlewares", ())),
             max_reschedules=reschedules,
+            lease=_read_lease(given.get("lease")),
             declared_only=declared_only,
             implements=implements,
             converters=self._converters,
@@ -360,7 +364,7 @@ class Registry:
 
 
 _DECLARE = frozenset({"name", "aliases", "retry", "timeout", "priority", "expires", "tags"})
-_JOB = _DECLARE | {"middlewares", "max_reschedules"}
+_JOB = _DECLARE | {"middlewares", "max_reschedules", "lease"}
 
 
 def check_name(name: object) -> str:
@@ -391,6 +395,13 @@ def _read_middlewares(middlewares: Sequence[Middleware]) -> tuple[Middleware, ..
 
 def _duration(value: float | timedelta | None, name: str, *, positive: bool) -> float | None:
     return None if value is None else seconds(value, name, positive=positive)
+
+
+def _read_lease(value: float | timedelta | None) -> float | None:
+    lease = _duration(value, "lease", positive=True)
+    if lease is not None and lease < SHORTEST_LEASE:
+        raise ConfigurationError(f"lease must be at least {SHORTEST_LEASE:g} second, not {lease:g}")
+    return lease
 
 
 def _locals(frame: Any) -> Mapping[str, Any]:

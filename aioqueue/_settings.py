@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import timedelta
 
-__all__ = ["WorkerSettings"]
+__all__ = ["SHORTEST_LEASE", "WorkerSettings", "longest_try"]
+
+SHORTEST_LEASE = 1.0
+"""Seconds: renewals of a shorter one would be late whenever the machine is busy."""
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -27,6 +30,7 @@ class WorkerSettings:
         concurrency: Slots: jobs that run at once.
         lease: Seconds that a lease is valid for without being renewed.
         renew_every: Seconds between renewals.
+        renewals_set: Whether somebody has set them: they count for the leases of job types too, then.
         poll_interval: Seconds between looks for jobs when nothing wakes the worker, varied by ±10 %.
         grace: Seconds that running jobs get to finish at shutdown.
         max_reschedules: How often one job may be rescheduled; None for no limit.
@@ -36,6 +40,7 @@ class WorkerSettings:
     concurrency: int = 10
     lease: float = 60.0
     renew_every: float = 20.0
+    renewals_set: bool = False
     poll_interval: float = 5.0
     grace: float = 30.0
     max_reschedules: int | None = 1000
@@ -63,7 +68,8 @@ class WorkerSettings:
         Arguments:
             concurrency: From 1 to 10,000.
             lease: Seconds or timedelta; at least 1 second.
-            renew_every: Seconds or timedelta; by default a third of the lease, and at most half of it.
+            renew_every: Seconds or timedelta; by default a third of the lease, and at most half of it. One try takes at most
+                a sixth of the lease, so that three end before the lease does: two of its own, and one of another lease.
             poll_interval: Seconds or timedelta; at least 10 ms.
             grace: Seconds or timedelta; zero cancels at once.
             max_reschedules: Zero or more.
@@ -78,15 +84,11 @@ class WorkerSettings:
         """
         source = _Source(os.environ if environment is None else environment)
         lease_seconds = source.duration("lease", lease, 60.0)
-        if lease_seconds < 1:
+        if lease_seconds < SHORTEST_LEASE:
             raise ConfigurationError(f"{source.name('lease', lease)} must be at least 1 second, not {lease_seconds:g}")
         renewal = source.duration("renew_every", renew_every, lease_seconds / 3)
-        if not 0 < renewal <= lease_seconds / 2:
-            raise ConfigurationError(
-                f"{source.name('renew_every', renew_every)} ({renewal:g} s) must be positive and at most half of the lease "
-                f"({lease_seconds:g} s), so that one late renewal loses nothing: lower it, or raise "
-                f"{source.name('lease', lease)}"
-            )
+        name = source.name("renew_every", renew_every)
+        _refuse_renewal(renewal, lease_seconds, name, "the lease", f"raise {source.name('lease', lease)}")
         poll = source.duration("poll_interval", poll_interval, 5.0)
         if poll < 0.01:
             raise ConfigurationError(f"{source.name('poll_interval', poll_interval)} must be at least 0.01 s, not {poll:g}")
@@ -102,10 +104,47 @@ class WorkerSettings:
             concurrency=slots,
             lease=lease_seconds,
             renew_every=renewal,
+            renewals_set=source.given("renew_every", renew_every),
             poll_interval=poll,
             grace=source.duration("grace", grace, 30.0),
             max_reschedules=reschedules,
             default_retry=source.retry(default_retry),
+        )
+
+    def renewal_of(self, lease: float, job_type: str) -> float:
+        """Seconds between renewals of a lease of which job types have said how long it lasts.
+
+        Arguments:
+            lease: Seconds.
+            job_type: The name of one of them, for the error.
+
+        Raises:
+            ConfigurationError: `renew_every` was set, and doesn't fit it.
+        """
+        if not self.renewals_set:
+            return lease / 3
+        _refuse_renewal(self.renew_every, lease, "renew_every", f"the lease of the job type {job_type}", "raise its lease=")
+        return self.renew_every
+
+
+def longest_try(lease: float) -> float:
+    """Seconds that one try to renew a lease may take, connecting included."""
+    return lease / 6
+
+
+def _refuse_renewal(renewal: float, lease: float, name: str, whose: str, other_way: str) -> None:
+    """Refuse renewals that are too rare: a silent line must cost a lease no more than one try.
+
+    Raises:
+        ConfigurationError: Three tries after the time of a renewal could end later than the lease.
+    """
+    one = longest_try(lease)
+    if renewal <= 0:
+        raise ConfigurationError(f"{name} must be positive, not {renewal:g} s")
+    if renewal + 3 * one > lease * (1 + 1e-9):
+        raise ConfigurationError(
+            f"{name} ({renewal:g} s) must be at most half of {whose} ({lease:g} s): a renewal may take {one:g} s, and three "
+            f"of them, two tries and one of another lease, must end before it does; lower it, or {other_way}"
         )
 
 
@@ -119,6 +158,10 @@ class _Source:
         """What to call it in errors: where its value came from."""
         variable = f"AIOQUEUE_{setting.upper()}"
         return variable if argument is None and self._environment.get(variable) else setting
+
+    def given(self, setting: str, argument: object) -> bool:
+        """Whether somebody has set it."""
+        return argument is not None or bool(self._text(setting))
 
     def _text(self, setting: str) -> str:
         return self._environment.get(f"AIOQUEUE_{setting.upper()}", "").strip()

@@ -27,13 +27,14 @@ class Health:
     Attributes:
         running: Whether it has been started and hasn't ended.
         stopping: Whether it was asked to stop.
-        lease_valid: Whether it has a lease that the database has confirmed within its duration.
+        lease_valid: Whether it has its lease (one for each duration), confirmed by the database within its duration.
         busy: Slots that run a job.
         concurrency: Slots.
         unwritten: Outcomes and claims that wait to be written.
         last_claim: Seconds since a claim succeeded (an empty one too); None before the first.
-        troubles: The newest error of each part that fails at the moment: `claim`, `settle`, `release`, `renew`, `reap`; and
-            `outcome`: what became of one job can't be written, and its neighbours' outcomes can.
+        troubles: The newest error of each part that fails at the moment: `claim`, `next_due`, `settle`, `release`, `renew`,
+            `reap`; `outcome`: what became of one job can't be written, and its neighbours' outcomes can; and what the store
+            says of its own parts.
     """
 
     running: bool
@@ -81,20 +82,27 @@ class Troubles:
         self.current: dict[str, str] = {}
         self._logged: dict[str, float] = {}
 
-    def add(self, part: str, error: BaseException) -> None:
-        """A part has failed."""
+    def add(self, part: str, error: BaseException, *, told: bool = False) -> None:
+        """A part has failed.
+
+        Arguments:
+            part: Its name.
+            error: How.
+            told: Whether the first failure was logged already.
+        """
         text = one_line(f"{type(error).__name__}: {error}")
         now = time.monotonic()
         if part not in self.current or now - self._logged[part] > _LOG_EVERY:
-            self._logged[part] = now
+            self._logged[part], told = now, told and part not in self.current
             known = isinstance(error, (StoreUnavailable, LeaseLost, RowRejected))
-            logger.warning(
-                "worker %s: %s fails, and is tried again: %s",
-                one_line(self._name),
-                part,
-                text,
-                exc_info=None if known else error,
-            )
+            if not told:
+                logger.warning(
+                    "worker %s: %s fails, and is tried again: %s",
+                    one_line(self._name),
+                    part,
+                    text,
+                    exc_info=None if known else error,
+                )
         self.current[part] = text
 
     def clear(self, part: str) -> None:

@@ -1,57 +1,110 @@
-"""The worker's lease: opened before the first claim, kept by the lease's thread, given up when it's lost."""
+"""The worker's leases: opened before the first claim, kept by the leases' thread, given up when they're lost."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aioqueue._job import LostReason
+from aioqueue._left_behind import leave
+from aioqueue._settings import longest_try
 from aioqueue.errors import ClientClosed
-from aioqueue.worker._lease_thread import LeaseThread
+from aioqueue.worker._lease_thread import KeptLease, LeaseThread
 from aioqueue.worker._text import one_line
+from aioqueue.worker._unheld import Unheld
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Collection, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
-    from aioqueue._job import Claim
+    from aioqueue._job_type import JobType
     from aioqueue._settings import WorkerSettings
     from aioqueue.abc import Renewal, Store
     from aioqueue.worker._health import Troubles
-    from aioqueue.worker._holdings import Holdings
+    from aioqueue.worker._holdings import Holdings, Slot
     from aioqueue.worker._recovery import Recovery
     from aioqueue.worker._wakeup import Wakeup
     from aioqueue.worker._writer import Writer
 
-__all__ = ["Lease"]
+__all__ = ["Claimable", "LeaseGroup", "Leases", "lease_groups"]
 
 logger = logging.getLogger("aioqueue.worker")
 
+_FROZEN_SECONDS = 5.0
 
-class Lease:
-    """What the event loop knows of the lease, and what it does when the lease's thread brings news.
+
+@dataclass(eq=False)
+class LeaseGroup:
+    """The job types whose leases last equally long: they share one.
+
+    Attributes:
+        duration: Seconds that the lease is valid for without being renewed.
+        every: Seconds between renewals.
+        types: Their names, aliases too.
+        lease: None while there is none.
+    """
+
+    duration: float
+    every: float
+    types: tuple[str, ...]
+    lease: KeptLease | None = None
+
+
+def lease_groups(
+    names: Sequence[str], types: Mapping[str, JobType[..., Any, Any]], settings: WorkerSettings
+) -> list[LeaseGroup]:
+    """Sort job types by how long their leases last. The group with the worker's own duration comes first, if there is one.
 
     Arguments:
-        store: Where it is.
-        settings: How long it lasts, and how often it's renewed.
+        names: Of the types to claim.
+        types: By name and alias.
+        settings: The worker's: for types that don't say.
+
+    Raises:
+        ConfigurationError: `renew_every` was set, and doesn't fit one of them.
+    """
+    by_duration: dict[float, list[str]] = {settings.lease: []}
+    for name in names:
+        own = types[name].lease
+        by_duration.setdefault(settings.lease if own is None else own, []).append(name)
+    return [
+        LeaseGroup(
+            duration, settings.renew_every if duration == settings.lease else settings.renewal_of(duration, own[0]), tuple(own)
+        )
+        for duration, own in by_duration.items()
+        if own
+    ]
+
+
+class Claimable(NamedTuple):
+    """What may be claimed, and for which leases: as `Store.claim` wants it."""
+
+    lease_id: int
+    types: Sequence[str]
+    leases: Mapping[str, int] | None
+
+
+class Leases:
+    """What the event loop knows of the leases, and what it does when their thread brings news.
+
+    Arguments:
+        store: Where they are.
+        groups: One lease each.
         name: The worker's.
-        holdings: What is lost together with it.
+        holdings: What is lost together with a lease.
         writer: Gives back what turns out to be ours without our knowing.
         wakeup: Wakes the loop.
         recovery: Told when something keeps us from the database.
         troubles: Where errors show.
-
-    Attributes:
-        id: None while there is none.
-        valid_until: When it ends, as far as is known here, by the monotonic clock.
     """
 
     def __init__(
         self,
         store: Store,
-        settings: WorkerSettings,
+        groups: Sequence[LeaseGroup],
         name: str,
         *,
         holdings: Holdings,
@@ -61,83 +114,175 @@ class Lease:
         troubles: Troubles,
     ) -> None:
         self._store = store
-        self._duration = settings.lease
-        self._name = name
+        self._groups = groups
+        self._name = one_line(name)
+        self._worker = name
         self._holdings = holdings
-        self._writer = writer
         self._wakeup = wakeup
         self._recovery = recovery
         self._troubles = troubles
+        self._unheld = Unheld(name, holdings, writer)
         self._loop = asyncio.get_running_loop()
-        self._claiming = False
-        self._suspects: frozenset[Claim] = frozenset()
+        self._by_id: dict[int, LeaseGroup] = {}
+        self._all: Claimable | None = None
+        self._refused = False
+        self._lost: dict[int, float] = {}
+        self._connected = self._over = False
         self._opening: asyncio.Task[int] | None = None
-        self._thread = LeaseThread(store, settings, holdings.held, on_renewal=self._renewed, on_error=self._renewal_failed)
-        self._thread.start(name)
-        self.id: int | None = None
-        self.valid_until = 0.0
+        self._timers: dict[int, asyncio.TimerHandle] = {}
+        self._longest_try = longest_try(min(group.duration for group in groups))
+        self._thread = LeaseThread(
+            store.lease_session(timeout=self._longest_try),
+            name,
+            self._longest_try,
+            holdings.held,
+            several=len(groups) > 1,
+            on_renewal=self._renewed,
+            on_error=self._renewal_failed,
+        )
+        self._thread.start()
+
+    # -- what the others ask ------------------------------------------------------------------------------------------
 
     @property
     def valid(self) -> bool:
-        """Whether the database has confirmed it within its duration."""
-        return time.monotonic() < self.valid_until
+        """Whether there are all, and the database has confirmed each within its duration."""
+        now = time.monotonic()
+        return all(group.lease is not None and now < group.lease.ends for group in self._groups)
 
     @property
-    def own(self) -> tuple[int, ...]:
-        """The leases that are ours: nobody takes its own."""
-        return () if self.id is None else (self.id,)
+    def last_end(self) -> float:
+        """When the last of them is over unless it's renewed, by the monotonic clock; 0 without any."""
+        return max((group.lease.ends for group in self._groups if group.lease is not None), default=0.0)
 
-    async def opened(self) -> int:
-        """Give the lease's id; open one, and have it renewed, if there is none.
+    @property
+    def own(self) -> Collection[int]:
+        """Leases that this worker takes nothing from: those it has, and lost ones while bodies of them still run here."""
+        if not self._lost:
+            return tuple(self._by_id)
+        now = time.monotonic()
+        running = {slot.job.lease_id for slot in self._holdings.running.values()}
+        self._lost = {lease_id: until for lease_id, until in self._lost.items() if until > now and lease_id in running}
+        return (*self._by_id, *self._lost)
 
-        Raises:
-            StoreError: It can't be opened.
-        """
-        if self.id is not None:
-            return self.id
-        before = time.monotonic()
-        opening = self._opening = self._loop.create_task(
-            self._store.open_lease(self._name, self._duration), name="aioqueue opening of a lease"
-        )
-        # If this is cancelled, the answer may be on its way: `end` waits for it, so that no lease is left behind.
-        self.id = await asyncio.shield(opening)
-        self._opening = None
-        self.valid_until = before + self._duration
-        self._thread.use(self.id)
-        return self.id
-
-    @contextmanager
-    def claiming(self) -> Generator[None]:
-        """Within the block a claim is under way: what the database knows as ours may be on its way to us."""
-        self._claiming = True
-        try:
-            yield
-        finally:
-            self._claiming = False
+    def told_of(self, lease_ids: Collection[int]) -> None:
+        """Something has happened to some leases: renew those that are ours at once."""
+        if not self._by_id.keys().isdisjoint(lease_ids):
+            self.renew_now()
 
     def renew_now(self) -> None:
         """Don't wait for the time to come: there is doubt."""
-        self._thread.renew_now()
+        self._thread.renew_now([group.lease for group in self._by_id.values() if group.lease is not None])
+
+    async def opened(self) -> None:
+        """Open what is missing, and have it renewed.
+
+        Raises:
+            StoreError: One can't be opened.
+            CancelledError: The worker ends.
+            ConfigurationError: The thread can't connect, or the database's role may not do what a worker does.
+        """
+        if self._all is not None:
+            return
+        if not self._connected:
+            await self._thread.connect()
+            self._connected = True
+        for group in self._groups:
+            if self._over:
+                raise asyncio.CancelledError
+            if group.lease is None:
+                await self._open(group)
+        self._all = self._put_together(self._groups)
+
+    async def _open(self, group: LeaseGroup) -> None:
+        before = time.monotonic()
+        opening = self._opening = self._loop.create_task(
+            self._store.open_lease(self._worker, group.duration), name="aioqueue opening of a lease"
+        )
+        # If this is cancelled, the answer may be on its way: `end` waits for it, so that no lease is left behind.
+        lease_id = await asyncio.shield(opening)
+        if self._opening is not opening:  # the worker's end has taken it over
+            raise asyncio.CancelledError
+        self._opening = None
+        group.lease = KeptLease(lease_id, group.duration, group.every, ends=before + group.duration)
+        self._by_id[lease_id] = group
+        self._thread.keep(group.lease)
+        self._recovery.in_contact()
+
+    def claimable(self) -> Claimable | None:
+        """What may be claimed now: nothing for a lease that may be over before anybody could answer for it."""
+        now = time.monotonic()
+        usable = [group for group in self._groups if group.lease is not None and group.lease.can_be_answered_for(now)]
+        if len(usable) == len(self._groups):
+            return self._all
+        self._refused = True
+        if over := [group.lease for group in self._groups if group.lease is not None and not group.lease.failing]:
+            self._thread.renew_now([lease for lease in over if now >= lease.ends])
+        return self._put_together(usable) if usable else None
+
+    def _put_together(self, groups: Sequence[LeaseGroup]) -> Claimable:
+        first = groups[0]
+        assert first.lease is not None
+        if len(groups) == 1:
+            return Claimable(first.lease.id, first.types, None)
+        of_types = {name: group.lease.id for group in groups[1:] if group.lease is not None for name in group.types}
+        return Claimable(first.lease.id, (*first.types, *of_types), of_types)
+
+    def claiming(self) -> AbstractContextManager[None]:
+        """Within the block a claim is under way: what the database knows as ours may be on its way to us."""
+        return self._unheld.claiming()
+
+    def may_start(self, lease_id: int) -> bool:
+        """Whether a job that was claimed for this lease may be begun."""
+        group = self._by_id.get(lease_id)
+        return group is not None and group.lease is not None and time.monotonic() < group.lease.ends
+
+    # -- the end ------------------------------------------------------------------------------------------------------
 
     async def end(self, *, keep: bool, longest: float, late: float) -> None:
-        """Renew it no more, and end it, with which all that it still holds is given back.
+        """Renew them no more, and end them, with which all that they still hold is given back.
 
         Arguments:
-            keep: Leave it to run out instead: something of it still runs, or isn't written.
-            longest: Seconds that ending it may take.
+            keep: Leave those to run out instead of which something still runs, or isn't written.
+            longest: Seconds that ending them may take.
             late: Seconds to wait for a lease whose opening was interrupted.
         """
-        lease_id, self.id = self.id, None
-        self._thread.use(None)
-        if lease_id is None:
-            lease_id = await self._late(late)
-        if lease_id is None or keep:
+        ids = list(self._by_id)
+        self._over = True
+        self._forget_all()
+        if (opened_late := await self._late(late)) is not None:
+            ids.append(opened_late)
+        ids = [lease_id for lease_id in ids if lease_id not in self._in_use(keep=keep)]
+        if not ids:
             return
+        ending = [self._loop.create_task(self._store.release(each, [], end=True), name="aioqueue lease's end") for each in ids]
         try:
-            async with asyncio.timeout(longest):
-                await self._store.release(lease_id, [], end=True)
-        except Exception as error:  # noqa: BLE001 - logged; the lease runs out by itself
-            logger.warning("worker %s: the lease wasn't ended: %s", one_line(self._name), one_line(repr(error)))
+            await asyncio.wait(ending, timeout=longest)
+        finally:
+            for task in ending:
+                task.cancel()
+                leave(task)
+        await asyncio.sleep(0)
+        for task in ending:
+            if not task.done() or task.cancelled():
+                logger.warning("worker %s: the lease wasn't ended: it took longer than %.1f s", self._name, longest)
+            elif (error := task.exception()) is not None:
+                logger.warning("worker %s: the lease wasn't ended: %s", self._name, one_line(repr(error)))
+
+    def _in_use(self, *, keep: bool) -> set[int]:
+        """Leases of which something isn't written, if such are to be kept, or still runs."""
+        running = [slot for slot in self._holdings.running.values() if slot.lost in (None, LostReason.LAPSED)]
+        return {slot.job.lease_id for slot in (*running, *(self._holdings.held.values() if keep else ()))}
+
+    def _forget_all(self) -> None:
+        self._thread.drop_all()
+        self._by_id.clear()
+        self._all = None
+        for group in self._groups:
+            group.lease = None
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
 
     async def _late(self, longest: float) -> int | None:
         """The lease whose opening was interrupted, if the answer comes within `longest` seconds."""
@@ -153,7 +298,9 @@ class Lease:
         return opening.result()
 
     def let_go(self) -> None:
-        """Let the thread end. May be called twice."""
+        """Renew none any more, and let the thread end. May be called twice."""
+        self._over = True
+        self._forget_all()
         self._thread.stop()
 
     async def close(self, longest: float) -> None:
@@ -163,42 +310,77 @@ class Lease:
 
     # -- what the thread brings ---------------------------------------------------------------------------------------
 
-    def _renewed(self, lease_id: int, renewal: Renewal) -> None:
-        self._troubles.clear("renew")
-        if lease_id != self.id:
+    def _renewed(self, lease: KeptLease, renewal: Renewal) -> None:
+        group = self._by_id.get(lease.id)
+        if group is None:
             return
         self._recovery.in_contact()
+        self._stop_timer(lease)
+        if not any(each.lease is not None and each.lease.failing for each in self._groups):
+            self._troubles.clear("renew")
         if not renewal.valid:
-            logger.warning("worker %s: the lease %d is lost; its jobs are no longer ours", one_line(self._name), lease_id)
-            self.id = None
-            self.valid_until = 0.0
-            self._thread.use(None)
-            self._recovery.disturbed()
-            self._holdings.lose(self._holdings.held.values(), LostReason.TAKEN)
-            self._wakeup.wake()
+            self._lose(group, lease)
             return
-        if not self.valid:
+        if self._refused:
+            self._refused = False
             self._wakeup.wake()  # claims were refused meanwhile
-        self.valid_until = time.monotonic() + self._duration
         for claim, reason in renewal.lost.items():
             slot = self._holdings.running.get(claim)
             if slot is not None:
                 self._holdings.lose([slot], reason)
-        self._give_back_unheld(lease_id, renewal)
+        self._unheld.seen(lease.id, renewal.unheld)
 
-    def _give_back_unheld(self, lease_id: int, renewal: Renewal) -> None:
-        """What is ours by the database's word, and not by our own, at two renewals: a claim's answer was lost."""
-        if self._claiming:
-            self._suspects = frozenset()
+    def _lose(self, group: LeaseGroup, lease: KeptLease) -> None:
+        logger.warning("worker %s: the lease %d is lost; its jobs are no longer ours", self._name, lease.id)
+        del self._by_id[lease.id]
+        group.lease = self._all = None
+        self._lost[lease.id] = time.monotonic() + lease.duration
+        self._unheld.forget(lease.id)
+        self._recovery.disturbed()
+        self._holdings.lose(self._held_under(lease), LostReason.TAKEN)
+        self._wakeup.wake()
+
+    def _held_under(self, lease: KeptLease) -> list[Slot]:
+        return [slot for slot in self._holdings.held.values() if slot.job.lease_id == lease.id]
+
+    def _renewal_failed(self, lease: KeptLease, error: BaseException) -> None:
+        if lease.id not in self._by_id:
             return
-        unheld = frozenset(claim for claim in renewal.unheld if claim not in self._holdings.held)
-        for claim in unheld & self._suspects:
-            logger.warning("worker %s: job %s is given back: the answer to its claim was lost", one_line(self._name), claim.id)
-            self._writer.give_back(lease_id, claim)
-        self._suspects = unheld
-
-    def _renewal_failed(self, error: Exception) -> None:
         if isinstance(error, ClientClosed):
             self._wakeup.fail(error)
-        self._troubles.add("renew", error)
+        self._troubles.add("renew", error, told=True)
         self._recovery.disturbed()
+        self._watch_the_end(lease)
+
+    def _watch_the_end(self, lease: KeptLease) -> None:
+        """Renewals fail: see to it that nothing runs any more when the lease is over, since others may run it then."""
+        self._stop_timer(lease)
+        if not lease.failing or lease.id not in self._by_id:
+            return
+        now = time.monotonic()
+        if now < lease.ends:
+            self._timers[lease.id] = self._loop.call_later(lease.ends - now, self._watch_the_end, lease)
+        elif now - lease.failed_at > self._longest_try + _FROZEN_SECONDS:
+            # This process stood still since then, and doesn't know what a renewal would be told by now: ask first.
+            self._thread.renew_now([lease])
+        else:
+            self._cancel_under(lease)
+
+    def _cancel_under(self, lease: KeptLease) -> None:
+        slots = [slot for slot in self._held_under(lease) if slot.task is not None]
+        if not slots:
+            return
+        logger.error(
+            "worker %s: the lease %d is over, and can't be renewed: what runs under it (%d jobs) is cancelled, since other "
+            "workers may run it now",
+            self._name,
+            lease.id,
+            len(slots),
+        )
+        self._unheld.let_go(lease.id, [slot.claim for slot in slots])
+        self._holdings.lose(slots, LostReason.LAPSED)
+
+    def _stop_timer(self, lease: KeptLease) -> None:
+        timer = self._timers.pop(lease.id, None)
+        if timer is not None:
+            timer.cancel()

@@ -1,96 +1,166 @@
-"""Renews the lease from a thread of its own, so that a handler that blocks the event loop loses nothing.
+"""Renews leases from a thread of its own, so that a handler that blocks the event loop loses nothing.
 
 C code that never frees the GIL still starves the thread. A handler that blocks the loop for over five minutes is taken
-for stuck: the lease is left to lapse, so that other workers get the jobs.
+for stuck: the leases are left to lapse, so that other workers get the jobs.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import sys
 import threading
 import time
 import traceback
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from aioqueue.errors import ConfigurationError
 from aioqueue.worker._backoff import Backoff
 from aioqueue.worker._text import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable
 
     from aioqueue._job import Claim
-    from aioqueue._settings import WorkerSettings
-    from aioqueue.abc import Renewal, Store
+    from aioqueue.abc import LeaseSession, Renewal
     from aioqueue.worker._holdings import Slot
 
-__all__ = ["LeaseThread"]
+__all__ = ["KeptLease", "LeaseThread"]
 
 logger = logging.getLogger("aioqueue.worker")
 
 _BLOCKED = 5.0
 _STUCK = 300.0
 _LOOK = 1.0
+_LONGEST_BACKOFF = 3.0
+_UNFORESEEN = (Exception, SystemExit, KeyboardInterrupt)
+"""What a user's `connect=` may raise in the thread: whatever it is, the thread goes on."""
+
+
+@dataclass(eq=False, slots=True)
+class KeptLease:
+    """A lease that is renewed. The thread writes what it knows, the event loop reads it.
+
+    Attributes:
+        id: The lease's.
+        duration: Seconds that it's valid for without being renewed.
+        every: Seconds between renewals.
+        ends: When it's over, by the monotonic clock: `duration` after the moment just before the newest renewal that was
+            granted was sent. By the database's clock it ends a little later.
+        next: When it's to be renewed.
+        failing: Whether the newest renewal has failed.
+        failed_at: When it did.
+        alarmed: Whether it was told that the end is near.
+        excused: Whether a try was repeated since the process itself had been stopped during it.
+    """
+
+    id: int
+    duration: float
+    every: float
+    ends: float
+    next: float = 0.0
+    failing: bool = False
+    failed_at: float = 0.0
+    alarmed: bool = False
+    excused: bool = False
+
+    def near_its_end(self, now: float) -> bool:
+        """Whether less than a third of it is left."""
+        return self.ends - now < self.duration / 3
+
+    def can_be_answered_for(self, now: float) -> bool:
+        """Whether jobs may be claimed for it: it's valid, and if renewals fail there is time left to repair that."""
+        return now < self.ends and not (self.failing and self.near_its_end(now))
 
 
 class LeaseThread:
     """The thread. All callbacks are called in the event loop.
 
     Arguments:
-        store: Gives the session that the thread uses.
-        settings: How long a lease lasts, and how often it's renewed.
+        session: What it uses.
+        name: The worker's.
+        longest_try: Seconds that a call of the session may take.
         held: What the worker holds; read from the thread.
-        on_renewal: Gets the lease's id and each answer.
-        on_error: Gets each error.
+        several: Whether there's more than one lease.
+        on_renewal: Gets the lease and each answer.
+        on_error: Gets the lease and each error.
     """
 
     def __init__(
         self,
-        store: Store,
-        settings: WorkerSettings,
-        held: Mapping[Claim, Slot],
+        session: LeaseSession,
+        name: str,
+        longest_try: float,
+        held: dict[Claim, Slot],
         *,
-        on_renewal: Callable[[int, Renewal], None],
-        on_error: Callable[[Exception], None],
+        several: bool,
+        on_renewal: Callable[[KeptLease, Renewal], None],
+        on_error: Callable[[KeptLease, BaseException], None],
     ) -> None:
-        self._session = store.lease_session(timeout=settings.lease / 6)
-        self._duration = settings.lease
-        self._every = settings.renew_every
+        self._session = session
+        self._name = one_line(name)
+        self._longest_try = longest_try
         self._held = held
+        self._several = several
         self._on_renewal = on_renewal
         self._on_error = on_error
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
         self._condition = threading.Condition()
-        self._lease_id: int | None = None
-        self._next = 0.0
+        self._kept: dict[int, KeptLease] = {}
+        self._backoff = Backoff(0.1, _LONGEST_BACKOFF)
+        self._not_before = 0.0
+        self._connected: asyncio.Future[None] = self._loop.create_future()
+        self._connecting: asyncio.Future[None] | None = None
         self._stopped = False
         self._asked: float | None = None
         self._warned = 0.0
         self._thread: threading.Thread | None = None
         self.ended: asyncio.Future[None] = self._loop.create_future()
 
-    def start(self, name: str) -> None:
+    def start(self) -> None:
         """Start the thread."""
-        self._thread = threading.Thread(target=self._serve, name=f"aioqueue lease of {name}", daemon=True)
+        self._thread = threading.Thread(target=self._serve, name=f"aioqueue lease of {self._name}", daemon=True)
         self._thread.start()
 
-    def use(self, lease_id: int | None) -> None:
-        """Renew this lease from now on; none, if it's None."""
+    async def connect(self) -> None:
+        """Open the thread's connection, from the thread.
+
+        Raises:
+            StoreUnavailable: The database can't be reached at the moment.
+            ConfigurationError: The thread can't connect in the way that was configured.
+        """
+        future = self._connected = self._loop.create_future()
         with self._condition:
-            self._lease_id = lease_id
-            self._next = time.monotonic() + self._every
+            self._connecting = future
+            self._condition.notify()
+        await future
+
+    def keep(self, lease: KeptLease) -> None:
+        """Renew this lease from now on."""
+        with self._condition:
+            lease.next = time.monotonic() + lease.every
+            self._kept[lease.id] = lease
             self._condition.notify()
 
-    def renew_now(self) -> None:
+    def drop_all(self) -> None:
+        """Renew none any more."""
+        with self._condition:
+            self._kept.clear()
+
+    def renew_now(self, leases: Iterable[KeptLease]) -> None:
         """Don't wait for the time to come."""
         with self._condition:
-            self._next = 0.0
+            for lease in leases:
+                lease.next = 0.0
+            self._not_before = 0.0
             self._condition.notify()
 
     def stop(self) -> None:
         """Let the thread end; `ended` is done when it has."""
+        self._connected.cancel()  # whoever waits for it would wait for ever
         with self._condition:
             self._stopped = True
             self._condition.notify()
@@ -98,41 +168,109 @@ class LeaseThread:
     # -- in the thread ------------------------------------------------------------------------------------------------
 
     def _serve(self) -> None:
-        backoff = Backoff(0.1, min(3.0, self._every))
         try:
-            while (lease_id := self._wait()) is not None:
+            while not self._stopped:
                 try:
-                    if lease_id:
-                        renewal = self._session.renew(lease_id, self._duration, list(self._held))
-                        backoff.reset()
-                        self._tell(self._on_renewal, lease_id, renewal)
-                except Exception as error:  # noqa: BLE001 - handed to the worker, and tried again
-                    self._retry_in(backoff.next())
-                    self._tell(self._on_error, error)
+                    if (work := self._wait()) is not None:
+                        work()
+                except Exception:
+                    logger.exception("worker %s: the lease's thread has failed, and goes on", self._name)
+                    with self._condition:
+                        self._condition.wait(_LOOK)
         finally:
             try:
                 self._session.close()
-            except Exception as error:  # noqa: BLE001 - logged
-                logger.warning("the lease's connection couldn't be closed: %s", one_line(repr(error)))
+            except _UNFORESEEN as error:
+                logger.warning("worker %s: the lease's connection couldn't be closed: %s", self._name, one_line(repr(error)))
             self._tell(self._end)
 
-    def _wait(self) -> int | None:
-        """Wait until it's time. Returns the lease to be renewed, 0 for none, and None at the end."""
+    def _wait(self) -> Callable[[], None] | None:
+        """Wait until there is something to do. Returns it, or None at the end."""
         while True:
             blocked = self._watch()
             with self._condition:
                 if self._stopped:
                     return None
+                if self._connecting is not None:
+                    return self._connect
                 now = time.monotonic()
-                if self._lease_id is not None and now >= self._next and blocked < _STUCK:
-                    self._next = now + self._every
-                    return self._lease_id
-                until_next = max(self._next - now, 0.0) if self._lease_id is not None and blocked < _STUCK else _LOOK
-                self._condition.wait(min(until_next, _LOOK))
+                wait = _LOOK
+                if self._kept and blocked < _STUCK:
+                    # Of those whose time has come, the one that ends first: it can spare no time for the others.
+                    due = min(self._kept.values(), key=lambda lease: (lease.next > now, lease.ends))
+                    if due.next <= now >= self._not_before:
+                        due.next = now + due.every
+                        return functools.partial(self._renew, due)
+                    first = min(lease.next for lease in self._kept.values())
+                    wait = min(wait, max(first, self._not_before) - now)
+                self._condition.wait(wait)
 
-    def _retry_in(self, wait: float) -> None:
+    def _connect(self) -> None:
+        future, self._connecting = self._connecting, None
+        assert future is not None
+        try:
+            self._session.connect()
+        except Exception as error:  # noqa: BLE001 - handed to whoever waits for the connection
+            self._tell(_fail, future, error)
+        except (SystemExit, KeyboardInterrupt) as error:
+            self._tell(_fail, future, ConfigurationError(f"connecting in the lease's thread raises {error!r}"))
+        else:
+            self._tell(_succeed, future)
+
+    def _renew(self, lease: KeptLease) -> None:
+        sent = time.monotonic()
+        try:
+            renewal = self._session.renew(lease.id, lease.duration, self._held_under(lease))
+        except _UNFORESEEN as error:
+            self._failed(lease, error, sent)
+            return
+        if renewal.valid:
+            lease.ends = sent + lease.duration
+            lease.failing = lease.alarmed = lease.excused = False
+        else:
+            with self._condition:
+                self._kept.pop(lease.id, None)
+        self._backoff.reset()
+        self._tell(self._on_renewal, lease, renewal)
+
+    def _held_under(self, lease: KeptLease) -> list[Claim]:
+        if not self._several:
+            return list(self._held)
+        return [claim for claim, slot in self._held.copy().items() if slot.job.lease_id == lease.id]
+
+    def _failed(self, lease: KeptLease, error: BaseException, sent: float) -> None:
+        if lease.id not in self._kept:  # nobody waits for it any more
+            return
+        now = time.monotonic()
+        if now - sent > 2 * self._longest_try + _LOOK and not lease.excused:
+            # It was this process that stood still: what it waited for may have come long ago. Once, or a machine that is
+            # always so slow would never be said to fail.
+            lease.excused = True
+            lease.next = now
+            return
+        first, lease.failing, lease.failed_at = not lease.failing, True, now
         with self._condition:
-            self._next = min(self._next, time.monotonic() + wait)
+            self._not_before = lease.next = now + min(self._backoff.next(), lease.every)
+        left, reason = lease.ends - now, one_line(f"{type(error).__name__}: {error}")
+        if lease.near_its_end(now) and not lease.alarmed:
+            lease.alarmed = True
+            logger.error(
+                "worker %s: the lease %d can't be renewed, and ends %s: no more jobs are claimed for it, and what runs under "
+                "it then is cancelled, since other workers may run it: %s",
+                self._name,
+                lease.id,
+                f"in {left:.1f} s" if left > 0 else "now",
+                reason,
+            )
+        elif first:
+            logger.warning(
+                "worker %s: renew fails, and is tried again (the lease %d ends in %.1f s): %s",
+                self._name,
+                lease.id,
+                left,
+                reason,
+            )
+        self._tell(self._on_error, lease, error)
 
     def _watch(self) -> float:
         """See whether the event loop still answers. Returns the seconds since when it doesn't."""
@@ -176,3 +314,13 @@ class LeaseThread:
     def _end(self) -> None:
         if not self.ended.done():
             self.ended.set_result(None)
+
+
+def _succeed(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _fail(future: asyncio.Future[None], error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import logging
+import math
 import random
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from aioqueue.abc import Due
 from aioqueue.errors import ClientClosed, LeaseLost, StoreIncompatible
 from aioqueue.worker._backoff import Backoff
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from aioqueue._settings import WorkerSettings
     from aioqueue.abc import Notification, Store
     from aioqueue.worker._health import Troubles
     from aioqueue.worker._holdings import Holdings
-    from aioqueue.worker._lease import Lease
+    from aioqueue.worker._lease import Leases
     from aioqueue.worker._recovery import Recovery
     from aioqueue.worker._slots import Slots
     from aioqueue.worker._wakeup import Wakeup
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Loop"]
 
-logger = logging.getLogger("aioqueue.worker")
+T = TypeVar("T")
+
+_NOTHING = (0, 0)
 
 _CONTENDED_SECONDS = 0.02
 _BODY_RUNS_SECONDS = 5.0
@@ -40,10 +42,12 @@ class _Turn(NamedTuple):
     Attributes:
         claimed: How many jobs were claimed.
         due: What to wait for; None to go on at once.
+        known: Whether that is all there is to wait for: nothing has failed, and nothing kept us from claiming.
     """
 
     claimed: int = 0
     due: Due | None = None
+    known: bool = True
 
 
 class Loop:
@@ -54,7 +58,7 @@ class Loop:
         types: Names of the job types to claim.
         settings: The worker's.
         wakeup: What wakes it.
-        holdings, slots, writer, lease, recovery: The worker's other parts.
+        holdings, slots, writer, leases, recovery: The worker's other parts.
         troubles: Where errors show.
     """
 
@@ -68,22 +72,23 @@ class Loop:
         holdings: Holdings,
         slots: Slots,
         writer: Writer,
-        lease: Lease,
+        leases: Leases,
         recovery: Recovery,
         troubles: Troubles,
     ) -> None:
         self._store = store
-        self._types = tuple(types)
+        self._claimed_types: Sequence[str] = tuple(types)
         self._wanted = frozenset(types)
         self._settings = settings
         self._wakeup = wakeup
         self._holdings = holdings
         self._slots = slots
         self._writer = writer
-        self._lease = lease
+        self._leases = leases
         self._recovery = recovery
         self._troubles = troubles
-        self._backoff = Backoff()
+        self._backoffs = {part: Backoff() for part in ("claim", "next_due", "reap")}
+        self._again_in = math.inf
         self._contended = Backoff(_CONTENDED_SECONDS, 1.0)
         self.last_claim: float | None = None
         self.stopping = False
@@ -108,7 +113,7 @@ class Loop:
             turn = await self._turn()
             if turn.due is None:
                 continue
-            if self._holdings.idle:
+            if self._holdings.idle and turn.known:
                 if turn.claimed or not was_idle:
                     continue  # what has ended since may be due again already, and wasn't when that was asked
                 # A retry without a wait may be due a fraction of a millisecond from now.
@@ -117,45 +122,60 @@ class Loop:
             await self.wait(turn.due)
 
     async def _turn(self) -> _Turn:
-        """Fill, and reap; then see what there is to wait for. What fails is logged, and the loop goes on."""
+        """Fill; see what there is to wait for; reap. One that fails doesn't keep the others from their work."""
         self._wakeup.begin_turn()
+        self._again_in = math.inf
+        asked, claimed = await self._tried("claim", self.fill, _NOTHING)
+        drained = claimed < asked
+        self._wakeup.hungry = not drained
+        due = await self._tried("next_due", self.look, Due()) if drained else Due()
+        known = self._again_in == math.inf
+        self._wakeup.hungry = not drained or due.job == 0.0 or not known  # what is due, and wasn't claimed, was locked
+        reaped = await self._tried("reap", self.reap, 0)
+        if reaped or (claimed and not drained and self._slots.free > 0):
+            return _Turn(claimed)
+        return _Turn(claimed, due, known)
+
+    async def _tried(self, part: str, verb: Callable[[], Awaitable[T]], otherwise: T) -> T:
+        """Do what a verb does. If it fails that's told, and it's tried again a little later."""
         try:
-            asked, claimed = await self.fill()
-            reaped = await self.reap()
-            drained = claimed < asked
-            self._wakeup.hungry = not drained
-            if reaped or not (drained or self._slots.free <= 0):
-                return _Turn(claimed)
-            due = await self._store.next_due(self._types, own=self._lease.own) if drained else Due()
-            self._wakeup.hungry = not drained or due.job == 0.0  # what is due, and wasn't claimed, was locked
+            return await verb()
         except (StoreIncompatible, ClientClosed):
             raise
         except Exception as error:  # noqa: BLE001 - logged by the troubles; the loop goes on
-            self._troubles.add("claim", error)
-            self._recovery.disturbed()
-            await self._pause(self._backoff.next())
-            return _Turn()
-        self._backoff.reset()
-        return _Turn(claimed, due)
+            self._troubles.add(part, error)
+            self._recovery.heard(error)
+            self._again_in = min(self._again_in, self._backoffs[part].next())
+            return otherwise
 
-    # -- the three verbs ----------------------------------------------------------------------------------------------
+    def _works(self, part: str) -> None:
+        self._troubles.clear(part)
+        self._backoffs[part].reset()
+
+    # -- the verbs ----------------------------------------------------------------------------------------------------
 
     async def fill(self) -> tuple[int, int]:
         """Claim as many jobs as there are free slots, and start them. Returns how many were asked for, and got."""
-        lease_id = await self._lease.opened()
+        leases = self._leases
+        await leases.opened()
         free = self._slots.free
         if free <= 0:
-            return 0, 0
+            return _NOTHING
+        claimable = leases.claimable()
+        if claimable is None:
+            self._again_in = self._settings.poll_interval
+            return _NOTHING
         try:
-            with self._lease.claiming():
-                jobs = await self._store.claim(lease_id, self._types, free)
+            with leases.claiming():
+                jobs = await self._store.claim(claimable.lease_id, claimable.types, free, leases=claimable.leases)
         except LeaseLost:
-            self._lease.renew_now()
+            leases.renew_now()
             raise
+        self._works("claim")
+        self._claimed_types = claimable.types
         self.last_claim = time.monotonic()
-        self._troubles.clear("claim")
         for job in jobs:
-            if self.stopping or job.lease_id != self._lease.id:
+            if self.stopping or not leases.may_start(job.lease_id):
                 self._holdings.hold(job)  # until it's given back, so that a stop can name it
                 self._writer.give_back(job.lease_id, job.claim)
             elif self._slots.runs_body_of(job):
@@ -164,29 +184,29 @@ class Loop:
                 self._slots.start(job)
         return free, len(jobs)
 
+    async def look(self) -> Due:
+        """Ask when a job is due, and when a lease of somebody else runs out."""
+        due = await self._store.next_due(self._claimed_types, own=self._leases.own)
+        self._works("next_due")
+        self._recovery.expect(due.lease)
+        return due
+
     async def reap(self) -> int:
-        """Take over the jobs of one dead worker, if it's time."""
+        """Take over the jobs of one dead worker, if it's time. Returns how many there were."""
         if self._recovery.wait() > 0:
             return 0
-        try:
-            reaped = await self._recovery.reap(self._lease.own)
-        except (StoreIncompatible, ClientClosed):
-            raise
-        except Exception as error:  # noqa: BLE001 - logged by the troubles; tried again later
-            self._troubles.add("reap", error)
-            self._recovery.disturbed()
-            return 0
-        self._troubles.clear("reap")
+        reaped = await self._recovery.reap(self._leases.own)
+        self._works("reap")
         return reaped
 
     async def wait(self, due: Due) -> None:
-        """Sleep until a notification, a finished slot, a due job, or the poll interval."""
+        """Sleep until a notification, a finished slot, a due job, a lease that runs out, or the poll interval."""
         wait = self._settings.poll_interval * random.uniform(0.9, 1.1)  # noqa: S311 - not for secrets
         if due.job is not None:
             wait = min(wait, due.job if due.job > 0 else self._contended.next())
         if due.job != 0:
             self._contended.reset()
-        await self._pause(min(wait, max(self._recovery.wait(), 0.05)))
+        await self._pause(min(wait, self._again_in, max(self._recovery.wait(), 0.05)))
 
     async def _pause(self, wait: float) -> None:
         if not self.stopping:
@@ -201,8 +221,8 @@ class Loop:
 
     def notified(self, notification: Notification) -> None:
         """What the store tells."""
-        if self._lease.id in notification.leases:
-            self._lease.renew_now()
+        if notification.leases:
+            self._leases.told_of(notification.leases)
         if notification.types is None or not self._wanted.isdisjoint(notification.types):
             if notification.delay <= 0:
                 self._wakeup.wake()

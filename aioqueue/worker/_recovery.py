@@ -3,68 +3,132 @@
 from __future__ import annotations
 
 import logging
+import math
+import random
 import time
 from typing import TYPE_CHECKING
 
-from aioqueue._job import SettlementKind
-from aioqueue.worker._outcome import Policy, worker_lost
+from aioqueue._job import LostReason, SettlementKind
+from aioqueue._retry import Retry
+from aioqueue.errors import ClientClosed, LeaseLost, StoreIncompatible, StoreUnavailable
+from aioqueue.worker._backoff import Backoff
+from aioqueue.worker._outcome import Policy, failed, worker_lost
 from aioqueue.worker._text import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
+    from aioqueue._job import Claim, ClaimedJob
     from aioqueue._registry import Registry
     from aioqueue._settings import WorkerSettings
     from aioqueue.abc import Store
+    from aioqueue.worker._outcome import Outcome
 
 __all__ = ["Recovery"]
 
 logger = logging.getLogger("aioqueue.worker")
 
 _LIMIT = 200
+_MOST_PUT_OFF = 10_000
+_JITTER_SECONDS = 0.5
+"""Within which idle workers look at a lease that has run out, so that not all of them do at once."""
+_VAIN_SECONDS = 1.0
+"""Between looks while jobs are left that nobody can settle: the store can't tell then when the next lease runs out."""
 
 
 class Recovery:
     """Reaps expired leases.
 
     After an outage that was longer than the leases, all are expired, and their owners alive: who is back first must
-    wait until the others could renew theirs. So nothing is taken within a renewal interval of a start, an error, a
-    gap in our own renewals, or a step of the clock.
+    wait until the others could renew theirs. So nothing is taken within a renewal interval of a start, of an outage, of a
+    gap in our own renewals, or of a step of the clock.
+
+    An idle worker is told by the store when the first lease of somebody else runs out (`expect`), and looks then. One that is
+    too busy to ask looks every third of a lease. What other verbs suffer doesn't put a look off, unless it says that the
+    database was out of reach; and a job that can't be settled is put off alone.
 
     Arguments:
         store: Where the leases are.
         registry: Whose policies count, where a job has none of its own.
         settings: The worker's.
         name: The worker's.
+        renew_every: Seconds between the renewals of the lease of ours that is renewed most often.
     """
 
-    def __init__(self, store: Store, registry: Registry, settings: WorkerSettings, name: str) -> None:
+    def __init__(
+        self, store: Store, registry: Registry, settings: WorkerSettings, name: str, *, renew_every: float | None = None
+    ) -> None:
         self._store = store
         self._registry = registry
         self._settings = settings
-        self._name = name
+        self._name = one_line(name)
+        self._renewal = max(settings.renew_every, renew_every or 0.0)
         self._clocks = time.time() - time.monotonic()
-        self._quiet_since = time.monotonic()
-        self._last_contact = time.monotonic()
-        self._next = 0.0
+        self._quiet_since = self._last_contact = time.monotonic()
+        self._first_heard = -math.inf
+        self._blind = self._not_before = 0.0
+        self._owed = False
+        self._expected = math.inf
         self.interval = settings.lease / 3
+        self._after_errors = Backoff(1.0, self.interval)
+        self._in_vain = Backoff(_VAIN_SECONDS, _VAIN_SECONDS)
+        self._portion = _LIMIT
+        self._put_off: dict[Claim, tuple[float, Backoff]] = {}
         self.recovered = 0
 
+    # -- when to look -------------------------------------------------------------------------------------------------
+
     def disturbed(self) -> None:
-        """Something went wrong between us and the database."""
+        """We were out of contact with the database, and maybe not alone."""
         self._quiet_since = time.monotonic()
 
     def in_contact(self) -> None:
-        """The lease was renewed."""
+        """A lease was renewed, or opened."""
         now = time.monotonic()
-        if now - self._last_contact > 2 * self._settings.renew_every:
+        if now - self._last_contact > 2 * self._renewal:
             self.disturbed()
         self._last_contact = now
 
+    def heard(self, error: Exception) -> None:
+        """A verb has failed. That we were out of contact, it may say for one renewal interval in two leases.
+
+        After that it's trouble of the verb's own: an outage shows in our renewals too.
+        """
+        if not isinstance(error, (StoreUnavailable, LeaseLost)):
+            return
+        now = time.monotonic()
+        if now - self._first_heard > 2 * self._settings.lease:
+            self._first_heard = now
+        if now - self._first_heard <= self._renewal:
+            self.disturbed()
+
+    def expect(self, lease: float | None) -> None:
+        """Hear from the store in how many seconds the first lease of somebody else runs out; None without any."""
+        now = time.monotonic()
+        if not self._owed:
+            self._blind = now + self.interval
+        if lease is None:
+            self._expected = math.inf
+        elif lease > 0 or self._expected > now + _JITTER_SECONDS:
+            self._expected = now + lease + random.uniform(0, _JITTER_SECONDS)  # noqa: S311 - not for secrets
+        # Else the moment was chosen already.
+
     def wait(self) -> float:
         """Seconds until the next look is due."""
-        settled = self._quiet_since + self._settings.renew_every
-        return max(settled, self._next) - time.monotonic()
+        settled = self._quiet_since + self._renewal
+        return max(settled, self._not_before, min(self._expected, self._blind)) - time.monotonic()
+
+    def _may_look(self) -> bool:
+        now = time.monotonic()
+        clocks = time.time() - now
+        if abs(clocks - self._clocks) > 1.0:
+            self._clocks = clocks
+            self.disturbed()
+        if now - self._last_contact > 2 * self._renewal:
+            self.disturbed()
+        return self.wait() <= 0
+
+    # -- looking ------------------------------------------------------------------------------------------------------
 
     async def reap(self, own: Collection[int]) -> int:
         """Take one expired lease's jobs, if it's time.
@@ -78,35 +142,128 @@ class Recovery:
         Raises:
             StoreError: The database is away; nothing is lost.
         """
-        clocks = time.time() - time.monotonic()
-        if abs(clocks - self._clocks) > 1.0:
-            self._clocks = clocks
-            self.disturbed()
-        if self.wait() > 0:
+        if not self._may_look():
             return 0
-        jobs = await self._store.take_expired(_LIMIT, own=own)
-        self._next = time.monotonic() + (0.0 if jobs else self.interval)
-        if not jobs:
-            return 0
-        outcomes = [
-            worker_lost(
-                job,
-                Policy.of(
-                    job, self._registry.types.get(job.type), self._settings.default_retry, self._settings.max_reschedules
-                ),
+        try:
+            limit = _LIMIT + len(self._put_off)
+            taken = await self._store.take_expired(limit, own=own)
+            now = time.monotonic()
+            jobs = [job for job in taken if not self._is_put_off(job.claim, now)]
+            if len(taken) < limit:
+                self._forget_others(taken)
+            recovered = await self._recover(jobs)
+        except Exception:
+            self._blind = self._not_before = time.monotonic() + self._after_errors.next()
+            self._owed = True  # what it had done already, the store no longer tells
+            raise
+        self._owed = False
+        self._after_errors.reset()
+        if jobs:
+            self._blind = now  # where one was, there may be more
+        else:
+            # Somebody else was faster, or what is left is put off.
+            self._blind = now + self.interval
+            if self._expected <= now:
+                self._expected = math.inf
+                self._not_before = now + self._in_vain.next()
+        return recovered
+
+    def _is_put_off(self, claim: Claim, now: float) -> bool:
+        entry = self._put_off.get(claim)
+        return entry is not None and now < entry[0]
+
+    def _forget_others(self, taken: Sequence[ClaimedJob]) -> None:
+        if self._put_off:
+            left = {job.claim for job in taken}
+            self._put_off = {claim: entry for claim, entry in self._put_off.items() if claim in left}
+
+    def _leave_for_later(self, job: ClaimedJob, why: str) -> None:
+        """Put one job off, for longer each time; it's told once."""
+        first = job.claim not in self._put_off
+        if first and len(self._put_off) >= _MOST_PUT_OFF:
+            return
+        backoff = Backoff(1.0, self.interval) if first else self._put_off[job.claim][1]
+        self._put_off[job.claim] = time.monotonic() + backoff.next(), backoff
+        if first:
+            logger.warning(
+                "worker %s: %s %s is of a lost worker, and can't be recovered now; that is tried again now and then: %s",
+                self._name,
+                one_line(job.type),
+                job.id,
+                one_line(why),
             )
-            for job in jobs
-        ]
-        settlements = [outcome.settlement(job) for outcome, job in zip(outcomes, jobs, strict=True)]
-        results = await self._store.settle(settlements, orphaned=True)
-        written = [each.kind for each, result in zip(settlements, results, strict=True) if result.lost is None]
-        failed = sum(kind is SettlementKind.FAILED for kind in written)
-        self.recovered += len(written)
-        logger.warning(
-            "worker %s: took over %d jobs of lost workers: %d will be tried again, %d failed for good",
-            one_line(self._name),
-            len(written),
-            len(written) - failed,
-            failed,
-        )
+
+    # -- settling -----------------------------------------------------------------------------------------------------
+
+    async def _recover(self, jobs: Sequence[ClaimedJob]) -> int:
+        written: list[SettlementKind] = []
+        left = [(job, self._outcome(job)) for job in jobs]
+        try:
+            while left:
+                portion, left = left[: self._portion], left[self._portion :]
+                await self._settle(portion, written)
+        finally:
+            self.recovered += len(written)
+            if written:
+                gone = written.count(SettlementKind.FAILED)
+                logger.warning(
+                    "worker %s: took over %d jobs of lost workers: %d will be tried again, %d failed for good",
+                    self._name,
+                    len(written),
+                    len(written) - gone,
+                    gone,
+                )
         return len(written)
+
+    def _outcome(self, job: ClaimedJob) -> Outcome:
+        job_type, settings = self._registry.types.get(job.type), self._settings
+        try:
+            return worker_lost(job, Policy.of(job, job_type, settings.default_retry, settings.max_reschedules))
+        except Exception:
+            logger.exception("%s %s: its policy is broken: the usual one counts instead", one_line(job.type), job.id)
+            return worker_lost(job, Policy(Retry(), job.max_attempts, settings.max_reschedules))
+
+    async def _settle(self, portion: Sequence[tuple[ClaimedJob, Outcome]], written: list[SettlementKind]) -> None:
+        """Write some of them, each on its own. What is busy or refused stays for a later look."""
+        try:
+            results = await self._store.settle([outcome.settlement(job) for job, outcome in portion], orphaned=True)
+        except (ClientClosed, StoreIncompatible):
+            raise
+        except StoreUnavailable as error:
+            # Not now. And if one of them is the reason, it's alone before long.
+            self._portion = max(1, len(portion) // 2)
+            if len(portion) == 1:
+                self._leave_for_later(portion[0][0], str(error))
+            raise
+        except Exception as error:  # noqa: BLE001 - halved until the guilty one is alone
+            if len(portion) > 1:
+                middle = len(portion) // 2
+                await self._settle(portion[:middle], written)
+                await self._settle(portion[middle:], written)
+            else:
+                await self._fail(portion[0][0], str(error), written)
+            return
+        self._portion = min(_LIMIT, 2 * self._portion)
+        for (job, outcome), result in zip(portion, results, strict=True):
+            if result.busy:
+                self._leave_for_later(job, "somebody else has locked its row")
+            elif result.lost is LostReason.ERROR:
+                await self._fail(job, result.message, written)
+            elif result.lost is None and outcome.kind is not None:
+                written.append(outcome.kind)
+
+    async def _fail(self, job: ClaimedJob, why: str, written: list[SettlementKind]) -> None:
+        """What was to be written of a job was refused: it fails, with the least that can be said."""
+        outcome = failed(job, "OutcomeRefused", f"the outcome was refused: {one_line(why)[:500]}")
+        try:
+            (result,) = await self._store.settle([outcome.settlement(job)], orphaned=True)
+        except (ClientClosed, StoreIncompatible, StoreUnavailable):
+            raise
+        except Exception as error:  # noqa: BLE001 - put off, and told
+            self._leave_for_later(job, str(error))
+            return
+        if result.busy or result.lost is LostReason.ERROR:
+            self._leave_for_later(job, result.message or "somebody else has locked its row")
+        elif result.lost is None:
+            written.append(SettlementKind.FAILED)
+            logger.error("%s %s: of a lost worker: the outcome was refused: %s", one_line(job.type), job.id, one_line(why))

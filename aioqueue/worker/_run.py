@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from aioqueue._resources import ResourceScope
 from aioqueue.worker._attempt import Attempts
 from aioqueue.worker._holdings import Holdings
-from aioqueue.worker._lease import Lease
+from aioqueue.worker._lease import Leases, lease_groups
 from aioqueue.worker._loop import Loop
 from aioqueue.worker._recovery import Recovery
 from aioqueue.worker._shutdown import Shutdown
@@ -87,10 +87,11 @@ class Run:
             writer=self.writer,
             wakeup=self.wakeup,
         )
-        self.recovery = Recovery(store, registry, settings, name)
-        self.lease = Lease(
+        groups = lease_groups(names, registry.types, settings)
+        self.recovery = Recovery(store, registry, settings, name, renew_every=min(group.every for group in groups))
+        self.leases = Leases(
             store,
-            settings,
+            groups,
             name,
             holdings=self.holdings,
             writer=self.writer,
@@ -106,7 +107,7 @@ class Run:
             holdings=self.holdings,
             slots=slots,
             writer=self.writer,
-            lease=self.lease,
+            leases=self.leases,
             recovery=self.recovery,
             troubles=troubles,
         )
@@ -116,7 +117,7 @@ class Run:
             _BODIES,
             holdings=self.holdings,
             writer=self.writer,
-            lease=self.lease,
+            leases=self.leases,
             threads=threads,
             resources=scope,
             wakeup=self.wakeup,

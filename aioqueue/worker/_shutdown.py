@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from aioqueue._resources import ResourceScope
     from aioqueue._settings import WorkerSettings
     from aioqueue.worker._holdings import Holdings, Slot
-    from aioqueue.worker._lease import Lease
+    from aioqueue.worker._lease import Leases
     from aioqueue.worker._threads import HandlerThreads
     from aioqueue.worker._wakeup import Wakeup
     from aioqueue.worker._writer import Writer
@@ -65,7 +65,7 @@ class Shutdown:
         settings: With the grace.
         name: The worker's.
         bodies: Ids of the jobs whose bodies run in this process.
-        holdings, writer, lease, threads, resources, wakeup: The worker's parts.
+        holdings, writer, leases, threads, resources, wakeup: The worker's parts.
 
     Attributes:
         over: Whether `run` has gone to its end.
@@ -80,7 +80,7 @@ class Shutdown:
         *,
         holdings: Holdings,
         writer: Writer,
-        lease: Lease,
+        leases: Leases,
         threads: HandlerThreads,
         resources: ResourceScope,
         wakeup: Wakeup,
@@ -90,7 +90,7 @@ class Shutdown:
         self._bodies = bodies
         self._holdings = holdings
         self._writer = writer
-        self._lease = lease
+        self._leases = leases
         self._threads = threads
         self._resources = resources
         self._wakeup = wakeup
@@ -159,11 +159,11 @@ class Shutdown:
             unwritten = self._name_unwritten()
             longest = self._unless_forced(min(max(deadline - self._loop.time(), _LEASE_LEAST_SECONDS), _LEASE_SECONDS))
             keep = bool(unwritten) or any(slot.lost is None for slot in left)
-            ending = self._lease.end(keep=keep, longest=longest, late=_FORCED_SECONDS)
+            ending = self._leases.end(keep=keep, longest=longest, late=_FORCED_SECONDS)
             await bounded(ending, longest + _FORCED_SECONDS, name="aioqueue end of a lease")
             self.let_go()
             await closing
-            await self._lease.close(_FORCED_SECONDS)
+            await self._leases.close(_FORCED_SECONDS)
         finally:
             closing.cancel()
         self.left_behind = len(left) + unwritten
@@ -176,7 +176,7 @@ class Shutdown:
             self._writer.abort()
             self._wakeup.close()
             self._threads.close()
-            self._lease.let_go()
+            self._leases.let_go()
 
     def _unless_forced(self, seconds: float) -> float:
         return _FORCED_SECONDS if self._forced.is_set() else seconds

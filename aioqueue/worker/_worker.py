@@ -210,7 +210,7 @@ class Worker:
         return Health(
             running=True,
             stopping=run.loop.stopping,
-            lease_valid=run.lease.valid,
+            lease_valid=run.leases.valid,
             busy=len(run.holdings.running),
             concurrency=self.settings.concurrency,
             unwritten=run.holdings.unwritten,
@@ -315,7 +315,7 @@ class Worker:
         backoff = Backoff()
         while not run.loop.stopping:
             try:
-                await run.shutdown.unless_asked(run.lease.opened())
+                await run.shutdown.unless_asked(run.leases.opened())
             except StoreUnavailable as error:
                 self._troubles.add("claim", error)
                 await run.shutdown.asked_within(backoff.next())

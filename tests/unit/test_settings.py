@@ -46,7 +46,7 @@ def test_every_variable() -> None:
         }
     )
     assert settings == WorkerSettings(
-        concurrency=1, lease=10, renew_every=2, poll_interval=0.1, grace=0, max_reschedules=5,
+        concurrency=1, lease=10, renew_every=2, renewals_set=True, poll_interval=0.1, grace=0, max_reschedules=5,
         default_retry=Retry(max_attempts=4),
     )  # fmt: skip
 

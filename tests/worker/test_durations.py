@@ -218,7 +218,7 @@ async def test_a_stale_owner_changes_nothing(
             await began.wait()
         assert worker._run is not None
         with monkeypatch.context() as patched:  # nobody tells this worker before it has ended
-            patched.setattr(worker._run.lease, "renew_now", lambda: None)
+            patched.setattr(worker._run.leases, "renew_now", lambda: None)
             await take_over(client, tmp_path / "jobs.db", state)
         before = await handle.snapshot()
         gate.set()

@@ -16,10 +16,9 @@ import pytest
 from aioqueue import Client, JobState, Registry, StoreUnavailable
 from aioqueue._identifiers import new_id
 from aioqueue._job import Claim
-from aioqueue._settings import WorkerSettings
 from aioqueue.abc import Renewal
 from aioqueue.worker import Worker, _lease_thread
-from aioqueue.worker._lease_thread import LeaseThread
+from aioqueue.worker._lease_thread import KeptLease, LeaseThread
 from tests.worker.faults import Faults, Jobs, until
 
 if TYPE_CHECKING:
@@ -65,6 +64,8 @@ class Recorder:
         self.error: Exception | None = None
         self.closed = False
 
+    def connect(self) -> None: ...
+
     def renew(self, lease_id: int, duration: float, held: Sequence[Claim]) -> Renewal:
         self.times.append(self._clock.now - 1000)
         if self.error is not None:
@@ -84,20 +85,22 @@ class Bench:
         self.session = Recorder(self.clock)
         self.until = 0.0
         self.moments: dict[float, Callable[[], None]] = {}
-        self.errors: list[Exception] = []
+        self.errors: list[BaseException] = []
         slot = SimpleNamespace(job=SimpleNamespace(type="stuck\nERROR forged", id=new_id()))
         held: dict[Any, Any] = {Claim(slot.job.id, 1): slot} if holds else {}
-        store: Any = SimpleNamespace(lease_session=lambda **_: self.session)
+        self.lease = KeptLease(7, 60.0, 20.0, self.clock.now + 60)
         self.thread = LeaseThread(
-            store,
-            WorkerSettings.resolve(environment={}),
+            self.session,
+            "worker",
+            10.0,
             held,
-            on_renewal=lambda lease_id, renewal: None,
-            on_error=self.errors.append,
+            several=False,
+            on_renewal=lambda lease, renewal: None,
+            on_error=lambda lease, error: self.errors.append(error),
         )
         condition: Any = FakeCondition(self.clock, self._waited)
         self.thread._condition = condition
-        self.thread.use(7)
+        self.thread.keep(self.lease)
 
     def _waited(self) -> None:
         for moment in [each for each in self.moments if each <= self.clock.now - 1000]:
@@ -249,11 +252,11 @@ async def test_a_lease_whose_row_is_gone_loses_its_jobs_and_another_is_opened(
     async with Worker(client, jobs.registry, lease=600, renew_every=0.05, poll_interval=0.05) as worker:
         assert [await jobs.started(), await jobs.started()] == [1, 1]
         assert worker._run is not None
-        first = worker._run.lease.id
+        (first,) = worker._run.leases.own
         with closing(sqlite3.connect(tmp_path / "jobs.db", timeout=60)) as connection, connection:
             connection.execute("delete from lease")
         assert [await jobs.started(), await jobs.started()] == [2, 2]
-        assert worker._run.lease.id not in {first, None}
+        assert first not in worker._run.leases.own
         assert jobs.cancelled == 2
         jobs.gate.set()
         assert {await handle.result(timeout=60) for handle in handles} == {2}

@@ -181,7 +181,8 @@ async def test_a_lost_lease_cancels_its_attempts_and_the_worker_goes_on(client: 
         handle = await client.enqueue(scene.held())
         assert await scene.started() == 1
         assert worker._run is not None
-        await client.store.release(worker._run.lease.id, [], end=True)
+        (lease_id,) = worker._run.leases.own
+        await client.store.release(lease_id, [], end=True)
         assert await scene.started() == 1  # given back, so that no attempt was used
         assert scene.ended == ["cancelled"]
         scene.gate.set()
@@ -221,6 +222,7 @@ async def test_the_worker_survives_errors_of_every_verb(
         again.set()
         return await works(*args, **kwargs)
 
+    await store.open_lease("dead", 0.001)  # so that there is a lease to be taken
     monkeypatch.setattr(store, verb, flaky)
     async with Worker(client, scene.registry, lease=1, poll_interval=0.1, concurrency=2) as worker:
         handles = await client.enqueue_many([scene.quick() for _ in range(10)])

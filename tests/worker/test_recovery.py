@@ -201,7 +201,7 @@ async def test_after_an_outage_longer_than_the_lease_living_workers_keep_their_j
             await until(lambda: here.failed["renew"] and there.failed["renew"])
             await until(lambda: {"renew"} <= first.health().troubles.keys() & second.health().troubles.keys())
             recovery = first._run.recovery  # with fast renewals until here, so that the test is fast
-            recovery._settings = second._run.recovery._settings = WorkerSettings.resolve(lease=600, environment={})
+            recovery._renewal = second._run.recovery._renewal = 200.0
             await until(lambda: not here.busy and not there.busy)
             with closing(sqlite3.connect(tmp_path / "jobs.db", timeout=60)) as connection, connection:
                 assert connection.execute("update lease set expires_at = 1").rowcount == 2
@@ -225,10 +225,10 @@ async def test_a_reap_that_fails_is_tried_again_and_seen(client: Client, tmp_pat
     assert len(await client.store.claim(lease, ["quick"], 1)) == 1
     faults.failing.add("take_expired")
     # The lease's row goes, its job stays: what an operator's DELETE or a restored backup leaves.
+    with closing(sqlite3.connect(tmp_path / "jobs.db", timeout=60)) as connection, connection:
+        connection.execute("delete from lease where id = ?", (lease,))
     async with Worker(client, jobs.registry, lease=600, renew_every=0.05, poll_interval=0.05) as worker:
         await until(lambda: "reap" in worker.health().troubles)
-        with closing(sqlite3.connect(tmp_path / "jobs.db", timeout=60)) as connection, connection:
-            connection.execute("delete from lease where id = ?", (lease,))
         assert (await handle.snapshot()).state is JobState.RUNNING
         faults.failing.clear()
         assert await handle.result(timeout=60) == 2

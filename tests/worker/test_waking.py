@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -25,8 +25,8 @@ def claims(client: Client, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, i
     seen: list[tuple[int, int]] = []
     claim: Callable[..., Sequence[ClaimedJob]] = client.store.claim
 
-    async def counted(lease_id: int, types: Sequence[str], limit: int) -> Sequence[ClaimedJob]:
-        jobs = await claim(lease_id, types, limit)
+    async def counted(lease_id: int, types: Sequence[str], limit: int, **named: Any) -> Sequence[ClaimedJob]:
+        jobs = await claim(lease_id, types, limit, **named)
         seen.append((limit, len(jobs)))
         return jobs
 
@@ -87,12 +87,12 @@ async def test_what_was_locked_at_the_claim_is_claimed_a_little_later(client: Cl
 
     claim, passed_over = client.store.claim, 3
 
-    async def passes_over(lease_id: int, types: Sequence[str], limit: int) -> Sequence[ClaimedJob]:
+    async def passes_over(lease_id: int, types: Sequence[str], limit: int, **named: Any) -> Sequence[ClaimedJob]:
         nonlocal passed_over
         if passed_over:
             passed_over -= 1
             return []
-        return await claim(lease_id, types, limit)
+        return await claim(lease_id, types, limit, **named)
 
     monkeypatch.setattr(client.store, "claim", passes_over)
     handles = await client.enqueue_many([quick(number) for number in range(3)])
