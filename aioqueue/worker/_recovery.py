@@ -43,9 +43,9 @@ class Recovery:
     wait until the others could renew theirs. So nothing is taken within a renewal interval of a start, of an outage, of a
     gap in our own renewals, or of a step of the clock.
 
-    An idle worker is told by the store when the first lease of somebody else runs out (`expect`), and looks then. One that is
-    too busy to ask looks every third of a lease. What other verbs suffer doesn't put a look off, unless it says that the
-    database was out of reach; and a job that can't be settled is put off alone.
+    An idle worker is told by the store when the first lease of somebody else runs out (`expect`), and looks then. Besides,
+    each looks every third of a lease: one that is too busy to ask, and where the store can't tell. What other verbs suffer
+    doesn't put a look off, unless it says that the database was out of reach; and a job that can't be settled is put off alone.
 
     Arguments:
         store: Where the leases are.
@@ -67,7 +67,6 @@ class Recovery:
         self._quiet_since = self._last_contact = time.monotonic()
         self._first_heard = -math.inf
         self._blind = self._not_before = 0.0
-        self._owed = False
         self._expected = math.inf
         self.interval = settings.lease / 3
         self._after_errors = Backoff(1.0, self.interval)
@@ -105,8 +104,6 @@ class Recovery:
     def expect(self, lease: float | None) -> None:
         """Hear from the store in how many seconds the first lease of somebody else runs out; None without any."""
         now = time.monotonic()
-        if not self._owed:
-            self._blind = now + self.interval
         if lease is None:
             self._expected = math.inf
         elif lease > 0 or self._expected > now + _JITTER_SECONDS:
@@ -154,9 +151,7 @@ class Recovery:
             recovered = await self._recover(jobs)
         except Exception:
             self._blind = self._not_before = time.monotonic() + self._after_errors.next()
-            self._owed = True  # what it had done already, the store no longer tells
             raise
-        self._owed = False
         self._after_errors.reset()
         if jobs:
             self._blind = now  # where one was, there may be more

@@ -215,7 +215,7 @@ class Worker:
             concurrency=self.settings.concurrency,
             unwritten=run.holdings.unwritten,
             last_claim=None if last is None else time.monotonic() - last,
-            troubles=dict(self._troubles.current),
+            troubles={**self._client.store.troubles, **self._troubles.current},
         )
 
     # -- one run ------------------------------------------------------------------------------------------------------

@@ -31,6 +31,8 @@ class Lease:
     Attributes:
         process: Whose worker has been told that it holds it.
         taken: Whether something of it was taken.
+        known_until: Until when its worker knows that it's valid: counted from before it asked.
+        lapsed_at: When its worker heard that it's valid after that time was over.
     """
 
     worker: str
@@ -38,6 +40,8 @@ class Lease:
     expires: float
     process: Process | None = None
     taken: bool = False
+    known_until: float = 0.0
+    lapsed_at: float | None = None
 
 
 @dataclass

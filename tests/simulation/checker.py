@@ -49,10 +49,13 @@ class Checker:
         self._book.leases[lease_id] = Lease(worker, duration, self._book.now() + duration)
         self._deadlines.lease_ends(lease_id)
 
-    def lease_told(self, lease_id: int, process: Process) -> None:
-        """A worker has got the answer with its new lease."""
-        if (lease := self._book.leases.get(lease_id)) is not None:
-            lease.process = process
+    def lease_told(self, lease_id: int, process: Process, asked_at: float) -> None:
+        """A worker has got the answer with its new lease, or that its old one is still valid."""
+        if (lease := self._book.leases.get(lease_id)) is None:
+            return
+        if lease.process is not None and self._book.now() > lease.known_until:
+            lease.lapsed_at = self._book.now()
+        lease.process, lease.known_until = process, asked_at + lease.duration
 
     def renewed(self, lease_id: int, duration: float) -> None:
         lease = self._book.leases.get(lease_id)
@@ -208,7 +211,9 @@ class Checker:
         run = truth.runs.get(fence)
         if run is not None and run.process.alive and not truth.rewound:
             self._require(Promise.UNUSED_BACK, run.ended_at is not None, f"{name} was given back while it ran")
-            allowed = run.process.stopping or run.told_at is not None
+            lapsed_at = self._book.leases[lease_id].lapsed_at
+            over = lapsed_at is not None and lapsed_at > run.began_at  # nobody could answer for it meanwhile
+            allowed = run.process.stopping or run.told_at is not None or over
             self._require(Promise.UNUSED_BACK, allowed, f"{name} was given back after it {run.how}")
         truth.attempt -= 1
         truth.releases += 1

@@ -75,8 +75,9 @@ class FaultyStore:
         raise NotImplementedError
 
     async def open_lease(self, worker: str, duration: float) -> int:
+        asked_at = self._network.scheduler.now
         lease_id = await self._call("open_lease", lambda: self._database.open_lease(worker, duration))
-        self._database.checker.lease_told(lease_id, self._process)
+        self._database.checker.lease_told(lease_id, self._process, asked_at)
         return lease_id
 
     @property
@@ -208,8 +209,11 @@ class SimulatedSession:
             gone.extend(database.checker.gone(lease_id, held))
             return renewal
 
+        asked_at = self._network.scheduler.now
         renewal = self._call("renew", work)
         database.checker.told(self._process, gone)
+        if renewal.valid:
+            database.checker.lease_told(lease_id, self._process, asked_at)
         return renewal
 
     def close(self) -> None:

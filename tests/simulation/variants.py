@@ -15,10 +15,10 @@ from aioqueue._retry import Retry
 from aioqueue.worker import _outcome, _refusal, _slots, _worker
 from aioqueue.worker._attempt import Attempts
 from aioqueue.worker._holdings import Slot
-from aioqueue.worker._lease import Lease
 from aioqueue.worker._lease_thread import LeaseThread
 from aioqueue.worker._outcome import INTERRUPTED, CancelReason, Policy
 from aioqueue.worker._slots import Slots
+from aioqueue.worker._unheld import Unheld
 from aioqueue.worker._writer import Writer
 from tests.simulation.history import Verdict, simulate
 from tests.simulation.plan import Theme
@@ -106,10 +106,6 @@ def _start_expired(real: Callable[..., None], slots: Slots, job: ClaimedJob) -> 
 async def _give_back_failures(real: Callable[..., Any], attempts: Attempts, slot: Slot) -> Any:
     outcome = await real(attempts, slot)
     return outcome if outcome.error is None else INTERRUPTED
-
-
-def _no_lease(real: Callable[..., int | None], thread: LeaseThread) -> int | None:
-    return None if real(thread) is None else 0
 
 
 def _free_in_the_task(_: Any, slots: Slots, job: ClaimedJob) -> None:
@@ -245,9 +241,9 @@ VARIANTS: dict[str, Variant] = {
     ),
     # -- workers: leases
     "a worker that never renews its lease": Variant(
-        Promise.WELL_KEEPS_LEASE, patches=(_instead_of(LeaseThread, "_wait", _no_lease),)
+        Promise.WELL_KEEPS_LEASE, patches=((LeaseThread, "_renew", lambda *_: None),)
     ),
     "a worker that leaves claims whose answer was lost": Variant(
-        Promise.UNKNOWN_BACK, patches=((Lease, "_give_back_unheld", lambda *_: None),), theme=Theme.BACKLOG
+        Promise.UNKNOWN_BACK, patches=((Unheld, "seen", lambda *_: None),), theme=Theme.BACKLOG
     ),
 }

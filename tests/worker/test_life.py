@@ -222,7 +222,6 @@ async def test_the_worker_survives_errors_of_every_verb(
         again.set()
         return await works(*args, **kwargs)
 
-    await store.open_lease("dead", 0.001)  # so that there is a lease to be taken
     monkeypatch.setattr(store, verb, flaky)
     async with Worker(client, scene.registry, lease=1, poll_interval=0.1, concurrency=2) as worker:
         handles = await client.enqueue_many([scene.quick() for _ in range(10)])

@@ -104,7 +104,6 @@ async def test_what_others_wrote_forges_no_lines(client: Client, records: Record
     faults.before["settle"] = [RowRejected(FORGED)] * (2 * len(calls))
     faults.before["take_expired"] = [RowRejected(FORGED)]
     await client.enqueue_many(calls)
-    await client.store.open_lease("dead", 0.001)
     done = await Worker(client, registry, name=FORGED).run_once()
     assert done.failed + done.retried <= len(calls)
     async with Worker(client, registry, name=FORGED, renew_every=0.05, poll_interval=0.05):

@@ -96,8 +96,6 @@ async def test_one_outage_of_any_verb_costs_nothing(client: Client, jobs: Jobs, 
         faults.after[verb] = 1
     handles = await client.enqueue_many([jobs.quick() for _ in range(5)])
     interrupted = await client.enqueue(jobs.held().options(priority=1))
-    if verb == "take_expired":
-        await client.store.open_lease("dead", 0.001)
     worker = Worker(client, jobs.registry, concurrency=3, lease=600, renew_every=0.05, poll_interval=0.05, grace=0)
     async with worker:
         assert {await handle.result(timeout=60) for handle in handles} == {1}
