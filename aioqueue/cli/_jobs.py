@@ -204,9 +204,9 @@ def _time(value: datetime | None) -> str:
 
 
 def _attempts(job: Job) -> str:
-    """How many have run. One that was discarded when it was to start, too late, has not."""
+    """How many have run, and of how many while that matters. One that was discarded, too late to start, has not run."""
     ran = 0 if any(error.type == "Expired" for error in job.errors) else job.attempt
-    return f"{ran}/{job.max_attempts or '∞'}"
+    return f"{ran}" if job.state.finished else f"{ran}/{job.max_attempts or '∞'}"
 
 
 def _ended(job: Job) -> tuple[str, str]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from aioqueue.worker._holdings import Slot
     from aioqueue.worker._outcome import Outcome
 
-__all__ = ["log_begin", "log_end"]
+__all__ = ["log_begin", "log_end", "log_interrupted"]
 
 logger = logging.getLogger("aioqueue.worker")
 
@@ -54,6 +54,20 @@ def log_end(slot: Slot, outcome: Outcome) -> None:
             _log_end(slot, outcome, level, outcome.kind.name.lower())
 
 
+def log_interrupted(slot: Slot) -> None:
+    """Say that an attempt was interrupted, and that its job is given back without having used it."""
+    if logger.isEnabledFor(logging.INFO):
+        job = slot.job
+        with suppress(Exception):
+            logger.info(
+                "%s %s: attempt %d was interrupted, and is given back: it doesn't count",
+                one_line(job.type),
+                job.id,
+                job.attempt,
+                extra=slot.extra(),
+            )
+
+
 def _log_end(slot: Slot, outcome: Outcome, level: int, kind: str) -> None:
     job, duration = slot.job, time.monotonic() - slot.began if slot.began else 0.0
     text = f"{one_line(job.type)} {job.id}: {_said(slot, outcome, duration)}"
@@ -70,7 +84,7 @@ def _log_end(slot: Slot, outcome: Outcome, level: int, kind: str) -> None:
         return
     exc_info = (type(exception), exception, traceback_of(exception))
     record = logger.makeRecord(logger.name, level, __file__, 0, "%s", (text,), exc_info, "log_end", extra)
-    record.exc_text = error.traceback
+    record.exc_text = error.traceback.rstrip("\n")
     logger.handle(record)
 
 

@@ -44,6 +44,8 @@ _RESOURCES_SECONDS = 9.0
 """For closing the worker's resources, while outcomes are written."""
 _RESOURCES_LEAST_SECONDS = 1.0
 """For a resource that was cancelled."""
+_NAMED = 20
+"""Of jobs that still run at the end of the grace, how many the log names."""
 _FORCED_SECONDS = 0.4
 """For each step, once a stop by force is asked for."""
 
@@ -188,7 +190,9 @@ class Shutdown:
             await self._ended_or_forced(end_of_grace - self._loop.time())
         if not running:
             return ()
-        logger.info("worker %s: %d jobs are interrupted", self._name, len(running))
+        still = ", ".join(f"{one_line(slot.job.type)} {slot.job.id}" for slot in list(running.values())[:_NAMED])
+        more = f" and {len(running) - _NAMED} more" if len(running) > _NAMED else ""
+        logger.info("worker %s: asked to stop, since they still run: %s%s", self._name, still, more)
         self._holdings.cancel_all(CancelReason.SHUTDOWN)
         await self._ended_or_forced(_INTERRUPTED_SECONDS)
         if running and self._forced.is_set():

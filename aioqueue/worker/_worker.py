@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from aioqueue._job import SettlementKind
 from aioqueue._left_behind import forget_dead
+from aioqueue._log import enable_loggers
 from aioqueue._settings import WorkerSettings
 from aioqueue.client._session import finish
 from aioqueue.errors import AioqueueError, ClientClosed, ConfigurationError, StoreUnavailable
@@ -33,6 +34,14 @@ if TYPE_CHECKING:
     from aioqueue.client import Client
 
 __all__ = ["Worker"]
+
+_ENDS = {
+    SettlementKind.COMPLETED: "completed",
+    SettlementKind.FAILED: "failed",
+    SettlementKind.CANCELLED: "discarded",
+    SettlementKind.RETRIED: "to be tried again",
+    SettlementKind.RESCHEDULED: "put off",
+}
 
 logger = logging.getLogger("aioqueue.worker")
 
@@ -258,8 +267,16 @@ class Worker:
             if run is not None:
                 run.shutdown.let_go()
                 self._left_behind = run.shutdown.left_behind
+                self._log_end(run)
             self._run = None
             self._stop_asked = self._force_asked = False
+
+    def _log_end(self, run: Run) -> None:
+        counts = [f"{count} {_ENDS[kind]}" for kind, count in sorted(run.writer.written.items())]
+        counts += [f"{run.writer.interrupted} interrupted"] if run.writer.interrupted else []
+        counts += [f"{self._left_behind} left behind"] if self._left_behind else []
+        level = logging.WARNING if self._left_behind else logging.INFO
+        logger.log(level, "worker %s has ended: %s", one_line(self.name), ", ".join(counts) or "no attempts")
 
     def _made(self) -> Run:
         self._client._here()
@@ -322,6 +339,13 @@ class Worker:
             else:
                 break
         if not run.loop.stopping:
-            logger.info("worker %s: %d slots for %s", one_line(self.name), self.settings.concurrency, ", ".join(run.names))
+            enable_loggers()
+            logger.info(
+                "worker %s: %d slots for %s, in %s",
+                one_line(self.name),
+                self.settings.concurrency,
+                ", ".join(run.names),
+                one_line(self._client.store.description),
+            )
         if self._started is not None and not self._started.done():
             self._started.set_result(None)

@@ -11,7 +11,7 @@ from aioqueue._batcher import NOT_ABOUT_ROWS, Batcher
 from aioqueue._identifiers import new_id
 from aioqueue._job import LostReason, Settlement, SettlementKind, SettleResult
 from aioqueue.errors import ClientClosed, RowRejected, StoreIncompatible, StoreUnavailable
-from aioqueue.worker._attempt_log import log_end
+from aioqueue.worker._attempt_log import log_end, log_interrupted
 from aioqueue.worker._outcome import Outcome
 from aioqueue.worker._postponed import Postponed
 from aioqueue.worker._refusal import Refusal
@@ -59,6 +59,7 @@ class Writer:
 
     Attributes:
         written: How many outcomes of each kind were written.
+        interrupted: How many attempts were interrupted.
     """
 
     def __init__(self, store: Store, holdings: Holdings, wakeup: Wakeup, troubles: Troubles) -> None:
@@ -83,6 +84,7 @@ class Writer:
             name="giving back of claims that waited",
         )
         self.written: dict[SettlementKind, int] = {}
+        self.interrupted = 0
         self._given_up = False
         self._flushed = asyncio.Event()
         self._aborted = False
@@ -94,6 +96,8 @@ class Writer:
         if slot.lost is not None:
             return
         if outcome.kind is None:
+            self.interrupted += 1
+            log_interrupted(slot)
             self.give_back(slot.job.lease_id, slot.claim)
             return
         log_end(slot, outcome)

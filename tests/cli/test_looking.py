@@ -49,7 +49,7 @@ def test_times_are_utc_and_show_when_it_finished_and_how_long_it_took(invoke: In
     assert "due (UTC)" in header
     assert "finished (UTC)" in header
     moment = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
-    assert re.search(rf"jobs\.greet  completed  1/2 +{moment}  {moment} +[0-9.e-]+ s$", line), line
+    assert re.search(rf"jobs\.greet  completed  1 +{moment}  {moment} +[0-9.e-]+ s$", line), line
     shown = invoke("jobs", "show", line.split()[0]).stdout
     assert re.search(r"^took +[0-9.e-]+ s$", shown, re.MULTILINE)
     assert "+00:00" in shown
@@ -62,7 +62,7 @@ def test_a_job_that_expired_shows_no_attempt(invoke: Invoke, url: str) -> None:
             await Worker(client, registry).run_once()
 
     anyio.run(expire)
-    assert "cancelled  0/2" in invoke("jobs", "list").stdout
+    assert "cancelled  0 " in invoke("jobs", "list").stdout
 
 
 def test_a_very_long_name_leaves_the_others_their_place(invoke: Invoke, url: str) -> None:

@@ -82,7 +82,7 @@ class Folder:
         output = self.path / ".output"
         with output.open("wb") as file:
             process = subprocess.Popen(
-                ["sh", "-c", f"exec {command.line}"],
+                ["sh", "-c", command.line if "||" in command.line else f"exec {command.line}"],
                 cwd=self.path,
                 env=self.environment,
                 stdin=subprocess.DEVNULL,
