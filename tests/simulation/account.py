@@ -133,7 +133,7 @@ class Book:
     def running_in(self, process: Process) -> list[Run]:
         """The handlers that run in a process."""
         runs = (run for truth in self.jobs.values() for run in truth.all_runs)
-        return [run for run in runs if run.process is process and run.ended_at is None]
+        return [run for run in runs if run.process is process and run.ended_at is None and not process.exited]
 
     # -- going back in time -------------------------------------------------------------------------------------------
 

@@ -26,10 +26,12 @@ class Bodies:
     Arguments:
         book: The account.
         deadlines: Told of what must be done by some time.
+        grace: Of the workers.
     """
 
-    def __init__(self, book: Book, deadlines: Deadlines) -> None:
+    def __init__(self, book: Book, deadlines: Deadlines, grace: float) -> None:
         self._book = book
+        self._grace = grace
         self._deadlines = deadlines
         self._require = book.require
 
@@ -53,7 +55,7 @@ class Bodies:
         seen = REQUEST.get("")
         self._require(Promise.OWN_CONTEXT, not seen, f"{name} sees the context of {seen}")
         for other in truth.all_runs:
-            if other.ended_at is not None or not other.process.alive:
+            if other.ended_at is not None or not other.process.alive or other.process.exited:
                 continue
             twice = f"claims {other.job.claims} and {job.claims}"
             same = other.process is process
@@ -89,11 +91,15 @@ class Bodies:
             late_by = now - run.began_at - timeout
             self._require(Promise.STOPS_IN_TIME, late_by <= TO_STOP, f"{name} went on for {late_by:.1f} s after its timeout")
 
-    def left(self, process: Process, grace: float) -> None:
+    def asked_to_stop(self, process: Process, *, force: bool) -> None:
+        """A worker is asked to stop, maybe not for the first time."""
+        self._deadlines.end_due(process, force=force)
+
+    def left(self, process: Process) -> None:
         """A worker that was asked to stop has ended, in good order."""
         now = self._book.now()
         assert process.stopped_at is not None
-        if now >= process.stopped_at + grace - TO_STOP:
+        if now >= process.stopped_at + self._grace - TO_STOP:
             return
         for job_id, truth in self._book.jobs.items():
             for run in truth.all_runs:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from aioqueue.worker._shutdown import longest_stop
 from tests.simulation.expectations import TO_STOP
 from tests.simulation.promises import Promise
 
@@ -23,6 +24,11 @@ _WRITTEN = 10.0
 
 _RECOVERED = 1.0
 """Seconds within which an idle worker recovers a dead one's jobs, after their lease's end."""
+
+_LEAST_GRACE = 5.0
+_AFTER_GRACE = longest_stop(_LEAST_GRACE) - _LEAST_GRACE
+"""Seconds that a stop may take besides the grace."""
+_FORCED = 6.0
 
 _AGAIN = 0.5
 
@@ -50,6 +56,7 @@ class Deadlines:
     ) -> None:
         self._book = book
         self._scheduler = scheduler
+        self._grace = plan.grace
         self._renew_every = plan.lease / 3
         self._blind = plan.lease / 3 + plan.poll_interval
         self._round_trip = round_trip
@@ -84,6 +91,22 @@ class Deadlines:
         self._book.violated(
             Promise.IN_TIME, f"{name} {run.how} in {process.name}, and {now - since:.0f} s later that isn't written"
         )
+
+    # -- ends ---------------------------------------------------------------------------------------------------------
+
+    def end_due(self, process: Process, *, force: bool) -> None:
+        """A worker is asked to stop: it must have ended in time."""
+        self._look_for_end(process, self._book.now(), _FORCED if force else max(self._grace, _LEAST_GRACE) + _AFTER_GRACE)
+
+    def _look_for_end(self, process: Process, since: float, longest: float) -> None:
+        if process.done or not process.alive:
+            return
+        since, now = max(since, process.held_up_until), self._book.now()
+        deadline = since + longest + 10 * self._round_trip()
+        if now < deadline:
+            self._by(deadline, lambda: self._look_for_end(process, since, longest))
+        else:
+            self._book.violated(Promise.WORKERS_END, f"{process.name} hasn't ended {now - since:.1f} s after it was asked to")
 
     # -- claims -------------------------------------------------------------------------------------------------------
 

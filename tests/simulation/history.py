@@ -77,7 +77,7 @@ class History:
             lambda: max(self.network.sick_until.values(), default=0.0),
             self._workers,
         )
-        self.bodies = Bodies(self.book, self.deadlines)
+        self.bodies = Bodies(self.book, self.deadlines, self.plan.grace)
         self.checker = Checker(self.book, self.deadlines)
         self.database = Database(lambda: self.scheduler.now, self.checker, rules, names_refused=self.plan.names_refused)
         self.network = Network(self.scheduler, self.database, random.Random(f"network {seed}"), self.plan.faults)
@@ -110,7 +110,7 @@ class History:
         plan = self.plan
         for _ in range(plan.processes):
             self._start_process(f"w{self._started}")
-        self._producer = Process(self.scheduler, self.network, "producer", left=lambda _: None)
+        self._producer = Process(self.scheduler, self.network, "producer")
         self.processes.append(self._producer)
         self._producer.start(self._produce)
         for event in plan.events:
@@ -204,13 +204,7 @@ class History:
 
     def _start_process(self, name: str) -> None:
         self._started += 1
-        process = Process(
-            self.scheduler,
-            self.network,
-            name,
-            starved=self.plan.starved,
-            left=lambda process: self.bodies.left(process, self.plan.grace),
-        )
+        process = Process(self.scheduler, self.network, name, starved=self.plan.starved, bodies=self.bodies)
         self.clock_error.setdefault(name, self._chance.choice([0.0, 0.0, -900.0, 900.0]))
         self.processes.append(process)
         self.note(f"{name} starts")

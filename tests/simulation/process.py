@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from aioqueue import Registry
+    from tests.simulation.bodies import Bodies
     from tests.simulation.network import Network
     from tests.simulation.plan import Plan
     from tests.simulation.scheduler import Scheduler
@@ -49,16 +50,17 @@ class Process(Host):
         held_up_until: Until when it's frozen or blocked.
         silent_until: Until when nothing comes through those that they open.
         done: Whether its main function has ended.
+        exited: Whether its event loop has ended too. What is left in that never goes on.
     """
 
     def __init__(
-        self, scheduler: Scheduler, network: Network, name: str, *, starved: float = 0.0, left: Callable[[Process], None]
+        self, scheduler: Scheduler, network: Network, name: str, *, starved: float = 0.0, bodies: Bodies | None = None
     ) -> None:
         super().__init__(name)
         self._scheduler = scheduler
         self._network = network
         self._starved = starved
-        self._left = left
+        self._bodies = bodies
         self.forced = False
         self._chance = random.Random(f"processor {network.chance.random()}")
         self.loop = VirtualLoop(scheduler, self._wait)
@@ -74,7 +76,7 @@ class Process(Host):
         self.away_until = 0.0
         self.sessions: list[SimulatedSession] = []
         self.silent_until = 0.0
-        self.done = False
+        self.done = self.exited = False
         self.workers: list[Worker] = []
         self.errors: list[str] = []
         self.working = False
@@ -121,8 +123,8 @@ class Process(Host):
                 if not self.stopping and self.alive:
                     raise
             else:
-                if self.alive and self.stopping and not self.forced:
-                    self._left(self)
+                if self.alive and self.stopping and not self.forced and self._bodies is not None:
+                    self._bodies.left(self)
             finally:
                 self.done = True
 
@@ -132,7 +134,7 @@ class Process(Host):
             except Exception as error:
                 self.errors.append(repr(error))
             finally:
-                self.done = True
+                self.done = self.exited = True
 
         self._scheduler.start(self, run, self.name)
 
@@ -179,6 +181,8 @@ class Process(Host):
             if self.stopped_at is None:
                 self.stopped_at = self._scheduler.now
             self.forced |= force
+            if self._bodies is not None:
+                self._bodies.asked_to_stop(self, force=force)
             if not self.working and self._main is not None:
                 self._main.cancel()
             for worker in self.workers:

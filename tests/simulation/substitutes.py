@@ -16,15 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 import aioqueue.client
 import aioqueue.worker
-from aioqueue import _identifiers
+from aioqueue import _identifiers, _left_behind
 from aioqueue.worker import _run
 from tests.simulation.scheduler import START, Condition, SimpleQueue, Thread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from uuid import UUID
 
-    from tests.simulation.scheduler import Scheduler
+    from tests.simulation.scheduler import Host, Scheduler
 
 for package in (aioqueue.client, aioqueue.worker):
     for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
@@ -32,25 +31,37 @@ for package in (aioqueue.client, aioqueue.worker):
             import_module(module.name)
 
 
-class Bodies:
-    """The set of the bodies that run in a process: one for each simulated process."""
+class OfEachProcess:
+    """What is one for all workers of a process: each simulated process has its own. As a set, and as a dictionary."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
-        self._sets: dict[str, set[UUID]] = {}
+        self._all: dict[Host, dict[Any, Any]] = {}
 
     @property
-    def _own(self) -> set[UUID]:
-        return self._sets.setdefault(self._scheduler.host.name, set())
+    def _own(self) -> dict[Any, Any]:
+        return self._all.setdefault(self._scheduler.host, {})
 
-    def add(self, job_id: UUID) -> None:
-        self._own.add(job_id)
+    def __contains__(self, key: object) -> bool:
+        return key in self._own
 
-    def discard(self, job_id: UUID) -> None:
-        self._own.discard(job_id)
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self._own[key] = value
 
-    def __contains__(self, job_id: UUID) -> bool:
-        return job_id in self._own
+    def __delitem__(self, key: Any) -> None:
+        del self._own[key]
+
+    def add(self, key: Any) -> None:
+        self._own[key] = None
+
+    def discard(self, key: Any) -> None:
+        self._own.pop(key, None)
+
+    def pop(self, key: Any, default: Any = None) -> Any:
+        return self._own.pop(key, default)
+
+    def items(self) -> list[tuple[Any, Any]]:
+        return list(self._own.items())
 
 
 @contextlib.contextmanager
@@ -79,7 +90,8 @@ def substituted(scheduler: Scheduler, chance: random.Random, clock_error: dict[s
         ),
         id(queue): SimpleNamespace(SimpleQueue=functools.partial(SimpleQueue, scheduler)),
     }
-    undo: list[tuple[Any, str, object]] = [(_run, "_BODIES", _run._BODIES), (_identifiers, "os", _identifiers.os)]
+    undo: list[tuple[Any, str, object]] = [(_run, "_BODIES", _run._BODIES), (_left_behind, "_left", _left_behind._left)]
+    undo += [(_identifiers, "os", _identifiers.os)]
     undo += [(_identifiers, name, getattr(_identifiers, name)) for name in ("_last_millisecond", "_counter")]
     for name, module in sorted(sys.modules.items()):
         if name.startswith("aioqueue."):
@@ -88,7 +100,8 @@ def substituted(scheduler: Scheduler, chance: random.Random, clock_error: dict[s
                 if id(value) in stand_ins:
                     undo.append((module, word, value))
                     setattr(module, word, stand_ins[id(value)])
-    _run._BODIES = Bodies(scheduler)  # type: ignore[assignment]
+    _run._BODIES = OfEachProcess(scheduler)  # type: ignore[assignment]
+    _left_behind._left = OfEachProcess(scheduler)  # type: ignore[assignment]
     _identifiers.os = SimpleNamespace(urandom=chance.randbytes)  # type: ignore[assignment]
     _identifiers._last_millisecond = _identifiers._counter = 0
     try:

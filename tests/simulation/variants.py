@@ -12,11 +12,12 @@ from unittest.mock import patch
 
 from aioqueue._job import LostReason, SettleResult
 from aioqueue._retry import Retry
-from aioqueue.worker import _outcome, _refusal, _slots, _worker
+from aioqueue.worker import _outcome, _refusal, _shutdown, _slots, _worker
 from aioqueue.worker._attempt import Attempts
 from aioqueue.worker._holdings import Slot
 from aioqueue.worker._lease_thread import LeaseThread
 from aioqueue.worker._outcome import INTERRUPTED, CancelReason, Policy
+from aioqueue.worker._shutdown import Shutdown
 from aioqueue.worker._slots import Slots
 from aioqueue.worker._unheld import Unheld
 from aioqueue.worker._writer import Writer
@@ -151,6 +152,15 @@ def _refused_is_lost(real: Callable[..., None], writer: Writer, slot: Slot, reas
     writer._done_with(slot, refusal)
 
 
+def _first_reason_only(real: Callable[..., None], slot: Slot, reason: CancelReason) -> None:
+    if not slot.reasons:
+        real(slot, reason)
+
+
+async def _flush_for_ten_seconds(real: Callable[..., Any], shutdown: Shutdown, deadline: float) -> None:
+    await real(shutdown, min(deadline, shutdown._loop.time() + 10))
+
+
 _COPIED = SimpleNamespace(Context=contextvars.copy_context)
 
 
@@ -235,6 +245,15 @@ VARIANTS: dict[str, Variant] = {
     ),
     "a worker that takes a locked row for a written one": Variant(
         Promise.UNUSED_BACK, patches=(_instead_of(Writer, "_settle", _never_busy),), theme=Theme.LOCKED
+    ),
+    "a worker that cancels for the first reason only": Variant(
+        Promise.STOPS_WHEN_LOST, patches=(_instead_of(Slot, "cancel", _first_reason_only),), theme=Theme.DEAF
+    ),
+    "a worker that waits for jobs that don't stop": Variant(
+        Promise.WORKERS_END, patches=((_shutdown, "_INTERRUPTED_SECONDS", 1e9),), theme=Theme.DEAF
+    ),
+    "a stopping worker that drops outcomes after ten seconds": Variant(
+        Promise.NOT_DROPPED, patches=(_instead_of(Shutdown, "_flush", _flush_for_ten_seconds),), theme=Theme.LEAVING
     ),
     "a worker whose tasks free their slots": Variant(
         Promise.SLOTS_FREE, patches=(_instead_of(Slots, "start", _free_in_the_task),), theme=Theme.FROZEN
