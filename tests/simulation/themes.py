@@ -290,7 +290,7 @@ def _recovery(chance: random.Random, plan: Plan) -> Plan:
             for job in plan.jobs
         ),
         events=(
-            *_events(chance, (1, 4), calm_at / 2, blows, LEASE * 0.6, LEASE * 1.3),
+            *_events(chance, (1, 4), calm_at / 2, blows, LEASE * 0.7, LEASE * 1.2),
             *_events(chance, (0, 2), calm_at / 2, ["sick"], 20.0, 60.0),
         ),
         faults=replace(_QUIET, slowest=plan.faults.slowest),
