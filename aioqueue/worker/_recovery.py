@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from aioqueue._job import LostReason, SettlementKind
 from aioqueue._retry import Retry
-from aioqueue.errors import ClientClosed, LeaseLost, StoreIncompatible, StoreUnavailable
+from aioqueue.errors import ClientClosed, LeaseLost, StoreUnavailable
 from aioqueue.worker._backoff import Backoff
 from aioqueue.worker._outcome import Policy, failed, worker_lost
 from aioqueue.worker._text import one_line
@@ -222,7 +222,7 @@ class Recovery:
         """Write some of them, each on its own. What is busy or refused stays for a later look."""
         try:
             results = await self._store.settle([outcome.settlement(job) for job, outcome in portion], orphaned=True)
-        except (ClientClosed, StoreIncompatible):
+        except ClientClosed:
             raise
         except StoreUnavailable as error:
             # Not now. And if one of them is the reason, it's alone before long.
@@ -231,6 +231,7 @@ class Recovery:
                 self._leave_for_later(portion[0][0], str(error))
             raise
         except Exception as error:  # noqa: BLE001 - halved until the guilty one is alone
+            # A schema that doesn't fit too: a trigger that looks for a missing table raises the same. Claims tell what it is.
             if len(portion) > 1:
                 middle = len(portion) // 2
                 await self._settle(portion[:middle], written)
@@ -252,7 +253,7 @@ class Recovery:
         outcome = failed(job, "OutcomeRefused", f"the outcome was refused: {one_line(why)[:500]}")
         try:
             (result,) = await self._store.settle([outcome.settlement(job)], orphaned=True)
-        except (ClientClosed, StoreIncompatible, StoreUnavailable):
+        except (ClientClosed, StoreUnavailable):
             raise
         except Exception as error:  # noqa: BLE001 - put off, and told
             self._leave_for_later(job, str(error))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import asyncpg
 import pytest
 
-from aioqueue import Client, JobState, Registry, Worker, current_attempt
+from aioqueue import Client, JobFailed, JobState, Registry, Retry, Worker, current_attempt
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -106,3 +106,26 @@ async def test_an_outcome_that_a_trigger_keeps_from_being_written(
             assert worker.health().running
     assert runs.count(0) == 1
     assert await outsider.fetchval("SELECT attempt FROM aioqueue.archive WHERE id = $1", first.id) == 1
+
+
+async def test_an_orphan_that_a_trigger_keeps_from_being_written_ends_no_worker(
+    postgres_url: str, outsider: asyncpg.Connection
+) -> None:
+    """The trigger's error is the same as that of a schema that doesn't fit."""
+    async with Client(postgres_url) as client:
+        orphans = [await client.enqueue(work(number).options(retry=Retry(max_attempts=1))) for number in range(3)]
+        dead = await client.store.open_lease("dead", 60)
+        assert len(await client.store.claim(dead, [work.name], 3)) == 3
+        await outsider.execute("UPDATE aioqueue.lease SET expires_at = now() - interval '1 s' WHERE id = $1", dead)
+        await outsider.execute(TRIGGER.format(what="PERFORM 1 FROM aioqueue.a_table_that_is_missing"))
+        worker = Worker(client, registry, concurrency=3, lease=2, renew_every=0.2)
+        async with worker:
+            for orphan in orphans[1:]:
+                with pytest.raises(JobFailed, match="WorkerLost"):
+                    await orphan.result(timeout=60)
+            await neighbours_are_written(client)
+            assert (await orphans[0].snapshot()).state is JobState.RUNNING
+            assert worker.health().running
+            await outsider.execute("DROP TRIGGER in_the_way ON aioqueue.archive")
+            with pytest.raises(JobFailed, match="WorkerLost"):
+                await orphans[0].result(timeout=60)

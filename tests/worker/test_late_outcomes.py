@@ -26,7 +26,7 @@ from aioqueue import (
 )
 from aioqueue._job import LostReason, SettlementKind, SettleResult
 from aioqueue.worker import Worker, _postponed, _refusal, _writer
-from tests.worker.faults import until
+from tests.worker.faults import Faults, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -334,9 +334,10 @@ async def test_what_is_written_instead_of_a_refused_outcome_becomes_less_until_i
 
 
 async def test_a_job_of_which_nothing_can_be_written_doesnt_run_again_and_stops_nothing(
-    client: Client, url: str, work: Work, refusals: Refusals, caplog
+    client: Client, url: str, work: Work, refusals: Refusals, monkeypatch, caplog
 ) -> None:
     """It stays the worker's as long as that lives, and then it has used an attempt."""
+    faults = Faults(client, monkeypatch)
     bad = await client.enqueue(work.work())
     refusals.of(bad.id, REFUSED)
     worker = Worker(client, work.registry, concurrency=1, lease=1, renew_every=0.05, poll_interval=0.05)
@@ -344,11 +345,11 @@ async def test_a_job_of_which_nothing_can_be_written_doesnt_run_again_and_stops_
         await until(lambda: worker.health().troubles)
         assert str(bad.id) in worker.health().troubles["outcome"]
         assert (worker.health().ok, worker.health().unwritten) == (True, 0)
-        lease = await renewals(client, worker, 5)
+        await renewals(faults, 5)
         assert await results([await client.enqueue(work.work()) for _ in range(5)]) == [1] * 5
-        await renewals(client, worker, 5)
+        await renewals(faults, 5)
         job = await bad.snapshot()
-        assert (job.state, job.attempt, lease) == (JobState.RUNNING, 1, lease)
+        assert (job.state, job.attempt) == (JobState.RUNNING, 1)
     assert work.runs[bad.id] == 1
     told = [record for record in caplog.records if record.levelno == logging.ERROR and str(bad.id) in record.getMessage()]
     assert told[0].__dict__["job_id"] == str(bad.id)
@@ -362,22 +363,10 @@ async def test_a_job_of_which_nothing_can_be_written_doesnt_run_again_and_stops_
     assert [error.type for error in job.errors] == ["WorkerLost"]
 
 
-async def renewals(client: Client, worker: Worker, number: int) -> int:
-    """Wait for so many answers of the lease's thread."""
-    assert worker._run is not None
-    lease = worker._run.lease
-    seen = 0
-    works = lease._renewed
-
-    def renewed(*arguments: object) -> None:
-        nonlocal seen
-        seen += 1
-        works(*arguments)  # type: ignore[arg-type]
-
-    lease._thread._on_renewal = renewed
-    await until(lambda: seen >= number)
-    lease._thread._on_renewal = works
-    return seen
+async def renewals(faults: Faults, number: int) -> None:
+    """Wait until the lease's thread has asked so many times more."""
+    wanted = faults.calls["renew"] + number
+    await until(lambda: faults.calls["renew"] >= wanted)
 
 
 async def test_run_once_ends_beside_a_job_of_which_nothing_can_be_written(
