@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 import sys
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -70,7 +71,7 @@ def next_due(connection: sqlite3.Connection, types: Sequence[str], own: Collecti
 
 
 def _seconds(wait: float | None) -> float | None:
-    return None if wait is None else max(0.0, wait / 1e6)
+    return None if wait is None or wait == math.inf else max(0.0, wait / 1e6)
 
 
 # -- listing ------------------------------------------------------------------------------------------------------

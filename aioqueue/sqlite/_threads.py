@@ -33,7 +33,7 @@ class Request(Generic[T]):
         loop: Where the answer goes; None when nobody waits for it.
     """
 
-    __slots__ = ("abandoned", "body", "future", "loop", "task", "tell")
+    __slots__ = ("abandoned", "body", "future", "last", "loop", "task", "tell")
 
     def __init__(self, body: Callable[[Connection, Request[T]], T], loop: asyncio.AbstractEventLoop | None) -> None:
         self.body = body
@@ -44,6 +44,8 @@ class Request(Generic[T]):
         self.abandoned = False
         self.tell: Callable[[], None] | None = None
         """Set by the body: called in the event loop before the answer arrives, also when nobody waits any more."""
+        self.last = False
+        """Set by the body: the connection isn't used any more after it."""
 
     def is_abandoned(self) -> bool:
         """Whether the caller was cancelled."""
@@ -222,11 +224,12 @@ class DatabaseThreads:
             request.answer(None, asyncio.CancelledError())
         except BaseException as error:  # noqa: BLE001 - handed to the caller
             request.answer(None, error)
-            if connection is not None and _broken(error):
-                _close(connection)
-                connection = None
+            request.last = request.last or _broken(error)
         else:
             request.answer(result, None)
+        if request.last and connection is not None:
+            _close(connection)
+            return None
         return connection
 
 

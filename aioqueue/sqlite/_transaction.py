@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
 import logging
 import sqlite3
 from contextlib import suppress
@@ -31,6 +32,7 @@ logger = logging.getLogger("aioqueue.sqlite")
 
 _LONG_SECONDS = 5.0
 _END_SECONDS = 10.0
+_LEAVE_NOTHING = frozenset({"SELECT", "INSERT", "UPDATE", "DELETE"})
 _NEVER_LEFT = "a transaction was never left, and is rolled back: use `async with`"
 
 
@@ -42,15 +44,20 @@ class SQLiteTransaction:
         self._connection = connection
         self._open = True
         self.notifications: list[Notification] = []
+        self.leaves_something = False
+        """Whether the connection may differ from a new one afterwards: temporary tables, settings, the driver's own."""
 
     @property
     def connection(self) -> Any:
         """The `sqlite3.Connection`. It belongs to the transaction's thread while one of its statements runs."""
+        self.leaves_something = True
         return self._connection
 
-    def _check(self) -> None:
+    def _check(self, sql: str = "SELECT") -> None:
         if not self._open:
             raise StoreUnavailable("the transaction has ended")
+        if sql.lstrip()[:6].upper() not in _LEAVE_NOTHING:
+            self.leaves_something = True
 
     def ended(self) -> None:
         """Refuse further statements."""
@@ -58,7 +65,7 @@ class SQLiteTransaction:
 
     async def execute(self, sql: str, *arguments: Any) -> int:
         """Run one statement; returns the number of rows that it changed. Errors are the driver's."""
-        self._check()
+        self._check(sql)
 
         def body(connection: Connection, _: Request[int]) -> int:
             cursor = connection.execute(sql, arguments)
@@ -71,7 +78,7 @@ class SQLiteTransaction:
 
     async def fetch(self, sql: str, *arguments: Any) -> Sequence[sqlite3.Row]:
         """Run one query; the rows are `sqlite3.Row`s. Errors are the driver's."""
-        self._check()
+        self._check(sql)
 
         def body(connection: Connection, _: Request[list[sqlite3.Row]]) -> list[sqlite3.Row]:
             cursor = connection.cursor()
@@ -147,7 +154,7 @@ class OpenTransaction:
         try:
             self._transaction = SQLiteTransaction(self._threads, await self._threads.call(self._begin))
         except BaseException:
-            await self._roll_back()
+            await self._roll_back(last=False)
             self._lock.release()
             raise
         self._timer = self._loop.call_later(_LONG_SECONDS, _warn, context=contextvars.Context())
@@ -170,7 +177,7 @@ class OpenTransaction:
         try:
             if kind is None:
                 with anyio.move_on_after(_END_SECONDS, shield=True) as scope:
-                    await self._threads.call(self._commit)
+                    await self._threads.call(functools.partial(_ended, self._commit, last=transaction.leaves_something))
                     committed = True
                 if scope.cancelled_caught:
                     raise StoreUnavailable(f"the commit wasn't done within {_END_SECONDS:g} s")
@@ -178,7 +185,7 @@ class OpenTransaction:
                 logger.warning(_NEVER_LEFT)
         finally:
             if not committed:
-                await self._roll_back()
+                await self._roll_back(last=transaction.leaves_something)
             self._lock.release()
         for notification in transaction.notifications if committed else ():
             self._tell(notification)
@@ -191,16 +198,16 @@ class OpenTransaction:
         if self._timer is not None:
             self._timer.cancel()
         if not self._threads.closed:
-            self._threads.send(lambda connection, _: rollback(connection))
+            self._threads.send(functools.partial(_ended, _rolled_back, last=True))
         with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._lock.release)
 
-    async def _roll_back(self) -> None:
+    async def _roll_back(self, *, last: bool) -> None:
         if self._threads.closed:
             return  # the thread rolls back by closing the connection
         with anyio.move_on_after(_END_SECONDS, shield=True):
             try:
-                await self._threads.call(lambda connection, _: rollback(connection))
+                await self._threads.call(functools.partial(_ended, _rolled_back, last=last))
             except StoreError as error:
                 logger.warning("a transaction couldn't be rolled back: %s", error)
 
@@ -213,7 +220,7 @@ class OpenTransaction:
             rollback(connection)
         return connection
 
-    def _commit(self, connection: Connection, _: Request[None]) -> None:
+    def _commit(self, connection: Connection) -> None:
         if not connection.in_transaction:
             raise StoreUnavailable("the transaction was ended by one of its statements, or by an error of the disk")
         self._check()
@@ -222,6 +229,16 @@ class OpenTransaction:
         except sqlite3.Error as error:
             rollback(connection)
             raise classify(error, "the commit failed") from error
+
+
+def _rolled_back(connection: Connection) -> None:
+    rollback(connection)
+
+
+def _ended(end: Callable[[Connection], None], connection: Connection, request: Request[None], *, last: bool) -> None:
+    # What a user has left on a connection isn't there for the next one.
+    end(connection)
+    request.last = last
 
 
 def _warn() -> None:

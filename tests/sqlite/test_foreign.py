@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
@@ -191,3 +192,30 @@ async def test_closing_a_store_with_an_open_transaction(store: SQLiteStore) -> N
             await store.close()
     await store.open()
     assert await stored(store) == 0
+
+
+@pytest.mark.parametrize("ends_well", [True, False])
+async def test_what_a_transaction_leaves_on_its_connection_is_gone(store: SQLiteStore, path: Path, ends_well: bool) -> None:
+    async def leave(transaction: Any) -> None:
+        await transaction.execute("PRAGMA cache_size = 7")
+        await transaction.execute("  create temp table job (id, state)")
+        transaction.connection.row_factory = sqlite3.Row
+        if not ends_well:
+            raise LookupError
+
+    with contextlib.suppress(LookupError):
+        async with store.transaction() as tx:
+            await leave(tx)
+    async with store.transaction() as tx:
+        assert (await tx.fetch("PRAGMA cache_size"))[0][0] == -8192
+        await tx.insert([new_job()])
+    assert await stored(store) == 1
+
+
+async def test_ordinary_transactions_keep_their_connection(store: SQLiteStore) -> None:
+    async with store.transaction() as tx:
+        await tx.fetch("SELECT 1")
+        await tx.insert([new_job()])
+        first = tx._connection
+    async with store.transaction() as tx:
+        assert tx._connection is first
