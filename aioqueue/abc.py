@@ -109,7 +109,7 @@ class Stats:
 
     Attributes:
         types: By type name.
-        workers: Names of the workers that hold a valid lease.
+        workers: Names of the workers that hold a valid lease, one for each: two of one name are there twice.
     """
 
     types: Mapping[str, TypeStats]
@@ -301,11 +301,16 @@ class Store(Protocol):
 
     # -- workers --------------------------------------------------------------------------------------------------
 
-    async def open_lease(self, worker: str, duration: float) -> int:
+    async def open_lease(self, worker: str, duration: float, *, extra: bool = False) -> int:
         """Make a lease that is valid for `duration` seconds from now, and return its id.
 
         An id is positive and has a random part, so that none comes again, also after a restore from a backup or a failover
         to a server that lagged behind.
+
+        Arguments:
+            worker: The worker's name; others may have the same.
+            duration: Seconds.
+            extra: Whether the worker has another lease already, so that `stats` counts it once.
 
         Raises:
             ConfigurationError: The database's role may not do what a worker does; each missing right is named.

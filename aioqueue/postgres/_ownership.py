@@ -32,8 +32,9 @@ _END_PAUSE = 0.05
 _NAMED = 20
 
 # The column gives numbers by itself to whoever names none.
-_OPEN_LEASE = """INSERT INTO @schema@.lease (id, worker, expires_at) OVERRIDING SYSTEM VALUE
-VALUES ($1::bigint, $2::text, clock_timestamp() + $3::float8 * interval '1 second') ON CONFLICT DO NOTHING RETURNING id"""
+_OPEN_LEASE = """INSERT INTO @schema@.lease (id, worker, expires_at, extra) OVERRIDING SYSTEM VALUE
+VALUES ($1::bigint, $2::text, clock_timestamp() + $3::float8 * interval '1 second', $4::boolean)
+ON CONFLICT DO NOTHING RETURNING id"""
 
 # A late renewal is granted: while the row is there, nobody has taken anything of it.
 _RENEW = """WITH renewed AS (
@@ -163,12 +164,12 @@ class Ownership:
         self._origin = origin
         self._looks = Sparing()
 
-    async def open(self, worker: str, duration: float) -> int:
+    async def open(self, worker: str, duration: float, *, extra: bool) -> int:
         """See `Store.open_lease`."""
         while True:
             # Random, so that none comes again when the database has gone back in time: restored, or failed over.
             wanted = 1 + secrets.randbelow(_MOST_LEASE_ID)
-            rows = await self._pool.fetch(self._statements["open_lease"], wanted, worker, duration)
+            rows = await self._pool.fetch(self._statements["open_lease"], wanted, worker, duration, extra)
             if rows:
                 return int(rows[0][0])
 

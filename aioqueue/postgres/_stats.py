@@ -60,7 +60,7 @@ CROSS JOIN LATERAL (
         ORDER BY a.type, a.state, a.id LIMIT {MOST + 1}) AS r) AS found
 WHERE t.type IS NOT NULL
 UNION ALL
-SELECT DISTINCT '', l.worker, 0::bigint, NULL::float8 FROM @schema@.lease l WHERE l.expires_at > now()"""
+SELECT '', l.worker, 0::bigint, NULL::float8 FROM @schema@.lease l WHERE l.expires_at > now() AND NOT l.extra"""
 
 
 def stats_statements(schema: Schema) -> dict[str, str]:

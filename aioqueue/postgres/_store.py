@@ -206,12 +206,12 @@ class PostgresStore:
 
     # -- workers --------------------------------------------------------------------------------------------------
 
-    async def open_lease(self, worker: str, duration: float) -> int:
+    async def open_lease(self, worker: str, duration: float, *, extra: bool = False) -> int:
         """See `aioqueue.abc.Store.open_lease`."""
         opened = self._opened
         missing = await opened.work.fetch(MISSING_RIGHTS, *rights_arguments(self._schema, WORKER))
         refuse_missing(missing, self._schema, self.description, "a worker")
-        return await opened.ownership.open(worker, duration)
+        return await opened.ownership.open(worker, duration, extra=extra)
 
     def lease_session(self, *, timeout: float = 10.0) -> LeaseSession:
         """See `aioqueue.abc.Store.lease_session`."""

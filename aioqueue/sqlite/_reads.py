@@ -282,7 +282,7 @@ SELECT lane.value, state.value, (SELECT count(*) FROM (
 FROM json_each(:types) AS lane, json_each('[4,5,6,7]') AS state
 """
 
-_WORKERS = f"SELECT worker FROM lease WHERE {sql.LEASE_VALID} ORDER BY worker, id"
+_WORKERS = f"SELECT worker FROM lease WHERE {sql.LEASE_VALID} AND NOT extra ORDER BY worker, id"
 
 
 def stats(connection: sqlite3.Connection) -> Stats:

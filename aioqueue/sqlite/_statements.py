@@ -150,7 +150,8 @@ WHERE id IN (SELECT value ->> 0 FROM json_each(:rows))
 # -- leases -------------------------------------------------------------------------------------------------------
 
 LEASE_OPEN = f"""
-INSERT INTO lease (id, worker, expires_at, clock, boot) VALUES (:lease, :worker, {NOW} + :duration, :clock, :boot)
+INSERT INTO lease (id, worker, expires_at, clock, boot, extra)
+VALUES (:lease, :worker, {NOW} + :duration, :clock, :boot, :extra)
 """
 
 LEASE_RENEW = f"UPDATE lease SET expires_at = {NOW} + :duration, clock = :clock, boot = :boot WHERE id = :lease"

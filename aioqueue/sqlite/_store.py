@@ -184,9 +184,9 @@ class SQLiteStore:
 
     # -- workers --------------------------------------------------------------------------------------------------
 
-    async def open_lease(self, worker: str, duration: float) -> int:
+    async def open_lease(self, worker: str, duration: float, *, extra: bool = False) -> int:
         """Make a lease, and return its id."""
-        return await self._write(lambda connection: (_claim.open_lease(connection, worker, duration), None))
+        return await self._write(lambda connection: (_claim.open_lease(connection, worker, duration, extra=extra), None))
 
     def lease_session(self, *, timeout: float = 10.0) -> SQLiteLeaseSession:
         """What the lease thread uses."""

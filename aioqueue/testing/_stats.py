@@ -76,6 +76,16 @@ async def workers_with_a_valid_lease(harness: Harness) -> None:
     equal(sorted((await store.stats()).workers), ["alive", "also alive"], "the workers")
 
 
+@subject()
+async def workers_are_counted_once_each(harness: Harness) -> None:
+    """Two of one name are two; one with several leases is one."""
+    store = harness.store
+    for name in ("same", "same", "other"):
+        await store.open_lease(name, HOUR)
+    await store.open_lease("other", HOUR / 2, extra=True)
+    equal(sorted((await store.stats()).workers), ["other", "same", "same"], "the workers")
+
+
 @due()
 async def of_nothing(harness: Harness) -> None:
     """None without a pending job of the types."""

@@ -106,6 +106,6 @@ class Troubles:
         self.current[part] = text
 
     def clear(self, part: str) -> None:
-        """It went well."""
+        """A part works. If it didn't, that's told as loudly as its failure was."""
         if self.current and self.current.pop(part, None) is not None:
-            logger.info("worker %s: %s works again", one_line(self._name), part)
+            logger.warning("worker %s: %s works again", one_line(self._name), part)

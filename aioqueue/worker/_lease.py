@@ -197,7 +197,8 @@ class Leases:
     async def _open(self, group: LeaseGroup) -> None:
         before = time.monotonic()
         opening = self._opening = self._loop.create_task(
-            self._store.open_lease(self._worker, group.duration), name="aioqueue opening of a lease"
+            self._store.open_lease(self._worker, group.duration, extra=group is not self._groups[0]),
+            name="aioqueue opening of a lease",
         )
         # If this is cancelled, the answer may be on its way: `end` waits for it, so that no lease is left behind.
         lease_id = await asyncio.shield(opening)

@@ -33,6 +33,7 @@ logger = logging.getLogger("aioqueue.worker")
 
 _BLOCKED = 5.0
 _STUCK = 300.0
+_LONGEST_STACK = 900
 _LOOK = 1.0
 _LONGEST_BACKOFF = 3.0
 _UNFORESEEN = (Exception, SystemExit, KeyboardInterrupt)
@@ -293,7 +294,7 @@ class LeaseThread:
 
     def _name_the_blocker(self, blocked: float) -> None:
         frame = sys._current_frames().get(self._loop_thread)
-        where = "".join(traceback.format_stack(frame, limit=12)) if frame is not None else "unknown"
+        where = _innermost(traceback.format_stack(frame, limit=12)) if frame is not None else "unknown"
         del frame
         jobs = ", ".join(f"{slot.job.type} {slot.job.id}" for slot in list(self._held.values())[:10])
         what = "the lease is left to lapse" if blocked >= _STUCK else "the lease is still renewed"
@@ -302,7 +303,7 @@ class LeaseThread:
             blocked,
             what,
             one_line(jobs),
-            one_line(where[-900:]),
+            one_line(where),
         )
 
     def _tell(self, callback: Callable[..., None], *arguments: object) -> None:
@@ -324,3 +325,11 @@ def _succeed(future: asyncio.Future[None]) -> None:
 def _fail(future: asyncio.Future[None], error: Exception) -> None:
     if not future.done():
         future.set_exception(error)
+
+
+def _innermost(frames: list[str]) -> str:
+    """As many whole frames as a line of the log has place for, the innermost at the end."""
+    chosen: list[str] = []
+    while frames and sum(map(len, chosen)) + len(frames[-1]) <= _LONGEST_STACK:
+        chosen.insert(0, frames.pop())
+    return "".join(chosen) or "a frame that is too long to be shown"

@@ -105,12 +105,14 @@ class MemoryStore:
 
     # -- workers --------------------------------------------------------------------------------------------------
 
-    async def open_lease(self, worker: str, duration: float) -> int:
+    async def open_lease(self, worker: str, duration: float, *, extra: bool = False) -> int:
         database = self.database
         lease_id = secrets.randbelow(2**62) + 1
         if Bug.LEASE_IDS_COUNTED in self.bugs:
             lease_id = next(database.counted)
         database.leases[lease_id] = (worker, database.now() + timedelta(seconds=duration))
+        if extra:
+            database.extra_leases.add(lease_id)
         return lease_id
 
     def lease_session(self, *, timeout: float = 10.0) -> MemorySession:
@@ -338,7 +340,9 @@ class MemoryStore:
             if job.state is JobState.READY:
                 oldest[job.type] = max(oldest.get(job.type, 0.0), (now - job.run_at).total_seconds())
         types = {name: TypeStats(counts=of_type, oldest_ready=oldest.get(name)) for name, of_type in counts.items()}
-        return Stats(types=types, workers=tuple(worker for worker, end in self.database.leases.values() if end > now))
+        valid = {lease_id: worker for lease_id, (worker, end) in self.database.leases.items() if end > now}
+        workers = tuple(worker for lease_id, worker in valid.items() if lease_id not in self.database.extra_leases)
+        return Stats(types=types, workers=workers)
 
     async def retry(self, ids: Sequence[UUID]) -> Sequence[Changed]:
         return [self._retry(each) for each in ids]

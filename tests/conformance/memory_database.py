@@ -124,6 +124,7 @@ class Database:
     bugs: frozenset[Bug] = frozenset()
     rows: dict[UUID, Row] = field(default_factory=dict)
     leases: dict[int, tuple[str, datetime]] = field(default_factory=dict)
+    extra_leases: set[int] = field(default_factory=set)
     counted: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
     locked: set[UUID] = field(default_factory=set[UUID])
     skipped: timedelta = timedelta()

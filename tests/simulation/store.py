@@ -74,7 +74,7 @@ class FaultyStore:
     def transaction(self) -> Any:
         raise NotImplementedError
 
-    async def open_lease(self, worker: str, duration: float) -> int:
+    async def open_lease(self, worker: str, duration: float, *, extra: bool = False) -> int:
         asked_at = self._network.scheduler.now
         lease_id = await self._call("open_lease", lambda: self._database.open_lease(worker, duration))
         self._database.checker.lease_told(lease_id, self._process, asked_at)

@@ -2,6 +2,9 @@
 -- `enqueue_v1` refuses infinite times: such a job never runs, and before PostgreSQL 17 nothing can be computed with it.
 -- It refuses a payload, metadata, retry policy or tags of another kind, which it took for none; and it knows a type's older
 -- names (`aliases`, the oldest first), under which a unique key counts too.
+-- A worker with several leases counts once: the others are `extra`.
+
+ALTER TABLE @schema@.lease ADD COLUMN extra boolean NOT NULL DEFAULT false;
 
 -- For drivers other than our own, psql and triggers. `jobs` is an array of objects, or one object, with `type` and
 -- optionally id, payload, priority, delay, run_at, expires, max_attempts, retry, timeout, key, unique, aliases, tags, metadata.
