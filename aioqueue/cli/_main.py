@@ -12,7 +12,7 @@ __all__ = ["main"]
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(package_name="aioqueue", prog_name="aioqueue")
+@click.version_option(package_name="aioqueue-jobs", prog_name="aioqueue")
 def main() -> None:
     """Durable background jobs in the database that you have.
 

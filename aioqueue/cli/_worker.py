@@ -160,7 +160,7 @@ def _loop_factory(*, wanted: bool | None) -> Callable[[], asyncio.AbstractEventL
         return None
     if importlib.util.find_spec("uvloop") is None:
         if wanted:
-            raise WrongUsage("--uvloop: it isn't installed: pip install 'aioqueue[uvloop]'")
+            raise WrongUsage("--uvloop: it isn't installed: pip install uvloop")
         return None
     factory: Callable[[], asyncio.AbstractEventLoop] = importlib.import_module("uvloop").new_event_loop
     return factory

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,24 @@ def test_each_command_is_one_line(name: str, end: str) -> None:
     assert "\n" not in command
     assert command.startswith("python3 -m venv .venv && ")
     assert command.endswith(end)
+
+
+def test_nothing_that_is_shipped_installs_another_authors_package() -> None:
+    """On the package index `aioqueue` is somebody else's: what we tell to install is a path, or a wheel of our own name."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wheel = f"./wheels/{project['name'].replace('-', '_')}-{project['version']}-py3-none-any.whl"
+    requirements = (ROOT / "examples" / "deployment" / "requirements.txt").read_text().splitlines()
+    assert [line for line in requirements if not line.startswith("#")] == [wheel]
+    for path in [
+        ROOT / "README.md",
+        *(ROOT / "docs").rglob("*.md"),
+        *(ROOT / "aioqueue").rglob("*.py"),
+        ROOT / "pyproject.toml",
+    ]:
+        for found in re.finditer(r"""pip install[^`\n]*?[\s'"](aioqueue)(?![-\w/.])""", path.read_text()):
+            sentence = path.read_text()[max(found.start() - 150, 0) : found.end() + 100]
+            assert "another author" in sentence, path
+        assert not re.search(r"[\"']aioqueue\[", path.read_text()), path
 
 
 def test_the_ci_script_is_valid_bash() -> None:
