@@ -27,10 +27,12 @@ class FileWatch:
 
     Arguments:
         path: The database file.
+        compare: Whether inodes are compared: network file systems may number a file anew.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, compare: bool = True) -> None:
         self._path = path
+        self._compare = compare
         self._opened: tuple[int, int] | None = None
         self._look_at = 0.0
         self._log_missed = False
@@ -76,7 +78,7 @@ class FileWatch:
             return None
         except OSError:
             return self._opened  # it can't be told at the moment
-        return status.st_dev, status.st_ino
+        return (status.st_dev, status.st_ino) if self._compare else (0, 0)
 
     def _lost(self, how: str) -> None:
         self.trouble = (

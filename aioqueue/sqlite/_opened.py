@@ -36,7 +36,7 @@ class Opened:
 
     def __init__(self, settings: Settings, listeners: Listeners) -> None:
         self._settings = settings
-        self.watch = FileWatch(settings.path)
+        self.watch = FileWatch(settings.path, compare=not settings.allow_network)
         self.odd = OddRows(settings.busy_timeout)
         housekeeping = Housekeeping(settings, listeners, self.watch)
         self.writer = self._threads("writer", tick=housekeeping)

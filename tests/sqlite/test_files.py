@@ -186,3 +186,15 @@ def fail_like_a_disk(*_: object) -> None:
     error = sqlite3.OperationalError("disk I/O error")
     error.sqlite_errorcode = 10
     raise error
+
+
+@pytest.mark.usefixtures("looks_always")
+async def test_inodes_count_on_local_disks_only(path: Path) -> None:
+    store = make_store(f"sqlite:///{path}", allow_network=True)
+    await store.open()
+    replace(path)
+    await store.stats()
+    delete(path)
+    with pytest.raises(StoreUnavailable, match="deleted"):
+        await store.stats()
+    await store.close()
