@@ -8,11 +8,12 @@ import random
 import time
 from typing import TYPE_CHECKING
 
-from aioqueue._job import LostReason, SettlementKind
+from aioqueue._job import LostReason, SettlementKind, SettleResult
 from aioqueue._retry import Retry
 from aioqueue.errors import ClientClosed, LeaseLost, StoreUnavailable
 from aioqueue.worker._backoff import Backoff
-from aioqueue.worker._outcome import Policy, failed, worker_lost
+from aioqueue.worker._outcome import Policy, worker_lost
+from aioqueue.worker._refusal import Refusal
 from aioqueue.worker._text import one_line
 
 if TYPE_CHECKING:
@@ -249,17 +250,22 @@ class Recovery:
                 written.append(outcome.kind)
 
     async def _fail(self, job: ClaimedJob, why: str, written: list[SettlementKind]) -> None:
-        """What was to be written of a job was refused: it fails, with the least that can be said."""
-        outcome = failed(job, "OutcomeRefused", f"the outcome was refused: {one_line(why)[:500]}")
-        try:
-            (result,) = await self._store.settle([outcome.settlement(job)], orphaned=True)
-        except (ClientClosed, StoreUnavailable):
-            raise
-        except Exception as error:  # noqa: BLE001 - put off, and told
-            self._leave_for_later(job, str(error))
-            return
-        if result.busy or result.lost is LostReason.ERROR:
-            self._leave_for_later(job, result.message or "somebody else has locked its row")
-        elif result.lost is None:
-            written.append(SettlementKind.FAILED)
-            logger.error("%s %s: of a lost worker: the outcome was refused: %s", one_line(job.type), job.id, one_line(why))
+        """What was to be written of a job was refused: it fails, with less and less said of it."""
+        refusal = Refusal(one_line(why))
+        while not refusal.hopeless:
+            try:
+                (result,) = await self._store.settle([refusal.instead(job).settlement(job)], orphaned=True)
+            except (ClientClosed, StoreUnavailable):
+                raise
+            except Exception as error:  # noqa: BLE001 - as a result that says so
+                result = SettleResult(LostReason.ERROR, str(error))
+            if result.busy:
+                self._leave_for_later(job, "somebody else has locked its row")
+                return
+            if result.lost is None:
+                written.append(SettlementKind.FAILED)
+                logger.error("%s %s: of a lost worker: the outcome was refused: %s", one_line(job.type), job.id, refusal.reason)
+            if result.lost is not LostReason.ERROR:
+                return
+            refusal = refusal.again()
+        self._leave_for_later(job, f"nothing can be written about it: {refusal.reason}")
