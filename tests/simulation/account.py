@@ -10,6 +10,7 @@ from tests.simulation.promises import NOT_YET, Promise, Violation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from collections.abc import Set as AbstractSet
     from uuid import UUID
 
     from aioqueue._job import NewJob
@@ -107,6 +108,8 @@ class Book:
         self.name = name
         self.jobs: dict[UUID, Truth] = {}
         self.leases: dict[int, Lease] = {}
+        self.forgotten: AbstractSet[UUID] = frozenset()
+        """Jobs that the database has forgotten: a standby that lagged took over."""
         self.violation: Violation | None = None
 
     def violated(self, promise: Promise, text: str) -> None:
@@ -147,7 +150,11 @@ class Book:
     def restore(self, saved: SavedBook) -> None:
         """The database is what it was then. What ran has run all the same."""
         gone, self.jobs = self.jobs, {job_id: truth.copy() for job_id, truth in saved.jobs.items()}
-        self.leases = {lease_id: replace(lease) for lease_id, lease in saved.leases.items()}
+        known, self.leases = self.leases, {lease_id: replace(lease) for lease_id, lease in saved.leases.items()}
+        for lease_id, lease in self.leases.items():
+            if lease_id in known:
+                lease.process, lease.known_until = known[lease_id].process, known[lease_id].known_until
+        self.forgotten = gone.keys() - self.jobs.keys()
         for job_id, truth in self.jobs.items():
             newer = gone[job_id]
             truth.all_runs, truth.runs, truth.locked_until = newer.all_runs, dict(newer.runs), newer.locked_until

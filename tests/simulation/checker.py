@@ -230,7 +230,7 @@ class Checker:
             acknowledged: Ids of jobs that their producer was told are stored.
         """
         for job_id in sorted(acknowledged):
-            stored = job_id in self._book.jobs
+            stored = job_id in self._book.jobs or job_id in self._book.forgotten
             self._require(Promise.NOTHING_LOST, stored, f"{self._book.name(job_id)} was acknowledged, and never stored")
         for job_id, truth in self._book.jobs.items():
             name = self._book.name(job_id)

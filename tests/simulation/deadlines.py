@@ -142,8 +142,9 @@ class Deadlines:
         now, lease = self._book.now(), self._book.leases.get(lease_id)
         if lease is None:
             return
-        if now < lease.expires + TO_STOP:
-            self._by(lease.expires + TO_STOP, lambda: self._look_for_bodies(lease_id))
+        over = max(lease.expires, lease.known_until) + TO_STOP
+        if now < over:
+            self._by(over, lambda: self._look_for_bodies(lease_id))
             return
         process = lease.process
         if process is not None and process.alive and process.held_up_until < lease.expires - lease.duration:
@@ -167,7 +168,8 @@ class Deadlines:
                 self._by(now + 1.0, lambda: self._look_for_orphans(lease_id))
             return
         since = self._orphans_since.setdefault(lease_id, now)
-        since = max(since, *(self._book.jobs[job_id].locked_until for job_id in orphans))
+        # What was locked when somebody looked is looked at again after a while.
+        since = max(since, *(self._book.jobs[job_id].locked_until + self._renew_every for job_id in orphans))
         for process in self._workers():
             if (idle_since := self._idle_since(process)) is None:
                 continue

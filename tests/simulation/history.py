@@ -138,6 +138,7 @@ class History:
         for process in self.processes:
             process.frozen_until = process.cut_until = min(now, process.cut_until)
             process.silent_until = 0.0
+            process.away_until = min(now, process.away_until)
         for row in self.database.rows.values():
             row.locked_until = min(row.locked_until, now)
         for truth in self.book.jobs.values():
@@ -254,7 +255,7 @@ class History:
 
     def _lag(self, event: Event) -> None:
         """From now on, until it takes over, the standby gets nothing any more."""
-        database, book, acknowledged = self.database.saved(), self.book.saved(), set(self.acknowledged)
+        database, book = self.database.saved(), self.book.saved()
 
         def take_over() -> None:
             if self.network.calm or self._over():
@@ -263,7 +264,6 @@ class History:
             self.network.failed_over()
             self.database.restore(database)
             self.book.restore(book)
-            self.acknowledged &= acknowledged
             for lease_id in self.book.leases:
                 self.deadlines.lease_ends(lease_id)
             for process in self.processes:

@@ -211,7 +211,7 @@ class Process(Host):
 
     def freeze(self, seconds: float) -> None:
         """As SIGSTOP and SIGCONT do."""
-        self.frozen_until = self._scheduler.now + seconds
+        self.frozen_until = max(self.frozen_until, self._scheduler.now + seconds)
         self.held_up += 1
         if seconds > _GAP * self._renew_every:
             self.away_until = max(self.away_until, self.frozen_until)
