@@ -6,7 +6,7 @@ import math
 import random
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast, cast
 
 import orjson
 
@@ -30,7 +30,7 @@ def members(error: BaseException) -> tuple[BaseException, ...]:
     if not issubclass(type(error), BaseExceptionGroup):
         return ()
     # The group's own attribute, whatever a class derived from it makes of that name.
-    return tuple(BaseExceptionGroup.exceptions.__get__(error))
+    return tuple(cast("Any", BaseExceptionGroup).exceptions.__get__(error))
 
 
 class Backoff(Protocol):
