@@ -23,7 +23,7 @@ __all__ = ["Wanted", "claim", "end_expired", "open_lease", "pick", "release", "t
 _LARGEST_LEASE = 2**62
 
 
-def open_lease(connection: sqlite3.Connection, worker: str, duration: float, *, extra: bool) -> int:
+def open_lease(connection: sqlite3.Connection, worker: str, duration: float, *, extra: bool = False) -> int:
     """Make a lease. Its id is all random: one that was counted would come again after a restore from a backup."""
     lease_id = 1 + secrets.randbelow(_LARGEST_LEASE)
     parameters = {"lease": lease_id, "worker": worker, "duration": round(duration * 1e6), "extra": int(extra)}

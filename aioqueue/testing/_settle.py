@@ -334,13 +334,8 @@ async def another_kind_isnt_a_repetition(harness: Harness) -> None:
             claimed = await start_one(store, lease_id)
             await written(store, settlement(claimed, first, delay=HOUR if first in back else None))
             before = await snapshot(store, claimed.id)
-            reason = (
-                LostReason.TAKEN
-                if first in back
-                else LostReason.CANCELLED
-                if first is SettlementKind.CANCELLED
-                else LostReason.COMPLETED
-            )
+            ended = LostReason.CANCELLED if first is SettlementKind.CANCELLED else LostReason.COMPLETED
+            reason = LostReason.TAKEN if first in back else ended
             await refused(store, settlement(claimed, second, delay=HOUR if second in back else None), reason)
             equal(await snapshot(store, claimed.id), before, f"the job after {second.name} came behind {first.name}")
 
