@@ -6,9 +6,11 @@ import asyncio
 import os
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from aioqueue.errors import StoreUnavailable
+from aioqueue.postgres._belongings import cut_off, is_over, tell_of_the_end
 from aioqueue.postgres._errors import breaks_connection, cuts_short
 from aioqueue.postgres._source import Connection, Opener, Source, check_process, close_connection, in_transaction
 from aioqueue.postgres._tidying import Tidying, answers, roll_back
@@ -16,6 +18,7 @@ from aioqueue.postgres._tidying import Tidying, answers, roll_back
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
+    from aioqueue.postgres._belongings import Belongings
     from aioqueue.postgres._source import Row
 
 __all__ = ["TRUSTED_SECONDS", "Lent", "Link", "Pool"]
@@ -28,13 +31,14 @@ class Link:
     """One reserved connection, opened at first use and again after it broke. One statement at a time.
 
     Arguments:
+        belongings: Holds it.
         source: Where it comes from.
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, belongings: Belongings, source: Source) -> None:
         self._source = source
-        self._opener = Opener(source.open, self._keep)
-        self._tidying = Tidying()
+        self._opener = Opener(belongings, partial(belongings.open, source), self._keep)
+        self._tidying = Tidying(belongings)
         self._closed = False
         self._connection: Connection | None = None
         self._used = 0.0
@@ -73,8 +77,12 @@ class Link:
 
     async def _part(self, using: Connection, error: BaseException) -> None:
         """Don't use a connection again that isn't known to be in order."""
-        if breaks_connection(error):
-            using.terminate()
+        if is_over():
+            tell_of_the_end()
+        elif breaks_connection(error):
+            cut_off(using)
+        elif isinstance(error, GeneratorExit):
+            cut_off(using)  # nothing can be waited for
         elif (cut := cuts_short(error)) or (not using.is_closed() and using.is_in_transaction()):
             if self._connection is using:
                 self._connection = None
@@ -86,7 +94,7 @@ class Link:
 
     def _keep(self, connection: Connection) -> None:
         if self._closed or (self._connection is not None and not self._connection.is_closed()):
-            connection.terminate()
+            cut_off(connection)
         else:
             self._connection = connection
             self._used = asyncio.get_running_loop().time()
@@ -122,15 +130,17 @@ class Pool:
     """A few connections, opened when they are needed and kept.
 
     Arguments:
+        belongings: Holds them.
         source: Where they come from.
         size: How many there are at most.
         purpose: What they are for, to be named in errors.
     """
 
-    def __init__(self, source: Source, size: int, purpose: str) -> None:
+    def __init__(self, belongings: Belongings, source: Source, size: int, purpose: str) -> None:
         self.source = source
-        self._opener = Opener(self._connect, self._keep)
-        self._tidying = Tidying()
+        self._belongings = belongings
+        self._opener = Opener(belongings, self._connect, self._keep)
+        self._tidying = Tidying(belongings)
         self._size = size
         self._purpose = purpose
         self._free = asyncio.Semaphore(size)
@@ -143,10 +153,7 @@ class Pool:
     # -- for subclasses -----------------------------------------------------------------------------------------------
 
     async def _connect(self) -> Connection:
-        return await self.source.open()
-
-    def _translated(self, error: BaseException) -> BaseException:
-        return self.source.translated(error)
+        return await self._belongings.open(self.source)
 
     def _trusted(self, since: float) -> bool:
         """Whether a connection that has been idle since then is likely to answer: nothing says that the line is down."""
@@ -170,36 +177,41 @@ class Pool:
 
     # -- borrowing ----------------------------------------------------------------------------------------------------
 
-    @asynccontextmanager
-    async def lend(self) -> AsyncGenerator[Lent, None]:
-        """Borrow a connection.
+    async def borrow(self) -> Lent:
+        """Borrow a connection, to be given back by `give_back`.
 
         Raises:
-            StoreError: None could be had, or what happened to it, translated.
+            StoreError: None could be had.
         """
         check_process(self._process)
         await self._take()
         task = asyncio.current_task()
         lent = Lent(None, task.get_name() if task is not None else "?", asyncio.get_running_loop().time())
         self._lent.add(lent)
-        failure: BaseException | None = None
         try:
             lent.connection = await self._pick()
-            yield lent
         except BaseException as error:
-            failure = error
-            if (ours := self._translated(error)) is error:
+            await self.give_back(lent, error)
+            if (ours := self.source.translated(error)) is error:
                 raise
             raise ours from error
-        finally:
-            await self._give_back(lent, failure)
+        return lent
 
     @asynccontextmanager
     async def connection(self) -> AsyncGenerator[Connection, None]:
-        """Borrow a connection for statements of ours."""
-        async with self.lend() as lent:
-            assert lent.connection is not None
+        """Borrow a connection for statements of ours; what happens to it is translated."""
+        lent = await self.borrow()
+        assert lent.connection is not None
+        failure: BaseException | None = None
+        try:
             yield lent.connection
+        except BaseException as error:
+            failure = error
+            if (ours := self.source.translated(error)) is error:
+                raise
+            raise ours from error
+        finally:
+            await self.give_back(lent, failure)
 
     async def _take(self) -> None:
         try:
@@ -226,23 +238,33 @@ class Pool:
 
     def _keep(self, connection: Connection) -> None:
         if self._closed or len(self._idle) + len(self._lent) >= self._size:
-            connection.terminate()
+            cut_off(connection)
         else:
             self._idle.append((connection, asyncio.get_running_loop().time()))
 
     # -- giving back --------------------------------------------------------------------------------------------------
 
-    async def _give_back(self, lent: Lent, failure: BaseException | None) -> None:
-        """In the ordinary case at once. What isn't known to be in order is looked at first, in a task of its own."""
+    async def give_back(self, lent: Lent, failure: BaseException | None) -> None:
+        """In the ordinary case at once. What isn't known to be in order is looked at first, in a task of its own.
+
+        Arguments:
+            lent: What was borrowed.
+            failure: What was raised meanwhile.
+        """
+        if is_over():
+            tell_of_the_end()
+            return
         connection = lent.connection
         cut = failure is not None and cuts_short(failure)
         broken = failure is not None and self._breaks(failure)
         if cut or broken:
             self._doubted = asyncio.get_running_loop().time()
         if connection is not None and broken:
-            connection.terminate()
+            cut_off(connection)
         if connection is None:
             self._release(lent)
+        elif isinstance(failure, GeneratorExit):
+            self.take_back(lent)  # nothing can be waited for
         elif cut or (not connection.is_closed() and connection.is_in_transaction()):
             await self._tidying.do(self._tidy(lent, connection, ask=True), late=cut)
         elif lent.touched or self._closed or self.source.pool is not None:
@@ -252,6 +274,12 @@ class Pool:
             if not connection.is_closed():
                 self._idle.append((connection, asyncio.get_running_loop().time()))
             self._release(lent)
+
+    def take_back(self, lent: Lent) -> None:
+        """Take back what nobody will give back. Its connection is cut off, which rolls back what was open on it."""
+        if lent.connection is not None:
+            cut_off(lent.connection)
+        self._release(lent)
 
     async def _tidy(self, lent: Lent, connection: Connection, *, ask: bool) -> None:
         try:
@@ -263,7 +291,8 @@ class Pool:
 
     def _release(self, lent: Lent) -> None:
         self._lent.discard(lent)
-        self._free.release()
+        if not is_over():
+            self._free.release()
 
     # -- statements of ours -------------------------------------------------------------------------------------------
 

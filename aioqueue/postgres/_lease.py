@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from aioqueue._job import Claim, LostReason
 from aioqueue.abc import Renewal
 from aioqueue.errors import ConfigurationError, StoreError, StoreUnavailable
+from aioqueue.postgres._belongings import let_go
 from aioqueue.postgres._rights import LEASE_THREAD, MISSING_RIGHTS, refuse_missing, rights_arguments
 from aioqueue.postgres._settle import Fence, lost_reason
 from aioqueue.postgres._source import Connection, Source, check_process, close_connection
@@ -77,6 +79,15 @@ class PostgresLeaseSession:
             loop.run_until_complete(loop.shutdown_asyncgens())
         finally:
             loop.close()
+
+    def __del__(self) -> None:
+        if (loop := self._loop) is None or os.getpid() != self._process:
+            return
+        what = f"a lease session on {self._source.description}"
+        warnings.warn(f"{what} was never closed", ResourceWarning, stacklevel=2, source=self)
+        if self._connection is not None:
+            let_go(self._connection)
+        loop.close()
 
     async def _end(self) -> None:
         connection, self._connection = self._connection, None

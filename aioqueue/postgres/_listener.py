@@ -10,20 +10,24 @@ import asyncio
 import logging
 import random
 import uuid
-from contextlib import contextmanager
+import weakref
+from contextlib import contextmanager, suppress
 from contextvars import Context
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from aioqueue.abc import Listener, Notification
 from aioqueue.errors import StoreError, StoreUnavailable
+from aioqueue.postgres._belongings import cut_off
 from aioqueue.postgres._notes import decode_note
 from aioqueue.postgres._source import Connection, Opener, close_connection
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
+    from aioqueue.postgres._belongings import Belongings
     from aioqueue.postgres._connections import Pool
     from aioqueue.postgres._schema import Schema
     from aioqueue.postgres._source import Source
@@ -80,6 +84,7 @@ class Listening:
     """Listens on a connection of its own and keeps the row that says that somebody waits for finished jobs.
 
     Arguments:
+        belongings: Holds its tasks and its connection.
         source: Where the connection comes from.
         schema: Whose channel.
         statements: All statements of the store.
@@ -93,6 +98,7 @@ class Listening:
 
     def __init__(
         self,
+        belongings: Belongings,
         source: Source,
         schema: Schema,
         statements: dict[str, str],
@@ -101,15 +107,19 @@ class Listening:
         pool: Pool,
         origin: uuid.UUID,
     ) -> None:
+        self._belongings = belongings
         self._source = source
-        self._opener = Opener(source.open, lambda connection: connection.terminate())
+        self._opener = Opener(belongings, partial(belongings.open, source), cut_off)
         self._schema = schema
         self._statements = statements
-        self._listeners = listeners
+        # Those who listen may hold the store, and its tasks mustn't: nobody would notice that it was never closed.
+        self._listeners = weakref.ref(listeners)
+        self._finished_wanted = listeners.finished_wanted
         self._pool = pool
         self._origin = origin
         self._probe = ""
-        self._probed = asyncio.Event()
+        self._probed = False
+        self._woken = asyncio.Event()
         self._listening = asyncio.Event()
         self._warned = False
         self._probe_again = _FIRST_PROBE_AGAIN
@@ -119,11 +129,8 @@ class Listening:
 
     def start(self) -> None:
         """Begin to listen, in tasks that are held until `stop`."""
-        loop = asyncio.get_running_loop()
-        self._tasks = [
-            loop.create_task(self._listen(), name="aioqueue listener", context=Context()),
-            loop.create_task(self._keep_subscribed(), name="aioqueue subscriber", context=Context()),
-        ]
+        begin = self._belongings.begin
+        self._tasks = [begin(self._listen(), "aioqueue listener"), begin(self._keep_subscribed(), "aioqueue subscriber")]
 
     async def stop(self) -> None:
         """End the tasks and take the row away."""
@@ -163,7 +170,12 @@ class Listening:
         connection = await self._opener.open()
         ended = asyncio.Event()
         try:
-            connection.add_termination_listener(lambda _connection: ended.set())
+
+            def end(_connection: Connection) -> None:
+                ended.set()
+                self._woken.set()
+
+            connection.add_termination_listener(end)
             async with asyncio.timeout(self._source.timeout):
                 await connection.add_listener(self._schema.channel, self._received)
             if not await self._hears(ended):
@@ -175,7 +187,7 @@ class Listening:
             self.trouble = None
             self._listening.set()
             # What was told while nobody listened.
-            self._listeners.tell(CATCH_UP)
+            self._tell(CATCH_UP)
             await self._watch(connection, ended)
             return True
         except Exception as error:
@@ -202,17 +214,16 @@ class Listening:
     async def _hears(self, ended: asyncio.Event) -> bool:
         """Whether a note that is sent on another connection arrives here, before this one ends."""
         self._probe = uuid.uuid4().hex
-        self._probed.clear()
+        self._probed = False
+        self._woken.clear()
         note = orjson.dumps({"o": str(self._origin), "p": self._probe}).decode()
         await self._pool.fetch(self._statements["notify"], note)
-        loop = asyncio.get_running_loop()
-        waits = [loop.create_task(self._probed.wait()), loop.create_task(ended.wait())]
-        try:
-            await asyncio.wait(waits, timeout=_PROBE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for each in waits:
-                each.cancel()
-        return self._probed.is_set() and not ended.is_set()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_PROBE_SECONDS):
+                while not (self._probed or ended.is_set()):
+                    self._woken.clear()
+                    await self._woken.wait()
+        return self._probed and not ended.is_set()
 
     async def _watch(self, connection: Connection, ended: asyncio.Event) -> None:
         """Return when the connection has ended, or hears nothing any more though it answers."""
@@ -244,18 +255,23 @@ class Listening:
             logger.warning("%s: notifications have ceased to arrive, listening on a new connection", self._source.description)
         return heard
 
+    def _tell(self, notification: Notification) -> None:
+        if (listeners := self._listeners()) is not None:
+            listeners.tell(notification)
+
     def _received(self, _connection: Any, _process: int, _channel: str, payload: str) -> None:
         if self._probe and self._probe in payload:
-            self._probed.set()
+            self._probed = True
+            self._woken.set()
             return
         notification = decode_note(payload, str(self._origin))
         if notification is not None:
-            self._listeners.tell(notification)
+            self._tell(notification)
 
     async def _keep_subscribed(self) -> None:
         refused = False
         while True:
-            await self._listeners.finished_wanted.wait()
+            await self._finished_wanted.wait()
             await self._listening.wait()
             try:
                 first = not self._row_written
@@ -263,7 +279,7 @@ class Listening:
                 self._row_written = True
                 refused = False
                 if first:
-                    self._listeners.tell(Notification(finished=None))
+                    self._tell(Notification(finished=None))
             except StoreUnavailable as error:
                 logger.debug("the subscriber's row couldn't be written: %s", error)
             except StoreError as error:

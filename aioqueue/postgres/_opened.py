@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from aioqueue.postgres import _migrations
+from aioqueue.postgres._belongings import Belongings
 from aioqueue.postgres._claim import Claims
 from aioqueue.postgres._connections import Link, Pool
 from aioqueue.postgres._listener import Listeners, Listening
@@ -40,6 +41,7 @@ class Opened:
         identity: What its notifications name as their origin.
 
     Attributes:
+        belongings: Its tasks and connections.
         users: What users hold while their transactions are open; from their own pool, if they gave one.
         operations: The client's own operations: inserts, look-ups, changes by operators. None is held between two calls,
             so an operation inside a user's open transaction never waits for that transaction.
@@ -50,13 +52,14 @@ class Opened:
     """
 
     def __init__(self, options: Options, statements: dict[str, str], identity: UUID) -> None:
+        self.belongings = belongings = Belongings()
         own = replace(options.source, pool=None)
         self._schema = options.schema
-        self.users = UsersPool(options.source, options.pool_size)
-        self.operations = Pool(own, _OPERATIONS, "the client's own operations")
+        self.users = UsersPool(belongings, options.source, options.pool_size)
+        self.operations = Pool(belongings, own, _OPERATIONS, "the client's own operations")
         workers = replace(own, lock_timeout=_LOCK_SECONDS)
-        self.work = Pool(workers, _WORK, "the worker")
-        self._links = claim_link, settle_link = Link(own), Link(workers)
+        self.work = Pool(belongings, workers, _WORK, "the worker")
+        self._links = claim_link, settle_link = Link(belongings, own), Link(belongings, workers)
         self.claims = Claims(claim_link, statements)
         origin = str(identity) if options.notify else None
         self.settler = Settler(settle_link, self.work, statements, origin)
@@ -65,6 +68,7 @@ class Opened:
         self._listening: Listening | None = None
         if options.notify:
             self._listening = Listening(
+                belongings,
                 options.listen_source,
                 options.schema,
                 statements,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import Context
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -15,11 +15,14 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import anyio
 
 from aioqueue.errors import ConfigurationError, StoreError, StoreUnavailable
+from aioqueue.postgres._belongings import cut_off, is_over, let_go
 from aioqueue.postgres._errors import translate
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Generator, Iterator, Sequence
     from contextlib import AbstractAsyncContextManager
+
+    from aioqueue.postgres._belongings import Belongings
 
 __all__ = [
     "PLANNER_SETTINGS",
@@ -35,6 +38,7 @@ __all__ = [
     "in_transaction",
     "to_the_end",
     "wait_for",
+    "wait_or_cancel",
 ]
 
 CLOSE_SECONDS = 3.0
@@ -119,7 +123,7 @@ class Source:
                 await self.set_up(connection)
         except BaseException as error:
             if connection is not None:
-                connection.terminate()
+                cut_off(connection)
             if (ours := self.translated(error)) is error:
                 raise
             raise ours from error
@@ -199,7 +203,7 @@ async def commit(connection: Connection, source: Source, *, before: str = "") ->
     try:
         return await to_the_end(control(connection, source, f"{before}COMMIT"), source.timeout)
     except TimeoutError:
-        connection.terminate()
+        cut_off(connection)
         raise StoreUnavailable(f"{source.description}: no answer to a commit in time") from None
 
 
@@ -237,7 +241,7 @@ async def wait_for(task: asyncio.Task[Any], limit: float) -> asyncio.CancelledEr
     loop = asyncio.get_running_loop()
     deadline = loop.time() + limit
     cancelled: asyncio.CancelledError | None = None
-    with anyio.CancelScope(shield=True):
+    with _shielded():
         while not task.done() and (left := deadline - loop.time()) > 0:
             try:
                 await asyncio.wait([task], timeout=left)
@@ -245,6 +249,21 @@ async def wait_for(task: asyncio.Task[Any], limit: float) -> asyncio.CancelledEr
                 cancelled = error
                 deadline = min(deadline, loop.time() + PATIENCE)
     return cancelled
+
+
+@contextmanager
+def _shielded() -> Generator[None, None, None]:
+    """Hold off the cancellation of anyio's scopes, which comes again in each round of the loop."""
+    scope = anyio.CancelScope(shield=True).__enter__()
+    try:
+        yield
+    except GeneratorExit:  # the loop is closed, and there's no task that could leave a scope
+        raise
+    except BaseException as error:
+        scope.__exit__(type(error), error, error.__traceback__)
+        raise
+    else:
+        scope.__exit__(None, None, None)
 
 
 async def control(connection: Connection, source: Source, sql: str) -> str:
@@ -261,13 +280,16 @@ async def close_connection(connection: Connection) -> None:
     """Close, bounded in time."""
     if connection.is_closed():
         return
+    if is_over():
+        let_go(connection)
+        return
     try:
         with suppress(Exception):
             await to_the_end(connection.close(timeout=CLOSE_SECONDS / 2), CLOSE_SECONDS)
     finally:
         if not connection.is_closed():
-            connection.terminate()
-        with anyio.CancelScope(shield=True):
+            cut_off(connection)
+        with _shielded():
             await asyncio.sleep(0)  # a transport closes its socket in the loop's next round
 
 
@@ -287,15 +309,22 @@ def check_process(process: int) -> None:
 class Opener:
     """Opens connections for one owner, and never cancels one half-way.
 
-    asyncpg leaves futures behind that nobody looks at when connecting is cancelled; so it goes on in a task of its own.
-    That task begins in an empty context: a connection lives on when the request in which it was opened is long over.
+    asyncpg leaves futures behind that nobody looks at when connecting is cancelled; so it goes on in a task of its own,
+    which begins in an empty context: a connection lives on when the request in which it was opened is long over.
 
     Arguments:
+        belongings: Holds the tasks, and the connections while they're open.
         connect: Opens one.
         keep: Takes a connection whose caller has gone meanwhile.
     """
 
-    def __init__(self, connect: Callable[[], Coroutine[Any, Any, Connection]], keep: Callable[[Connection], None]) -> None:
+    def __init__(
+        self,
+        belongings: Belongings,
+        connect: Callable[[], Coroutine[Any, Any, Connection]],
+        keep: Callable[[Connection], None],
+    ) -> None:
+        self._belongings = belongings
         self._connect = connect
         self._keep = keep
         self._tasks: set[asyncio.Task[Connection]] = set()
@@ -305,10 +334,9 @@ class Opener:
         """Open one. What a caller that was cancelled had begun is taken over, so that they don't add up."""
         task = next((each for each in self._orphans if not each.done()), None)
         if task is None:
-            loop = asyncio.get_running_loop()
-            task = loop.create_task(self._connect(), name="aioqueue connect", context=Context())
+            task = self._belongings.begin(self._connect(), "aioqueue connect")
             self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            task.add_done_callback(self._tasks.discard, context=Context())
         else:
             self._orphans.discard(task)
             task.remove_done_callback(self._orphaned)
@@ -317,7 +345,7 @@ class Opener:
         except asyncio.CancelledError:
             if not task.cancelled():
                 self._orphans.add(task)
-                task.add_done_callback(self._orphaned)
+                task.add_done_callback(self._orphaned, context=Context())
             raise
 
     def _orphaned(self, task: asyncio.Task[Connection]) -> None:
@@ -327,9 +355,14 @@ class Opener:
 
     async def close(self) -> None:
         """Wait for what is being opened; `keep` takes it."""
-        if self._tasks:
-            _, late = await asyncio.wait(self._tasks, timeout=CLOSE_SECONDS / 2)
-            for task in late:
-                task.cancel()
-            if late:
-                await asyncio.wait(late, timeout=CLOSE_SECONDS / 2)
+        await wait_or_cancel(self._tasks)
+
+
+async def wait_or_cancel(tasks: Collection[asyncio.Task[Any]]) -> None:
+    """Wait for tasks, and cancel those that take too long."""
+    if tasks:
+        _, late = await asyncio.wait(tasks, timeout=CLOSE_SECONDS / 2)
+        for task in late:
+            task.cancel()
+        if late:
+            await asyncio.wait(late, timeout=CLOSE_SECONDS / 2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
+import weakref
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -25,7 +26,7 @@ from aioqueue.postgres._rows import job_snapshot
 from aioqueue.postgres._source import close_connection, in_transaction
 from aioqueue.postgres._statements import all_statements
 from aioqueue.postgres._stats import read_stats
-from aioqueue.postgres._transaction import open_transaction
+from aioqueue.postgres._transaction import TransactionBlock
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
@@ -84,6 +85,7 @@ class PostgresStore:
         self._identity = uuid.uuid4()
         self._origin = str(self._identity) if options.notify else None
         self._opened_: Opened | None = None
+        self._finalizer: weakref.finalize[..., PostgresStore] | None = None
 
     @property
     def description(self) -> str:
@@ -103,10 +105,13 @@ class PostgresStore:
             opened = Opened(self._options, self._statements, self._identity)
             await opened.start()
             self._opened_ = opened
+            self._finalizer = weakref.finalize(self, opened.belongings.forgotten, self.description)
 
     async def close(self) -> None:
         """See `aioqueue.abc.Store.close`."""
         opened, self._opened_ = self._opened_, None
+        if self._finalizer is not None:
+            self._finalizer.detach()
         if opened is not None:
             await opened.close()
 
@@ -194,15 +199,12 @@ class PostgresStore:
         told = inserted_types(jobs)
         return due_note(told.types or (), told.delay, self._origin)
 
-    @asynccontextmanager
-    async def _transaction(self) -> AsyncGenerator[StoreTransaction, None]:
-        async with open_transaction(self._opened.users, self.insert_in, self.description) as transaction:
-            yield transaction
-        self._tell(inserted_types(transaction.created))
-
     def transaction(self) -> AbstractAsyncContextManager[StoreTransaction]:
         """See `aioqueue.abc.Store.transaction`."""
-        return self._transaction()
+        return TransactionBlock(self._opened.users, self.insert_in, self._tell_of, self.description)
+
+    def _tell_of(self, jobs: Sequence[NewJob]) -> None:
+        self._tell(inserted_types(jobs))
 
     # -- workers --------------------------------------------------------------------------------------------------
 

@@ -7,11 +7,13 @@ import logging
 from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
-from aioqueue.postgres._source import CLOSE_SECONDS, PATIENCE, wait_for
+from aioqueue.postgres._belongings import cut_off
+from aioqueue.postgres._source import CLOSE_SECONDS, PATIENCE, wait_for, wait_or_cancel
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
+    from aioqueue.postgres._belongings import Belongings
     from aioqueue.postgres._source import Connection
 
 __all__ = ["Tidying", "answers", "roll_back"]
@@ -23,16 +25,20 @@ _ASK_SECONDS = 2.0
 
 
 class Tidying:
-    """Holds the tasks of one owner of connections until they have ended, each within `_TIDY_SECONDS` and a little."""
+    """Begins the tasks of one owner of connections; each ends within `_TIDY_SECONDS` and a little.
 
-    def __init__(self) -> None:
+    Arguments:
+        belongings: Holds them.
+    """
+
+    def __init__(self, belongings: Belongings) -> None:
+        self._belongings = belongings
         self._tasks: set[asyncio.Task[None]] = set()
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        # In an empty context: it may outlive the request whose statement left the connection so.
-        task = asyncio.get_running_loop().create_task(work, name="aioqueue connection", context=Context())
+        task = self._belongings.begin(work, "aioqueue connection")
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._tasks.discard, context=Context())
         return task
 
     def leave(self, work: Coroutine[Any, Any, None]) -> None:
@@ -55,12 +61,7 @@ class Tidying:
 
     async def close(self) -> None:
         """Wait for all of them, for a bounded time."""
-        if self._tasks:
-            _, late = await asyncio.wait(self._tasks, timeout=CLOSE_SECONDS / 2)
-            for task in late:
-                task.cancel()
-            if late:
-                await asyncio.wait(late, timeout=CLOSE_SECONDS / 2)
+        await wait_or_cancel(self._tasks)
 
 
 async def roll_back(connection: Connection) -> bool:
@@ -77,7 +78,7 @@ async def roll_back(connection: Connection) -> bool:
             await connection.execute("ROLLBACK")
     except BaseException as error:
         logger.debug("a rollback failed, its connection is cut off: %s", type(error).__name__)
-        connection.terminate()
+        cut_off(connection)
         if not isinstance(error, Exception):
             raise
         return False
@@ -91,7 +92,7 @@ async def answers(connection: Connection) -> bool:
             await connection.execute("SELECT 1")
     except BaseException as error:
         logger.debug("a connection doesn't answer and is cut off: %s", type(error).__name__)
-        connection.terminate()
+        cut_off(connection)
         if not isinstance(error, Exception):
             raise
         return False

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from aioqueue.errors import StoreError, StoreUnavailable, TransactionError
+from aioqueue.postgres._belongings import is_over
 from aioqueue.postgres._errors import sqlstate
 from aioqueue.postgres._source import commit, control
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+    from types import TracebackType
 
     from aioqueue._job import Inserted, NewJob
     from aioqueue.postgres._connections import Lent
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
     Insert = Callable[[Connection, Sequence[NewJob]], Awaitable[Sequence[Inserted]]]
 
-__all__ = ["PostgresTransaction", "open_transaction"]
+__all__ = ["PostgresTransaction", "TransactionBlock"]
 
 logger = logging.getLogger("aioqueue.postgres")
 
@@ -29,6 +31,7 @@ logger = logging.getLogger("aioqueue.postgres")
 _MARK = "SET LOCAL aioqueue.transaction = '1'"
 _MARKED = "SELECT pg_catalog.current_setting('aioqueue.transaction')::pg_catalog.int4; "
 _FAILED = "25P02"
+_NEVER_LEFT = "a transaction was never left, and is rolled back: use `async with`"
 
 
 class PostgresTransaction:
@@ -97,38 +100,89 @@ class PostgresTransaction:
             ) from error
 
 
-@asynccontextmanager
-async def open_transaction(pool: UsersPool, insert: Insert, description: str) -> AsyncGenerator[PostgresTransaction, None]:
-    """Hold a transaction for a block: committed at its end, rolled back when it raises or is cancelled.
+class TransactionBlock:
+    """Holds a transaction for an `async with` block: committed at its end, rolled back when it raises or is cancelled.
+
+    A class and not a generator: what is never left would be closed piece by piece when the event loop ends.
 
     Arguments:
         pool: For what users hold.
         insert: Stores jobs on a connection.
+        tell: Called with the jobs that were created, after the commit.
         description: The store, for errors.
-
-    Raises:
-        StoreUnavailable: No connection, or the commit failed.
-        TransactionError: A statement in the block has ended the transaction.
     """
-    source = pool.source
-    async with pool.lend() as lent:
-        transaction = PostgresTransaction(lent, insert, timeout=source.timeout, description=description)
-        connection: Connection = transaction._connection
-        async with asyncio.timeout(source.timeout):
-            await control(connection, source, f"{source.begin}; {_MARK}")
+
+    def __init__(self, pool: UsersPool, insert: Insert, tell: Callable[[Sequence[NewJob]], None], description: str) -> None:
+        self._pool = pool
+        self._insert = insert
+        self._tell = tell
+        self._description = description
+        self._loop = asyncio.get_running_loop()
+        self._transaction: PostgresTransaction | None = None
+        self._lent: Lent | None = None
+
+    async def __aenter__(self) -> PostgresTransaction:
+        """Begin.
+
+        Raises:
+            StoreError: No connection.
+        """
+        source = self._pool.source
+        lent = await self._pool.borrow()
         try:
-            yield transaction
-        except GeneratorExit:
-            logger.warning(
-                "%s: a transaction was never left, and is rolled back: use it as `async with client.transaction() as tx:`",
-                description,
-            )
+            assert lent.connection is not None
+            async with asyncio.timeout(source.timeout):
+                await control(lent.connection, source, f"{source.begin}; {_MARK}")
+        except BaseException as error:
+            await self._pool.give_back(lent, error)
+            if (ours := source.translated(error)) is error:
+                raise
+            raise ours from error
+        self._lent = lent
+        self._transaction = PostgresTransaction(lent, self._insert, timeout=source.timeout, description=self._description)
+        return self._transaction
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Commit or roll back.
+
+        Raises:
+            StoreUnavailable: The commit failed, or wasn't answered.
+            TransactionError: A statement in the block has ended the transaction.
+        """
+        lent, transaction = self._lent, self._transaction
+        assert lent is not None
+        assert transaction is not None
+        self._lent = None
+        failure = error
+        if isinstance(error, GeneratorExit) and not is_over():
+            logger.warning(_NEVER_LEFT)
+        try:
+            if failure is None:
+                await self._commit(lent)
+        except BaseException as during:
+            failure = during
             raise
+        finally:
+            await self._pool.give_back(lent, failure)
+        if failure is None:
+            self._tell(transaction.created)
+
+    async def _commit(self, lent: Lent) -> None:
+        connection = lent.connection
+        assert connection is not None
         if connection.is_closed():
-            raise StoreUnavailable(f"{description}: the connection was lost before the commit: nothing was written")
-        ended = await _commit(pool, connection, touched=lent.touched)
-    if ended != "COMMIT":
-        raise StoreError("the transaction was rolled back: a statement in it had failed, and its error was caught")
+            raise StoreUnavailable(f"{self._description}: the connection was lost before the commit: nothing was written")
+        if await _commit(self._pool, connection, touched=lent.touched) != "COMMIT":
+            raise StoreError("the transaction was rolled back: a statement in it had failed, and its error was caught")
+
+    def __del__(self) -> None:
+        if (lent := self._lent) is None:
+            return
+        logger.warning(_NEVER_LEFT)
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._pool.take_back, lent)
 
 
 async def _commit(pool: UsersPool, connection: Connection, *, touched: bool) -> str:

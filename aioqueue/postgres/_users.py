@@ -11,11 +11,13 @@ from uuid import UUID
 import asyncpg
 
 from aioqueue.errors import StoreUnavailable
-from aioqueue.postgres._connections import TRUSTED_SECONDS, Pool
+from aioqueue.postgres._belongings import cut_off
+from aioqueue.postgres._connections import TRUSTED_SECONDS, Lent, Pool
 from aioqueue.postgres._errors import breaks_connection
 from aioqueue.postgres._source import CLOSE_SECONDS
 
 if TYPE_CHECKING:
+    from aioqueue.postgres._belongings import Belongings
     from aioqueue.postgres._source import Connection, Source
 
 __all__ = ["UsersPool"]
@@ -36,23 +38,24 @@ class UsersPool(Pool):
     A pool of the user's is left to its own rules: it resets its connections as it was told to.
 
     Arguments:
+        belongings: Holds them, unless they're of the user's pool.
         source: Where they come from.
         size: How many there are at most.
     """
 
-    def __init__(self, source: Source, size: int) -> None:
-        super().__init__(replace(source, for_users=True), size, "client.transaction()")
+    def __init__(self, belongings: Belongings, source: Source, size: int) -> None:
+        super().__init__(belongings, replace(source, for_users=True), size, "client.transaction()")
 
     async def _connect(self) -> Connection:
         pool = self.source.pool
         if pool is not None:
             return await pool.acquire(timeout=self.source.timeout)
-        connection = await self.source.open()
+        connection = await self._belongings.open(self.source)
         if self.source.prepared:
             try:
                 await self._test(connection)
             except BaseException as error:
-                connection.terminate()
+                cut_off(connection)
                 if (ours := self.source.translated(error)) is error:
                     raise
                 raise ours from error
@@ -69,17 +72,10 @@ class UsersPool(Pool):
             return await super()._pick()
         except TimeoutError:
             raise StoreUnavailable(self._none_free()) from None
-        except Exception as error:
-            if (ours := self.source.translated(error)) is error:
-                raise
-            raise ours from error
 
     def _trusted(self, since: float) -> bool:
         # That another transaction has been open for long says nothing about the line.
         return asyncio.get_running_loop().time() - since < TRUSTED_SECONDS and since > self._doubted
-
-    def _translated(self, error: BaseException) -> BaseException:
-        return error  # what the user's own statements raise is the user's to handle
 
     def _breaks(self, failure: BaseException) -> bool:
         # Anything else may be the user's own: the rollback tells.
@@ -102,9 +98,15 @@ class UsersPool(Pool):
                 await self._test(connection)
         except BaseException as error:
             logger.debug("a connection that was in a user's hands is cut off: %s", error)
-            connection.terminate()
+            cut_off(connection)
             if not isinstance(error, Exception):
                 raise
+
+    def take_back(self, lent: Lent) -> None:
+        """See `Pool.take_back`."""
+        super().take_back(lent)
+        if self.source.pool is not None and lent.connection is not None:
+            self._tidying.leave(self._keep_or_close(lent.connection))
 
     def _keep(self, connection: Connection) -> None:
         if self.source.pool is None:
