@@ -8,30 +8,36 @@ from asyncio.runners import Runner
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import CodeType, TracebackType
 
-__all__ = ["from_a_signal", "is_exit", "traceback_of"]
+__all__ = ["exits_in", "from_a_signal", "is_exit", "traceback_of"]
 
 _RAISE = bytes([dis.opmap["RAISE_VARARGS"]])
-_RUNNER_ON_SIGINT: CodeType = cast("Any", Runner)._on_sigint.__code__
+_BY_ASYNCIO: set[CodeType] = {cast("Any", Runner)._on_sigint.__code__, Runner.run.__code__}
+"""Where `asyncio.run` raises it: at a second SIGINT, and when the program that the first has cancelled has ended."""
 
 
-def is_exit(error: BaseException) -> bool:
-    """Whether it's an exit, or several errors with one among them. Ctrl-C isn't: it means the program."""
+def exits_in(error: BaseException) -> Iterator[BaseException]:
+    """Give the error if it's an exit, or those among the errors of a group. Ctrl-C is none: it means the program."""
     left = [error]
     while left:
         each = left.pop()
         if issubclass(type(each), BaseExceptionGroup):
             left.extend(cast("BaseExceptionGroup[BaseException]", each).exceptions)
         elif issubclass(type(each), (SystemExit, KeyboardInterrupt)) and not from_a_signal(each):
-            return True
-    return False
+            yield each
+
+
+def is_exit(error: BaseException) -> bool:
+    """Whether it's an exit, or several errors with one among them."""
+    return next(exits_in(error), None) is not None
 
 
 def from_a_signal(error: BaseException) -> bool:
     """Whether it's the `KeyboardInterrupt` of a real SIGINT, rather than one raised by code.
 
-    The interpreter's own handler raises it between any two instructions; that of `asyncio.run` is a Python function.
+    The interpreter's own handler raises it between any two instructions; `asyncio.run` has one of its own.
     """
     where = traceback_of(error) if type(error) is KeyboardInterrupt else None
     if where is None:
@@ -39,7 +45,7 @@ def from_a_signal(error: BaseException) -> bool:
     while where.tb_next is not None:
         where = where.tb_next
     code = where.tb_frame.f_code
-    if code is _RUNNER_ON_SIGINT:
+    if code in _BY_ASYNCIO:
         return True
     raised_by_code = code.co_code[where.tb_lasti : where.tb_lasti + 1] == _RAISE
     return not raised_by_code and signal.getsignal(signal.SIGINT) is signal.default_int_handler

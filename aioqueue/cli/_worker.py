@@ -22,6 +22,7 @@ from aioqueue.cli._text import one_line
 from aioqueue.client import Client
 from aioqueue.errors import StoreUnavailable
 from aioqueue.worker import Worker
+from aioqueue.worker._own_loop import run_in_own_loop
 from aioqueue.worker._shutdown import longest_stop
 from aioqueue.worker._signals import exit_code
 
@@ -98,7 +99,7 @@ def worker(
             loop_factory = _loop_factory(wanted=uvloop)
             process.hold_back()
             with asyncio.Runner(loop_factory=loop_factory) as runner:
-                code = runner.run(_serve(url, registry, wanted, once=once, **settings))
+                code = run_in_own_loop(runner, _serve(url, registry, wanted, once=once, **settings))
     except Stopped:
         logger.info("stopped before the worker has begun")
     raise click.exceptions.Exit(code)

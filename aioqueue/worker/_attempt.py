@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import functools
+import logging
 import os
 from typing import TYPE_CHECKING, Any
 
 from aioqueue._context import Attempt, activate
-from aioqueue._exits import from_a_signal, is_exit
+from aioqueue._exits import exits_in, from_a_signal
 from aioqueue._middleware import fold
 from aioqueue._time import seconds
 from aioqueue.errors import ArgumentsError, ConfigurationError
-from aioqueue.worker._loop_end import loop_end
+from aioqueue.worker._loop_end import LoopEnd, loop_end
 from aioqueue.worker._outcome import (
     INTERRUPTED,
     CancelReason,
@@ -25,6 +25,7 @@ from aioqueue.worker._outcome import (
     raised,
     unreadable,
 )
+from aioqueue.worker._text import described, one_line
 from aioqueue.worker._threads import HandlerThreads, Raised, leave_if_forked
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from aioqueue.worker._holdings import Slot
 
 __all__ = ["Attempts", "SlotAttempt"]
+
+logger = logging.getLogger("aioqueue.worker")
 
 _MOST_INTERRUPTIONS = 5
 """How often a job may have been interrupted before it's suspected of ending the event loop, where nothing shows who did."""
@@ -80,8 +83,8 @@ class Attempts:
         self._bodies = bodies
         self._ending = ending
         self._pid = os.getpid()
-        self._loop = asyncio.get_running_loop()
-        self._context = contextvars.Context()
+        self._loop_end = LoopEnd(None)
+        self._told: set[int] = set()  # ids of the exits with which an attempt's own body has ended last
         self._folded: dict[str, tuple[JobType[..., Any, Any], Callable[[Attempt], Awaitable[object]]]] = {}
 
     def policy(self, slot: Slot) -> Policy:
@@ -107,8 +110,7 @@ class Attempts:
         attempt.slot = slot
         timer = None
         if timeout is not None:
-            # The timer may outlive the attempt, so it must not keep what is in its context.
-            timer = self._loop.call_later(timeout, slot.cancel, CancelReason.TIMEOUT, context=self._context)
+            timer = asyncio.get_running_loop().call_later(timeout, slot.cancel, CancelReason.TIMEOUT)
         try:
             if slot.reasons:  # cancelled before it began
                 raise asyncio.CancelledError
@@ -126,10 +128,18 @@ class Attempts:
         reason = slot.reason
         if slot.exit is not None and reason is CancelReason.EXIT and isinstance(error, asyncio.CancelledError):
             error = slot.exit
-        elif self._ending() and reason in {None, CancelReason.SHUTDOWN}:
-            # The loop's end cancels every task, also in another order than ours; whoever raises an exit has ended it.
-            reason = None if is_exit(error) else CancelReason.SHUTDOWN
+        elif exits := {id(each) for each in exits_in(error)}:
+            self._told = exits
+            # Once the loop has ended, whoever raises an exit has ended it, and isn't interrupted by its end.
+            reason = None if reason is CancelReason.SHUTDOWN and self._ending() else reason
+        elif reason is None and self._ending():
+            reason = CancelReason.SHUTDOWN  # the loop's end cancels every task, also before we do
         return raised(slot.job, self.policy(slot), error, label=attempt.outcome, reason=reason, timeout=timeout)
+
+    def look_for_an_exit(self) -> None:
+        """See why the event loop has ended, if it has. Called when the worker is cancelled: later there may be less to see."""
+        if self._loop_end.error is None:
+            self._loop_end = loop_end()
 
     def interrupted(self, slot: Slot) -> Outcome:
         """What an attempt costs that was interrupted: nothing, unless it's the one that has ended the event loop.
@@ -139,11 +149,14 @@ class Attempts:
         attempt, task = slot.attempt, slot.task
         if not self._ending() or attempt is None or task is None:
             return INTERRUPTED
-        end = loop_end()
+        self.look_for_an_exit()
+        end = self._loop_end
         if end.error is not None and end.attempt is attempt:
+            _log_guilty(slot, end.error)
             return raised(slot.job, self.policy(slot), end.error, label=attempt.outcome, reason=None, timeout=None)
+        known = end.known or id(end.error) in self._told
         by_the_loop = task.cancelling() > len(slot.reasons)
-        if not end.known and by_the_loop and interruptions(slot.job) >= _MOST_INTERRUPTIONS:
+        if by_the_loop and not known and interruptions(slot.job) >= _MOST_INTERRUPTIONS:
             return interrupted_too_often(slot.job, self.policy(slot))
         return INTERRUPTED
 
@@ -189,7 +202,7 @@ class Attempts:
         assert isinstance(attempt, SlotAttempt)
         slot, job_id = attempt.slot, attempt.job.id
         slot.in_thread = True
-        attempt.enter_thread(self._loop)
+        attempt.enter_thread(asyncio.get_running_loop())
         self._bodies.add(job_id)
         function = functools.partial(attempt.job_type.fn, **attempt.arguments)
         future = self._threads.run(function, lambda: self._bodies.discard(job_id))
@@ -219,6 +232,18 @@ class SlotAttempt(Attempt):
     """An attempt that knows its slot: what handlers and middlewares get."""
 
     slot: Slot
+
+
+def _log_guilty(slot: Slot, error: BaseException) -> None:
+    job = slot.job
+    logger.error(
+        "%s %s: attempt %d has ended the event loop and this worker: a task or callback that it has started has raised %s",
+        one_line(job.type),
+        job.id,
+        job.attempt,
+        described(error),
+        extra=slot.extra(),
+    )
 
 
 def _timeout(slot: Slot, job_type: JobType[..., Any, Any]) -> float | None:

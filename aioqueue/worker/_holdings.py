@@ -56,13 +56,19 @@ class Slot:
 
     def cancel(self, reason: CancelReason) -> None:
         """Ask the attempt to stop. Each reason does so once: a body that swallowed one is cancelled again by the next."""
-        if reason in self.reasons:
+        if reason in self.reasons or (self.task is not None and self.task.done()):
             return
         self.reasons += (reason,)
         if self.attempt is not None:
             self.attempt.mark_cancelled()
         if self.task is not None:
             self.task.cancel(reason.value)
+
+    def exited(self, error: BaseException) -> None:
+        """A task or callback of the handler's has raised an exit, which means the attempt: asyncio knows no more of it."""
+        if self.exit is None:
+            self.exit = error
+        self.cancel(CancelReason.EXIT)
 
     def extra(self) -> dict[str, object]:
         """For log records."""

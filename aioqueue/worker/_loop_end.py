@@ -8,19 +8,24 @@ and nobody else, it's found by its context: each attempt's carries the attempt, 
 from __future__ import annotations
 
 import asyncio
+import contextvars
+import gc
 import sys
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from weakref import WeakKeyDictionary
 
 from aioqueue._context import attempt_in
 from aioqueue._exits import is_exit, traceback_of
 
 if TYPE_CHECKING:
-    import contextvars
+    from collections.abc import Callable, Coroutine
     from types import CodeType
 
     from aioqueue._context import Attempt
 
-__all__ = ["LoopEnd", "loop_end", "what_ended"]
+__all__ = ["LoopEnd", "WatchfulTask", "hear_of_strays", "loop_end", "what_ended"]
+
+T = TypeVar("T")
 
 _HANDLE_RUN: CodeType = cast("Any", asyncio.Handle)._run.__code__
 
@@ -39,25 +44,114 @@ class LoopEnd(NamedTuple):
     attempt: Attempt | None = None
 
 
-def loop_end() -> LoopEnd:
-    """See why the event loop has ended, while it's run once more so that its tasks can clean up.
+class WatchfulTask(asyncio.Task[T]):
+    """A task that sees why the event loop has ended: when it's cancelled, since whoever ends a loop cancels all tasks.
 
-    Whoever runs it for that (`asyncio.run` and its like) does so while the exit is being handled. To be called from a
-    callback: in a coroutine, an exception that is handled there would hide it.
+    Later may be too late: the task that has raised the exit is gone as soon as the loop runs again.
+
+    Arguments:
+        coroutine, name, context: As for `create_task`.
+        cancelled: Called before each cancellation.
+    """
+
+    def __init__(
+        self,
+        coroutine: Coroutine[Any, Any, T],
+        *,
+        name: str,
+        context: contextvars.Context,
+        cancelled: Callable[[], None],
+    ) -> None:
+        self._before = cancelled
+        super().__init__(coroutine, loop=asyncio.get_running_loop(), name=name, context=context)
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        """As of every task."""
+        self._before()
+        return super().cancel(msg)
+
+
+def loop_end() -> LoopEnd:
+    """See why the event loop has ended, while somebody cleans up after it.
+
+    Whoever does that (`asyncio.run` and its like) does it while the exit is being handled. Not to be called from a
+    coroutine: an exception that is handled there would hide it.
     """
     error = sys.exception()
-    return LoopEnd(None) if error is None or not is_exit(error) else what_ended(error)
+    if error is None or not is_exit(error):
+        return LoopEnd(None)
+    try:
+        return what_ended(error)
+    except Exception:  # noqa: BLE001 - classified: an event loop whose frames or tasks are of a kind that we don't know
+        return LoopEnd(error)
 
 
 def what_ended(error: BaseException) -> LoopEnd:
     """Find out whose task or callback has ended the event loop with an exit.
 
-    The frames of asyncio's own loop tell in which context it was raised; those of others, such as uvloop, don't.
+    The frames of asyncio's own loop tell in which context that was. Those of others, such as uvloop, don't: there it's
+    found if it was a task, and isn't known if it was a callback.
     """
+    context = _context_in_traceback(error) or _context_of_task(error)
+    if context is not None:
+        return LoopEnd(error, known=True, attempt=attempt_in(context))
+    stray = _strays.get(id(error))
+    return LoopEnd(error, known=stray is not None, attempt=stray)
+
+
+def _context_in_traceback(error: BaseException) -> contextvars.Context | None:
     context: contextvars.Context | None = None
     where = traceback_of(error)
     while where is not None:
         if where.tb_frame.f_code is _HANDLE_RUN:
             context = getattr(where.tb_frame.f_locals["self"], "_context", None)
         where = where.tb_next
-    return LoopEnd(error) if context is None else LoopEnd(error, known=True, attempt=attempt_in(context))
+    return context
+
+
+def _context_of_task(error: BaseException) -> contextvars.Context | None:
+    """The context of a task that has ended with this error. It takes a while, and a loop's end is rare."""
+    for each in gc.get_objects():
+        if isinstance(each, asyncio.Task):
+            of_task = gc.get_referents(cast("object", each))
+            if any(referent is error for referent in of_task):
+                return _context_among(of_task)
+    return None
+
+
+def _context_among(referents: list[Any]) -> contextvars.Context | None:
+    """Python 3.11 has no other way to a task's context."""
+    return next((each for each in referents if isinstance(each, contextvars.Context)), None)
+
+
+# -- tasks that nobody waits for --------------------------------------------------------------------------------------
+
+_strays: dict[int, Attempt] = {}
+"""The last one: whose task it was that has ended with the exception of this id."""
+_hearing: WeakKeyDictionary[asyncio.AbstractEventLoop, bool] = WeakKeyDictionary()
+
+
+def hear_of_strays(loop: asyncio.AbstractEventLoop) -> None:
+    """Hear of a job's tasks that raise an exit and that nobody waits for: in uvloop nothing else is left of them.
+
+    It's done in front of the loop's own handler of exceptions, which gets whatever else there is. asyncio's own loop needs
+    no such thing.
+    """
+    if isinstance(loop, asyncio.BaseEventLoop) or loop in _hearing:
+        return
+    _hearing[loop] = True
+    before = cast("Callable[[Any, dict[str, Any]], object] | None", loop.get_exception_handler())
+
+    def heard(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if isinstance(error, BaseException) and is_exit(error):
+            own = _context_among(gc.get_referents(context.get("future")))
+            if own is not None and (attempt := attempt_in(own)) is not None:
+                _strays.clear()
+                _strays[id(error)] = attempt
+        if before is None:
+            loop.default_exception_handler(context)
+        else:
+            before(loop, context)
+
+    loop.set_exception_handler(heard)

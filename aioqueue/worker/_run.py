@@ -68,7 +68,7 @@ class Run:
         self.wakeup = Wakeup()
         self.holdings = Holdings()
         # Who writes, who runs, who keeps the lease, who recovers; each is given what it works with.
-        attempts = Attempts(
+        self.attempts = attempts = Attempts(
             registry,
             settings,
             worker_id=name,

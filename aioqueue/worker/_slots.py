@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from aioqueue._exits import from_a_signal
 from aioqueue.worker._attempt_log import log_begin
+from aioqueue.worker._loop_end import hear_of_strays
 from aioqueue.worker._outcome import INTERRUPTED, broken, expired
 from aioqueue.worker._text import one_line
 
@@ -62,6 +63,7 @@ class Slots:
         self._writer = writer
         self._wakeup = wakeup
         self._loop = asyncio.get_running_loop()
+        hear_of_strays(self._loop)
 
     @property
     def free(self) -> int:
@@ -126,7 +128,10 @@ class Slots:
         if (error := task.exception()) is not None:
             return INTERRUPTED if from_a_signal(error) else broken(slot.job, error)
         outcome = task.result()
-        return self._attempts.interrupted(slot) if outcome is INTERRUPTED else outcome
+        try:
+            return self._attempts.interrupted(slot) if outcome is INTERRUPTED else outcome
+        except Exception as second:  # noqa: BLE001 - classified: as in `_run`, of which this is the last step
+            return broken(slot.job, second)
 
     def runs_body_of(self, job: ClaimedJob) -> bool:
         """Whether an earlier body of this job still runs in this process."""

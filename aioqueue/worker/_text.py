@@ -14,7 +14,7 @@ from aioqueue._safe_text import safe_str, type_name
 if TYPE_CHECKING:
     from aioqueue._job import ClaimedJob
 
-__all__ = ["attempt_error", "described", "job_extra", "one_line", "stored_text"]
+__all__ = ["attempt_error", "described", "job_extra", "one_line", "stored_text", "traceback_text"]
 
 _LONGEST_MESSAGE = 4_000
 _LONGEST_TRACEBACK = 16_000
@@ -68,8 +68,13 @@ def attempt_error(error: BaseException, attempt: int, *, kind: str | None = None
         at=datetime.now(UTC),
         type=stored_text(kind or type_name(error), 200),
         message=stored_text(error),
-        traceback=stored_text(_traceback(error), _LONGEST_TRACEBACK),
+        traceback=traceback_text(error),
     )
+
+
+def traceback_text(error: BaseException) -> str:
+    """An error's traceback, bounded."""
+    return stored_text(_traceback(error), _LONGEST_TRACEBACK)
 
 
 def _traceback(error: BaseException) -> str:

@@ -19,6 +19,7 @@ from aioqueue.client._session import finish
 from aioqueue.errors import AioqueueError, ClientClosed, ConfigurationError, StoreUnavailable
 from aioqueue.worker._backoff import Backoff
 from aioqueue.worker._health import Health, OnceResult, Troubles
+from aioqueue.worker._loop_end import WatchfulTask
 from aioqueue.worker._run import Run
 from aioqueue.worker._text import one_line
 
@@ -256,8 +257,11 @@ class Worker:
             if self._stop_asked:
                 run.stop(force=self._force_asked)
             with run.subscribed():
-                working = asyncio.get_running_loop().create_task(
-                    self._work(run, once=once), name="aioqueue worker's loop", context=contextvars.Context()
+                working = WatchfulTask(
+                    self._work(run, once=once),
+                    name="aioqueue worker's loop",
+                    context=contextvars.Context(),
+                    cancelled=run.attempts.look_for_an_exit,
                 )
                 await self._until_ended(run, working)
             if working.done() and not working.cancelled():

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from aioqueue import Registry
-from aioqueue._resources import ResourceScope
+from aioqueue._resources import ResourceScope, Scope, _left_behind
 
 pytestmark = pytest.mark.anyio
 
@@ -256,3 +256,120 @@ async def test_threads_get_resources_too() -> None:
         assert await asyncio.to_thread(http.get_from_thread) == "http"
         with pytest.raises(RuntimeError, match="await"):
             http.get_from_thread()
+
+
+# -- exits, and closings that are cancelled ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scope", ["worker", "attempt"])
+@pytest.mark.parametrize("exit_", [SystemExit, KeyboardInterrupt])
+async def test_an_exit_while_it_opens_is_an_error_of_whoever_uses_it(scope: Scope, exit_: type[BaseException]) -> None:
+    """From the task that opens it, `SystemExit` would end the event loop, and everybody in it."""
+
+    @registry.resource(scope=scope)
+    async def exits() -> AsyncIterator[int]:
+        raise exit_(2)
+        yield 1
+
+    async with ResourceScope():
+        with pytest.raises(RuntimeError, match=rf"exits has raised {exit_.__name__}: 2") as raised:
+            await exits.get()
+        assert type(raised.value.__cause__) is exit_
+
+
+@pytest.mark.parametrize("scope", ["worker", "attempt"])
+async def test_an_exit_while_it_closes_is_an_error_of_its_scope(scope: Scope) -> None:
+    @registry.resource(scope=scope)
+    async def exits() -> AsyncIterator[int]:
+        yield 1
+        raise SystemExit(2)
+
+    parent = ResourceScope()
+    child = parent.child()
+    assert await child.get(exits) == 1
+    with pytest.raises(RuntimeError, match="exits has raised SystemExit: 2"):
+        await (parent if scope == "worker" else child).aclose()
+
+
+class Closings:
+    """Two resources of an attempt, of which the inner one is slow to close."""
+
+    def __init__(self) -> None:
+        self.closing = asyncio.Event()
+        self.goes_on = asyncio.Event()
+        self.closed: list[str] = []
+        self.swallows = False
+
+        @registry.resource(scope="attempt")
+        async def outer() -> AsyncIterator[int]:
+            try:
+                yield 1
+            finally:
+                self.closed.append("outer")
+
+        @registry.resource(scope="attempt")
+        async def inner() -> AsyncIterator[int]:
+            yield await outer.get()
+            self.closing.set()
+            try:
+                await self.goes_on.wait()
+            except asyncio.CancelledError:
+                self.closed.append("inner cancelled")
+                if not self.swallows:
+                    raise
+                await self.goes_on.wait()
+
+        self.inner = inner
+
+
+async def test_a_closing_that_is_cancelled_ends_before_its_scope_does_and_the_others_close_too() -> None:
+    """It would go on unseen, with a commit for example, while the attempt counts as one that timed out."""
+    closings, scope = Closings(), ResourceScope().child()
+    assert await scope.get(closings.inner) == 1
+    closer = asyncio.create_task(scope.aclose())
+    await closings.closing.wait()
+    closer.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closer
+    assert closings.closed == ["inner cancelled", "outer"]
+    assert scope.empty
+
+
+async def test_a_closing_that_swallows_its_cancellation_is_left_behind_and_named(caplog, monkeypatch) -> None:
+    monkeypatch.setattr("aioqueue._resources._CANCELLED_SECONDS", 0.05)
+    closings, scope = Closings(), ResourceScope().child()
+    closings.swallows = True
+    await scope.get(closings.inner)
+    closer = asyncio.create_task(scope.aclose())
+    await closings.closing.wait()
+    closer.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(closer, 60)
+    assert closings.closed == ["inner cancelled", "outer"]
+    assert "inner doesn't end though it was cancelled" in caplog.text
+    (left,) = _left_behind
+    closings.goes_on.set()
+    await asyncio.wait([left])
+    await asyncio.sleep(0)
+    assert not _left_behind
+
+
+async def test_a_workers_resource_sees_no_context_of_whoever_asked_first() -> None:
+    request: contextvars.ContextVar[str] = contextvars.ContextVar("request", default="none")
+
+    @registry.resource
+    async def seen() -> AsyncIterator[str]:
+        yield request.get()
+
+    @registry.resource(scope="attempt")
+    async def seen_by_attempt() -> AsyncIterator[str]:
+        yield request.get()
+
+    request.set("the worker was started in this request")
+    scope = ResourceScope()
+    request.set("first")
+    child = scope.child()
+    assert await child.get(seen) == "none"
+    assert await child.get(seen_by_attempt) == "first"
+    await child.aclose()
+    await scope.aclose()
