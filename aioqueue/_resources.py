@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
 import anyio
 
 from aioqueue._exits import from_a_signal
+from aioqueue._left_behind import leave
 from aioqueue._safe_text import safe_str, type_name
 
 if TYPE_CHECKING:
@@ -162,13 +163,8 @@ class _Opened:
             with suppress(asyncio.CancelledError):  # once more: it is on its way already
                 await asyncio.wait([self.task], timeout=left)
         if not self.task.done():
-            _left_behind.add(self.task)
-            self.task.add_done_callback(_left_behind.discard, context=contextvars.Context())
+            leave(self.task)
             logger.error("the resource %s doesn't end though it was cancelled: it's left behind", self.resource.name)
-
-
-_left_behind: set[asyncio.Task[Any]] = set()
-"""Closings that nobody waits for any more: the event loop itself keeps no tasks alive."""
 
 
 class ResourceScope:

@@ -29,6 +29,9 @@ _LEVELS = {
     SettlementKind.FAILED: logging.ERROR,
 }
 
+_HARMLESS = (Exception, SystemExit)
+"""What may be raised while a line is written: an exit would end the event loop."""
+
 _QUOTING = frozenset({"ArgumentsError", "OutputError"})
 """Types of errors whose texts may quote values, which don't belong in logs."""
 
@@ -37,7 +40,7 @@ def log_begin(slot: Slot) -> None:
     """Say that an attempt begins."""
     if logger.isEnabledFor(logging.INFO):
         job = slot.job
-        with suppress(Exception):  # a handler of the user's that raises: it costs its line, and no job
+        with suppress(*_HARMLESS):  # a handler of the user's that raises: it costs its line, and no job
             logger.info("%s %s: attempt %d begins", one_line(job.type), job.id, job.attempt, extra=slot.extra())
 
 
@@ -50,7 +53,7 @@ def log_end(slot: Slot, outcome: Outcome) -> None:
     assert outcome.kind is not None
     level = _LEVELS[outcome.kind]
     if logger.isEnabledFor(level):
-        with suppress(Exception):  # as above: what has ended is written all the same
+        with suppress(*_HARMLESS):  # as above; the exception's own methods may be broken too
             _log_end(slot, outcome, level, outcome.kind.name.lower())
 
 
@@ -58,7 +61,7 @@ def log_interrupted(slot: Slot) -> None:
     """Say that an attempt was interrupted, and that its job is given back without having used it."""
     if logger.isEnabledFor(logging.INFO):
         job = slot.job
-        with suppress(Exception):
+        with suppress(*_HARMLESS):
             logger.info(
                 "%s %s: attempt %d was interrupted, and is given back: it doesn't count",
                 one_line(job.type),
@@ -84,7 +87,7 @@ def _log_end(slot: Slot, outcome: Outcome, level: int, kind: str) -> None:
         return
     exc_info = (type(exception), exception, traceback_of(exception))
     record = logger.makeRecord(logger.name, level, __file__, 0, "%s", (text,), exc_info, "log_end", extra)
-    record.exc_text = error.traceback.rstrip("\n")
+    record.exc_text = error.traceback.rstrip("\n") or one_line(error)
     logger.handle(record)
 
 

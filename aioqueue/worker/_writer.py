@@ -97,12 +97,12 @@ class Writer:
             return
         if outcome.kind is None:
             self.interrupted += 1
-            log_interrupted(slot)
             self.give_back(slot.job.lease_id, slot.claim)
+            log_interrupted(slot)
             return
-        log_end(slot, outcome)
         # Waiting to be written may take long: an exception would keep everything that its frames hold.
         self._submit(slot, outcome.without_exception())
+        log_end(slot, outcome)
 
     def give_back(self, lease_id: int, claim: Claim) -> None:
         """Release a claim, with no attempt used."""

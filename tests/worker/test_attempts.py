@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import gc
+import logging
 import threading
 import weakref
 
@@ -310,10 +311,11 @@ async def test_a_thread_keeps_its_slot_after_its_timeout(client) -> None:
     assert {(job.state, job.output) for job in jobs} == {(JobState.COMPLETED, 1)}
 
 
-async def test_errors_keep_no_frames(client) -> None:
+async def test_errors_keep_no_frames(client, caplog) -> None:
     class Big:
         pass
 
+    caplog.set_level(logging.CRITICAL, logger="aioqueue.worker")  # pytest keeps what is logged, with the exceptions
     registry, alive = Registry(), []
 
     @registry.job(retry=Retry(max_attempts=1))

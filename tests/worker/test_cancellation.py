@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import TYPE_CHECKING
 
 import pytest
@@ -71,4 +72,7 @@ def test_the_end_of_the_event_loop_costs_no_attempt(url: str) -> None:
 
     tasks: list[asyncio.Task[None]] = []
     asyncio.run(forgets())
+    tasks.clear()
+    with pytest.warns(ResourceWarning, match="was never closed"):  # the program has forgotten its client too
+        gc.collect()
     asyncio.run(looks())
