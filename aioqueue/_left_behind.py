@@ -32,7 +32,7 @@ def leave(task: asyncio.Task[Any], *, dead: Callable[[], None] | None = None, fo
     if task.done():
         return
     _left[task] = dead
-    task.add_done_callback(_ended)
+    task.add_done_callback(_ended, context=contextvars.Context())
     if for_good:
         asyncio._unregister_task(task)
         task._log_destroy_pending = False  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]

@@ -162,7 +162,8 @@ class Shutdown:
             longest = self._unless_forced(min(max(deadline - self._loop.time(), _LEASE_LEAST_SECONDS), _LEASE_SECONDS))
             keep = bool(unwritten) or any(slot.lost is None for slot in left)
             ending = self._leases.end(keep=keep, longest=longest, late=_FORCED_SECONDS)
-            await bounded(ending, longest + _FORCED_SECONDS, name="aioqueue end of a lease")
+            if not await bounded(ending, longest + _FORCED_SECONDS, name="aioqueue end of a lease"):
+                logger.warning("worker %s: the lease wasn't ended: it runs out by itself", self._name)
             self.let_go()
             await closing
             await self._leases.close(_FORCED_SECONDS)

@@ -95,8 +95,8 @@ class Slots:
             log_begin(slot)
             return await self._attempts.run(slot)
         except BaseException as error:
-            if from_a_signal(error):
-                raise  # it ends the event loop, as it would have done anywhere else
+            if from_a_signal(error) or slot.abandoned:
+                raise  # it ends the event loop, as it would have done anywhere else; or the loop is closed, and nobody asks
             outcome = broken(slot.job, error)
             self._log_broken(slot, outcome)
             return outcome

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from contextlib import suppress
 
 import pytest
 
@@ -190,6 +191,37 @@ async def test_closing_is_bounded_though_the_store_hangs(fake: FakeStore, caplog
         await waiting
     assert "couldn't be closed within" in caplog.text
     assert _tasks_of_ours() == []
+
+
+@pytest.mark.parametrize("verb", ["close", "fetch"])
+async def test_closing_is_bounded_though_the_store_doesnt_react_to_being_cancelled(
+    fake: FakeStore, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    """And those who wait for results are told."""
+    client = await Client(fake, close_timeout=0.1).open()
+    waiting = asyncio.create_task((await client.enqueue(add(1, 2))).result())
+    let_go, began = asyncio.Event(), asyncio.Event()
+
+    async def deaf(*arguments: object) -> list[None]:
+        began.set()
+        while not let_go.is_set():
+            with suppress(asyncio.CancelledError):
+                await let_go.wait()
+        return [None]
+
+    monkeypatch.setattr(fake, verb, deaf)
+    if verb == "fetch":
+        async with asyncio.timeout(60):
+            await began.wait()
+    async with asyncio.timeout(30):
+        await client.close()
+        with pytest.raises(ClientClosed):
+            await waiting
+    assert began.is_set()
+    let_go.set()
+    async with asyncio.timeout(60):
+        while _tasks_of_ours():
+            await asyncio.sleep(0.01)
 
 
 async def test_closing_ends_the_repetitions(fake: FakeStore) -> None:

@@ -1,13 +1,14 @@
 """The shop with a ledger of what was packed, and parcels that wait for the test.
 
 `uvicorn --factory tests.examples.shop_watched:fastapi_app` and so on are the example's own servers. The item `gate-NAME`
-isn't packed before a file `open-NAME` lies beside the ledger.
+isn't packed before a file `open-NAME` lies beside the ledger. The item `stubborn` is never packed, and can't be cancelled.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,9 @@ async def _pack(order: Order) -> str:
         LEDGER.write(event, str(attempt.job.id), attempt.number, attempt.worker_id, order.item)
 
     write("start")
+    while order.item == "stubborn":
+        with suppress(anyio.get_cancelled_exc_class()):
+            await anyio.sleep(3600)
     try:
         if order.item.startswith("gate-"):
             gate = Path(LEDGER.path).with_name(order.item.replace("gate-", "open-"))

@@ -63,6 +63,24 @@ async def test_stopped_in_mid_work_and_started_again(shop: Shop, framework: str)
     await second.ended()
 
 
+@pytest.mark.parametrize("framework", ["fastapi", pytest.param("starlette", marks=pytest.mark.soak), "aiohttp"])
+async def test_a_handler_that_swallows_its_cancellation_doesnt_keep_the_server(shop: Shop, framework: str) -> None:
+    """The worker lets go of it, and the event loop ends. Other jobs were given back, and this one runs again elsewhere."""
+    first = await shop.start(command(framework), AIOQUEUE_GRACE="1s", AIOQUEUE_LEASE="4s")
+    stubborn = await shop.place(first, "stubborn")
+    stays = await shop.place(first, "gate-stays")
+    await shop.begun("stubborn", 1)
+    await shop.begun("gate-stays", 1)
+    first.send(signal.SIGTERM)
+    await first.ended()
+    assert f"{stubborn.job_id} doesn't stop" in first.output()
+    left = {job.id: job.state for job in await shop.jobs() if not job.state.finished}
+    assert left == {stubborn.job_id: JobState.RUNNING, stays.job_id: JobState.READY}
+
+    await shop.start(command(framework), AIOQUEUE_LEASE="4s")
+    await shop.begun("stubborn", 2)
+
+
 async def _is_shipped(shop: Shop, server: Server, placed: Placed) -> bool:
     status = await shop.status(server, placed)
     return status["state"] == "completed" and status["parcel"] is not None

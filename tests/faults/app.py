@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
@@ -114,6 +115,16 @@ async def reschedule_when_exists(path: str) -> Told:
     if current_attempt().number == 1:
         write("rescheduled")
         raise Reschedule(delay=3600)
+    return told()
+
+
+@registry.job(retry=SOON)
+async def swallow_until_exists(path: str) -> Told:
+    """The same as `until_exists`, but nothing cancels it."""
+    write("start")
+    while not Path(path).exists():
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(0.02)
     return told()
 
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
 
 from aioqueue import JobState
+from aioqueue.cli._worker import longest_end
 from tests.faults import app
 from tests.faults.scene import FIRST_ON_POSTGRES
+from tests.faults.test_line import behind_proxy
 from tests.processes import until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from aioqueue import JobHandle
     from tests.faults.scene import Scene
@@ -105,3 +109,83 @@ async def test_a_worker_that_is_asked_to_stop_while_the_database_is_busy(scene: 
 
 async def none_scheduled(handles: Sequence[JobHandle[app.Told]]) -> bool:
     return not any([(await handle.snapshot()).state is JobState.SCHEDULED for handle in handles])
+
+
+@pytest.mark.parametrize("signals", [1, pytest.param(2, marks=pytest.mark.soak)])
+async def test_a_job_that_cant_be_stopped_runs_elsewhere_when_the_lease_has_run_out(scene: Scene, signals: int) -> None:
+    """Its process ends all the same, says which job it was, and its neighbours are given back."""
+    gate = scene.gate()
+    async with scene.client() as client:
+        deaf = await client.enqueue(app.swallow_until_exists(str(gate)))
+        others = await client.enqueue_many([app.until_exists(str(gate)) for _ in range(2)])
+        worker = scene.worker(grace="500ms" if signals == 1 else "600s")
+        await scene.started(3)
+        scene.hit.add(worker.pid)
+        worker.terminate()
+        await worker.wait_for("stopping")
+        if signals == 2:
+            worker.terminate()
+        assert await worker.exit_code(within=longest_end(0.5) + 5) == 4
+        assert f"{deaf.id} doesn't stop" in worker.output()
+        assert (await deaf.snapshot()).state is JobState.RUNNING
+        assert {((job := await each.snapshot()).state, job.attempt) for each in others} == {(JobState.READY, 0)}
+        gate.touch()
+        scene.worker()
+        jobs = await scene.finished([deaf, *others])
+    assert [job.attempt for job in jobs] == [2, 1, 1]
+    assert [error.type for error in jobs[0].errors] == ["WorkerLost"]
+    await scene.check(jobs)
+
+
+@pytest.mark.soak
+async def test_outcomes_are_waited_for_as_long_as_the_grace(scene: Scene) -> None:
+    gate = scene.gate()
+    async with scene.client() as client:
+        handles = await client.enqueue_many([app.until_exists(str(gate)) for _ in range(3)])
+        worker = scene.worker(grace="60s", lease="60s", renew_every="20s")
+        await scene.started(3)
+        with scene.locked():
+            gate.touch()
+            await scene.ended(3)
+            worker.terminate()
+            await worker.wait_for("stopping")
+            with pytest.raises(AssertionError, match="not within"):
+                await worker.exit_code(within=15)
+        assert await worker.exit_code() == 0
+        jobs = [await handle.snapshot() for handle in handles]
+    assert [(job.state, job.attempt) for job in jobs] == [(JobState.COMPLETED, 1)] * 3
+    await scene.check(jobs)
+
+
+LONG = pytest.mark.soak
+
+
+@pytest.mark.parametrize(
+    ("fault", "busy"),
+    [
+        ("silence", True),
+        pytest.param("silence", False, marks=LONG),
+        pytest.param("refusal", True, marks=LONG),
+        ("refusal", False),
+    ],
+)
+async def test_how_long_a_stop_takes_without_the_database(postgres_url: str, tmp_path: Path, fault: str, *, busy: bool) -> None:
+    """Never longer than the documentation says, and whatever couldn't be written is named."""
+    async with behind_proxy(postgres_url, tmp_path) as (scene, proxy), scene.client() as client:
+        gate = scene.gate()
+        handles = await client.enqueue_many([app.until_exists(str(gate)) for _ in range(3)]) if busy else []
+        worker = scene.worker(lease="600s", renew_every="1s", grace="1s")
+        await (scene.started(3) if busy else worker.wait_for("slots for"))
+        if fault == "silence":
+            proxy.pause()
+        else:
+            proxy.refuse()
+            proxy.cut()
+        gate.touch()
+        if busy:
+            await scene.ended(3)
+        worker.terminate()
+        assert await worker.exit_code(within=longest_end(1.0) + 5) == (4 if busy else 0)
+        for handle in handles:
+            assert len(re.findall(f"ERROR.*{handle.id}", worker.output())) == 1
+            assert (await handle.snapshot()).state is JobState.RUNNING

@@ -338,6 +338,30 @@ def test_when_the_loop_ends_nobody_waits_for_ever() -> None:
     assert waiting.cancelled()
 
 
+async def test_cancelled_before_its_task_s_first_step_nobody_waits_for_ever() -> None:
+    """As the event loop's end does. What the task would clean up isn't: it never gets there."""
+    writer = Writer()
+    batcher: Batcher[int, str] = Batcher(writer)
+    futures = [batcher.submit_nowait(0), batcher.submit_nowait(1)]
+    (task,) = batcher._tasks
+    task.cancel()
+    await turns()
+    assert [future.cancelled() for future in futures] == [True, True]
+    assert writer.batches == []
+    await batcher.aclose()
+
+
+async def test_aborted_before_its_task_s_first_step_it_writes_nothing() -> None:
+    writer = Writer()
+    batcher: Batcher[int, str] = Batcher(writer)
+    future = batcher.submit_nowait(0)
+    batcher.abort()
+    await turns()
+    assert future.cancelled()
+    assert writer.batches == []
+    await batcher.aclose()
+
+
 async def test_many_concurrent_callers() -> None:
     writer = Writer()
     batcher: Batcher[int, str] = Batcher(writer, limit=100)

@@ -191,6 +191,26 @@ async def test_closing_ends_an_opening_that_hangs() -> None:
         await task
 
 
+async def test_closed_in_the_turn_of_its_first_use_it_keeps_nobody_waiting() -> None:
+    """Its task is cancelled before its first step, and never gets to where it would tell those who wait."""
+
+    @registry.resource
+    async def never_opened() -> AsyncIterator[int]:
+        raise AssertionError
+        yield 1
+
+    async def use() -> int:
+        return await never_opened.get()
+
+    scope = ResourceScope()
+    async with scope:
+        task = asyncio.create_task(use())
+        await asyncio.sleep(0)  # it has asked; what opens it hasn't had its turn
+    async with asyncio.timeout(60):
+        with pytest.raises(RuntimeError, match="closed before it was opened"):
+            await task
+
+
 async def test_every_resource_is_closed_though_one_fails(caplog: pytest.LogCaptureFixture) -> None:
     @registry.resource
     async def one() -> AsyncIterator[int]:
