@@ -6,7 +6,7 @@ import math
 import random
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Protocol, cast, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import orjson
 
