@@ -49,12 +49,17 @@ class Wakeup:
     def wake_in(self, delay: float) -> None:
         """Wake the loop at the latest in `delay` seconds. Waking early does no harm, so the timer is moved only forward."""
         when = self._loop.time() + delay
-        if self._timer is not None and not self._timer.cancelled() and self._loop.time() < self._timer_at <= when:
-            return
         if self._timer is not None:
+            # Its time may have passed without its having gone off: the loop was blocked, or the process frozen.
+            if self._timer_at <= when:
+                return
             self._timer.cancel()
         self._timer_at = when
-        self._timer = self._loop.call_at(when, self._woken.set, context=self._context)
+        self._timer = self._loop.call_at(when, self._went_off, context=self._context)
+
+    def _went_off(self) -> None:
+        self._timer = None
+        self._woken.set()
 
     def begin_turn(self) -> None:
         """Forget what has woken the loop so far. Called before it looks, so that nothing that happens later is missed.

@@ -108,6 +108,7 @@ class Book:
         self.name = name
         self.jobs: dict[UUID, Truth] = {}
         self.leases: dict[int, Lease] = {}
+        self.runs: list[Run] = []
         self.forgotten: AbstractSet[UUID] = frozenset()
         """Jobs that the database has forgotten: a standby that lagged took over."""
         self.violation: Violation | None = None
@@ -135,8 +136,7 @@ class Book:
 
     def running_in(self, process: Process) -> list[Run]:
         """The handlers that run in a process."""
-        runs = (run for truth in self.jobs.values() for run in truth.all_runs)
-        return [run for run in runs if run.process is process and run.ended_at is None and not process.exited]
+        return [run for run in self.runs if run.process is process and run.ended_at is None and not process.exited]
 
     # -- going back in time -------------------------------------------------------------------------------------------
 

@@ -64,6 +64,7 @@ class Bodies:
             self._require(Promise.ONCE_A_LEASE, lost, f"{name} runs twice at once: {twice}")
         truth.runs[fence] = run
         truth.all_runs.append(run)
+        self._book.runs.append(run)
         return run
 
     def finished(self, run: Run, how: str, *, delay: float | None = None, cancellable: bool = True) -> None:

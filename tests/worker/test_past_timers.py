@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -29,6 +30,21 @@ def test_a_wakeup_that_is_due_at_once_and_again(new_loop: Callable[[], asyncio.A
             wakeup.wake_in(delay)
         async with asyncio.timeout(60):
             await wakeup.pause(0.0)
+        wakeup.close()
+
+    run(new_loop, main())
+
+
+def test_a_wakeup_that_is_overdue_isnt_put_off_by_a_later_one(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    """The loop was blocked, or the process frozen, and then a notification tells of a job that is due in an hour."""
+
+    async def main() -> None:
+        wakeup = Wakeup()
+        wakeup.wake_in(0.01)
+        time.sleep(0.05)
+        wakeup.wake_in(3600.0)
+        async with asyncio.timeout(60):
+            await wakeup.pause(7200.0)
         wakeup.close()
 
     run(new_loop, main())
