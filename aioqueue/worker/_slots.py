@@ -94,6 +94,8 @@ class Slots:
             slot.began = time.monotonic()
             log_begin(slot)
             return await self._attempts.run(slot)
+        except GeneratorExit:
+            raise  # it's dropped: its event loop was closed before its end, and nobody waits for what becomes of it
         except BaseException as error:
             if from_a_signal(error) or slot.abandoned:
                 raise  # it ends the event loop, as it would have done anywhere else; or the loop is closed, and nobody asks
