@@ -11,11 +11,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import CodeType, TracebackType
 
-__all__ = ["exits_in", "from_a_signal", "is_exit", "traceback_of"]
+__all__ = ["exits_in", "from_a_signal", "is_exit", "members", "traceback_of"]
 
 _RAISE = bytes([dis.opmap["RAISE_VARARGS"]])
 _BY_ASYNCIO: set[CodeType] = {cast("Any", Runner)._on_sigint.__code__, Runner.run.__code__}
 """Where `asyncio.run` raises it: at a second SIGINT, and when the program that the first has cancelled has ended."""
+
+
+def members(error: BaseException) -> tuple[BaseException, ...]:
+    """The exceptions of a group; none, if it isn't one."""
+    if not issubclass(type(error), BaseExceptionGroup):
+        return ()
+    # The group's own attribute, whatever a class derived from it makes of that name.
+    return tuple(cast("Any", BaseExceptionGroup).exceptions.__get__(error))
 
 
 def exits_in(error: BaseException) -> Iterator[BaseException]:
@@ -23,9 +31,8 @@ def exits_in(error: BaseException) -> Iterator[BaseException]:
     left = [error]
     while left:
         each = left.pop()
-        if issubclass(type(each), BaseExceptionGroup):
-            left.extend(cast("BaseExceptionGroup[BaseException]", each).exceptions)
-        elif issubclass(type(each), (SystemExit, KeyboardInterrupt)) and not from_a_signal(each):
+        left.extend(members(each))
+        if issubclass(type(each), (SystemExit, KeyboardInterrupt)) and not from_a_signal(each):
             yield each
 
 

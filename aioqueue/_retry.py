@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import orjson
 
+from aioqueue._exits import members
 from aioqueue._safe_text import safe_repr, safe_str, type_name
 from aioqueue._time import number_of_seconds, seconds
 from aioqueue.errors import ConfigurationError
@@ -23,14 +24,6 @@ _JITTER = 0.2
 
 LONGEST_WAIT = 366 * 86_400.0
 """Seconds that a policy can let a job wait: 366 days."""
-
-
-def members(error: BaseException) -> tuple[BaseException, ...]:
-    """The exceptions of a group; none, if it isn't one."""
-    if not issubclass(type(error), BaseExceptionGroup):
-        return ()
-    # The group's own attribute, whatever a class derived from it makes of that name.
-    return tuple(cast("Any", BaseExceptionGroup).exceptions.__get__(error))
 
 
 class Backoff(Protocol):

@@ -10,9 +10,9 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar, cast
 
-from aioqueue._exits import traceback_of
+from aioqueue._exits import members, traceback_of
 from aioqueue._job import AttemptError, Settlement, SettlementKind
-from aioqueue._retry import Retry, members
+from aioqueue._retry import Retry
 from aioqueue._safe_text import type_name
 from aioqueue._time import aware, seconds
 from aioqueue.errors import ConfigurationError, Fail, JobControl, Reschedule, RetryIn

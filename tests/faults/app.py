@@ -194,6 +194,22 @@ def raise_odd_in_thread(kind: str) -> Told:
     raise error
 
 
+@registry.job(retry=Retry(max_attempts=3, backoff=Fixed(0.05)))
+async def raise_odd_in_tasks(kind: str) -> Told:
+    """As a click command does, or an argument parser: asyncio ends the loop with it."""
+
+    async def part() -> None:
+        error = ODD[kind]()
+        raise error
+
+    write("start")
+    try:
+        await asyncio.gather(asyncio.gather(part()), anyio.sleep_forever())
+    finally:
+        write("failed")
+    raise AssertionError
+
+
 @registry.job(retry=Retry(max_attempts=1))
 async def leave(code: int) -> Told:
     """Ends its process without a word."""

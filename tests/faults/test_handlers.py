@@ -35,6 +35,26 @@ async def test_whatever_a_handler_raises_is_a_failed_attempt(scene: Scene) -> No
     await scene.check(jobs)
 
 
+@pytest.mark.parametrize("loop", ["--uvloop", "--no-uvloop"])
+async def test_exits_in_a_handlers_tasks_are_failed_attempts_and_the_worker_lives(scene: Scene, loop: str) -> None:
+    """The next worker would die of it again, and the one after that, and their other jobs with them."""
+    gate = scene.gate()
+    async with scene.client() as client:
+        worker = scene.worker(loop)
+        beside = await client.enqueue_many([app.until_exists(str(gate)) for _ in range(3)])
+        await scene.started(3)
+        guilty = await client.enqueue_many([app.raise_odd_in_tasks(kind) for kind in ("SystemExit", "KeyboardInterrupt")])
+        jobs = await scene.finished(guilty)
+        assert {(job.state, job.attempt, len(job.errors)) for job in jobs} == {(JobState.FAILED, 3, 3)}
+        assert [{error.type for error in job.errors} for job in jobs] == [{"SystemExit"}, {"KeyboardInterrupt"}]
+        gate.touch()
+        others = await scene.finished(beside)
+        assert {(job.state, job.attempt, job.output["pid"]) for job in others} == {(JobState.COMPLETED, 1, worker.pid)}
+    await scene.check([*jobs, *others])
+    worker.terminate()
+    assert await worker.exit_code() == 0
+
+
 @FIRST_ON_SQLITE
 async def test_a_handler_that_ends_its_process(scene: Scene) -> None:
     async with scene.client() as client:
