@@ -130,8 +130,10 @@ class Slots:
         if (error := task.exception()) is not None:
             return INTERRUPTED if from_a_signal(error) else broken(slot.job, error)
         outcome = task.result()
+        if outcome is not INTERRUPTED:
+            return outcome
         try:
-            return self._attempts.interrupted(slot) if outcome is INTERRUPTED else outcome
+            return self._attempts.interrupted(slot)
         except Exception as second:  # noqa: BLE001 - classified: as in `_run`, of which this is the last step
             return broken(slot.job, second)
 

@@ -152,7 +152,7 @@ class Writer:
 
     def _submit(self, slot: Slot, outcome: Outcome) -> None:
         self._holdings.unwritten += 1
-        if self._open:
+        if not (self._given_up or self._aborted):
             future = self._settles.submit_nowait(outcome.settlement(slot.job))
             future.add_done_callback(functools.partial(self._settled, slot, outcome, None))
 
@@ -167,14 +167,18 @@ class Writer:
             self._submit_late(slot, outcome, refusal, 0.0 if refusal is None else refusal.wait)
             return
         error = future.exception()
-        if isinstance(error, ClientClosed):
+        if error is None:
+            result = future.result()
+            if result.lost is None and not result.busy:
+                self._wrote(slot, outcome, refusal)
+                return
+        elif isinstance(error, ClientClosed):
             self._give_up(error)
             return
-        result = SettleResult(LostReason.ERROR, str(error)) if error is not None else future.result()
+        else:
+            result = SettleResult(LostReason.ERROR, str(error))
         lost = result.lost
-        if lost is None and not result.busy:
-            self._wrote(slot, outcome, refusal)
-        elif slot.lost is not None:
+        if slot.lost is not None:
             self._done_with(slot, refusal)
         elif lost is None or (error is not None and not isinstance(error, RowRejected)):
             if not isinstance(error, NOT_ABOUT_ROWS):
@@ -203,13 +207,14 @@ class Writer:
 
     def _done_with(self, slot: Slot, refusal: Refusal | None) -> None:
         """Nothing more is to be written about a claim."""
-        aside = self._holdings.aside
-        aside.discard(slot.claim)
-        if not aside:
+        holdings = self._holdings
+        if holdings.aside:
+            holdings.aside.discard(slot.claim)
+        if self._troubles.current and not holdings.aside:
             self._troubles.clear("outcome")
         if refusal is None or not refusal.hopeless:
             self._one_less()
-        self._wakeup.freed(idle=self._holdings.idle)
+        self._wakeup.freed(idle=holdings.idle)
 
     def _one_less(self) -> None:
         """Of what a stop waits for, one is written, or won't ever be."""
