@@ -26,7 +26,7 @@ _SECONDS_PER_ITEM = 0.02
 """Items that are refused one by one cost a statement each: the more there are, the longer each of them waits."""
 _TIMES_AS_LONG = 5.0
 _LONGEST_AFTER_LONG_SECONDS = 10.0
-"""What takes long to fail when it's tried alone waits for several times as long, up to this."""
+"""What takes long to fail when it's tried alone, while others are written, waits for several times as long, up to this."""
 _SIDE_BY_SIDE = 4
 _MOST_ITEMS = 1000
 _EARLY_SECONDS = 0.002
@@ -99,6 +99,7 @@ class Postponed(Generic[T, R]):
         self._failing = False
         self._pause = Backoff(_FIRST_SECONDS, _LONGEST_SECONDS)
         self._not_before = 0.0
+        self._worked_at = 0.0
         self._closed = False
 
     def __len__(self) -> int:
@@ -125,6 +126,10 @@ class Postponed(Generic[T, R]):
         self._all.add(entry)
         self._put_back(entry)
         return entry.future
+
+    def worked(self) -> None:
+        """Hear that something else could be written: what waits may itself be the reason why it can't."""
+        self._worked_at = self._loop.time()
 
     def hurry(self) -> None:
         """Try what waits now, whatever its waits: there may not be much time left."""
@@ -239,8 +244,8 @@ class Postponed(Generic[T, R]):
             if entry.alone:
                 longest = max(longest, _SECONDS_PER_ITEM * len(self._all))
         wait = min(_FIRST_SECONDS * 2.0 ** min(entry.tries, 16), longest)
-        if error is not None and began is not None:
-            # It may have kept the connection to itself for as long as it took.
+        if error is not None and began is not None and self._worked_at > entry.since:
+            # Others are written, and it may have kept the connection to itself for as long as it took.
             wait = max(wait, min(_TIMES_AS_LONG * (now - began), _LONGEST_AFTER_LONG_SECONDS))
         entry.due = now + wait * random.uniform(0.5, 1.0)  # noqa: S311 - not for secrets
         self._put_back(entry)
@@ -256,6 +261,7 @@ class Postponed(Generic[T, R]):
         unavailable = sum(isinstance(error, NOT_ABOUT_ROWS) for error in errors)
         self._failing = unavailable == len(answers)
         if not self._failing:
+            self.worked()
             self._pause.reset()
             self._not_before = 0.0
         self._most = max(unavailable // 2, 1) if unavailable else min(self._most * 2, _MOST_ITEMS)

@@ -301,6 +301,7 @@ class Writer:
             self._troubles.add("settle", error)
             raise
         self._troubles.clear("settle")
+        self._late.worked()
         return results
 
     async def _settle_late(self, lates: Sequence[_Late]) -> Sequence[SettleResult]:
@@ -328,4 +329,5 @@ class Writer:
             by_lease.setdefault(lease_id, []).append(claim)
         for lease_id, own in by_lease.items():
             await self._store.release(lease_id, own)
+        self._late_releases.worked()
         return [None] * len(claims)

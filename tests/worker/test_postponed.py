@@ -217,13 +217,14 @@ async def test_the_waits_of_what_is_busy_end_at_a_second(database: Database, pos
 async def test_what_takes_long_to_fail_alone_waits_for_longer(
     database: Database, postponed: Postponed[int, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its tries may keep a connection that others need."""
+    """Its tries may keep a connection that others need. If nothing is written, it isn't the only one that can't be."""
     monkeypatch.setattr(_postponed, "_TIMES_AS_LONG", 1e9)
-    database.says = {0: StoreUnavailable("a lock that isn't had in time"), 1: BUSY}
-    for item in (0, 1):
-        postponed.submit_nowait(item, wait=0)
+    database.says = {0: StoreUnavailable("a lock that isn't had in time")}
+    postponed.submit_nowait(0, wait=0)
+    await database.until_tried(0, 6)
+    database.says[1] = BUSY
+    postponed.submit_nowait(1, wait=0)
     entries = {entry.item: entry for entry in postponed._all}
-    await database.until_tried(0, 2)
     async with asyncio.timeout(60):
         while entries[0].due - postponed._loop.time() < 4:
             await asyncio.sleep(0.01)
