@@ -301,6 +301,18 @@ class Pool:
         async with self.connection() as connection, asyncio.timeout(self.source.timeout):
             return await self.source.query(connection, sql, arguments)
 
+    async def read(self, sql: str, *arguments: Any) -> Sequence[Row]:
+        """Run one query that changes nothing: again, on another connection, if its own turns out to be lost.
+
+        After a restart of the server every idle connection is, and nobody knows yet.
+        """
+        try:
+            return await self.fetch(sql, *arguments)
+        except StoreUnavailable as error:
+            if not breaks_connection(error):
+                raise
+        return await self.fetch(sql, *arguments)
+
     @asynccontextmanager
     async def transaction(self) -> AsyncGenerator[Connection, None]:
         """A transaction of ours, within the deadline of one statement as a whole."""

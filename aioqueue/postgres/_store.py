@@ -265,7 +265,7 @@ class PostgresStore:
 
     async def fetch(self, ids: Sequence[UUID]) -> Sequence[Job | None]:
         """See `aioqueue.abc.Store.fetch`."""
-        rows = await self._opened.operations.fetch(self._statements["fetch"], list(ids))
+        rows = await self._opened.operations.read(self._statements["fetch"], list(ids))
         # The live one wins, should both be there.
         found = {row["id"]: row for row in reversed(rows)}
         return [job_snapshot(found[job_id]) if job_id in found else None for job_id in ids]
@@ -275,13 +275,13 @@ class PostgresStore:
         narrow = False
         if (question := narrow_query(self._schema, where)) is not None:
             sql, arguments = question
-            narrow = (await self._opened.operations.fetch(sql, *arguments))[0][0] <= WALK
+            narrow = (await self._opened.operations.read(sql, *arguments))[0][0] <= WALK
         query = PageQuery(self._schema, where, limit, cursor, narrow=narrow)
-        return read_page(await self._opened.operations.fetch(query.sql, *query.arguments), limit)
+        return read_page(await self._opened.operations.read(query.sql, *query.arguments), limit)
 
     async def stats(self) -> Stats:
         """See `aioqueue.abc.Store.stats`."""
-        return read_stats(await self._opened.operations.fetch(self._statements["stats"]))
+        return read_stats(await self._opened.operations.read(self._statements["stats"]))
 
     async def retry(self, ids: Sequence[UUID]) -> Sequence[Changed]:
         """See `aioqueue.abc.Store.retry`."""

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 
 INSERT = r"insert into .*\bjob\b|enqueue_v1"
 SETTLE = r"insert into .*\barchive\b"
-GIVE_BACK = r"set state = 1, lease_id = null, attempt = greatest\(j\.attempt - 1, 0\)"
+GIVE_BACK = r"set state = 1, lease_id = null"
 IMPATIENT = "?timeout=5"
 """Seconds for one statement instead of 60."""
 

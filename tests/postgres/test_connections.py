@@ -167,6 +167,16 @@ async def test_connections_that_were_idle_for_long_are_asked_first(postgres_url:
                 assert await within(40, call(store))
 
 
+async def test_looking_is_repeated_on_a_connection_that_isnt_lost(postgres_url: str) -> None:
+    """The server has ended all of them, and the event loop has had no time to notice."""
+    backends = "select pg_terminate_backend(pid, 10000) from pg_stat_activity where application_name = 'mine'"
+    async with opened(f"{postgres_url}?application_name=mine", notify=False) as store:
+        for name in ("fetch", "list", "stats"):
+            await CALLS[name](store)
+            execute(postgres_url, backends)
+            await CALLS[name](store)
+
+
 async def test_an_enqueue_that_gets_no_answer_stops_only_itself(postgres_url: str) -> None:
     async with behind(postgres_url) as (store, proxy), Client(store) as client:
         await client.enqueue(nothing())
