@@ -54,6 +54,11 @@ class Recovery:
         settings: The worker's.
         name: The worker's.
         renew_every: Seconds between the renewals of the lease of ours that is renewed most often.
+
+    Attributes:
+        recovered: How many jobs it has recovered.
+        outdated: Whether a look was in vain since `expect` was called: the lease that it told of is gone, and the next one that
+            runs out isn't known.
     """
 
     def __init__(
@@ -75,6 +80,7 @@ class Recovery:
         self._portion = _LIMIT
         self._put_off: dict[Claim, tuple[float, Backoff]] = {}
         self.recovered = 0
+        self.outdated = False
 
     # -- when to look -------------------------------------------------------------------------------------------------
 
@@ -105,6 +111,7 @@ class Recovery:
     def expect(self, lease: float | None) -> None:
         """Hear from the store in how many seconds the first lease of somebody else runs out; None without any."""
         now = time.monotonic()
+        self.outdated = False
         if lease is None:
             self._expected = math.inf
         elif lease > 0 or self._expected > now + _JITTER_SECONDS:
@@ -159,6 +166,7 @@ class Recovery:
         else:
             # Somebody else was faster, or what is left is put off.
             self._blind = now + self.interval
+            self.outdated = True
             if self._expected <= now:
                 self._expected = math.inf
                 self._not_before = now + self._in_vain.next()

@@ -17,7 +17,7 @@ from tests.simulation.checker import Checker
 from tests.simulation.database import Database
 from tests.simulation.deadlines import Deadlines
 from tests.simulation.handlers import JOB_TYPES, Handlers, going_on, registry
-from tests.simulation.network import Network
+from tests.simulation.network import CALM_LATENCY, Network
 from tests.simulation.plan import SICK_VERBS
 from tests.simulation.process import Process
 from tests.simulation.promises import Promise
@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 
 _PROGRESS = 900.0
 """Virtual seconds after the last fault within which every job must have ended."""
+
+_ECHO = 10.0
+"""Virtual seconds after the last fault for which its consequences are borne."""
 
 _SETTLED = 4.0
 """Virtual seconds after the end of all jobs within which workers have noticed."""
@@ -197,8 +200,10 @@ class History:
     # -- processes ----------------------------------------------------------------------------------------------------
 
     def _round_trip(self) -> float:
-        """Seconds that a request and its answer take at most, and what is done about it."""
-        return 2 * self.network.slowest + (0.0 if self.network.calm else 6 * self.plan.starved)
+        """Seconds that a request and its answer take at most, and what is done about it; also of those before the calm."""
+        if self.scheduler.now > self.plan.calm_at + _ECHO:
+            return 2 * CALM_LATENCY
+        return 2 * max(self.plan.faults.slowest, CALM_LATENCY) + 6 * self.plan.starved
 
     def _workers(self) -> list[Process]:
         return [process for process in self.processes if process is not getattr(self, "_producer", None)]

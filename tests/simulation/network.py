@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_CALM_LATENCY = 0.01
+CALM_LATENCY = 0.01
 
 
 @dataclass(frozen=True)
@@ -73,13 +73,8 @@ class Network:
     def happens(self, probability: float) -> bool:
         return not self.calm and self.chance.random() < probability
 
-    @property
-    def slowest(self) -> float:
-        """Seconds that a request or an answer takes at most, at the moment."""
-        return _CALM_LATENCY if self.calm else self.faults.slowest
-
     def latency(self) -> float:
-        return self.chance.uniform(0.0005, self.slowest)
+        return self.chance.uniform(0.0005, CALM_LATENCY if self.calm else self.faults.slowest)
 
     def failed_over(self) -> None:
         """What is under way to the server never arrives: another one has taken its place."""
