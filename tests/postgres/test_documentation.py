@@ -75,7 +75,7 @@ def test_the_deletion_in_batches_uses_its_index(postgres_url: str) -> None:
 async def test_the_rights_that_are_named_are_enough(empty_postgres_url: str) -> None:
     """For a role that owns its schema, and for one that only enqueues and works."""
     owner, worker = f"app_{new_id().hex}", f"app_worker_{new_id().hex}"
-    schema_block, grants_block, _ = blocks("how-to/postgresql.md")
+    schema_block, grants_block, defaults_block, _ = blocks("how-to/postgresql.md")
 
     def url(role: str) -> str:
         parts = urlsplit(empty_postgres_url)
@@ -90,6 +90,13 @@ async def test_the_rights_that_are_named_are_enough(empty_postgres_url: str) -> 
         await connection.execute(grants_block.replace("app_worker", worker))
         await _works(url(owner))
         await _works(url(worker))
+        migrating = await asyncpg.connect(url(owner))
+        await migrating.execute(defaults_block.replace("app_worker", worker))
+        await migrating.execute("CREATE TABLE aioqueue.later (x int); CREATE FUNCTION aioqueue.f() RETURNS int RETURN 1")
+        await migrating.close()
+        working = await asyncpg.connect(url(worker))
+        await working.execute("INSERT INTO aioqueue.later VALUES (aioqueue.f()); DELETE FROM aioqueue.later")
+        await working.close()
     finally:
         for role in (owner, worker):
             await connection.execute(f"DROP OWNED BY {role} CASCADE; DROP ROLE {role}")
