@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 import orjson
 
+from aioqueue._exits import from_a_signal
 from aioqueue._resources import current_scope
 from aioqueue._safe_text import safe_repr
 
@@ -100,7 +101,10 @@ class Attempt:
         except RuntimeError:
             call.close()
             raise RuntimeError("the worker's event loop has ended: nothing can be called in it any more") from None
-        return future.result()
+        result = future.result()
+        if isinstance(result, _Exit):
+            raise result.error
+        return result
 
     def mark_cancelled(self) -> None:
         """Ask it to stop; any thread may."""
@@ -144,8 +148,20 @@ class Attempt:
         return f"<Attempt {self.number} of {self.job.type} {self.job.id}>"
 
 
-async def _called(function: Callable[..., Coroutine[Any, Any, T]], arguments: Any, named: Any) -> T:
-    return await function(*arguments, **named)
+class _Exit:
+    """Carries an exit to the thread that has to hear of it: out of a task of the event loop's it would end the loop."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+
+async def _called(function: Callable[..., Coroutine[Any, Any, T]], arguments: Any, named: Any) -> T | _Exit:
+    try:
+        return await function(*arguments, **named)
+    except (SystemExit, KeyboardInterrupt) as error:
+        if from_a_signal(error):
+            raise
+        return _Exit(error)
 
 
 def current_attempt() -> Attempt:

@@ -201,11 +201,10 @@ class Attempts:
         """
         assert isinstance(attempt, SlotAttempt)
         slot, job_id = attempt.slot, attempt.job.id
-        slot.in_thread = True
         attempt.enter_thread(asyncio.get_running_loop())
-        self._bodies.add(job_id)
         function = functools.partial(attempt.job_type.fn, **attempt.arguments)
         future = self._threads.run(function, lambda: self._bodies.discard(job_id))
+        slot.in_thread = True
         cancelled: asyncio.CancelledError | None = None
         while not future.done():
             try:

@@ -48,15 +48,18 @@ class HandlerThreads:
         Arguments:
             function: Runs in a thread. Cancelling the future doesn't stop it.
             ended: Called in the thread after it.
+
+        Raises:
+            RuntimeError: The machine gives no more threads. The function doesn't run then, neither later.
         """
-        future: asyncio.Future[object] = self._loop.create_future()
-        self._busy += 1
-        self._work.put((function, contextvars.copy_context(), future, ended))
-        if self._threads < self._busy:
-            self._threads += 1
+        if self._threads <= self._busy:
             thread = threading.Thread(target=self._serve, name=f"aioqueue handler of {self._name}", daemon=True)
             # A thread may inherit the context that starts it (Python 3.14), and it outlives this attempt.
             contextvars.Context().run(thread.start)
+            self._threads += 1
+        future: asyncio.Future[object] = self._loop.create_future()
+        self._busy += 1
+        self._work.put((function, contextvars.copy_context(), future, ended))
         return future
 
     def _serve(self) -> None:

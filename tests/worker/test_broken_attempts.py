@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import logging
 import math
+import threading
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -237,6 +238,32 @@ async def test_what_goes_wrong_in_our_own_code_is_a_failed_attempt(
         told = [record for record in caplog.records if "has failed outside of its handler" in record.getMessage()]
         assert len(told) == len(handles)
         assert {record.job_id for record in told} == {str(handle.id) for handle in handles}
+
+
+async def test_a_machine_without_more_threads_costs_an_attempt_and_the_job_runs_later(client: Client, monkeypatch) -> None:
+    """What could not be begun must not run later, beside its next attempt, nor be taken for a body that still runs."""
+    registry, refusals = Registry(), [1, 1]
+    start, ran = threading.Thread.start, list[int]()
+
+    def starts(thread: threading.Thread) -> None:
+        if refusals and "aioqueue handler" in thread.name:
+            refusals.pop()
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    @registry.job(retry=Retry(max_attempts=5, backoff=Fixed(0)))
+    def in_thread() -> int:
+        ran.append(current_attempt().number)
+        return current_attempt().number
+
+    monkeypatch.setattr(threading.Thread, "start", starts)
+    handles = await client.enqueue_many([in_thread() for _ in range(3)])
+    async with asyncio.timeout(LIMIT):
+        await Worker(client, registry, concurrency=3).run_once()
+    jobs = [await handle.snapshot() for handle in handles]
+    assert {job.state for job in jobs} == {JobState.COMPLETED}
+    assert sorted(ran) == sorted(job.output for job in jobs) == sorted(job.attempt for job in jobs)
+    assert sum(len(job.errors) for job in jobs) == 2
 
 
 @pytest.mark.parametrize("timeout", [math.nan, math.inf, -1.0, 0.0, 1e300])

@@ -420,6 +420,32 @@ def test_ctrl_c_by_the_interpreters_own_handler_is_not_swallowed(url: str) -> No
     assert (job.state, job.attempt, job.errors) == (JobState.READY, 0, ())
 
 
+def test_an_exit_of_what_a_thread_calls_in_the_loop_is_raised_in_the_thread(url: str) -> None:
+    threaded = Registry()
+    raised: list[BaseException] = []
+
+    @threaded.job(retry=Retry(max_attempts=1))
+    def calls(interrupt: bool) -> None:
+        try:
+            current_attempt().from_thread(interrupts if interrupt else part)
+        except BaseException as error:
+            raised.append(error)
+            raise
+
+    async def program() -> None:
+        async with Client(url) as client:
+            ids.extend([(await client.enqueue(calls(each))).id for each in (True, False)])
+            await Worker(client, threaded, concurrency=1).run_once()
+
+    ids: list[UUID] = []
+    asyncio.run(program())
+    assert [type(error) for error in raised] == [KeyboardInterrupt, SystemExit]
+    assert [(job.state, job.errors[0].type) for job in look(url, *ids)] == [
+        (JobState.FAILED, "KeyboardInterrupt"),
+        (JobState.FAILED, "SystemExit"),
+    ]
+
+
 def test_interrupts_and_exits_in_threads_are_errors_like_any_other(url: str) -> None:
     threaded = Registry()
 
