@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import os
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
@@ -155,16 +154,10 @@ class Client:
         if session is not None and session.pid == os.getpid() and not session.loop.is_closed():
             self._here()
             self._session = None
-            self._closing = session.loop.create_task(session.close(), name="aioqueue close", context=contextvars.Context())
+            self._closing = session.begin_to_close()
         self._session = None
         if (closing := self._closing) is not None and closing.get_loop() is asyncio.get_running_loop():
-            try:
-                await finish(closing)
-            finally:
-                if closing.cancelled() and session is not None:
-                    # The event loop's end cancels every task, perhaps before its first step: this has to be done all the same.
-                    again = session.loop.create_task(session.close(), name="aioqueue close", context=contextvars.Context())
-                    await finish(again)
+            await finish(closing, again=None if session is None else session.begin_to_close)
             self._closing = None
 
     async def __aenter__(self) -> Self:

@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import logging
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
@@ -16,7 +16,7 @@ from aioqueue.client._waiters import Waiters
 from aioqueue.errors import StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Coroutine, Sequence
 
     from aioqueue._middleware import EnqueueMiddleware
     from aioqueue.abc import Store
@@ -61,9 +61,18 @@ class Session:
         try:
             await self.store.open()
         except BaseException:
-            closing = self._close_store(self._close_timeout)
-            await finish(self.loop.create_task(closing, name="aioqueue close", context=contextvars.Context()))
+            await finish(self._begin_to_close_store(), again=self._begin_to_close_store)
             raise
+
+    def begin_to_close(self) -> asyncio.Task[None]:
+        """`close`, in a task of its own."""
+        return self._task(self.close())
+
+    def _begin_to_close_store(self) -> asyncio.Task[None]:
+        return self._task(self._close_store(self._close_timeout))
+
+    def _task(self, call: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        return self.loop.create_task(call, name="aioqueue close", context=contextvars.Context())
 
     async def close(self) -> None:
         """Finish what is in flight, and close the store; within the timeout as a whole, whatever the store does.
@@ -86,11 +95,19 @@ class Session:
             logger.warning("%s couldn't be closed properly: %s", self.store.description, type(error).__name__)
 
 
-async def finish(task: asyncio.Task[None]) -> None:
-    """Wait for a task whose end is bounded, whatever cancels the one who waits; then let the cancellation go on."""
+async def finish(task: asyncio.Task[None], *, again: Callable[[], asyncio.Task[None]] | None = None) -> None:
+    """Wait for a task whose end is bounded, whatever cancels the one who waits; then let the cancellation go on.
+
+    Arguments:
+        task: Whose end is waited for.
+        again: Begins it anew, once, if the task itself was cancelled: the event loop's end cancels every task, perhaps before
+            its first step.
+    """
     cancelled: asyncio.CancelledError | None = None
     with anyio.CancelScope(shield=True):
-        while not task.done():
+        while not task.done() or (task.cancelled() and again is not None):
+            if task.done() and again is not None:
+                task, again = again(), None
             try:
                 await asyncio.wait([task])
             except asyncio.CancelledError as error:

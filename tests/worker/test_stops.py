@@ -483,22 +483,44 @@ def test_the_end_of_the_event_loop_in_any_step_of_a_stop_gives_everything_back(u
         assert not thread.is_alive()
 
 
-@pytest.mark.parametrize("steps", range(3))
-def test_a_client_is_closed_though_its_closing_was_cancelled(url: str, steps: int) -> None:
-    """As the event loop's end does. What is left open on PostgreSQL is found by the fixture."""
+@pytest.mark.parametrize("steps", range(1, 4))
+async def test_a_client_is_closed_though_its_closing_was_cancelled(url: str, steps: int) -> None:
+    """As the event loop's end does, also before its first step. What is left open on PostgreSQL is found by the fixture."""
     before = set(threading.enumerate())
+    client = await Client(url).open()
+    closing = asyncio.create_task(client.close())
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    cancelled = [task for task in asyncio.all_tasks() if task.get_name() == "aioqueue close"]
+    assert cancelled
+    for task in cancelled:
+        task.cancel()
+    await asyncio.wait([closing])
+    await until(lambda: not set(threading.enumerate()) - before)
 
-    async def main() -> list[asyncio.Task[None]]:
-        client = await Client(url).open()
-        closing = asyncio.create_task(client.close())
-        for _ in range(steps + 1):
-            await asyncio.sleep(0)
-        return [closing]
 
-    asyncio.run(main())
-    for thread in set(threading.enumerate()) - before:
-        thread.join(30)
-        assert not thread.is_alive()
+@pytest.mark.parametrize("steps", range(3))
+async def test_a_worker_ends_its_lease_though_its_own_end_was_cancelled(client: Client, jobs: Jobs, steps: int) -> None:
+    """As the event loop's end does, also before its first step."""
+    handle = await client.enqueue(jobs.held())
+    worker = Worker(client, jobs.registry, grace=600, lease=600)
+    task = asyncio.create_task(worker.run())
+    await jobs.started()
+    worker.stop()
+
+    def ending() -> list[asyncio.Task[Any]]:
+        return [each for each in asyncio.all_tasks() if each.get_name() == "aioqueue worker's end"]
+
+    while not ending():
+        await asyncio.sleep(0)
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    for each in ending():
+        each.cancel()
+    await ended(task)
+    job = await handle.snapshot()
+    assert (job.state, job.attempt) == (JobState.READY, 0)
+    assert (await client.stats()).workers == ()
 
 
 # -- a client that was closed -----------------------------------------------------------------------------------------
