@@ -93,7 +93,7 @@ class _Opened:
         self._closing: asyncio.Future[BaseException | None] = loop.create_future()
         self.task = loop.create_task(self._live(), name=f"aioqueue resource {resource.name}", context=context)
         # Not in the task itself: one that is cancelled before its first step gets nowhere, and others wait for the value.
-        self.task.add_done_callback(self._ended)
+        self.task.add_done_callback(self._ended, context=contextvars.Context())
 
     def _ended(self, _task: asyncio.Task[Exception | None]) -> None:
         if not self.value.done():

@@ -7,6 +7,7 @@ for stuck: the leases are left to lapse, so that other workers get the jobs.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import functools
 import logging
 import sys
@@ -124,7 +125,7 @@ class LeaseThread:
     def start(self) -> None:
         """Start the thread."""
         self._thread = threading.Thread(target=self._serve, name=f"aioqueue lease of {self._name}", daemon=True)
-        self._thread.start()
+        contextvars.Context().run(self._thread.start)  # a thread may inherit the context that starts it (Python 3.14)
 
     async def connect(self) -> None:
         """Open the thread's connection, from the thread.
