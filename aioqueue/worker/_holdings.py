@@ -10,7 +10,7 @@ from aioqueue.worker._outcome import CancelReason
 from aioqueue.worker._text import job_extra, one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from aioqueue._context import Attempt
     from aioqueue._job import Claim, ClaimedJob, LostReason
@@ -31,9 +31,10 @@ class Slot:
         lost: Why the claim is no longer ours.
         in_thread: Whether a thread runs its body.
         abandoned: Whether nobody waits for its body any more.
+        on_end: What its task calls when it's done, unless it has seen to that itself.
     """
 
-    __slots__ = ("abandoned", "attempt", "began", "claim", "exit", "in_thread", "job", "lost", "reasons", "task")
+    __slots__ = ("abandoned", "attempt", "began", "claim", "exit", "in_thread", "job", "lost", "on_end", "reasons", "task")
 
     def __init__(self, job: ClaimedJob) -> None:
         self.job = job
@@ -46,6 +47,7 @@ class Slot:
         self.lost: LostReason | None = None
         self.in_thread = False
         self.abandoned = False
+        self.on_end: Callable[[asyncio.Task[Outcome]], None] | None = None
 
     @property
     def reason(self) -> CancelReason | None:
@@ -112,7 +114,7 @@ class Holdings:
     def ended(self, slot: Slot) -> None:
         """An attempt has ended, or never took its first step."""
         self.running.pop(slot.claim, None)
-        slot.task = slot.attempt = None
+        slot.task = slot.attempt = slot.on_end = None
         self._ended.set()
 
     def lose(self, slots: Iterable[Slot], reason: LostReason) -> None:

@@ -176,8 +176,9 @@ class Loop:
         self._works("claim")
         self._claimed_types = claimable.types
         self.last_claim = time.monotonic()
+        live = {lease_id for lease_id in {job.lease_id for job in jobs} if leases.may_start(lease_id)}
         for job in jobs:
-            if self.stopping or not leases.may_start(job.lease_id):
+            if self.stopping or job.lease_id not in live:
                 self._holdings.hold(job)  # until it's given back, so that a stop can name it
                 self._writer.give_back(job.lease_id, job.claim)
             elif self._slots.runs_body_of(job):

@@ -154,7 +154,7 @@ def _decode(stored: bytes, retry_on: tuple[type[BaseException], ...], fail_on: t
 
 def completed(output: bytes, label: str | None) -> Outcome:
     """The handler returned a value."""
-    return Outcome(kind=SettlementKind.COMPLETED, output=output, label=_label(label))
+    return Outcome(kind=SettlementKind.COMPLETED, output=output, label=None if label is None else _label(label))
 
 
 def unreadable(job: ClaimedJob, error: BaseException, kind: str) -> Outcome:

@@ -86,14 +86,15 @@ class Slots:
         # From an empty context: nothing of whoever has started the worker, or enqueued the job in this process.
         slot.task = self._loop.create_task(self._run(slot), context=contextvars.Context())
         # Not in the task's own `finally`: a task that is cancelled before its first step never gets there.
-        slot.task.add_done_callback(functools.partial(self._ended, slot), context=self._context)
+        slot.on_end = functools.partial(self._ended, slot)
+        slot.task.add_done_callback(slot.on_end, context=self._context)
 
     async def _run(self, slot: Slot) -> Outcome:
         """Run the attempt. Whatever goes wrong around it, also in our own code, is an outcome: no claim is left to nobody."""
         try:
             slot.began = time.monotonic()
             log_begin(slot)
-            return await self._attempts.run(slot)
+            outcome = await self._attempts.run(slot)
         except GeneratorExit:
             raise  # it's dropped: its event loop was closed before its end, and nobody waits for what becomes of it
         except BaseException as error:
@@ -101,7 +102,11 @@ class Slots:
                 raise  # it ends the event loop, as it would have done anywhere else; or the loop is closed, and nobody asks
             outcome = broken(slot.job, error)
             self._log_broken(slot, outcome)
-            return outcome
+        if outcome is not INTERRUPTED and slot.task is not None and slot.on_end is not None:
+            # What the callback would do, without another turn of the event loop for each job.
+            slot.task.remove_done_callback(slot.on_end)
+            self._finish(slot, outcome)
+        return outcome
 
     def _log_broken(self, slot: Slot, outcome: Outcome) -> None:
         job, error = slot.job, outcome.error
@@ -116,7 +121,9 @@ class Slots:
         )
 
     def _ended(self, slot: Slot, task: asyncio.Task[Outcome]) -> None:
-        outcome = self._outcome(slot, task)
+        self._finish(slot, self._outcome(slot, task))
+
+    def _finish(self, slot: Slot, outcome: Outcome) -> None:
         if not slot.in_thread:
             self._bodies.discard(slot.job.id)
         self._holdings.ended(slot)

@@ -101,7 +101,7 @@ class Writer:
             log_interrupted(slot)
             return
         # Waiting to be written may take long: an exception would keep everything that its frames hold.
-        self._submit(slot, outcome.without_exception())
+        self._submit(slot, outcome if outcome.exception is None else outcome.without_exception())
         log_end(slot, outcome)
 
     def give_back(self, lease_id: int, claim: Claim) -> None:
@@ -214,7 +214,7 @@ class Writer:
             self._troubles.clear("outcome")
         if refusal is None or not refusal.hopeless:
             self._one_less()
-        self._wakeup.freed(idle=holdings.idle)
+        self._wakeup.freed(idle=not holdings.unwritten and holdings.idle)
 
     def _one_less(self) -> None:
         """Of what a stop waits for, one is written, or won't ever be."""
