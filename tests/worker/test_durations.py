@@ -232,4 +232,4 @@ async def test_a_stale_owner_changes_nothing(
     expected = {"running": JobState.RUNNING, "completed": JobState.COMPLETED, "waiting": JobState.SCHEDULED}
     assert before.state is expected[state]
     told = [record.getMessage() for record in caplog.records if record.levelname in {"WARNING", "ERROR"}]
-    assert len([line for line in told if str(handle.id) in line]) == 1
+    assert len([line for line in told if f"{handle.id}: attempt 1 is lost" in line]) == 1
