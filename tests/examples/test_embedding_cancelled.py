@@ -28,8 +28,9 @@ pytestmark = pytest.mark.anyio
 LATEST = 0.02
 """Seconds after which an operation is cancelled, at most; most are through by then, or in the middle."""
 
-SESSIONS = 7
-"""One connection each to claim, to settle, and to listen, and the pool's four: whatever was cancelled."""
+SESSIONS = 12
+"""One connection each to claim, to settle, and to listen, the worker's two, the client's own three, and four for users'
+transactions: whatever was cancelled."""
 
 THREADS = 4
 """On SQLite: one writes, two read, and one is for transactions."""
