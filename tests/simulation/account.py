@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from aioqueue._job import SettlementKind
-from tests.simulation.promises import NOT_YET, Promise, Violation
+from tests.simulation.promises import Promise, Violation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -115,7 +115,7 @@ class Book:
 
     def violated(self, promise: Promise, text: str) -> None:
         """A promise is broken."""
-        if self.violation is None and promise not in NOT_YET:
+        if self.violation is None:
             self.violation = Violation(promise, text)
             self.note(f"VIOLATED: {self.violation}")
 
@@ -152,8 +152,8 @@ class Book:
         gone, self.jobs = self.jobs, {job_id: truth.copy() for job_id, truth in saved.jobs.items()}
         known, self.leases = self.leases, {lease_id: replace(lease) for lease_id, lease in saved.leases.items()}
         for lease_id, lease in self.leases.items():
-            if lease_id in known:
-                lease.process, lease.known_until = known[lease_id].process, known[lease_id].known_until
+            newer = known.get(lease_id)
+            lease.process, lease.known_until = (newer.process, newer.known_until) if newer is not None else (None, 0.0)
         self.forgotten = gone.keys() - self.jobs.keys()
         for job_id, truth in self.jobs.items():
             newer = gone[job_id]

@@ -297,6 +297,14 @@ class Database:
             lease=max(0.0, min(ends) - now) if ends else None,
         )
 
+    # -- what strangers do --------------------------------------------------------------------------------------------
+
+    def forget_leases(self) -> None:
+        """Somebody deletes them all, in order to tidy up."""
+        for lease_id in list(self.leases):
+            del self.leases[lease_id]
+            self.checker.lease_ended(lease_id)
+
     # -- going back in time -------------------------------------------------------------------------------------------
 
     def saved(self) -> Saved:

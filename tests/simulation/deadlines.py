@@ -82,7 +82,8 @@ class Deadlines:
         process, fence, now = run.process, (run.job.lease_id, run.job.claims), self._book.now()
         if not self._held(run.job.id, fence) or fence[0] not in self._book.leases or not process.alive or process.done:
             return
-        since = max(since, process.held_up_until, process.disturbed_at, self._book.jobs[run.job.id].locked_until)
+        locked_until = self._book.jobs[run.job.id].locked_until
+        since = max(since, process.held_up_until, process.disturbed_at, locked_until, self._sick_until())
         deadline = since + _WRITTEN + 8 * self._round_trip()
         if now < deadline:
             self._by(deadline, lambda: self._look_for_outcome(run, since))

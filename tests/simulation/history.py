@@ -141,7 +141,8 @@ class History:
         for process in self.processes:
             process.frozen_until = process.cut_until = min(now, process.cut_until)
             process.silent_until = 0.0
-            process.away_until = min(now, process.away_until)
+            if process.away_until > now:  # it's back earlier than planned
+                process.away_until = 0.0
         for row in self.database.rows.values():
             row.locked_until = min(row.locked_until, now)
         for truth in self.book.jobs.values():
@@ -217,7 +218,7 @@ class History:
         process.start(lambda: process.work(registry, self.plan))
 
     def _strike(self, event: Event) -> None:
-        if self.network.calm or event.blow in {"lock", "sick"}:
+        if self.network.calm or event.blow in {"lock", "sick", "forget"}:
             self._strike_database(event)
             return
         there = [process for process in self._workers() if process.alive and not process.done]
@@ -252,6 +253,9 @@ class History:
             verb = SICK_VERBS[event.victim % len(SICK_VERBS)]
             self.note(f"sick: {verb} for {event.seconds:.3f} s")
             self.network.sick_until[verb] = max(until, self.network.sick_until.get(verb, 0.0))
+        elif event.blow == "forget":
+            self.note("forget: somebody deletes all leases")
+            self.database.forget_leases()
         elif jobs := list(self.database.rows):
             job_id = jobs[event.victim % len(jobs)]
             self.note(f"lock: {self.name(job_id)} for {event.seconds:.3f} s")

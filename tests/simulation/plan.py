@@ -52,10 +52,11 @@ Blow = Literal[
     "silence",
     "silence_all",
     "sick",
+    "forget",
 ]
-"""`lock`: somebody locks a job's row. `failover`: a standby takes over that lagged. `silence`: nothing comes any more through
-the connections that lease threads have at that moment; `silence_all`: nor through the ones they open then. `sick`: one kind
-of statement fails."""
+"""`lock`: somebody locks a job's row. `forget`: somebody deletes all leases. `failover`: a standby takes over that lagged.
+`silence`: nothing comes any more through the connections that lease threads have at that moment; `silence_all`: nor through the
+ones they open then. `sick`: one kind of statement fails."""
 
 SICK_VERBS = ("next_due", "claim", "release")
 """What may be sick."""
@@ -75,6 +76,7 @@ class Theme(StrEnum):
     SILENT = "lease threads' lines fall silent"
     DEAF = "handlers that swallow cancellation"
     LEAVING = "workers stopped while the database is away"
+    RETURNING = "owners that come back just when their leases have run out"
     RECOVERY = "dead workers, idle ones, and statements that fail"
 
 

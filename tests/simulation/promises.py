@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -60,11 +59,6 @@ class Promise(StrEnum):
     WORKERS_END = "a worker that is asked to stop ends in time"
     NOTHING_LEFT = "a worker that ended leaves no lease"
     NO_ERRORS = "no worker fails"
-
-
-_MISSING = "SOON_RECOVERED UNKNOWN_BACK ALL_END NOT_TAKEN_EARLY NOT_ITS_OWN NOT_HASTY STOPS_WHEN_OVER"
-NOT_YET = frozenset(Promise[name] for name in os.environ.get("SIMULATION_NOT_YET", _MISSING).split())
-"""What the worker doesn't keep yet: not looked at. Empty it, also by the variable, to see where it's broken."""
 
 
 @dataclass(frozen=True)

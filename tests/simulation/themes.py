@@ -154,20 +154,28 @@ def _late(chance: random.Random, plan: Plan) -> Plan:
 
 def _frozen(chance: random.Random, plan: Plan) -> Plan:
     lease = 3.0
+
+    def steps() -> tuple[Step, ...]:
+        return tuple(Step("return", chance.uniform(0, 0.5), 0.0) for _ in range(4))
+
     return replace(
         plan,
         jobs=tuple(
-            _plain(_job(chance, plan.calm_at), (Step("return", chance.uniform(0, 1.5), 0.0),), at=chance.uniform(0, 6))
+            _plain(_job(chance, plan.calm_at), steps(), at=chance.uniform(0, 12), retry=Retry(backoff=Fixed(0.1)))
             for _ in range(chance.randint(20, 30))
         ),
-        events=_events(chance, (2, 5), 12.0, ["freeze"], lease, lease * 2),
+        events=(
+            *_events(chance, (1, 3), 12.0, ["freeze"], lease, lease * 2),
+            *_events(chance, (3, 9), 12.0, ["forget"], 0.0, 0.0),
+        ),
         faults=replace(_QUIET, slowest=chance.choice([0.05, 0.3])),
-        starved=chance.choice([0.05, 0.2]),
+        starved=chance.choice([0.1, 0.3]),
         processes=chance.randint(2, 3),
         workers=1,
         concurrency=chance.randint(2, 5),
         lease=lease,
         poll_interval=1.0,
+        calm_at=16.0,
     )
 
 
@@ -280,9 +288,30 @@ def _leaving(chance: random.Random, plan: Plan) -> Plan:
     )
 
 
+def _returning(chance: random.Random, plan: Plan) -> Plan:
+    blows: tuple[Blow, ...] = ("freeze", "freeze", "cut")
+
+    def steps() -> tuple[Step, ...]:
+        return tuple(Step("return", chance.uniform(1, 15), 0.0) for _ in range(3))
+
+    return replace(
+        plan,
+        jobs=tuple(
+            _plain(_job(chance, plan.calm_at), steps(), at=chance.uniform(0, 25), retry=Retry(backoff=Fixed(0.1)))
+            for _ in range(chance.randint(4, 8))
+        ),
+        events=_events(chance, (4, 8), 45.0, blows, LEASE * 0.7, LEASE * 1.1),
+        faults=replace(_QUIET, slowest=chance.choice([0.05, 0.3])),
+        processes=3,
+        workers=2,
+        starved=0.0,
+        calm_at=50.0,
+    )
+
+
 def _recovery(chance: random.Random, plan: Plan) -> Plan:
     blows: tuple[Blow, ...] = ("kill", "kill", "kill", "freeze", "cut", "cut")
-    calm_at = plan.calm_at + 20
+    calm_at = plan.calm_at + 30
     return replace(
         plan,
         jobs=tuple(
@@ -290,11 +319,12 @@ def _recovery(chance: random.Random, plan: Plan) -> Plan:
             for job in plan.jobs
         ),
         events=(
-            *_events(chance, (1, 4), calm_at / 2, blows, LEASE * 0.7, LEASE * 1.2),
+            *_events(chance, (1, 4), calm_at / 2, blows, LEASE * 0.7, LEASE * 1.3),
             *_events(chance, (0, 2), calm_at / 2, ["sick"], 20.0, 60.0),
         ),
         faults=replace(_QUIET, slowest=plan.faults.slowest),
-        processes=chance.randint(3, 4),
+        processes=chance.choice([2, 2, 3, 4]),
+        lease=chance.choice([LEASE, 2.5 * LEASE]),
         calm_at=calm_at,
     )
 
@@ -311,5 +341,6 @@ _THEMES: dict[Theme, Callable[[random.Random, Plan], Plan]] = {
     Theme.SILENT: _silent,
     Theme.DEAF: _deaf,
     Theme.LEAVING: _leaving,
+    Theme.RETURNING: _returning,
     Theme.RECOVERY: _recovery,
 }

@@ -12,11 +12,13 @@ from unittest.mock import patch
 
 from aioqueue._job import LostReason, SettleResult
 from aioqueue._retry import Retry
-from aioqueue.worker import _outcome, _refusal, _shutdown, _slots, _worker
+from aioqueue.worker import _lease, _outcome, _refusal, _shutdown, _slots, _worker
 from aioqueue.worker._attempt import Attempts
 from aioqueue.worker._holdings import Slot
+from aioqueue.worker._lease import Leases
 from aioqueue.worker._lease_thread import LeaseThread
 from aioqueue.worker._outcome import INTERRUPTED, CancelReason, Policy
+from aioqueue.worker._recovery import Recovery
 from aioqueue.worker._shutdown import Shutdown
 from aioqueue.worker._slots import Slots
 from aioqueue.worker._unheld import Unheld
@@ -161,6 +163,18 @@ async def _flush_for_ten_seconds(real: Callable[..., Any], shutdown: Shutdown, d
     await real(shutdown, min(deadline, shutdown._loop.time() + 10))
 
 
+def _forget_suspects(real: Callable[..., None], unheld: Unheld, lease_id: int, claims: Any) -> None:
+    if unheld._under_way:
+        unheld._suspects.pop(lease_id, None)
+    else:
+        real(unheld, lease_id, claims)
+
+
+_HASTY: tuple[Patch, ...] = (
+    (Recovery, "disturbed", lambda _: None),
+    (Recovery, "_may_look", lambda recovery: recovery.wait() <= 0),
+)
+
 _COPIED = SimpleNamespace(Context=contextvars.copy_context)
 
 
@@ -175,7 +189,7 @@ VARIANTS: dict[str, Variant] = {
         Promise.BY_THE_HOLDER, without(fence_claims=False, fence_lease=False), theme=Theme.LATE
     ),
     "a store that settles for a lease that was taken": Variant(
-        Promise.BY_THE_HOLDER, without(settle_checks_lease=False), theme=Theme.RECOVERY
+        Promise.BY_THE_HOLDER, without(settle_checks_lease=False), theme=Theme.RETURNING
     ),
     "a store that retries at once": Variant(Promise.DUE_FIRST, without(retry_waits=False)),
     "a store that forgets finished jobs": Variant(Promise.NOTHING_LOST, without(archive_keeps=False)),
@@ -195,18 +209,15 @@ VARIANTS: dict[str, Variant] = {
         Promise.UNKNOWN_BACK, without(renewal_tells_unheld=False), theme=Theme.BACKLOG
     ),
     "a store that settles orphans of a valid lease": Variant(
-        Promise.NOT_TAKEN_EARLY, without(orphans_need_no_lease=False), theme=Theme.RECOVERY
+        Promise.NOT_TAKEN_EARLY, without(orphans_need_no_lease=False), theme=Theme.RETURNING
     ),
     "a store that settles orphans without their lease's lock": Variant(
-        Promise.NOT_TAKEN_EARLY, without(orphans_hold_lease=False), theme=Theme.RECOVERY
+        Promise.NOT_TAKEN_EARLY, without(orphans_hold_lease=False), theme=Theme.RETURNING
     ),
     "a store that leaves the lease of orphans it settled": Variant(
-        Promise.NOT_AFTER_TAKING, without(orphans_end_lease=False), theme=Theme.RECOVERY
+        Promise.NOT_AFTER_TAKING, without(orphans_end_lease=False), theme=Theme.RETURNING
     ),
     "a store that lets what has started expire": Variant(Promise.EXPIRY, without(recovered_never_expire=False)),
-    "a store that hands a worker its own lease": Variant(
-        Promise.NOT_ITS_OWN, without(take_leaves_own=False), theme=Theme.SILENT
-    ),
     "a store whose lease ids come again": Variant(Promise.ITS_OWN_BACK, without(lease_ids_are_new=False), theme=Theme.FAILOVER),
     # -- workers: attempts
     "a worker that goes on after its lease was lost": Variant(Promise.STOPS_WHEN_LOST, patches=(_ignoring(CancelReason.LOST),)),
@@ -261,6 +272,32 @@ VARIANTS: dict[str, Variant] = {
     # -- workers: leases
     "a worker that never renews its lease": Variant(
         Promise.WELL_KEEPS_LEASE, patches=((LeaseThread, "_renew", lambda *_: None),)
+    ),
+    "a worker that gives a silent line ten seconds": Variant(
+        Promise.WELL_KEEPS_LEASE, patches=((_lease, "longest_try", lambda _: 10.0),), theme=Theme.SILENT
+    ),
+    "a worker that goes on when its lease is over": Variant(
+        Promise.STOPS_WHEN_OVER, patches=((Leases, "_cancel_under", lambda *_: None),), theme=Theme.SILENT
+    ),
+    "a worker that renews the leases of what it left behind": Variant(
+        Promise.ALL_END,
+        patches=((Leases, "let_go", lambda *_: None), (Leases, "_forget_all", lambda *_: None)),
+        theme=Theme.DEAF,
+    ),
+    "a worker that takes its own lease": Variant(
+        Promise.NOT_ITS_OWN, patches=(*_HASTY, (Leases, "own", ())), theme=Theme.SILENT
+    ),
+    "a worker that takes leases as soon as it's back": Variant(Promise.NOT_HASTY, patches=_HASTY, theme=Theme.ROUGH),
+    "a worker that looks for lost jobs now and then": Variant(
+        Promise.SOON_RECOVERED, patches=((Recovery, "expect", lambda *_: None),), theme=Theme.RECOVERY
+    ),
+    "a worker in which trouble of one verb puts recovery off": Variant(
+        Promise.SOON_RECOVERED,
+        patches=((Recovery, "heard", lambda recovery, _: recovery.disturbed()),),
+        theme=Theme.RECOVERY,
+    ),
+    "a worker that forgets suspects while a claim is under way": Variant(
+        Promise.UNKNOWN_BACK, patches=(_instead_of(Unheld, "seen", _forget_suspects),), theme=Theme.BACKLOG
     ),
     "a worker that leaves claims whose answer was lost": Variant(
         Promise.UNKNOWN_BACK, patches=((Unheld, "seen", lambda *_: None),), theme=Theme.BACKLOG
