@@ -85,6 +85,7 @@ class Holdings:
             reads it.
         running: Attempts that run, by claim: also those whose claim was lost, until they have ended.
         unwritten: How many outcomes, and claims to be given back, wait to be written.
+        returning: Claims that are being given back: until that's written, renewals go on to call them ours.
         aside: Claims whose outcomes can't be written for a reason of their own, such as a row that somebody has locked. They're
             held, and don't keep others from being claimed.
     """
@@ -93,6 +94,7 @@ class Holdings:
         self.held: dict[Claim, Slot] = {}
         self.running: dict[Claim, Slot] = {}
         self.unwritten = 0
+        self.returning: set[Claim] = set()
         self.aside: set[Claim] = set()
         self._ended = asyncio.Event()
 
@@ -110,6 +112,7 @@ class Holdings:
     def let_go(self, claim: Claim) -> None:
         """Answer for a claim no longer: its outcome is written, or it was given back."""
         self.held.pop(claim, None)
+        self.returning.discard(claim)
 
     def ended(self, slot: Slot) -> None:
         """An attempt has ended, or never took its first step."""

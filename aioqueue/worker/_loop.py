@@ -134,8 +134,6 @@ class Loop:
         reaped = await self._tried("reap", self.reap, 0)
         if reaped or (claimed and not drained and self._slots.free > 0):
             return _Turn(claimed)
-        if drained and self._recovery.outdated:
-            due = await self._tried("next_due", self.look, due)
         return _Turn(claimed, due, known)
 
     async def _tried(self, part: str, verb: Callable[[], Awaitable[T]], otherwise: T) -> T:

@@ -33,8 +33,10 @@ _LIMIT = 200
 _MOST_PUT_OFF = 10_000
 _JITTER_SECONDS = 0.5
 """Within which idle workers look at a lease that has run out, so that not all of them do at once."""
-_VAIN_SECONDS = 1.0
-"""Between looks while jobs are left that nobody can settle: the store can't tell then when the next lease runs out."""
+_SOON_SECONDS = 0.05
+_OFTEN_IN_VAIN = 20
+"""Looks in a row that bring nothing, after which they are rarer: while jobs are left that nobody can settle now, the store
+can't tell when the next lease runs out."""
 
 
 class Recovery:
@@ -54,11 +56,6 @@ class Recovery:
         settings: The worker's.
         name: The worker's.
         renew_every: Seconds between the renewals of the lease of ours that is renewed most often.
-
-    Attributes:
-        recovered: How many jobs it has recovered.
-        outdated: Whether a look was in vain since `expect` was called: the lease that it told of is gone, and the next one that
-            runs out isn't known.
     """
 
     def __init__(
@@ -76,11 +73,10 @@ class Recovery:
         self._expected = math.inf
         self.interval = settings.lease / 3
         self._after_errors = Backoff(1.0, self.interval)
-        self._in_vain = Backoff(_VAIN_SECONDS, _VAIN_SECONDS)
+        self._in_vain = 0
         self._portion = _LIMIT
         self._put_off: dict[Claim, tuple[float, Backoff]] = {}
         self.recovered = 0
-        self.outdated = False
 
     # -- when to look -------------------------------------------------------------------------------------------------
 
@@ -111,7 +107,8 @@ class Recovery:
     def expect(self, lease: float | None) -> None:
         """Hear from the store in how many seconds the first lease of somebody else runs out; None without any."""
         now = time.monotonic()
-        self.outdated = False
+        if lease != 0:
+            self._in_vain = 0
         if lease is None:
             self._expected = math.inf
         elif lease > 0 or self._expected > now + _JITTER_SECONDS:
@@ -161,16 +158,23 @@ class Recovery:
             self._blind = self._not_before = time.monotonic() + self._after_errors.next()
             raise
         self._after_errors.reset()
-        if jobs:
-            self._blind = now  # where one was, there may be more
-        else:
-            # Somebody else was faster, or what is left is put off.
-            self._blind = now + self.interval
-            self.outdated = True
-            if self._expected <= now:
-                self._expected = math.inf
-                self._not_before = now + self._in_vain.next()
-        return recovered
+        if recovered:
+            self._blind, self._in_vain = now, 0  # where one was, there may be more
+            return recovered
+        self._blind = now + self.interval
+        if self._expected <= now:
+            self._came_in_vain(now, nothing=not taken)
+        return 0
+
+    def _came_in_vain(self, now: float, *, nothing: bool) -> None:
+        """The store had told of something, and nothing was recovered. See soon what it tells by now.
+
+        If it gave nothing at all, a lease without jobs was taken, or somebody else was faster. Else its jobs are put off, or
+        somebody else writes them.
+        """
+        self._in_vain = self._in_vain + 1 if nothing else _OFTEN_IN_VAIN
+        wait = _SOON_SECONDS if self._in_vain < _OFTEN_IN_VAIN else random.uniform(0.5, 1.0)  # noqa: S311 - not for secrets
+        self._expected = self._not_before = now + wait
 
     def _is_put_off(self, claim: Claim, now: float) -> bool:
         entry = self._put_off.get(claim)

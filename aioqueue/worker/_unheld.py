@@ -59,11 +59,14 @@ class Unheld:
 
     def seen(self, lease_id: int, unheld: Iterable[Claim]) -> None:
         """Look at what a renewal of a lease calls ours, and wasn't held when it was sent."""
+        holdings = self._holdings
         before, let_go = self._suspects.get(lease_id, {}), self._let_go.get(lease_id, set())
         suspects: dict[Claim, int] = {}
         for claim in unheld:
-            if claim in self._holdings.held or claim in self._holdings.running:
-                continue  # of those that still run without being held, nobody else may begin another body
+            if claim in holdings.held or claim in holdings.returning:
+                continue
+            if claim in holdings.running:
+                continue  # nobody else may begin another body beside the one that still runs
             newest_then = before.get(claim)
             if claim in let_go:
                 let_go.discard(claim)

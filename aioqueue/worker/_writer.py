@@ -106,6 +106,9 @@ class Writer:
 
     def give_back(self, lease_id: int, claim: Claim) -> None:
         """Release a claim, with no attempt used."""
+        if claim in self._holdings.returning:
+            return
+        self._holdings.returning.add(claim)
         self._holdings.unwritten += 1
         self._submit_release(lease_id, claim)
 
