@@ -181,11 +181,25 @@ async def test_as_the_first_process_of_a_container(url: str, tmp_path: Path, mom
 # -- the last ones ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("job_type", [jobs.swallow, jobs.block, jobs.in_thread, jobs.in_executor, jobs.wait], ids=str)
-async def test_the_second_signal_ends_it_within_a_second(url: str, tmp_path: Path, job_type: JobType[[], None, None]) -> None:
+@pytest.mark.parametrize(
+    ("job_type", "loop"),
+    [
+        (jobs.swallow, "--uvloop"),
+        (jobs.block, "--uvloop"),
+        (jobs.block, "--no-uvloop"),
+        (jobs.in_thread, "--uvloop"),
+        (jobs.in_executor, "--uvloop"),
+        (jobs.wait, "--uvloop"),
+        (jobs.wait, "--no-uvloop"),
+    ],
+    ids=lambda each: each if isinstance(each, str) else each.name,
+)
+async def test_the_second_signal_ends_it_within_a_second(
+    url: str, tmp_path: Path, job_type: JobType[[], None, None], loop: str
+) -> None:
     """Whatever jobs do. What could be given back was."""
     await enqueue(url, job_type)
-    with started(url, tmp_path, "--grace", "1h", "--lease", "1h") as process:
+    with started(url, tmp_path, "--grace", "1h", "--lease", "1h", loop) as process:
         await until((tmp_path / "begun").exists, "the job's start", story=lambda: log(tmp_path))
         process.terminate()
         time.sleep(0.3)
