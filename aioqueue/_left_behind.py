@@ -12,28 +12,32 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-__all__ = ["bounded", "forget_dead", "leave", "tasks_within"]
+__all__ = ["bounded", "forget_dead", "leave", "take_out_of_sight", "tasks_within"]
 
 logger = logging.getLogger("aioqueue")
 
 _left: dict[asyncio.Task[Any], Callable[[], None] | None] = {}
 
 
-def leave(task: asyncio.Task[Any], *, dead: Callable[[], None] | None = None, for_good: bool = False) -> None:
+def leave(task: asyncio.Task[Any], *, dead: Callable[[], None] | None = None) -> None:
     """Wait no longer for a task. It's referenced from here until it has ended; what it raises then is a debug line.
 
     Arguments:
         task: Cancelled already.
         dead: Called by `forget_dead`, should its event loop be closed before it has ended.
-        for_good: It has had its time to react to the cancellation, and mustn't keep its event loop from ending.
-            `asyncio.run` ends with cancelling all tasks that it can see and waiting for them, without a bound: one that
-            swallows its cancellation would keep a whole server alive. asyncio lets task implementations take theirs out.
     """
-    if task.done():
-        return
-    _left[task] = dead
-    task.add_done_callback(_ended, context=contextvars.Context())
-    if for_good:
+    if not task.done():
+        _left[task] = dead
+        task.add_done_callback(_ended, context=contextvars.Context())
+
+
+def take_out_of_sight(task: asyncio.Task[Any]) -> None:
+    """Let a task that was left, and has had its time to react to being cancelled, not keep its event loop from ending.
+
+    `asyncio.run` ends with cancelling all tasks that it can see and waiting for them, without a bound: one that swallows its
+    cancellation would keep a whole server alive. asyncio lets implementations of tasks take theirs out.
+    """
+    if not task.done():
         asyncio._unregister_task(task)
         task._log_destroy_pending = False  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
 

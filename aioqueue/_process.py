@@ -17,11 +17,13 @@ TYPE_CHECKING = False  # `typing` would be most of what this imports
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-__all__ = ["LEFT_BEHIND", "Stopped", "process"]
+__all__ = ["END_SECONDS", "LEFT_BEHIND", "Stopped", "process"]
 
 LEFT_BEHIND = 4
 """Exit code: jobs didn't stop, or what became of them couldn't be written."""
 
+END_SECONDS = 5.0
+"""For what remains of a process that was told to stop when its worker has ended: threads, tasks, and what runs at exit."""
 _FORCED_SECONDS = 1.0
 """After a second signal, or a first one while modules are imported, until the process ends."""
 _NAMING_SECONDS = 0.2
@@ -76,7 +78,7 @@ class Process:
         try:
             yield
         finally:
-            self._act = self._note
+            self._act = self._hurry
             if not self._own:
                 self._run = None  # nobody ends the process any more
             for number, handler in before.items():
@@ -90,6 +92,9 @@ class Process:
     def telling(self, tell: Callable[[int], None]) -> Generator[None]:
         """Call a function with each signal's number within the block; with SIGTERM's at once, if one has come already.
 
+        When the block has ended after a signal, or with something left behind, the process has to end in time. Otherwise it
+        may take the time that it needs.
+
         Arguments:
             tell: Called between two instructions of whatever the main thread is executing: it may do next to nothing.
         """
@@ -100,7 +105,9 @@ class Process:
         try:
             yield
         finally:
-            self._act = self._note
+            self._act = self._hurry
+            if self.received or self.exit_code == LEFT_BEHIND:
+                self.end_within(END_SECONDS)
 
     def end_within(self, seconds: float) -> None:
         """End the process then, if it's still there, whatever tasks, threads and `atexit` handlers it has."""
@@ -137,6 +144,9 @@ class Process:
 
     def _note(self, _number: int) -> None:
         pass
+
+    def _hurry(self, _number: int) -> None:
+        self.end_within(END_SECONDS)
 
 
 def _started_as_worker() -> bool:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from aioqueue._left_behind import leave
-from aioqueue._process import LEFT_BEHIND, Stopped, process
+from aioqueue._process import END_SECONDS, LEFT_BEHIND, Stopped, process
 from aioqueue.cli._imports import load_registry
 from aioqueue.cli._options import DURATION, WrongUsage, app_dir_option, explained, log_level_option, set_up_logging, url_option
 from aioqueue.cli._text import one_line
@@ -38,8 +38,6 @@ logger = logging.getLogger("aioqueue.worker")
 _LONGEST_PAUSE = 10.0
 _CLOSE_SECONDS = 5.0
 """For closing the client, after the worker has ended."""
-_END_SECONDS = 5.0
-"""For what remains of the process then: threads and tasks of the user's, and what runs at exit."""
 _OPENING_SECONDS = 1.0
 """For connections that were being opened when the process was told to stop."""
 
@@ -50,7 +48,7 @@ def longest_end(grace: float) -> float:
     Arguments:
         grace: The worker's.
     """
-    return longest_stop(grace) + _CLOSE_SECONDS + _END_SECONDS
+    return longest_stop(grace) + _CLOSE_SECONDS + END_SECONDS
 
 
 @click.command()
@@ -106,7 +104,7 @@ def worker(
 
 
 async def _serve(url: str, registry: Registry, types: list[str] | None, *, once: bool, **settings: Any) -> int:
-    """Be a worker until a signal comes, or nothing is due; then the process has to end within a bounded time."""
+    """Be a worker until a signal comes, or nothing is due. Returns the exit code."""
     code = 1
     client = Client(url, close_timeout=_CLOSE_SECONDS)
     worker = Worker(client, registry, types=types, **settings)
@@ -124,7 +122,6 @@ async def _serve(url: str, registry: Registry, types: list[str] | None, *, once:
                 await client.close()
         finally:
             process.exit_code = code
-            process.end_within(_END_SECONDS)
     return code
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import functools
 import logging
 from typing import TYPE_CHECKING, Any
 
 from aioqueue._context import attempt_in
-from aioqueue._left_behind import bounded, leave, tasks_within
+from aioqueue._left_behind import bounded, leave, take_out_of_sight, tasks_within
 from aioqueue.worker._outcome import CancelReason
 from aioqueue.worker._text import one_line
 
@@ -225,8 +226,11 @@ class Shutdown:
                 self._leave_task(task)
 
     def _leave_task(self, task: asyncio.Task[Any], *, dead: Callable[[], None] | None = None) -> None:
-        # In a stop by force it had little time: whoever ends the event loop will wait for it.
-        leave(task, dead=dead, for_good=not self._forced.is_set())
+        leave(task, dead=dead)
+        if self._forced.is_set():  # it had no time yet
+            self._loop.call_later(_INTERRUPTED_SECONDS, take_out_of_sight, task, context=contextvars.Context())
+        else:
+            take_out_of_sight(task)
 
     async def _ended_or_forced(self, longest: float) -> None:
         ended = self._loop.create_task(self._holdings.all_ended())

@@ -302,17 +302,26 @@ async def test_what_ends_while_it_is_interrupted_is_given_back(client: Client, j
     assert (job.state, job.attempt, worker._left_behind) == (JobState.READY, 0, 0)
 
 
+@pytest.mark.parametrize("force", [False, True])
 @pytest.mark.parametrize("job", ["stubborn", "parent"])
 def test_what_is_left_behind_doesnt_keep_the_event_loop_from_ending(
-    url: str, job: str, hurried: None, caplog: pytest.LogCaptureFixture
+    url: str, job: str, hurried: None, caplog: pytest.LogCaptureFixture, *, force: bool
 ) -> None:
     """`asyncio.run`, in which servers run, waits for every task that it sees: for the job's, and those that it has started."""
 
     async def serve() -> None:
         stubborn = Stubborn()
-        async with Client(url) as client, Worker(client, stubborn.registry, grace=0.1, lease=600):
-            await client.enqueue(getattr(stubborn, job)())
-            await stubborn.started()
+        async with Client(url) as client:
+            async with Worker(client, stubborn.registry, grace=0.1, lease=600) as worker:
+                await client.enqueue(getattr(stubborn, job)())
+                await stubborn.started()
+                worker.stop(force=force)
+            if force:  # it had no time to react yet
+                await until(lambda: not jobs_in_sight())
+
+    def jobs_in_sight() -> list[str]:
+        names = {getattr(task.get_coro(), "__qualname__", "") for task in asyncio.all_tasks()}
+        return list({"Slots._run", "Stubborn.hold_on"} & names)
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
     thread.start()
