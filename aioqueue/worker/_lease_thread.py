@@ -68,6 +68,14 @@ class KeptLease:
     alarmed: bool = False
     excused: bool = False
 
+    def urgency(self, now: float) -> tuple[bool, bool, bool, float]:
+        """By which the next one to be renewed is chosen: the least comes first.
+
+        Of those whose time has come it's the one that ends first, since it can spare no time for the others. But while renewals
+        fail each of them is tried, so that it's known of each, and one that is over already doesn't keep the others waiting.
+        """
+        return self.next > now, self.ends <= now, self.failing, self.ends
+
     def near_its_end(self, now: float) -> bool:
         """Whether less than a third of it is left."""
         return self.ends - now < self.duration / 3
@@ -198,8 +206,7 @@ class LeaseThread:
                 now = time.monotonic()
                 wait = _LOOK
                 if self._kept and blocked < _STUCK:
-                    # Of those whose time has come, the one that ends first: it can spare no time for the others.
-                    due = min(self._kept.values(), key=lambda lease: (lease.next > now, lease.ends))
+                    due = min(self._kept.values(), key=lambda lease: lease.urgency(now))
                     if due.next <= now >= self._not_before:
                         due.next = now + due.every
                         return functools.partial(self._renew, due)

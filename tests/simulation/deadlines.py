@@ -121,7 +121,7 @@ class Deadlines:
         if gone or not self._held(job.id, fence) or fence[0] not in self._book.leases:
             return
         since = max(since, process.held_up_until, process.disturbed_at, self._book.jobs[job.id].locked_until)
-        deadline = since + 2 * self._renew_every + 4 * self._round_trip() + 0.5
+        deadline = since + 2 * self._book.leases[fence[0]].duration / 3 + 4 * self._round_trip() + 0.5
         if now < deadline:
             self._by(deadline, lambda: self._look_for_unheard(process, job, since))
             return

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tests.simulation.plan import Kind, PlannedJob
     from tests.simulation.scheduler import Scheduler
 
-SHORT_LEASE = 2.0
+SHORT_LEASE = 4.0
 
 _AT_ONCE = Step("at_once", 0.0, 0.0)
 _BREATH = 0.5
@@ -200,7 +200,7 @@ async def rude(index: int) -> str:
     return await going_on[-1].run_in_loop(index)
 
 
-@registry.job(name="short")
+@registry.job(name="short", lease=SHORT_LEASE)
 async def short(index: int) -> str:
     return await going_on[-1].run_in_loop(index)
 

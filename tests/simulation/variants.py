@@ -16,7 +16,7 @@ from aioqueue.worker import _lease, _outcome, _refusal, _shutdown, _slots, _work
 from aioqueue.worker._attempt import Attempts
 from aioqueue.worker._holdings import Slot
 from aioqueue.worker._lease import Leases
-from aioqueue.worker._lease_thread import LeaseThread
+from aioqueue.worker._lease_thread import KeptLease, LeaseThread
 from aioqueue.worker._outcome import INTERRUPTED, CancelReason, Policy
 from aioqueue.worker._recovery import Recovery
 from aioqueue.worker._shutdown import Shutdown
@@ -278,6 +278,11 @@ VARIANTS: dict[str, Variant] = {
     ),
     "a worker that goes on when its lease is over": Variant(
         Promise.STOPS_WHEN_OVER, patches=((Leases, "_cancel_under", lambda *_: None),), theme=Theme.SILENT
+    ),
+    "a worker that renews first what ends first, or is over": Variant(
+        Promise.STOPS_WHEN_OVER,
+        patches=((KeptLease, "urgency", lambda lease, now: (lease.next > now, lease.ends)),),
+        theme=Theme.SILENT,
     ),
     "a worker that renews the leases of what it left behind": Variant(
         Promise.ALL_END,

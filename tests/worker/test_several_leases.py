@@ -1,0 +1,80 @@
+"""One thread keeps all of a worker's leases: what fails for one of them is soon known of the others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aioqueue.abc import Renewal
+from aioqueue.errors import StoreUnavailable
+from aioqueue.worker import _lease_thread
+from aioqueue.worker._lease_thread import KeptLease, LeaseThread
+from tests.worker.test_lease_thread import FakeCondition, FakeTime
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aioqueue._job import Claim
+
+pytestmark = pytest.mark.anyio
+
+LONGEST_TRY = 1.0
+
+
+class Silent:
+    """A lease session that works for some time; then no answer comes any more."""
+
+    def __init__(self, clock: FakeTime, works_until: float) -> None:
+        self._clock = clock
+        self._works_until = works_until
+
+    def connect(self) -> None: ...
+
+    def renew(self, lease_id: int, duration: float, held: Sequence[Claim]) -> Renewal:
+        if self._clock.now < self._works_until:
+            return Renewal(valid=True)
+        self._clock.now += LONGEST_TRY
+        raise StoreUnavailable("silence")
+
+    def close(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    "leases",
+    [[(6.0, 6.0), (6.0, 6.001)], [(6.0, 6.0), (12.0, 12.0)], [(6.0, 6.0), (7.0, 7.0), (8.0, 8.0)]],
+    ids=["that end together", "of which one is over first", "three of them"],
+)
+async def test_each_lease_is_known_to_fail_before_it_is_over(
+    monkeypatch: pytest.MonkeyPatch, leases: list[tuple[float, float]]
+) -> None:
+    """So that nothing more is claimed for it, and what runs under it is cancelled at its end."""
+    clock = FakeTime()
+    monkeypatch.setattr(_lease_thread, "time", clock)
+    session: Any = Silent(clock, clock.now + 1.0)
+    failed: dict[int, float] = {}
+    thread = LeaseThread(
+        session,
+        "worker",
+        LONGEST_TRY,
+        {},
+        several=True,
+        on_renewal=lambda lease, renewal: None,
+        on_error=lambda lease, error: None,
+    )
+
+    def waited() -> None:
+        for lease in kept:
+            if lease.failing:
+                failed.setdefault(lease.id, lease.ends - clock.now)
+        if clock.now > 1030:
+            thread.stop()
+
+    condition: Any = FakeCondition(clock, waited)
+    thread._condition = condition
+    kept = [KeptLease(number, duration, duration / 3, clock.now + ends) for number, (duration, ends) in enumerate(leases, 1)]
+    for lease in kept:
+        thread.keep(lease)
+    thread._serve()
+    assert failed.keys() == {lease.id for lease in kept}
+    assert min(failed.values()) > 0, failed
