@@ -187,11 +187,11 @@ class Leases:
         if not self._connected:
             await self._thread.connect()
             self._connected = True
-        for group in self._groups:
+        # While one is opened another may be lost.
+        while (missing := next((group for group in self._groups if group.lease is None), None)) is not None:
             if self._over:
                 raise asyncio.CancelledError
-            if group.lease is None:
-                await self._open(group)
+            await self._open(missing)
         self._all = self._put_together(self._groups)
 
     async def _open(self, group: LeaseGroup) -> None:

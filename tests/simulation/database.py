@@ -190,7 +190,10 @@ class Database:
         if row is not None and self._repeated(row, each, orphaned=orphaned):
             result, wrote = SettleResult(), False
         else:
-            lost = None if each.id in believed else self._settle_lost(each, orphaned=orphaned)
+            if each.id in believed:
+                lost = self._lost(Claim(each.id, each.claims), each.lease_id)
+            else:
+                lost = self._settle_lost(each, orphaned=orphaned)
             if lost is None and row is not None:
                 self._write(row, each, orphaned=orphaned)
             result, wrote = SettleResult(lost), lost is None

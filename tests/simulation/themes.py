@@ -166,7 +166,7 @@ def _frozen(chance: random.Random, plan: Plan) -> Plan:
         ),
         events=(
             *_events(chance, (1, 3), 12.0, ["freeze"], lease, lease * 2),
-            *_events(chance, (3, 9), 12.0, ["forget"], 0.0, 0.0),
+            *_events(chance, (6, 14), 12.0, ["forget"], 0.0, 0.0),
         ),
         faults=replace(_QUIET, slowest=chance.choice([0.05, 0.3])),
         starved=chance.choice([0.1, 0.3]),
@@ -300,8 +300,8 @@ def _returning(chance: random.Random, plan: Plan) -> Plan:
             _plain(_job(chance, plan.calm_at), steps(), at=chance.uniform(0, 25), retry=Retry(backoff=Fixed(0.1)))
             for _ in range(chance.randint(4, 8))
         ),
-        events=_events(chance, (4, 8), 45.0, blows, LEASE * 0.7, LEASE * 1.1),
-        faults=replace(_QUIET, slowest=chance.choice([0.05, 0.3])),
+        events=_events(chance, (6, 10), 45.0, blows, LEASE * 0.7, LEASE * 1.1),
+        faults=replace(_QUIET, slowest=chance.choice([0.05, 0.3, 0.3])),
         processes=3,
         workers=2,
         starved=0.0,

@@ -2,22 +2,65 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from aioqueue import Registry
 from aioqueue.abc import Renewal
 from aioqueue.errors import StoreUnavailable
-from aioqueue.worker import _lease_thread
+from aioqueue.worker import Worker, _lease_thread
 from aioqueue.worker._lease_thread import KeptLease, LeaseThread
+from tests.worker.faults import until
 from tests.worker.test_lease_thread import FakeCondition, FakeTime
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
+    from aioqueue import Client
     from aioqueue._job import Claim
 
 pytestmark = pytest.mark.anyio
+
+
+async def test_one_that_is_lost_while_another_is_opened_is_opened_again(
+    client: Client, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Somebody deletes the first one's row at that moment; the worker ended with an error."""
+    registry = Registry()
+
+    @registry.job
+    async def usual() -> int:
+        return 1
+
+    @registry.job(lease=30)
+    async def short() -> int:
+        return 2
+
+    worker = Worker(client, registry, lease=60)
+    open_lease: Any = client.store.open_lease
+    opened: list[int] = []
+
+    async def opening(*arguments: Any, **named: Any) -> int:
+        opened.append(await open_lease(*arguments, **named))
+        if len(opened) == 2:
+            with closing(sqlite3.connect(tmp_path / "jobs.db", timeout=60)) as connection, connection:
+                connection.execute("delete from lease where id = ?", (opened[0],))
+            assert worker._run is not None
+            leases = worker._run.leases
+            leases.renew_now()
+            await until(lambda: opened[0] not in leases.own)
+        return opened[-1]
+
+    monkeypatch.setattr(client.store, "open_lease", opening)
+    async with worker:
+        handles = await client.enqueue_many([usual(), short()])
+        assert [await handle.result(timeout=60) for handle in handles] == [1, 2]
+    assert len(opened) == 3
+
 
 LONGEST_TRY = 1.0
 
