@@ -135,7 +135,7 @@ async def test_several_clients_and_workers_in_one_loop(tmp_path: Path) -> None:
 
 
 async def test_a_worker_that_crashes_is_seen_by_its_host(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def refuse(*arguments: object) -> None:
+    async def refuse(*arguments: object, **named: object) -> None:
         raise StoreIncompatible("the schema is of another time")
 
     async with Client(sqlite_url) as client:

@@ -122,7 +122,7 @@ async def test_a_release_that_got_no_answer_costs_no_attempt(postgres_url: str, 
         await scene.started(3)
         proxy.swallow(statement)
         worker.terminate()
-        await worker.wait_for(r"(?i)stopping")
+        await worker.wait_for(r": stopping")
         worker.terminate()
         await worker.exit_code()
         assert proxy.swallowed.is_set()

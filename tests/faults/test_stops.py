@@ -34,7 +34,7 @@ async def test_a_worker_that_is_asked_to_stop_finishes_what_it_runs(scene: Scene
         worker = scene.worker(concurrency="2", grace="600s")
         await scene.started(2)
         worker.terminate()
-        await worker.wait_for(r"(?i)stopping|shutting down|draining")
+        await worker.wait_for(r": stopping")
         await until(lambda: lease_renewed_after_a_while(scene), "a lease's time", within=60)
         gate.touch()
         assert await worker.exit_code() == 0
@@ -63,7 +63,7 @@ async def test_what_a_stopping_worker_interrupts_costs_no_attempt(scene: Scene, 
         worker = scene.worker(grace="1s" if signals == 1 else "600s")
         await scene.started(3)
         worker.terminate()
-        await worker.wait_for(r"(?i)stopping|shutting down|draining")
+        await worker.wait_for(r": stopping")
         if signals == 2:
             worker.terminate()
         assert await worker.exit_code() >= 0
@@ -96,7 +96,7 @@ async def test_a_worker_that_is_asked_to_stop_while_the_database_is_busy(scene: 
                 await until(lambda: none_scheduled(handles), "jobs that are due", story=scene.story)
             await until(scene.waiting, "somebody who waits for the lock", story=scene.story)
             worker.terminate()
-            await worker.wait_for(r"(?i)stopping|shutting down|draining")
+            await worker.wait_for(r": stopping")
         assert await worker.exit_code() == 0
         if during == "settle":
             assert {(await handle.snapshot()).state for handle in handles} == {JobState.COMPLETED}
