@@ -32,8 +32,8 @@ SESSIONS = 12
 """One connection each to claim, to settle, and to listen, the worker's two, the client's own three, and four for users'
 transactions: whatever was cancelled."""
 
-THREADS = 4
-"""On SQLite: one writes, two read, and one is for transactions."""
+THREADS = 5
+"""On SQLite: one writes, two read, one reads for the worker, and one is for transactions."""
 
 DESCRIPTORS = 2 * (THREADS + 1) + 1 + 4
 """The file and its log for each of these and for the test, one index in shared memory, and some that are being closed."""
