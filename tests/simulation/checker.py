@@ -95,7 +95,7 @@ class Checker:
         if process is None:
             return
         caller = self.caller
-        hasty = caller is not None and process.answers_for_leases and 0 < now - caller.away_until < lease.duration / 3
+        hasty = caller is not None and process.answers_for_leases and 0 < now - caller.away_until < caller.renew_every
         self._require(Promise.NOT_HASTY, not hasty, f"lease {lease_id} of {process.name} was taken by one who was just away")
         # With two workers in the process it may have been the other one.
         own = process is self.caller and len(process.workers) == 1 and not process.stopping

@@ -120,7 +120,8 @@ class Deadlines:
         gone = not process.alive or process.done or process.stopping
         if gone or not self._held(job.id, fence) or fence[0] not in self._book.leases:
             return
-        since = max(since, process.held_up_until, process.disturbed_at, self._book.jobs[job.id].locked_until)
+        locked_until = self._book.jobs[job.id].locked_until
+        since = max(since, process.held_up_until, process.disturbed_at, locked_until, self._sick_until())
         deadline = since + 2 * self._book.leases[fence[0]].duration / 3 + 4 * self._round_trip() + 0.5
         if now < deadline:
             self._by(deadline, lambda: self._look_for_unheard(process, job, since))

@@ -44,6 +44,7 @@ class Process(Host):
         disturbed_at: When something last kept it from renewing its leases.
         erred_at: When a request of it last failed for want of the database.
         active_at: When it last had something to do with a job.
+        renew_every: Seconds between the renewals of its workers' leases.
         held_up: How often it was frozen or blocked.
         sessions: The connections of its lease threads.
         away_until: Until when it was frozen last for so long that its own renewals have a gap.
@@ -80,7 +81,7 @@ class Process(Host):
         self.workers: list[Worker] = []
         self.errors: list[str] = []
         self.working = False
-        self._renew_every = 0.0
+        self.renew_every = 0.0
         self._main: asyncio.Task[None] | None = None
         self.loop.set_exception_handler(self._unhandled)
 
@@ -140,7 +141,7 @@ class Process(Host):
 
     async def work(self, registry: Registry, plan: Plan) -> None:
         """Run workers until they're stopped."""
-        self._renew_every = plan.lease / 3
+        self.renew_every = plan.lease / 3
         REQUEST.set(f"the start of {self.name}")
         async with Client(self.store) as client:
             self.workers = [
@@ -213,7 +214,7 @@ class Process(Host):
         """As SIGSTOP and SIGCONT do."""
         self.frozen_until = max(self.frozen_until, self._scheduler.now + seconds)
         self.held_up += 1
-        if seconds > _GAP * self._renew_every:
+        if seconds > _GAP * self.renew_every:
             self.away_until = max(self.away_until, self.frozen_until)
         self.held_up_until = max(self.held_up_until, self.frozen_until)
         self.disturbed_at = max(self.disturbed_at, self.frozen_until)

@@ -107,7 +107,7 @@ class FaultyStore:
             if not orphaned or self._database.rules.orphans_hold_lease:
                 return write()
             believed = self._database.ownerless(settlements)
-            return Later(self._network.chance.uniform(0.1, 1.0), lambda: write(believed))
+            return Later(self._network.chance.uniform(0.02, 0.4), lambda: write(believed))
 
         def write(believed: Collection[UUID] = ()) -> list[SettleResult]:
             results = self._database.settle(settlements, orphaned=orphaned, believed=believed)

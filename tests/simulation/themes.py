@@ -289,23 +289,31 @@ def _leaving(chance: random.Random, plan: Plan) -> Plan:
 
 
 def _returning(chance: random.Random, plan: Plan) -> Plan:
-    blows: tuple[Blow, ...] = ("freeze", "freeze", "cut")
+    """One after the other, so that the others have had their quiet when a lease runs out. Each worker of a process has its own
+    lease, and they run out together."""
 
     def steps() -> tuple[Step, ...]:
-        return tuple(Step("return", chance.uniform(1, 15), 0.0) for _ in range(3))
+        return tuple(Step("return", chance.uniform(5, 15), 0.0) for _ in range(3))
 
+    events = tuple(
+        replace(
+            _event(chance, 1.0, ["freeze", "freeze", "cut"], LEASE * 0.7, LEASE * 1.05), at=6.0 + 10 * k + chance.uniform(0, 2)
+        )
+        for k in range(5)
+    )
     return replace(
         plan,
         jobs=tuple(
-            _plain(_job(chance, plan.calm_at), steps(), at=chance.uniform(0, 25), retry=Retry(backoff=Fixed(0.1)))
-            for _ in range(chance.randint(4, 8))
+            _plain(_job(chance, plan.calm_at), steps(), at=chance.uniform(0, 30), retry=Retry(backoff=Fixed(0.1)))
+            for _ in range(chance.randint(6, 10))
         ),
-        events=_events(chance, (6, 10), 45.0, blows, LEASE * 0.7, LEASE * 1.1),
+        events=events,
         faults=replace(_QUIET, slowest=chance.choice([0.05, 0.3, 0.3])),
-        processes=3,
+        processes=chance.choice([2, 2, 3]),
         workers=2,
+        concurrency=2,
         starved=0.0,
-        calm_at=50.0,
+        calm_at=58.0,
     )
 
 
