@@ -112,7 +112,8 @@ class Holdings:
     def let_go(self, claim: Claim) -> None:
         """Answer for a claim no longer: its outcome is written, or it was given back."""
         self.held.pop(claim, None)
-        self.returning.discard(claim)
+        if self.returning:
+            self.returning.discard(claim)
 
     def ended(self, slot: Slot) -> None:
         """An attempt has ended, or never took its first step."""

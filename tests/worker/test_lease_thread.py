@@ -56,18 +56,22 @@ class FakeCondition:
 
 
 class Recorder:
-    """A lease session that notes when it was used."""
+    """A lease session that notes when it was used, and for which lease."""
 
     def __init__(self, clock: FakeTime) -> None:
         self._clock = clock
         self.times: list[float] = []
-        self.error: Exception | None = None
+        self.leases: list[int] = []
+        self.error: BaseException | None = None
+        self.takes = 0.0
         self.closed = False
 
     def connect(self) -> None: ...
 
     def renew(self, lease_id: int, duration: float, held: Sequence[Claim]) -> Renewal:
         self.times.append(self._clock.now - 1000)
+        self.leases.append(lease_id)
+        self._clock.now += self.takes
         if self.error is not None:
             raise self.error
         return Renewal(valid=True)
@@ -79,7 +83,7 @@ class Recorder:
 class Bench:
     """A lease thread whose thread's function runs here: the event loop is blocked by that, in time that is made up."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, holds: bool = True) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, holds: bool = True, leases: Sequence[float] = (60.0,)) -> None:
         self.clock = FakeTime()
         monkeypatch.setattr(_lease_thread, "time", self.clock)
         self.session = Recorder(self.clock)
@@ -88,19 +92,23 @@ class Bench:
         self.errors: list[BaseException] = []
         slot = SimpleNamespace(job=SimpleNamespace(type="stuck\nERROR forged", id=new_id()))
         held: dict[Any, Any] = {Claim(slot.job.id, 1): slot} if holds else {}
-        self.lease = KeptLease(7, 60.0, 20.0, self.clock.now + 60)
+        self.leases = [
+            KeptLease(7 + number, duration, duration / 3, self.clock.now + duration) for number, duration in enumerate(leases)
+        ]
+        self.lease = self.leases[0]
         self.thread = LeaseThread(
             self.session,
             "worker",
-            10.0,
+            min(leases) / 6,
             held,
-            several=False,
+            several=len(leases) > 1,
             on_renewal=lambda lease, renewal: None,
             on_error=lambda lease, error: self.errors.append(error),
         )
         condition: Any = FakeCondition(self.clock, self._waited)
         self.thread._condition = condition
-        self.thread.keep(self.lease)
+        for lease in self.leases:
+            self.thread.keep(lease)
 
     def _waited(self) -> None:
         for moment in [each for each in self.moments if each <= self.clock.now - 1000]:
@@ -166,6 +174,121 @@ async def test_failing_renewals_are_tried_again_with_backoff(monkeypatch) -> Non
     assert working[1] - working[0] == pytest.approx(20)
     await asyncio.sleep(0)
     assert len(bench.errors) == len(failing)
+
+
+async def test_a_lease_ends_by_what_was_known_before_its_renewal_was_sent(monkeypatch) -> None:
+    """Whatever the answer takes on its way: others count from when the database got the question."""
+    bench = Bench(monkeypatch, holds=False)
+    bench.session.takes = 9.0
+    bench.run(25)
+    assert bench.session.times == pytest.approx([20])
+    assert bench.lease.ends - 1000 == pytest.approx(80)
+
+
+async def test_a_silent_line_costs_one_try(monkeypatch) -> None:
+    """With the defaults: it's given up after a sixth of the lease, and the next try has half of the lease left."""
+    bench = Bench(monkeypatch, holds=False)
+    bench.session.error, bench.session.takes = StoreUnavailable("silence"), 10.0
+
+    def repaired() -> None:
+        bench.session.error, bench.session.takes = None, 0.0
+
+    bench.moments[30.0] = repaired
+    bench.run(35)
+    assert len(bench.session.times) == 2
+    assert bench.session.times[1] == pytest.approx(30, abs=0.2)
+    assert bench.lease.ends - 1000 == pytest.approx(90, abs=0.2)
+    assert not bench.lease.failing
+
+
+async def test_failing_renewals_are_told_at_once_and_loudly_well_before_the_end(monkeypatch, caplog) -> None:
+    bench = Bench(monkeypatch, holds=False)
+    bench.session.error = StoreUnavailable("away\nERROR forged")
+    bench.run(59)
+    first, alarm = [record for record in caplog.records if "lease 7" in record.getMessage()]
+    assert (first.levelname, alarm.levelname) == ("WARNING", "ERROR")
+    assert "ends in 40.0 s" in first.getMessage()
+    assert 15 < float(alarm.getMessage().partition("ends in ")[2].partition(" s")[0]) < 20
+    assert "no more jobs are claimed" in alarm.getMessage()
+    assert not any("\n" in record.getMessage() for record in caplog.records)
+    assert not bench.lease.can_be_answered_for(bench.clock.now)
+
+
+async def test_what_is_claimed_must_be_answered_for(monkeypatch) -> None:
+    bench = Bench(monkeypatch, holds=False)
+    lease, now = bench.lease, bench.clock.now
+    assert lease.can_be_answered_for(now + 59)  # a renewal is due, and nothing says that it will fail
+    assert not lease.can_be_answered_for(now + 60)
+    lease.failing = True
+    assert lease.can_be_answered_for(now + 39)
+    assert not lease.can_be_answered_for(now + 41)
+
+
+async def test_a_try_during_which_the_process_stood_still_is_repeated_before_it_counts(monkeypatch, caplog) -> None:
+    """As after SIGSTOP and SIGCONT: its time is over, and the answer may lie there. A machine that's always slow fails."""
+    bench = Bench(monkeypatch, holds=False)
+    bench.session.error, bench.session.takes = StoreUnavailable("its time is over"), 100.0
+
+    def goes_on() -> None:
+        bench.session.error, bench.session.takes = None, 0.0
+
+    bench.moments[120.0] = goes_on
+    bench.run(119)
+    assert bench.session.times == pytest.approx([20, 120], abs=0.1)
+    await asyncio.sleep(0)
+    assert len(bench.errors) == 1  # of the second, which took as long
+    assert bench.lease.failing
+    assert len(caplog.records) == 1
+
+
+async def test_each_lease_is_renewed_at_its_own_third(monkeypatch) -> None:
+    bench = Bench(monkeypatch, holds=False, leases=(60.0, 6.0, 600.0))
+    bench.run(210)
+    by_lease = {lease: [at for at, each in zip(bench.session.times, bench.session.leases, strict=True) if each == lease]
+                for lease in (7, 8, 9)}  # fmt: skip
+    assert by_lease[7] == pytest.approx([20.0 * each for each in range(1, 11)], abs=1.1)
+    assert len(by_lease[8]) == pytest.approx(105, abs=2)
+    assert by_lease[9] == pytest.approx([200], abs=1.1)
+
+
+async def test_of_several_leases_the_one_that_ends_first_is_tried_first(monkeypatch) -> None:
+    """Also while each try takes its whole time: it has two of them before it's over."""
+    bench = Bench(monkeypatch, holds=False, leases=(60.0, 6.0))
+    for lease in bench.leases:
+        lease.next = 1002.0
+    bench.session.error, bench.session.takes = StoreUnavailable("silence"), 1.0
+    bench.run(6)
+    assert bench.session.leases[:3] == [8, 8, 8]
+    assert bench.session.times[1] + 1.0 < 6
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), RuntimeError("odd")])
+async def test_the_thread_outlives_whatever_its_session_raises(monkeypatch, error: BaseException) -> None:
+    """A user's `connect=` runs there."""
+    bench = Bench(monkeypatch, holds=False)
+    bench.session.error = error
+    bench.moments[30.0] = lambda: setattr(bench.session, "error", None)
+    bench.run(60)
+    assert bench.lease.ends - 1000 > 80
+    await asyncio.sleep(0)
+    assert bench.errors[0] is error
+
+
+async def test_the_thread_outlives_what_goes_wrong_in_it(monkeypatch, caplog) -> None:
+    bench = Bench(monkeypatch)
+    watch, broken = bench.thread._watch, 2
+
+    def fails() -> float:
+        nonlocal broken
+        if broken:
+            broken -= 1
+            raise RuntimeError("a frame that can't be formatted")
+        return watch()
+
+    monkeypatch.setattr(bench.thread, "_watch", fails)
+    bench.run(30)
+    assert bench.session.times == pytest.approx([20], abs=1.1)
+    assert len([record for record in caplog.records if "thread has failed" in record.getMessage()]) == 2
 
 
 async def test_the_log_names_what_blocks_the_loop(client: Client, caplog, monkeypatch) -> None:

@@ -1,0 +1,546 @@
+"""A worker's leases: what it may claim for them, what becomes of its jobs when one is lost or over, and one for each duration.
+On both stores.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aioqueue import Client, ConfigurationError, Fixed, JobState, Registry, Retry, StoreUnavailable, current_attempt
+from aioqueue._identifiers import new_id
+from aioqueue._job import ClaimedJob, LostReason
+from aioqueue._settings import WorkerSettings
+from aioqueue.worker import Worker
+from aioqueue.worker._health import Troubles
+from aioqueue.worker._holdings import Holdings
+from aioqueue.worker._lease import Leases, lease_groups
+from aioqueue.worker._recovery import Recovery
+from aioqueue.worker._wakeup import Wakeup
+from tests.harnesses import PostgresHarness, SQLiteHarness
+from tests.worker.faults import Faults, Jobs, until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Collection
+    from pathlib import Path
+
+    from aioqueue._job import Claim
+
+pytestmark = pytest.mark.anyio
+
+LIMIT = 120
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'jobs.db'}" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
+
+
+@pytest.fixture
+def harness(url: str, tmp_path: Path) -> SQLiteHarness | PostgresHarness:
+    return SQLiteHarness(tmp_path / "jobs.db") if url.startswith("sqlite") else PostgresHarness(url)
+
+
+@pytest.fixture
+async def jobs() -> Jobs:
+    return Jobs()
+
+
+@pytest.fixture
+def faults(client: Client, monkeypatch: pytest.MonkeyPatch) -> Faults:
+    return Faults(client, monkeypatch)
+
+
+# -- leases that can't be renewed -------------------------------------------------------------------------------------
+
+
+async def test_a_worker_that_cannot_renew_stops_claiming_then_cancels_and_later_gives_back(
+    client: Client, jobs: Jobs, faults: Faults, caplog: pytest.LogCaptureFixture
+) -> None:
+    """When its lease is over others may run its jobs. If they didn't, and the lease is renewed late, the jobs are given back
+    with no attempt used: one whose body has ended is, that is.
+    """
+    handle = await client.enqueue(jobs.held())
+    async with Worker(client, jobs.registry, lease=6, poll_interval=0.05) as worker:
+        assert await jobs.started() == 1
+        assert worker._run is not None
+        (lease,) = worker._run.leases._thread._kept.values()
+        faults.failing.add("renew")
+        await until(lambda: "renew" in worker.health().troubles)
+        assert worker.health().lease_valid
+        await until(lambda: not lease.can_be_answered_for(time.monotonic()))
+        assert time.monotonic() < lease.ends - 1
+        await until(lambda: not faults.busy)
+        claims, later = faults.calls["claim"], await client.enqueue(jobs.quick())
+        await until(lambda: jobs.cancelled)
+        assert lease.ends <= time.monotonic() < lease.ends + 3
+        assert faults.calls["claim"] == claims
+        assert not worker.health().lease_valid
+        assert (await later.snapshot()).state is JobState.READY
+        faults.failing.clear()
+        assert await jobs.started() == 1
+        assert await later.result(timeout=LIMIT) == 1
+        jobs.gate.set()
+        assert await handle.result(timeout=LIMIT) == 1
+        await until(lambda: worker.health().ok)
+    told = [(record.levelname, record.getMessage()) for record in caplog.records]
+    of_lease = [(level, text) for level, text in told if f"lease {lease.id} " in text]
+    assert [level for level, _ in of_lease] == ["WARNING", "ERROR", "ERROR"]
+    assert "ends in" in of_lease[1][1]
+    assert "(1 jobs) is cancelled" in of_lease[2][1]
+    assert [text for _, text in told if "attempt 1 is lost" in text and LostReason.LAPSED in text]
+    assert (await handle.snapshot()).errors == ()
+
+
+async def test_a_job_whose_body_goes_on_past_the_lease_isnt_given_back_beside_it(client: Client, faults: Faults) -> None:
+    """A thread can't be stopped. When it has ended, the job is given back."""
+    registry, begun, loop = Registry(), asyncio.Event(), asyncio.get_running_loop()
+    let_go, running, most = asyncio.Event(), 0, 0
+
+    @registry.job(retry=Retry(max_attempts=3, backoff=Fixed(0)))
+    def stubborn() -> int:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        try:
+            loop.call_soon_threadsafe(begun.set)
+            asyncio.run_coroutine_threadsafe(let_go.wait(), loop).result(LIMIT)
+            return current_attempt().number
+        finally:
+            running -= 1
+
+    handle = await client.enqueue(stubborn())
+    async with Worker(client, registry, lease=1, renew_every=0.1, poll_interval=0.05) as worker:
+        async with asyncio.timeout(LIMIT):
+            await begun.wait()
+        faults.failing.add("renew")
+        await until(lambda: not worker.health().lease_valid)
+        assert worker._run is not None
+        await until(lambda: not worker._run.holdings.held)  # type: ignore[union-attr]
+        faults.failing.clear()
+        await until(lambda: worker.health().ok)
+        renewals = faults.calls["renew"]
+        await until(lambda: faults.calls["renew"] > renewals + 4)
+        assert (await handle.snapshot()).state is JobState.RUNNING
+        let_go.set()
+        assert await handle.result(timeout=LIMIT) == 1
+    assert most == 1
+
+
+class Bench:
+    """Leases whose thread says nothing by itself, over a store that opens them."""
+
+    def __init__(self, *durations: float) -> None:
+        registry = Registry()
+        settings = WorkerSettings.resolve(environment={})
+        names = [f"a{number}" for number in range(len(durations))]
+        for name, duration in zip(names, durations, strict=True):
+
+            async def job() -> None: ...
+
+            registry.job(name=name, lease=duration)(job)
+        self.opened = 0
+        session = SimpleNamespace(connect=lambda: None, close=lambda: None)
+        store: Any = SimpleNamespace(lease_session=lambda **_: session, open_lease=self._open)
+        self.holdings, wakeup, troubles, writer = Holdings(), Wakeup(), Troubles("w"), SimpleNamespace()
+        recovery = Recovery(store, registry, settings, "w")
+        self.leases = Leases(
+            store,
+            lease_groups(names, registry.types, settings),
+            "w",
+            holdings=self.holdings,
+            writer=writer,  # type: ignore[arg-type]
+            wakeup=wakeup,
+            recovery=recovery,
+            troubles=troubles,
+        )
+        self.asked: list[int] = []
+        renew_now = self.leases._thread.renew_now
+        self.leases._thread.renew_now = lambda leases: (  # type: ignore[method-assign]
+            self.asked.extend(lease.id for lease in leases),
+            renew_now([]),
+        )[1]
+
+    async def _open(self, worker: str, duration: float, **_: Any) -> int:
+        self.opened += 1
+        return self.opened
+
+    def hold(self, lease_id: int) -> Claim:
+        now: Any = None
+        job = ClaimedJob(
+            id=new_id(), type="a0", payload=b"{}", priority=2, attempt=1, claims=1, lease_id=lease_id, created_at=now,
+            run_at=now, started_at=now, max_attempts=10,
+        )  # fmt: skip
+        slot = self.holdings.hold(job)
+        slot.task = asyncio.get_running_loop().create_task(asyncio.sleep(3600))  # type: ignore[arg-type]
+        self.holdings.running[slot.claim] = slot
+        return slot.claim
+
+    async def close(self) -> None:
+        for slot in self.holdings.running.values():
+            assert slot.task is not None
+            slot.task.cancel()
+        await self.leases.close(60)
+
+
+@pytest.fixture
+async def bench(request: pytest.FixtureRequest) -> AsyncIterator[Bench]:
+    bench = Bench(*getattr(request, "param", (60.0,)))
+    await bench.leases.opened()
+    yield bench
+    await bench.close()
+
+
+@pytest.mark.parametrize("url", ["none"], indirect=False)
+async def test_a_process_that_stood_still_asks_before_it_cancels(bench: Bench, url: str) -> None:
+    """A renewal had failed before, and the end is over: by now it might be granted."""
+    ours = bench.hold(1)
+    lease = bench.leases._groups[0].lease
+    assert lease is not None
+    now = time.monotonic()
+    lease.ends, lease.failing, lease.failed_at = now - 1, True, now - 60
+    bench.leases._watch_the_end(lease)
+    assert bench.asked == [1]
+    assert ours in bench.holdings.held
+    lease.failed_at = now  # asked, and failed past the end
+    bench.leases._watch_the_end(lease)
+    assert ours not in bench.holdings.held
+    assert bench.holdings.running[ours].lost is LostReason.LAPSED
+
+
+@pytest.mark.parametrize("url", ["none"], indirect=False)
+async def test_a_lease_that_was_renewed_meanwhile_cancels_nothing(bench: Bench, url: str) -> None:
+    """The event loop was blocked, and hears late of a failure; the thread has renewed since."""
+    ours = bench.hold(1)
+    lease = bench.leases._groups[0].lease
+    assert lease is not None
+    lease.failing, lease.ends = False, time.monotonic() + 60
+    bench.leases._renewal_failed(lease, StoreUnavailable("long ago"))
+    lease.failing, lease.failed_at = True, time.monotonic()
+    bench.leases._watch_the_end(lease)
+    assert ours in bench.holdings.held
+
+
+@pytest.mark.parametrize("url", ["none"], indirect=False)
+@pytest.mark.parametrize("bench", [(60.0, 5.0, 600.0, 5.0)], indirect=True)
+async def test_what_is_claimed_is_of_the_leases_that_can_be_answered_for(bench: Bench, url: str) -> None:
+    leases = bench.leases
+    assert bench.opened == 3
+    assert leases.claimable() == (1, ("a0", "a1", "a3", "a2"), {"a1": 2, "a3": 2, "a2": 3})
+    groups = {group.duration: group.lease for group in leases._groups}
+    short, main = groups[5.0], groups[60.0]
+    assert short is not None
+    assert main is not None
+    short.ends = time.monotonic() - 1
+    assert leases.claimable() == (1, ("a0", "a2"), {"a2": 3})
+    assert bench.asked == [2]  # nothing says that it can't be renewed
+    main.failing, main.ends = True, time.monotonic() + 19
+    assert leases.claimable() == (3, ("a2",), None)
+    assert not leases.valid
+    assert [leases.may_start(each) for each in (1, 2, 3, 4)] == [True, False, True, False]
+
+
+# -- its own ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_worker_names_its_own_leases_whenever_it_looks_for_lost_jobs(
+    client: Client, jobs: Jobs, monkeypatch: pytest.MonkeyPatch, harness: SQLiteHarness | PostgresHarness
+) -> None:
+    """Those that it has, all of them, and one that it has just lost, while bodies of it still run here."""
+    named: dict[str, list[Collection[int]]] = {"next_due": [], "take_expired": []}
+
+    def noted(verb: str, works: Callable[..., Any]) -> Callable[..., Any]:
+        async def call(*arguments: Any, own: Collection[int] = ()) -> Any:
+            named[verb].append(own)
+            return await works(*arguments, own=own)
+
+        return call
+
+    for verb in named:
+        monkeypatch.setattr(client.store, verb, noted(verb, getattr(client.store, verb)))
+    lasting = asyncio.Event()
+
+    @jobs.registry.job(lease=600)
+    async def unwilling() -> None:
+        jobs.starts.put_nowait(0)
+        while not lasting.is_set():
+            try:
+                await lasting.wait()
+            except asyncio.CancelledError:
+                jobs.cancelled += 1
+
+    await client.enqueue(unwilling())
+    async with Worker(client, jobs.registry, lease=60, renew_every=0.05, poll_interval=0.05, concurrency=3) as worker:
+        assert await jobs.started() == 0
+        assert worker._run is not None
+        both = set(worker._run.leases.own)
+        assert len(both) == 2
+        assert await (await client.enqueue(jobs.quick())).result(timeout=LIMIT) == 1
+        await until(lambda: named["take_expired"])
+        assert {frozenset(own) for owns in named.values() for own in owns} == {frozenset(both)}
+        (slot,) = worker._run.holdings.held.values()
+        lost = slot.job.lease_id
+        await harness.delete_lease(lost)
+        await until(lambda: jobs.cancelled)
+        await until(lambda: len(set(worker._run.leases.own)) == 3)  # type: ignore[union-attr]
+        for owns in named.values():
+            owns.clear()
+        await until(lambda: named["next_due"])
+        assert lost in named["next_due"][0]
+        lasting.set()
+        await until(lambda: lost not in worker._run.leases.own)  # type: ignore[union-attr]
+
+
+async def test_a_worker_whose_renewals_get_no_answer_does_not_take_its_own_jobs(
+    client: Client, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its slots are full, its other connections work, and its lease is over: as in a black hole on one line."""
+    make, silent, asked = client.store.lease_session, asyncio.Event(), 0
+
+    class Silent:
+        def __init__(self, timeout: float) -> None:
+            self._session, self._timeout = make(timeout=timeout), timeout
+
+        def connect(self) -> None:
+            self._session.connect()
+
+        def renew(self, *arguments: Any) -> Any:
+            nonlocal asked
+            if not silent.is_set():
+                return self._session.renew(*arguments)
+            asked += 1
+            time.sleep(self._timeout)
+            raise StoreUnavailable("no answer")
+
+        def close(self) -> None:
+            self._session.close()
+
+    monkeypatch.setattr(client.store, "lease_session", lambda timeout: Silent(timeout))
+    handles = [await client.enqueue(jobs.held()) for _ in range(2)]
+    async with Worker(client, jobs.registry, lease=3, poll_interval=0.1, concurrency=2) as worker:
+        assert [await jobs.started() for _ in handles] == [1, 1]
+        silent.set()
+        await until(lambda: jobs.cancelled == 2)
+        assert asked >= 3  # each was given up in time for another
+        until_then = time.monotonic() + 2
+        await until(lambda: time.monotonic() > until_then)  # past the end, and past looks for lost jobs
+        assert worker._run is not None
+        assert worker._run.recovery.recovered == 0
+        assert jobs.starts.empty()
+        silent.clear()
+        assert [await jobs.started() for _ in handles] == [1, 1]
+        jobs.gate.set()
+        assert {await handle.result(timeout=LIMIT) for handle in handles} == {1}
+
+
+# -- one for each duration --------------------------------------------------------------------------------------------
+
+
+def typed() -> tuple[Registry, dict[str, int]]:
+    registry, leases = Registry(), dict[str, int]()
+    soon = Retry(max_attempts=3, backoff=Fixed(0))
+
+    async def note() -> int:
+        attempt = current_attempt()
+        leases[attempt.job.type] = attempt.job.lease_id
+        return attempt.number
+
+    for name, options in {
+        "usual": {},
+        "short": {"lease": 5, "aliases": ("older",)},
+        "as_short": {"lease": timedelta(seconds=5)},
+        "long": {"lease": 300.0},
+        "as_the_worker": {"lease": 40},
+    }.items():
+        registry.job(name=name, retry=soon, **options)(note)  # type: ignore[call-overload]
+    return registry, leases
+
+
+async def test_each_duration_has_one_lease_and_the_jobs_of_its_types(client: Client) -> None:
+    registry, leases = typed()
+    async with Worker(client, registry, lease=40, poll_interval=0.1) as worker:
+        handles = [await client.enqueue_by_name(name) for name in registry.types]
+        assert {await handle.result(timeout=LIMIT) for handle in handles} == {1}
+        assert worker._run is not None
+        assert {leases[name] for name in leases} == set(worker._run.leases.own)
+        assert worker.health().lease_valid
+    assert leases["short"] == leases["as_short"] == leases["older"]
+    assert leases["usual"] == leases["as_the_worker"]
+    assert len(set(leases.values())) == 3
+    assert (await client.stats()).workers == ()
+
+
+async def test_a_lease_that_is_lost_loses_its_own_jobs_only(
+    client: Client, jobs: Jobs, harness: SQLiteHarness | PostgresHarness
+) -> None:
+    registry, starts, gate = Registry(), asyncio.Queue[tuple[str, int, int]](), asyncio.Event()
+    soon = Retry(max_attempts=3, backoff=Fixed(0))
+
+    async def held() -> int:
+        attempt = current_attempt()
+        starts.put_nowait((attempt.job.type, attempt.number, attempt.job.lease_id))
+        await gate.wait()
+        return attempt.number
+
+    short = registry.job(name="short", lease=600, retry=soon)(held)
+    usual = registry.job(name="usual", retry=soon)(held)
+    handles = [await client.enqueue(usual()), await client.enqueue(short())]
+    async with Worker(client, registry, lease=60, renew_every=0.05, poll_interval=0.05) as worker:
+        async with asyncio.timeout(LIMIT):
+            leases = {name: lease for name, _, lease in [await starts.get(), await starts.get()]}
+            await harness.delete_lease(leases["short"])
+            assert (await starts.get())[:2] == ("short", 2)
+        assert starts.empty()
+        await until(lambda: worker.health().ok)
+        gate.set()
+        assert [await handle.result(timeout=LIMIT) for handle in handles] == [1, 2]
+
+
+async def test_a_killed_workers_short_jobs_come_back_before_its_long_ones(client: Client, url: str) -> None:
+    """The leases that a worker opened, and never renews or ends."""
+    jobs = Jobs()
+
+    @jobs.registry.job(name="long", lease=3600)
+    async def long() -> None: ...
+
+    long_one, short_one = await client.enqueue(long()), await client.enqueue(jobs.quick())
+    short_lease, long_lease = await client.store.open_lease("dead", 2), await client.store.open_lease("dead", 3600)
+    claimed = await client.store.claim(short_lease, ["long", "quick"], 2, leases={"long": long_lease})
+    assert {job.type: job.lease_id for job in claimed} == {"quick": short_lease, "long": long_lease}
+    async with Worker(client, jobs.registry, lease=600, renew_every=0.2, poll_interval=600):
+        assert await short_one.result(timeout=LIMIT) == 2
+    assert (await long_one.snapshot()).state is JobState.RUNNING
+
+
+@pytest.mark.parametrize("url", ["none"], indirect=False)
+@pytest.mark.parametrize("lease", [0.5, 0, -1, float("nan"), "5", True])
+async def test_a_types_lease_must_be_a_duration_of_a_second_at_least(url: str, lease: Any) -> None:
+    async def job() -> None: ...
+
+    with pytest.raises(ConfigurationError, match="lease"):
+        Registry().job(lease=lease)(job)
+
+
+async def test_renewals_that_do_not_fit_a_types_lease_are_refused_at_the_start(client: Client) -> None:
+    registry, _ = typed()
+    with pytest.raises(
+        ConfigurationError, match=r"renew_every \(4 s\) must be at most half of the lease of the job type .*short"
+    ):
+        await Worker(client, registry, lease=40, renew_every=4).run()
+    with pytest.raises(ConfigurationError, match=r"a renewal may take 0.833333 s, and three of them"):
+        await Worker(client, registry, lease=40, renew_every=4).run()
+    await Worker(client, registry, lease=40, renew_every=2.5).run_once()
+    await Worker(client, registry, lease=40, renew_every=4, types=["long"]).run_once()
+
+
+async def test_a_handler_says_how_long_the_lease_of_a_declared_type_lives(client: Client) -> None:
+    registry = Registry()
+
+    @registry.declare
+    async def declared() -> int: ...
+
+    @registry.implement(declared, lease=7)
+    async def handler() -> int:
+        return current_attempt().job.lease_id
+
+    assert registry.types["declared"].lease == 7
+    handle = await client.enqueue(declared())
+    async with Worker(client, registry) as worker:
+        assert worker._run is not None
+        (lease,) = worker._run.leases.own
+        assert await handle.result(timeout=LIMIT) == lease
+
+
+# -- the thread's connection at the start -----------------------------------------------------------------------------
+
+
+class Connecting:
+    """Makes lease sessions whose `connect` a test decides about."""
+
+    def __init__(self, client: Client, monkeypatch: pytest.MonkeyPatch, *errors: Exception) -> None:
+        self.errors = list(errors)
+        self.events: list[str] = []
+        make = client.store.lease_session
+        open_lease = client.store.open_lease
+
+        async def opened(*arguments: Any, **named: Any) -> int:
+            self.events.append("open_lease")
+            return await open_lease(*arguments, **named)
+
+        def session(**named: Any) -> Any:
+            self.session = made = make(**named)
+            connect = made.connect
+
+            def connects() -> None:
+                self.events.append("connect")
+                if self.errors:
+                    raise self.errors.pop(0)
+                connect()
+
+            monkeypatch.setattr(made, "connect", connects)
+            return made
+
+        monkeypatch.setattr(client.store, "lease_session", session)
+        monkeypatch.setattr(client.store, "open_lease", opened)
+
+
+async def test_the_leases_thread_connects_before_the_first_claim(
+    client: Client, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connecting = Connecting(client, monkeypatch, StoreUnavailable("not yet"), StoreUnavailable("not yet"))
+    async with Worker(client, jobs.registry) as worker:
+        await until(lambda: worker.health().ok)
+    assert connecting.events == ["connect", "connect", "connect", "open_lease"]
+
+
+async def test_a_way_to_connect_that_the_thread_cannot_go_ends_the_start(
+    client: Client, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not after a job has run twice: such as a `connect=` that works in the client's event loop only."""
+    wrong = ConfigurationError("connect= raises in the lease's thread")
+    connecting = Connecting(client, monkeypatch, wrong, wrong)
+    handle = await client.enqueue(jobs.quick())
+    with pytest.raises(ConfigurationError, match="in the lease's thread"):
+        await Worker(client, jobs.registry).run()
+    with pytest.raises(ConfigurationError, match="in the lease's thread"):
+        async with Worker(client, jobs.registry):
+            raise AssertionError("never entered")
+    assert connecting.events == ["connect", "connect"]
+    assert (await handle.snapshot()).state is JobState.READY
+
+
+async def test_a_connection_of_the_thread_that_hangs_does_not_hold_up_a_stop(
+    client: Client, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connecting = Connecting(client, monkeypatch)
+    began, let_go = asyncio.Event(), False
+    loop = asyncio.get_running_loop()
+    worker = Worker(client, jobs.registry, grace=0)
+    make = client.store.lease_session
+
+    def session(**named: Any) -> Any:
+        made = make(**named)
+
+        def hangs() -> None:
+            loop.call_soon_threadsafe(began.set)
+            while not let_go:
+                time.sleep(0.01)
+
+        monkeypatch.setattr(made, "connect", hangs)
+        return made
+
+    monkeypatch.setattr(client.store, "lease_session", session)
+    running = asyncio.create_task(worker.run())
+    try:
+        async with asyncio.timeout(LIMIT):
+            await began.wait()
+            worker.stop()
+            await running
+    finally:
+        let_go = True
+    assert connecting.events == []
