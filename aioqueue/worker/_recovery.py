@@ -13,13 +13,14 @@ from aioqueue._retry import Retry
 from aioqueue.errors import ClientClosed, LeaseLost, StoreUnavailable
 from aioqueue.worker._backoff import Backoff
 from aioqueue.worker._outcome import Policy, worker_lost
+from aioqueue.worker._put_off import PutOff
 from aioqueue.worker._refusal import Refusal
 from aioqueue.worker._text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from aioqueue._job import Claim, ClaimedJob
+    from aioqueue._job import ClaimedJob
     from aioqueue._registry import Registry
     from aioqueue._settings import WorkerSettings
     from aioqueue.abc import Store
@@ -30,7 +31,6 @@ __all__ = ["Recovery"]
 logger = logging.getLogger("aioqueue.worker")
 
 _LIMIT = 200
-_MOST_PUT_OFF = 10_000
 _JITTER_SECONDS = 0.5
 """Within which idle workers look at a lease that has run out, so that not all of them do at once."""
 _SOON_SECONDS = 0.05
@@ -75,7 +75,7 @@ class Recovery:
         self._after_errors = Backoff(1.0, self.interval)
         self._in_vain = 0
         self._portion = _LIMIT
-        self._put_off: dict[Claim, tuple[float, Backoff]] = {}
+        self._put_off = PutOff(name, self.interval)
         self.recovered = 0
 
     # -- when to look -------------------------------------------------------------------------------------------------
@@ -150,13 +150,14 @@ class Recovery:
             limit = _LIMIT + len(self._put_off)
             taken = await self._store.take_expired(limit, own=own)
             now = time.monotonic()
-            jobs = [job for job in taken if not self._is_put_off(job.claim, now)]
             if len(taken) < limit:
-                self._forget_others(taken)
-            recovered = await self._recover(jobs)
+                self._put_off.forget_others(taken)
+            recovered = await self._recover(*self._put_off.ready(taken))
         except Exception:
             self._blind = self._not_before = time.monotonic() + self._after_errors.next()
             raise
+        finally:
+            self._put_off.tell()
         self._after_errors.reset()
         if recovered:
             self._blind, self._in_vain = now, 0  # where one was, there may be more
@@ -176,40 +177,18 @@ class Recovery:
         wait = _SOON_SECONDS if self._in_vain < _OFTEN_IN_VAIN else random.uniform(0.5, 1.0)  # noqa: S311 - not for secrets
         self._expected = self._not_before = now + wait
 
-    def _is_put_off(self, claim: Claim, now: float) -> bool:
-        entry = self._put_off.get(claim)
-        return entry is not None and now < entry[0]
-
-    def _forget_others(self, taken: Sequence[ClaimedJob]) -> None:
-        if self._put_off:
-            left = {job.claim for job in taken}
-            self._put_off = {claim: entry for claim, entry in self._put_off.items() if claim in left}
-
-    def _leave_for_later(self, job: ClaimedJob, why: str) -> None:
-        """Put one job off, for longer each time; it's told once."""
-        first = job.claim not in self._put_off
-        if first and len(self._put_off) >= _MOST_PUT_OFF:
-            return
-        backoff = Backoff(1.0, self.interval) if first else self._put_off[job.claim][1]
-        self._put_off[job.claim] = time.monotonic() + backoff.next(), backoff
-        if first:
-            logger.warning(
-                "worker %s: %s %s is of a lost worker, and can't be recovered now; that is tried again now and then: %s",
-                self._name,
-                one_line(job.type),
-                job.id,
-                one_line(why),
-            )
-
     # -- settling -----------------------------------------------------------------------------------------------------
 
-    async def _recover(self, jobs: Sequence[ClaimedJob]) -> int:
+    async def _recover(self, new: Sequence[ClaimedJob], again: Sequence[ClaimedJob]) -> int:
+        """Settle the new ones together, then each alone that couldn't be settled before. Returns how many were written."""
         written: list[SettlementKind] = []
-        left = [(job, self._outcome(job)) for job in jobs]
+        left = [(job, self._outcome(job)) for job in new]
         try:
             while left:
                 portion, left = left[: self._portion], left[self._portion :]
                 await self._settle(portion, written)
+            for job in again:
+                await self._settle([(job, self._outcome(job))], written)
         finally:
             self.recovered += len(written)
             if written:
@@ -239,9 +218,10 @@ class Recovery:
             raise
         except StoreUnavailable as error:
             # Not now. And if one of them is the reason, it's alone before long.
-            self._portion = max(1, len(portion) // 2)
-            if len(portion) == 1:
-                self._leave_for_later(portion[0][0], str(error))
+            if len(portion) > 1:
+                self._portion = len(portion) // 2
+            else:
+                self._put_off.add(portion[0][0], str(error))
             raise
         except Exception as error:  # noqa: BLE001 - halved until the guilty one is alone
             # A schema that doesn't fit too: a trigger that looks for a missing table raises the same. Claims tell what it is.
@@ -252,10 +232,11 @@ class Recovery:
             else:
                 await self._fail(portion[0][0], str(error), written)
             return
-        self._portion = min(_LIMIT, 2 * self._portion)
+        if len(portion) == self._portion:
+            self._portion = min(_LIMIT, 2 * self._portion)
         for (job, outcome), result in zip(portion, results, strict=True):
             if result.busy:
-                self._leave_for_later(job, "somebody else has locked its row")
+                self._put_off.add(job)
             elif result.lost is LostReason.ERROR:
                 await self._fail(job, result.message, written)
             elif result.lost is None and outcome.kind is not None:
@@ -272,7 +253,7 @@ class Recovery:
             except Exception as error:  # noqa: BLE001 - as a result that says so
                 result = SettleResult(LostReason.ERROR, str(error))
             if result.busy:
-                self._leave_for_later(job, "somebody else has locked its row")
+                self._put_off.add(job)
                 return
             if result.lost is None:
                 written.append(SettlementKind.FAILED)
@@ -280,4 +261,4 @@ class Recovery:
             if result.lost is not LostReason.ERROR:
                 return
             refusal = refusal.again()
-        self._leave_for_later(job, f"nothing can be written about it: {refusal.reason}")
+        self._put_off.add(job, f"nothing can be written about it: {refusal.reason}")

@@ -4,95 +4,25 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aioqueue import Client, Fixed, JobState, Registry, Retry
-from aioqueue._identifiers import new_id
-from aioqueue._job import ClaimedJob, LostReason, Settlement, SettlementKind, SettleResult
-from aioqueue._settings import WorkerSettings
-from aioqueue.worker import Worker, _recovery
-from aioqueue.worker._recovery import Recovery
+from aioqueue import Client, Fixed, JobState, LeaseLost, Retry, RowRejected, StoreUnavailable
+from aioqueue._job import LostReason, SettlementKind
+from aioqueue.worker import Worker
 from tests.worker.faults import Faults, Jobs, until
+from tests.worker.recovery_bench import Bench, orphan
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
     from pathlib import Path
 
 pytestmark = pytest.mark.anyio
 
 
-class FakeTime:
-    """Two clocks: one that can be set, and one that can't."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-        self.set_by = 0.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def time(self) -> float:
-        return self.now + self.set_by
-
-
-class Dead:
-    """A store with jobs that a dead worker left."""
-
-    def __init__(self) -> None:
-        self.left: list[list[ClaimedJob]] = []
-        self.taken = 0
-        self.written: list[Settlement] = []
-        self.lost: LostReason | None = None
-
-    async def take_expired(self, limit: int, *, own: Collection[int] = ()) -> Sequence[ClaimedJob]:
-        self.taken += 1
-        return self.left.pop(0) if self.left else []
-
-    async def settle(self, settlements: Sequence[Settlement], *, orphaned: bool) -> Sequence[SettleResult]:
-        assert orphaned
-        self.written += settlements
-        return [SettleResult(self.lost) for _ in settlements]
-
-
-class Bench:
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.clock = FakeTime()
-        monkeypatch.setattr(_recovery, "time", self.clock)
-        self.store = Dead()
-        store: Any = self.store
-        self.registry = Registry()
-        self.recovery = Recovery(store, self.registry, WorkerSettings.resolve(lease=60, environment={}), "survivor\nERROR x")
-
-    async def looked(self) -> bool:
-        """Whether a look at the leases of others is made now."""
-        before = self.store.taken
-        await self.recovery.reap(())
-        return self.store.taken > before
-
-    async def quiet_for(self, seconds: float) -> None:
-        """Time passes, with a renewal every now and then."""
-        while seconds > 0:
-            step = min(seconds, 10)
-            self.clock.now += step
-            seconds -= step
-            self.recovery.in_contact()
-
-
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
     return Bench(monkeypatch)
-
-
-def orphan(**changes: Any) -> ClaimedJob:
-    now = datetime.now(UTC)
-    values: dict[str, Any] = {
-        "id": new_id(), "type": "a", "payload": b"{}", "priority": 2, "attempt": 1, "claims": 1, "lease_id": 3,
-        "created_at": now, "run_at": now, "started_at": now, "max_attempts": 10, **changes,
-    }  # fmt: skip
-    return ClaimedJob(**values)
 
 
 async def test_nothing_is_taken_before_a_renewal_interval_has_passed(bench: Bench) -> None:
@@ -176,6 +106,112 @@ async def test_two_that_take_the_same_jobs_count_only_what_they_wrote(bench: Ben
     await bench.quiet_for(21)
     assert await bench.recovery.reap(()) == 0
     assert bench.recovery.recovered == 0
+
+
+# -- when the leases of others run out --------------------------------------------------------------------------------
+
+
+async def test_a_look_is_made_just_after_the_first_lease_of_somebody_else_has_run_out(bench: Bench) -> None:
+    await bench.quiet_for(21)
+    assert await bench.looked()
+    bench.recovery.expect(7.0)
+    assert 7.0 <= bench.recovery.wait() <= 7.5
+    await bench.quiet_for(6.9)
+    assert not await bench.looked()
+    await bench.quiet_for(0.7)
+    bench.recovery.expect(0.0)  # asked again, it's still so
+    assert await bench.looked()
+
+
+async def test_a_lease_that_was_renewed_is_not_looked_at(bench: Bench) -> None:
+    await bench.quiet_for(21)
+    assert await bench.looked()
+    bench.recovery.expect(7.0)
+    await bench.quiet_for(7.6)
+    bench.recovery.expect(14.0)
+    assert not await bench.looked()
+    bench.recovery.expect(None)
+    assert bench.recovery.wait() == pytest.approx(20 - 7.6)  # the look that is made whatever the store tells
+
+
+async def test_workers_that_hear_of_it_at_the_same_moment_look_one_after_the_other(monkeypatch) -> None:
+    """A notification wakes all of them."""
+    waits = set[float]()
+    for _ in range(20):
+        bench = Bench(monkeypatch)
+        await bench.quiet_for(21)
+        assert await bench.looked()
+        bench.recovery.expect(0.0)
+        waits.add(round(bench.recovery.wait(), 3))
+        assert 0 <= bench.recovery.wait() <= 0.5
+        for _ in range(5):  # being woken again and again puts it off no further
+            bench.clock.now += 0.1
+            bench.recovery.expect(0.0)
+        assert await bench.looked()
+    assert len(waits) > 10
+
+
+async def test_after_a_lease_that_held_nothing_the_store_is_asked_again_at_once(bench: Bench) -> None:
+    """There may be many of them, and jobs behind them. Only what is never settled makes looks rarer."""
+    await bench.quiet_for(21)
+    bench.recovery.expect(0.0)
+    looks, began = bench.store.taken, bench.clock.now
+    while bench.store.taken < looks + 10:
+        bench.recovery.expect(0.0)
+        await bench.recovery.reap(())
+        await bench.quiet_for(0.05)
+    assert bench.clock.now - began < 2
+    bench.recovery.expect(None)
+    while bench.store.taken < looks + 100:
+        bench.recovery.expect(0.0)
+        await bench.recovery.reap(())
+        await bench.quiet_for(0.05)
+    assert bench.clock.now - began > 40
+
+
+async def test_what_protects_the_leases_of_others_counts_then_too(bench: Bench) -> None:
+    await bench.quiet_for(21)
+    bench.recovery.expect(1.0)
+    bench.recovery.disturbed()
+    await bench.quiet_for(5)
+    bench.recovery.expect(0.0)
+    assert not await bench.looked()
+    await bench.quiet_for(15.5)
+    assert await bench.looked()
+
+
+async def test_a_worker_that_has_not_renewed_for_long_looks_at_no_others(bench: Bench) -> None:
+    """It was stopped, or cut off, and its loop is the first to go on: before the lease's thread has renewed anything."""
+    await bench.quiet_for(100)
+    bench.clock.now += 300
+    assert not await bench.looked()
+    bench.recovery.in_contact()
+    await bench.quiet_for(19)
+    assert not await bench.looked()
+    await bench.quiet_for(2)
+    assert await bench.looked()
+
+
+@pytest.mark.parametrize("error", [RuntimeError("an odd row"), RowRejected("an odd row")])
+async def test_an_error_that_comes_from_the_database_is_no_outage(bench: Bench, error: Exception) -> None:
+    await bench.quiet_for(21)
+    bench.recovery.heard(error)
+    assert await bench.looked()
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable("no connection"), LeaseLost("over")])
+async def test_an_outage_that_only_one_verb_has_puts_looks_off_for_a_while_at_most(bench: Bench, error: Exception) -> None:
+    """Renewals go well: it's trouble of its own, such as a pool that is never free."""
+    await bench.quiet_for(100)
+    bench.recovery.heard(error)
+    assert not await bench.looked()
+    looks, began = bench.store.taken, bench.clock.now
+    while bench.clock.now < began + 1200:
+        bench.recovery.heard(error)
+        bench.recovery.expect(0.0)
+        await bench.recovery.reap(())
+        await bench.quiet_for(1)
+    assert bench.store.taken - looks > 200
 
 
 # -- with workers -----------------------------------------------------------------------------------------------------

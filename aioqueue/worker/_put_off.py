@@ -1,0 +1,92 @@
+"""Lost workers' jobs that can't be settled now: each waits by itself, for longer each time, and is told of once."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from aioqueue.worker._backoff import Backoff
+from aioqueue.worker._text import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aioqueue._job import Claim, ClaimedJob
+
+__all__ = ["PutOff"]
+
+logger = logging.getLogger("aioqueue.worker")
+
+_MOST = 10_000
+_OFTEN = 4
+"""Times that a row was found locked, after which that is worth a line in the log."""
+_NAMED = 10
+_LOCKED = "somebody else has locked its row"
+
+
+@dataclass(slots=True)
+class _Entry:
+    backoff: Backoff
+    until: float = 0.0
+    times: int = 0
+    told: bool = False
+
+
+class PutOff:
+    """See the module. `Recovery` asks it whom to settle, and says who couldn't be.
+
+    Arguments:
+        name: The worker's.
+        longest: Seconds that a job waits at most until it's tried again.
+    """
+
+    def __init__(self, name: str, longest: float) -> None:
+        self._name = one_line(name)
+        self._longest = longest
+        self._entries: dict[Claim, _Entry] = {}
+        self._news: list[str] = []
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def ready(self, jobs: Sequence[ClaimedJob]) -> tuple[list[ClaimedJob], list[ClaimedJob]]:
+        """Sort jobs: those that are new, and those that were put off and whose time has come. The rest waits."""
+        if not self._entries:
+            return list(jobs), []
+        now = time.monotonic()
+        new = [job for job in jobs if job.claim not in self._entries]
+        again = [job for job in jobs if (entry := self._entries.get(job.claim)) is not None and entry.until <= now]
+        return new, again
+
+    def forget_others(self, left: Sequence[ClaimedJob]) -> None:
+        """These are all that are left of lost workers: others were settled by somebody."""
+        if self._entries:
+            claims = {job.claim for job in left}
+            self._entries = {claim: entry for claim, entry in self._entries.items() if claim in claims}
+
+    def add(self, job: ClaimedJob, why: str = "") -> None:
+        """Put a job off, since somebody else has locked its row, or for another reason."""
+        entry = self._entries.get(job.claim)
+        if entry is None:
+            if len(self._entries) >= _MOST:
+                return
+            entry = self._entries[job.claim] = _Entry(Backoff(1.0, self._longest))
+        entry.until = time.monotonic() + entry.backoff.next()
+        entry.times += 1
+        if not entry.told and (why or entry.times >= _OFTEN):
+            entry.told = True
+            self._news.append(f"{job.type} {job.id}: {why or _LOCKED}")
+
+    def tell(self) -> None:
+        """Write one line about those that are worth it, and weren't told of yet."""
+        news, self._news = self._news, []
+        if news:
+            logger.warning(
+                "worker %s: %d jobs of lost workers can't be recovered now; that is tried again now and then. %s%s",
+                self._name,
+                len(news),
+                "; ".join(one_line(each) for each in news[:_NAMED]),
+                "" if len(news) <= _NAMED else "; …",
+            )
