@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from aioqueue.errors import StoreUnavailable
+from aioqueue.errors import ClientClosed, StoreUnavailable
 from aioqueue.postgres._belongings import cut_off, is_over, tell_of_the_end
 from aioqueue.postgres._errors import breaks_connection, cuts_short
 from aioqueue.postgres._source import Connection, Opener, Source, check_process, close_connection, in_transaction
@@ -52,6 +52,7 @@ class Link:
             StoreError: See `translate`.
         """
         check_process(self._process)
+        self._check_open()
         using: Connection | None = None
         try:
             async with asyncio.timeout(self._source.timeout), self._lock:
@@ -72,8 +73,18 @@ class Link:
             idle = asyncio.get_running_loop().time() - self._used
             if idle < TRUSTED_SECONDS or await answers(using):
                 return using
-        self._connection = using = await self._opener.open()
-        return using
+        opened = await self._opener.open()
+        if self._closed:
+            cut_off(opened)
+            self._check_open()
+        if (kept := self._connection) is not None and kept is not opened:
+            cut_off(kept)  # put in order meanwhile
+        self._connection = opened
+        return opened
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClientClosed(f"{self._source.description} was closed")
 
     async def _part(self, using: Connection, error: BaseException) -> None:
         """Don't use a connection again that isn't known to be in order."""
@@ -185,6 +196,9 @@ class Pool:
         """
         check_process(self._process)
         await self._take()
+        if self._closed:
+            self._free.release()
+            raise ClientClosed(f"{self.source.description} was closed")
         task = asyncio.current_task()
         lent = Lent(None, task.get_name() if task is not None else "?", asyncio.get_running_loop().time())
         self._lent.add(lent)

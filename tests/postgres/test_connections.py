@@ -17,7 +17,7 @@ from aioqueue import Client, Registry
 from aioqueue._identifiers import new_id
 from aioqueue._job import NewJob
 from aioqueue.abc import JobFilter
-from aioqueue.errors import StoreUnavailable, TransactionError
+from aioqueue.errors import ClientClosed, StoreUnavailable, TransactionError
 from aioqueue.postgres import _connections, make_store
 from tests.postgres_server import execute
 from tests.proxy import Proxy
@@ -383,3 +383,58 @@ async def test_what_a_users_pool_opens_for_a_request_outlives_its_context(postgr
             return weakref.ref(mine)
 
         await freed(await asyncio.create_task(first_request()))
+
+
+# -- closing ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_reserved_connection_that_is_put_in_order_meanwhile_isnt_lost(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next statement opens another, while the one whose statement was cut short is still being asked."""
+    asked = asyncio.Event()
+    opening = asyncio.Event()
+    backends: list[Any] = []
+
+    async def connect() -> Any:
+        if backends:
+            opening.set()
+            await asked.wait()
+        backends.append(await asyncpg.connect(postgres_url))
+        return backends[-1]
+
+    async def roll_back(connection: Any) -> bool:
+        await opening.wait()
+        await connection.execute("ROLLBACK")
+        asyncio.get_running_loop().call_soon(asked.set)
+        return True
+
+    monkeypatch.setattr(_connections, "roll_back", roll_back)
+    monkeypatch.setattr("aioqueue.postgres._tidying.PATIENCE", 0.01)
+    async with opened("postgresql://", connect=connect, notify=False) as store:
+        link = _connections.Link(store._opened.belongings, store._source)
+        backends.clear()
+        assert (await link.fetch("select 1"))[0][0] == 1
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await link.fetch("select pg_sleep(600)")
+        assert (await link.fetch("select 1"))[0][0] == 1
+        assert [backend.is_closed() for backend in backends].count(False) == 1
+        await link.close()
+        assert all(backend.is_closed() for backend in backends)
+
+
+async def test_a_store_that_is_closed_meanwhile_says_so(postgres_url: str) -> None:
+    """To whoever still holds a part of it; nothing is opened again."""
+    store = make_store(postgres_url, notify=False)
+    await store.open()
+    parts = store._opened
+    await store.close()
+    for call in (
+        lambda: parts.claims.claim(1, ["a"], 1),
+        lambda: parts.operations.fetch("select 1"),
+        lambda: parts.work.fetch("select 1"),
+        lambda: parts.users.borrow(),
+    ):
+        with pytest.raises(ClientClosed):
+            await call()
