@@ -11,7 +11,7 @@ import sys
 import time
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -29,12 +29,16 @@ pytestmark = [
     pytest.mark.anyio,
     pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the kernel tells which signals have handlers"),
 ]
-
 APP = "tests.cli.stubborn_jobs:registry"
 SCRIPT = shutil.which("aioqueue", path=str(Path(sys.executable).parent)) or "aioqueue"
 COMMANDS = {"module": [sys.executable, "-m", "aioqueue.worker"], "script": [sys.executable, SCRIPT, "worker"]}
 WITHIN_A_SECOND = 2.5
 """With time for a busy machine."""
+
+
+def long(what: str) -> Any:
+    """A parameter for the long run only."""
+    return pytest.param(what, marks=pytest.mark.soak)
 
 
 @contextmanager
@@ -228,7 +232,7 @@ async def test_the_second_signal_ends_what_remains_when_the_worker_has_ended(url
         assert await ends(process, tmp_path, within=WITHIN_A_SECOND) == 0
 
 
-@pytest.mark.parametrize("what", ["swallow", "in_executor", "at exit", "thread"])
+@pytest.mark.parametrize("what", ["swallow", long("in_executor"), long("at exit"), "thread"])
 async def test_one_signal_is_enough(url: str, tmp_path: Path, what: str) -> None:
     """Within the sum that the documentation gives."""
     if hasattr(jobs, what):
@@ -249,3 +253,13 @@ async def test_one_signal_is_enough(url: str, tmp_path: Path, what: str) -> None
             assert (await only_job(url)).state is JobState.READY
         elif what == "thread":
             assert "a thread of the user's" in log(tmp_path)
+
+
+@pytest.mark.soak
+async def test_a_process_that_wasnt_told_to_stop_may_take_its_time_at_exit(url: str, tmp_path: Path) -> None:
+    with started(url, tmp_path, "--once", STUBBORN="at exit") as process:
+        await until((tmp_path / "begun.exit").exists, "the end of the worker", story=lambda: log(tmp_path))
+        time.sleep(7)
+        assert process.poll() is None
+        process.terminate()
+        assert await ends(process, tmp_path, within=10) == 0
