@@ -53,7 +53,9 @@ def summarise(pages: list[str]) -> Summary:
     raise NotImplementedError
 
 
-@registry.job(name="summary", aliases=("old",), priority=1, tags=["a"], expires=3.5, max_reschedules=3)
+@registry.job(
+    name="summary", aliases=("old",), priority=1, tags=["a"], expires=3.5, max_reschedules=3, lease=timedelta(seconds=5)
+)
 def summarise_with_options(pages: list[str]) -> Summary:
     raise NotImplementedError
 

@@ -65,7 +65,11 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"lease": -1}, "lease"),
     ({"lease": "60"}, "lease"),
     ({"lease": float("nan")}, "lease"),
-    ({"lease": 10, "renew_every": 6}, "at most half of the lease"),
+    (
+        {"lease": 10, "renew_every": 6},
+        r"renew_every \(6 s\) must be at most half of the lease \(10 s\): a renewal may take 1.66667 s",
+    ),
+    ({"environment": {"AIOQUEUE_RENEW_EVERY": "50"}, "lease": 60}, "AIOQUEUE_RENEW_EVERY .*lower it, or raise lease"),
     ({"renew_every": 0}, "renew_every"),
     ({"poll_interval": 0}, "poll_interval"),
     ({"grace": -1}, "grace"),
