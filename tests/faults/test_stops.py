@@ -122,7 +122,7 @@ async def test_a_job_that_cant_be_stopped_runs_elsewhere_when_the_lease_has_run_
         await scene.started(3)
         scene.hit.add(worker.pid)
         worker.terminate()
-        await worker.wait_for("stopping")
+        await worker.wait_for(": stopping")
         if signals == 2:
             worker.terminate()
         assert await worker.exit_code(within=longest_end(0.5) + 5) == 4
@@ -148,7 +148,7 @@ async def test_outcomes_are_waited_for_as_long_as_the_grace(scene: Scene) -> Non
             gate.touch()
             await scene.ended(3)
             worker.terminate()
-            await worker.wait_for("stopping")
+            await worker.wait_for(": stopping")
             with pytest.raises(AssertionError, match="not within"):
                 await worker.exit_code(within=15)
         assert await worker.exit_code() == 0
