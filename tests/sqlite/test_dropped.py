@@ -73,8 +73,9 @@ def test_stores_that_nobody_closed(path: Path) -> None:
             until(lambda: threading.active_count() == threads and descriptors() == open_files)
 
         asyncio.run(main())
-        with sqlite3.connect(path) as connection:
-            assert connection.execute("SELECT count(*) FROM job").fetchone() == (60,)
+        connection = sqlite3.connect(path)
+        assert connection.execute("SELECT count(*) FROM job").fetchone() == (60,)
+        connection.close()
         """,
         "-W",
         "always",
