@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aioqueue._job import LostReason, Settlement, SettlementKind, SettleResult
-from tests.worker.test_recovery import Bench, Dead, bench, orphan  # noqa: F401 - the fixture
+from tests.worker.recovery_bench import Bench, Dead, orphan
+from tests.worker.test_recovery import bench  # noqa: F401 - the fixture
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,4 +52,3 @@ async def test_an_orphan_that_refuses_its_failure_too_fails_with_less(bench: Ben
     kinds = {each.id: each.kind for each in store.written}
     assert {kinds[other.id] for other in others} == {SettlementKind.RETRIED}
     assert kinds.get(choosy.id) is (None if most < 0 else SettlementKind.FAILED)
-    assert [job_claim.id for job_claim in bench.recovery._put_off] == ([choosy.id] if most < 0 else [])
