@@ -58,17 +58,20 @@ class KeyedInserts:
         """
         deadline = anyio.current_time() + self._longest
         pause = _FIRST_PAUSE_SECONDS
-        while True:
-            result = await self._batcher.submit((job, repeated))
-            if not isinstance(result, StoreContended):
-                return result
-            if anyio.current_time() + pause > deadline:
-                raise StoreContended(
-                    f"the key {job.key!r} of {job.type} was held by somebody's open transaction for {self._longest:g} s "
-                    f"(retry_for): commit or roll it back sooner ({result})"
-                ) from result
-            await anyio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - keeps those who wait apart
-            pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+        try:
+            while True:
+                result = await self._batcher.submit((job, repeated))
+                if not isinstance(result, StoreContended):
+                    return result
+                if anyio.current_time() + pause > deadline:
+                    raise StoreContended(
+                        f"the key {job.key!r} of {job.type} was held by somebody's open transaction for {self._longest:g} s "
+                        f"(retry_for): commit or roll it back sooner ({result})"
+                    ) from result
+                await anyio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - keeps those who wait apart
+                pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+        finally:  # also for a caller that gives up: nobody may ever try this key again
+            self._contended.discard((job.type, job.key))
 
     async def aclose(self) -> None:
         """Refuse new ones, and wait until those handed over are stored."""
