@@ -19,6 +19,7 @@ from aioqueue._job import NewJob
 from aioqueue.abc import JobFilter
 from aioqueue.errors import ClientClosed, StoreUnavailable, TransactionError
 from aioqueue.postgres import _connections, make_store
+from tests.postgres.stores import opened
 from tests.postgres_server import execute
 from tests.proxy import Proxy
 
@@ -42,16 +43,6 @@ def job(job_type: str = "a", **options: Any) -> NewJob:
 
 def ids(url: str) -> set[UUID]:
     return {row[0] for row in execute(url, "select id from aioqueue.job")}  # type: ignore[misc]
-
-
-@asynccontextmanager
-async def opened(url: str, **options: Any) -> AsyncIterator[PostgresStore]:
-    store = make_store(url, **options)
-    await store.open()
-    try:
-        yield store
-    finally:
-        await store.close()
 
 
 @asynccontextmanager
