@@ -1,18 +1,16 @@
 """Durable background jobs for asyncio, in the database that you have: PostgreSQL or SQLite."""
 
 # First of all: in a process that is a worker, it takes the signals over before anything else is imported.
-from aioqueue import _process as _process  # isort: split
+from aioqueue.runtime import _process as _process  # isort: split
 
-from aioqueue._call import Call
-from aioqueue._context import Attempt, current_attempt
-from aioqueue._job import AttemptError, Inserted, Job, JobState, NewJob, Priority
-from aioqueue._job_type import JobType
-from aioqueue._middleware import CallNext, EnqueueMiddleware, EnqueueNext, Middleware
-from aioqueue._registry import Registry
-from aioqueue._resources import Resource
-from aioqueue._retry import Backoff, Exponential, Fixed, Linear, Retry, Steps
 from aioqueue.abc import Changed, Page, Stats
 from aioqueue.client import BoundClient, Client, JobHandle, Transaction
+from aioqueue.definitions._call import Call
+from aioqueue.definitions._context import Attempt, current_attempt
+from aioqueue.definitions._job_type import JobType
+from aioqueue.definitions._middleware import CallNext, EnqueueMiddleware, EnqueueNext, Middleware
+from aioqueue.definitions._registry import Registry
+from aioqueue.definitions._resources import Resource
 from aioqueue.errors import (
     AioqueueError,
     ArgumentsError,
@@ -44,6 +42,8 @@ from aioqueue.errors import (
     StoreUnavailable,
     TransactionError,
 )
+from aioqueue.vocabulary._job import AttemptError, Inserted, Job, JobState, NewJob, Priority
+from aioqueue.vocabulary._retry import Backoff, Exponential, Fixed, Linear, Retry, Steps
 from aioqueue.worker import Health, OnceResult, Worker
 
 __all__ = [

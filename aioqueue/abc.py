@@ -16,7 +16,17 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
     from uuid import UUID
 
-    from aioqueue._job import Claim, ClaimedJob, Inserted, Job, JobState, LostReason, NewJob, Settlement, SettleResult
+    from aioqueue.vocabulary._job import (
+        Claim,
+        ClaimedJob,
+        Inserted,
+        Job,
+        JobState,
+        LostReason,
+        NewJob,
+        Settlement,
+        SettleResult,
+    )
 
 __all__ = [
     "Changed",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import click
 
-from aioqueue._registry import Registry
+from aioqueue.definitions._registry import Registry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

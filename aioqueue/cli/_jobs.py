@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 import click
 import orjson
 
-from aioqueue._job import JobState
 from aioqueue.abc import Changed
 from aioqueue.cli._options import Problem, WrongUsage, log_level_option, looking_at, run, url_option
 from aioqueue.cli._text import one_line
 from aioqueue.client import Client
+from aioqueue.vocabulary._job import JobState
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from datetime import datetime
     from uuid import UUID
 
-    from aioqueue._job import Job
+    from aioqueue.vocabulary._job import Job
 
 __all__ = ["describe", "jobs", "table"]
 

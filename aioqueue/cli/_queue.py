@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 import orjson
 
-from aioqueue._job import JobState
-from aioqueue._retry import Retry
 from aioqueue.cli._imports import load_registry
 from aioqueue.cli._jobs import table
 from aioqueue.cli._options import (
@@ -27,13 +25,15 @@ from aioqueue.cli._options import (
 )
 from aioqueue.client import Client
 from aioqueue.errors import ArgumentsError, JobCancelled, JobFailed, ResultTimeout
+from aioqueue.vocabulary._job import JobState
+from aioqueue.vocabulary._retry import Retry
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from aioqueue._call import Call, CallOptions
     from aioqueue.abc import Stats
     from aioqueue.client import JobHandle
+    from aioqueue.definitions._call import Call, CallOptions
 
 __all__ = ["enqueue", "migrate", "stats"]
 

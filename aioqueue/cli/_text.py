@@ -6,7 +6,7 @@ import logging
 import re
 import time
 
-from aioqueue._log import enable_loggers
+from aioqueue.runtime._log import enable_loggers
 
 __all__ = ["OneLineFormatter", "configure_logging", "one_line"]
 

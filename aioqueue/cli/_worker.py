@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from aioqueue._left_behind import leave
-from aioqueue._process import END_SECONDS, LEFT_BEHIND, Stopped, process
 from aioqueue.cli._imports import load_registry
 from aioqueue.cli._options import DURATION, WrongUsage, app_dir_option, explained, log_level_option, set_up_logging, url_option
 from aioqueue.cli._text import one_line
 from aioqueue.client import Client
 from aioqueue.errors import StoreUnavailable
+from aioqueue.runtime._left_behind import leave
+from aioqueue.runtime._process import END_SECONDS, LEFT_BEHIND, Stopped, process
 from aioqueue.worker import Worker
 from aioqueue.worker._own_loop import run_in_own_loop
 from aioqueue.worker._shutdown import longest_stop
@@ -29,7 +29,7 @@ from aioqueue.worker._signals import exit_code
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
-    from aioqueue._registry import Registry
+    from aioqueue.definitions._registry import Registry
 
 __all__ = ["worker"]
 

@@ -7,8 +7,6 @@ import os
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 
-from aioqueue._job import JobState
-from aioqueue._time import seconds
 from aioqueue.abc import Changed, JobFilter
 from aioqueue.client._enqueue import used
 from aioqueue.client._handle import JobHandle, ids_of
@@ -26,6 +24,8 @@ from aioqueue.errors import (
     StoreError,
     TransactionError,
 )
+from aioqueue.vocabulary._job import JobState
+from aioqueue.vocabulary._time import seconds
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-    from aioqueue._call import Call, CallOptions
-    from aioqueue._job import Job
-    from aioqueue._job_type import JobType
-    from aioqueue._middleware import EnqueueMiddleware
     from aioqueue.abc import Page, Stats, Store
+    from aioqueue.definitions._call import Call, CallOptions
+    from aioqueue.definitions._job_type import JobType
+    from aioqueue.definitions._middleware import EnqueueMiddleware
+    from aioqueue.vocabulary._job import Job
 
 __all__ = ["Client"]
 

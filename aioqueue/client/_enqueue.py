@@ -8,24 +8,24 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 
-from aioqueue._batcher import Batcher, portions
-from aioqueue._call import Call
-from aioqueue._codec import CodecError, check_size
-from aioqueue._job import Inserted
-from aioqueue._middleware import fold_enqueue
 from aioqueue.client._handle import JobHandle
 from aioqueue.client._keyed import PATIENCE, KeyedInserts, Row, row_size
+from aioqueue.definitions._call import Call
+from aioqueue.definitions._middleware import fold_enqueue
 from aioqueue.errors import ClientClosed, ConfigurationError, RowRejected, StoreContended, StoreUnavailable
+from aioqueue.runtime._batcher import Batcher, portions
+from aioqueue.vocabulary._codec import CodecError, check_size
+from aioqueue.vocabulary._job import Inserted
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
     from uuid import UUID
 
-    from aioqueue._job import NewJob
-    from aioqueue._middleware import EnqueueMiddleware, EnqueueNext
     from aioqueue.abc import Store, StoreTransaction
     from aioqueue.client._client import Client
     from aioqueue.client._phase import TransactionState
+    from aioqueue.definitions._middleware import EnqueueMiddleware, EnqueueNext
+    from aioqueue.vocabulary._job import NewJob
 
 __all__ = ["CHUNK", "Enqueuer", "used"]
 

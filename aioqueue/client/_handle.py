@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, cast
 
 import anyio
 
-from aioqueue._context import current_attempt
-from aioqueue._identifiers import read_id
-from aioqueue._job import JobState
-from aioqueue._time import seconds
 from aioqueue.client._phase import Phase
 from aioqueue.client._waiters import ended
+from aioqueue.definitions._context import current_attempt
 from aioqueue.errors import JobCancelled, JobFailed, JobNotFound, NotCommitted, RegistrationError, ResultError, ResultTimeout
+from aioqueue.vocabulary._identifiers import read_id
+from aioqueue.vocabulary._job import JobState
+from aioqueue.vocabulary._time import seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import timedelta
     from uuid import UUID
 
-    from aioqueue._call import JobDefinition
-    from aioqueue._job import Job
     from aioqueue.client._client import Client
     from aioqueue.client._phase import TransactionState
+    from aioqueue.definitions._call import JobDefinition
+    from aioqueue.vocabulary._job import Job
 
 __all__ = ["JobHandle", "ids_of"]
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from aioqueue._batcher import Batcher
 from aioqueue.errors import StoreContended
+from aioqueue.runtime._batcher import Batcher
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from aioqueue._job import Inserted, NewJob
+    from aioqueue.vocabulary._job import Inserted, NewJob
 
 __all__ = ["PATIENCE", "KeyedInserts", "Row", "row_size"]
 

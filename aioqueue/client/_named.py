@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any, cast
 
 import orjson
 
-from aioqueue._call import Call
-from aioqueue._codec import CodecError, ValueCodec
-from aioqueue._registry import check_name
+from aioqueue.definitions._call import Call
+from aioqueue.definitions._registry import check_name
 from aioqueue.errors import ArgumentsError
+from aioqueue.vocabulary._codec import CodecError, ValueCodec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from aioqueue._call import CallOptions
-    from aioqueue._job import Priority
-    from aioqueue._retry import Retry
+    from aioqueue.definitions._call import CallOptions
+    from aioqueue.vocabulary._job import Priority
+    from aioqueue.vocabulary._retry import Retry
 
 __all__ = ["NamedType", "named_call"]
 

@@ -6,7 +6,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from aioqueue._call import Call
+    from aioqueue.definitions._call import Call
 
 __all__ = ["Phase", "TransactionState"]
 

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from aioqueue._left_behind import bounded
 from aioqueue.client._enqueue import Enqueuer
 from aioqueue.client._waiters import Waiters
 from aioqueue.errors import StoreError
+from aioqueue.runtime._left_behind import bounded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
-    from aioqueue._middleware import EnqueueMiddleware
     from aioqueue.abc import Store
+    from aioqueue.definitions._middleware import EnqueueMiddleware
 
 __all__ = ["Session", "finish"]
 

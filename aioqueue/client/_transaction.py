@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-    from aioqueue._call import Call, CallOptions
     from aioqueue.abc import StoreTransaction
     from aioqueue.client._client import Client
     from aioqueue.client._enqueue import Enqueuer
     from aioqueue.client._handle import JobHandle
     from aioqueue.client._phase import TransactionState
+    from aioqueue.definitions._call import Call, CallOptions
 
 __all__ = ["BoundClient", "Connection", "Missing", "MISSING", "Transaction", "refuse_none"]
 

@@ -10,8 +10,8 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from aioqueue._job import Job, JobState
 from aioqueue.errors import ClientClosed, StoreUnavailable
+from aioqueue.vocabulary._job import Job, JobState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from aioqueue._job import ClaimedJob
     from aioqueue.postgres._connections import Link
     from aioqueue.postgres._schema import Schema
+    from aioqueue.vocabulary._job import ClaimedJob
 
 __all__ = ["Claims", "Owners", "Sparing", "claim_statements", "lanes_of"]
 

@@ -10,16 +10,16 @@ import logging
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from aioqueue._job import AttemptError
 from aioqueue.errors import RowRejected, StoreError, StoreIncompatible, StoreUnavailable
 from aioqueue.postgres._rows import claimed_job
+from aioqueue.vocabulary._job import AttemptError
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from aioqueue._job import ClaimedJob
     from aioqueue.postgres._claim import Owners
     from aioqueue.postgres._connections import Link
+    from aioqueue.vocabulary._job import ClaimedJob
 
 __all__ = ["Singly"]
 

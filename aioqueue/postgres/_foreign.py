@@ -11,14 +11,14 @@ import sys
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 from uuid import UUID
 
-from aioqueue._job import Inserted
 from aioqueue.errors import NotInTransaction
 from aioqueue.postgres._insert import encode_jobs
+from aioqueue.vocabulary._job import Inserted
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from aioqueue._job import NewJob
+    from aioqueue.vocabulary._job import NewJob
 
 __all__ = ["KNOWN", "Placeholder", "insert", "statement"]
 

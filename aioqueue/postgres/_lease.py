@@ -9,13 +9,13 @@ import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from aioqueue._job import Claim, LostReason
 from aioqueue.abc import Renewal
 from aioqueue.errors import ConfigurationError, StoreError, StoreUnavailable
 from aioqueue.postgres._belongings import let_go
 from aioqueue.postgres._rights import LEASE_THREAD, MISSING_RIGHTS, refuse_missing, rights_arguments
 from aioqueue.postgres._settle import Fence, lost_reason
 from aioqueue.postgres._source import Connection, Source, check_process, close_connection
+from aioqueue.vocabulary._job import Claim, LostReason
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence

@@ -12,7 +12,7 @@ from aioqueue.abc import Notification
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from aioqueue._job import NewJob
+    from aioqueue.vocabulary._job import NewJob
 
 __all__ = ["LONGEST_DELAY", "decode_note", "due_note", "inserted_types", "leases_note"]
 

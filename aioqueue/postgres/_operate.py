@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aioqueue._job import StoredState
 from aioqueue.abc import Changed
 from aioqueue.postgres._rows import ARCHIVED_COLUMNS, LIVE_COLUMNS
+from aioqueue.vocabulary._job import StoredState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

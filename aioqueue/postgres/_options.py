@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import asyncpg
 
-from aioqueue._time import seconds
 from aioqueue.errors import ConfigurationError
 from aioqueue.postgres._address import read_address
 from aioqueue.postgres._schema import Schema
 from aioqueue.postgres._source import Connection, Source, UserPool
+from aioqueue.vocabulary._time import seconds
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

@@ -18,9 +18,9 @@ from aioqueue.postgres._rows import RECOVERED_COLUMNS, claimed_job
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from aioqueue._job import Claim, ClaimedJob
     from aioqueue.postgres._connections import Pool
     from aioqueue.postgres._schema import Schema
+    from aioqueue.vocabulary._job import Claim, ClaimedJob
 
 __all__ = ["Ownership", "ownership_statements"]
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from aioqueue._job import JobState
 from aioqueue.abc import JobFilter, Page
 from aioqueue.postgres._claim import lanes_of
 from aioqueue.postgres._rows import ARCHIVED_COLUMNS, LIVE_COLUMNS, job_snapshot
+from aioqueue.vocabulary._job import JobState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from aioqueue._job import AttemptError, ClaimedJob, Job, JobState, StoredState
+from aioqueue.vocabulary._job import AttemptError, ClaimedJob, Job, JobState, StoredState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -15,19 +15,19 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from aioqueue._job import LostReason, SettlementKind, SettleResult, StoredState
 from aioqueue.errors import RowRejected, StoreError, StoreIncompatible, StoreUnavailable
 from aioqueue.postgres._archive import archive, history
 from aioqueue.postgres._portions import in_portions
+from aioqueue.vocabulary._job import LostReason, SettlementKind, SettleResult, StoredState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from uuid import UUID
 
-    from aioqueue._job import Claim, Settlement
     from aioqueue.postgres._connections import Link, Pool
     from aioqueue.postgres._schema import Schema
     from aioqueue.postgres._source import Row
+    from aioqueue.vocabulary._job import Claim, Settlement
 
 __all__ = ["Fence", "Returned", "Settled", "Settler", "lost_reason", "settle_statements"]
 

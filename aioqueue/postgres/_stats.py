@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aioqueue._job import JobState
 from aioqueue.abc import Stats, TypeStats
+from aioqueue.vocabulary._job import JobState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,7 +9,6 @@ import weakref
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from aioqueue._job import Claim, ClaimedJob, Inserted, Job, NewJob, Settlement, SettleResult
 from aioqueue.abc import Changed, Due, JobFilter, LeaseSession, Listener, Notification, Page, Stats
 from aioqueue.errors import ClientClosed, StoreContended, StoreUnavailable
 from aioqueue.postgres import _foreign, _migrations
@@ -27,6 +26,7 @@ from aioqueue.postgres._source import close_connection, in_transaction
 from aioqueue.postgres._statements import all_statements
 from aioqueue.postgres._stats import read_stats
 from aioqueue.postgres._transaction import TransactionBlock
+from aioqueue.vocabulary._job import Claim, ClaimedJob, Inserted, Job, NewJob, Settlement, SettleResult
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
     from types import TracebackType
 
-    from aioqueue._job import Inserted, NewJob
     from aioqueue.postgres._connections import Lent
     from aioqueue.postgres._source import Connection
     from aioqueue.postgres._users import UsersPool
+    from aioqueue.vocabulary._job import Inserted, NewJob
 
     Insert = Callable[[Connection, Sequence[NewJob]], Awaitable[Sequence[Inserted]]]
 

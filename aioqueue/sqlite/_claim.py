@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Collection, Mapping, Sequence
 
-    from aioqueue._job import Claim, ClaimedJob
+    from aioqueue.vocabulary._job import Claim, ClaimedJob
 
 __all__ = ["Wanted", "claim", "end_expired", "open_lease", "pick", "release", "take", "take_expired", "valid_now"]
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from aioqueue._job import NewJob
+    from aioqueue.vocabulary._job import NewJob
 
 __all__ = ["insert_foreign"]
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from aioqueue._job import Inserted
 from aioqueue.abc import Notification
 from aioqueue.sqlite import _statements as sql
 from aioqueue.sqlite._rows import dump, id_of, job_row, load, unique_key
+from aioqueue.vocabulary._job import Inserted
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Generator, Sequence
     from uuid import UUID
 
-    from aioqueue._job import NewJob
+    from aioqueue.vocabulary._job import NewJob
 
 __all__ = ["Conversation", "InsertResult", "insert_conversation", "insert_rows"]
 

@@ -20,10 +20,10 @@ from aioqueue.sqlite._settle import lost_reasons
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from aioqueue._job import Claim
     from aioqueue.sqlite._file import FileWatch
     from aioqueue.sqlite._odd import OddRows, RowId
     from aioqueue.sqlite._url import Settings
+    from aioqueue.vocabulary._job import Claim
 
 __all__ = ["SQLiteLeaseSession"]
 

@@ -16,7 +16,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from aioqueue._job import AttemptError, Claim
 from aioqueue.abc import Notification
 from aioqueue.errors import LeaseLost, StoreError
 from aioqueue.sqlite import _statements as sql
@@ -25,13 +24,14 @@ from aioqueue.sqlite._connection import in_transaction
 from aioqueue.sqlite._halving import halved, of_a_row
 from aioqueue.sqlite._rows import Taken, claimed_job, dump, id_of, is_counter, load
 from aioqueue.sqlite._settle import merged
+from aioqueue.vocabulary._job import AttemptError, Claim
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Callable, Collection, Sequence
 
-    from aioqueue._job import ClaimedJob
     from aioqueue.sqlite._claim import Wanted
+    from aioqueue.vocabulary._job import ClaimedJob
 
 __all__ = ["OddRows"]
 

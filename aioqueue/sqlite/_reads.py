@@ -8,17 +8,17 @@ import sys
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
-from aioqueue._job import JobState, StoredState
 from aioqueue.abc import Due, JobFilter, Page, Stats, TypeStats
 from aioqueue.sqlite import _statements as sql
 from aioqueue.sqlite._clock import clock_parameters
 from aioqueue.sqlite._connection import classify, rollback
 from aioqueue.sqlite._rows import dump, job_of_row, load
+from aioqueue.vocabulary._job import JobState, StoredState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from aioqueue._job import Job
+    from aioqueue.vocabulary._job import Job
 
 __all__ = ["fetch", "in_snapshot", "list_jobs", "next_due", "stats"]
 

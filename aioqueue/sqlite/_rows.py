@@ -12,8 +12,8 @@ from uuid import UUID
 
 import orjson
 
-from aioqueue._job import AttemptError, Claim, ClaimedJob, Job, JobState, NewJob, StoredState
 from aioqueue.errors import RowRejected
+from aioqueue.vocabulary._job import AttemptError, Claim, ClaimedJob, Job, JobState, NewJob, StoredState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

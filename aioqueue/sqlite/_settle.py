@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from aioqueue._job import Claim, LostReason, Settlement, SettlementKind, SettleResult
 from aioqueue.abc import Notification
 from aioqueue.errors import RowRejected
 from aioqueue.sqlite import _statements as sql
 from aioqueue.sqlite._clock import clock_parameters
 from aioqueue.sqlite._rows import after, at, dump, load, one
+from aioqueue.vocabulary._job import Claim, LostReason, Settlement, SettlementKind, SettleResult
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Sequence
 
-    from aioqueue._job import AttemptError
+    from aioqueue.vocabulary._job import AttemptError
 
 __all__ = ["lost_reasons", "merged", "settle"]
 

@@ -8,7 +8,6 @@ import logging
 import warnings
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from aioqueue._job import LostReason, SettleResult
 from aioqueue.abc import Changed
 from aioqueue.errors import ClientClosed, ConfigurationError, StoreError
 from aioqueue.sqlite import _claim, _operate, _reads, _settle
@@ -24,6 +23,7 @@ from aioqueue.sqlite._rows import Unreadable, dump
 from aioqueue.sqlite._threads import DatabaseThreads, Request
 from aioqueue.sqlite._transaction import OpenTransaction, SQLiteTransaction
 from aioqueue.sqlite._url import Settings, network_file_system
+from aioqueue.vocabulary._job import LostReason, SettleResult
 
 if TYPE_CHECKING:
     import sqlite3
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
     from uuid import UUID
 
-    from aioqueue._job import Claim, ClaimedJob, Inserted, Job, NewJob, Settlement
     from aioqueue.abc import Due, JobFilter, Listener, Notification, Page, Stats
+    from aioqueue.vocabulary._job import Claim, ClaimedJob, Inserted, Job, NewJob, Settlement
 
 __all__ = ["SQLiteStore"]
 

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import TracebackType
 
-    from aioqueue._job import Inserted, NewJob
     from aioqueue.abc import Notification
     from aioqueue.sqlite._connection import Connection
     from aioqueue.sqlite._insert import InsertResult
     from aioqueue.sqlite._threads import DatabaseThreads, Request
+    from aioqueue.vocabulary._job import Inserted, NewJob
 
 __all__ = ["OpenTransaction", "SQLiteTransaction"]
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
-from aioqueue._time import seconds
 from aioqueue.errors import ConfigurationError
+from aioqueue.vocabulary._time import seconds
 
 __all__ = ["Settings", "network_file_system", "read_url"]
 

@@ -8,11 +8,11 @@ import logging
 import os
 from typing import TYPE_CHECKING, Any
 
-from aioqueue._context import Attempt, activate
-from aioqueue._exits import exits_in, from_a_signal
-from aioqueue._middleware import fold
-from aioqueue._time import seconds
+from aioqueue.definitions._context import Attempt, activate
+from aioqueue.definitions._middleware import fold
 from aioqueue.errors import ArgumentsError, ConfigurationError
+from aioqueue.runtime._exits import exits_in, from_a_signal
+from aioqueue.vocabulary._time import seconds
 from aioqueue.worker._loop_end import LoopEnd, loop_end
 from aioqueue.worker._outcome import (
     INTERRUPTED,
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from uuid import UUID
 
-    from aioqueue._job_type import JobType
-    from aioqueue._registry import Registry
-    from aioqueue._resources import ResourceScope
-    from aioqueue._retry import Retry
-    from aioqueue._settings import WorkerSettings
+    from aioqueue.definitions._job_type import JobType
+    from aioqueue.definitions._registry import Registry
+    from aioqueue.definitions._resources import ResourceScope
+    from aioqueue.definitions._settings import WorkerSettings
+    from aioqueue.vocabulary._retry import Retry
     from aioqueue.worker._holdings import Slot
 
 __all__ = ["Attempts", "SlotAttempt"]

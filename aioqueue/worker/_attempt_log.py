@@ -7,10 +7,10 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from aioqueue._codec import CodecError
-from aioqueue._exits import traceback_of
-from aioqueue._job import SettlementKind
 from aioqueue.errors import ArgumentsError
+from aioqueue.runtime._exits import traceback_of
+from aioqueue.vocabulary._codec import CodecError
+from aioqueue.vocabulary._job import SettlementKind
 from aioqueue.worker._text import one_line
 
 if TYPE_CHECKING:

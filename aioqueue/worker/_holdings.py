@@ -12,8 +12,8 @@ from aioqueue.worker._text import job_extra, one_line
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from aioqueue._context import Attempt
-    from aioqueue._job import Claim, ClaimedJob, LostReason
+    from aioqueue.definitions._context import Attempt
+    from aioqueue.vocabulary._job import Claim, ClaimedJob, LostReason
     from aioqueue.worker._outcome import Outcome
 
 __all__ = ["Holdings", "Slot"]

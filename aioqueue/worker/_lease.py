@@ -8,10 +8,10 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from aioqueue._job import LostReason
-from aioqueue._left_behind import leave
-from aioqueue._settings import longest_try
+from aioqueue.definitions._settings import longest_try
 from aioqueue.errors import ClientClosed
+from aioqueue.runtime._left_behind import leave
+from aioqueue.vocabulary._job import LostReason
 from aioqueue.worker._lease_thread import KeptLease, LeaseThread
 from aioqueue.worker._text import one_line
 from aioqueue.worker._unheld import Unheld
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from aioqueue._job_type import JobType
-    from aioqueue._settings import WorkerSettings
     from aioqueue.abc import Renewal, Store
+    from aioqueue.definitions._job_type import JobType
+    from aioqueue.definitions._settings import WorkerSettings
     from aioqueue.worker._health import Troubles
     from aioqueue.worker._holdings import Holdings, Slot
     from aioqueue.worker._recovery import Recovery

@@ -14,8 +14,8 @@ from aioqueue.worker._backoff import Backoff
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from aioqueue._settings import WorkerSettings
     from aioqueue.abc import Notification, Store
+    from aioqueue.definitions._settings import WorkerSettings
     from aioqueue.worker._health import Troubles
     from aioqueue.worker._holdings import Holdings
     from aioqueue.worker._lease import Leases

@@ -14,14 +14,14 @@ import sys
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 from weakref import WeakKeyDictionary
 
-from aioqueue._context import attempt_in
-from aioqueue._exits import is_exit, traceback_of
+from aioqueue.definitions._context import attempt_in
+from aioqueue.runtime._exits import is_exit, traceback_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from types import CodeType
 
-    from aioqueue._context import Attempt
+    from aioqueue.definitions._context import Attempt
 
 __all__ = ["LoopEnd", "WatchfulTask", "hear_of_strays", "loop_end", "what_ended"]
 

@@ -10,17 +10,17 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar, cast
 
-from aioqueue._exits import members, traceback_of
-from aioqueue._job import AttemptError, Settlement, SettlementKind
-from aioqueue._retry import Retry
-from aioqueue._safe_text import type_name
-from aioqueue._time import aware, seconds
 from aioqueue.errors import ConfigurationError, Fail, JobControl, Reschedule, RetryIn
+from aioqueue.runtime._exits import members, traceback_of
+from aioqueue.vocabulary._job import AttemptError, Settlement, SettlementKind
+from aioqueue.vocabulary._retry import Retry
+from aioqueue.vocabulary._safe_text import type_name
+from aioqueue.vocabulary._time import aware, seconds
 from aioqueue.worker._text import attempt_error, described, job_extra, one_line, stored_text
 
 if TYPE_CHECKING:
-    from aioqueue._job import ClaimedJob
-    from aioqueue._job_type import JobType
+    from aioqueue.definitions._job_type import JobType
+    from aioqueue.vocabulary._job import ClaimedJob
 
 __all__ = [
     "INTERRUPTED",

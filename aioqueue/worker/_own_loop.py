@@ -6,7 +6,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from aioqueue._exits import is_exit
+from aioqueue.runtime._exits import is_exit
 from aioqueue.worker._attempt import SlotAttempt
 from aioqueue.worker._loop_end import what_ended
 from aioqueue.worker._text import described, one_line, traceback_text

@@ -8,8 +8,8 @@ import functools
 import random
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from aioqueue._batcher import LARGEST_BATCH, NOT_ABOUT_ROWS, write_each
 from aioqueue.errors import ClientClosed, RowRejected
+from aioqueue.runtime._batcher import LARGEST_BATCH, NOT_ABOUT_ROWS, write_each
 from aioqueue.worker._backoff import Backoff
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from aioqueue.worker._text import one_line
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioqueue._job import Claim, ClaimedJob
+    from aioqueue.vocabulary._job import Claim, ClaimedJob
 
 __all__ = ["PutOff"]
 

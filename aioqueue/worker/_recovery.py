@@ -8,9 +8,9 @@ import random
 import time
 from typing import TYPE_CHECKING
 
-from aioqueue._job import LostReason, SettlementKind, SettleResult
-from aioqueue._retry import Retry
 from aioqueue.errors import ClientClosed, LeaseLost, StoreUnavailable
+from aioqueue.vocabulary._job import LostReason, SettlementKind, SettleResult
+from aioqueue.vocabulary._retry import Retry
 from aioqueue.worker._backoff import Backoff
 from aioqueue.worker._outcome import Policy, worker_lost
 from aioqueue.worker._put_off import PutOff
@@ -20,10 +20,10 @@ from aioqueue.worker._text import one_line
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from aioqueue._job import ClaimedJob
-    from aioqueue._registry import Registry
-    from aioqueue._settings import WorkerSettings
     from aioqueue.abc import Store
+    from aioqueue.definitions._registry import Registry
+    from aioqueue.definitions._settings import WorkerSettings
+    from aioqueue.vocabulary._job import ClaimedJob
     from aioqueue.worker._outcome import Outcome
 
 __all__ = ["Recovery"]

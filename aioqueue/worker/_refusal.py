@@ -5,13 +5,13 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from aioqueue._job import AttemptError, SettlementKind
+from aioqueue.vocabulary._job import AttemptError, SettlementKind
 from aioqueue.worker._outcome import Outcome, failed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aioqueue._job import ClaimedJob
+    from aioqueue.vocabulary._job import ClaimedJob
 
 __all__ = ["Refusal"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from aioqueue._resources import ResourceScope
+from aioqueue.definitions._resources import ResourceScope
 from aioqueue.worker._attempt import Attempts
 from aioqueue.worker._holdings import Holdings
 from aioqueue.worker._lease import Leases, lease_groups
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from uuid import UUID
 
-    from aioqueue._registry import Registry
-    from aioqueue._resources import Resource
-    from aioqueue._settings import WorkerSettings
     from aioqueue.client import Client
+    from aioqueue.definitions._registry import Registry
+    from aioqueue.definitions._resources import Resource
+    from aioqueue.definitions._settings import WorkerSettings
     from aioqueue.worker._health import Troubles
 
 __all__ = ["Run"]

@@ -8,8 +8,8 @@ import functools
 import logging
 from typing import TYPE_CHECKING, Any
 
-from aioqueue._context import attempt_in
-from aioqueue._left_behind import bounded, leave, take_out_of_sight, tasks_within
+from aioqueue.definitions._context import attempt_in
+from aioqueue.runtime._left_behind import bounded, leave, take_out_of_sight, tasks_within
 from aioqueue.worker._outcome import CancelReason
 from aioqueue.worker._text import one_line
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from uuid import UUID
 
-    from aioqueue._resources import ResourceScope
-    from aioqueue._settings import WorkerSettings
+    from aioqueue.definitions._resources import ResourceScope
+    from aioqueue.definitions._settings import WorkerSettings
     from aioqueue.worker._holdings import Holdings, Slot
     from aioqueue.worker._lease import Leases
     from aioqueue.worker._threads import HandlerThreads

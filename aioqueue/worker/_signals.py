@@ -8,7 +8,7 @@ import signal
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from aioqueue._process import LEFT_BEHIND
+from aioqueue.runtime._process import LEFT_BEHIND
 from aioqueue.worker._text import one_line
 
 if TYPE_CHECKING:

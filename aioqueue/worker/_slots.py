@@ -9,7 +9,7 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from aioqueue._exits import from_a_signal
+from aioqueue.runtime._exits import from_a_signal
 from aioqueue.worker._attempt_log import log_begin
 from aioqueue.worker._loop_end import hear_of_strays
 from aioqueue.worker._outcome import INTERRUPTED, broken, expired
@@ -18,7 +18,7 @@ from aioqueue.worker._text import one_line
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from aioqueue._job import ClaimedJob
+    from aioqueue.vocabulary._job import ClaimedJob
     from aioqueue.worker._attempt import Attempts
     from aioqueue.worker._holdings import Holdings, Slot
     from aioqueue.worker._outcome import Outcome

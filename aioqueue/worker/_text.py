@@ -7,12 +7,12 @@ import traceback
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from aioqueue._exits import traceback_of
-from aioqueue._job import AttemptError
-from aioqueue._safe_text import safe_str, type_name
+from aioqueue.runtime._exits import traceback_of
+from aioqueue.vocabulary._job import AttemptError
+from aioqueue.vocabulary._safe_text import safe_str, type_name
 
 if TYPE_CHECKING:
-    from aioqueue._job import ClaimedJob
+    from aioqueue.vocabulary._job import ClaimedJob
 
 __all__ = ["attempt_error", "described", "job_extra", "one_line", "stored_text", "traceback_text"]
 

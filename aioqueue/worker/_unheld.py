@@ -11,7 +11,7 @@ from aioqueue.worker._text import one_line
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable
 
-    from aioqueue._job import Claim
+    from aioqueue.vocabulary._job import Claim
     from aioqueue.worker._holdings import Holdings
     from aioqueue.worker._writer import Writer
 

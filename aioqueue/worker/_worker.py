@@ -11,12 +11,12 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
-from aioqueue._job import SettlementKind
-from aioqueue._left_behind import forget_dead
-from aioqueue._log import enable_loggers
-from aioqueue._settings import WorkerSettings
 from aioqueue.client._session import finish
+from aioqueue.definitions._settings import WorkerSettings
 from aioqueue.errors import AioqueueError, ClientClosed, ConfigurationError, StoreUnavailable
+from aioqueue.runtime._left_behind import forget_dead
+from aioqueue.runtime._log import enable_loggers
+from aioqueue.vocabulary._job import SettlementKind
 from aioqueue.worker._backoff import Backoff
 from aioqueue.worker._health import Health, OnceResult, Troubles
 from aioqueue.worker._loop_end import WatchfulTask
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from datetime import timedelta
     from types import TracebackType
 
-    from aioqueue._job_type import JobType
-    from aioqueue._registry import Registry
-    from aioqueue._resources import Resource
-    from aioqueue._retry import Retry
     from aioqueue.client import Client
+    from aioqueue.definitions._job_type import JobType
+    from aioqueue.definitions._registry import Registry
+    from aioqueue.definitions._resources import Resource
+    from aioqueue.vocabulary._retry import Retry
 
 __all__ = ["Worker"]
 

@@ -7,10 +7,10 @@ import functools
 import logging
 from typing import TYPE_CHECKING, NamedTuple
 
-from aioqueue._batcher import NOT_ABOUT_ROWS, Batcher
-from aioqueue._identifiers import new_id
-from aioqueue._job import LostReason, Settlement, SettlementKind, SettleResult
 from aioqueue.errors import ClientClosed, RowRejected, StoreIncompatible, StoreUnavailable
+from aioqueue.runtime._batcher import NOT_ABOUT_ROWS, Batcher
+from aioqueue.vocabulary._identifiers import new_id
+from aioqueue.vocabulary._job import LostReason, Settlement, SettlementKind, SettleResult
 from aioqueue.worker._attempt_log import log_end, log_interrupted
 from aioqueue.worker._outcome import Outcome
 from aioqueue.worker._postponed import Postponed
@@ -20,8 +20,8 @@ from aioqueue.worker._text import one_line
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from aioqueue._job import Claim, ClaimedJob
     from aioqueue.abc import Store
+    from aioqueue.vocabulary._job import Claim, ClaimedJob
     from aioqueue.worker._health import Troubles
     from aioqueue.worker._holdings import Holdings, Slot
     from aioqueue.worker._wakeup import Wakeup

@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from aioqueue import AttemptError, Client
-from aioqueue._job import Settlement, SettlementKind
+from aioqueue.vocabulary._job import Settlement, SettlementKind
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Invoke

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from aioqueue import Job
-    from aioqueue._job_type import JobType
+    from aioqueue.definitions._job_type import JobType
 
 pytestmark = [
     pytest.mark.anyio,
@@ -115,7 +115,7 @@ async def test_the_handler_is_there_before_anything_else_is_imported(url: str) -
     command = [sys.executable, "-X", "importtime", *COMMANDS["module"][1:], APP, "--url", url, "--once"]
     ended = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
     imported = [line.rpartition("|")[2].strip() for line in ended.stderr.splitlines() if line.startswith("import time:")]
-    before = imported[: imported.index("aioqueue._process")]
+    before = imported[: imported.index("aioqueue.runtime._process")]
     assert not [name for name in before if name.startswith("aioqueue")]
     assert not {"asyncio", "typing", "logging", "click"}.intersection(before)
 

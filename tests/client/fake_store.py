@@ -9,9 +9,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from aioqueue._job import Inserted, Job, JobState, NewJob
 from aioqueue.abc import Notification
 from aioqueue.errors import StoreUnavailable
+from aioqueue.vocabulary._job import Inserted, Job, JobState, NewJob
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from aioqueue._job import AttemptError, Settlement, SettlementKind
-from aioqueue._registry import Registry
+from aioqueue.definitions._registry import Registry
+from aioqueue.vocabulary._job import AttemptError, Settlement, SettlementKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aioqueue._job import ClaimedJob
     from aioqueue.abc import Store
+    from aioqueue.vocabulary._job import ClaimedJob
 
 registry = Registry(prefix="test.")
 

@@ -10,10 +10,10 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from aioqueue._job import Inserted, JobState, NewJob
-from aioqueue._middleware import EnqueueNext
 from aioqueue.client import Client
+from aioqueue.definitions._middleware import EnqueueNext
 from aioqueue.errors import ArgumentsError, CallAlreadyEnqueued, ConfigurationError
+from aioqueue.vocabulary._job import Inserted, JobState, NewJob
 from tests.client.fake_store import FakeStore
 from tests.client.jobs import add, completed, fetch, work
 

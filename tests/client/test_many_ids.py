@@ -9,8 +9,8 @@ import asyncpg
 import pytest
 
 from aioqueue import Client, JobNotFound, StoreUnavailable
-from aioqueue._identifiers import new_id
 from aioqueue.abc import Changed
+from aioqueue.vocabulary._identifiers import new_id
 from tests.client.jobs import add, nothing
 
 if TYPE_CHECKING:

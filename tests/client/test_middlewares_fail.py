@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from aioqueue import Call
-    from aioqueue._job import Inserted, NewJob
-    from aioqueue._middleware import EnqueueNext
+    from aioqueue.definitions._middleware import EnqueueNext
+    from aioqueue.vocabulary._job import Inserted, NewJob
 
 pytestmark = pytest.mark.anyio
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from aioqueue._identifiers import new_id
-from aioqueue._job import JobState, SettlementKind
 from aioqueue.abc import Changed
 from aioqueue.client import Client
 from aioqueue.errors import ConfigurationError
+from aioqueue.vocabulary._identifiers import new_id
+from aioqueue.vocabulary._job import JobState, SettlementKind
 from tests.client.jobs import add, completed, ended, fetch, work
 
 pytestmark = pytest.mark.anyio

@@ -7,11 +7,9 @@ import dataclasses
 
 import pytest
 
-from aioqueue._context import Attempt, activate
-from aioqueue._identifiers import new_id
-from aioqueue._job import JobState, SettlementKind
 from aioqueue.abc import Notification
 from aioqueue.client import Client
+from aioqueue.definitions._context import Attempt, activate
 from aioqueue.errors import (
     ClientClosed,
     ConfigurationError,
@@ -22,6 +20,8 @@ from aioqueue.errors import (
     ResultTimeout,
     StoreUnavailable,
 )
+from aioqueue.vocabulary._identifiers import new_id
+from aioqueue.vocabulary._job import JobState, SettlementKind
 from tests.client.fake_store import FakeStore
 from tests.client.jobs import Page, add, completed, ended, fetch, nothing, work
 

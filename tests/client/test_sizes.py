@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from aioqueue import Client, ConfigurationError, Registry, _batcher, _codec
+from aioqueue import Client, ConfigurationError, Registry
+from aioqueue.runtime import _batcher
+from aioqueue.vocabulary import _codec
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from aioqueue._job import Inserted, NewJob
-    from aioqueue._middleware import EnqueueNext
     from aioqueue.abc import StoreTransaction
+    from aioqueue.definitions._middleware import EnqueueNext
+    from aioqueue.vocabulary._job import Inserted, NewJob
 
 pytestmark = pytest.mark.anyio
 

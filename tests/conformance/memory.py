@@ -8,7 +8,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from aioqueue._job import (
+from aioqueue.abc import Changed, Due, JobFilter, Listener, Notification, Page, Stats, TypeStats
+from aioqueue.errors import ClientClosed, LeaseLost, RowRejected
+from aioqueue.vocabulary._job import (
     KEPT_ERRORS,
     AttemptError,
     Claim,
@@ -23,8 +25,6 @@ from aioqueue._job import (
     SettleResult,
     StoredState,
 )
-from aioqueue.abc import Changed, Due, JobFilter, Listener, Notification, Page, Stats, TypeStats
-from aioqueue.errors import ClientClosed, LeaseLost, RowRejected
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Mapping, Sequence

@@ -12,7 +12,9 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from aioqueue._job import (
+from aioqueue.abc import JobFilter, Listener, Notification
+from aioqueue.errors import RowRejected
+from aioqueue.vocabulary._job import (
     AttemptError,
     Claim,
     Inserted,
@@ -22,8 +24,6 @@ from aioqueue._job import (
     SettlementKind,
     StoredState,
 )
-from aioqueue.abc import JobFilter, Listener, Notification
-from aioqueue.errors import RowRejected
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from aioqueue._job import Claim, Inserted, LostReason, NewJob, StoredState
 from aioqueue.abc import Listener, Renewal
+from aioqueue.vocabulary._job import Claim, Inserted, LostReason, NewJob, StoredState
 from tests.conformance.memory_database import Bug, Database, insert, why
 
 if TYPE_CHECKING:

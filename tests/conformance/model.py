@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from aioqueue._job import Inserted, JobState, LostReason, NewJob, Settlement, SettlementKind
 from aioqueue.abc import Changed, Due
+from aioqueue.vocabulary._job import Inserted, JobState, LostReason, NewJob, Settlement, SettlementKind
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from uuid import UUID
 
-    from aioqueue._job import Claim
+    from aioqueue.vocabulary._job import Claim
 
 AGAIN = (SettlementKind.RETRIED, SettlementKind.RESCHEDULED)
 FINAL = {

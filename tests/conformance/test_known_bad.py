@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aioqueue.testing import CASES, Case
-from aioqueue.testing import _tools as tools
+from aioqueue.testing.conformance import _tools as tools
 from tests.conformance.memory_harness import Bug, MemoryHarness
 
 pytestmark = pytest.mark.anyio

@@ -15,11 +15,11 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 
-from aioqueue._identifiers import new_id
-from aioqueue._job import AttemptError, Claim, ClaimedJob, NewJob, Settlement, SettlementKind
 from aioqueue.abc import JobFilter
 from aioqueue.errors import LeaseLost
-from aioqueue.testing._tools import LeaseThread
+from aioqueue.testing.conformance._tools import LeaseThread
+from aioqueue.vocabulary._identifiers import new_id
+from aioqueue.vocabulary._job import AttemptError, Claim, ClaimedJob, NewJob, Settlement, SettlementKind
 from tests.conformance.memory_harness import Bug, MemoryHarness
 from tests.conformance.model import Model, ModelJob
 from tests.harnesses import PostgresHarness, SQLiteHarness

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import re
 
-from aioqueue._settings import WorkerSettings
 from aioqueue.cli._worker import longest_end
+from aioqueue.definitions._settings import WorkerSettings
 from aioqueue.worker._shutdown import longest_stop
 from tests.processes import ROOT
 

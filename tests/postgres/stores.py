@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import asyncpg
 
-from aioqueue._identifiers import new_id
-from aioqueue._job import NewJob, Settlement, SettlementKind
 from aioqueue.postgres import make_store
+from aioqueue.vocabulary._identifiers import new_id
+from aioqueue.vocabulary._job import NewJob, Settlement, SettlementKind
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from aioqueue._job import ClaimedJob
     from aioqueue.postgres import PostgresStore
+    from aioqueue.vocabulary._job import ClaimedJob
 
 
 @asynccontextmanager

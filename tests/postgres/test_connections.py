@@ -14,11 +14,11 @@ import asyncpg
 import pytest
 
 from aioqueue import Client, Registry
-from aioqueue._identifiers import new_id
-from aioqueue._job import NewJob
 from aioqueue.abc import JobFilter
 from aioqueue.errors import ClientClosed, StoreUnavailable, TransactionError
 from aioqueue.postgres import _connections, make_store
+from aioqueue.vocabulary._identifiers import new_id
+from aioqueue.vocabulary._job import NewJob
 from tests.postgres.stores import opened
 from tests.postgres_server import execute
 from tests.proxy import Proxy

@@ -11,10 +11,10 @@ import asyncpg
 import pytest
 
 from aioqueue import Client, Registry, StoreContended, Worker
-from aioqueue._identifiers import new_id
-from aioqueue._job import NewJob
 from aioqueue.postgres import make_store
 from aioqueue.postgres._insert import insert_on, unique_hash
+from aioqueue.vocabulary._identifiers import new_id
+from aioqueue.vocabulary._job import NewJob
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,8 +11,8 @@ import psycopg
 import pytest
 
 from aioqueue import Client, JobState, Registry, Retry, Worker
-from aioqueue._identifiers import new_id
 from aioqueue.postgres import _options, make_store
+from aioqueue.vocabulary._identifiers import new_id
 from tests.postgres_server import execute
 
 pytestmark = pytest.mark.anyio

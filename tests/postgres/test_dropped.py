@@ -13,8 +13,8 @@ from tests.postgres_server import execute
 
 BEGINNING = """
 import asyncio, gc, logging, sys, time
-from aioqueue._identifiers import new_id
-from aioqueue._job import NewJob
+from aioqueue.vocabulary._identifiers import new_id
+from aioqueue.vocabulary._job import NewJob
 from aioqueue.postgres import make_store
 
 logging.basicConfig(format="%(message)s", stream=sys.stderr)

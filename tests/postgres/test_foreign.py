@@ -21,11 +21,11 @@ import sqlalchemy
 from psycopg.rows import dict_row
 from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_sessionmaker, create_async_engine
 
-from aioqueue._identifiers import new_id
-from aioqueue._job import NewJob
 from aioqueue.errors import NotInTransaction
 from aioqueue.postgres import _foreign, make_store
 from aioqueue.postgres._schema import Schema
+from aioqueue.vocabulary._identifiers import new_id
+from aioqueue.vocabulary._job import NewJob
 from tests.postgres.libraries import LIBRARIES, Opened, sqlalchemy_url
 from tests.postgres_server import execute
 from tests.processes import ROOT, until
@@ -348,8 +348,8 @@ async def test_what_is_unknown_is_refused_with_what_is_known(postgres_url: str) 
 
 SCRIPT = textwrap.dedent("""
     import asyncio, sys
-    from aioqueue._job import NewJob
-    from aioqueue._identifiers import new_id
+    from aioqueue.vocabulary._job import NewJob
+    from aioqueue.vocabulary._identifiers import new_id
     from aioqueue.postgres import _foreign, make_store
     from tests.postgres.libraries import LIBRARIES
 

@@ -13,11 +13,11 @@ import anyio
 import asyncpg
 import pytest
 
-from aioqueue._identifiers import new_id
-from aioqueue._job import JobState, LostReason, NewJob, Settlement, SettlementKind, SettleResult
 from aioqueue.errors import LeaseLost, StoreContended
 from aioqueue.postgres import _ownership
 from aioqueue.postgres._notes import decode_note
+from aioqueue.vocabulary._identifiers import new_id
+from aioqueue.vocabulary._job import JobState, LostReason, NewJob, Settlement, SettlementKind, SettleResult
 from tests.postgres.backlog import explain
 from tests.postgres.stores import claimed, opened
 from tests.postgres_server import execute
@@ -25,7 +25,7 @@ from tests.postgres_server import execute
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from aioqueue._job import ClaimedJob
+    from aioqueue.vocabulary._job import ClaimedJob
 
 pytestmark = pytest.mark.anyio
 

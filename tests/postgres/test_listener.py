@@ -9,9 +9,9 @@ import anyio
 import asyncpg
 import pytest
 
-from aioqueue._identifiers import new_id
-from aioqueue._job import NewJob
 from aioqueue.postgres import _listener, make_store
+from aioqueue.vocabulary._identifiers import new_id
+from aioqueue.vocabulary._job import NewJob
 from tests.postgres_server import execute
 from tests.processes import until
 from tests.proxy import Proxy

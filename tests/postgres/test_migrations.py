@@ -17,13 +17,13 @@ import psycopg
 import pytest
 
 from aioqueue import Client, Registry, Worker
-from aioqueue._identifiers import new_id
-from aioqueue._job import NewJob, Settlement, SettlementKind
 from aioqueue.abc import JobFilter
 from aioqueue.errors import StoreIncompatible, StoreUnavailable
 from aioqueue.postgres import _migrations, make_store
 from aioqueue.postgres._migrations import Migration, known_migrations
 from aioqueue.postgres._schema import Schema
+from aioqueue.vocabulary._identifiers import new_id
+from aioqueue.vocabulary._job import NewJob, Settlement, SettlementKind
 from tests.postgres.test_statements import ODD_NAMES
 from tests.postgres_server import execute
 from tests.processes import ROOT

@@ -11,10 +11,10 @@ import asyncpg
 import pytest
 
 from aioqueue import Client, Registry, Worker
-from aioqueue._identifiers import new_id
-from aioqueue._job import NewJob
 from aioqueue.postgres import make_store
 from aioqueue.postgres._schema import Schema
+from aioqueue.vocabulary._identifiers import new_id
+from aioqueue.vocabulary._job import NewJob
 from tests.postgres_server import execute
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from aioqueue._identifiers import new_id
-from aioqueue._job import AttemptError, JobState, NewJob, Settlement, SettlementKind
 from aioqueue.abc import JobFilter
 from aioqueue.errors import RowRejected, StoreError
 from aioqueue.postgres._insert import encode_jobs
+from aioqueue.vocabulary._identifiers import new_id
+from aioqueue.vocabulary._job import AttemptError, JobState, NewJob, Settlement, SettlementKind
 from tests.postgres.stores import job, opened
 from tests.postgres_server import execute
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
-    from aioqueue._job import ClaimedJob
     from aioqueue.postgres import PostgresStore
+    from aioqueue.vocabulary._job import ClaimedJob
 
 pytestmark = pytest.mark.anyio
 

@@ -10,8 +10,8 @@ import anyio
 import pytest
 
 from aioqueue import Client, Fixed, JobState, Registry, Retry, Worker
-from aioqueue._job import Settlement, SettlementKind
 from aioqueue.postgres import make_store
+from aioqueue.vocabulary._job import Settlement, SettlementKind
 from tests.postgres_server import execute
 
 if TYPE_CHECKING:

@@ -11,18 +11,18 @@ import anyio
 import asyncpg
 import pytest
 
-from aioqueue._job import AttemptError, JobState, LostReason, Settlement, SettlementKind, SettleResult
 from aioqueue.abc import JobFilter
 from aioqueue.errors import RowRejected
 from aioqueue.postgres import _portions
+from aioqueue.vocabulary._job import AttemptError, JobState, LostReason, Settlement, SettlementKind, SettleResult
 from tests.postgres.stores import claimed, completed, connected, job, opened
 from tests.postgres_server import execute
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Sequence
 
-    from aioqueue._job import ClaimedJob
     from aioqueue.postgres import PostgresStore
+    from aioqueue.vocabulary._job import ClaimedJob
 
 pytestmark = pytest.mark.anyio
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import asyncpg
 import pytest
 
-from aioqueue._job import JobState
 from aioqueue.abc import JobFilter
 from aioqueue.errors import ConfigurationError
 from aioqueue.postgres import make_store
 from aioqueue.postgres._pages import PageQuery, narrow_query
 from aioqueue.postgres._schema import Schema
 from aioqueue.postgres._statements import all_statements
+from aioqueue.vocabulary._job import JobState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

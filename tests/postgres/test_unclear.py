@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aioqueue._identifiers import new_id
-from aioqueue._job import NewJob, Settlement, SettlementKind
 from aioqueue.errors import StoreUnavailable
 from aioqueue.postgres import make_store
+from aioqueue.vocabulary._identifiers import new_id
+from aioqueue.vocabulary._job import NewJob, Settlement, SettlementKind
 from tests.postgres_server import execute
 from tests.proxy import Proxy
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from aioqueue._job import ClaimedJob
     from aioqueue.postgres import PostgresStore
+    from aioqueue.vocabulary._job import ClaimedJob
 
 pytestmark = pytest.mark.anyio
 

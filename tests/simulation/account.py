@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from aioqueue._job import SettlementKind
+from aioqueue.vocabulary._job import SettlementKind
 from tests.simulation.promises import Promise, Violation
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
     from uuid import UUID
 
-    from aioqueue._job import NewJob
+    from aioqueue.vocabulary._job import NewJob
     from tests.simulation.expectations import Run
     from tests.simulation.plan import Refusal
     from tests.simulation.process import Process

@@ -9,7 +9,7 @@ from tests.simulation.expectations import TO_STOP, Run
 from tests.simulation.promises import Promise
 
 if TYPE_CHECKING:
-    from aioqueue._job import ClaimedJob
+    from aioqueue.vocabulary._job import ClaimedJob
     from tests.simulation.account import Book
     from tests.simulation.deadlines import Deadlines
     from tests.simulation.process import Process

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aioqueue._job import SettlementKind
+from aioqueue.vocabulary._job import SettlementKind
 from tests.simulation.account import Lease, Truth
 from tests.simulation.expectations import expected_of, fits
 from tests.simulation.promises import Promise
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
-    from aioqueue._job import Claim, ClaimedJob, NewJob, Settlement, SettleResult
+    from aioqueue.vocabulary._job import Claim, ClaimedJob, NewJob, Settlement, SettleResult
     from tests.simulation.account import Book
     from tests.simulation.deadlines import Deadlines
     from tests.simulation.plan import Refusal

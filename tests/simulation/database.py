@@ -6,7 +6,9 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from aioqueue._job import (
+from aioqueue.abc import Due, Renewal
+from aioqueue.errors import LeaseLost, RowRejected
+from aioqueue.vocabulary._job import (
     KEPT_ERRORS,
     Claim,
     ClaimedJob,
@@ -17,8 +19,6 @@ from aioqueue._job import (
     SettleResult,
     StoredState,
 )
-from aioqueue.abc import Due, Renewal
-from aioqueue.errors import LeaseLost, RowRejected
 from tests.simulation.rows import REFUSED, Row, Rules, Saved, accepts
 from tests.simulation.scheduler import START
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
     from uuid import UUID
 
-    from aioqueue._job import NewJob, Settlement
+    from aioqueue.vocabulary._job import NewJob, Settlement
     from tests.simulation.checker import Checker
     from tests.simulation.plan import Refusal
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from uuid import UUID
 
-    from aioqueue._job import ClaimedJob
+    from aioqueue.vocabulary._job import ClaimedJob
     from tests.simulation.account import Book, Fence
     from tests.simulation.expectations import Run
     from tests.simulation.plan import Plan

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from aioqueue._job import SettlementKind
-from aioqueue._retry import Retry
+from aioqueue.vocabulary._job import SettlementKind
+from aioqueue.vocabulary._retry import Retry
 from tests.simulation.rude import MAX_ATTEMPTS
 
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
-    from aioqueue._job import ClaimedJob, NewJob, Settlement
+    from aioqueue.vocabulary._job import ClaimedJob, NewJob, Settlement
     from tests.simulation.account import Fence, Truth
     from tests.simulation.process import Process
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from aioqueue._job import SettlementKind, StoredState
+from aioqueue.vocabulary._job import SettlementKind, StoredState
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from aioqueue._job import AttemptError, NewJob, Settlement
+    from aioqueue.vocabulary._job import AttemptError, NewJob, Settlement
     from tests.simulation.plan import Refusal
 
 

@@ -6,17 +6,17 @@ import asyncio
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from aioqueue._job import SettlementKind
 from aioqueue.abc import JobFilter, Listener, Notification, Page, Renewal, Stats
 from aioqueue.errors import AioqueueError, StoreUnavailable
+from aioqueue.vocabulary._job import SettlementKind
 from tests.simulation.network import Later
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from uuid import UUID
 
-    from aioqueue._job import Claim, ClaimedJob, Inserted, Job, NewJob, Settlement, SettleResult
     from aioqueue.abc import Changed, Due
+    from aioqueue.vocabulary._job import Claim, ClaimedJob, Inserted, Job, NewJob, Settlement, SettleResult
     from tests.simulation.network import Network
     from tests.simulation.process import Process
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import aioqueue.client
 import aioqueue.worker
-from aioqueue import _identifiers, _left_behind
+from aioqueue.vocabulary import _identifiers, _left_behind
 from aioqueue.worker import _run
 from tests.simulation.scheduler import START, Condition, SimpleQueue, Thread
 

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
-from aioqueue._job import LostReason, SettleResult
-from aioqueue._retry import Retry
+from aioqueue.vocabulary._job import LostReason, SettleResult
+from aioqueue.vocabulary._retry import Retry
 from aioqueue.worker import _lease, _outcome, _refusal, _shutdown, _slots, _worker
 from aioqueue.worker._attempt import Attempts
 from aioqueue.worker._holdings import Slot
@@ -32,7 +32,7 @@ from tests.simulation.themes import seeds_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from aioqueue._job import ClaimedJob, Settlement
+    from aioqueue.vocabulary._job import ClaimedJob, Settlement
     from aioqueue.worker._refusal import Refusal
 
 Patch = tuple[Any, str, Any]

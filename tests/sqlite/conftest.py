@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aioqueue._identifiers import new_id
-from aioqueue._job import NewJob
 from aioqueue.sqlite import SQLiteStore, make_store
+from aioqueue.vocabulary._identifiers import new_id
+from aioqueue.vocabulary._job import NewJob
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -84,8 +84,8 @@ def test_a_forked_child_is_refused_and_harms_nothing(path: Path) -> None:
     done = run_script(
         """
         import asyncio, gc, os, sqlite3, sys
-        from aioqueue._identifiers import new_id
-        from aioqueue._job import NewJob
+        from aioqueue.vocabulary._identifiers import new_id
+        from aioqueue.vocabulary._job import NewJob
         from aioqueue.errors import ConfigurationError
         from aioqueue.sqlite import make_store
 

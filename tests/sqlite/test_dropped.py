@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 BEGINNING = """
 import asyncio, gc, logging, os, sqlite3, sys, threading, time
-from aioqueue._identifiers import new_id
-from aioqueue._job import NewJob
+from aioqueue.vocabulary._identifiers import new_id
+from aioqueue.vocabulary._job import NewJob
 from aioqueue.sqlite import make_store
 
 logging.basicConfig(format="%(message)s", stream=sys.stderr)

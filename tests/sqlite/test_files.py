@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from aioqueue._job import Claim, Settlement, SettlementKind
 from aioqueue.abc import JobFilter
 from aioqueue.errors import StoreUnavailable
 from aioqueue.sqlite import make_store
+from aioqueue.vocabulary._job import Claim, Settlement, SettlementKind
 from tests.sqlite.conftest import new_job
 
 if TYPE_CHECKING:

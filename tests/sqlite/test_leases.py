@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from aioqueue._job import Claim
 from aioqueue.errors import LeaseLost, StoreUnavailable
 from aioqueue.sqlite import _claim, _clock, make_store
+from aioqueue.vocabulary._job import Claim
 from tests.sqlite.conftest import new_job
 
 if TYPE_CHECKING:

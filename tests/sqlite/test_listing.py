@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aioqueue._job import JobState, Settlement, SettlementKind
 from aioqueue.abc import JobFilter
+from aioqueue.vocabulary._job import JobState, Settlement, SettlementKind
 from tests.sqlite.conftest import new_job
 
 if TYPE_CHECKING:

@@ -10,18 +10,18 @@ from uuid import UUID
 import anyio
 import pytest
 
-from aioqueue._identifiers import new_id
-from aioqueue._job import JobState, LostReason, Settlement, SettlementKind
 from aioqueue.abc import Changed, JobFilter, Notification
 from aioqueue.errors import LeaseLost, RowRejected, StoreError
 from aioqueue.sqlite import make_store
+from aioqueue.vocabulary._identifiers import new_id
+from aioqueue.vocabulary._job import JobState, LostReason, Settlement, SettlementKind
 from tests.sqlite.conftest import new_job
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from aioqueue._job import ClaimedJob, Job
     from aioqueue.sqlite import SQLiteStore
+    from aioqueue.vocabulary._job import ClaimedJob, Job
 
 pytestmark = pytest.mark.anyio
 

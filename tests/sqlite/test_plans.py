@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aioqueue._job import Settlement, SettlementKind
 from aioqueue.sqlite import _reads
 from aioqueue.sqlite import _statements as sql
 from aioqueue.sqlite._claim import Wanted, claim, open_lease
@@ -17,6 +16,7 @@ from aioqueue.sqlite._insert import insert_rows
 from aioqueue.sqlite._migrations import migrate
 from aioqueue.sqlite._settle import settle
 from aioqueue.sqlite._url import Settings
+from aioqueue.vocabulary._job import Settlement, SettlementKind
 from tests.sqlite.conftest import new_job
 
 if TYPE_CHECKING:

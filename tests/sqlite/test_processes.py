@@ -19,8 +19,8 @@ pytestmark = pytest.mark.anyio
 
 _SCRIPT = """
 import asyncio, sys
-from aioqueue._identifiers import new_id
-from aioqueue._job import NewJob, Settlement, SettlementKind
+from aioqueue.vocabulary._identifiers import new_id
+from aioqueue.vocabulary._job import NewJob, Settlement, SettlementKind
 from aioqueue.sqlite import make_store
 
 path, role, number = sys.argv[1], sys.argv[2], int(sys.argv[3])

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from aioqueue._job import Settlement, SettlementKind
 from aioqueue.abc import Notification
 from aioqueue.sqlite import make_store
+from aioqueue.vocabulary._job import Settlement, SettlementKind
 from tests.sqlite.conftest import new_job
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from aioqueue import (
     Worker,
     current_attempt,
 )
-from aioqueue._job import Inserted, NewJob
+from aioqueue.vocabulary._job import Inserted, NewJob
 
 registry = Registry(prefix="site.")
 

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from aioqueue import ArgumentsError, Attempt, CallNext, Registry, current_attempt
-from aioqueue._context import activate
-from aioqueue._identifiers import new_id
-from aioqueue._job import ClaimedJob, Inserted, NewJob
-from aioqueue._middleware import EnqueueNext, fold, fold_enqueue
-from aioqueue._resources import ResourceScope, current_scope
+from aioqueue.definitions._context import activate
+from aioqueue.definitions._middleware import EnqueueNext, fold, fold_enqueue
+from aioqueue.definitions._resources import ResourceScope, current_scope
+from aioqueue.vocabulary._identifiers import new_id
+from aioqueue.vocabulary._job import ClaimedJob, Inserted, NewJob
 
 pytestmark = pytest.mark.anyio
 

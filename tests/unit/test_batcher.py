@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aioqueue._batcher import LARGEST_BATCH, Batcher, portions
 from aioqueue.errors import ClientClosed, RowRejected, StoreError, StoreIncompatible, StoreUnavailable
+from aioqueue.runtime._batcher import LARGEST_BATCH, Batcher, portions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

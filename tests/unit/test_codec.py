@@ -20,11 +20,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from aioqueue import _codec
-from aioqueue._codec import LARGEST_VALUE, ArgumentsCodec, CodecError, Converter, ValueCodec
-from aioqueue._registry import Registry
 from aioqueue.client._named import named_call
+from aioqueue.definitions._registry import Registry
 from aioqueue.errors import ArgumentsError, ConfigurationError, RegistrationError
+from aioqueue.vocabulary import _codec
+from aioqueue.vocabulary._codec import LARGEST_VALUE, ArgumentsCodec, CodecError, Converter, ValueCodec
 
 thorough = settings(deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 

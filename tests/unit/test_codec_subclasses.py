@@ -15,7 +15,7 @@ from pydantic import SecretStr
 from sqlalchemy.sql.elements import quoted_name
 
 from aioqueue import RegistrationError, Registry
-from aioqueue._codec import CodecError, ValueCodec
+from aioqueue.vocabulary._codec import CodecError, ValueCodec
 
 ID = "0193f5a2-7c1e-7000-8000-2f0a1b2c3d4e"
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from aioqueue import errors
-from aioqueue._identifiers import new_id
+from aioqueue.vocabulary._identifiers import new_id
 
 SAMPLES: dict[str, Exception] = {
     "ArgumentsError": errors.ArgumentsError("wrong", path="a.b[1]"),

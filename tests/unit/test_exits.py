@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import uvloop
 
-from aioqueue._context import activate
-from aioqueue._exits import from_a_signal, is_exit
+from aioqueue.definitions._context import activate
+from aioqueue.runtime._exits import from_a_signal, is_exit
 from aioqueue.worker._loop_end import WatchfulTask, hear_of_strays, loop_end
 from tests.unit.test_attempt import make
 

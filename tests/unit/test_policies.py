@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from aioqueue import ConfigurationError, Exponential, Fixed, Linear, Registry, Retry, Steps
-from aioqueue._retry import LONGEST_WAIT
-from aioqueue._time import seconds
+from aioqueue.vocabulary._retry import LONGEST_WAIT
+from aioqueue.vocabulary._time import seconds
 
 HUGE = 10**5_000  # has no text: the interpreter refuses to print integers of over 4,300 digits
 

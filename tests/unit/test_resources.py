@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from aioqueue import Registry
-from aioqueue._resources import ResourceScope, Scope
+from aioqueue.definitions._resources import ResourceScope, Scope
 
 pytestmark = pytest.mark.anyio
 
@@ -356,7 +356,7 @@ async def test_a_closing_that_is_cancelled_ends_before_its_scope_does_and_the_ot
 
 
 async def test_a_closing_that_swallows_its_cancellation_is_left_behind_and_named(caplog, monkeypatch) -> None:
-    monkeypatch.setattr("aioqueue._resources._CANCELLED_SECONDS", 0.05)
+    monkeypatch.setattr("aioqueue.definitions._resources._CANCELLED_SECONDS", 0.05)
     closings, scope = Closings(), ResourceScope().child()
     closings.swallows = True
     await scope.get(closings.inner)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from aioqueue import ConfigurationError, Retry
-from aioqueue._settings import WorkerSettings
+from aioqueue.definitions._settings import WorkerSettings
 
 
 def test_the_defaults() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from aioqueue._safe_text import safe_repr, safe_str, type_name
+from aioqueue.vocabulary._safe_text import safe_repr, safe_str, type_name
 from aioqueue.worker._text import attempt_error, described, one_line, stored_text
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from aioqueue import ConfigurationError, Exponential, Fixed, JobState, Linear, Retry, Steps
-from aioqueue._identifiers import new_id
-from aioqueue._job import AttemptError, StoredState
-from aioqueue._time import aware, seconds
+from aioqueue.vocabulary._identifiers import new_id
+from aioqueue.vocabulary._job import AttemptError, StoredState
+from aioqueue.vocabulary._time import aware, seconds
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     import pytest
 
     from aioqueue import Client
-    from aioqueue._job import Claim
     from aioqueue.abc import LeaseSession, Renewal
+    from aioqueue.vocabulary._job import Claim
 
 VERBS = ("open_lease", "claim", "settle", "release", "take_expired", "next_due")
 

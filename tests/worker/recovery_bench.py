@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from aioqueue import Registry
-from aioqueue._identifiers import new_id
-from aioqueue._job import ClaimedJob, LostReason, Settlement, SettleResult
-from aioqueue._settings import WorkerSettings
+from aioqueue.definitions._settings import WorkerSettings
+from aioqueue.vocabulary._identifiers import new_id
+from aioqueue.vocabulary._job import ClaimedJob, LostReason, Settlement, SettleResult
 from aioqueue.worker import _put_off, _recovery
 from aioqueue.worker._recovery import Recovery
 

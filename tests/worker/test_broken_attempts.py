@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aioqueue import Client, Fail, Fixed, Job, JobState, Registry, Reschedule, Retry, RetryIn, current_attempt
-from aioqueue._job import ClaimedJob, SettlementKind
+from aioqueue.vocabulary._job import ClaimedJob, SettlementKind
 from aioqueue.worker import Worker
 from aioqueue.worker._attempt import Attempts
 from aioqueue.worker._outcome import Policy, worker_lost

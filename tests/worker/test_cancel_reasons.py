@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aioqueue import Client, Fail, Fixed, JobState, Registry, Reschedule, Retry, RetryIn, current_attempt
-from aioqueue._job import LostReason, SettlementKind
-from aioqueue._resources import ResourceScope
-from aioqueue._settings import WorkerSettings
+from aioqueue.definitions._resources import ResourceScope
+from aioqueue.definitions._settings import WorkerSettings
+from aioqueue.vocabulary._job import LostReason, SettlementKind
 from aioqueue.worker import Worker
 from aioqueue.worker._attempt import Attempts
 from aioqueue.worker._holdings import Slot

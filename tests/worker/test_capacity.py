@@ -17,7 +17,7 @@ from aioqueue.worker import Worker
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from aioqueue._job import ClaimedJob
+    from aioqueue.vocabulary._job import ClaimedJob
 
 pytestmark = pytest.mark.anyio
 

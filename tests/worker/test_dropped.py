@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aioqueue._identifiers import new_id
-from aioqueue._job import ClaimedJob
+from aioqueue.vocabulary._identifiers import new_id
+from aioqueue.vocabulary._job import ClaimedJob
 from aioqueue.worker._holdings import Slot
 from aioqueue.worker._slots import Slots
 

@@ -13,7 +13,7 @@ from uuid import UUID
 import pytest
 
 from aioqueue import Client, Fail, Fixed, JobState, Registry, Reschedule, Retry, RetryIn, current_attempt
-from aioqueue._job import Settlement, SettlementKind
+from aioqueue.vocabulary._job import Settlement, SettlementKind
 from aioqueue.worker import Worker
 from tests.harnesses import SQLiteHarness
 from tests.worker.faults import Jobs, until
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from aioqueue._job import Claim, ClaimedJob
     from aioqueue.abc import LeaseSession, Renewal, Store
+    from aioqueue.vocabulary._job import Claim, ClaimedJob
 
 pytestmark = pytest.mark.anyio
 

@@ -24,7 +24,7 @@ from aioqueue import (
     _codec,
     current_attempt,
 )
-from aioqueue._job import LostReason, SettlementKind, SettleResult
+from aioqueue.vocabulary._job import LostReason, SettlementKind, SettleResult
 from aioqueue.worker import Worker, _postponed, _refusal, _writer
 from tests.worker.faults import Faults, until
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from aioqueue import JobHandle
-    from aioqueue._job import Claim, Settlement
+    from aioqueue.vocabulary._job import Claim, Settlement
 
 pytestmark = pytest.mark.anyio
 

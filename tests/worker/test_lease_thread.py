@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aioqueue import Client, JobState, Registry, StoreUnavailable
-from aioqueue._identifiers import new_id
-from aioqueue._job import Claim
 from aioqueue.abc import Renewal
+from aioqueue.vocabulary._identifiers import new_id
+from aioqueue.vocabulary._job import Claim
 from aioqueue.worker import Worker, _lease_thread
 from aioqueue.worker._lease_thread import KeptLease, LeaseThread
 from tests.worker.faults import Faults, Jobs, until

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aioqueue import Client, Fixed, JobState, Registry, Retry, StoreUnavailable, current_attempt
-from aioqueue._identifiers import new_id
-from aioqueue._job import ClaimedJob, LostReason
-from aioqueue._settings import WorkerSettings
+from aioqueue.definitions._settings import WorkerSettings
+from aioqueue.vocabulary._identifiers import new_id
+from aioqueue.vocabulary._job import ClaimedJob, LostReason
 from aioqueue.worker import Worker
 from aioqueue.worker._health import Troubles
 from aioqueue.worker._holdings import Holdings
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection
     from pathlib import Path
 
-    from aioqueue._job import Claim
+    from aioqueue.vocabulary._job import Claim
 
 pytestmark = pytest.mark.anyio
 

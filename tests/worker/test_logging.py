@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Literal
 import pytest
 
 from aioqueue import Client, Fail, Fixed, RegistrationError, Registry, Reschedule, Retry, RetryIn, RowRejected
-from aioqueue._identifiers import new_id
-from aioqueue._job import NewJob
+from aioqueue.vocabulary._identifiers import new_id
+from aioqueue.vocabulary._job import NewJob
 from aioqueue.worker import Worker
 from tests.worker.faults import Faults, Jobs, until
 

@@ -22,8 +22,8 @@ from aioqueue import (
     Worker,
     current_attempt,
 )
-from aioqueue._job import JobState as State
-from aioqueue._retry import Retry as Policy
+from aioqueue.vocabulary._job import JobState as State
+from aioqueue.vocabulary._retry import Retry as Policy
 
 if TYPE_CHECKING:
     from aioqueue import Job, JobType

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aioqueue import Client, ClientClosed, Fixed, JobState, Registry, Retry, RowRejected, StoreUnavailable
-from aioqueue._job import LostReason, SettlementKind, SettleResult
+from aioqueue.vocabulary._job import LostReason, SettlementKind, SettleResult
 from aioqueue.worker import Worker
 from tests.harnesses import PostgresHarness, SQLiteHarness
 from tests.worker.faults import Faults, Jobs, until

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aioqueue._batcher import LARGEST_BATCH
 from aioqueue.errors import ClientClosed, RowRejected, StoreError, StoreIncompatible, StoreUnavailable
+from aioqueue.runtime._batcher import LARGEST_BATCH
 from aioqueue.worker import _postponed
 from aioqueue.worker._postponed import Postponed
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aioqueue import Client, Fixed, JobState, LeaseLost, Retry, RowRejected, StoreUnavailable
-from aioqueue._job import LostReason, SettlementKind
+from aioqueue.vocabulary._job import LostReason, SettlementKind
 from aioqueue.worker import Worker
 from tests.worker.faults import Faults, Jobs, until
 from tests.worker.recovery_bench import Bench, orphan

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aioqueue._job import LostReason, Settlement, SettlementKind, SettleResult
+from aioqueue.vocabulary._job import LostReason, Settlement, SettlementKind, SettleResult
 from tests.worker.recovery_bench import Bench, Dead, orphan
 from tests.worker.test_recovery import bench  # noqa: F401 - the fixture
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioqueue._job import ClaimedJob
+    from aioqueue.vocabulary._job import ClaimedJob
 
 pytestmark = pytest.mark.anyio
 

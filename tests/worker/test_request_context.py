@@ -17,8 +17,8 @@ import anyio
 import pytest
 
 from aioqueue import Attempt, CallNext, Client, Fixed, JobFailed, Registry, Retry, current_attempt
-from aioqueue._job import Inserted, NewJob
-from aioqueue._middleware import EnqueueNext
+from aioqueue.definitions._middleware import EnqueueNext
+from aioqueue.vocabulary._job import Inserted, NewJob
 from aioqueue.worker import Worker
 
 if TYPE_CHECKING:

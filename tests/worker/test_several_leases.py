@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from aioqueue import Client
-    from aioqueue._job import Claim
+    from aioqueue.vocabulary._job import Claim
 
 pytestmark = pytest.mark.anyio
 

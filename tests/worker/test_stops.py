@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aioqueue import Client, ClientClosed, Fixed, JobState, Registry, Retry, current_attempt
-from aioqueue._job import LostReason
+from aioqueue.vocabulary._job import LostReason
 from aioqueue.worker import Worker, _shutdown, run_until_signalled
 from aioqueue.worker._outcome import CancelReason
 from aioqueue.worker._run import _BODIES
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
-    from aioqueue._job import ClaimedJob
+    from aioqueue.vocabulary._job import ClaimedJob
 
 pytestmark = pytest.mark.anyio
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aioqueue import Client
-from aioqueue._identifiers import new_id
-from aioqueue._job import Claim
+from aioqueue.vocabulary._identifiers import new_id
+from aioqueue.vocabulary._job import Claim
 from aioqueue.worker import Worker
 from aioqueue.worker._holdings import Holdings
 from aioqueue.worker._unheld import Unheld
@@ -18,7 +18,7 @@ from tests.worker.faults import Faults, Jobs, until
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioqueue._job import ClaimedJob
+    from aioqueue.vocabulary._job import ClaimedJob
 
 pytestmark = pytest.mark.anyio
 

@@ -13,8 +13,8 @@ from aioqueue.worker import Worker
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from aioqueue._job import ClaimedJob
     from aioqueue.abc import Due
+    from aioqueue.vocabulary._job import ClaimedJob
 
 pytestmark = pytest.mark.anyio
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aioqueue import Client, Fixed, JobState, Registry, Retry, RowRejected, StoreIncompatible, StoreUnavailable
-from aioqueue._identifiers import new_id
-from aioqueue._job import LostReason, NewJob, SettlementKind, SettleResult
+from aioqueue.vocabulary._identifiers import new_id
+from aioqueue.vocabulary._job import LostReason, NewJob, SettlementKind, SettleResult
 from aioqueue.worker import Worker
 from tests.worker.faults import VERBS, Faults, Jobs, until
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
-    from aioqueue._job import Settlement
+    from aioqueue.vocabulary._job import Settlement
 
 pytestmark = pytest.mark.anyio
 

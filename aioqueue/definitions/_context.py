@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 import orjson
 
-from aioqueue._exits import from_a_signal
-from aioqueue._resources import current_scope
-from aioqueue._safe_text import safe_repr
+from aioqueue.definitions._resources import current_scope
+from aioqueue.runtime._exits import from_a_signal
+from aioqueue.vocabulary._safe_text import safe_repr
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator
 
-    from aioqueue._job import ClaimedJob
-    from aioqueue._job_type import JobType
-    from aioqueue._resources import ResourceScope
+    from aioqueue.definitions._job_type import JobType
+    from aioqueue.definitions._resources import ResourceScope
+    from aioqueue.vocabulary._job import ClaimedJob
 
 __all__ = ["Attempt", "activate", "attempt_in", "current_attempt"]
 

@@ -8,26 +8,26 @@ import sys
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
-from aioqueue import _signature
-from aioqueue._call import read_priority, read_tags
-from aioqueue._codec import Converter
-from aioqueue._decorators import ImplementDecorator, JobDecorator
-from aioqueue._job_type import JobType, TypeOptions
-from aioqueue._resources import Resource, ResourceScope
-from aioqueue._retry import Retry
-from aioqueue._settings import SHORTEST_LEASE
-from aioqueue._time import seconds
+from aioqueue.definitions import _signature
+from aioqueue.definitions._call import read_priority, read_tags
+from aioqueue.definitions._decorators import ImplementDecorator, JobDecorator
+from aioqueue.definitions._job_type import JobType, TypeOptions
+from aioqueue.definitions._resources import Resource, ResourceScope
+from aioqueue.definitions._settings import SHORTEST_LEASE
 from aioqueue.errors import ConfigurationError, RegistrationError
+from aioqueue.vocabulary._codec import Converter
+from aioqueue.vocabulary._retry import Retry
+from aioqueue.vocabulary._time import seconds
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
     from datetime import timedelta
     from typing import Unpack
 
-    from aioqueue._call import Call
-    from aioqueue._decorators import DeclareOptions, ImplementOptions, JobOptions
-    from aioqueue._middleware import Middleware
-    from aioqueue._resources import Scope
+    from aioqueue.definitions._call import Call
+    from aioqueue.definitions._decorators import DeclareOptions, ImplementOptions, JobOptions
+    from aioqueue.definitions._middleware import Middleware
+    from aioqueue.definitions._resources import Scope
 
 __all__ = ["Registry", "check_name"]
 

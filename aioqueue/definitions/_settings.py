@@ -6,9 +6,9 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from aioqueue._retry import Retry
-from aioqueue._time import seconds
 from aioqueue.errors import ConfigurationError
+from aioqueue.vocabulary._retry import Retry
+from aioqueue.vocabulary._time import seconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,11 +6,10 @@ import math
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from aioqueue._job import JobState, SettlementKind
 from aioqueue.abc import Changed, JobFilter
 from aioqueue.errors import RowRejected
-from aioqueue.testing._case import Fault, Subject
-from aioqueue.testing._tools import (
+from aioqueue.testing.conformance._case import Fault, Subject
+from aioqueue.testing.conformance._tools import (
     HOUR,
     check,
     claim_one,
@@ -28,12 +27,13 @@ from aioqueue.testing._tools import (
     start_one,
     written,
 )
+from aioqueue.vocabulary._job import JobState, SettlementKind
 
 if TYPE_CHECKING:
     from uuid import UUID
 
     from aioqueue.abc import Store
-    from aioqueue.testing._case import Harness
+    from aioqueue.testing.conformance._case import Harness
 
 subject = Subject("odd_rows")
 

@@ -6,10 +6,8 @@ import asyncio
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from aioqueue._identifiers import new_id
-from aioqueue._job import Claim, JobState, LostReason, SettlementKind
-from aioqueue.testing._case import Subject
-from aioqueue.testing._tools import (
+from aioqueue.testing.conformance._case import Subject
+from aioqueue.testing.conformance._tools import (
     HOUR,
     check,
     claim_one,
@@ -24,10 +22,12 @@ from aioqueue.testing._tools import (
     start_one,
     written,
 )
+from aioqueue.vocabulary._identifiers import new_id
+from aioqueue.vocabulary._job import Claim, JobState, LostReason, SettlementKind
 
 if TYPE_CHECKING:
     from aioqueue.abc import Renewal
-    from aioqueue.testing._case import Harness
+    from aioqueue.testing.conformance._case import Harness
 
 subject = Subject("lease")
 

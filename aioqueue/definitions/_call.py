@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypedDict, TypeVar, ca
 
 import orjson
 
-from aioqueue._codec import CodecError, ValueCodec
-from aioqueue._identifiers import new_id
-from aioqueue._job import NewJob, Priority
-from aioqueue._retry import Retry
-from aioqueue._time import aware, seconds
 from aioqueue.errors import CallAlreadyEnqueued, CallNeverEnqueued, ConfigurationError, ConflictingOptions
+from aioqueue.vocabulary._codec import CodecError, ValueCodec
+from aioqueue.vocabulary._identifiers import new_id
+from aioqueue.vocabulary._job import NewJob, Priority
+from aioqueue.vocabulary._retry import Retry
+from aioqueue.vocabulary._time import aware, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

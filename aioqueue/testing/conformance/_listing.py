@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aioqueue._identifiers import new_id
-from aioqueue._job import JobState, SettlementKind
 from aioqueue.abc import JobFilter
-from aioqueue.testing._case import Fault, Subject
-from aioqueue.testing._tools import HOUR, check, end_as, equal, insert_one, job, raises, start_one
+from aioqueue.testing.conformance._case import Fault, Subject
+from aioqueue.testing.conformance._tools import HOUR, check, end_as, equal, insert_one, job, raises, start_one
+from aioqueue.vocabulary._identifiers import new_id
+from aioqueue.vocabulary._job import JobState, SettlementKind
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from uuid import UUID
 
-    from aioqueue._job import Job
     from aioqueue.abc import Store
-    from aioqueue.testing._case import Harness
+    from aioqueue.testing.conformance._case import Harness
+    from aioqueue.vocabulary._job import Job
 
 fetching = Subject("fetch")
 subject = Subject("list")

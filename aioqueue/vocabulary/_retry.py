@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import orjson
 
-from aioqueue._exits import members
-from aioqueue._safe_text import safe_repr, safe_str, type_name
-from aioqueue._time import number_of_seconds, seconds
 from aioqueue.errors import ConfigurationError
+from aioqueue.runtime._exits import members
+from aioqueue.vocabulary._safe_text import safe_repr, safe_str, type_name
+from aioqueue.vocabulary._time import number_of_seconds, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

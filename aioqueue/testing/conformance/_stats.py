@@ -5,12 +5,23 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from aioqueue._job import JobState, SettlementKind
-from aioqueue.testing._case import Fault, Subject
-from aioqueue.testing._tools import HOUR, check, end_as, equal, failure, insert_one, job, settlement, start_one, written
+from aioqueue.testing.conformance._case import Fault, Subject
+from aioqueue.testing.conformance._tools import (
+    HOUR,
+    check,
+    end_as,
+    equal,
+    failure,
+    insert_one,
+    job,
+    settlement,
+    start_one,
+    written,
+)
+from aioqueue.vocabulary._job import JobState, SettlementKind
 
 if TYPE_CHECKING:
-    from aioqueue.testing._case import Harness
+    from aioqueue.testing.conformance._case import Harness
 
 subject = Subject("stats")
 due = Subject("next_due")

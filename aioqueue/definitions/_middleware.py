@@ -6,10 +6,10 @@ import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
-from aioqueue._job import Inserted, NewJob
+from aioqueue.vocabulary._job import Inserted, NewJob
 
 if TYPE_CHECKING:
-    from aioqueue._context import Attempt
+    from aioqueue.definitions._context import Attempt
 
 __all__ = ["CallNext", "EnqueueMiddleware", "EnqueueNext", "Middleware", "fold", "fold_enqueue"]
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aioqueue._identifiers import new_id
-from aioqueue._job import Claim, JobState, SettlementKind
 from aioqueue.errors import LeaseLost
-from aioqueue.testing._case import Subject
-from aioqueue.testing._tools import (
+from aioqueue.testing.conformance._case import Subject
+from aioqueue.testing.conformance._tools import (
     HOUR,
     check,
     claim_one,
@@ -21,9 +19,11 @@ from aioqueue.testing._tools import (
     start,
     start_one,
 )
+from aioqueue.vocabulary._identifiers import new_id
+from aioqueue.vocabulary._job import Claim, JobState, SettlementKind
 
 if TYPE_CHECKING:
-    from aioqueue.testing._case import Harness
+    from aioqueue.testing.conformance._case import Harness
 
 subject = Subject("release")
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from aioqueue._job import JobState, LostReason, SettlementKind
-from aioqueue.testing._case import Fault, Subject
-from aioqueue.testing._tools import (
+from aioqueue.testing.conformance._case import Fault, Subject
+from aioqueue.testing.conformance._tools import (
     HOUR,
     check,
     claim_one,
@@ -23,9 +22,10 @@ from aioqueue.testing._tools import (
     take_one,
     written,
 )
+from aioqueue.vocabulary._job import JobState, LostReason, SettlementKind
 
 if TYPE_CHECKING:
-    from aioqueue.testing._case import Harness
+    from aioqueue.testing.conformance._case import Harness
 
 subject = Subject("take_expired")
 

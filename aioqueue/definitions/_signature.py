@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn, ParamSpec, TypeVar, TypeVarTuple
 
-from aioqueue._codec import Converter, ValueCodec
 from aioqueue.errors import ArgumentsError, RegistrationError
+from aioqueue.vocabulary._codec import Converter, ValueCodec
 
 __all__ = [
     "Parameters",

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from aioqueue._job import JobState, SettlementKind
 from aioqueue.abc import Changed, JobFilter
 from aioqueue.errors import LeaseLost
-from aioqueue.testing._case import Fault, Subject
-from aioqueue.testing._tools import (
+from aioqueue.testing.conformance._case import Fault, Subject
+from aioqueue.testing.conformance._tools import (
     HOUR,
     check,
     claim_one,
@@ -28,12 +27,13 @@ from aioqueue.testing._tools import (
     start_one,
     written,
 )
+from aioqueue.vocabulary._job import JobState, SettlementKind
 
 if TYPE_CHECKING:
     from uuid import UUID
 
     from aioqueue.abc import Store
-    from aioqueue.testing._case import Harness
+    from aioqueue.testing.conformance._case import Harness
 
 subject = Subject("claim")
 

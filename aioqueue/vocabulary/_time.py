@@ -6,8 +6,8 @@ import math
 from datetime import UTC, datetime, timedelta
 from numbers import Real
 
-from aioqueue._safe_text import safe_repr
 from aioqueue.errors import ConfigurationError
+from aioqueue.vocabulary._safe_text import safe_repr
 
 __all__ = ["MICROSECOND", "aware", "number_of_seconds", "seconds"]
 

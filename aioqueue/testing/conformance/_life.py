@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from aioqueue._job import JobState, SettlementKind
 from aioqueue.abc import JobFilter
 from aioqueue.errors import ClientClosed, RowRejected
-from aioqueue.testing._case import Subject
-from aioqueue.testing._tools import (
+from aioqueue.testing.conformance._case import Subject
+from aioqueue.testing.conformance._tools import (
     HOUR,
     check,
     equal,
@@ -22,12 +21,13 @@ from aioqueue.testing._tools import (
     start_one,
     written,
 )
+from aioqueue.vocabulary._job import JobState, SettlementKind
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from aioqueue.abc import Store
-    from aioqueue.testing._case import Harness
+    from aioqueue.testing.conformance._case import Harness
 
 subject = Subject("life")
 

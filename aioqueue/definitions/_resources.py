@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
 
 import anyio
 
-from aioqueue._exits import from_a_signal
-from aioqueue._left_behind import leave
-from aioqueue._safe_text import safe_str, type_name
+from aioqueue.runtime._exits import from_a_signal
+from aioqueue.runtime._left_behind import leave
+from aioqueue.vocabulary._safe_text import safe_str, type_name
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, TypedDict, TypeVar, Unpack
 
 import anyio
 
-from aioqueue._identifiers import new_id
-from aioqueue._job import AttemptError, JobState, LostReason, NewJob, Settlement, SettlementKind
 from aioqueue.errors import RowRejected, StoreError
+from aioqueue.vocabulary._identifiers import new_id
+from aioqueue.vocabulary._job import AttemptError, JobState, LostReason, NewJob, Settlement, SettlementKind
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
     from uuid import UUID
 
-    from aioqueue._job import Claim, ClaimedJob, Job, SettleResult
     from aioqueue.abc import Notification, Renewal, Store
+    from aioqueue.vocabulary._job import Claim, ClaimedJob, Job, SettleResult
 
 T = TypeVar("T")
 

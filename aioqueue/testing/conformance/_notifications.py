@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aioqueue._job import SettlementKind
-from aioqueue.testing._case import Capability, Subject
-from aioqueue.testing._tools import (
+from aioqueue.testing.conformance._case import Capability, Subject
+from aioqueue.testing.conformance._tools import (
     HOUR,
     check,
     end_as,
@@ -19,9 +18,10 @@ from aioqueue.testing._tools import (
     start_one,
     written,
 )
+from aioqueue.vocabulary._job import SettlementKind
 
 if TYPE_CHECKING:
-    from aioqueue.testing._case import Harness
+    from aioqueue.testing.conformance._case import Harness
 
 subject = Subject("notifications")
 

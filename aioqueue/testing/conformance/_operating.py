@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aioqueue._identifiers import new_id
-from aioqueue._job import JobState, SettlementKind
 from aioqueue.abc import Changed
-from aioqueue.testing._case import Subject
-from aioqueue.testing._tools import (
+from aioqueue.testing.conformance._case import Subject
+from aioqueue.testing.conformance._tools import (
     HOUR,
     check,
     claim_one,
@@ -22,11 +20,13 @@ from aioqueue.testing._tools import (
     start_one,
     written,
 )
+from aioqueue.vocabulary._identifiers import new_id
+from aioqueue.vocabulary._job import JobState, SettlementKind
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from aioqueue.testing._case import Harness
+    from aioqueue.testing.conformance._case import Harness
 
 retrying = Subject("retry")
 running = Subject("run_now")

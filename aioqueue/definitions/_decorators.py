@@ -8,11 +8,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Sequence
     from datetime import timedelta
 
-    from aioqueue._call import Call
-    from aioqueue._job import Priority
-    from aioqueue._job_type import JobType
-    from aioqueue._middleware import Middleware
-    from aioqueue._retry import Retry
+    from aioqueue.definitions._call import Call
+    from aioqueue.definitions._job_type import JobType
+    from aioqueue.definitions._middleware import Middleware
+    from aioqueue.vocabulary._job import Priority
+    from aioqueue.vocabulary._retry import Retry
 
 __all__ = ["DeclareOptions", "ImplementDecorator", "ImplementOptions", "JobDecorator", "JobOptions"]
 

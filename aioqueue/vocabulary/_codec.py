@@ -10,8 +10,8 @@ import msgspec
 import orjson
 from msgspec import inspect
 
-from aioqueue._values import children, difference, exact, is_model, not_storable, step
 from aioqueue.errors import ArgumentsError, RegistrationError
+from aioqueue.vocabulary._values import children, difference, exact, is_model, not_storable, step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -6,10 +6,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from aioqueue._identifiers import new_id
-from aioqueue._job import KEPT_ERRORS, JobState, LostReason, Settlement, SettlementKind
-from aioqueue.testing._case import Capability, Subject
-from aioqueue.testing._tools import (
+from aioqueue.testing.conformance._case import Capability, Subject
+from aioqueue.testing.conformance._tools import (
     HOUR,
     check,
     claim_one,
@@ -26,9 +24,11 @@ from aioqueue.testing._tools import (
     start_one,
     written,
 )
+from aioqueue.vocabulary._identifiers import new_id
+from aioqueue.vocabulary._job import KEPT_ERRORS, JobState, LostReason, Settlement, SettlementKind
 
 if TYPE_CHECKING:
-    from aioqueue.testing._case import Harness
+    from aioqueue.testing.conformance._case import Harness
 
 subject = Subject("settle")
 

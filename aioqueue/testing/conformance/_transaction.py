@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from aioqueue._job import Inserted, JobState
-from aioqueue.testing._case import Subject
-from aioqueue.testing._tools import HOUR, check, equal, expect_state, insert_one, job, listening
+from aioqueue.testing.conformance._case import Subject
+from aioqueue.testing.conformance._tools import HOUR, check, equal, expect_state, insert_one, job, listening
+from aioqueue.vocabulary._job import Inserted, JobState
 
 if TYPE_CHECKING:
-    from aioqueue.testing._case import Harness
+    from aioqueue.testing.conformance._case import Harness
 
 subject = Subject("transaction")
 

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from aioqueue._job import Inserted, JobState, SettlementKind
-from aioqueue.testing._case import Subject
-from aioqueue.testing._tools import (
+from aioqueue.testing.conformance._case import Subject
+from aioqueue.testing.conformance._tools import (
     HOUR,
     check,
     claim_one,
@@ -24,10 +23,11 @@ from aioqueue.testing._tools import (
     start_one,
     written,
 )
+from aioqueue.vocabulary._job import Inserted, JobState, SettlementKind
 
 if TYPE_CHECKING:
     from aioqueue.abc import Store
-    from aioqueue.testing._case import Harness
+    from aioqueue.testing.conformance._case import Harness
 
 subject = Subject("insert")
 

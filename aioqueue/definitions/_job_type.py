@@ -9,17 +9,17 @@ from dataclasses import dataclass, field
 from types import CodeType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
-from aioqueue import _signature
-from aioqueue._call import Call
-from aioqueue._codec import ArgumentsCodec, ValueCodec
+from aioqueue.definitions import _signature
+from aioqueue.definitions._call import Call
 from aioqueue.errors import RegistrationError
+from aioqueue.vocabulary._codec import ArgumentsCodec, ValueCodec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from aioqueue._codec import Converter
-    from aioqueue._job import Priority
-    from aioqueue._retry import Retry
+    from aioqueue.vocabulary._codec import Converter
+    from aioqueue.vocabulary._job import Priority
+    from aioqueue.vocabulary._retry import Retry
 
 __all__ = ["JobType", "TypeOptions"]
 

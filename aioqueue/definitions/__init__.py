@@ -1,0 +1,1 @@
+"""What a program defines with aioqueue: calls, job types, registries, middlewares, resources and settings."""

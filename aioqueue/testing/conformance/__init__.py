@@ -1,0 +1,51 @@
+"""The conformance cases, one file per subject. `aioqueue.testing` is where they are imported from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aioqueue.testing.conformance import (
+    _claim,
+    _insert,
+    _lease,
+    _life,
+    _listing,
+    _notifications,
+    _odd_rows,
+    _operating,
+    _release,
+    _settle,
+    _stats,
+    _take_expired,
+    _transaction,
+)
+
+if TYPE_CHECKING:
+    from aioqueue.testing.conformance._case import Case
+
+__all__ = ["CASES"]
+
+CASES: tuple[Case, ...] = tuple(
+    case
+    for subject in (
+        _life.subject,
+        _insert.subject,
+        _claim.subject,
+        _settle.subject,
+        _release.subject,
+        _lease.subject,
+        _take_expired.subject,
+        _listing.fetching,
+        _listing.subject,
+        _stats.subject,
+        _stats.due,
+        _operating.retrying,
+        _operating.running,
+        _operating.deleting,
+        _odd_rows.subject,
+        _transaction.subject,
+        _notifications.subject,
+    )
+    for case in subject.cases
+)
+"""Every case; names are unique."""

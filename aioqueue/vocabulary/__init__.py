@@ -1,0 +1,1 @@
+"""Values that clients, workers and stores share. Nothing here does input or output."""
