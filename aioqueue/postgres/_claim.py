@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from aioqueue.errors import LeaseLost, StoreError, StoreIncompatible, StoreUnavailable
-from aioqueue.postgres._archive import archive
 from aioqueue.postgres._claim_singly import Singly
 from aioqueue.postgres._rows import CLAIMED_COLUMNS, claimed_job
+from aioqueue.postgres._settle_archive import archive
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from aioqueue.postgres._connections import Link
-    from aioqueue.postgres._schema import Schema
+    from aioqueue.postgres._options_schema import Schema
     from aioqueue.vocabulary._job import ClaimedJob
 
 __all__ = ["Claims", "Owners", "Sparing", "claim_statements", "lanes_of"]

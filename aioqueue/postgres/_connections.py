@@ -10,16 +10,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from aioqueue.errors import ClientClosed, StoreUnavailable
-from aioqueue.postgres._belongings import cut_off, is_over, tell_of_the_end
+from aioqueue.postgres._connections_cleanup import Tidying, answers, roll_back
+from aioqueue.postgres._connections_source import Connection, Opener, Source, check_process, close_connection, in_transaction
+from aioqueue.postgres._connections_tracker import cut_off, is_over, tell_of_the_end
 from aioqueue.postgres._errors import breaks_connection, cuts_short
-from aioqueue.postgres._source import Connection, Opener, Source, check_process, close_connection, in_transaction
-from aioqueue.postgres._tidying import Tidying, answers, roll_back
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
-    from aioqueue.postgres._belongings import Belongings
-    from aioqueue.postgres._source import Row
+    from aioqueue.postgres._connections_source import Row
+    from aioqueue.postgres._connections_tracker import Belongings
 
 __all__ = ["TRUSTED_SECONDS", "Lent", "Link", "Pool"]
 

@@ -16,14 +16,14 @@ from uuid import UUID
 import orjson
 
 from aioqueue.errors import RowRejected
-from aioqueue.postgres._portions import in_portions
+from aioqueue.postgres._rows_portions import in_portions
 from aioqueue.vocabulary._job import Inserted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from aioqueue.postgres._schema import Schema
-    from aioqueue.postgres._source import Connection
+    from aioqueue.postgres._connections_source import Connection
+    from aioqueue.postgres._options_schema import Schema
     from aioqueue.vocabulary._job import NewJob
 
 __all__ = ["encode_jobs", "insert_arguments", "insert_on", "insert_statement", "insert_statements", "job_size", "unique_hash"]

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from aioqueue.abc import Renewal
 from aioqueue.errors import ConfigurationError, StoreError, StoreUnavailable
-from aioqueue.postgres._belongings import let_go
-from aioqueue.postgres._rights import LEASE_THREAD, MISSING_RIGHTS, refuse_missing, rights_arguments
+from aioqueue.postgres._connections_source import Connection, Source, check_process, close_connection
+from aioqueue.postgres._connections_tracker import let_go
+from aioqueue.postgres._lease_rights import LEASE_THREAD, MISSING_RIGHTS, refuse_missing, rights_arguments
 from aioqueue.postgres._settle import Fence, lost_reason
-from aioqueue.postgres._source import Connection, Source, check_process, close_connection
 from aioqueue.vocabulary._job import Claim, LostReason
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
 
-    from aioqueue.postgres._schema import Schema
-    from aioqueue.postgres._source import Row
+    from aioqueue.postgres._connections_source import Row
+    from aioqueue.postgres._options_schema import Schema
 
 __all__ = ["PostgresLeaseSession", "compare"]
 

@@ -18,8 +18,8 @@ from aioqueue.postgres._errors import sqlstate
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioqueue.postgres._schema import Schema
-    from aioqueue.postgres._source import Connection
+    from aioqueue.postgres._connections_source import Connection
+    from aioqueue.postgres._options_schema import Schema
 
 __all__ = ["Migration", "check_version", "known_migrations", "migrate", "migration_sql", "pending_migrations"]
 

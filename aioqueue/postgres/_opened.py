@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import anyio
 
 from aioqueue.postgres import _migrations
-from aioqueue.postgres._belongings import Belongings
 from aioqueue.postgres._claim import Claims
 from aioqueue.postgres._connections import Link, Pool
-from aioqueue.postgres._listener import Listeners, Listening
+from aioqueue.postgres._connections_tracker import Belongings
+from aioqueue.postgres._connections_users import UsersPool
+from aioqueue.postgres._notifications_listener import Listeners, Listening
 from aioqueue.postgres._ownership import Ownership
 from aioqueue.postgres._settle import Settler
-from aioqueue.postgres._users import UsersPool
 
 if TYPE_CHECKING:
     from uuid import UUID

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
-    from aioqueue.postgres._schema import Schema
-    from aioqueue.postgres._source import Row
+    from aioqueue.postgres._connections_source import Row
+    from aioqueue.postgres._options_schema import Schema
 
 __all__ = ["changes", "operate_statements"]
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, cast
 import asyncpg
 
 from aioqueue.errors import ConfigurationError
-from aioqueue.postgres._address import read_address
-from aioqueue.postgres._schema import Schema
-from aioqueue.postgres._source import Connection, Source, UserPool
+from aioqueue.postgres._connections_source import Connection, Source, UserPool
+from aioqueue.postgres._options_address import read_address
+from aioqueue.postgres._options_schema import Schema
 from aioqueue.vocabulary._time import seconds
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from aioqueue.postgres._connections import Pool
-    from aioqueue.postgres._schema import Schema
+    from aioqueue.postgres._options_schema import Schema
     from aioqueue.vocabulary._job import Claim, ClaimedJob
 
 __all__ = ["Ownership", "ownership_statements"]

@@ -16,8 +16,8 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from aioqueue.errors import RowRejected, StoreError, StoreIncompatible, StoreUnavailable
-from aioqueue.postgres._archive import archive, history
-from aioqueue.postgres._portions import in_portions
+from aioqueue.postgres._rows_portions import in_portions
+from aioqueue.postgres._settle_archive import archive, history
 from aioqueue.vocabulary._job import LostReason, SettlementKind, SettleResult, StoredState
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from aioqueue.postgres._connections import Link, Pool
-    from aioqueue.postgres._schema import Schema
-    from aioqueue.postgres._source import Row
+    from aioqueue.postgres._connections_source import Row
+    from aioqueue.postgres._options_schema import Schema
     from aioqueue.vocabulary._job import Claim, Settlement
 
 __all__ = ["Fence", "Returned", "Settled", "Settler", "lost_reason", "settle_statements"]

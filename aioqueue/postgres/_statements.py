@@ -12,7 +12,7 @@ from aioqueue.postgres._settle import settle_statements
 from aioqueue.postgres._stats import stats_statements
 
 if TYPE_CHECKING:
-    from aioqueue.postgres._schema import Schema
+    from aioqueue.postgres._options_schema import Schema
 
 __all__ = ["all_statements"]
 

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from aioqueue.abc import Changed, Due, JobFilter, LeaseSession, Listener, Notification, Page, Stats
 from aioqueue.errors import ClientClosed, StoreContended, StoreUnavailable
 from aioqueue.postgres import _foreign, _migrations
+from aioqueue.postgres._connections_source import close_connection, in_transaction
 from aioqueue.postgres._insert import insert_arguments, insert_on, job_size
 from aioqueue.postgres._lease import PostgresLeaseSession
-from aioqueue.postgres._notes import due_note, inserted_types
+from aioqueue.postgres._lease_rights import MISSING_RIGHTS, WORKER, refuse_missing, rights_arguments
+from aioqueue.postgres._listing import WALK, PageQuery, narrow_query, read_page
+from aioqueue.postgres._notifications import due_note, inserted_types
 from aioqueue.postgres._opened import Opened
 from aioqueue.postgres._operate import changes
 from aioqueue.postgres._options import Options, read_options
-from aioqueue.postgres._pages import WALK, PageQuery, narrow_query, read_page
-from aioqueue.postgres._portions import in_portions
-from aioqueue.postgres._rights import MISSING_RIGHTS, WORKER, refuse_missing, rights_arguments
 from aioqueue.postgres._rows import job_snapshot
-from aioqueue.postgres._source import close_connection, in_transaction
+from aioqueue.postgres._rows_portions import in_portions
 from aioqueue.postgres._statements import all_statements
 from aioqueue.postgres._stats import read_stats
 from aioqueue.postgres._transaction import TransactionBlock
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from aioqueue.abc import StoreTransaction
+    from aioqueue.postgres._connections_source import Connection, Row
     from aioqueue.postgres._settle import Settled
-    from aioqueue.postgres._source import Connection, Row
 
 __all__ = ["PostgresStore", "make_store"]
 

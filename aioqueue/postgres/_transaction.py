@@ -8,17 +8,17 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from aioqueue.errors import StoreError, StoreUnavailable, TransactionError
-from aioqueue.postgres._belongings import is_over
+from aioqueue.postgres._connections_source import commit, control
+from aioqueue.postgres._connections_tracker import is_over
 from aioqueue.postgres._errors import sqlstate
-from aioqueue.postgres._source import commit, control
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
     from types import TracebackType
 
     from aioqueue.postgres._connections import Lent
-    from aioqueue.postgres._source import Connection
-    from aioqueue.postgres._users import UsersPool
+    from aioqueue.postgres._connections_source import Connection
+    from aioqueue.postgres._connections_users import UsersPool
     from aioqueue.vocabulary._job import Inserted, NewJob
 
     Insert = Callable[[Connection, Sequence[NewJob]], Awaitable[Sequence[Inserted]]]

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from aioqueue.postgres._source import PLANNER_SETTINGS
+from aioqueue.postgres._connections_source import PLANNER_SETTINGS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

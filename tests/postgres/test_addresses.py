@@ -12,7 +12,7 @@ from asyncpg.connect_utils import _parse_connect_dsn_and_args
 
 from aioqueue import Client, ConfigurationError
 from aioqueue.postgres import make_store
-from aioqueue.postgres._address import read_address
+from aioqueue.postgres._options_address import read_address
 from tests.postgres_server import execute
 
 OWN = ("schema", "timeout")

@@ -152,7 +152,7 @@ async def test_connections_that_were_idle_for_long_are_asked_first(postgres_url:
             await within(60, call(store))
         silence(proxy)
         monkeypatch.setattr(_connections, "TRUSTED_SECONDS", 0.0)
-        monkeypatch.setattr("aioqueue.postgres._users.TRUSTED_SECONDS", 0.0)
+        monkeypatch.setattr("aioqueue.postgres._connections_users.TRUSTED_SECONDS", 0.0)
         async with asyncio.timeout(60):
             for call in CALLS.values():
                 assert await within(40, call(store))
@@ -401,7 +401,7 @@ async def test_a_reserved_connection_that_is_put_in_order_meanwhile_isnt_lost(
         return True
 
     monkeypatch.setattr(_connections, "roll_back", roll_back)
-    monkeypatch.setattr("aioqueue.postgres._tidying.PATIENCE", 0.01)
+    monkeypatch.setattr("aioqueue.postgres._connections_cleanup.PATIENCE", 0.01)
     async with opened("postgresql://", connect=connect, notify=False) as store:
         link = _connections.Link(store._opened.belongings, store._source)
         backends.clear()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from aioqueue import Client, Fixed, Registry, Retry, Worker
-from aioqueue.postgres._schema import Schema
+from aioqueue.postgres._options_schema import Schema
 from tests.postgres_server import execute
 
 pytestmark = pytest.mark.anyio

@@ -23,7 +23,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_ses
 
 from aioqueue.errors import NotInTransaction
 from aioqueue.postgres import _foreign, make_store
-from aioqueue.postgres._schema import Schema
+from aioqueue.postgres._options_schema import Schema
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import NewJob
 from tests.postgres.libraries import LIBRARIES, Opened, sqlalchemy_url

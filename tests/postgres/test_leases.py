@@ -15,7 +15,7 @@ import pytest
 
 from aioqueue.errors import LeaseLost, StoreContended
 from aioqueue.postgres import _ownership
-from aioqueue.postgres._notes import decode_note
+from aioqueue.postgres._notifications import decode_note
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import JobState, LostReason, NewJob, Settlement, SettlementKind, SettleResult
 from tests.postgres.backlog import explain

@@ -9,7 +9,7 @@ import anyio
 import asyncpg
 import pytest
 
-from aioqueue.postgres import _listener, make_store
+from aioqueue.postgres import _notifications_listener, make_store
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import NewJob
 from tests.postgres_server import execute
@@ -126,7 +126,7 @@ async def test_a_line_that_was_cut_and_refused(postgres_url: str) -> None:
 
 async def test_a_line_that_has_gone_silent(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It looks like one on which nothing happens: it's asked now and then, and given up without an answer."""
-    monkeypatch.setattr(_listener, "_ALIVE_SECONDS", 1.0)
+    monkeypatch.setattr(_notifications_listener, "_ALIVE_SECONDS", 1.0)
     heard = Heard()
     async with Proxy(port_of(postgres_url)) as proxy:
         listen = {"listen_url": proxied(postgres_url, proxy)}
@@ -158,8 +158,8 @@ async def test_a_listener_that_is_terminated_while_it_probes_comes_back(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It isn't taken for one behind a pooler, which would be left alone for a long time."""
-    monkeypatch.setattr(_listener, "_PROBE_SECONDS", 120.0)
-    monkeypatch.setattr(_listener, "_FIRST_PROBE_AGAIN", 3600.0)
+    monkeypatch.setattr(_notifications_listener, "_PROBE_SECONDS", 120.0)
+    monkeypatch.setattr(_notifications_listener, "_FIRST_PROBE_AGAIN", 3600.0)
     heard = Heard()
     async with opened(postgres_url) as store, opened(postgres_url) as producer:
         pool = store._opened.operations
@@ -185,9 +185,9 @@ async def test_a_listener_that_hears_nothing_any_more_listens_on_a_new_connectio
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its registration is gone, though the connection answers; while it's deaf, the store knows."""
-    monkeypatch.setattr(_listener, "_ALIVE_SECONDS", 0.1)
-    monkeypatch.setattr(_listener, "_ECHO_SECONDS", 0.3)
-    monkeypatch.setattr(_listener, "_PROBE_SECONDS", 1.0)
+    monkeypatch.setattr(_notifications_listener, "_ALIVE_SECONDS", 0.1)
+    monkeypatch.setattr(_notifications_listener, "_ECHO_SECONDS", 0.3)
+    monkeypatch.setattr(_notifications_listener, "_PROBE_SECONDS", 1.0)
     connections: list[Any] = []
 
     async def connect() -> Any:
@@ -215,8 +215,8 @@ async def test_a_listener_that_hears_nothing_any_more_listens_on_a_new_connectio
 async def test_a_listener_that_never_hears_anything_says_so(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(_listener, "_PROBE_SECONDS", 0.2)
-    monkeypatch.setattr(_listener, "_FIRST_PROBE_AGAIN", 0.1)
+    monkeypatch.setattr(_notifications_listener, "_PROBE_SECONDS", 0.2)
+    monkeypatch.setattr(_notifications_listener, "_FIRST_PROBE_AGAIN", 0.1)
 
     class Deaf(asyncpg.Connection):  # type: ignore[misc]
         async def add_listener(self, channel: str, callback: Any) -> None:

@@ -21,7 +21,7 @@ from aioqueue.abc import JobFilter
 from aioqueue.errors import StoreIncompatible, StoreUnavailable
 from aioqueue.postgres import _migrations, make_store
 from aioqueue.postgres._migrations import Migration, known_migrations
-from aioqueue.postgres._schema import Schema
+from aioqueue.postgres._options_schema import Schema
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import NewJob, Settlement, SettlementKind
 from tests.postgres.test_statements import ODD_NAMES

@@ -12,7 +12,7 @@ import pytest
 
 from aioqueue import Client, Registry, Worker
 from aioqueue.postgres import make_store
-from aioqueue.postgres._schema import Schema
+from aioqueue.postgres._options_schema import Schema
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import NewJob
 from tests.postgres_server import execute

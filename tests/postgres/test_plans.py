@@ -10,8 +10,8 @@ import pytest
 
 from aioqueue.abc import JobFilter
 from aioqueue.postgres._claim import lanes_of
-from aioqueue.postgres._pages import WALK, PageQuery, narrow_query
-from aioqueue.postgres._schema import Schema
+from aioqueue.postgres._listing import WALK, PageQuery, narrow_query
+from aioqueue.postgres._options_schema import Schema
 from aioqueue.postgres._statements import all_statements
 from aioqueue.vocabulary._job import JobState
 from tests.postgres.backlog import FILL, Plan, explain

@@ -13,7 +13,7 @@ import pytest
 from aioqueue import Client, Fixed, JobState, Registry, Retry, Worker
 from aioqueue.errors import ConfigurationError, StoreError
 from aioqueue.postgres import make_store
-from aioqueue.postgres._rights import LEASE_THREAD, WORKER
+from aioqueue.postgres._lease_rights import LEASE_THREAD, WORKER
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import NewJob, Settlement, SettlementKind
 from tests.postgres_server import execute

@@ -13,7 +13,7 @@ import pytest
 
 from aioqueue.abc import JobFilter
 from aioqueue.errors import RowRejected
-from aioqueue.postgres import _portions
+from aioqueue.postgres import _rows_portions
 from aioqueue.vocabulary._job import AttemptError, JobState, LostReason, Settlement, SettlementKind, SettleResult
 from tests.postgres.stores import claimed, completed, connected, job, opened
 from tests.postgres_server import execute
@@ -103,7 +103,7 @@ async def test_a_thousand_retries_in_one_batch(postgres_url: str) -> None:
 
 
 async def test_a_batch_of_large_outputs_goes_in_portions(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_portions, "MOST_BYTES", 1_000)
+    monkeypatch.setattr(_rows_portions, "MOST_BYTES", 1_000)
     async with opened(postgres_url) as store:
         _, claims = await claimed(store, jobs=10)
         outputs = [b'"%s"' % (b"x" * (100 if number % 3 else 2_000)) for number in range(10)]
@@ -135,7 +135,7 @@ async def counted(store: PostgresStore, call: Awaitable[Sequence[SettleResult]])
 async def test_a_batch_of_large_payloads_goes_in_portions(
     postgres_url: str, unique: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_portions, "MOST_BYTES", 1_000)
+    monkeypatch.setattr(_rows_portions, "MOST_BYTES", 1_000)
     async with opened(postgres_url) as store:
         jobs = [
             job(payload=b'{"a":"%s"}' % (b"x" * (100 + number * 50)), key=str(number), unique=unique) for number in range(20)

@@ -12,8 +12,8 @@ import pytest
 from aioqueue.abc import JobFilter
 from aioqueue.errors import ConfigurationError
 from aioqueue.postgres import make_store
-from aioqueue.postgres._pages import PageQuery, narrow_query
-from aioqueue.postgres._schema import Schema
+from aioqueue.postgres._listing import PageQuery, narrow_query
+from aioqueue.postgres._options_schema import Schema
 from aioqueue.postgres._statements import all_statements
 from aioqueue.vocabulary._job import JobState
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from aioqueue.postgres import _portions
-from aioqueue.postgres._portions import in_portions
+from aioqueue.postgres import _rows_portions
+from aioqueue.postgres._rows_portions import in_portions
 
 
 @pytest.mark.parametrize(
@@ -23,6 +23,6 @@ from aioqueue.postgres._portions import in_portions
 )
 def test_portions(monkeypatch: pytest.MonkeyPatch, sizes: list[int], expected: list[list[int]]) -> None:
     """At most four rows and ten bytes, but for what is larger alone."""
-    monkeypatch.setattr(_portions, "MOST_ROWS", 4)
-    monkeypatch.setattr(_portions, "MOST_BYTES", 10)
+    monkeypatch.setattr(_rows_portions, "MOST_ROWS", 4)
+    monkeypatch.setattr(_rows_portions, "MOST_BYTES", 10)
     assert [list(portion) for portion in in_portions(sizes, lambda size: size)] == expected

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import anyio
 
 from aioqueue.errors import ConfigurationError, StoreError, StoreUnavailable
-from aioqueue.postgres._belongings import cut_off, is_over, let_go
+from aioqueue.postgres._connections_tracker import cut_off, is_over, let_go
 from aioqueue.postgres._errors import translate
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Generator, Iterator, Sequence
     from contextlib import AbstractAsyncContextManager
 
-    from aioqueue.postgres._belongings import Belongings
+    from aioqueue.postgres._connections_tracker import Belongings
 
 __all__ = [
     "PLANNER_SETTINGS",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from aioqueue.postgres._source import Connection, Source
+    from aioqueue.postgres._connections_source import Connection, Source
 
 __all__ = ["Belongings", "cut_off", "is_over", "let_go", "tell_of_the_end"]
 

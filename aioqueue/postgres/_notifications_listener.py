@@ -20,17 +20,17 @@ import orjson
 
 from aioqueue.abc import Listener, Notification
 from aioqueue.errors import StoreError, StoreUnavailable
-from aioqueue.postgres._belongings import cut_off
-from aioqueue.postgres._notes import decode_note
-from aioqueue.postgres._source import Connection, Opener, close_connection
+from aioqueue.postgres._connections_source import Connection, Opener, close_connection
+from aioqueue.postgres._connections_tracker import cut_off
+from aioqueue.postgres._notifications import decode_note
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from aioqueue.postgres._belongings import Belongings
     from aioqueue.postgres._connections import Pool
-    from aioqueue.postgres._schema import Schema
-    from aioqueue.postgres._source import Source
+    from aioqueue.postgres._connections_source import Source
+    from aioqueue.postgres._connections_tracker import Belongings
+    from aioqueue.postgres._options_schema import Schema
 
 __all__ = ["Listening", "Listeners"]
 

@@ -7,14 +7,14 @@ import logging
 from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
-from aioqueue.postgres._belongings import cut_off
-from aioqueue.postgres._source import CLOSE_SECONDS, PATIENCE, wait_for, wait_or_cancel
+from aioqueue.postgres._connections_source import CLOSE_SECONDS, PATIENCE, wait_for, wait_or_cancel
+from aioqueue.postgres._connections_tracker import cut_off
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from aioqueue.postgres._belongings import Belongings
-    from aioqueue.postgres._source import Connection
+    from aioqueue.postgres._connections_source import Connection
+    from aioqueue.postgres._connections_tracker import Belongings
 
 __all__ = ["Tidying", "answers", "roll_back"]
 

@@ -11,14 +11,14 @@ from uuid import UUID
 import asyncpg
 
 from aioqueue.errors import StoreUnavailable
-from aioqueue.postgres._belongings import cut_off
 from aioqueue.postgres._connections import TRUSTED_SECONDS, Lent, Pool
+from aioqueue.postgres._connections_source import CLOSE_SECONDS
+from aioqueue.postgres._connections_tracker import cut_off
 from aioqueue.postgres._errors import breaks_connection
-from aioqueue.postgres._source import CLOSE_SECONDS
 
 if TYPE_CHECKING:
-    from aioqueue.postgres._belongings import Belongings
-    from aioqueue.postgres._source import Connection, Source
+    from aioqueue.postgres._connections_source import Connection, Source
+    from aioqueue.postgres._connections_tracker import Belongings
 
 __all__ = ["UsersPool"]
 
