@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from aioqueue.sqlite._options import read_url
 from aioqueue.sqlite._store import SQLiteStore
-from aioqueue.sqlite._url import read_url
 
 __all__ = ["SQLiteStore", "make_store"]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from aioqueue.abc import Notification
 from aioqueue.errors import LeaseLost, RowRejected
 from aioqueue.sqlite import _statements as sql
-from aioqueue.sqlite._clock import clock_parameters
+from aioqueue.sqlite._lease_clock import clock_parameters
 from aioqueue.sqlite._rows import Taken, claimed_jobs, dump, load, one
 
 if TYPE_CHECKING:

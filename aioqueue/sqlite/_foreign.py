@@ -7,7 +7,7 @@ import sqlite3
 from typing import TYPE_CHECKING, Any
 
 from aioqueue.errors import ConfigurationError, NotInTransaction
-from aioqueue.sqlite._connection import ROW_ERRORS, classify
+from aioqueue.sqlite._connections import ROW_ERRORS, classify
 from aioqueue.sqlite._insert import InsertResult, insert_conversation, insert_rows
 
 if TYPE_CHECKING:

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, TypeVar
 from aioqueue.abc import Notification, Renewal
 from aioqueue.errors import ConfigurationError, StoreError
 from aioqueue.sqlite import _statements as sql
-from aioqueue.sqlite._clock import clock_parameters
-from aioqueue.sqlite._connection import Connection, connect, in_transaction
+from aioqueue.sqlite._connections import Connection, connect, in_transaction
+from aioqueue.sqlite._lease_clock import clock_parameters
 from aioqueue.sqlite._rows import Unreadable, held_claims, one
 from aioqueue.sqlite._settle import lost_reasons
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from aioqueue.sqlite._file import FileWatch
-    from aioqueue.sqlite._odd import OddRows, RowId
-    from aioqueue.sqlite._url import Settings
+    from aioqueue.sqlite._claim_odd import OddRows, RowId
+    from aioqueue.sqlite._connections_file import FileWatch
+    from aioqueue.sqlite._options import Settings
     from aioqueue.vocabulary._job import Claim
 
 __all__ = ["SQLiteLeaseSession"]

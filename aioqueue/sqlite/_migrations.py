@@ -9,7 +9,7 @@ from functools import cache
 from importlib.resources import files
 
 from aioqueue.errors import StoreIncompatible
-from aioqueue.sqlite._connection import in_transaction
+from aioqueue.sqlite._connections import in_transaction
 from aioqueue.sqlite._statements import NOW
 
 __all__ = ["CODE", "Migration", "check", "migrate", "packaged"]

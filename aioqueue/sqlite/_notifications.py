@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
     from aioqueue.abc import Listener
-    from aioqueue.sqlite._file import FileWatch
-    from aioqueue.sqlite._url import Settings
+    from aioqueue.sqlite._connections_file import FileWatch
+    from aioqueue.sqlite._options import Settings
 
 __all__ = ["Housekeeping", "Listeners"]
 

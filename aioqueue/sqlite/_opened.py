@@ -7,16 +7,16 @@ import functools
 import time
 from typing import TYPE_CHECKING
 
-from aioqueue.sqlite._connection import Connection, connect
-from aioqueue.sqlite._file import FileWatch
+from aioqueue.sqlite._claim_odd import OddRows
+from aioqueue.sqlite._connections import Connection, connect
+from aioqueue.sqlite._connections_file import FileWatch
+from aioqueue.sqlite._connections_threads import DatabaseThreads
 from aioqueue.sqlite._migrations import migrate
 from aioqueue.sqlite._notifications import Housekeeping
-from aioqueue.sqlite._odd import OddRows
-from aioqueue.sqlite._threads import DatabaseThreads
 
 if TYPE_CHECKING:
     from aioqueue.sqlite._notifications import Listeners
-    from aioqueue.sqlite._url import Settings
+    from aioqueue.sqlite._options import Settings
 
 __all__ = ["Opened"]
 

@@ -10,8 +10,8 @@ from uuid import UUID
 
 from aioqueue.abc import Due, JobFilter, Page, Stats, TypeStats
 from aioqueue.sqlite import _statements as sql
-from aioqueue.sqlite._clock import clock_parameters
-from aioqueue.sqlite._connection import classify, rollback
+from aioqueue.sqlite._connections import classify, rollback
+from aioqueue.sqlite._lease_clock import clock_parameters
 from aioqueue.sqlite._rows import dump, job_of_row, load
 from aioqueue.vocabulary._job import JobState, StoredState
 

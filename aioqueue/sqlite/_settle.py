@@ -8,7 +8,7 @@ from uuid import UUID
 from aioqueue.abc import Notification
 from aioqueue.errors import RowRejected
 from aioqueue.sqlite import _statements as sql
-from aioqueue.sqlite._clock import clock_parameters
+from aioqueue.sqlite._lease_clock import clock_parameters
 from aioqueue.sqlite._rows import after, at, dump, load, one
 from aioqueue.vocabulary._job import Claim, LostReason, Settlement, SettlementKind, SettleResult
 

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from aioqueue.abc import Changed
 from aioqueue.errors import ClientClosed, ConfigurationError, StoreError
 from aioqueue.sqlite import _claim, _operate, _reads, _settle
-from aioqueue.sqlite._connection import Connection, begin, connect, in_transaction
+from aioqueue.sqlite._connections import Connection, begin, connect, in_transaction
+from aioqueue.sqlite._connections_threads import DatabaseThreads, Request
 from aioqueue.sqlite._foreign import insert_foreign
-from aioqueue.sqlite._halving import halved, of_a_row
 from aioqueue.sqlite._insert import insert_rows
 from aioqueue.sqlite._lease import SQLiteLeaseSession
 from aioqueue.sqlite._migrations import migrate
 from aioqueue.sqlite._notifications import Listeners
 from aioqueue.sqlite._opened import Opened
+from aioqueue.sqlite._options import Settings, network_file_system
 from aioqueue.sqlite._rows import Unreadable, dump
-from aioqueue.sqlite._threads import DatabaseThreads, Request
+from aioqueue.sqlite._settle_halving import halved, of_a_row
 from aioqueue.sqlite._transaction import OpenTransaction, SQLiteTransaction
-from aioqueue.sqlite._url import Settings, network_file_system
 from aioqueue.vocabulary._job import LostReason, SettleResult
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from aioqueue.errors import StoreError, StoreUnavailable
-from aioqueue.sqlite._connection import ROW_ERRORS, begin, classify, rollback
+from aioqueue.sqlite._connections import ROW_ERRORS, begin, classify, rollback
 from aioqueue.sqlite._insert import insert_rows
 
 if TYPE_CHECKING:
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from aioqueue.abc import Notification
-    from aioqueue.sqlite._connection import Connection
+    from aioqueue.sqlite._connections import Connection
+    from aioqueue.sqlite._connections_threads import DatabaseThreads, Request
     from aioqueue.sqlite._insert import InsertResult
-    from aioqueue.sqlite._threads import DatabaseThreads, Request
     from aioqueue.vocabulary._job import Inserted, NewJob
 
 __all__ = ["OpenTransaction", "SQLiteTransaction"]

@@ -17,8 +17,8 @@ import pytest
 from aioqueue.abc import JobFilter
 from aioqueue.errors import ClientClosed, ConfigurationError, RowRejected, StoreIncompatible, StoreUnavailable
 from aioqueue.sqlite import SQLiteStore, make_store
-from aioqueue.sqlite._connection import connect
-from aioqueue.sqlite._url import read_url
+from aioqueue.sqlite._connections import connect
+from aioqueue.sqlite._options import read_url
 from tests.sqlite.conftest import new_job
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 def looks_always(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("_file._LOOK_SECONDS", "_notifications._FILE_SECONDS"):
+    for name in ("_connections_file._LOOK_SECONDS", "_notifications._FILE_SECONDS"):
         monkeypatch.setattr(f"aioqueue.sqlite.{name}", 0.0)
 
 

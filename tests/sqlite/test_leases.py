@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from aioqueue.errors import LeaseLost, StoreUnavailable
-from aioqueue.sqlite import _claim, _clock, make_store
+from aioqueue.sqlite import _claim, _lease_clock, make_store
 from aioqueue.vocabulary._job import Claim
 from tests.sqlite.conftest import new_job
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.anyio
 
 async def test_a_clock_that_was_set_ends_no_lease(store: SQLiteStore, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = 1_000_000_000
-    for module in (_clock,):
+    for module in (_lease_clock,):
         monkeypatch.setattr(module, "clock_and_boot", lambda: (clock, "this boot"))
     await store.insert([new_job()])
     lease = await store.open_lease("w", 60)

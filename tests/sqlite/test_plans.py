@@ -11,11 +11,11 @@ import pytest
 from aioqueue.sqlite import _reads
 from aioqueue.sqlite import _statements as sql
 from aioqueue.sqlite._claim import Wanted, claim, open_lease
-from aioqueue.sqlite._connection import connect, in_transaction
+from aioqueue.sqlite._connections import connect, in_transaction
 from aioqueue.sqlite._insert import insert_rows
 from aioqueue.sqlite._migrations import migrate
+from aioqueue.sqlite._options import Settings
 from aioqueue.sqlite._settle import settle
-from aioqueue.sqlite._url import Settings
 from aioqueue.vocabulary._job import Settlement, SettlementKind
 from tests.sqlite.conftest import new_job
 

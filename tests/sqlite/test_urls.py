@@ -9,7 +9,7 @@ import pytest
 
 from aioqueue.errors import ConfigurationError
 from aioqueue.sqlite import make_store
-from aioqueue.sqlite._url import network_file_system, read_url
+from aioqueue.sqlite._options import network_file_system, read_url
 
 
 def test_relative_and_absolute_paths() -> None:

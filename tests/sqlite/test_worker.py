@@ -59,7 +59,7 @@ async def test_a_worker_whose_client_was_closed_ends(path: Path, busy: int) -> N
 
 
 async def test_a_worker_whose_file_was_deleted_isnt_well(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("aioqueue.sqlite._file._LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("aioqueue.sqlite._connections_file._LOOK_SECONDS", 0.0)
     scene = Scene()
     async with (
         Client(f"sqlite:///{path}") as client,

@@ -13,7 +13,7 @@ import time
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from aioqueue.errors import ClientClosed, ConfigurationError, StoreError
-from aioqueue.sqlite._connection import Abandoned, Connection
+from aioqueue.sqlite._connections import Abandoned, Connection
 
 if TYPE_CHECKING:
     from collections.abc import Callable

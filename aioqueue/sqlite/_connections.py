@@ -14,7 +14,7 @@ from aioqueue.errors import RowRejected, StoreError, StoreIncompatible, StoreUna
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aioqueue.sqlite._url import Settings
+    from aioqueue.sqlite._options import Settings
 
 __all__ = ["ROW_ERRORS", "Abandoned", "begin", "classify", "connect", "in_transaction"]
 

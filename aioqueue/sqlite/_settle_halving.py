@@ -6,7 +6,7 @@ import functools
 from typing import TYPE_CHECKING, TypeVar
 
 from aioqueue.errors import RowRejected, StoreError
-from aioqueue.sqlite._connection import in_transaction
+from aioqueue.sqlite._connections import in_transaction
 
 if TYPE_CHECKING:
     import sqlite3

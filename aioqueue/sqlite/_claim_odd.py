@@ -20,10 +20,10 @@ from aioqueue.abc import Notification
 from aioqueue.errors import LeaseLost, StoreError
 from aioqueue.sqlite import _statements as sql
 from aioqueue.sqlite._claim import end_expired, release, take, valid_now
-from aioqueue.sqlite._connection import in_transaction
-from aioqueue.sqlite._halving import halved, of_a_row
+from aioqueue.sqlite._connections import in_transaction
 from aioqueue.sqlite._rows import Taken, claimed_job, dump, id_of, is_counter, load
 from aioqueue.sqlite._settle import merged
+from aioqueue.sqlite._settle_halving import halved, of_a_row
 from aioqueue.vocabulary._job import AttemptError, Claim
 
 if TYPE_CHECKING:

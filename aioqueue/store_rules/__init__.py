@@ -1,0 +1,1 @@
+"""What every store decides alike: used by the adapters and by the store in memory, so that each rule stands once."""
