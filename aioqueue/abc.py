@@ -7,9 +7,12 @@ case. "Now" is always the database's clock. A call that raises has changed nothi
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
+
+from aioqueue.vocabulary._answers import Changed, Due, Renewal
+from aioqueue.vocabulary._listing import JobFilter, Page
+from aioqueue.vocabulary._notification import Notification
+from aioqueue.vocabulary._stats import Stats, TypeStats
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -21,8 +24,6 @@ if TYPE_CHECKING:
         ClaimedJob,
         Inserted,
         Job,
-        JobState,
-        LostReason,
         NewJob,
         Settlement,
         SettleResult,
@@ -45,142 +46,10 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Notification:
-    """A hint that something has happened. It may be lost, repeated, or about nothing.
-
-    Attributes:
-        types: Type names with jobs that became pending; None when the store can't tell which (then: maybe all).
-        delay: Seconds from now until the first of them is due; 0 for at once.
-        finished: Ids of jobs that have finished; None when the store can't tell which.
-        leases: Ids of leases of which a claim was lost, or which ended: their owner should renew at once.
-    """
-
-    types: frozenset[str] | None = frozenset()
-    delay: float = 0.0
-    finished: frozenset[UUID] | None = frozenset()
-    leases: frozenset[int] = frozenset()
-
-
 class Listener(Protocol):
     """Called in the event loop in which the store was opened. Must not block or raise."""
 
     def __call__(self, notification: Notification, /) -> None: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobFilter:
-    """Which jobs a listing shows; what isn't given doesn't matter.
-
-    Attributes:
-        states: Any of these states.
-        types: Any of these type names.
-        key: Exactly this key.
-        tag: Among the job's tags.
-    """
-
-    states: frozenset[JobState] = frozenset()
-    types: frozenset[str] = frozenset()
-    key: str | None = None
-    tag: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """One page of a listing.
-
-    Attributes:
-        jobs: The newest ids first.
-        cursor: Gives the next page; None at the end. Opaque text.
-    """
-
-    jobs: tuple[Job, ...]
-    cursor: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TypeStats:
-    """How many jobs of one type there are, by state as people see it.
-
-    Attributes:
-        counts: Every state that occurs.
-        capped: The states whose number is at least the one shown: counting stops at 10,000.
-        oldest_ready: Seconds that the oldest ready job has been due for; None without one.
-    """
-
-    counts: Mapping[JobState, int]
-    capped: frozenset[JobState] = frozenset()
-    oldest_ready: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stats:
-    """The whole queue in numbers.
-
-    Attributes:
-        types: By type name.
-        workers: Names of the workers that hold a valid lease, one for each: two of one name are there twice.
-    """
-
-    types: Mapping[str, TypeStats]
-    workers: tuple[str, ...] = ()
-
-    def of(self, *names: str) -> TypeStats:
-        """The numbers of several names together, such as those of a type that was renamed: `(job_type.name,
-        *job_type.aliases)`.
-        """
-        counts: dict[JobState, int] = {}
-        found = [self.types[name] for name in names if name in self.types]
-        for each in found:
-            for state, count in each.counts.items():
-                counts[state] = counts.get(state, 0) + count
-        oldest = [each.oldest_ready for each in found if each.oldest_ready is not None]
-        return TypeStats(
-            counts=counts,
-            capped=frozenset(state for each in found for state in each.capped),
-            oldest_ready=max(oldest, default=None),
-        )
-
-
-class Changed(StrEnum):
-    """What became of one job of `retry`, `run_now` or `delete`."""
-
-    DONE = "done"
-    NOT_FOUND = "not_found"
-    RUNNING = "running"
-    WRONG_STATE = "wrong_state"
-    """Nothing to retry (not failed or cancelled), nothing to bring forward (not pending)."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Due:
-    """What an idle worker waits for, by the database's clock.
-
-    Attributes:
-        job: Seconds until the first pending job is due, 0 if one is now; None without any. A job whose due time is
-            infinite never counts.
-        lease: Seconds until the first lease of somebody else runs out, 0 if one has; None without any. 0 too while jobs
-            are running without any lease, except where looking for them would be dear, such as with hundreds of leases:
-            `take_expired` finds them always.
-    """
-
-    job: float | None = None
-    lease: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Renewal:
-    """The answer to one renewal of a lease.
-
-    Attributes:
-        valid: Whether the lease exists. If not, all that it held is lost, and the worker has to open another.
-        lost: Claims that were asked about and are no longer the lease's, with the reasons.
-        unheld: Claims that the lease owns but that weren't asked about: taken since, or by a claim whose answer got lost.
-    """
-
-    valid: bool
-    lost: Mapping[Claim, LostReason] = field(default_factory=dict["Claim", "LostReason"])
-    unheld: tuple[Claim, ...] = ()
 
 
 class LeaseSession(Protocol):

@@ -1,0 +1,55 @@
+"""What a store answers to a renewal, to an idle worker, and to an operator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from aioqueue.vocabulary._job import Claim, LostReason
+
+__all__ = ["Changed", "Due", "Renewal"]
+
+
+class Changed(StrEnum):
+    """What became of one job of `retry`, `run_now` or `delete`."""
+
+    DONE = "done"
+    NOT_FOUND = "not_found"
+    RUNNING = "running"
+    WRONG_STATE = "wrong_state"
+    """Nothing to retry (not failed or cancelled), nothing to bring forward (not pending)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Due:
+    """What an idle worker waits for, by the database's clock.
+
+    Attributes:
+        job: Seconds until the first pending job is due, 0 if one is now; None without any. A job whose due time is
+            infinite never counts.
+        lease: Seconds until the first lease of somebody else runs out, 0 if one has; None without any. 0 too while jobs
+            are running without any lease, except where looking for them would be dear, such as with hundreds of leases:
+            `take_expired` finds them always.
+    """
+
+    job: float | None = None
+    lease: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Renewal:
+    """The answer to one renewal of a lease.
+
+    Attributes:
+        valid: Whether the lease exists. If not, all that it held is lost, and the worker has to open another.
+        lost: Claims that were asked about and are no longer the lease's, with the reasons.
+        unheld: Claims that the lease owns but that weren't asked about: taken since, or by a claim whose answer got lost.
+    """
+
+    valid: bool
+    lost: Mapping[Claim, LostReason] = field(default_factory=dict["Claim", "LostReason"])
+    unheld: tuple[Claim, ...] = ()
