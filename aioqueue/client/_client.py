@@ -12,7 +12,7 @@ from aioqueue.client._enqueue import used
 from aioqueue.client._handle import JobHandle, ids_of
 from aioqueue.client._named import named_call
 from aioqueue.client._phase import Phase, TransactionState
-from aioqueue.client._session import Session, finish
+from aioqueue.client._session import Session
 from aioqueue.client._stores import store_maker
 from aioqueue.client._transaction import MISSING, BoundClient, Connection, Missing, Transaction, refuse_none
 from aioqueue.errors import (
@@ -24,6 +24,7 @@ from aioqueue.errors import (
     StoreError,
     TransactionError,
 )
+from aioqueue.runtime._shield import finish
 from aioqueue.vocabulary._job import JobState
 from aioqueue.vocabulary._time import seconds
 

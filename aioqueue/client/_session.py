@@ -8,20 +8,19 @@ import logging
 import os
 from typing import TYPE_CHECKING, Any
 
-import anyio
-
 from aioqueue.client._enqueue import Enqueuer
 from aioqueue.client._waiters import Waiters
 from aioqueue.errors import StoreError
 from aioqueue.runtime._left_behind import bounded
+from aioqueue.runtime._shield import finish
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Coroutine, Sequence
 
     from aioqueue.abc import Store
     from aioqueue.definitions._middleware import EnqueueMiddleware
 
-__all__ = ["Session", "finish"]
+__all__ = ["Session"]
 
 logger = logging.getLogger("aioqueue")
 
@@ -93,27 +92,3 @@ class Session:
                 logger.warning("%s couldn't be closed within %.1f s", self.store.description, longest)
         except StoreError as error:
             logger.warning("%s couldn't be closed properly: %s", self.store.description, type(error).__name__)
-
-
-async def finish(task: asyncio.Task[None], *, again: Callable[[], asyncio.Task[None]] | None = None) -> None:
-    """Wait for a task whose end is bounded, whatever cancels the one who waits; then let the cancellation go on.
-
-    Arguments:
-        task: Whose end is waited for.
-        again: Begins it anew, once, if the task itself was cancelled: the event loop's end cancels every task, perhaps before
-            its first step.
-    """
-    cancelled: asyncio.CancelledError | None = None
-    with anyio.CancelScope(shield=True):
-        while not task.done() or (task.cancelled() and again is not None):
-            if task.done() and again is not None:
-                task, again = again(), None
-            try:
-                await asyncio.wait([task])
-            except asyncio.CancelledError as error:
-                # Not through a scope of anyio's, which the shield holds off, but by Task.cancel().
-                cancelled = error
-    if cancelled is not None:
-        raise cancelled
-    if not task.cancelled():
-        task.result()

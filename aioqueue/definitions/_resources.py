@@ -7,14 +7,12 @@ import contextvars
 import itertools
 import logging
 import math
-import time
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
-
-import anyio
 
 from aioqueue.runtime._exits import from_a_signal
 from aioqueue.runtime._left_behind import leave
+from aioqueue.runtime._shield import wait_until_ended
 from aioqueue.vocabulary._safe_text import safe_str, type_name
 
 if TYPE_CHECKING:
@@ -151,17 +149,13 @@ class _Opened:
             await asyncio.wait([self.task])
         except asyncio.CancelledError:
             self.task.cancel()
-            with anyio.CancelScope(shield=True):
-                await self._end_of_cancelled()
+            await self._end_of_cancelled()
             raise
         if not self.task.cancelled() and (raised := self.task.result()) is not None:
             raise raised
 
     async def _end_of_cancelled(self) -> None:
-        until = time.monotonic() + _CANCELLED_SECONDS
-        while not self.task.done() and (left := until - time.monotonic()) > 0:
-            with suppress(asyncio.CancelledError):  # once more: it is on its way already
-                await asyncio.wait([self.task], timeout=left)
+        await wait_until_ended(self.task, _CANCELLED_SECONDS)  # one more cancellation says no more: one is on its way already
         if not self.task.done():
             leave(self.task)
             logger.error("the resource %s doesn't end though it was cancelled: it's left behind", self.resource.name)

@@ -1,4 +1,7 @@
-"""Tasks that were asked to end, and didn't in time: kept until they do, so that none is dropped in mid-work."""
+"""Tasks that were asked to end, and didn't in time: kept until they do, so that none is dropped in mid-work.
+
+What is bounded here is cancelled when its time is over, or its waiter is cancelled. What has to go on then is in `_shield`.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,9 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Awaitable, Callable, Coroutine
 
-__all__ = ["bounded", "forget_dead", "leave", "take_out_of_sight", "tasks_within"]
+__all__ = ["bounded", "ended_meanwhile", "forget_dead", "leave", "take_out_of_sight", "tasks_within"]
 
 logger = logging.getLogger("aioqueue")
 
@@ -79,8 +82,24 @@ async def bounded(call: Coroutine[Any, Any, object], seconds: float, *, name: st
         BaseException: What the call has raised.
     """
     task = asyncio.get_running_loop().create_task(call, name=name)
+    return await ended_meanwhile(task, asyncio.wait([task], timeout=seconds))
+
+
+async def ended_meanwhile(task: asyncio.Task[Any], waiting: Awaitable[object]) -> bool:
+    """Give a task the time that something else takes. If it hasn't ended by then, it's cancelled, and left.
+
+    Arguments:
+        task: Whose end counts.
+        waiting: How long it may take: this is awaited.
+
+    Returns:
+        Whether it has ended.
+
+    Raises:
+        BaseException: What the task has raised.
+    """
     try:
-        await asyncio.wait([task], timeout=seconds)
+        await waiting
     finally:
         if not task.done():
             task.cancel()

@@ -9,12 +9,12 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from aioqueue.definitions._context import attempt_in
-from aioqueue.runtime._left_behind import bounded, leave, take_out_of_sight, tasks_within
+from aioqueue.runtime._left_behind import bounded, ended_meanwhile, leave, take_out_of_sight, tasks_within
 from aioqueue.worker._outcome import CancelReason
 from aioqueue.worker._text import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Sequence
     from uuid import UUID
 
     from aioqueue.definitions._resources import ResourceScope
@@ -119,19 +119,10 @@ class Shutdown:
         """Wait until a stop is asked for, for at most so many seconds."""
         await _first(None, self._asked.wait(), seconds)
 
-    async def unless_asked(self, call: Awaitable[Any]) -> bool:
+    async def unless_asked(self, call: Coroutine[Any, Any, object]) -> bool:
         """Wait for a call until a stop is asked for; then it's cancelled. Raises as the call. Returns whether it has ended."""
-        task = asyncio.ensure_future(call)
-        try:
-            await _first(task, self._asked.wait())
-        finally:
-            if not task.done():
-                task.cancel()
-                leave(task)
-        if not task.done():
-            return False
-        task.result()
-        return True
+        task = self._loop.create_task(call, name="aioqueue opening of leases")
+        return await ended_meanwhile(task, _first(task, self._asked.wait()))
 
     async def loop_ended(self, working: asyncio.Task[None]) -> None:
         """Wait until the worker's loop has ended. The statement that it executes when a stop is asked for has some seconds."""

@@ -11,11 +11,11 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
-from aioqueue.client._session import finish
 from aioqueue.definitions._settings import WorkerSettings
 from aioqueue.errors import AioqueueError, ClientClosed, ConfigurationError, StoreUnavailable
 from aioqueue.runtime._left_behind import forget_dead
 from aioqueue.runtime._log import enable_loggers
+from aioqueue.runtime._shield import finish
 from aioqueue.vocabulary._job import SettlementKind
 from aioqueue.worker._backoff import Backoff
 from aioqueue.worker._health import Health, OnceResult, Troubles

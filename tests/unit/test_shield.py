@@ -1,0 +1,128 @@
+"""What must be done to its end is, whatever cancels its waiter, and the cancellation goes on afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from typing import Any
+
+import anyio
+import pytest
+
+from aioqueue.runtime._shield import finish, to_the_end, wait_until_ended
+
+pytestmark = pytest.mark.anyio
+
+
+class Work:
+    """Goes on until it's let go."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.begun = asyncio.Event()
+        self.released = asyncio.Event()
+        self.done = False
+        self._error = error
+
+    async def run(self) -> str:
+        self.begun.set()
+        await self.released.wait()
+        self.done = True
+        if self._error is not None:
+            raise self._error
+        return "written"
+
+
+async def rounds() -> None:
+    """Let everybody who can go on do so."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("error", [None, OSError("refused")], ids=str)
+async def test_a_call_goes_on_when_its_waiter_is_cancelled(error: Exception | None) -> None:
+    work = Work(error)
+    task = asyncio.create_task(to_the_end(work.run(), 60))
+    await work.begun.wait()
+    for _ in range(2):
+        task.cancel()
+        await rounds()
+    assert not task.done()
+    work.released.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert work.done
+    del task
+    gc.collect()  # an error that nobody has looked at would be reported now
+
+
+async def test_a_call_goes_on_when_a_scope_is_cancelled() -> None:
+    work, went_on = Work(), False
+    with anyio.CancelScope() as scope:
+        asyncio.get_running_loop().call_later(0, scope.cancel)
+        asyncio.get_running_loop().call_later(0.01, work.released.set)
+        assert await to_the_end(work.run(), 60) == "written"
+        await asyncio.sleep(0)  # the scope's cancellation goes on at the next await
+        went_on = True
+    assert work.done
+    assert scope.cancelled_caught
+    assert not went_on
+
+
+async def test_a_call_that_takes_too_long_is_cancelled() -> None:
+    work = Work()
+    with pytest.raises(TimeoutError):
+        await to_the_end(work.run(), 0.01)
+    await rounds()
+    assert not work.done
+
+
+async def test_a_call_has_less_time_once_its_waiter_is_cancelled() -> None:
+    work = Work()
+    task = asyncio.create_task(to_the_end(work.run(), 600, once_cancelled=0.01))
+    await work.begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(task, 60)
+    assert not work.done
+
+
+async def test_what_a_call_gives_or_raises_is_its_waiters() -> None:
+    work = Work(OSError("refused"))
+    work.released.set()
+    with pytest.raises(OSError, match="refused"):
+        await to_the_end(work.run(), 60)
+
+
+async def test_a_finished_task_that_was_cancelled_is_begun_again_once() -> None:
+    begun: list[asyncio.Task[Any]] = []
+
+    def begin() -> asyncio.Task[Any]:
+        begun.append(asyncio.create_task(asyncio.sleep(0)))
+        return begun[-1]
+
+    first = begin()
+    first.cancel()
+    await finish(first, again=begin)
+    assert [task.cancelled() for task in begun] == [True, False]
+
+    first = begin()
+    first.cancel()
+    await finish(first)
+    assert len(begun) == 3
+
+
+async def test_whoever_waits_gets_the_cancellation_to_raise_later() -> None:
+    work = Work()
+    task = asyncio.create_task(work.run())
+
+    async def wait() -> str:
+        cancelled = await wait_until_ended(task)
+        return "free" if cancelled is None else "cancelled"
+
+    waiter = asyncio.create_task(wait())
+    await work.begun.wait()
+    waiter.cancel()
+    await rounds()
+    work.released.set()
+    assert await waiter == "cancelled"
+    assert await wait() == "free"
