@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import aioqueue.client
 import aioqueue.worker
-from aioqueue.vocabulary import _identifiers, _left_behind
+from aioqueue.runtime import _left_behind
+from aioqueue.vocabulary import _identifiers
 from aioqueue.worker import _run
 from tests.simulation.scheduler import START, Condition, SimpleQueue, Thread
 
