@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import random
-import re
-from dataclasses import dataclass
-from functools import cache
-from importlib import resources
 from typing import TYPE_CHECKING
 
 import asyncpg
 
-from aioqueue.errors import StoreIncompatible
 from aioqueue.postgres._errors import sqlstate
+from aioqueue.store_rules._migrations import (
+    AppliedMigration,
+    check_complete,
+    check_not_newer,
+    packaged_migrations,
+    pending_migrations,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aioqueue.postgres._connections_source import Connection
     from aioqueue.postgres._options_schema import Schema
+    from aioqueue.store_rules._migrations import Migration
 
-__all__ = ["Migration", "check_version", "known_migrations", "migrate", "migration_sql", "pending_migrations"]
+__all__ = ["check_version", "known_migrations", "migrate", "migration_sql", "pending"]
 
 # A search_path of the role's may name functions and types that only look like PostgreSQL's own.
 _LOCAL = "SET LOCAL search_path = pg_catalog, pg_temp; SET LOCAL lock_timeout = '10s'"
@@ -29,8 +32,6 @@ _LOCAL = "SET LOCAL search_path = pg_catalog, pg_temp; SET LOCAL lock_timeout = 
 # sees what has been done.
 _OTHERS_WERE_QUICKER = frozenset({"42P06", "42P07", "42710", "42723", "42701", "23505", "40001", "40P01"})
 _MOST_TRIES = 5
-_NAME = re.compile(r"(\d{4})_\w+\.sql")
-_OLDEST = re.compile(r"-- oldest code: (\d+)")
 
 _TABLE = """CREATE TABLE IF NOT EXISTS @schema@.migration (
     number integer NOT NULL PRIMARY KEY,
@@ -46,46 +47,20 @@ _APPLIED = "SELECT number, name, oldest_code FROM @schema@.migration ORDER BY nu
 _RECORD = "INSERT INTO @schema@.migration (number, name, oldest_code) VALUES ($1, $2, $3)"
 
 
-@dataclass(frozen=True, slots=True)
-class Migration:
-    """One step of the schema.
-
-    Attributes:
-        number: From 1, without gaps.
-        name: The file's name without its ending.
-        oldest_code: The oldest code that may run with it, by the newest migration that that code knows.
-        template: SQL, for `Schema.render`.
-    """
-
-    number: int
-    name: str
-    oldest_code: int
-    template: str
-
-
-@cache
 def known_migrations() -> tuple[Migration, ...]:
     """All migrations that this code knows, in order."""
-    found: list[Migration] = []
-    for file in resources.files("aioqueue.postgres.migrations").iterdir():
-        if (match := _NAME.fullmatch(file.name)) is not None:
-            template = file.read_text(encoding="utf-8")
-            oldest = _OLDEST.match(template)
-            assert oldest is not None, f"{file.name} doesn't say which code may run with it"
-            found.append(Migration(int(match[1]), file.name.removesuffix(".sql"), int(oldest[1]), template))
-    return tuple(sorted(found, key=lambda migration: migration.number))
+    return packaged_migrations("aioqueue.postgres.migrations")
 
 
-async def _applied(connection: Connection, schema: Schema) -> dict[int, tuple[str, int]]:
+async def _applied(connection: Connection, schema: Schema) -> dict[int, AppliedMigration]:
     if not (await connection.fetch(_HAS_TABLE, schema.name))[0][0]:
         return {}
-    return {row[0]: (row[1], row[2]) for row in await connection.fetch(schema.render(_APPLIED))}
+    return {row[0]: AppliedMigration(row[1], row[2]) for row in await connection.fetch(schema.render(_APPLIED))}
 
 
-async def pending_migrations(connection: Connection, schema: Schema, known: Sequence[Migration]) -> list[Migration]:
+async def pending(connection: Connection, schema: Schema, known: Sequence[Migration]) -> list[Migration]:
     """Give the migrations that haven't been applied yet, in order."""
-    applied = await _applied(connection, schema)
-    return [migration for migration in known if migration.number not in applied]
+    return pending_migrations(await _applied(connection, schema), known)
 
 
 async def check_version(connection: Connection, schema: Schema, known: Sequence[Migration]) -> None:
@@ -95,20 +70,8 @@ async def check_version(connection: Connection, schema: Schema, known: Sequence[
         StoreIncompatible: It is missing, too old, or too new.
     """
     applied = await _applied(connection, schema)
-    if not applied:
-        raise StoreIncompatible(f"there is no schema {schema.quoted} in this database yet: run `aioqueue migrate`")
-    missing = [migration.name for migration in known if migration.number not in applied]
-    if missing:
-        raise StoreIncompatible(
-            f"the schema {schema.quoted} is too old for this code, it lacks {', '.join(missing)}: run `aioqueue migrate`"
-        )
-    code = known[-1].number
-    too_new = [name for name, oldest in applied.values() if oldest > code]
-    if too_new:
-        raise StoreIncompatible(
-            f"the schema {schema.quoted} is too new for this code (which knows migrations up to {code}): "
-            f"{', '.join(too_new)} needs newer code"
-        )
+    check_complete(applied, known, f"schema {schema.quoted}")
+    check_not_newer(applied, known, f"schema {schema.quoted}")
 
 
 async def migrate(connection: Connection, schema: Schema, known: Sequence[Migration]) -> list[str]:
@@ -146,7 +109,7 @@ async def _apply(connection: Connection, schema: Schema, migration: Migration) -
             await connection.execute(schema.render(_TABLE))
         if migration.number in await _applied(connection, schema):
             return False
-        await connection.execute(schema.render(migration.template))
+        await connection.execute(schema.render(migration.sql))
         await connection.execute(schema.render(_RECORD), migration.number, migration.name, migration.oldest_code)
         return True
 
@@ -158,7 +121,7 @@ def migration_sql(schema: Schema, known: Sequence[Migration]) -> str:
         head = "" if migration.number > 1 else f"CREATE SCHEMA IF NOT EXISTS {schema.quoted};\n{schema.render(_TABLE)};\n"
         parts.append(
             f"-- {migration.name}\nBEGIN ISOLATION LEVEL READ COMMITTED;\n"
-            f"SELECT pg_catalog.pg_advisory_xact_lock({schema.lock});\n{_LOCAL};\n{head}{schema.render(migration.template)}\n"
+            f"SELECT pg_catalog.pg_advisory_xact_lock({schema.lock});\n{_LOCAL};\n{head}{schema.render(migration.sql)}\n"
             f"{schema.render('INSERT INTO @schema@.migration (number, name, oldest_code)')} "
             f"VALUES ({migration.number}, '{migration.name}', {migration.oldest_code});\nCOMMIT;\n"
         )

@@ -1,4 +1,4 @@
-"""Notifications: a listening connection that comes back by itself, and the listeners of this process.
+"""Notifications of other processes: a listening connection that comes back by itself.
 
 What this process has done itself is told directly after its commit; the note that the database sends for others names
 its origin, and is dropped when it comes back.
@@ -11,28 +11,26 @@ import logging
 import random
 import uuid
 import weakref
-from contextlib import contextmanager, suppress
-from contextvars import Context
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from aioqueue.abc import Listener, Notification
+from aioqueue.abc import Notification
 from aioqueue.errors import StoreError, StoreUnavailable
 from aioqueue.postgres._connections_source import Connection, Opener, close_connection
 from aioqueue.postgres._connections_tracker import cut_off
 from aioqueue.postgres._notifications import decode_note
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
-
     from aioqueue.postgres._connections import Pool
     from aioqueue.postgres._connections_source import Source
     from aioqueue.postgres._connections_tracker import Belongings
     from aioqueue.postgres._options_schema import Schema
+    from aioqueue.store_rules._listeners import Listeners
 
-__all__ = ["Listening", "Listeners"]
+__all__ = ["Listening"]
 
 logger = logging.getLogger("aioqueue.postgres")
 
@@ -44,40 +42,6 @@ _FIRST_PROBE_AGAIN, _LONGEST_PROBE_AGAIN = 5.0, 300.0
 _ALIVE_SECONDS = 15.0
 _ECHO_SECONDS = 60.0
 SUBSCRIBED_SECONDS = 60.0
-
-
-class Listeners:
-    """Who is told in this process."""
-
-    def __init__(self) -> None:
-        self._listeners: dict[int, tuple[Listener, bool]] = {}
-        self._next = 0
-        self.finished_wanted = asyncio.Event()
-
-    @contextmanager
-    def subscribe(self, listener: Listener, *, finished: bool) -> Generator[None, None, None]:
-        """See `Store.subscribe`."""
-        number, self._next = self._next, self._next + 1
-        self._listeners[number] = (listener, finished)
-        if finished:
-            self.finished_wanted.set()
-        try:
-            yield
-        finally:
-            del self._listeners[number]
-            if not any(wants for _, wants in self._listeners.values()):
-                self.finished_wanted.clear()
-
-    def tell(self, notification: Notification) -> None:
-        """Call every listener, in an empty context; one that fails doesn't stop the others.
-
-        What a listener starts must not see the context of whoever made the news, such as a request that enqueued a job.
-        """
-        for listener, _ in list(self._listeners.values()):
-            try:
-                Context().run(listener, notification)
-            except Exception:
-                logger.exception("a listener of notifications has failed")
 
 
 class Listening:

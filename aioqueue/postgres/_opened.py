@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -12,9 +14,10 @@ from aioqueue.postgres._claim import Claims
 from aioqueue.postgres._connections import Link, Pool
 from aioqueue.postgres._connections_tracker import Belongings
 from aioqueue.postgres._connections_users import UsersPool
-from aioqueue.postgres._notifications_listener import Listeners, Listening
+from aioqueue.postgres._notifications_listener import Listening
 from aioqueue.postgres._ownership import Ownership
 from aioqueue.postgres._settle import Settler
+from aioqueue.store_rules._listeners import Listeners
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
     from aioqueue.postgres._options import Options
 
 __all__ = ["Opened"]
+
+logger = logging.getLogger("aioqueue.postgres")
 
 _CLOSE_SECONDS = 10.0
 _OPERATIONS = 3
@@ -64,7 +69,7 @@ class Opened:
         origin = str(identity) if options.notify else None
         self.settler = Settler(settle_link, self.work, statements, origin)
         self.ownership = Ownership(self.work, statements, self.claims, origin)
-        self.listeners = Listeners()
+        self.listeners = Listeners(asyncio.get_running_loop(), logger)
         self._listening: Listening | None = None
         if options.notify:
             self._listening = Listening(

@@ -123,7 +123,7 @@ class PostgresStore:
     async def pending_migrations(self) -> Sequence[str]:
         """Names of the migrations that `migrate` would run. Works before `open`."""
         async with self._apart() as connection, in_transaction(connection, self._source):
-            pending = await _migrations.pending_migrations(connection, self._schema, _migrations.known_migrations())
+            pending = await _migrations.pending(connection, self._schema, _migrations.known_migrations())
         return [migration.name for migration in pending]
 
     @asynccontextmanager

@@ -20,8 +20,9 @@ from aioqueue import Client, Registry, Worker
 from aioqueue.abc import JobFilter
 from aioqueue.errors import StoreIncompatible, StoreUnavailable
 from aioqueue.postgres import _migrations, make_store
-from aioqueue.postgres._migrations import Migration, known_migrations
+from aioqueue.postgres._migrations import known_migrations
 from aioqueue.postgres._options_schema import Schema
+from aioqueue.store_rules._migrations import Migration
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import NewJob, Settlement, SettlementKind
 from tests.postgres.test_statements import ODD_NAMES
@@ -148,7 +149,7 @@ async def test_several_at_once_that_dont_know_of_each_other(empty_postgres_url: 
 
 
 async def test_a_migration_that_takes_too_long_says_what_to_do(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    _with(monkeypatch, replace(ADDS_A_COLUMN, template="SELECT pg_sleep(600)"))
+    _with(monkeypatch, replace(ADDS_A_COLUMN, sql="SELECT pg_sleep(600)"))
     with pytest.raises(StoreUnavailable, match="larger timeout="):
         await make_store(postgres_url, timeout=0.5).migrate()
 
@@ -298,7 +299,7 @@ async def test_a_running_store_goes_on_while_the_schema_is_migrated(postgres_url
             await asyncio.sleep(0.02)
         with pytest.MonkeyPatch.context() as newer:
             more = "ALTER TABLE @schema@.archive ADD COLUMN extra integer; CREATE TABLE @schema@.extra (x integer)"
-            _with(newer, replace(ADDS_A_COLUMN, template=f"{ADDS_A_COLUMN.template}; {more}"))
+            _with(newer, replace(ADDS_A_COLUMN, sql=f"{ADDS_A_COLUMN.sql}; {more}"))
             assert await make_store(postgres_url).migrate() == [ADDS_A_COLUMN.name]
         gate.set()
         handles.append(await client.enqueue(held(10)))
@@ -317,8 +318,8 @@ async def test_a_schema_that_is_too_new(postgres_url: str) -> None:
 
 async def test_a_migration_that_fails_leaves_nothing(postgres_url: str) -> None:
     with pytest.MonkeyPatch.context() as newer:
-        broken = replace(ADDS_A_COLUMN, template=f"{ADDS_A_COLUMN.template}; SELECT 1 / 0")
-        _with(newer, ADDS_A_COLUMN, replace(broken, number=NEXT + 1, template="SELECT 1 / 0"))
+        broken = replace(ADDS_A_COLUMN, sql=f"{ADDS_A_COLUMN.sql}; SELECT 1 / 0")
+        _with(newer, ADDS_A_COLUMN, replace(broken, number=NEXT + 1, sql="SELECT 1 / 0"))
         with pytest.raises(Exception, match="division by zero"):
             await make_store(postgres_url).migrate()
         assert await make_store(postgres_url).pending_migrations() == [broken.name]
