@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aioqueue.vocabulary._job import KEPT_ERRORS
+from aioqueue.store_rules._history import KEPT_ERRORS
 
 __all__ = ["archive", "history"]
 

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from uuid import UUID
 
 __all__ = [
-    "KEPT_ERRORS",
     "AttemptError",
     "Claim",
     "ClaimedJob",
@@ -31,9 +30,6 @@ __all__ = [
 
 Priority = Literal[1, 2, 3, 4]
 """1 is the most urgent; 2 is the default."""
-
-KEPT_ERRORS = 20
-"""How many errors a job's history keeps: the newest."""
 
 
 class JobState(StrEnum):

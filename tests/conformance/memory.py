@@ -10,8 +10,8 @@ from uuid import UUID
 
 from aioqueue.abc import Changed, Due, JobFilter, Listener, Notification, Page, Stats, TypeStats
 from aioqueue.errors import ClientClosed, LeaseLost, RowRejected
+from aioqueue.store_rules._history import KEPT_ERRORS
 from aioqueue.vocabulary._job import (
-    KEPT_ERRORS,
     AttemptError,
     Claim,
     ClaimedJob,

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from aioqueue.abc import Due, Renewal
 from aioqueue.errors import LeaseLost, RowRejected
+from aioqueue.store_rules._history import KEPT_ERRORS
 from aioqueue.vocabulary._job import (
-    KEPT_ERRORS,
     Claim,
     ClaimedJob,
     Inserted,

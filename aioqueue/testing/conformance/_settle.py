@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from aioqueue.store_rules._history import KEPT_ERRORS
 from aioqueue.testing.conformance._case import Capability, Subject
 from aioqueue.testing.conformance._tools import (
     HOUR,
@@ -25,7 +26,7 @@ from aioqueue.testing.conformance._tools import (
     written,
 )
 from aioqueue.vocabulary._identifiers import new_id
-from aioqueue.vocabulary._job import KEPT_ERRORS, JobState, LostReason, Settlement, SettlementKind
+from aioqueue.vocabulary._job import JobState, LostReason, Settlement, SettlementKind
 
 if TYPE_CHECKING:
     from aioqueue.testing.conformance._case import Harness
