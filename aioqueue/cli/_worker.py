@@ -22,7 +22,7 @@ from aioqueue.errors import StoreUnavailable
 from aioqueue.runtime._left_behind import leave
 from aioqueue.runtime._process import END_SECONDS, LEFT_BEHIND, Stopped, process
 from aioqueue.worker import Worker
-from aioqueue.worker._own_loop import run_in_own_loop
+from aioqueue.worker._own_event_loop import run_in_own_event_loop
 from aioqueue.worker._shutdown import longest_stop
 from aioqueue.worker._signals import exit_code
 
@@ -97,7 +97,7 @@ def worker(
             loop_factory = _loop_factory(wanted=uvloop)
             process.hold_back()
             with asyncio.Runner(loop_factory=loop_factory) as runner:
-                code = run_in_own_loop(runner, _serve(url, registry, wanted, once=once, **settings))
+                code = run_in_own_event_loop(runner, _serve(url, registry, wanted, once=once, **settings))
     except Stopped:
         logger.info("stopped before the worker has begun")
     raise click.exceptions.Exit(code)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
 
-__all__ = ["bounded", "ended_meanwhile", "forget_dead", "leave", "take_out_of_sight", "tasks_within"]
+__all__ = ["bounded", "ended_meanwhile", "forget_dead", "leave", "take_out_of_sight", "tasks_whose_context"]
 
 logger = logging.getLogger("aioqueue")
 
@@ -60,7 +60,7 @@ def forget_dead() -> None:
                 dead()
 
 
-def tasks_within(belongs: Callable[[contextvars.Context], bool]) -> list[asyncio.Task[Any]]:
+def tasks_whose_context(belongs: Callable[[contextvars.Context], bool]) -> list[asyncio.Task[Any]]:
     """The running loop's tasks whose context fits: a task that another one has started has a copy of that one's."""
     return [task for task in asyncio.all_tasks() if any(belongs(context) for context in _contexts(task))]
 

@@ -13,7 +13,7 @@ from aioqueue.definitions._middleware import fold
 from aioqueue.errors import ArgumentsError, ConfigurationError
 from aioqueue.runtime._exits import exits_in, from_a_signal
 from aioqueue.vocabulary._time import seconds
-from aioqueue.worker._loop_end import LoopEnd, loop_end
+from aioqueue.worker._event_loop_end import EventLoopEnd, event_loop_end
 from aioqueue.worker._outcome import (
     INTERRUPTED,
     CancelReason,
@@ -83,7 +83,7 @@ class Attempts:
         self._bodies = bodies
         self._ending = ending
         self._pid = os.getpid()
-        self._loop_end = LoopEnd(None)
+        self._loop_end = EventLoopEnd(None)
         self._told: set[int] = set()  # ids of the exits with which an attempt's own body has ended last
         self._folded: dict[str, tuple[JobType[..., Any, Any], Callable[[Attempt], Awaitable[object]]]] = {}
 
@@ -139,7 +139,7 @@ class Attempts:
     def look_for_an_exit(self) -> None:
         """See why the event loop has ended, if it has. Called when the worker is cancelled: later there may be less to see."""
         if self._loop_end.error is None:
-            self._loop_end = loop_end()
+            self._loop_end = event_loop_end()
 
     def interrupted(self, slot: Slot) -> Outcome:
         """What an attempt costs that was interrupted: nothing, unless it's the one that has ended the event loop.

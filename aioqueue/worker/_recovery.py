@@ -13,9 +13,9 @@ from aioqueue.vocabulary._job import LostReason, SettlementKind, SettleResult
 from aioqueue.vocabulary._retry import Retry
 from aioqueue.worker._backoff import Backoff
 from aioqueue.worker._outcome import Policy, worker_lost
-from aioqueue.worker._put_off import PutOff
 from aioqueue.worker._refusal import Refusal
 from aioqueue.worker._text import one_line
+from aioqueue.worker._waiting_orphans import WaitingOrphans
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -75,7 +75,7 @@ class Recovery:
         self._after_errors = Backoff(1.0, self.interval)
         self._in_vain = 0
         self._portion = _LIMIT
-        self._put_off = PutOff(name, self.interval)
+        self._waiting = WaitingOrphans(name, self.interval)
         self.recovered = 0
 
     # -- when to look -------------------------------------------------------------------------------------------------
@@ -147,17 +147,17 @@ class Recovery:
         if not self._may_look():
             return 0
         try:
-            limit = _LIMIT + len(self._put_off)
+            limit = _LIMIT + len(self._waiting)
             taken = await self._store.take_expired(limit, own=own)
             now = time.monotonic()
             if len(taken) < limit:
-                self._put_off.forget_others(taken)
-            recovered = await self._recover(*self._put_off.ready(taken))
+                self._waiting.forget_others(taken)
+            recovered = await self._recover(*self._waiting.ready(taken))
         except Exception:
             self._blind = self._not_before = time.monotonic() + self._after_errors.next()
             raise
         finally:
-            self._put_off.tell()
+            self._waiting.tell()
         self._after_errors.reset()
         if recovered:
             self._blind, self._in_vain = now, 0  # where one was, there may be more
@@ -221,7 +221,7 @@ class Recovery:
             if len(portion) > 1:
                 self._portion = len(portion) // 2
             else:
-                self._put_off.add(portion[0][0], str(error))
+                self._waiting.add(portion[0][0], str(error))
             raise
         except Exception as error:  # noqa: BLE001 - halved until the guilty one is alone
             # A schema that doesn't fit too: a trigger that looks for a missing table raises the same. Claims tell what it is.
@@ -236,7 +236,7 @@ class Recovery:
             self._portion = min(_LIMIT, 2 * self._portion)
         for (job, outcome), result in zip(portion, results, strict=True):
             if result.busy:
-                self._put_off.add(job)
+                self._waiting.add(job)
             elif result.lost is LostReason.ERROR:
                 await self._fail(job, result.message, written)
             elif result.lost is None and outcome.kind is not None:
@@ -253,7 +253,7 @@ class Recovery:
             except Exception as error:  # noqa: BLE001 - as a result that says so
                 result = SettleResult(LostReason.ERROR, str(error))
             if result.busy:
-                self._put_off.add(job)
+                self._waiting.add(job)
                 return
             if result.lost is None:
                 written.append(SettlementKind.FAILED)
@@ -261,4 +261,4 @@ class Recovery:
             if result.lost is not LostReason.ERROR:
                 return
             refusal = refusal.again()
-        self._put_off.add(job, f"nothing can be written about it: {refusal.reason}")
+        self._waiting.add(job, f"nothing can be written about it: {refusal.reason}")

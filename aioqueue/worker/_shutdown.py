@@ -9,7 +9,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from aioqueue.definitions._context import attempt_in
-from aioqueue.runtime._left_behind import bounded, ended_meanwhile, leave, take_out_of_sight, tasks_within
+from aioqueue.runtime._left_behind import bounded, ended_meanwhile, leave, take_out_of_sight, tasks_whose_context
 from aioqueue.worker._outcome import CancelReason
 from aioqueue.worker._text import one_line
 
@@ -211,7 +211,7 @@ class Shutdown:
             return
         self._leave_task(slot.task, dead=functools.partial(self._bodies.discard, slot.job.id))
         attempt = slot.attempt
-        for task in tasks_within(lambda context: attempt is not None and attempt_in(context) is attempt):
+        for task in tasks_whose_context(lambda context: attempt is not None and attempt_in(context) is attempt):
             if task is not slot.task:
                 task.cancel()
                 self._leave_task(task)

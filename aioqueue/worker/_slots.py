@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from aioqueue.runtime._exits import from_a_signal
 from aioqueue.worker._attempt_log import log_begin
-from aioqueue.worker._loop_end import hear_of_strays
+from aioqueue.worker._event_loop_end import hear_of_strays
 from aioqueue.worker._outcome import INTERRUPTED, broken, expired
 from aioqueue.worker._text import one_line
 

@@ -18,8 +18,8 @@ from aioqueue.runtime._log import enable_loggers
 from aioqueue.runtime._shield import finish
 from aioqueue.vocabulary._job import SettlementKind
 from aioqueue.worker._backoff import Backoff
+from aioqueue.worker._event_loop_end import WatchfulTask
 from aioqueue.worker._health import Health, OnceResult, Troubles
-from aioqueue.worker._loop_end import WatchfulTask
 from aioqueue.worker._run import Run
 from aioqueue.worker._text import one_line
 

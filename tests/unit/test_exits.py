@@ -15,7 +15,7 @@ import uvloop
 
 from aioqueue.definitions._context import activate
 from aioqueue.runtime._exits import from_a_signal, is_exit
-from aioqueue.worker._loop_end import WatchfulTask, hear_of_strays, loop_end
+from aioqueue.worker._event_loop_end import WatchfulTask, event_loop_end, hear_of_strays
 from tests.unit.test_attempt import make
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
@@ -166,7 +166,10 @@ def test_whose_task_or_callback_has_ended_a_loop(
     async def main() -> None:
         hear_of_strays(asyncio.get_running_loop())
         neighbour = WatchfulTask(
-            asyncio.Event().wait(), name="neighbour", context=contextvars.Context(), cancelled=lambda: ends.append(loop_end())
+            asyncio.Event().wait(),
+            name="neighbour",
+            context=contextvars.Context(),
+            cancelled=lambda: ends.append(event_loop_end()),
         )
         await asyncio.wait([asyncio.create_task(quietly(runs())), neighbour])
 
@@ -195,7 +198,7 @@ def test_without_an_exit_nobody_has_ended_the_loop() -> None:
 
     async def main() -> None:
         task = asyncio.create_task(asyncio.Event().wait())
-        task.add_done_callback(lambda _: ends.append(loop_end()))
+        task.add_done_callback(lambda _: ends.append(event_loop_end()))
 
     asyncio.run(main())
     assert [(each.error, each.known, each.attempt) for each in ends] == [(None, False, None)]

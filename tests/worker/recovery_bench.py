@@ -9,7 +9,7 @@ from aioqueue import Registry
 from aioqueue.definitions._settings import WorkerSettings
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import ClaimedJob, LostReason, Settlement, SettleResult
-from aioqueue.worker import _put_off, _recovery
+from aioqueue.worker import _recovery, _waiting_orphans
 from aioqueue.worker._recovery import Recovery
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class Bench:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.clock = FakeTime()
-        for module in (_recovery, _put_off):
+        for module in (_recovery, _waiting_orphans):
             monkeypatch.setattr(module, "time", self.clock)
         self.store = Dead()
         store: Any = self.store

@@ -9,7 +9,7 @@ import pytest
 
 from aioqueue import Client, JobState
 from aioqueue.worker import Worker
-from aioqueue.worker._own_loop import run_in_own_loop
+from aioqueue.worker._own_event_loop import run_in_own_event_loop
 from tests.worker.exiting import (
     CALLBACKS,
     LIMIT,
@@ -46,7 +46,7 @@ def test_in_a_loop_of_our_own_the_worker_goes_on(url: str, caplog, loop: str, ki
         return "served"
 
     with runner(loop) as made:
-        assert run_in_own_loop(made, serve()) == "served"
+        assert run_in_own_event_loop(made, serve()) == "served"
     failed, fine = look(url, *ids)
     assert (failed.state, failed.attempt, starts) == (JobState.FAILED, 3, [1, 2, 3])
     wanted = "KeyboardInterrupt" if kind == "keyboard_interrupt" else "SystemExit"
@@ -65,7 +65,7 @@ def test_in_a_loop_of_our_own_callbacks_too(url: str, caplog, kind: str) -> None
                 await until_finished(client, job_id)
 
     with runner("asyncio") as made:
-        run_in_own_loop(made, serve())
+        run_in_own_event_loop(made, serve())
     failed, fine = look(url, *ids)
     assert (failed.state, failed.attempt, starts) == (JobState.FAILED, 3, [1, 2, 3])
     assert {error.type for error in failed.errors} == {"SystemExit"}
@@ -85,7 +85,7 @@ def test_a_callback_that_uvloop_tells_nothing_of_ends_nobody(url: str, caplog, k
                     await asyncio.sleep(0.005)
 
     with runner("uvloop") as made:
-        run_in_own_loop(made, serve())
+        run_in_own_event_loop(made, serve())
     assert {(job.state, job.attempt, job.errors) for job in look(url, *ids)} == {(JobState.READY, 0, ())}
     assert starts == [1]
 
@@ -103,10 +103,10 @@ def test_an_exit_of_the_programs_own_still_ends_it(loop: str) -> None:
         await asyncio.wait([asyncio.get_running_loop().create_task(forever()), task])
 
     with pytest.raises(SystemExit) as raised, runner(loop) as made:
-        run_in_own_loop(made, exits())
+        run_in_own_event_loop(made, exits())
     assert raised.value.code == 7
     with pytest.raises(SystemExit) as raised, runner(loop) as made:
-        run_in_own_loop(made, starts_one_that_exits())
+        run_in_own_event_loop(made, starts_one_that_exits())
     assert raised.value.code == 1
 
 
@@ -119,4 +119,4 @@ def test_ctrl_c_still_ends_it(url: str) -> None:
             await asyncio.Event().wait()
 
     with pytest.raises(KeyboardInterrupt), runner("asyncio") as made:
-        run_in_own_loop(made, serve())
+        run_in_own_event_loop(made, serve())

@@ -161,7 +161,7 @@ async def test_a_closed_client_is_no_reason_to_put_anything_off(bench: Bench) ->
     bench.store.errors[job.id] = ClientClosed("closed")
     with pytest.raises(ClientClosed):
         await look(bench)
-    assert len(bench.recovery._put_off) == 0
+    assert len(bench.recovery._waiting) == 0
 
 
 # -- with workers and stores ------------------------------------------------------------------------------------------

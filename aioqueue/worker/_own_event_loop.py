@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from aioqueue.runtime._exits import is_exit
 from aioqueue.worker._attempt import SlotAttempt
-from aioqueue.worker._loop_end import what_ended
+from aioqueue.worker._event_loop_end import what_ended
 from aioqueue.worker._text import described, one_line, traceback_text
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
-__all__ = ["run_in_own_loop"]
+__all__ = ["run_in_own_event_loop"]
 
 logger = logging.getLogger("aioqueue.worker")
 
 T = TypeVar("T")
 
 
-def run_in_own_loop(runner: asyncio.Runner, main: Coroutine[Any, Any, T]) -> T:
+def run_in_own_event_loop(runner: asyncio.Runner, main: Coroutine[Any, Any, T]) -> T:
     """Run a program to its end, as `Runner.run` does, whatever its jobs raise.
 
     `SystemExit` and `KeyboardInterrupt` out of a task or a callback end asyncio's loop, which can be run again. Where a job

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
     from aioqueue.definitions._context import Attempt
 
-__all__ = ["LoopEnd", "WatchfulTask", "hear_of_strays", "loop_end", "what_ended"]
+__all__ = ["EventLoopEnd", "WatchfulTask", "hear_of_strays", "event_loop_end", "what_ended"]
 
 T = TypeVar("T")
 
 _HANDLE_RUN: CodeType = cast("Any", asyncio.Handle)._run.__code__
 
 
-class LoopEnd(NamedTuple):
+class EventLoopEnd(NamedTuple):
     """Why the event loop has ended.
 
     Attributes:
@@ -71,7 +71,7 @@ class WatchfulTask(asyncio.Task[T]):
         return super().cancel(msg)
 
 
-def loop_end() -> LoopEnd:
+def event_loop_end() -> EventLoopEnd:
     """See why the event loop has ended, while somebody cleans up after it.
 
     Whoever does that (`asyncio.run` and its like) does it while the exit is being handled. Not to be called from a
@@ -79,14 +79,14 @@ def loop_end() -> LoopEnd:
     """
     error = sys.exception()
     if error is None or not is_exit(error):
-        return LoopEnd(None)
+        return EventLoopEnd(None)
     try:
         return what_ended(error)
     except Exception:  # noqa: BLE001 - classified: an event loop whose frames or tasks are of a kind that we don't know
-        return LoopEnd(error)
+        return EventLoopEnd(error)
 
 
-def what_ended(error: BaseException) -> LoopEnd:
+def what_ended(error: BaseException) -> EventLoopEnd:
     """Find out whose task or callback has ended the event loop with an exit.
 
     The frames of asyncio's own loop tell in which context that was. Those of others, such as uvloop, don't: there it's
@@ -94,9 +94,9 @@ def what_ended(error: BaseException) -> LoopEnd:
     """
     context = _context_in_traceback(error) or _context_of_task(error)
     if context is not None:
-        return LoopEnd(error, known=True, attempt=attempt_in(context))
+        return EventLoopEnd(error, known=True, attempt=attempt_in(context))
     stray = _strays.get(id(error))
-    return LoopEnd(error, known=stray is not None, attempt=stray)
+    return EventLoopEnd(error, known=stray is not None, attempt=stray)
 
 
 def _context_in_traceback(error: BaseException) -> contextvars.Context | None:

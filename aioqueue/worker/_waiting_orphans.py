@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from aioqueue.vocabulary._job import Claim, ClaimedJob
 
-__all__ = ["PutOff"]
+__all__ = ["WaitingOrphans"]
 
 logger = logging.getLogger("aioqueue.worker")
 
@@ -34,7 +34,7 @@ class _Entry:
     told: bool = False
 
 
-class PutOff:
+class WaitingOrphans:
     """See the module. `Recovery` asks it whom to settle, and says who couldn't be.
 
     Arguments:
