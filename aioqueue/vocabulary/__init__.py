@@ -1,1 +1,3 @@
 """Values that clients, workers and stores share. Nothing here does input or output."""
+
+__all__: list[str] = []

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from aioqueue.abc import Store
     from aioqueue.testing.conformance._case import Harness
 
+__all__ = ["subject"]
+
 subject = Subject("life")
 
 

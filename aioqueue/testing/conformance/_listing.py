@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from aioqueue.testing.conformance._case import Harness
     from aioqueue.vocabulary._job import Job
 
+__all__ = ["fetching", "subject"]
+
 fetching = Subject("fetch")
 subject = Subject("list")
 

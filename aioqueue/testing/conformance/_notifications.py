@@ -23,6 +23,8 @@ from aioqueue.vocabulary._job import SettlementKind
 if TYPE_CHECKING:
     from aioqueue.testing.conformance._case import Harness
 
+__all__ = ["subject"]
+
 subject = Subject("notifications")
 
 

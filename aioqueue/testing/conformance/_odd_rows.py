@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from aioqueue.abc import Store
     from aioqueue.testing.conformance._case import Harness
 
+__all__ = ["subject"]
+
 subject = Subject("odd_rows")
 
 FAULTS = tuple(fault for fault in Fault if fault not in (Fault.DUE, Fault.STATE))

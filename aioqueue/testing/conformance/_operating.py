@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from aioqueue.testing.conformance._case import Harness
 
+__all__ = ["deleting", "retrying", "running"]
+
 retrying = Subject("retry")
 running = Subject("run_now")
 deleting = Subject("delete")

@@ -25,6 +25,8 @@ from aioqueue.vocabulary._job import Claim, JobState, SettlementKind
 if TYPE_CHECKING:
     from aioqueue.testing.conformance._case import Harness
 
+__all__ = ["subject"]
+
 subject = Subject("release")
 
 

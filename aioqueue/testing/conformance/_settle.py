@@ -31,6 +31,8 @@ from aioqueue.vocabulary._job import JobState, LostReason, Settlement, Settlemen
 if TYPE_CHECKING:
     from aioqueue.testing.conformance._case import Harness
 
+__all__ = ["subject"]
+
 subject = Subject("settle")
 
 LOST = (LostReason.TAKEN, LostReason.NOT_FOUND)

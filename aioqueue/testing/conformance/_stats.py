@@ -23,6 +23,8 @@ from aioqueue.vocabulary._job import JobState, SettlementKind
 if TYPE_CHECKING:
     from aioqueue.testing.conformance._case import Harness
 
+__all__ = ["due", "subject"]
+
 subject = Subject("stats")
 due = Subject("next_due")
 

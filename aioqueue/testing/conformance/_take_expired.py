@@ -27,6 +27,8 @@ from aioqueue.vocabulary._job import JobState, LostReason, SettlementKind
 if TYPE_CHECKING:
     from aioqueue.testing.conformance._case import Harness
 
+__all__ = ["subject"]
+
 subject = Subject("take_expired")
 
 

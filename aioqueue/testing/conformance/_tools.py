@@ -21,6 +21,37 @@ if TYPE_CHECKING:
     from aioqueue.abc import Notification, Renewal, Store
     from aioqueue.vocabulary._job import Claim, ClaimedJob, Job, SettleResult
 
+__all__ = [
+    "HOUR",
+    "PATIENCE",
+    "T",
+    "Heard",
+    "JobFields",
+    "LeaseThread",
+    "SettlementFields",
+    "check",
+    "claim_one",
+    "end_as",
+    "equal",
+    "expect_state",
+    "failure",
+    "insert_one",
+    "job",
+    "lease_thread",
+    "listening",
+    "near",
+    "raises",
+    "refused",
+    "settle_halving",
+    "settle_one",
+    "settlement",
+    "snapshot",
+    "start",
+    "start_one",
+    "take_one",
+    "written",
+]
+
 T = TypeVar("T")
 
 HOUR = 3600.0

@@ -13,6 +13,8 @@ from aioqueue.vocabulary._job import Inserted, JobState
 if TYPE_CHECKING:
     from aioqueue.testing.conformance._case import Harness
 
+__all__ = ["subject"]
+
 subject = Subject("transaction")
 
 

@@ -1,0 +1,93 @@
+"""The contracts about imports ring: each fails, alone, when what it forbids is done somewhere in a copy of the package."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+ONLY_FOR_THE_CHECKER = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    {}"
+
+# What is added to which files, and the contracts that it breaks. (Whoever imports a higher layer is in a circle with it too.)
+BROKEN: list[tuple[dict[str, str], list[str]]] = [
+    ({"vocabulary/_job.py": "import aioqueue.definitions"}, ["circles", "layers"]),
+    ({"runtime/_log.py": "import aioqueue.vocabulary"}, ["circles", "layers"]),
+    ({"abc.py": "from aioqueue.client import Client"}, ["circles", "layers"]),
+    ({"client/_handle.py": "from aioqueue.worker import Worker"}, ["circles", "layers"]),
+    ({"testing/__init__.py": "from aioqueue.worker import Worker"}, ["layers"]),
+    ({"worker/_run.py": "from aioqueue.testing import CASES"}, ["layers"]),
+    ({"worker/_run.py": "from aioqueue.cli import main"}, ["circles", "layers"]),
+    ({"errors.py": ONLY_FOR_THE_CHECKER.format("from aioqueue.vocabulary._job import Job")}, ["circles", "layers"]),
+    ({"errors.py": "def late() -> None:\n    from aioqueue.vocabulary._job import Job"}, ["circles", "layers"]),
+    ({"shelf.py": ""}, ["layers"]),
+    ({"shelf/__init__.py": "import aioqueue.errors"}, ["layers"]),
+    (
+        {"runtime/_exits.py": "from aioqueue.runtime import _ring", "runtime/_ring.py": "import aioqueue.runtime._exits"},
+        ["circles"],
+    ),
+    ({"worker/_run.py": "import aioqueue"}, ["front"]),
+    ({"worker/_run.py": ONLY_FOR_THE_CHECKER.format("from aioqueue import Client")}, ["front"]),
+    ({"client/_stores.py": "import aioqueue.postgres"}, ["adapters"]),
+    ({"definitions/_resources.py": "from aioqueue.postgres import PostgresStore"}, ["adapters"]),
+    ({"testing/__init__.py": "def late() -> None:\n    import aioqueue.sqlite._store"}, ["adapters"]),
+    ({"__init__.py": "from aioqueue.sqlite import SQLiteStore"}, ["adapters"]),
+    ({"vocabulary/_codec.py": "import asyncpg"}, ["asyncpg"]),
+    ({"abc.py": ONLY_FOR_THE_CHECKER.format("from asyncpg import Connection")}, ["asyncpg"]),
+    ({"store_rules/_new.py": "import asyncpg"}, ["asyncpg"]),
+    ({"__init__.py": "import asyncpg.exceptions"}, ["asyncpg"]),
+    ({"runtime/_log.py": "import sqlite3"}, ["sqlite3"]),
+    ({"testing/_new.py": "from sqlite3 import Connection"}, ["sqlite3"]),
+    ({"postgres/_rows.py": "import sqlite3"}, ["sqlite3"]),
+    ({"worker/_run.py": "import click"}, ["click"]),
+    ({"sqlite/_rows.py": "import aioqueue.runtime._batcher"}, ["sqlite"]),
+    ({"sqlite/_rows.py": "import anyio.abc\nimport aiosqlite"}, ["sqlite"]),
+    ({"sqlite/_rows.py": "import asyncpg"}, ["asyncpg", "sqlite"]),
+    ({"sqlite/_rows.py": "import aioqueue.postgres"}, ["adapters", "layers", "sqlite"]),
+    ({"postgres/_rows.py": "from aioqueue.runtime import _batcher"}, ["postgres"]),
+    ({"postgres/_rows.py": ONLY_FOR_THE_CHECKER.format("from aioqueue.runtime._log import enable_loggers")}, ["postgres"]),
+    ({"postgres/_new.py": "import psycopg"}, ["postgres"]),
+    ({"postgres/_rows.py": "import aioqueue.definitions._call"}, ["layers", "postgres"]),
+]
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> list[list[str]]:
+    """The contracts that are broken in a copy: as it is, and for each change."""
+    folder = tmp_path_factory.mktemp("copy")
+    shutil.copytree(ROOT / "aioqueue", folder / "aioqueue", ignore=shutil.ignore_patterns("__pycache__"))
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.architecture.lint_copies", str(folder)],
+        input=json.dumps([change for change, _ in BROKEN]),
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)])},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_an_unchanged_copy_keeps_all_contracts(found: list[list[str]]) -> None:
+    assert found[0] == []
+
+
+@pytest.mark.parametrize(
+    "number", range(len(BROKEN)), ids=lambda number: f"{'+'.join(BROKEN[number][0])}-{'+'.join(BROKEN[number][1])}"
+)
+def test_a_contract_fails_when_it_is_broken(found: list[list[str]], number: int) -> None:
+    change, contracts = BROKEN[number]
+    assert found[1 + number] == contracts, change
+
+
+def test_each_contract_is_broken_alone_by_some_change() -> None:
+    assert {contracts[0] for _, contracts in BROKEN if len(contracts) == 1} == {each["id"] for each in CONTRACTS}
