@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from aioqueue.postgres._connections import Link
+    from aioqueue.postgres._connections_reserved import ReservedConnection
     from aioqueue.postgres._options_schema import Schema
     from aioqueue.vocabulary._job import ClaimedJob
 
@@ -194,7 +194,7 @@ class Claims:
         statements: See `claim_statements`.
     """
 
-    def __init__(self, link: Link, statements: dict[str, str]) -> None:
+    def __init__(self, link: ReservedConnection, statements: dict[str, str]) -> None:
         self._link = link
         self._singly = Singly(link, statements)
         self._sql = statements["claim"]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from aioqueue.postgres._claim import Owners
-    from aioqueue.postgres._connections import Link
+    from aioqueue.postgres._connections_reserved import ReservedConnection
     from aioqueue.vocabulary._job import ClaimedJob
 
 __all__ = ["Singly"]
@@ -38,7 +38,7 @@ class Singly:
         statements: All statements of the store.
     """
 
-    def __init__(self, link: Link, statements: dict[str, str]) -> None:
+    def __init__(self, link: ReservedConnection, statements: dict[str, str]) -> None:
         self._link = link
         self._statements = statements
         self._told: set[UUID] = set()

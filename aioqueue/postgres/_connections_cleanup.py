@@ -7,57 +7,59 @@ import logging
 from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
-from aioqueue.postgres._connections_source import CLOSE_SECONDS, PATIENCE, wait_for, wait_or_cancel
-from aioqueue.postgres._connections_tracker import cut_off
+from aioqueue.postgres._connections_closing import CLOSE_SECONDS, PATIENCE_SECONDS, terminate
+from aioqueue.postgres._connections_tracker import wait_or_cancel
+from aioqueue.runtime._shield import wait_until_ended
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from aioqueue.postgres._connections_source import Connection
-    from aioqueue.postgres._connections_tracker import Belongings
+    from aioqueue.postgres._connections_driver import Connection
+    from aioqueue.postgres._connections_tracker import Tracker
 
-__all__ = ["Tidying", "answers", "roll_back"]
+__all__ = ["Cleanup", "answers", "roll_back"]
 
 logger = logging.getLogger("aioqueue.postgres")
 
-_TIDY_SECONDS = 5.0
+_CLEANUP_SECONDS = 5.0
 _ASK_SECONDS = 2.0
 
 
-class Tidying:
-    """Begins the tasks of one owner of connections; each ends within `_TIDY_SECONDS` and a little.
+class Cleanup:
+    """Starts such tasks for one owner of connections; each ends within `_CLEANUP_SECONDS` and a little.
 
     Arguments:
-        belongings: Holds them.
+        tracker: Holds them.
     """
 
-    def __init__(self, belongings: Belongings) -> None:
-        self._belongings = belongings
+    def __init__(self, tracker: Tracker) -> None:
+        self._tracker = tracker
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = self._belongings.begin(work, "aioqueue connection")
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = self._tracker.start_task(work, "aioqueue connection")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard, context=Context())
         return task
 
-    def leave(self, work: Coroutine[Any, Any, None]) -> None:
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
         """Do something without waiting for it."""
-        _ = self._begin(work)
+        _ = self._start(work)
 
-    async def do(self, work: Coroutine[Any, Any, None], *, late: bool) -> None:
+    async def run(self, work: Coroutine[Any, Any, None], *, late: bool) -> None:
         """Do something and wait for it. It goes on when nobody waits any more.
 
         Arguments:
             work: What is to be done.
-            late: Whether the caller has been cancelled, or its deadline is over: it waits for `PATIENCE` at most.
+            late: Whether the caller has been cancelled, or its deadline is over: it waits for `PATIENCE_SECONDS` at most.
 
         Raises:
             asyncio.CancelledError: The caller was cancelled meanwhile.
         """
-        error = await wait_for(self._begin(work), PATIENCE if late else _TIDY_SECONDS + CLOSE_SECONDS)
-        if error is not None:
-            raise error
+        seconds = PATIENCE_SECONDS if late else _CLEANUP_SECONDS + CLOSE_SECONDS
+        cancelled = await wait_until_ended(self._start(work), seconds, once_cancelled=PATIENCE_SECONDS)
+        if cancelled is not None:
+            raise cancelled
 
     async def close(self) -> None:
         """Wait for all of them, for a bounded time."""
@@ -73,12 +75,12 @@ async def roll_back(connection: Connection) -> bool:
     if connection.is_closed():
         return False
     try:
-        async with asyncio.timeout(_TIDY_SECONDS):
+        async with asyncio.timeout(_CLEANUP_SECONDS):
             # Also where no transaction seems to be open: a BEGIN that was cut short may have arrived.
             await connection.execute("ROLLBACK")
     except BaseException as error:
         logger.debug("a rollback failed, its connection is cut off: %s", type(error).__name__)
-        cut_off(connection)
+        terminate(connection)
         if not isinstance(error, Exception):
             raise
         return False
@@ -92,7 +94,7 @@ async def answers(connection: Connection) -> bool:
             await connection.execute("SELECT 1")
     except BaseException as error:
         logger.debug("a connection doesn't answer and is cut off: %s", type(error).__name__)
-        cut_off(connection)
+        terminate(connection)
         if not isinstance(error, Exception):
             raise
         return False

@@ -1,29 +1,31 @@
-"""What belongs to one opening of a store: its tasks and connections, so that none is left behind without a word."""
+"""The tasks and connections of one open store are tracked, so that none is left behind without a word."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import warnings
-from contextlib import suppress
 from contextvars import Context
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from aioqueue.postgres._connections_closing import CLOSE_SECONDS, close_socket, terminate
+
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Collection, Coroutine
 
-    from aioqueue.postgres._connections_source import Connection, Source
+    from aioqueue.postgres._connections_driver import Connection
+    from aioqueue.postgres._connections_source import Source
 
-__all__ = ["Belongings", "cut_off", "is_over", "let_go", "tell_of_the_end"]
-
-logger = logging.getLogger("aioqueue.postgres")
+__all__ = ["Tracker", "wait_or_cancel"]
 
 T = TypeVar("T")
 
 
-class Belongings:
-    """Holds tasks and connections until they have ended. It's made in the event loop that they belong to."""
+class Tracker:
+    """Holds the tasks and connections of one open store until they have ended.
+
+    It's made in the event loop that they belong to.
+    """
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -31,7 +33,7 @@ class Belongings:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._connections: set[Connection] = set()
 
-    def begin(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
+    def start_task(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
         """Start a task, in an empty context: it may outlive the request in which it was begun."""
         task = self._loop.create_task(work, name=name, context=Context())
         self._tasks.add(task)
@@ -39,13 +41,13 @@ class Belongings:
         return task
 
     async def open(self, source: Source) -> Connection:
-        """See `Source.open`; the connection is remembered for as long as it's open."""
+        """Open a connection, as `Source.open` does, and hold it for as long as it's open."""
         connection = await source.open()
         self._connections.add(connection)
         connection.add_termination_listener(self._connections.discard)
         return connection
 
-    def forgotten(self, description: str) -> None:
+    def warn_never_closed(self, description: str) -> None:
         """Nobody can use the store any more, and nobody has closed it: say so once, and give everything back."""
         if os.getpid() != self._process:
             return
@@ -56,47 +58,20 @@ class Belongings:
             for task in self._tasks:
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
             for connection in list(self._connections):
-                let_go(connection)
+                close_socket(connection)
 
     def _give_up(self) -> None:
         for task in self._tasks:
             task.cancel()
         for connection in list(self._connections):
-            cut_off(connection)
+            terminate(connection)
 
 
-def is_over() -> bool:
-    """Whether there's no event loop any more in which anything could be waited for."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return True
-    return False
-
-
-def tell_of_the_end() -> None:
-    """Say that a statement's caller has gone together with its event loop."""
-    logger.warning("the event loop was closed while a statement ran: nobody hears what became of it")
-
-
-def cut_off(connection: Connection) -> None:
-    """Close a connection without waiting for anything, whatever has become of its event loop."""
-    if is_over():
-        let_go(connection)
-    else:
-        connection.terminate()
-
-
-def let_go(connection: Connection) -> None:
-    """Close the socket of a connection whose event loop is closed. Nothing public does so without a warning for each part."""
-    with suppress(Exception):
-        given: Any = connection
-        given._aborted = True
-        transport = given._transport
-        inner: Any = getattr(getattr(transport, "_ssl_protocol", None), "_transport", None)
-        for each in (transport, inner):
-            if hasattr(each, "_closed"):
-                each._closed = True
-            if getattr(each, "_sock", None) is not None:
-                each._sock.close()
-                each._sock = None
+async def wait_or_cancel(tasks: Collection[asyncio.Task[Any]]) -> None:
+    """Wait for tasks, and cancel those that take too long."""
+    if tasks:
+        _, late = await asyncio.wait(tasks, timeout=CLOSE_SECONDS / 2)
+        for task in late:
+            task.cancel()
+        if late:
+            await asyncio.wait(late, timeout=CLOSE_SECONDS / 2)

@@ -11,14 +11,15 @@ from uuid import UUID
 import asyncpg
 
 from aioqueue.errors import StoreUnavailable
-from aioqueue.postgres._connections import TRUSTED_SECONDS, Lent, Pool
-from aioqueue.postgres._connections_source import CLOSE_SECONDS
-from aioqueue.postgres._connections_tracker import cut_off
-from aioqueue.postgres._errors import breaks_connection
+from aioqueue.postgres._connections import Loan, Pool
+from aioqueue.postgres._connections_closing import CLOSE_SECONDS, terminate
+from aioqueue.postgres._connections_source import TRUSTED_SECONDS
+from aioqueue.postgres._errors import breaks_connection, translated
 
 if TYPE_CHECKING:
-    from aioqueue.postgres._connections_source import Connection, Source
-    from aioqueue.postgres._connections_tracker import Belongings
+    from aioqueue.postgres._connections_driver import Connection
+    from aioqueue.postgres._connections_source import Source
+    from aioqueue.postgres._connections_tracker import Tracker
 
 __all__ = ["UsersPool"]
 
@@ -38,27 +39,26 @@ class UsersPool(Pool):
     A pool of the user's is left to its own rules: it resets its connections as it was told to.
 
     Arguments:
-        belongings: Holds them, unless they're of the user's pool.
+        tracker: Holds them, unless they're of the user's pool.
         source: Where they come from.
         size: How many there are at most.
     """
 
-    def __init__(self, belongings: Belongings, source: Source, size: int) -> None:
-        super().__init__(belongings, replace(source, for_users=True), size, "client.transaction()")
+    def __init__(self, tracker: Tracker, source: Source, size: int) -> None:
+        super().__init__(tracker, replace(source, for_users=True), size, "client.transaction()")
 
     async def _connect(self) -> Connection:
         pool = self.source.pool
         if pool is not None:
             return await pool.acquire(timeout=self.source.timeout)
-        connection = await self._belongings.open(self.source)
+        connection = await self._tracker.open(self.source)
         if self.source.prepared:
-            try:
-                await self._test(connection)
-            except BaseException as error:
-                cut_off(connection)
-                if (ours := self.source.translated(error)) is error:
+            with translated(self.source.description):
+                try:
+                    await self._test(connection)
+                except BaseException:
+                    terminate(connection)
                     raise
-                raise ours from error
         return connection
 
     async def _test(self, connection: Connection) -> None:
@@ -98,21 +98,21 @@ class UsersPool(Pool):
                 await self._test(connection)
         except BaseException as error:
             logger.debug("a connection that was in a user's hands is cut off: %s", error)
-            cut_off(connection)
+            terminate(connection)
             if not isinstance(error, Exception):
                 raise
 
-    def take_back(self, lent: Lent) -> None:
+    def take_back(self, loan: Loan) -> None:
         """See `Pool.take_back`."""
-        super().take_back(lent)
-        if self.source.pool is not None and lent.connection is not None:
-            self._tidying.leave(self._keep_or_close(lent.connection))
+        super().take_back(loan)
+        if self.source.pool is not None and loan.connection is not None:
+            self._cleanup.start(self._keep_or_close(loan.connection))
 
     def _keep(self, connection: Connection) -> None:
         if self.source.pool is None:
             super()._keep(connection)
         else:
-            self._tidying.leave(self._keep_or_close(connection))
+            self._cleanup.start(self._keep_or_close(connection))
 
     async def _keep_or_close(self, connection: Connection) -> None:
         pool = self.source.pool

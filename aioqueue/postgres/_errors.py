@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
 import asyncpg
 from asyncpg.exceptions import _base
 
@@ -15,7 +18,10 @@ from aioqueue.errors import (
     StoreUnavailable,
 )
 
-__all__ = ["breaks_connection", "cuts_short", "sqlstate", "translate"]
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+__all__ = ["breaks_connection", "cuts_short", "sqlstate", "translated"]
 
 # 08 connection, 53 resources (disk full, too many connections), 57P server going down, starting or in recovery,
 # 25006 read-only (a failed-over primary), 58 system (I/O); 40 and 55P03 are rolled back and may be tried again; 26000 a
@@ -63,16 +69,26 @@ def _text(error: BaseException) -> str:
     return f"{message or type(error).__name__} ({state})" if state else f"{message or type(error).__name__}"
 
 
-def translate(error: BaseException, where: str) -> AioqueueError | None:
-    """Give the error of ours that says the same.
+@contextmanager
+def translated(where: str) -> Generator[None]:
+    """Raise the error of ours that says the same as what the driver or the network raises within the block.
+
+    What isn't a database's error goes on as it is, and so do errors of ours.
 
     Arguments:
-        error: What asyncpg or the network raised.
-        where: What was being done on which server, without a password.
-
-    Returns:
-        None for what isn't a database's error: it should go on as it is.
+        where: The server, without a password.
     """
+    try:
+        yield
+    except BaseException as error:
+        ours = _translate(error, where)
+        if ours is None or ours is error:
+            raise
+        raise ours from error
+
+
+def _translate(error: BaseException, where: str) -> AioqueueError | None:
+    """Give the error of ours that says the same; None for what isn't a database's error."""
     if isinstance(error, AioqueueError):
         return error
     message = f"{where}: {_text(error)}"

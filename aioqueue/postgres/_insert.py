@@ -22,7 +22,7 @@ from aioqueue.vocabulary._job import Inserted
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from aioqueue.postgres._connections_source import Connection
+    from aioqueue.postgres._connections_driver import Connection
     from aioqueue.postgres._options_schema import Schema
     from aioqueue.vocabulary._job import NewJob
 

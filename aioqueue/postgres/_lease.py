@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from aioqueue.abc import Renewal
 from aioqueue.errors import ConfigurationError, StoreError, StoreUnavailable
-from aioqueue.postgres._connections_source import Connection, Source, check_process, close_connection
-from aioqueue.postgres._connections_tracker import let_go
+from aioqueue.postgres._connections_closing import close_connection, close_socket
+from aioqueue.postgres._connections_source import Source, check_process
+from aioqueue.postgres._errors import translated
 from aioqueue.postgres._lease_rights import LEASE_THREAD, MISSING_RIGHTS, refuse_missing, rights_arguments
 from aioqueue.postgres._settle import Fence, lost_reason
 from aioqueue.vocabulary._job import Claim, LostReason
@@ -20,7 +21,7 @@ from aioqueue.vocabulary._job import Claim, LostReason
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
 
-    from aioqueue.postgres._connections_source import Row
+    from aioqueue.postgres._connections_driver import Connection, Row
     from aioqueue.postgres._options_schema import Schema
 
 __all__ = ["PostgresLeaseSession", "compare"]
@@ -86,7 +87,7 @@ class PostgresLeaseSession:
         what = f"a lease session on {self._source.description}"
         warnings.warn(f"{what} was never closed", ResourceWarning, stacklevel=2, source=self)
         if self._connection is not None:
-            let_go(self._connection)
+            close_socket(self._connection)
         loop.close()
 
     async def _end(self) -> None:
@@ -112,23 +113,22 @@ class PostgresLeaseSession:
     async def _guarded(self, call: Coroutine[Any, Any, T]) -> T:
         """Run a call within the timeout, whatever it does when it's cancelled. After an error its connection is cut off."""
         task = asyncio.ensure_future(call)
-        try:
-            await asyncio.wait([task], timeout=self._timeout)
-            if not task.done():
-                task.cancel()
-                await asyncio.wait([task], timeout=_LEFT_SECONDS)
-                raise TimeoutError
-            return task.result()
-        except BaseException as error:
-            connection, self._connection = self._connection, None
-            if connection is not None:
-                connection.terminate()
-                await asyncio.sleep(0)  # a transport closes its socket in the loop's next round
-            if isinstance(error, TimeoutError):
-                raise StoreUnavailable(self._silence(connected=connection is not None)) from error
-            if (ours := self._source.translated(error)) is error:
+        with translated(self._source.description):
+            try:
+                await asyncio.wait([task], timeout=self._timeout)
+                if not task.done():
+                    task.cancel()
+                    await asyncio.wait([task], timeout=_LEFT_SECONDS)
+                    raise TimeoutError
+                return task.result()
+            except BaseException as error:
+                connection, self._connection = self._connection, None
+                if connection is not None:
+                    connection.terminate()
+                    await asyncio.sleep(0)  # a transport closes its socket in the loop's next round
+                if isinstance(error, TimeoutError):
+                    raise StoreUnavailable(self._silence(connected=connection is not None)) from error
                 raise
-            raise ours from error
 
     def _silence(self, *, connected: bool) -> str:
         text = f"{self._source.description}: no answer to the lease thread within {self._timeout:g} s"

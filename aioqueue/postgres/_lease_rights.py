@@ -9,7 +9,7 @@ from aioqueue.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from aioqueue.postgres._connections_source import Row
+    from aioqueue.postgres._connections_driver import Row
     from aioqueue.postgres._options_schema import Schema
 
 __all__ = ["LEASE_THREAD", "MISSING_RIGHTS", "WORKER", "refuse_missing", "rights_arguments"]

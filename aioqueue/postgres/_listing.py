@@ -18,7 +18,7 @@ from aioqueue.vocabulary._job import JobState
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioqueue.postgres._connections_source import Row
+    from aioqueue.postgres._connections_driver import Row
     from aioqueue.postgres._options_schema import Schema
 
 __all__ = ["PageQuery", "narrow_query", "read_page"]

@@ -20,7 +20,7 @@ from aioqueue.store_rules._migrations import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioqueue.postgres._connections_source import Connection
+    from aioqueue.postgres._connections_driver import Connection
     from aioqueue.postgres._options_schema import Schema
     from aioqueue.store_rules._migrations import Migration
 

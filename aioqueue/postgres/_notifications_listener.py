@@ -19,14 +19,16 @@ import orjson
 
 from aioqueue.abc import Notification
 from aioqueue.errors import StoreError, StoreUnavailable
-from aioqueue.postgres._connections_source import Connection, Opener, close_connection
-from aioqueue.postgres._connections_tracker import cut_off
+from aioqueue.postgres._connections_closing import close_connection, terminate
+from aioqueue.postgres._connections_opener import Opener
+from aioqueue.postgres._errors import translated
 from aioqueue.postgres._notifications import decode_note
 
 if TYPE_CHECKING:
     from aioqueue.postgres._connections import Pool
+    from aioqueue.postgres._connections_driver import Connection
     from aioqueue.postgres._connections_source import Source
-    from aioqueue.postgres._connections_tracker import Belongings
+    from aioqueue.postgres._connections_tracker import Tracker
     from aioqueue.postgres._options_schema import Schema
     from aioqueue.store_rules._listeners import Listeners
 
@@ -48,7 +50,7 @@ class Listening:
     """Listens on a connection of its own and keeps the row that says that somebody waits for finished jobs.
 
     Arguments:
-        belongings: Holds its tasks and its connection.
+        tracker: Holds its tasks and its connection.
         source: Where the connection comes from.
         schema: Whose channel.
         statements: All statements of the store.
@@ -62,7 +64,7 @@ class Listening:
 
     def __init__(
         self,
-        belongings: Belongings,
+        tracker: Tracker,
         source: Source,
         schema: Schema,
         statements: dict[str, str],
@@ -71,9 +73,9 @@ class Listening:
         pool: Pool,
         origin: uuid.UUID,
     ) -> None:
-        self._belongings = belongings
+        self._tracker = tracker
         self._source = source
-        self._opener = Opener(belongings, partial(belongings.open, source), cut_off)
+        self._opener = Opener(tracker, partial(tracker.open, source), terminate)
         self._schema = schema
         self._statements = statements
         # Those who listen may hold the store, and its tasks mustn't: nobody would notice that it was never closed.
@@ -93,8 +95,8 @@ class Listening:
 
     def start(self) -> None:
         """Begin to listen, in tasks that are held until `stop`."""
-        begin = self._belongings.begin
-        self._tasks = [begin(self._listen(), "aioqueue listener"), begin(self._keep_subscribed(), "aioqueue subscriber")]
+        start = self._tracker.start_task
+        self._tasks = [start(self._listen(), "aioqueue listener"), start(self._keep_subscribed(), "aioqueue subscriber")]
 
     async def stop(self) -> None:
         """End the tasks and take the row away."""
@@ -133,33 +135,30 @@ class Listening:
         """Listen until the connection ends, or has gone deaf; returns whether it was of use."""
         connection = await self._opener.open()
         ended = asyncio.Event()
-        try:
+        with translated(self._source.description):
+            try:
 
-            def end(_connection: Connection) -> None:
-                ended.set()
-                self._woken.set()
+                def end(_connection: Connection) -> None:
+                    ended.set()
+                    self._woken.set()
 
-            connection.add_termination_listener(end)
-            async with asyncio.timeout(self._source.timeout):
-                await connection.add_listener(self._schema.channel, self._received)
-            if not await self._hears(ended):
-                if not ended.is_set():
-                    await self._stay_deaf(connection)
-                return False
-            self._probe_again = _FIRST_PROBE_AGAIN
-            self._warned = False
-            self.trouble = None
-            self._listening.set()
-            # What was told while nobody listened.
-            self._tell(CATCH_UP)
-            await self._watch(connection, ended)
-            return True
-        except Exception as error:
-            if (ours := self._source.translated(error)) is error:
-                raise
-            raise ours from error
-        finally:
-            await close_connection(connection)
+                connection.add_termination_listener(end)
+                async with asyncio.timeout(self._source.timeout):
+                    await connection.add_listener(self._schema.channel, self._received)
+                if not await self._hears(ended):
+                    if not ended.is_set():
+                        await self._stay_deaf(connection)
+                    return False
+                self._probe_again = _FIRST_PROBE_AGAIN
+                self._warned = False
+                self.trouble = None
+                self._listening.set()
+                # What was told while nobody listened.
+                self._tell(CATCH_UP)
+                await self._watch(connection, ended)
+                return True
+            finally:
+                await close_connection(connection)
 
     async def _stay_deaf(self, connection: Connection) -> None:
         """A new connection hears nothing: say so, and wait before the next try."""

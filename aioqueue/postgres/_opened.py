@@ -11,8 +11,9 @@ import anyio
 
 from aioqueue.postgres import _migrations
 from aioqueue.postgres._claim import Claims
-from aioqueue.postgres._connections import Link, Pool
-from aioqueue.postgres._connections_tracker import Belongings
+from aioqueue.postgres._connections import Pool
+from aioqueue.postgres._connections_reserved import ReservedConnection
+from aioqueue.postgres._connections_tracker import Tracker
 from aioqueue.postgres._connections_users import UsersPool
 from aioqueue.postgres._notifications_listener import Listening
 from aioqueue.postgres._ownership import Ownership
@@ -46,7 +47,7 @@ class Opened:
         identity: What its notifications name as their origin.
 
     Attributes:
-        belongings: Its tasks and connections.
+        tracker: Its tasks and connections.
         users: What users hold while their transactions are open; from their own pool, if they gave one.
         operations: The client's own operations: inserts, look-ups, changes by operators. None is held between two calls,
             so an operation inside a user's open transaction never waits for that transaction.
@@ -57,14 +58,14 @@ class Opened:
     """
 
     def __init__(self, options: Options, statements: dict[str, str], identity: UUID) -> None:
-        self.belongings = belongings = Belongings()
+        self.tracker = tracker = Tracker()
         own = replace(options.source, pool=None)
         self._schema = options.schema
-        self.users = UsersPool(belongings, options.source, options.pool_size)
-        self.operations = Pool(belongings, own, _OPERATIONS, "the client's own operations")
+        self.users = UsersPool(tracker, options.source, options.pool_size)
+        self.operations = Pool(tracker, own, _OPERATIONS, "the client's own operations")
         workers = replace(own, lock_timeout=_LOCK_SECONDS)
-        self.work = Pool(belongings, workers, _WORK, "the worker")
-        self._links = claim_link, settle_link = Link(belongings, own), Link(belongings, workers)
+        self.work = Pool(tracker, workers, _WORK, "the worker")
+        self._links = claim_link, settle_link = ReservedConnection(tracker, own), ReservedConnection(tracker, workers)
         self.claims = Claims(claim_link, statements)
         origin = str(identity) if options.notify else None
         self.settler = Settler(settle_link, self.work, statements, origin)
@@ -73,7 +74,7 @@ class Opened:
         self._listening: Listening | None = None
         if options.notify:
             self._listening = Listening(
-                belongings,
+                tracker,
                 options.listen_source,
                 options.schema,
                 statements,

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
-    from aioqueue.postgres._connections_source import Row
+    from aioqueue.postgres._connections_driver import Row
     from aioqueue.postgres._options_schema import Schema
 
 __all__ = ["changes", "operate_statements"]

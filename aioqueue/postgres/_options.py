@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any, cast
 import asyncpg
 
 from aioqueue.errors import ConfigurationError
-from aioqueue.postgres._connections_source import Connection, Source, UserPool
+from aioqueue.postgres._connections_source import Source
 from aioqueue.postgres._options_address import read_address
 from aioqueue.postgres._options_schema import Schema
 from aioqueue.vocabulary._time import seconds
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
+
+    from aioqueue.postgres._connections_driver import Connection, UserPool
 
 __all__ = ["Options", "read_options"]
 

@@ -12,7 +12,7 @@ from aioqueue.vocabulary._job import AttemptError, ClaimedJob, Job, JobState, St
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from aioqueue.postgres._connections_source import Row
+    from aioqueue.postgres._connections_driver import Row
 
 __all__ = ["ARCHIVED_COLUMNS", "CLAIMED_COLUMNS", "LIVE_COLUMNS", "RECOVERED_COLUMNS", "claimed_job", "job_snapshot"]
 

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from uuid import UUID
 
-    from aioqueue.postgres._connections import Link, Pool
-    from aioqueue.postgres._connections_source import Row
+    from aioqueue.postgres._connections import Pool
+    from aioqueue.postgres._connections_driver import Row
+    from aioqueue.postgres._connections_reserved import ReservedConnection
     from aioqueue.postgres._options_schema import Schema
     from aioqueue.vocabulary._job import Claim, Settlement
 
@@ -235,7 +236,7 @@ class Settler:
         origin: Who tells; None if nobody is to be told.
     """
 
-    def __init__(self, link: Link, pool: Pool, statements: dict[str, str], origin: str | None) -> None:
+    def __init__(self, link: ReservedConnection, pool: Pool, statements: dict[str, str], origin: str | None) -> None:
         self._link = link
         self._pool = pool
         self._statements = statements
@@ -258,7 +259,12 @@ class Settler:
         return done
 
     async def _write(
-        self, connections: Link | Pool, name: str, settlements: Sequence[Settlement], indices: Sequence[int], done: Settled
+        self,
+        connections: ReservedConnection | Pool,
+        name: str,
+        settlements: Sequence[Settlement],
+        indices: Sequence[int],
+        done: Settled,
     ) -> set[int]:
         """Execute one statement for these, and note what it has written."""
         places = {settlements[index].id: index for index in indices}

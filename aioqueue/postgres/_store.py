@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from aioqueue.abc import Changed, Due, JobFilter, LeaseSession, Listener, Notification, Page, Stats
 from aioqueue.errors import ClientClosed, StoreContended, StoreUnavailable
 from aioqueue.postgres import _foreign, _migrations
-from aioqueue.postgres._connections_source import close_connection, in_transaction
+from aioqueue.postgres._connections_closing import close_connection
+from aioqueue.postgres._connections_source import in_transaction
+from aioqueue.postgres._errors import translated
 from aioqueue.postgres._insert import insert_arguments, insert_on, job_size
 from aioqueue.postgres._lease import PostgresLeaseSession
 from aioqueue.postgres._lease_rights import MISSING_RIGHTS, WORKER, refuse_missing, rights_arguments
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from aioqueue.abc import StoreTransaction
-    from aioqueue.postgres._connections_source import Connection, Row
+    from aioqueue.postgres._connections_driver import Connection, Row
     from aioqueue.postgres._settle import Settled
 
 __all__ = ["PostgresStore", "make_store"]
@@ -105,7 +107,7 @@ class PostgresStore:
             opened = Opened(self._options, self._statements, self._identity)
             await opened.start()
             self._opened_ = opened
-            self._finalizer = weakref.finalize(self, opened.belongings.forgotten, self.description)
+            self._finalizer = weakref.finalize(self, opened.tracker.warn_never_closed, self.description)
 
     async def close(self) -> None:
         """See `aioqueue.abc.Store.close`."""
@@ -140,9 +142,8 @@ class PostgresStore:
                     f"{self.description}: not done within {self._source.timeout:g} s, and rolled back: "
                     "what takes longer, or waits for longer, needs a larger timeout="
                 ) from error
-            if (ours := self._source.translated(error)) is error:
+            with translated(self._source.description):
                 raise
-            raise ours from error
         finally:
             await close_connection(connection)
 
@@ -186,12 +187,8 @@ class PostgresStore:
 
     async def insert_in(self, connection: Connection, jobs: Sequence[NewJob], *, repeated: bool = False) -> list[Inserted]:
         """Store jobs within an open transaction of ours."""
-        try:
+        with translated(self._source.description):
             return await insert_on(connection, self._statements, jobs, repeated=repeated, note=self._note(jobs))
-        except Exception as error:
-            if (ours := self._source.translated(error)) is error:
-                raise
-            raise ours from error
 
     def _note(self, jobs: Sequence[NewJob]) -> str | None:
         if self._origin is None or not jobs:

@@ -8,16 +8,16 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from aioqueue.errors import StoreError, StoreUnavailable, TransactionError
+from aioqueue.postgres._connections_closing import loop_has_ended
 from aioqueue.postgres._connections_source import commit, control
-from aioqueue.postgres._connections_tracker import is_over
-from aioqueue.postgres._errors import sqlstate
+from aioqueue.postgres._errors import sqlstate, translated
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
     from types import TracebackType
 
-    from aioqueue.postgres._connections import Lent
-    from aioqueue.postgres._connections_source import Connection
+    from aioqueue.postgres._connections import Loan
+    from aioqueue.postgres._connections_driver import Connection
     from aioqueue.postgres._connections_users import UsersPool
     from aioqueue.vocabulary._job import Inserted, NewJob
 
@@ -38,16 +38,16 @@ class PostgresTransaction:
     """See `aioqueue.abc.StoreTransaction`.
 
     Arguments:
-        lent: The connection, in a transaction.
+        loan: The connection, in a transaction.
         insert: Stores jobs on a connection.
         timeout: Seconds for one statement.
         description: The store, for errors.
     """
 
-    def __init__(self, lent: Lent, insert: Insert, *, timeout: float, description: str) -> None:
-        assert lent.connection is not None
-        self._lent = lent
-        self._connection = lent.connection
+    def __init__(self, loan: Loan, insert: Insert, *, timeout: float, description: str) -> None:
+        assert loan.connection is not None
+        self._loan = loan
+        self._connection = loan.connection
         self._insert = insert
         self._timeout = timeout
         self._description = description
@@ -56,19 +56,19 @@ class PostgresTransaction:
     @property
     def connection(self) -> Any:
         """The asyncpg connection."""
-        self._lent.touched = True
+        self._loan.touched = True
         return self._connection
 
     async def execute(self, sql: str, *arguments: Any) -> int:
         """See `aioqueue.abc.StoreTransaction.execute`."""
-        self._lent.touched = True
+        self._loan.touched = True
         async with self._answered():
             last = (await self._connection.execute(sql, *arguments)).rpartition(" ")[2]
         return int(last) if last.isdigit() else 0
 
     async def fetch(self, sql: str, *arguments: Any) -> Sequence[Any]:
         """See `aioqueue.abc.StoreTransaction.fetch`."""
-        self._lent.touched = True
+        self._loan.touched = True
         async with self._answered():
             return await self._connection.fetch(sql, *arguments)
 
@@ -119,7 +119,7 @@ class TransactionBlock:
         self._description = description
         self._loop = asyncio.get_running_loop()
         self._transaction: PostgresTransaction | None = None
-        self._lent: Lent | None = None
+        self._loan: Loan | None = None
 
     async def __aenter__(self) -> PostgresTransaction:
         """Begin.
@@ -128,18 +128,17 @@ class TransactionBlock:
             StoreError: No connection.
         """
         source = self._pool.source
-        lent = await self._pool.borrow()
-        try:
-            assert lent.connection is not None
-            async with asyncio.timeout(source.timeout):
-                await control(lent.connection, source, f"{source.begin}; {_MARK}")
-        except BaseException as error:
-            await self._pool.give_back(lent, error)
-            if (ours := source.translated(error)) is error:
+        loan = await self._pool.borrow()
+        with translated(source.description):
+            try:
+                assert loan.connection is not None
+                async with asyncio.timeout(source.timeout):
+                    await control(loan.connection, source, f"{source.begin}; {_MARK}")
+            except BaseException as error:
+                await self._pool.give_back(loan, error)
                 raise
-            raise ours from error
-        self._lent = lent
-        self._transaction = PostgresTransaction(lent, self._insert, timeout=source.timeout, description=self._description)
+        self._loan = loan
+        self._transaction = PostgresTransaction(loan, self._insert, timeout=source.timeout, description=self._description)
         return self._transaction
 
     async def __aexit__(
@@ -151,38 +150,38 @@ class TransactionBlock:
             StoreUnavailable: The commit failed, or wasn't answered.
             TransactionError: A statement in the block has ended the transaction.
         """
-        lent, transaction = self._lent, self._transaction
-        assert lent is not None
+        loan, transaction = self._loan, self._transaction
+        assert loan is not None
         assert transaction is not None
-        self._lent = None
+        self._loan = None
         failure = error
-        if isinstance(error, GeneratorExit) and not is_over():
+        if isinstance(error, GeneratorExit) and not loop_has_ended():
             logger.warning(_NEVER_LEFT)
         try:
             if failure is None:
-                await self._commit(lent)
+                await self._commit(loan)
         except BaseException as during:
             failure = during
             raise
         finally:
-            await self._pool.give_back(lent, failure)
+            await self._pool.give_back(loan, failure)
         if failure is None:
             self._tell(transaction.created)
 
-    async def _commit(self, lent: Lent) -> None:
-        connection = lent.connection
+    async def _commit(self, loan: Loan) -> None:
+        connection = loan.connection
         assert connection is not None
         if connection.is_closed():
             raise StoreUnavailable(f"{self._description}: the connection was lost before the commit: nothing was written")
-        if await _commit(self._pool, connection, touched=lent.touched) != "COMMIT":
+        if await _commit(self._pool, connection, touched=loan.touched) != "COMMIT":
             raise StoreError("the transaction was rolled back: a statement in it had failed, and its error was caught")
 
     def __del__(self) -> None:
-        if (lent := self._lent) is None:
+        if (loan := self._loan) is None:
             return
         logger.warning(_NEVER_LEFT)
         with suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self._pool.take_back, lent)
+            self._loop.call_soon_threadsafe(self._pool.take_back, loan)
 
 
 async def _commit(pool: UsersPool, connection: Connection, *, touched: bool) -> str:

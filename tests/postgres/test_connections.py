@@ -16,7 +16,8 @@ import pytest
 from aioqueue import Client, Registry
 from aioqueue.abc import JobFilter
 from aioqueue.errors import ClientClosed, StoreUnavailable, TransactionError
-from aioqueue.postgres import _connections, make_store
+from aioqueue.postgres import make_store
+from aioqueue.postgres._connections_reserved import ReservedConnection
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import NewJob
 from tests.postgres.stores import opened
@@ -151,8 +152,8 @@ async def test_connections_that_were_idle_for_long_are_asked_first(postgres_url:
         for call in CALLS.values():
             await within(60, call(store))
         silence(proxy)
-        monkeypatch.setattr(_connections, "TRUSTED_SECONDS", 0.0)
-        monkeypatch.setattr("aioqueue.postgres._connections_users.TRUSTED_SECONDS", 0.0)
+        for module in ("_connections", "_connections_reserved", "_connections_users"):
+            monkeypatch.setattr(f"aioqueue.postgres.{module}.TRUSTED_SECONDS", 0.0)
         async with asyncio.timeout(60):
             for call in CALLS.values():
                 assert await within(40, call(store))
@@ -174,7 +175,7 @@ async def test_an_enqueue_that_gets_no_answer_stops_only_itself(postgres_url: st
         await client.stats()
         silence(proxy)
         first = asyncio.create_task(client.enqueue(nothing()))
-        while not store._opened.operations._lent:
+        while not store._opened.operations._loans:
             await asyncio.sleep(0)
         async with asyncio.timeout(30):
             await client.enqueue(nothing())
@@ -400,10 +401,10 @@ async def test_a_reserved_connection_that_is_put_in_order_meanwhile_isnt_lost(
         asyncio.get_running_loop().call_soon(asked.set)
         return True
 
-    monkeypatch.setattr(_connections, "roll_back", roll_back)
-    monkeypatch.setattr("aioqueue.postgres._connections_cleanup.PATIENCE", 0.01)
+    monkeypatch.setattr("aioqueue.postgres._connections_reserved.roll_back", roll_back)
+    monkeypatch.setattr("aioqueue.postgres._connections_cleanup.PATIENCE_SECONDS", 0.01)
     async with opened("postgresql://", connect=connect, notify=False) as store:
-        link = _connections.Link(store._opened.belongings, store._source)
+        link = ReservedConnection(store._opened.tracker, store._source)
         backends.clear()
         assert (await link.fetch("select 1"))[0][0] == 1
         with pytest.raises(TimeoutError):
