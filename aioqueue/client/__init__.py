@@ -1,9 +1,24 @@
-"""What producers and operators call."""
+"""What producers and operators call.
+
+| file | what it does |
+|---|---|
+| `_client` | the verbs that users call |
+| `_bound` | the same in a transaction that the user commits: `using(tx)`, `tx=` |
+| `_transaction` | a transaction of the client's own |
+| `_session` | owns the connection to the store: opens, closes, refuses use from elsewhere |
+| `_opened` | what is there while the client is open |
+| `_enqueue` | enqueues calls: rows of them, through the middlewares |
+| `_insert`, `_keyed`, `_unclear` | store the rows: gathered; with unique keys; and what may have been stored already |
+| `_handle`, `_waiters` | make handles, and wait for results |
+| `_operate` | what operators ask for |
+| `_named`, `_stores`, `_phase` | calls by name; the store for a URL; how far a transaction is |
+"""
 
 from __future__ import annotations
 
+from aioqueue.client._bound import BoundClient, Connection
 from aioqueue.client._client import Client
 from aioqueue.client._handle import JobHandle
-from aioqueue.client._transaction import BoundClient, Connection, Transaction
+from aioqueue.client._transaction import Transaction
 
 __all__ = ["BoundClient", "Client", "Connection", "JobHandle", "Transaction"]

@@ -2,58 +2,41 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 
-from aioqueue.abc import Changed, JobFilter
-from aioqueue.client._enqueue import used
-from aioqueue.client._handle import JobHandle, ids_of
+from aioqueue.client._bound import MISSING, BoundClient, Connection, Missing
+from aioqueue.client._enqueue import check_call, read_calls
+from aioqueue.client._handle import JobHandle, ids_of, make_handles
 from aioqueue.client._named import named_call
-from aioqueue.client._phase import Phase, TransactionState
+from aioqueue.client._opened import ClientSettings
+from aioqueue.client._operate import change_in_portions, read_filter
 from aioqueue.client._session import Session
 from aioqueue.client._stores import store_maker
-from aioqueue.client._transaction import MISSING, BoundClient, Connection, Missing, Transaction, refuse_none
-from aioqueue.errors import (
-    ClientClosed,
-    ConfigurationError,
-    JobNotFound,
-    OutsideTransaction,
-    RowRejected,
-    StoreError,
-    TransactionError,
-)
-from aioqueue.runtime._shield import finish
-from aioqueue.vocabulary._job import JobState
+from aioqueue.client._transaction import Transaction, open_transaction
+from aioqueue.errors import ConfigurationError, JobNotFound
 from aioqueue.vocabulary._time import seconds
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
+    from contextlib import AbstractAsyncContextManager
     from datetime import timedelta
     from types import TracebackType
     from uuid import UUID
 
     from typing_extensions import Unpack
 
-    from aioqueue.abc import Page, Stats, Store
+    from aioqueue.abc import Store
     from aioqueue.definitions._call import Call, CallOptions
     from aioqueue.definitions._job_type import JobType
     from aioqueue.definitions._middleware import EnqueueMiddleware
-    from aioqueue.vocabulary._job import Job
+    from aioqueue.vocabulary._answers import Changed
+    from aioqueue.vocabulary._job import Job, JobState
+    from aioqueue.vocabulary._listing import Page
+    from aioqueue.vocabulary._stats import Stats
 
 __all__ = ["Client"]
 
 R = TypeVar("R")
-
-_LARGEST_PAGE = 1_000
-_PORTION = 1_000
-"""Jobs that one statement of `retry`, `run_now` and `delete` changes, with a commit of its own."""
-
-
-def _names_of(job_type: JobType[..., Any, Any] | str) -> tuple[str, ...]:
-    """The names under which jobs of a type are stored: what was enqueued before a renaming has an older one."""
-    return (job_type,) if isinstance(job_type, str) else (job_type.name, *job_type.aliases)
 
 
 class Client:
@@ -89,23 +72,19 @@ class Client:
         close_timeout: float | timedelta = 10.0,
         **options: Any,
     ) -> None:
-        self._middlewares = tuple(middlewares)
-        self._poll_interval = seconds(poll_interval, "poll_interval", positive=True)
-        self._retry_for = seconds(retry_for, "retry_for")
-        self._uncommitted_grace = seconds(uncommitted_grace, "uncommitted_grace")
-        self._close_timeout = seconds(close_timeout, "close_timeout", positive=True)
-        self._make_store = store_maker(source, options)
-        self._store = self._make_store()
-        self._store_was_opened = False
-        self._session: Session | None = None
-        self._opening = False
-        self._closing: asyncio.Task[None] | None = None
-        self._transactions: dict[asyncio.Task[Any] | None, Transaction] = {}
+        settings = ClientSettings(
+            middlewares=tuple(middlewares),
+            poll_interval=seconds(poll_interval, "poll_interval", positive=True),
+            retry_for=seconds(retry_for, "retry_for"),
+            uncommitted_grace=seconds(uncommitted_grace, "uncommitted_grace"),
+            close_timeout=seconds(close_timeout, "close_timeout", positive=True),
+        )
+        self._session = Session(store_maker(source, options), settings)
 
     @property
     def store(self) -> Store:
         """The store; it's open while the client is."""
-        return self._store
+        return self._session.store
 
     # -- life --------------------------------------------------------------------------------------------------------
 
@@ -120,27 +99,7 @@ class Client:
             StoreIncompatible: Its schema doesn't fit this code (see `aioqueue migrate`).
             ConfigurationError: The client is open already.
         """
-        if self._opening or (self._session is not None and self._session.usable()):
-            raise ConfigurationError("the client is open already: close it first, or make another")
-        self._opening = True
-        try:
-            self._session = None
-            self._transactions = {}
-            if self._store_was_opened:
-                self._store = self._make_store()
-            self._store_was_opened = True
-            session = Session(
-                self._store,
-                middlewares=self._middlewares,
-                poll_interval=self._poll_interval,
-                retry_for=self._retry_for,
-                uncommitted_grace=self._uncommitted_grace,
-                close_timeout=self._close_timeout,
-            )
-            await session.open()
-            self._session = session
-        finally:
-            self._opening = False
+        await self._session.open()
         return self
 
     async def close(self) -> None:
@@ -151,15 +110,15 @@ class Client:
         Raises:
             ClientClosed: The client was opened in another event loop, which still runs.
         """
-        session = self._session
-        if session is not None and session.pid == os.getpid() and not session.loop.is_closed():
-            self._here()
-            self._session = None
-            self._closing = session.begin_to_close()
-        self._session = None
-        if (closing := self._closing) is not None and closing.get_loop() is asyncio.get_running_loop():
-            await finish(closing, again=None if session is None else session.begin_to_close)
-            self._closing = None
+        await self._session.close()
+
+    def check_open(self) -> None:
+        """Look whether the client can be used here, before a worker or a request begins to rely on it.
+
+        Raises:
+            ClientClosed: It isn't open, or was opened in another process or event loop.
+        """
+        self._session.opened()
 
     async def __aenter__(self) -> Self:
         return await self.open()
@@ -168,21 +127,6 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self.close()
-
-    def _here(self) -> Session:
-        session = self._session
-        if session is None:
-            raise ClientClosed("the client isn't open: use it inside `async with Client(...) as client:`")
-        if session.pid != os.getpid():
-            raise ClientClosed(
-                "the client was opened before this process was forked, and a connection can't be shared over a fork: "
-                "open a client in each process, after the fork"
-            )
-        if session.loop is not asyncio.get_running_loop():
-            raise ClientClosed(
-                "the client was opened in another event loop: open a client in each loop (asyncio.run makes a new one)"
-            )
-        return session
 
     # -- producers ---------------------------------------------------------------------------------------------------
 
@@ -210,12 +154,13 @@ class Client:
             NotInTransaction: `tx` is in autocommit mode.
             ClientClosed: The client isn't open.
         """
-        calls = used([call])
-        session = self._here()
-        if tx is MISSING:
-            self._refuse_outside()
-            return await session.enqueuer.alone(self, call)
-        return (await self._enqueue_with(session, calls, tx))[0]
+        if tx is not MISSING:
+            return (await self.enqueue_many([call], tx=tx))[0]
+        check_call(call)
+        opened = self._session.opened()
+        opened.refuse_outside_transaction()
+        inserted = await opened.enqueuer.enqueue_one(call)
+        return JobHandle(self._session, call.job_type, inserted.id, created=inserted.created)
 
     async def enqueue_many(
         self, calls: Iterable[Call[R]], *, tx: Connection | Transaction | Literal[Missing.MISSING] = MISSING
@@ -232,12 +177,12 @@ class Client:
         Raises:
             AioqueueError: As `enqueue`.
         """
-        calls = used(calls)
-        session = self._here()
-        if tx is MISSING:
-            self._refuse_outside()
-            return await session.enqueuer.together(self, calls)
-        return await self._enqueue_with(session, calls, tx)
+        taken = read_calls(calls)
+        opened = self._session.opened()
+        if tx is not MISSING:
+            return await BoundClient(self._session, tx).enqueue_many(taken)
+        opened.refuse_outside_transaction()
+        return make_handles(self._session, taken, await opened.enqueuer.enqueue_many(taken))
 
     async def enqueue_by_name(
         self, name: str, arguments: Mapping[str, object] | None = None, **options: Unpack[CallOptions]
@@ -272,9 +217,9 @@ class Client:
             ConfigurationError: The store isn't one that SQL can be given for.
             CallAlreadyEnqueued: The call was enqueued before.
         """
-        give = getattr(self._store, "statement", None)
+        give = getattr(self.store, "statement", None)
         if give is None:
-            raise ConfigurationError(f"{self._store.description} has no statement that any driver could run: use tx=")
+            raise ConfigurationError(f"{self.store.description} has no statement that any driver could run: use tx=")
         call.mark_enqueueing()
         return cast("tuple[str, tuple[str, ...]]", give([call.to_new_job()], placeholder=placeholder))
 
@@ -287,28 +232,9 @@ class Client:
         Raises:
             OutsideTransaction: It is None.
         """
-        refuse_none(tx)
-        return BoundClient(self, tx)
+        return BoundClient(self._session, tx)
 
-    async def _enqueue_with(
-        self, session: Session, calls: Sequence[Call[R]], tx: Connection | Transaction
-    ) -> list[JobHandle[R]]:
-        refuse_none(tx)
-        if not isinstance(tx, Transaction):
-            return await session.enqueuer.beside(self, calls, tx)
-        if tx._client is not self:
-            raise TransactionError("the transaction given as tx= is of another client")
-        return await tx.enqueue_many(calls)
-
-    def _refuse_outside(self) -> None:
-        if self._transactions and asyncio.current_task() in self._transactions:
-            raise OutsideTransaction(
-                "an enqueue inside `async with client.transaction() as tx:` that isn't part of it would be kept even if the "
-                "block is rolled back: use tx.enqueue(...), or enqueue after the block"
-            )
-
-    @asynccontextmanager
-    async def transaction(self) -> AsyncGenerator[Transaction, None]:
+    def transaction(self) -> AbstractAsyncContextManager[Transaction]:
         """Open a transaction. If its block raises or is cancelled, nothing exists, and its calls may be enqueued again.
 
         Raises:
@@ -316,28 +242,7 @@ class Client:
             StoreUnavailable: The database can't be reached; on leaving the block: its commit may be unclear.
             ClientClosed: The client isn't open.
         """
-        session = self._here()
-        self._refuse_outside()
-        task = asyncio.current_task()
-        state = TransactionState()
-        ended_well = False
-        try:
-            async with session.store.transaction() as inner:
-                transaction = Transaction(self, session.enqueuer, inner, state)
-                self._transactions[task] = transaction
-                try:
-                    yield transaction
-                finally:
-                    del self._transactions[task]
-                ended_well = True
-        except BaseException as error:
-            if ended_well and not isinstance(error, RowRejected):
-                session.enqueuer.remember_unclear(state.calls)
-                state.end(Phase.UNCLEAR)
-            else:
-                state.end(Phase.ROLLED_BACK)
-            raise
-        state.end(Phase.COMMITTED)
+        return open_transaction(self._session)
 
     # -- looking and operating ---------------------------------------------------------------------------------------
 
@@ -347,7 +252,7 @@ class Client:
         Raises:
             ValueError: The id isn't one.
         """
-        return JobHandle(self, job_type, job_id)
+        return JobHandle(self._session, job_type, job_id)
 
     async def job(self, job_id: UUID | str | JobHandle[Any]) -> Job:
         """Look at one job as it is stored now, whatever its type.
@@ -359,7 +264,7 @@ class Client:
             ClientClosed: The client isn't open.
         """
         (wanted,) = ids_of([job_id])
-        (found,) = await self._here().store.fetch([wanted])
+        (found,) = await self._session.opened().store.fetch([wanted])
         if found is None:
             raise JobNotFound(f"there is no job {wanted}: it was never committed, or has been deleted", job_id=wanted)
         return found
@@ -391,21 +296,12 @@ class Client:
             ValueError: The cursor isn't one of ours, or a state isn't known.
             ConfigurationError: The limit is out of its range.
         """
-        if not 1 <= limit <= _LARGEST_PAGE:
-            raise ConfigurationError(f"limit must be 1 to {_LARGEST_PAGE}, not {limit!r}")
-        if isinstance(states, str) or isinstance(types, str):
-            raise ConfigurationError("states= and types= take several, such as states=['failed']")
-        where = JobFilter(
-            states=frozenset(JobState(each) for each in states),
-            types=frozenset(name for each in types for name in _names_of(each)),
-            key=key,
-            tag=tag,
-        )
-        return await self._here().store.list(where, limit, cursor)
+        where = read_filter(states, types, key, tag, limit)
+        return await self._session.opened().store.list(where, limit, cursor)
 
     async def stats(self) -> Stats:
         """Count jobs by type and state, exactly up to 10,000 each, and name the workers that are alive."""
-        return await self._here().store.stats()
+        return await self._session.opened().store.stats()
 
     async def retry(self, *jobs: UUID | str | JobHandle[Any]) -> dict[UUID, Changed]:
         """Make failed or cancelled jobs pending again, with all their attempts.
@@ -423,31 +319,15 @@ class Client:
             StoreError: The database refused; its `changed` says what became of the portions before.
             ClientClosed: The client isn't open.
         """
-        return await self._change(self._here().store.retry, jobs)
+        return await change_in_portions(self._session.opened().store.retry, jobs)
 
     async def run_now(self, *jobs: UUID | str | JobHandle[Any]) -> dict[UUID, Changed]:
         """Make pending jobs due now. Arguments, return value and errors are those of `retry`."""
-        return await self._change(self._here().store.run_now, jobs)
+        return await change_in_portions(self._session.opened().store.run_now, jobs)
 
     async def delete(self, *jobs: UUID | str | JobHandle[Any]) -> dict[UUID, Changed]:
         """Remove jobs that aren't running, finished or not. Arguments, return value and errors are those of `retry`."""
-        return await self._change(self._here().store.delete, jobs)
-
-    async def _change(
-        self,
-        change: Callable[[Sequence[UUID]], Awaitable[Sequence[Changed]]],
-        jobs: Iterable[UUID | str | JobHandle[Any]],
-    ) -> dict[UUID, Changed]:
-        ids = ids_of(jobs)
-        changed: dict[UUID, Changed] = {}
-        for start in range(0, len(ids), _PORTION):
-            portion = ids[start : start + _PORTION]
-            try:
-                changed.update(zip(portion, await change(portion), strict=True))
-            except StoreError as error:
-                error.changed = changed
-                raise
-        return changed
+        return await change_in_portions(self._session.opened().store.delete, jobs)
 
     def __repr__(self) -> str:
-        return f"<Client {self._store.description} {'closed' if self._session is None else 'open'}>"
+        return repr(self._session)

@@ -1,4 +1,4 @@
-"""What a producer holds of a job: its id, and the way to its result."""
+"""Makes the handles of jobs, and waits for their results: what a producer holds of a job."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from aioqueue.vocabulary._job import JobState
 from aioqueue.vocabulary._time import seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from datetime import timedelta
     from uuid import UUID
 
-    from aioqueue.client._client import Client
     from aioqueue.client._phase import TransactionState
-    from aioqueue.definitions._call import JobDefinition
-    from aioqueue.vocabulary._job import Job
+    from aioqueue.client._session import Session
+    from aioqueue.definitions._call import Call, JobDefinition
+    from aioqueue.vocabulary._job import Inserted, Job
 
-__all__ = ["JobHandle", "ids_of"]
+__all__ = ["JobHandle", "ids_of", "make_handles"]
 
+R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
 
@@ -39,7 +40,7 @@ class JobHandle(Generic[R_co]):
         created: Whether the enqueue stored it; False if an unfinished job with the same unique key was there already.
     """
 
-    __slots__ = ("_client", "_foreign", "_state", "created", "id", "job_type")
+    __slots__ = ("_commit_unseen", "_session", "_state", "created", "id", "job_type")
 
     id: UUID
     job_type: JobDefinition
@@ -47,20 +48,20 @@ class JobHandle(Generic[R_co]):
 
     def __init__(
         self,
-        client: Client,
+        session: Session,
         job_type: JobDefinition,
         job_id: UUID | str,
         *,
         created: bool = True,
         state: TransactionState | None = None,
-        foreign: bool = False,
+        commit_unseen: bool = False,
     ) -> None:
         self.id = read_id(job_id)
         self.job_type = job_type
         self.created = created
-        self._client = client
+        self._session = session
         self._state = state
-        self._foreign = foreign
+        self._commit_unseen = commit_unseen
 
     async def result(self, timeout: float | timedelta | None = None) -> R_co:
         """Wait for the job's end and give its output.
@@ -99,7 +100,7 @@ class JobHandle(Generic[R_co]):
             ClientClosed: The client isn't open.
         """
         self._check_committed()
-        (job,) = await self._client._here().store.fetch([self.id])
+        (job,) = await self._session.opened().store.fetch([self.id])
         return self._found(job)
 
     def _check_committed(self) -> None:
@@ -113,20 +114,20 @@ class JobHandle(Generic[R_co]):
             self._missing("the transaction that enqueued it was rolled back")
 
     async def _finished(self, limit: float | None) -> Job:
-        session = self._client._here()
-        uncommitted = self._foreign or (self._state is not None and self._state.phase is Phase.UNCLEAR)
+        opened = self._session.opened()
+        uncommitted = self._commit_unseen or (self._state is not None and self._state.phase is Phase.UNCLEAR)
         if limit == 0:
-            (job,) = await session.store.fetch([self.id])
+            (job,) = await opened.store.fetch([self.id])
             if (job is None and not uncommitted) or (job is not None and ended(job)):
                 return self._found(job)
             self._timed_out(job, 0)
-        waiter = session.waiters.add(self.id, patience=session.uncommitted_grace if uncommitted else 0)
+        waiter = opened.waiters.add(self.id, patience=opened.settings.uncommitted_grace if uncommitted else 0)
         try:
             with anyio.move_on_after(limit):
                 return self._found(await waiter.future)
             self._timed_out(waiter.seen, cast("float", limit))
         finally:
-            session.waiters.remove(self.id, waiter)
+            opened.waiters.remove(self.id, waiter)
 
     def _found(self, job: Job | None) -> Job:
         if job is None:
@@ -176,6 +177,29 @@ class JobHandle(Generic[R_co]):
 
     def __repr__(self) -> str:
         return f"<JobHandle {self.job_type.name} {self.id}{'' if self.created else ' (was there already)'}>"
+
+
+def make_handles(
+    session: Session,
+    calls: Sequence[Call[R]],
+    inserted: Sequence[Inserted],
+    *,
+    state: TransactionState | None = None,
+    commit_unseen: bool = False,
+) -> list[JobHandle[R]]:
+    """Make the handles of calls that were enqueued.
+
+    Arguments:
+        session: Of the client that enqueued them.
+        calls: As enqueued.
+        inserted: What became of each, in order.
+        state: Of the client's transaction in which that was.
+        commit_unseen: Whether that was in a transaction of the user's, whose commit nobody reports.
+    """
+    return [
+        JobHandle(session, call.job_type, each.id, created=each.created, state=state, commit_unseen=commit_unseen)
+        for call, each in zip(calls, inserted, strict=True)
+    ]
 
 
 def ids_of(jobs: Iterable[UUID | str | JobHandle[Any]]) -> list[UUID]:

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
     from aioqueue.vocabulary._job import Inserted, NewJob
 
-__all__ = ["PATIENCE", "KeyedInserts", "Row", "row_size"]
+__all__ = ["PATIENCE_SECONDS", "KeyedInserts", "Row", "row_size"]
 
 Row = tuple["NewJob", bool]
 """A job, and whether an earlier try may have stored it."""
 
-PATIENCE = 1.0
+PATIENCE_SECONDS = 1.0
 """Seconds after which an enqueue that gets no answer holds up none that come later."""
 
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.05, 0.5
@@ -45,7 +45,7 @@ class KeyedInserts:
         self._write = write
         self._longest = longest
         self._batcher: Batcher[Row, Inserted | StoreContended] = Batcher(
-            self._write_batch, size=row_size, patience=PATIENCE, name="enqueue batcher of keys"
+            self._write_batch, size=row_size, patience=PATIENCE_SECONDS, name="enqueue batcher of keys"
         )
         # Keys that were contended at their last try: they're tried one by one, after the others.
         self._contended: set[tuple[str, str | None]] = set()

@@ -1,94 +1,97 @@
-"""One opening of a client: what belongs to one event loop and one process."""
+"""Owns a client's connection to its store: opens it, closes it, and refuses its use from anywhere else."""
 
 from __future__ import annotations
 
 import asyncio
-import contextvars
-import logging
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from aioqueue.client._enqueue import Enqueuer
-from aioqueue.client._waiters import Waiters
-from aioqueue.errors import StoreError
-from aioqueue.runtime._left_behind import bounded
+from aioqueue.client._opened import Opened
+from aioqueue.errors import ClientClosed, ConfigurationError
 from aioqueue.runtime._shield import finish
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Sequence
+    from collections.abc import Callable
 
     from aioqueue.abc import Store
-    from aioqueue.definitions._middleware import EnqueueMiddleware
+    from aioqueue.client._opened import ClientSettings
 
 __all__ = ["Session"]
 
-logger = logging.getLogger("aioqueue")
-
 
 class Session:
-    """What a client has while it's open.
+    """A client's hold on its store, over all its openings.
+
+    The client, its transactions and its handles have it in common: whatever they do begins with `opened()`. So a handle
+    that was made before the client was opened, or opened again, works all the same.
 
     Arguments:
-        store: Not open yet.
-        middlewares, poll_interval, retry_for, uncommitted_grace, close_timeout: The client's.
+        make_store: Gives the store, new for each opening unless the user gave one.
+        settings: The client's.
+
+    Attributes:
+        store: The newest opening's; before the first one, the one that it will open.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        *,
-        middlewares: Sequence[EnqueueMiddleware],
-        poll_interval: float,
-        retry_for: float,
-        uncommitted_grace: float,
-        close_timeout: float,
-    ) -> None:
-        self.store = store
-        self.uncommitted_grace = uncommitted_grace
-        self.pid = os.getpid()
-        self.loop = asyncio.get_running_loop()
-        self.enqueuer = Enqueuer(store, middlewares, retry_for)
-        self.waiters = Waiters(store, poll_interval)
-        self._close_timeout = close_timeout
-
-    def usable(self) -> bool:
-        """Whether it belongs to this process and to a loop that isn't over."""
-        return self.pid == os.getpid() and not self.loop.is_closed()
+    def __init__(self, make_store: Callable[[], Store], settings: ClientSettings) -> None:
+        self.store = make_store()
+        self._make_store = make_store
+        self._settings = settings
+        self._store_was_opened = False
+        self._opened: Opened | None = None
+        self._opening = False
+        self._closing: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Open the store. What fails or is cancelled leaves nothing open."""
+        """Connect, in this event loop. Raises as `Client.open`."""
+        if self._opening or (self._opened is not None and self._opened.usable()):
+            raise ConfigurationError("the client is open already: close it first, or make another")
+        self._opening = True
         try:
-            await self.store.open()
-        except BaseException:
-            await finish(self._begin_to_close_store(), again=self._begin_to_close_store)
-            raise
-
-    def begin_to_close(self) -> asyncio.Task[None]:
-        """`close`, in a task of its own."""
-        return self._task(self.close())
-
-    def _begin_to_close_store(self) -> asyncio.Task[None]:
-        return self._task(self._close_store(self._close_timeout))
-
-    def _task(self, call: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        return self.loop.create_task(call, name="aioqueue close", context=contextvars.Context())
+            self._opened = None
+            if self._store_was_opened:
+                self.store = self._make_store()
+            self._store_was_opened = True
+            opened = Opened(self.store, self._settings)
+            await opened.open()
+            self._opened = opened
+        finally:
+            self._opening = False
 
     async def close(self) -> None:
-        """Finish what is in flight, and close the store; within the timeout as a whole, whatever the store does.
+        """Finish what is in flight, and disconnect. Raises as `Client.close`."""
+        opened = self._opened
+        if opened is not None and opened.usable():
+            self._refuse_elsewhere(opened)
+            self._opened = None
+            self._closing = opened.begin_to_close()
+        self._opened = None
+        if (closing := self._closing) is not None and closing.get_loop() is asyncio.get_running_loop():
+            await finish(closing, again=None if opened is None else opened.begin_to_close)
+            self._closing = None
 
-        Cancelling it leaves the rest undone; it may be called again.
+    def opened(self) -> Opened:
+        """Give what is there while the client is open.
+
+        Raises:
+            ClientClosed: It isn't open, or not in this process and event loop.
         """
-        eighth = self._close_timeout / 8
-        began = self.loop.time()
-        try:
-            await bounded(self.enqueuer.aclose(4 * eighth), 5 * eighth, name="aioqueue close")
-            await bounded(self.waiters.aclose(), eighth, name="aioqueue close")
-        finally:
-            await self._close_store(self._close_timeout - (self.loop.time() - began))
+        opened = self._opened
+        if opened is None:
+            raise ClientClosed("the client isn't open: use it inside `async with Client(...) as client:`")
+        self._refuse_elsewhere(opened)
+        return opened
 
-    async def _close_store(self, longest: float) -> None:
-        try:
-            if not await bounded(self.store.close(), longest, name="aioqueue close"):
-                logger.warning("%s couldn't be closed within %.1f s", self.store.description, longest)
-        except StoreError as error:
-            logger.warning("%s couldn't be closed properly: %s", self.store.description, type(error).__name__)
+    def _refuse_elsewhere(self, opened: Opened) -> None:
+        if opened.pid != os.getpid():
+            raise ClientClosed(
+                "the client was opened before this process was forked, and a connection can't be shared over a fork: "
+                "open a client in each process, after the fork"
+            )
+        if opened.loop is not asyncio.get_running_loop():
+            raise ClientClosed(
+                "the client was opened in another event loop: open a client in each loop (asyncio.run makes a new one)"
+            )
+
+    def __repr__(self) -> str:
+        return f"<Client {self.store.description} {'closed' if self._opened is None else 'open'}>"

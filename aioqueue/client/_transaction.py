@@ -1,70 +1,38 @@
-"""A transaction of the client's own, and a client that is bound to a user's one."""
+"""A transaction of the client's own: `async with client.transaction() as tx:`."""
 
 from __future__ import annotations
 
-from enum import Enum
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from aioqueue.client._enqueue import used
+from aioqueue.client._enqueue import read_calls
+from aioqueue.client._handle import make_handles
 from aioqueue.client._named import named_call
-from aioqueue.client._phase import Phase
-from aioqueue.errors import OutsideTransaction, TransactionError
+from aioqueue.client._phase import Phase, TransactionState
+from aioqueue.errors import RowRejected, TransactionError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 
     from typing_extensions import Unpack
 
     from aioqueue.abc import StoreTransaction
-    from aioqueue.client._client import Client
     from aioqueue.client._enqueue import Enqueuer
     from aioqueue.client._handle import JobHandle
-    from aioqueue.client._phase import TransactionState
+    from aioqueue.client._session import Session
     from aioqueue.definitions._call import Call, CallOptions
 
-__all__ = ["BoundClient", "Connection", "Missing", "MISSING", "Transaction", "refuse_none"]
+__all__ = ["Transaction", "open_transaction"]
 
 R = TypeVar("R")
-
-
-class Connection(Protocol):
-    """What `tx=` takes: an open connection or session of a library that the store knows.
-
-    asyncpg, psycopg 3 (async), SQLAlchemy's AsyncSession and AsyncConnection, sqlite3, aiosqlite: all of them have
-    `execute`, and what really is one is found out by the store.
-    """
-
-    @property
-    def execute(self) -> Callable[..., Any]: ...
-
-
-class Missing(Enum):
-    """Stands for `tx=` that wasn't given."""
-
-    MISSING = "MISSING"
-
-
-MISSING = Missing.MISSING
-
-
-def refuse_none(tx: object) -> None:
-    """Refuse None where a transaction is passed on.
-
-    Raises:
-        OutsideTransaction: It is None.
-    """
-    if tx is None:
-        raise OutsideTransaction(
-            "tx=None would enqueue outside of any transaction, which is rarely what is meant where one is passed on: "
-            "leave tx= out to enqueue and commit at once"
-        )
 
 
 class Transaction:
     """An open transaction, from `client.transaction()`. What is written in it exists once the block has ended well."""
 
-    def __init__(self, client: Client, enqueuer: Enqueuer, transaction: StoreTransaction, state: TransactionState) -> None:
-        self._client = client
+    def __init__(self, session: Session, enqueuer: Enqueuer, transaction: StoreTransaction, state: TransactionState) -> None:
+        self._session = session
         self._enqueuer = enqueuer
         self._transaction = transaction
         self._state = state
@@ -124,15 +92,20 @@ class Transaction:
         Returns:
             Their handles, in order.
         """
-        calls = used(calls)
+        taken = read_calls(calls)
         self._check()
-        return await self._enqueuer.within(self._client, calls, self._transaction, self._state)
+        inserted = await self._enqueuer.enqueue_in_transaction(taken, self._transaction, self._state)
+        return make_handles(self._session, taken, inserted, state=self._state)
 
     async def enqueue_by_name(
         self, name: str, arguments: Mapping[str, object] | None = None, **options: Unpack[CallOptions]
     ) -> JobHandle[Any]:
         """As `Client.enqueue_by_name`, in this transaction."""
         return await self.enqueue(named_call(name, arguments, options))
+
+    def is_of(self, session: Session) -> bool:
+        """Whether it's a transaction of the client that has this session."""
+        return self._session is session
 
     def _check(self) -> None:
         if self._state.phase is not Phase.OPEN:
@@ -141,31 +114,30 @@ class Transaction:
             )
 
     def __repr__(self) -> str:
-        return f"<Transaction of {self._client!r} {self._state.phase.value}>"
+        return f"<Transaction of {self._session!r} {self._state.phase.value}>"
 
 
-class BoundClient:
-    """A client whose enqueues all go into one transaction of the user's: `client.using(session)`."""
-
-    __slots__ = ("_client", "_tx")
-
-    def __init__(self, client: Client, tx: Connection) -> None:
-        self._client = client
-        self._tx = tx
-
-    async def enqueue(self, call: Call[R]) -> JobHandle[R]:
-        """As `Client.enqueue` with `tx=`."""
-        return await self._client.enqueue(call, tx=self._tx)
-
-    async def enqueue_many(self, calls: Iterable[Call[R]]) -> list[JobHandle[R]]:
-        """As `Client.enqueue_many` with `tx=`."""
-        return await self._client.enqueue_many(calls, tx=self._tx)
-
-    async def enqueue_by_name(
-        self, name: str, arguments: Mapping[str, object] | None = None, **options: Unpack[CallOptions]
-    ) -> JobHandle[Any]:
-        """As `Client.enqueue_by_name`, in the transaction."""
-        return await self._client.enqueue(named_call(name, arguments, options), tx=self._tx)
-
-    def __repr__(self) -> str:
-        return f"<{self._client!r} using {type(self._tx).__qualname__}>"
+@asynccontextmanager
+async def open_transaction(session: Session) -> AsyncGenerator[Transaction, None]:
+    """Open a transaction of a client's. Its errors are those of `Client.transaction`."""
+    opened = session.opened()
+    opened.refuse_outside_transaction()
+    task = asyncio.current_task()
+    state = TransactionState()
+    ended_well = False
+    try:
+        async with opened.store.transaction() as inner:
+            opened.tasks_in_transaction.add(task)
+            try:
+                yield Transaction(session, opened.enqueuer, inner, state)
+            finally:
+                opened.tasks_in_transaction.discard(task)
+            ended_well = True
+    except BaseException as error:
+        if ended_well and not isinstance(error, RowRejected):
+            opened.enqueuer.remember_unclear(state.calls)
+            state.end(Phase.UNCLEAR)
+        else:
+            state.end(Phase.ROLLED_BACK)
+        raise
+    state.end(Phase.COMMITTED)

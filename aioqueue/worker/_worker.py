@@ -283,7 +283,7 @@ class Worker:
         logger.log(level, "worker %s has ended: %s", one_line(self.name), ", ".join(counts) or "no attempts")
 
     def _made(self) -> Run:
-        self._client._here()
+        self._client.check_open()
         forget_dead()
         self._troubles = Troubles(self.name)
         self._left_behind = 0

@@ -133,21 +133,19 @@ async def test_a_password_is_never_shown(caplog: pytest.LogCaptureFixture) -> No
 
 async def test_a_fork_is_told_and_opens_its_own(client: Client, url: str) -> None:
     await client.enqueue(add(1, 2))
-    session = client._session
-    assert session is not None
-    session.pid = os.getpid() + 1  # as it is in a child
+    opened = client._session.opened()
+    opened.pid = os.getpid() + 1  # as it is in a child
     with pytest.raises(ClientClosed, match="fork"):
         await client.enqueue(add(1, 2))
     with pytest.raises(ClientClosed, match="fork"):
         await client.stats()
-    session.pid = os.getpid()
+    opened.pid = os.getpid()
 
 
 async def test_closing_in_a_child_leaves_the_parents_connections_alone(fake: FakeStore) -> None:
     client = await Client(fake).open()
-    session = client._session
-    assert session is not None
-    session.pid = os.getpid() + 1
+    opened = client._session.opened()
+    opened.pid = os.getpid() + 1
     await client.close()
     assert fake.opened
     async with client:

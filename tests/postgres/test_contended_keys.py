@@ -87,9 +87,7 @@ async def test_waiting_for_a_key_is_bounded_and_says_for_which(postgres_url: str
             async with asyncio.timeout(20):
                 await (client.enqueue_many([call]) if many else client.enqueue(call))
         assert many or "key 'K' of work was held by somebody's open transaction" in str(caught.value)
-        session = client._session
-        assert session is not None
-        assert not session.enqueuer._keyed._contended  # nothing is kept of a key that was given up
+        assert not client._session.opened().enqueuer._inserter._keyed._contended  # nothing is kept of a key that was given up
         await holder.execute("rollback")
         assert (await client.enqueue(call)).created
 

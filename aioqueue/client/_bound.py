@@ -1,0 +1,84 @@
+"""Enqueues in a transaction that somebody else commits: `client.using(session)`, and `tx=`."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from aioqueue.client._enqueue import read_calls
+from aioqueue.client._handle import make_handles
+from aioqueue.client._named import named_call
+from aioqueue.client._transaction import Transaction
+from aioqueue.errors import OutsideTransaction, TransactionError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from typing_extensions import Unpack
+
+    from aioqueue.client._handle import JobHandle
+    from aioqueue.client._session import Session
+    from aioqueue.definitions._call import Call, CallOptions
+
+__all__ = ["MISSING", "BoundClient", "Connection", "Missing"]
+
+R = TypeVar("R")
+
+
+class Connection(Protocol):
+    """What `tx=` takes: an open connection or session of a library that the store knows.
+
+    asyncpg, psycopg 3 (async), SQLAlchemy's AsyncSession and AsyncConnection, sqlite3, aiosqlite: all of them have
+    `execute`, and what really is one is found out by the store.
+    """
+
+    @property
+    def execute(self) -> Callable[..., Any]: ...
+
+
+class Missing(Enum):
+    """Stands for `tx=` that wasn't given."""
+
+    MISSING = "MISSING"
+
+
+MISSING = Missing.MISSING
+
+
+class BoundClient:
+    """A client whose enqueues all go into one transaction of the user's: `client.using(session)`."""
+
+    __slots__ = ("_session", "_tx")
+
+    def __init__(self, session: Session, tx: Connection | Transaction) -> None:
+        if tx is None:
+            raise OutsideTransaction(
+                "tx=None would enqueue outside of any transaction, which is rarely what is meant where one is passed on: "
+                "leave tx= out to enqueue and commit at once"
+            )
+        self._session = session
+        self._tx = tx
+
+    async def enqueue(self, call: Call[R]) -> JobHandle[R]:
+        """As `Client.enqueue` with `tx=`."""
+        return (await self.enqueue_many([call]))[0]
+
+    async def enqueue_many(self, calls: Iterable[Call[R]]) -> list[JobHandle[R]]:
+        """As `Client.enqueue_many` with `tx=`."""
+        taken = read_calls(calls)
+        opened = self._session.opened()
+        if isinstance(self._tx, Transaction):
+            if not self._tx.is_of(self._session):
+                raise TransactionError("the transaction given as tx= is of another client")
+            return await self._tx.enqueue_many(taken)
+        inserted = await opened.enqueuer.enqueue_with_connection(taken, self._tx)
+        return make_handles(self._session, taken, inserted, commit_unseen=True)
+
+    async def enqueue_by_name(
+        self, name: str, arguments: Mapping[str, object] | None = None, **options: Unpack[CallOptions]
+    ) -> JobHandle[Any]:
+        """As `Client.enqueue_by_name`, in the transaction."""
+        return await self.enqueue(named_call(name, arguments, options))
+
+    def __repr__(self) -> str:
+        return f"<{self._session!r} using {type(self._tx).__qualname__}>"

@@ -1,0 +1,185 @@
+"""Stores rows outside of the user's transactions: gathered with those of concurrent callers, or many in one transaction.
+
+What fails because the database is away is tried again for a bounded time, such that each row is stored once: before a
+repetition, the rows that an unclear commit may have stored are looked for.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from typing import TYPE_CHECKING, TypeVar
+
+import anyio
+
+from aioqueue.client._keyed import PATIENCE_SECONDS, KeyedInserts, Row, row_size
+from aioqueue.client._unclear import UnclearIds
+from aioqueue.errors import ClientClosed, StoreContended, StoreUnavailable
+from aioqueue.runtime._batcher import Batcher, portions
+from aioqueue.vocabulary._job import Inserted
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Collection, Sequence
+    from uuid import UUID
+
+    from aioqueue.abc import Store
+    from aioqueue.vocabulary._job import NewJob
+
+__all__ = ["CHUNK_ROWS", "Inserter", "chunks", "with_stored"]
+
+logger = logging.getLogger("aioqueue")
+
+T = TypeVar("T")
+
+CHUNK_ROWS = 5_000
+"""Rows in one statement at most."""
+
+_PAUSES_SECONDS = (0.05, 0.2, 0.5, 1.0, 2.0)
+_CONTENDED_PAUSE_SECONDS = 0.2
+
+
+class Inserter:
+    """Stores what one opening of a client enqueues outside of the user's transactions. The `Enqueuer` calls it.
+
+    Arguments:
+        store: Open.
+        retry_for: Seconds for which an insert whose outcome is unclear is repeated.
+
+    Attributes:
+        unclear: The jobs that may have been stored.
+    """
+
+    def __init__(self, store: Store, retry_for: float) -> None:
+        self.unclear = UnclearIds()
+        self._store = store
+        self._retry_for = retry_for
+        self._batcher: Batcher[Row, Inserted] = Batcher(
+            self._write_batch, size=row_size, patience=PATIENCE_SECONDS, name="enqueue batcher"
+        )
+        self._keyed = KeyedInserts(self._write_batch, retry_for)
+        self._writing: set[anyio.CancelScope] = set()
+        self._closing = anyio.Event()
+        self._abandoned = False
+
+    async def insert_gathered(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
+        """Store one job together with those of concurrent callers; returns after the commit."""
+        (job,) = jobs
+        with self.unclear.settled_by(jobs):
+            repeated = self.unclear.has_any(jobs)
+            if job.unique:
+                return [await self._keyed.insert(job, repeated=repeated)]
+            return [await self._batcher.submit((job, repeated))]
+
+    async def insert_many(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
+        """Store jobs in a transaction of their own, all or none; returns after the commit."""
+        if not jobs:
+            return []
+        with self.unclear.settled_by(jobs):
+            if len(chunks(jobs)) > 1:
+                return await self._insert_chunked(jobs)
+            return await self._insert_repeatedly(jobs, repeated=self.unclear.has_any(jobs))
+
+    async def find(self, ids: Sequence[UUID]) -> set[UUID]:
+        """Look which of these ids are stored, live or finished."""
+        found: set[UUID] = set()
+        for start in range(0, len(ids), CHUNK_ROWS):
+            found.update(job.id for job in await self._store.fetch(ids[start : start + CHUNK_ROWS]) if job is not None)
+        return found
+
+    async def aclose(self, patience: float) -> None:
+        """Wait for what is being written for `patience` seconds; what isn't by then fails as unclear."""
+        self._closing.set()
+        with anyio.move_on_after(patience):
+            await self._close_batchers()
+            return
+        self._abandoned = True
+        for scope in list(self._writing):
+            scope.cancel()
+        await self._close_batchers()
+
+    async def _close_batchers(self) -> None:
+        await self._batcher.aclose()
+        await self._keyed.aclose()
+
+    async def _write_batch(self, rows: Sequence[Row]) -> Sequence[Inserted]:
+        if self._abandoned:
+            raise ClientClosed("the client was closed before the job could be enqueued")
+        with anyio.CancelScope() as scope:
+            self._writing.add(scope)
+            try:
+                jobs = [job for job, _ in rows]
+                return await self._insert_repeatedly(jobs, repeated=any(again for _, again in rows), gathered=True)
+            finally:
+                self._writing.discard(scope)
+        raise StoreUnavailable(
+            f"the client was closed while jobs were being enqueued in {self._store.description}: they may be there or not"
+        )
+
+    async def _insert_repeatedly(self, jobs: Sequence[NewJob], *, repeated: bool, gathered: bool = False) -> Sequence[Inserted]:
+        async def insert(again: bool) -> Sequence[Inserted]:  # noqa: FBT001 - `_until_written` calls it, nobody else
+            inserted = await self._store.insert(jobs, repeated=again)
+            return [_own(job, each) for job, each in zip(jobs, inserted, strict=True)] if again else inserted
+
+        return await self._until_written(insert, len(jobs), repeated=repeated, gathered=gathered)
+
+    async def _insert_chunked(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
+        """Many rows in one transaction. Its repetition looks first what has been stored: that was all, or none."""
+
+        async def insert(again: bool) -> Sequence[Inserted]:  # noqa: FBT001 - `_until_written` calls it, nobody else
+            stored = await self.find([job.id for job in jobs]) if again else set["UUID"]()
+            missing = [job for job in jobs if job.id not in stored]
+            inserted: list[Inserted] = []
+            if missing:
+                async with self._store.transaction() as transaction:
+                    for chunk in chunks(missing):
+                        inserted += await transaction.insert(chunk)
+            return with_stored(jobs, stored, inserted)
+
+        return await self._until_written(insert, len(jobs), repeated=self.unclear.has_any(jobs))
+
+    async def _until_written(
+        self, write: Callable[[bool], Awaitable[T]], count: int, *, repeated: bool, gathered: bool = False
+    ) -> T:
+        """Try again for a bounded time: after an unclear commit, `write` stores only what's missing.
+
+        What was gathered from several callers doesn't wait here for the key of one of them (see `KeyedInserts`).
+
+        Arguments:
+            write: Told whether an earlier try may have stored something.
+            count: Of rows, for the log.
+            repeated: Whether the first try here is a repetition already.
+            gathered: Whether the rows are of several callers.
+        """
+        deadline = anyio.current_time() + self._retry_for
+        pauses = iter(_PAUSES_SECONDS)
+        while True:
+            try:
+                return await write(repeated)
+            except StoreUnavailable as error:
+                contended = isinstance(error, StoreContended)
+                pause = _CONTENDED_PAUSE_SECONDS if contended else next(pauses, None)
+                if (contended and gathered) or pause is None or self._closing.is_set():
+                    raise
+                if anyio.current_time() + pause > deadline:
+                    raise
+                if not contended:
+                    logger.warning("%d jobs couldn't be enqueued in %s, trying again", count, self._store.description)
+                with anyio.move_on_after(pause * random.uniform(0.5, 1.0)):  # noqa: S311 - keeps processes apart
+                    await self._closing.wait()
+                repeated = True
+
+
+def chunks(jobs: Sequence[NewJob]) -> list[Sequence[NewJob]]:
+    """Cut rows into what one statement may have."""
+    return list(portions(jobs, CHUNK_ROWS, lambda job: job.size))
+
+
+def with_stored(jobs: Sequence[NewJob], stored: Collection[UUID], inserted: Sequence[Inserted]) -> list[Inserted]:
+    """One answer for each job, in order: of those that an earlier try has stored, and of those inserted now."""
+    rest = iter(inserted)
+    return [Inserted(job.id, created=True) if job.id in stored else next(rest) for job in jobs]
+
+
+def _own(job: NewJob, inserted: Inserted) -> Inserted:
+    """What a repeated insert finds under the call's own id was stored by an earlier try."""
+    return Inserted(inserted.id, created=True) if inserted.id == job.id else inserted

@@ -1,0 +1,118 @@
+"""What a client has while it is open: it belongs to one event loop and one process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from aioqueue.client._enqueue import Enqueuer
+from aioqueue.client._waiters import Waiters
+from aioqueue.errors import OutsideTransaction, StoreError
+from aioqueue.runtime._left_behind import bounded
+from aioqueue.runtime._shield import finish
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from aioqueue.abc import Store
+    from aioqueue.definitions._middleware import EnqueueMiddleware
+
+__all__ = ["ClientSettings", "Opened"]
+
+logger = logging.getLogger("aioqueue")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientSettings:
+    """What a client was made with, validated; durations are seconds. `Client` says what each is for."""
+
+    middlewares: tuple[EnqueueMiddleware, ...]
+    poll_interval: float
+    retry_for: float
+    uncommitted_grace: float
+    close_timeout: float
+
+
+class Opened:
+    """One opening of a client. Its `Session` makes one each time it's opened, in the event loop in which it's used.
+
+    Arguments:
+        store: Not open yet.
+        settings: The client's.
+
+    Attributes:
+        store: Open, after `open`.
+        settings: The client's.
+        pid: The process that it belongs to.
+        loop: The event loop that it belongs to.
+        enqueuer: What enqueues.
+        waiters: Those who wait for results.
+        tasks_in_transaction: Those that are inside a `client.transaction()` block.
+    """
+
+    def __init__(self, store: Store, settings: ClientSettings) -> None:
+        self.store = store
+        self.settings = settings
+        self.pid = os.getpid()
+        self.loop = asyncio.get_running_loop()
+        self.enqueuer = Enqueuer(store, settings.middlewares, settings.retry_for)
+        self.waiters = Waiters(store, settings.poll_interval)
+        self.tasks_in_transaction: set[asyncio.Task[Any] | None] = set()
+
+    def usable(self) -> bool:
+        """Whether it belongs to this process and to a loop that isn't over."""
+        return self.pid == os.getpid() and not self.loop.is_closed()
+
+    def refuse_outside_transaction(self) -> None:
+        """Refuse to enqueue beside the transaction that the task has open.
+
+        Raises:
+            OutsideTransaction: It has one open.
+        """
+        if self.tasks_in_transaction and asyncio.current_task() in self.tasks_in_transaction:
+            raise OutsideTransaction(
+                "an enqueue inside `async with client.transaction() as tx:` that isn't part of it would be kept even if the "
+                "block is rolled back: use tx.enqueue(...), or enqueue after the block"
+            )
+
+    async def open(self) -> None:
+        """Open the store. What fails or is cancelled leaves nothing open."""
+        try:
+            await self.store.open()
+        except BaseException:
+            await finish(self._begin_to_close_store(), again=self._begin_to_close_store)
+            raise
+
+    def begin_to_close(self) -> asyncio.Task[None]:
+        """`close`, in a task of its own."""
+        return self._task(self.close())
+
+    def _begin_to_close_store(self) -> asyncio.Task[None]:
+        return self._task(self._close_store(self.settings.close_timeout))
+
+    def _task(self, call: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        return self.loop.create_task(call, name="aioqueue close", context=contextvars.Context())
+
+    async def close(self) -> None:
+        """Finish what is in flight, and close the store; within the timeout as a whole, whatever the store does.
+
+        Cancelling it leaves the rest undone; it may be called again.
+        """
+        eighth = self.settings.close_timeout / 8
+        began = self.loop.time()
+        try:
+            await bounded(self.enqueuer.aclose(4 * eighth), 5 * eighth, name="aioqueue close")
+            await bounded(self.waiters.aclose(), eighth, name="aioqueue close")
+        finally:
+            await self._close_store(self.settings.close_timeout - (self.loop.time() - began))
+
+    async def _close_store(self, longest: float) -> None:
+        try:
+            if not await bounded(self.store.close(), longest, name="aioqueue close"):
+                logger.warning("%s couldn't be closed within %.1f s", self.store.description, longest)
+        except StoreError as error:
+            logger.warning("%s couldn't be closed properly: %s", self.store.description, type(error).__name__)
