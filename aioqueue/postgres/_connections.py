@@ -12,8 +12,9 @@ from aioqueue.errors import ClientClosed, StoreUnavailable
 from aioqueue.postgres._connections_cleanup import Cleanup, answers, roll_back
 from aioqueue.postgres._connections_closing import close_connection, loop_has_ended, terminate, warn_of_ended_loop
 from aioqueue.postgres._connections_opener import Opener
-from aioqueue.postgres._connections_source import TRUSTED_SECONDS, check_process, in_transaction
+from aioqueue.postgres._connections_source import TRUSTED_SECONDS, in_transaction
 from aioqueue.postgres._errors import breaks_connection, cuts_short, translated
+from aioqueue.store_rules._life import check_process
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -101,7 +102,7 @@ class Pool:
         Raises:
             StoreError: None could be had.
         """
-        check_process(self._process)
+        check_process(self._process, self.source.description)
         await self._take()
         if self._closed:
             self._free.release()

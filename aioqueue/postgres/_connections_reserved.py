@@ -11,8 +11,9 @@ from aioqueue.errors import ClientClosed
 from aioqueue.postgres._connections_cleanup import Cleanup, answers, roll_back
 from aioqueue.postgres._connections_closing import close_connection, loop_has_ended, terminate, warn_of_ended_loop
 from aioqueue.postgres._connections_opener import Opener
-from aioqueue.postgres._connections_source import TRUSTED_SECONDS, check_process
+from aioqueue.postgres._connections_source import TRUSTED_SECONDS
 from aioqueue.postgres._errors import breaks_connection, cuts_short, translated
+from aioqueue.store_rules._life import check_process
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,7 +49,7 @@ class ReservedConnection:
         Raises:
             StoreError: See `translate`.
         """
-        check_process(self._process)
+        check_process(self._process, self._source.description)
         self._check_open()
         using: Connection | None = None
         with translated(self._source.description):

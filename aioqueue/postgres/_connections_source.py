@@ -6,7 +6,6 @@ Every wait has a deadline on this side, because a server that has fallen silent 
 from __future__ import annotations
 
 import asyncio
-import os
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
     from aioqueue.postgres._connections_driver import Connection, Row, UserPool
 
-__all__ = ["PLANNER_SETTINGS", "TRUSTED_SECONDS", "Source", "check_process", "commit", "control", "in_transaction"]
+__all__ = ["PLANNER_SETTINGS", "TRUSTED_SECONDS", "Source", "commit", "control", "in_transaction"]
 
 TRUSTED_SECONDS = 10.0
 """For which an idle connection is taken to be in order; later it's asked before it's used."""
@@ -161,16 +160,3 @@ async def control(connection: Connection, source: Source, sql: str) -> str:
     """Run a statement that begins or ends a transaction; returns what the server says that it did."""
     with translated(source.description):
         return await connection.execute(sql)
-
-
-def check_process(process: int) -> None:
-    """Refuse to use another process's sockets.
-
-    Raises:
-        StoreError: This process is a fork of the one that connected.
-    """
-    if os.getpid() != process:
-        raise StoreError(
-            f"this store was opened in process {process} and inherited by process {os.getpid()} through a fork: "
-            "connections can't be shared, open a client of its own in each process"
-        )

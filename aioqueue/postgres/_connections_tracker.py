@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import warnings
 from contextvars import Context
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -29,7 +27,6 @@ class Tracker:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._process = os.getpid()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._connections: set[Connection] = set()
 
@@ -47,20 +44,17 @@ class Tracker:
         connection.add_termination_listener(self._connections.discard)
         return connection
 
-    def warn_never_closed(self, description: str) -> None:
-        """Nobody can use the store any more, and nobody has closed it: say so once, and give everything back."""
-        if os.getpid() != self._process:
-            return
-        warnings.warn(f"{description} was never closed", ResourceWarning, stacklevel=2)
+    def give_up(self) -> None:
+        """Give everything back without waiting for anything: nobody can use the store any more. From any thread."""
         try:
-            self._loop.call_soon_threadsafe(self._give_up)
+            self._loop.call_soon_threadsafe(self._terminate_all)
         except RuntimeError:  # the loop is closed
             for task in self._tasks:
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
             for connection in list(self._connections):
                 close_socket(connection)
 
-    def _give_up(self) -> None:
+    def _terminate_all(self) -> None:
         for task in self._tasks:
             task.cancel()
         for connection in list(self._connections):

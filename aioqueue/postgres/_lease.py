@@ -10,18 +10,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from aioqueue.abc import Renewal
-from aioqueue.errors import ConfigurationError, StoreError, StoreUnavailable
+from aioqueue.errors import ClientClosed, ConfigurationError, StoreUnavailable
 from aioqueue.postgres._connections_closing import close_connection, close_socket
-from aioqueue.postgres._connections_source import Source, check_process
 from aioqueue.postgres._errors import translated
 from aioqueue.postgres._lease_rights import LEASE_THREAD, MISSING_RIGHTS, refuse_missing, rights_arguments
 from aioqueue.postgres._settle import Fence, lost_reason
+from aioqueue.store_rules._life import check_process
 from aioqueue.vocabulary._job import Claim, LostReason
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
 
     from aioqueue.postgres._connections_driver import Connection, Row
+    from aioqueue.postgres._connections_source import Source
     from aioqueue.postgres._options_schema import Schema
 
 __all__ = ["PostgresLeaseSession", "compare"]
@@ -101,11 +102,11 @@ class PostgresLeaseSession:
 
     def _run(self, call: Coroutine[Any, Any, T]) -> T:
         try:
-            check_process(self._process)
+            check_process(self._process, "this lease session")
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
                 self._loop.set_exception_handler(_note)
-        except StoreError:
+        except ClientClosed:
             call.close()
             raise
         return self._loop.run_until_complete(self._guarded(call))

@@ -111,3 +111,7 @@ class Opened:
                 await self._listening.stop()
             for each in (*self._links, self.work, self.operations, self.users):
                 await each.close()
+
+    def give_up(self) -> None:
+        """Cut all connections off, whatever has become of the event loop."""
+        self.tracker.give_up()

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-import weakref
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from aioqueue.abc import Changed, Due, JobFilter, LeaseSession, Listener, Notification, Page, Stats
-from aioqueue.errors import ClientClosed, StoreContended, StoreUnavailable
+from aioqueue.errors import StoreContended, StoreUnavailable
 from aioqueue.postgres import _foreign, _migrations
 from aioqueue.postgres._connections_closing import close_connection
 from aioqueue.postgres._connections_source import in_transaction
@@ -28,6 +27,7 @@ from aioqueue.postgres._rows_portions import in_portions
 from aioqueue.postgres._statements import all_statements
 from aioqueue.postgres._stats import read_stats
 from aioqueue.postgres._transaction import TransactionBlock
+from aioqueue.store_rules._life import StoreLife
 from aioqueue.vocabulary._job import Claim, ClaimedJob, Inserted, Job, NewJob, Settlement, SettleResult
 
 if TYPE_CHECKING:
@@ -86,8 +86,7 @@ class PostgresStore:
         self._statements = all_statements(options.schema)
         self._identity = uuid.uuid4()
         self._origin = str(self._identity) if options.notify else None
-        self._opened_: Opened | None = None
-        self._finalizer: weakref.finalize[..., PostgresStore] | None = None
+        self._life: StoreLife[Opened] = StoreLife(self.description)
 
     @property
     def description(self) -> str:
@@ -97,25 +96,17 @@ class PostgresStore:
     @property
     def troubles(self) -> Mapping[str, str]:
         """See `aioqueue.abc.Store.troubles`."""
-        return {} if self._opened_ is None else self._opened_.troubles
+        return {} if (opened := self._life.opened) is None else opened.troubles
 
     # -- life ---------------------------------------------------------------------------------------------------
 
     async def open(self) -> None:
         """See `aioqueue.abc.Store.open`."""
-        if self._opened_ is None:
-            opened = Opened(self._options, self._statements, self._identity)
-            await opened.start()
-            self._opened_ = opened
-            self._finalizer = weakref.finalize(self, opened.tracker.warn_never_closed, self.description)
+        await self._life.open(lambda: Opened(self._options, self._statements, self._identity))
 
     async def close(self) -> None:
         """See `aioqueue.abc.Store.close`."""
-        opened, self._opened_ = self._opened_, None
-        if self._finalizer is not None:
-            self._finalizer.detach()
-        if opened is not None:
-            await opened.close()
+        await self._life.close()
 
     async def migrate(self) -> Sequence[str]:
         """See `aioqueue.abc.Store.migrate`."""
@@ -153,13 +144,11 @@ class PostgresStore:
 
     @property
     def _opened(self) -> Opened:
-        if self._opened_ is None:
-            raise ClientClosed(f"{self.description} isn't open")
-        return self._opened_
+        return self._life.here()
 
     def _tell(self, notification: Notification) -> None:
-        if self._opened_ is not None and (notification.types or notification.finished or notification.leases):
-            self._opened_.listeners.tell(notification)
+        if (opened := self._life.opened) is not None and (notification.types or notification.finished or notification.leases):
+            opened.listeners.tell(notification)
 
     # -- producers ------------------------------------------------------------------------------------------------
 

@@ -12,8 +12,9 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
-from aioqueue.errors import ClientClosed, ConfigurationError, StoreError
+from aioqueue.errors import ClientClosed, StoreError
 from aioqueue.sqlite._connections import Abandoned, Connection
+from aioqueue.store_rules._life import check_process
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -123,17 +124,6 @@ class DatabaseThreads:
         """Whether nothing more is taken."""
         return self._closed
 
-    def left_behind(self) -> bool:
-        """Whether this process was forked from the one that has the threads."""
-        return os.getpid() != self._pid
-
-    def check_process(self) -> None:
-        """Raises ConfigurationError in a process that was forked from the one that opened the store."""
-        if self.left_behind():
-            raise ConfigurationError(
-                f"this store was opened by process {self._pid}, and connections don't survive a fork: open another one here"
-            )
-
     async def call(self, body: Callable[[Connection, Request[T]], T]) -> T:
         """Run the body in a thread.
 
@@ -141,10 +131,9 @@ class DatabaseThreads:
         been committed whole by then.
 
         Raises:
-            ConfigurationError: The threads stayed behind in another process.
-            ClientClosed: They have been closed.
+            ClientClosed: The threads have been closed, or stayed behind in the process from which this one was forked.
         """
-        self.check_process()
+        check_process(self._pid, "this store")
         if self._closed:
             raise ClientClosed("the store was closed")
         request = Request(body, asyncio.get_running_loop())

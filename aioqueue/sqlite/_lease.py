@@ -10,12 +10,13 @@ import warnings
 from typing import TYPE_CHECKING, TypeVar
 
 from aioqueue.abc import Notification, Renewal
-from aioqueue.errors import ConfigurationError, StoreError
+from aioqueue.errors import StoreError
 from aioqueue.sqlite import _statements as sql
 from aioqueue.sqlite._connections import Connection, connect, in_transaction
 from aioqueue.sqlite._lease_clock import clock_parameters
 from aioqueue.sqlite._rows import Unreadable, held_claims, one
 from aioqueue.sqlite._settle import lost_reasons
+from aioqueue.store_rules._life import check_process
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -106,8 +107,7 @@ class SQLiteLeaseSession:
             connection.close()
 
     def _open(self, deadline: float) -> Connection:
-        if os.getpid() != self._pid:
-            raise ConfigurationError(f"this lease session was made by process {self._pid}, before a fork")
+        check_process(self._pid, "this lease session")
         self._watch.check()
         if self._connection is None:
             self._connection = connect(self._settings, tolerant=True, timeout=self._left(deadline))

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Opened"]
 
 _READERS = 2
+_CLOSE_SECONDS = 5.0
 
 
 class Opened:
@@ -67,30 +68,30 @@ class Opened:
         return self._transactions
 
     async def start(self) -> None:
-        """Open the file, make it if it isn't there, and bring its schema up to date."""
+        """Open the file, make it if it isn't there, and bring its schema up to date. What fails leaves nothing open."""
 
         def first(connection: Connection, _: object) -> None:
             migrate(connection, self._settings.busy_timeout)
             self.watch.opened()
 
-        await self.writer.call(first)
-
-    @property
-    def closed(self) -> bool:
-        """Whether nothing more is taken."""
-        return self.writer.closed
+        try:
+            await self.writer.call(first)
+        except BaseException:
+            self.give_up()
+            raise
 
     def _all(self) -> list[DatabaseThreads]:
         every = (self.writer, self.readers, self._looks, self._transactions)
         return [each for each in every if each is not None]
 
-    def close_soon(self) -> None:
+    def give_up(self) -> None:
         """Take nothing more; the threads finish what was taken, close their connections, and end."""
         for each in self._all():
             each.close_soon()
 
-    async def wait_closed(self, seconds: float) -> None:
-        """Wait until all threads have ended, for so many seconds at most."""
-        deadline = time.monotonic() + seconds
+    async def close(self) -> None:
+        """Finish what was begun, and close the file; bounded in time."""
+        self.give_up()
+        deadline = time.monotonic() + _CLOSE_SECONDS
         for each in self._all():
             await each.wait_closed(deadline - time.monotonic())

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-import warnings
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from aioqueue.abc import Changed
-from aioqueue.errors import ClientClosed, ConfigurationError, StoreError
+from aioqueue.errors import ConfigurationError, StoreError
 from aioqueue.sqlite import _claim, _operate, _reads, _settle
 from aioqueue.sqlite._connections import Connection, begin, connect, in_transaction
 from aioqueue.sqlite._connections_threads import DatabaseThreads, Request
@@ -23,6 +22,7 @@ from aioqueue.sqlite._options import Settings, network_file_system
 from aioqueue.sqlite._rows import Unreadable, dump
 from aioqueue.sqlite._settle_halving import halved, of_a_row
 from aioqueue.sqlite._transaction import OpenTransaction, SQLiteTransaction
+from aioqueue.store_rules._life import StoreLife
 from aioqueue.vocabulary._job import LostReason, SettleResult
 
 if TYPE_CHECKING:
@@ -40,8 +40,6 @@ logger = logging.getLogger("aioqueue.sqlite")
 
 T = TypeVar("T")
 
-_CLOSE_SECONDS = 5.0
-
 
 class SQLiteStore:
     """Jobs in one SQLite file, shared by any number of processes of one machine. See `aioqueue.abc.Store`.
@@ -56,7 +54,7 @@ class SQLiteStore:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._listeners = Listeners()
-        self._opened: Opened | None = None
+        self._life: StoreLife[Opened] = StoreLife(self.description)
         self._idle = True
 
     @property
@@ -67,10 +65,11 @@ class SQLiteStore:
     @property
     def troubles(self) -> Mapping[str, str]:
         """What is wrong at the moment, by part; empty when all is well."""
-        if self._opened is None:
+        opened = self._life.opened
+        if opened is None:
             return {}
-        self._opened.watch.look()
-        parts = {"file": self._opened.watch.trouble, "rows": self._opened.odd.trouble()}
+        opened.watch.look()
+        parts = {"file": opened.watch.trouble, "rows": opened.odd.trouble()}
         return {part: trouble for part, trouble in parts.items() if trouble}
 
     # -- life ---------------------------------------------------------------------------------------------------
@@ -83,23 +82,12 @@ class SQLiteStore:
             StoreIncompatible: The schema is of a newer aioqueue, or the file holds something else.
             StoreUnavailable: It can't be opened.
         """
-        if self._opened is not None:
-            raise ConfigurationError(f"{self.description} is open already")
         self._check_file_system()
-        self._listeners.bind(asyncio.get_running_loop())
-        opened = self._opened = Opened(self._settings, self._listeners)
-        try:
-            await opened.start()
-        except BaseException:
-            opened.close_soon()
-            self._opened = None
-            raise
+        await self._life.open(self._make_opened)
 
-    def __del__(self) -> None:
-        opened = getattr(self, "_opened", None)
-        if opened is not None and not opened.closed and not opened.writer.left_behind():
-            warnings.warn(f"{self.description} was never closed", ResourceWarning, stacklevel=2, source=self)
-            opened.close_soon()
+    def _make_opened(self) -> Opened:
+        self._listeners.bind(asyncio.get_running_loop())
+        return Opened(self._settings, self._listeners)
 
     def _check_file_system(self) -> None:
         kind = None if self._settings.allow_network else network_file_system(self._settings.path)
@@ -111,10 +99,7 @@ class SQLiteStore:
 
     async def close(self) -> None:
         """Finish what was begun, and close the file; bounded in time. May be called twice."""
-        opened, self._opened = self._opened, None
-        if opened is not None:
-            opened.close_soon()
-            await opened.wait_closed(_CLOSE_SECONDS)
+        await self._life.close()
 
     async def migrate(self) -> Sequence[str]:
         """Bring the schema up to date. Works before `open`."""
@@ -127,10 +112,9 @@ class SQLiteStore:
 
     # -- hops -----------------------------------------------------------------------------------------------------
 
-    def _open(self) -> Opened:
-        if self._opened is None:
-            raise ClientClosed(f"{self.description} isn't open, or was closed")
-        return self._opened
+    @property
+    def _opened(self) -> Opened:
+        return self._life.here()
 
     async def _write(self, body: Callable[[sqlite3.Connection], tuple[T, Notification | None]]) -> T:
         # One write transaction in one hop; listeners hear of it before the caller goes on.
@@ -141,13 +125,13 @@ class SQLiteStore:
             self._tell(request, notification)
             return result
 
-        return await self._open().writer.call(run)
+        return await self._opened.writer.call(run)
 
     async def _read(self, body: Callable[[sqlite3.Connection], T]) -> T:
         def run(connection: Connection, _: Request[T]) -> T:
             return _reads.in_snapshot(connection, body)
 
-        return await self._open().readers.call(run)
+        return await self._opened.readers.call(run)
 
     # -- producers ------------------------------------------------------------------------------------------------
 
@@ -160,8 +144,7 @@ class SQLiteStore:
         """
         del repeated  # finished jobs are always looked at: it costs one look-up
         if tx is not None:
-            opened = self._open()
-            opened.writer.check_process()
+            opened = self._opened
             opened.watch.check()
             return (await insert_foreign(tx, self._settings.path, jobs)).inserted
 
@@ -173,7 +156,7 @@ class SQLiteStore:
 
     def transaction(self) -> AbstractAsyncContextManager[SQLiteTransaction]:
         """Open a transaction of the store's own; it holds the file's one write lock until the block ends."""
-        opened = self._open()
+        opened = self._opened
         return OpenTransaction(
             opened.transactions,
             opened.transaction_lock,
@@ -190,7 +173,7 @@ class SQLiteStore:
 
     def lease_session(self, *, timeout: float = 10.0) -> SQLiteLeaseSession:
         """What the lease thread uses."""
-        opened = self._open()
+        opened = self._opened
         return SQLiteLeaseSession(self._settings, timeout, opened.watch, opened.odd, self._listeners.tell_from_thread)
 
     async def claim(
@@ -198,7 +181,7 @@ class SQLiteStore:
     ) -> Sequence[ClaimedJob]:
         """Take due jobs. See `aioqueue.abc.Store.claim`."""
         wanted = _claim.Wanted(lease_id, leases or {}, dump(sorted(set(types))), limit)
-        opened, timeout = self._open(), self._settings.busy_timeout
+        opened, timeout = self._opened, self._settings.busy_timeout
 
         def run(connection: Connection, request: Request[Sequence[ClaimedJob]]) -> Sequence[ClaimedJob]:
             try:
@@ -238,11 +221,11 @@ class SQLiteStore:
             self._tell(request, _settle.merged(notifications))
             return results
 
-        return await self._open().writer.call(run)
+        return await self._opened.writer.call(run)
 
     async def release(self, lease_id: int, claims: Sequence[Claim], *, end: bool = False) -> None:
         """Give claims back unstarted, all or none. A lease's end doesn't depend on that: what can't be given back is logged."""
-        opened, timeout = self._open(), self._settings.busy_timeout
+        opened, timeout = self._opened, self._settings.busy_timeout
 
         def run(connection: Connection, request: Request[None]) -> None:
             whole = functools.partial(_claim.release, lease_id=lease_id, claims=claims, end=end)
@@ -261,7 +244,7 @@ class SQLiteStore:
         SQLite's clock is the machine's wall clock. When it is set, leases are compared as if it hadn't been, where
         the machine tells how long it has been running (Linux); elsewhere, keep the clock slewed rather than stepped.
         """
-        opened, timeout = self._open(), self._settings.busy_timeout
+        opened, timeout = self._opened, self._settings.busy_timeout
 
         def run(connection: Connection, request: Request[list[ClaimedJob]]) -> list[ClaimedJob]:
             waited = begin(connection, timeout, request.is_abandoned)
@@ -278,7 +261,7 @@ class SQLiteStore:
     async def next_due(self, types: Sequence[str], *, own: Collection[int] = ()) -> Due:
         """When there is something to do."""
         look = functools.partial(_reads.next_due, types=types, own=own)
-        return await self._open().looks.call(lambda connection, _: _reads.in_snapshot(connection, look))
+        return await self._opened.looks.call(lambda connection, _: _reads.in_snapshot(connection, look))
 
     # -- looking and operating ------------------------------------------------------------------------------------
 
@@ -323,17 +306,17 @@ class SQLiteStore:
             self._tell(request, _settle.merged(notifications))
             return results
 
-        return await self._open().writer.call(run)
+        return await self._opened.writer.call(run)
 
     # -- notifications --------------------------------------------------------------------------------------------
 
     def subscribe(self, listener: Listener, *, finished: bool = False) -> AbstractContextManager[None]:
         """Call the listener with every notification until the context is left."""
         del finished  # telling costs nothing here
-        self._open()
+        _ = self._opened
         return self._listeners.added(listener, self._wake_writer)
 
     def _wake_writer(self) -> None:
         # The first listener sets the writer's thread looking for other processes' commits.
-        if self._opened is not None:
-            self._opened.writer.poke()
+        if (opened := self._life.opened) is not None:
+            opened.writer.poke()

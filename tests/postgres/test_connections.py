@@ -170,19 +170,21 @@ async def test_looking_is_repeated_on_a_connection_that_isnt_lost(postgres_url: 
 
 
 async def test_an_enqueue_that_gets_no_answer_stops_only_itself(postgres_url: str) -> None:
-    async with behind(postgres_url) as (store, proxy), Client(store) as client:
-        await client.enqueue(nothing())
-        await client.stats()
-        silence(proxy)
-        first = asyncio.create_task(client.enqueue(nothing()))
-        while not store._opened.operations._loans:
-            await asyncio.sleep(0)
-        async with asyncio.timeout(30):
+    async with behind(postgres_url) as (store, proxy):
+        await store.close()  # the client opens it
+        async with Client(store) as client:
             await client.enqueue(nothing())
             await client.stats()
-        assert not first.done()
-        proxy.resume()
-        await first
+            silence(proxy)
+            first = asyncio.create_task(client.enqueue(nothing()))
+            while not store._opened.operations._loans:
+                await asyncio.sleep(0)
+            async with asyncio.timeout(30):
+                await client.enqueue(nothing())
+                await client.stats()
+            assert not first.done()
+            proxy.resume()
+            await first
 
 
 # -- what users hold --------------------------------------------------------------------------------------------------

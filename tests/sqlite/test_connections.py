@@ -86,7 +86,7 @@ def test_a_forked_child_is_refused_and_harms_nothing(path: Path) -> None:
         import asyncio, gc, os, sqlite3, sys
         from aioqueue.vocabulary._identifiers import new_id
         from aioqueue.vocabulary._job import NewJob
-        from aioqueue.errors import ConfigurationError
+        from aioqueue.errors import ClientClosed
         from aioqueue.sqlite import make_store
 
         async def main():
@@ -102,7 +102,7 @@ def test_a_forked_child_is_refused_and_harms_nothing(path: Path) -> None:
                     for operation in operations:
                         try:
                             operation.send(None)
-                        except ConfigurationError:
+                        except ClientClosed:
                             refused += 1
                     try:
                         store.close().send(None)
