@@ -1,4 +1,4 @@
-# ruff: noqa: INP001
+# ruff: noqa: INP001 - a script, not a package
 """Prints a constraints file: each library that aioqueue itself works with, at the oldest version it promises."""
 
 from __future__ import annotations

@@ -125,8 +125,8 @@ class ValueCodec:
             return self._checked(value, path, written)
         except CodecError:
             raise
-        except Exception as error:  # noqa: BLE001 - classified
-            # Looking at a value runs its own code: properties, comparisons, converters. Whatever that raises is its fault.
+        except Exception as error:  # noqa: BLE001 - classified as the value's fault
+            # Looking at a value runs its own code: properties, comparisons, converters.
             self._refuse(value, path, f"it can't be stored as JSON: {_said(error.__cause__ or error)}")
 
     def _checked(self, value: object, path: str, written: bytes) -> bytes:

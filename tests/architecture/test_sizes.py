@@ -18,6 +18,7 @@ UNFINISHED = {
     "aioqueue/client/_client.py",
     "aioqueue/definitions/_registry.py",
     "aioqueue/definitions/_settings.py",
+    "aioqueue/testing/conformance/_settle.py",
     "aioqueue/worker/_run.py",
     "tests/postgres/test_connections.py",
     "tests/unit/test_codec.py",

@@ -40,7 +40,7 @@ def install(path: Path) -> None:
     }
     for name, function in replaced.items():
         setattr(time, name, function)
-    sqlite3.connect = connected  # type: ignore[assignment]
+    sqlite3.connect = connected
 
 
 def set_clock(path: Path, ahead: float) -> Path:

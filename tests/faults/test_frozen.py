@@ -48,9 +48,9 @@ async def frozen_under_load(scene: Scene, *, rounds: int, jobs: int, seed: int) 
             handles += await client.enqueue_many([app.nap(chance.choice([0, 0.01, 0.1, 0.5])) for _ in range(jobs)])
             await scene.started(len(handles) - jobs // 2)
             victim = chance.choice(workers)
-            await until(lambda victim=victim: has_lease(scene, victim), "its lease", story=scene.story)  # type: ignore[misc]
+            await until(lambda victim=victim: has_lease(scene, victim), "its lease", story=scene.story)
             await scene.freeze(victim)
-            await until(lambda victim=victim: not has_lease(scene, victim), "its lease's end", story=scene.story)  # type: ignore[misc]
+            await until(lambda victim=victim: not has_lease(scene, victim), "its lease's end", story=scene.story)
             victim.cont()
             await victim.wait_for(r"the lease \d+ is lost")
         done = await scene.finished(handles)

@@ -43,7 +43,7 @@ async def test_a_worker_whose_lease_line_falls_silent_keeps_its_lease(postgres_u
             for connection in silent:
                 connection.pause()
             await until(
-                lambda silent=silent: any(each not in silent for each in lease_lines(proxy)),  # type: ignore[misc]
+                lambda silent=silent: any(each not in silent for each in lease_lines(proxy)),
                 "a renewal over another line",
                 story=scene.story,
             )

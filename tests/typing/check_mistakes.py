@@ -64,9 +64,10 @@ def main() -> int:
     for name, found in (("mypy", found_by_mypy()), ("pyright", found_by_pyright())):
         for line in sorted(wanted ^ found):
             failed = True
-            print(f"{MISTAKES.name}:{line}: {name} {'misses the error' if line in wanted else 'finds an unmarked error'}")  # noqa: T201
+            verdict = "misses the error" if line in wanted else "finds an unmarked error"
+            print(f"{MISTAKES.name}:{line}: {name} {verdict}")  # noqa: T201 - what this command found
     if not failed:
-        print(f"{len(wanted)} mistakes, each found by mypy and pyright")  # noqa: T201
+        print(f"{len(wanted)} mistakes, each found by mypy and pyright")  # noqa: T201 - what this command found
     return int(failed)
 
 

@@ -133,11 +133,11 @@ def covariant(specific: Call[bool], handle: JobHandle[bool]) -> tuple[Call[int],
 
 
 @registry.declare
-async def charge(order_id: int, *, note: str = "") -> Summary: ...  # type: ignore[empty-body]  # pyright: ignore[reportReturnType]
+async def charge(order_id: int, *, note: str = "") -> Summary: ...  # type: ignore[empty-body]  # pyright: ignore[reportReturnType]  # no body: declared
 
 
 @registry.declare(name="refund", retry=Retry(max_attempts=2))
-def refund(order_id: int) -> bool: ...  # type: ignore[empty-body]  # pyright: ignore[reportReturnType]
+def refund(order_id: int) -> bool: ...  # type: ignore[empty-body]  # pyright: ignore[reportReturnType]  # no body: declared
 
 
 assert_type(charge(1, note="a"), Call[Summary])

@@ -72,7 +72,7 @@ async def test_outcomes_are_short_texts() -> None:
     assert attempt.outcome is None
     for wrong in ("", "x" * 201, 5):
         with pytest.raises(ValueError, match="outcome"):
-            attempt.set_outcome(wrong)  # type: ignore[arg-type]
+            attempt.set_outcome(wrong)
 
 
 async def test_the_current_attempt_is_there_within_the_block_only() -> None:

@@ -233,7 +233,7 @@ def test_values_out_of_their_range_are_refused(options: dict[str, Any]) -> None:
 
 def test_unknown_options_are_refused() -> None:
     with pytest.raises(TypeError, match="later"):
-        fetch("a").options(later=1)  # type: ignore[call-arg]
+        fetch("a").options(later=1)
 
 
 def test_metadata_is_copied() -> None:
@@ -329,7 +329,7 @@ def test_an_enqueued_original_keeps_its_copies_quiet() -> None:
 def test_a_call_that_could_not_be_made_stays_quiet() -> None:
     def use() -> None:
         with pytest.raises(ArgumentsError):
-            fetch(1)  # type: ignore[arg-type]
+            fetch(1)
 
     assert dropped(use) == []
 

@@ -253,7 +253,7 @@ REFUSED: list[tuple[Any, object, str, str]] = [
     (str, b"a", "value", "bytes"),
     (Sequence[int], (1,), "value", "tuple would come back as list"),
     (Literal["a"], "b", "value", "Invalid"),
-    (Order, Order(ID, [Point("1")]), "value.points[0].x", "int"),  # type: ignore[arg-type]
+    (Order, Order(ID, [Point("1")]), "value.points[0].x", "int"),
     (Options, {"depth": 1, "extra": 2}, "value.extra", "lost"),
     (Annotated[int, msgspec.Meta(ge=0)], -1, "value", ">= 0"),
     (datetime, datetime(2024, 1, 1, fold=1), "value", "come back as"),

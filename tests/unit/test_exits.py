@@ -26,7 +26,7 @@ LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
 
 class Quits(SystemExit):
     @property
-    def __traceback__(self) -> Any:  # type: ignore[override]
+    def __traceback__(self) -> Any:
         raise ValueError("no")
 
 

@@ -25,8 +25,8 @@ async def cell(n: int, *, by: int = 2) -> int:
 def run(registry: Registry, source: str, *, name: str = "__main__") -> Any:
     """Run a cell as a notebook does: each time compiled anew, from a file of another name."""
     names: dict[str, Any] = {"registry": registry, "__name__": name}
-    run.cells = getattr(run, "cells", 0) + 1  # type: ignore[attr-defined]
-    exec(compile(source, f"<cell {run.cells}>", "exec"), names)  # type: ignore[attr-defined]
+    run.cells = getattr(run, "cells", 0) + 1
+    exec(compile(source, f"<cell {run.cells}>", "exec"), names)
     return names["cell"]
 
 

@@ -13,7 +13,7 @@ import pytest
 from aioqueue import ArgumentsError, Call, ConfigurationError, JobType, RegistrationError, Registry, Retry
 
 if TYPE_CHECKING:
-    from nowhere import Never_Imported  # type: ignore[import-not-found]
+    from nowhere import Never_Imported
 
 T = TypeVar("T")
 
@@ -55,7 +55,7 @@ def test_a_job_type_keeps_the_function_and_looks_like_it(registry: Registry) -> 
     assert job.fn is plain
     assert asyncio.run(job.fn(2, b="y")) == "yy"
     assert job.__doc__ == "Say something."
-    assert job.__name__ == "plain"  # type: ignore[attr-defined]
+    assert job.__name__ == "plain"
     assert repr(job) == "<JobType site.plain (async) (a: 'int', b: 'str' = 'x') -> 'str'>"
     assert job.is_async
     assert not job.declared_only
@@ -113,7 +113,7 @@ def test_aliases_are_full_names(registry: Registry) -> None:
 
 def test_the_types_cannot_be_changed_from_outside(registry: Registry) -> None:
     with pytest.raises(TypeError):
-        registry.types["a"] = None  # type: ignore[index]
+        registry.types["a"] = None
 
 
 # -- options ------------------------------------------------------------------------------------------------------------
@@ -149,9 +149,9 @@ def test_bad_options_are_refused(registry: Registry, options: dict[str, Any]) ->
 
 def test_unknown_options_are_refused(registry: Registry) -> None:
     with pytest.raises(TypeError, match="retries"):
-        registry.job(retries=3)(plain)  # type: ignore[call-overload]
+        registry.job(retries=3)(plain)
     with pytest.raises(TypeError, match="middlewares"):
-        registry.declare(middlewares=[])(plain)  # type: ignore[call-overload]
+        registry.declare(middlewares=[])(plain)
 
 
 # -- what can't be a job ------------------------------------------------------------------------------------------------
@@ -314,7 +314,7 @@ def test_local_classes_can_be_annotations(registry: Registry) -> None:
     assert job(Local(1)).arguments == {"local": Local(1)}
 
 
-async def later(a: Defined_Later) -> None: ...  # type: ignore[name-defined]  # noqa: F821 - on purpose
+async def later(a: Defined_Later) -> None: ...  # noqa: F821 - on purpose
 
 
 def test_annotations_are_resolved_at_first_use(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -345,7 +345,7 @@ def test_types_imported_for_checking_only_are_explained(registry: Registry) -> N
 
 def test_without_annotations_json_is_taken_as_it_is(registry: Registry) -> None:
     @registry.job
-    async def job(a, b=None):  # type: ignore[no-untyped-def]
+    async def job(a, b=None):
         return a
 
     assert job({"x": [1]}).arguments == {"a": {"x": [1]}}
@@ -364,7 +364,7 @@ def test_converters(registry: Registry) -> None:
     with pytest.raises(RegistrationError, match="already"):
         registry.converter(Unknown, encode=lambda _: "u", decode=lambda _: Unknown())
     with pytest.raises(RegistrationError, match="class"):
-        registry.converter(Box[int] | None, encode=str, decode=str)  # type: ignore[arg-type]
+        registry.converter(Box[int] | None, encode=str, decode=str)
 
 
 # -- outputs ------------------------------------------------------------------------------------------------------------
@@ -393,7 +393,7 @@ def test_outputs_round_trip(registry: Registry) -> None:
 @pytest.fixture
 def declared(registry: Registry) -> JobType[..., Any, Any]:
     @registry.declare(retry=Retry(max_attempts=2), tags=["t"], timeout=3)
-    async def charge(order: int, *, note: str = "") -> str: ...  # type: ignore[empty-body]
+    async def charge(order: int, *, note: str = "") -> str: ...
 
     return charge
 
@@ -452,16 +452,16 @@ def test_declaration_and_handler_meet_by_include(registry: Registry, declared: J
 
 
 def test_a_handler_with_another_signature_is_refused(declared: JobType[..., Any, Any]) -> None:
-    async def other_type(order: str, *, note: str = "") -> str: ...  # type: ignore[empty-body]
-    async def other_name(order_id: int, *, note: str = "") -> str: ...  # type: ignore[empty-body]
-    async def other_default(order: int, *, note: str = "x") -> str: ...  # type: ignore[empty-body]
-    async def other_result(order: int, *, note: str = "") -> int: ...  # type: ignore[empty-body]
-    async def more(order: int, *, note: str = "", extra: int = 0) -> str: ...  # type: ignore[empty-body]
+    async def other_type(order: str, *, note: str = "") -> str: ...
+    async def other_name(order_id: int, *, note: str = "") -> str: ...
+    async def other_default(order: int, *, note: str = "x") -> str: ...
+    async def other_result(order: int, *, note: str = "") -> int: ...
+    async def more(order: int, *, note: str = "", extra: int = 0) -> str: ...
 
     for handler in (other_type, other_name, other_default, other_result, more):
         registry = Registry()
         with pytest.raises(RegistrationError, match="isn't the declared one"):
-            registry.implement(declared)(handler)  # type: ignore[call-overload]
+            registry.implement(declared)(handler)
         assert not registry.types
 
 
@@ -515,7 +515,7 @@ def test_middlewares_are_listed_from_the_outside_in() -> None:
     assert site.middlewares_of(job) == (middleware, inner)
     assert app.middlewares_of(job) == (outer, middleware, inner)
     with pytest.raises(RegistrationError, match="isn't a middleware"):
-        Registry(middlewares=["x"])  # type: ignore[list-item]
+        Registry(middlewares=["x"])
 
 
 # -- resources ----------------------------------------------------------------------------------------------------------
@@ -542,6 +542,6 @@ def test_resources_are_async_generator_functions(registry: Registry) -> None:
 
     for wrong in (plain, needs, 5):
         with pytest.raises(RegistrationError):
-            registry.resource(wrong)  # type: ignore[call-overload]
+            registry.resource(wrong)
     with pytest.raises(RegistrationError, match="scope"):
-        registry.resource(scope="process")  # type: ignore[call-overload]
+        registry.resource(scope="process")

@@ -42,10 +42,10 @@ class Raising(Exception):
         raise SystemExit(3)
 
     __repr__ = __str__
-    __class__ = property(__str__)  # type: ignore[assignment]
-    __traceback__ = property(__str__)  # type: ignore[assignment]
-    __cause__ = property(__str__)  # type: ignore[assignment]
-    __notes__ = property(__str__)  # type: ignore[assignment]
+    __class__ = property(__str__)
+    __traceback__ = property(__str__)
+    __cause__ = property(__str__)
+    __notes__ = property(__str__)
 
 
 class NoText(Exception):

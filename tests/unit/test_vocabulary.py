@@ -57,10 +57,10 @@ BAD: list[Any] = [
     lambda: Retry(max_attempts=0),
     lambda: Retry(max_attempts=True),
     lambda: Retry(max_attempts=40_000),
-    lambda: Retry(max_attempts=1.5),  # type: ignore[arg-type]
+    lambda: Retry(max_attempts=1.5),
     lambda: Retry(jitter=2),
     lambda: Retry(jitter=-0.1),
-    lambda: Retry(retry_on=(5,)),  # type: ignore[arg-type]
+    lambda: Retry(retry_on=(5,)),
     lambda: Retry(retry_on=(OSError,), fail_on=(OSError,)),
     lambda: Retry.decode(b"{"),
     lambda: Retry.decode(b"{}"),
@@ -80,7 +80,7 @@ def test_which_errors_are_retried() -> None:
     assert only.retries(TimeoutError())
     assert not only.retries(ConnectionResetError())
     assert not only.retries(ValueError())
-    assert Retry(retry_on=OSError).retry_on == (OSError,)  # type: ignore[arg-type]
+    assert Retry(retry_on=OSError).retry_on == (OSError,)
 
 
 def test_when_attempts_are_exhausted() -> None:
@@ -94,7 +94,7 @@ def test_durations() -> None:
     assert seconds(timedelta(minutes=1), "delay") == 60.0
     for wrong in (-1, float("nan"), float("inf"), 1e12, True, "5", None):
         with pytest.raises(ConfigurationError, match="delay"):
-            seconds(wrong, "delay")  # type: ignore[arg-type]
+            seconds(wrong, "delay")
     with pytest.raises(ConfigurationError):
         seconds(0, "timeout", positive=True)
 
@@ -108,7 +108,7 @@ def test_points_in_time() -> None:
     with pytest.raises(ConfigurationError, match="out of range"):
         aware(datetime.min.replace(tzinfo=timezone(timedelta(hours=9))), "at")
     with pytest.raises(ConfigurationError):
-        aware("2030-01-01", "at")  # type: ignore[arg-type]
+        aware("2030-01-01", "at")
 
 
 def test_ids_grow_and_differ_between_threads() -> None:
