@@ -46,7 +46,7 @@ def jobs() -> None:
 @click.option("--cursor", help="Go on where the page before ended.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 @log_level_option("warning")
-def list_jobs(url: str, *, as_json: bool, **filters: Any) -> None:
+def list_jobs(url: str | None, *, as_json: bool, **filters: Any) -> None:
     """List jobs, live and finished, the newest first."""
 
     async def look() -> None:
@@ -81,7 +81,7 @@ def list_jobs(url: str, *, as_json: bool, **filters: Any) -> None:
 @click.option("--arguments", is_flag=True, help="Show its arguments and metadata, too; they may hold secrets.")
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
 @log_level_option("warning")
-def show(url: str, job_id: UUID, *, arguments: bool, as_json: bool) -> None:
+def show(url: str | None, job_id: UUID, *, arguments: bool, as_json: bool) -> None:
     """Show all that is known about a job."""
 
     async def look() -> None:
@@ -116,7 +116,7 @@ def _changing(
     @url_option
     @click.argument("job_ids", type=click.UUID, nargs=-1, required=True)
     @log_level_option("warning")
-    def command(url: str, job_ids: tuple[UUID, ...]) -> None:
+    def command(url: str | None, job_ids: tuple[UUID, ...]) -> None:
         async def apply() -> dict[UUID, Changed]:
             async with Client(url) as client:
                 return await change(client, job_ids)

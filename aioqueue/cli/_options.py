@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -12,10 +11,13 @@ from click.core import ParameterSource
 
 from aioqueue.cli._text import configure_logging, one_line
 from aioqueue.client import Client
+from aioqueue.client._stores import DEFAULT_URL, read_url
+from aioqueue.definitions._environment import Environment, variable_of
 from aioqueue.errors import AioqueueError, CallError, ConfigurationError
+from aioqueue.vocabulary._numbers import read_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Generator
+    from collections.abc import Awaitable, Callable, Generator, Mapping
 
 __all__ = [
     "DURATION",
@@ -23,11 +25,13 @@ __all__ = [
     "Problem",
     "WrongUsage",
     "app_dir_option",
+    "command_option",
     "explained",
     "log_level_option",
     "looking_at",
     "run",
     "set_up_logging",
+    "setting_option",
     "url_option",
 ]
 
@@ -36,8 +40,6 @@ Command = TypeVar("Command", bound="Callable[..., Any]")
 
 _LEVEL = "aioqueue.log_level"
 LEVELS = ("debug", "info", "warning", "error", "critical")
-_DURATION = re.compile(r"([0-9]*\.?[0-9]+)\s*(ms|s|m|h|d)?", re.ASCII)
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 if TYPE_CHECKING:
@@ -47,7 +49,7 @@ else:
 
 
 class Duration(FloatType):
-    """Seconds, or a number with a unit: `500ms`, `30s`, `5m`, `1h`, `2d`."""
+    """Seconds, or a number with a unit, as in the variables: `500ms`, `30s`, `5m`, `1h`, `2d`."""
 
     name = "duration"
 
@@ -55,13 +57,52 @@ class Duration(FloatType):
         """Seconds."""
         if isinstance(value, (int, float)):
             return float(value)
-        match = _DURATION.fullmatch(str(value).strip())
-        if match is None:
-            self.fail(f"{value!r} isn't a duration: give seconds, or a number with ms, s, m, h or d", param, ctx)
-        return float(match[1]) * _UNITS[match[2] or "s"]
+        try:
+            return read_duration(str(value), (param and param.name) or self.name)
+        except ConfigurationError as error:
+            self.fail(str(error), param, ctx)
 
 
 DURATION = Duration()
+
+
+class CommandOption(click.Option):
+    """An option of the command line alone, whose variable is read by the one reader of variables."""
+
+    def resolve_envvar_value(self, ctx: click.Context) -> str | None:  # noqa: ARG002 - the signature of the base
+        """The variable's text, if it's set."""
+        assert isinstance(self.envvar, str)
+        return Environment().text(self.envvar)
+
+
+class SettingOption(click.Option):
+    """An option for a setting whose variable and default the client or the worker knows: the help only tells them.
+
+    What isn't given as an option is None, and left to the client or the worker.
+    """
+
+    def resolve_envvar_value(self, ctx: click.Context) -> str | None:  # noqa: ARG002 - the signature of the base
+        """None: the variable isn't read here."""
+        return None
+
+    def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> tuple[Any, ParameterSource]:
+        """None where there would be the default."""
+        value, source = super().consume_value(ctx, opts)
+        return (None if source is ParameterSource.DEFAULT else value), source
+
+
+def command_option(*names: str, **attributes: Any) -> Callable[[Command], Command]:
+    """An option of the command line alone, such as `--once`, with its variable."""
+    return click.option(*names, cls=CommandOption, envvar=_variable(names), show_envvar=True, **attributes)
+
+
+def setting_option(*names: str, **attributes: Any) -> Callable[[Command], Command]:
+    """An option for a setting of the client or the worker, such as `--lease`."""
+    return click.option(*names, cls=SettingOption, envvar=_variable(names), show_envvar=True, **attributes)
+
+
+def _variable(names: tuple[str, ...]) -> str:
+    return variable_of(names[0].partition("/")[0].removeprefix("--").replace("-", "_"))
 
 
 class Problem(click.ClickException):
@@ -109,27 +150,23 @@ def run(function: Callable[..., Awaitable[T]], *arguments: Any) -> T:
 
 def url_option(command: Command) -> Command:
     """`--url`."""
-    return click.option(
+    return setting_option(
         "--url",
-        envvar="AIOQUEUE_URL",
-        show_envvar=True,
-        default="sqlite:///aioqueue.db",
+        default=DEFAULT_URL,
         show_default=True,
         help="The database. A password is better given by the variable.",
     )(command)
 
 
-def looking_at(url: str) -> Client:
+def looking_at(url: str | None) -> Client:
     """A client for a command that only looks: it makes no file where there is none."""
-    return Client(url, create=False) if url.partition("://")[0].lower() == "sqlite" else Client(url)
+    return Client(url, create=False) if read_url(url).partition("://")[0].lower() == "sqlite" else Client(url)
 
 
 def app_dir_option(command: Command) -> Command:
     """`--app-dir`."""
-    return click.option(
+    return command_option(
         "--app-dir",
-        envvar="AIOQUEUE_APP_DIR",
-        show_envvar=True,
         metavar="FOLDER",
         help="Where the module lies; appended to the import path. By default the working folder.",
     )(command)
@@ -151,10 +188,8 @@ def set_up_logging() -> None:
 
 def log_level_option(default: str) -> Callable[[Command], Command]:
     """`--log-level`, with the command's own default."""
-    return click.option(
+    return command_option(
         "--log-level",
-        envvar="AIOQUEUE_LOG_LEVEL",
-        show_envvar=True,
         default=default,
         show_default=True,
         type=click.Choice(LEVELS, case_sensitive=False),

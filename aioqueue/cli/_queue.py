@@ -45,7 +45,7 @@ __all__ = ["enqueue", "migrate", "stats"]
 @click.option("--check", is_flag=True, help="Change nothing; exit with 1 if the schema doesn't fit this version.")
 @click.option("--sql", is_flag=True, help="Change nothing; print the statements, for those who run them by hand.")
 @log_level_option("warning")
-def migrate(url: str, *, check: bool, sql: bool) -> None:
+def migrate(url: str | None, *, check: bool, sql: bool) -> None:
     """Bring the database's schema up to date. Several may do so at once."""
     if check and sql:
         raise WrongUsage("--check and --sql exclude each other")
@@ -61,7 +61,7 @@ def migrate(url: str, *, check: bool, sql: bool) -> None:
             click.echo("nothing to do")
 
 
-async def _migrate(url: str) -> Sequence[str]:
+async def _migrate(url: str | None) -> Sequence[str]:
     store = Client(url).store
     try:
         return await store.migrate()
@@ -69,7 +69,7 @@ async def _migrate(url: str) -> Sequence[str]:
         await store.close()
 
 
-async def _check(url: str) -> None:
+async def _check(url: str | None) -> None:
     # Not every store tells what is pending, or can print its statements, so neither is in the protocol.
     pending = cast("Callable[[], Awaitable[Sequence[str]]] | None", getattr(Client(url).store, "pending_migrations", None))
     if pending is None:
@@ -80,7 +80,7 @@ async def _check(url: str) -> None:
         click.echo("up to date")
 
 
-async def _statements(url: str) -> str:
+async def _statements(url: str | None) -> str:
     statements = getattr(Client(url).store, "migration_sql", None)
     if statements is None:
         raise WrongUsage("this store migrates by itself, and prints no statements")
@@ -107,7 +107,7 @@ async def _statements(url: str) -> str:
 @click.option("--expires", type=DURATION, help="Discard it if it hasn't started this long after it was due.")
 @click.option("--wait", type=DURATION, metavar="DURATION", help="Wait for its end and print its output; 3 if it failed.")
 @log_level_option("warning")
-def enqueue(url: str, name: str, arguments: tuple[str, ...], *, wait: float | None, **given: Any) -> None:
+def enqueue(url: str | None, name: str, arguments: tuple[str, ...], *, wait: float | None, **given: Any) -> None:
     """Enqueue a job and print its id.
 
     ARGUMENTS are name=text, name:=json, or one JSON object: aioqueue enqueue greet name=world shout:=true
@@ -210,7 +210,7 @@ _EXAMPLE_TIME = "2030-01-31T12:00:00+01:00"
 @url_option
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
 @log_level_option("warning")
-def stats(url: str, *, as_json: bool) -> None:
+def stats(url: str | None, *, as_json: bool) -> None:
     """Count jobs by type and state, exactly up to 10,000 each, and name the workers that are alive."""
 
     async def look() -> tuple[Stats, str]:

@@ -15,9 +15,20 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from aioqueue.cli._imports import load_registry
-from aioqueue.cli._options import DURATION, WrongUsage, app_dir_option, explained, log_level_option, set_up_logging, url_option
+from aioqueue.cli._options import (
+    DURATION,
+    WrongUsage,
+    app_dir_option,
+    command_option,
+    explained,
+    log_level_option,
+    set_up_logging,
+    setting_option,
+    url_option,
+)
 from aioqueue.cli._text import one_line
 from aioqueue.client import Client
+from aioqueue.definitions._settings import MOST_CONCURRENT_JOBS
 from aioqueue.errors import StoreUnavailable
 from aioqueue.runtime._left_behind import leave
 from aioqueue.runtime._process import END_SECONDS, LEFT_BEHIND, Stopped, process
@@ -55,33 +66,17 @@ def longest_end(grace: float) -> float:
 @click.argument("app", metavar="MODULE:REGISTRY")
 @url_option
 @app_dir_option
-@click.option(
-    "--concurrency", type=click.IntRange(1, 10_000), envvar="AIOQUEUE_CONCURRENCY", show_envvar=True, help="Jobs at once: 10."
-)
-@click.option(
-    "--types", multiple=True, envvar="AIOQUEUE_TYPES", show_envvar=True, help="Only these job types, separated by commas."
-)
-@click.option(
-    "--once", is_flag=True, envvar="AIOQUEUE_ONCE", show_envvar=True, help="Work off what is due, and exit: 3 if some failed."
-)
-@click.option(
-    "--poll-interval",
-    type=DURATION,
-    envvar="AIOQUEUE_POLL_INTERVAL",
-    show_envvar=True,
-    help="Between looks for jobs when nothing wakes it: 5 s.",
-)
-@click.option("--grace", type=DURATION, envvar="AIOQUEUE_GRACE", show_envvar=True, help="For running jobs at shutdown: 30 s.")
-@click.option(
-    "--lease", type=DURATION, envvar="AIOQUEUE_LEASE", show_envvar=True, help="How long a killed worker's jobs wait: 60 s."
-)
-@click.option("--name", envvar="AIOQUEUE_NAME", show_envvar=True, help="The worker's: by default host and process id.")
-@click.option(
-    "--uvloop/--no-uvloop", default=None, envvar="AIOQUEUE_UVLOOP", show_envvar=True, help="By default if it's installed."
-)
+@setting_option("--concurrency", type=click.IntRange(1, MOST_CONCURRENT_JOBS), help="Jobs at once: 10.")
+@command_option("--types", multiple=True, help="Only these job types, separated by commas.")
+@command_option("--once", is_flag=True, help="Work off what is due, and exit: 3 if some failed.")
+@setting_option("--poll-interval", type=DURATION, help="Between looks for jobs when nothing wakes it: 5 s.")
+@setting_option("--grace", type=DURATION, help="For running jobs at shutdown: 30 s.")
+@setting_option("--lease", type=DURATION, help="How long a killed worker's jobs wait: 60 s.")
+@command_option("--name", help="The worker's: by default host and process id.")
+@command_option("--uvloop/--no-uvloop", default=None, help="By default if it's installed.")
 @log_level_option("info")
 def worker(
-    app: str, url: str, app_dir: str | None, types: tuple[str, ...], *, once: bool, uvloop: bool | None, **settings: Any
+    app: str, url: str | None, app_dir: str | None, types: tuple[str, ...], *, once: bool, uvloop: bool | None, **settings: Any
 ) -> None:
     """Run jobs until SIGINT or SIGTERM.
 
@@ -103,7 +98,7 @@ def worker(
     raise click.exceptions.Exit(code)
 
 
-async def _serve(url: str, registry: Registry, types: list[str] | None, *, once: bool, **settings: Any) -> int:
+async def _serve(url: str | None, registry: Registry, types: list[str] | None, *, once: bool, **settings: Any) -> int:
     """Be a worker until a signal comes, or nothing is due. Returns the exit code."""
     code = 1
     client = Client(url, close_timeout=_CLOSE_SECONDS)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import re
+from contextlib import contextmanager
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, cast
 
+from aioqueue.definitions._environment import URL_VARIABLE, Environment
 from aioqueue.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Generator, Mapping
 
     from aioqueue.abc import Store, StoreFactory
 
-__all__ = ["DEFAULT_URL", "store_maker"]
+__all__ = ["DEFAULT_URL", "read_url", "store_maker"]
 
 DEFAULT_URL = "sqlite:///aioqueue.db"
 _GROUP = "aioqueue.stores"
@@ -49,13 +50,34 @@ def store_maker(source: object | None, options: Mapping[str, Any]) -> Callable[[
             )
         options["pool"] = source
         source = None
-    if source is None:
-        own_connections = options.get("pool") is not None or options.get("connect") is not None
-        url = f"{_POOL_SCHEME}://" if own_connections else os.environ.get("AIOQUEUE_URL") or DEFAULT_URL
-    else:
-        url = source
-    factory = _factory(url)
-    return lambda: factory(url, **options)
+    own_connections = options.get("pool") is not None or options.get("connect") is not None
+    if source is None and own_connections:
+        source = f"{_POOL_SCHEME}://"
+    url = read_url(source)
+    with _naming_the_variable(named=source is None and url != DEFAULT_URL):
+        factory = _factory(url)
+
+    def make() -> Store:
+        with _naming_the_variable(named=source is None and url != DEFAULT_URL):
+            return factory(url, **options)
+
+    return make
+
+
+def read_url(given: str | None) -> str:
+    """The URL that was given, else that of `AIOQUEUE_URL`, else `sqlite:///aioqueue.db`."""
+    return given if given is not None else Environment().text(URL_VARIABLE) or DEFAULT_URL
+
+
+@contextmanager
+def _naming_the_variable(*, named: bool) -> Generator[None]:
+    """Let an error about the URL say that it came from the variable. Its value isn't shown: it may hold a password."""
+    try:
+        yield
+    except ConfigurationError as error:
+        if not named:
+            raise
+        raise ConfigurationError(f"{URL_VARIABLE}: {error}") from None
 
 
 def _factory(url: str) -> StoreFactory:

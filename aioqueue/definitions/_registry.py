@@ -13,7 +13,7 @@ from aioqueue.definitions._call import read_priority, read_tags
 from aioqueue.definitions._decorators import ImplementDecorator, JobDecorator
 from aioqueue.definitions._job_type import JobType, TypeOptions
 from aioqueue.definitions._resources import Resource, ResourceScope
-from aioqueue.definitions._settings import SHORTEST_LEASE
+from aioqueue.definitions._settings import SHORTEST_LEASE_SECONDS
 from aioqueue.errors import ConfigurationError, RegistrationError
 from aioqueue.vocabulary._codec import Converter
 from aioqueue.vocabulary._retry import Retry
@@ -399,8 +399,8 @@ def _duration(value: float | timedelta | None, name: str, *, positive: bool) -> 
 
 def _read_lease(value: float | timedelta | None) -> float | None:
     lease = _duration(value, "lease", positive=True)
-    if lease is not None and lease < SHORTEST_LEASE:
-        raise ConfigurationError(f"lease must be at least {SHORTEST_LEASE:g} second, not {lease:g}")
+    if lease is not None and lease < SHORTEST_LEASE_SECONDS:
+        raise ConfigurationError(f"lease must be at least {SHORTEST_LEASE_SECONDS:g} second, not {lease:g}")
     return lease
 
 

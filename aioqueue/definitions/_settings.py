@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from aioqueue.definitions._environment import Environment, variable_of
 from aioqueue.errors import ConfigurationError
-from aioqueue.vocabulary._retry import Retry
+from aioqueue.vocabulary._retry import MOST_ATTEMPTS, Retry
 from aioqueue.vocabulary._time import seconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import timedelta
 
-__all__ = ["SHORTEST_LEASE", "WorkerSettings", "longest_try"]
+__all__ = ["MOST_CONCURRENT_JOBS", "SHORTEST_LEASE_SECONDS", "WorkerSettings", "longest_try"]
 
-SHORTEST_LEASE = 1.0
+SHORTEST_LEASE_SECONDS = 1.0
 """Seconds: renewals of a shorter one would be late whenever the machine is busy."""
 
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+MOST_CONCURRENT_JOBS = 10_000
+
+_SHORTEST_POLL_SECONDS = 0.01
+_MOST_RESCHEDULES = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,9 +64,8 @@ class WorkerSettings:
     ) -> WorkerSettings:
         """Read the settings: an argument that is None comes from its variable, or is the default.
 
-        The variables are AIOQUEUE_CONCURRENCY, AIOQUEUE_LEASE, AIOQUEUE_RENEW_EVERY, AIOQUEUE_POLL_INTERVAL,
-        AIOQUEUE_GRACE, AIOQUEUE_MAX_RESCHEDULES and AIOQUEUE_MAX_ATTEMPTS. Durations are seconds, or have a unit:
-        `500ms`, `30s`, `5m`, `1h`.
+        The variables are AIOQUEUE_ and the setting's name; that of `default_retry` is AIOQUEUE_MAX_ATTEMPTS. How they're
+        written is said in `vocabulary._numbers`.
 
         Arguments:
             concurrency: From 1 to 10,000.
@@ -76,39 +78,23 @@ class WorkerSettings:
             default_retry: A policy.
             environment: The variables; by default the process's.
 
-        Returns:
-            The settings.
-
         Raises:
             ConfigurationError: One can't be read, is out of its range, or contradicts another; it's named.
         """
-        source = _Source(os.environ if environment is None else environment)
-        lease_seconds = source.duration("lease", lease, 60.0)
-        if lease_seconds < SHORTEST_LEASE:
-            raise ConfigurationError(f"{source.name('lease', lease)} must be at least 1 second, not {lease_seconds:g}")
-        renewal = source.duration("renew_every", renew_every, lease_seconds / 3)
-        name = source.name("renew_every", renew_every)
-        _refuse_renewal(renewal, lease_seconds, name, "the lease", f"raise {source.name('lease', lease)}")
-        poll = source.duration("poll_interval", poll_interval, 5.0)
-        if poll < 0.01:
-            raise ConfigurationError(f"{source.name('poll_interval', poll_interval)} must be at least 0.01 s, not {poll:g}")
-        slots = source.integer("concurrency", concurrency, 10)
-        if not 1 <= slots <= 10_000:
-            raise ConfigurationError(f"{source.name('concurrency', concurrency)} must be from 1 to 10,000, not {slots}")
-        reschedules = source.integer("max_reschedules", max_reschedules, 1000)
-        if not 0 <= reschedules <= 2**31 - 1:
-            raise ConfigurationError(
-                f"{source.name('max_reschedules', max_reschedules)} must be zero or more, not {reschedules}"
-            )
+        read = _Reader(Environment(environment))
+        lease_seconds = read.duration("lease", lease, 60.0, least=SHORTEST_LEASE_SECONDS)
+        renewal = read.duration("renew_every", renew_every, lease_seconds / 3)
+        named = read.name_of("renew_every", renew_every)
+        _refuse_renewal(renewal, lease_seconds, named, "the lease", f"raise {read.name_of('lease', lease)}")
         return cls(
-            concurrency=slots,
+            concurrency=read.whole_number("concurrency", concurrency, 10, least=1, most=MOST_CONCURRENT_JOBS),
             lease=lease_seconds,
             renew_every=renewal,
-            renewals_set=source.given("renew_every", renew_every),
-            poll_interval=poll,
-            grace=source.duration("grace", grace, 30.0),
-            max_reschedules=reschedules,
-            default_retry=source.retry(default_retry),
+            renewals_set=read.is_set("renew_every", renew_every),
+            poll_interval=read.duration("poll_interval", poll_interval, 5.0, least=_SHORTEST_POLL_SECONDS),
+            grace=read.duration("grace", grace, 30.0),
+            max_reschedules=read.whole_number("max_reschedules", max_reschedules, 1000, least=0, most=_MOST_RESCHEDULES),
+            default_retry=read.retry(default_retry),
         )
 
     def renewal_of(self, lease: float, job_type: str) -> float:
@@ -148,60 +134,45 @@ def _refuse_renewal(renewal: float, lease: float, name: str, whose: str, other_w
         )
 
 
-class _Source:
-    """Reads one setting from its argument or its variable."""
+class _Reader:
+    """Reads each setting from its argument or its variable, and refuses what is out of its range."""
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
+    def __init__(self, environment: Environment) -> None:
         self._environment = environment
 
-    def name(self, setting: str, argument: object) -> str:
+    def is_set(self, setting: str, argument: object) -> bool:
+        """Whether somebody has set it, in either way."""
+        return argument is not None or self._environment.text(variable_of(setting)) is not None
+
+    def name_of(self, setting: str, argument: object) -> str:
         """What to call it in errors: where its value came from."""
-        variable = f"AIOQUEUE_{setting.upper()}"
-        return variable if argument is None and self._environment.get(variable) else setting
+        return variable_of(setting) if argument is None and self.is_set(setting, None) else setting
 
-    def given(self, setting: str, argument: object) -> bool:
-        """Whether somebody has set it."""
-        return argument is not None or bool(self._text(setting))
-
-    def _text(self, setting: str) -> str:
-        return self._environment.get(f"AIOQUEUE_{setting.upper()}", "").strip()
-
-    def duration(self, setting: str, argument: float | timedelta | None, default: float) -> float:
+    def duration(self, setting: str, argument: float | timedelta | None, default: float, *, least: float = 0.0) -> float:
         """Seconds."""
-        if argument is not None:
-            return seconds(argument, setting)
-        if not (text := self._text(setting)):
+        variable = variable_of(setting)
+        given = self._environment.duration(variable) if argument is None else seconds(argument, setting)
+        if given is None:
             return default
-        number = text.rstrip("msdh")
-        try:
-            return seconds(float(number) * _UNITS[text[len(number) :] or "s"], self.name(setting, None))
-        except (ValueError, KeyError):
-            raise ConfigurationError(
-                f"AIOQUEUE_{setting.upper()} must be seconds, or a number with ms, s, m, h or d, not {text!r}"
-            ) from None
+        if given < least:
+            raise ConfigurationError(f"{self.name_of(setting, argument)} must be at least {least:g} s, not {given:g} s")
+        return given
 
-    def integer(self, setting: str, argument: int | None, default: int) -> int:
-        """A whole number."""
-        if argument is not None:
-            if not isinstance(argument, int) or isinstance(argument, bool):
-                raise ConfigurationError(f"{setting} must be a whole number, not {argument!r}")
-            return argument
-        if not (text := self._text(setting)):
+    def whole_number(self, setting: str, argument: int | None, default: int, *, least: int, most: int) -> int:
+        """A number from `least` to `most`."""
+        if argument is not None and (not isinstance(argument, int) or isinstance(argument, bool)):
+            raise ConfigurationError(f"{setting} must be a whole number, not {argument!r}")
+        given = self._environment.whole_number(variable_of(setting)) if argument is None else argument
+        if given is None:
             return default
-        try:
-            return int(text)
-        except ValueError:
-            raise ConfigurationError(f"AIOQUEUE_{setting.upper()} must be a whole number, not {text!r}") from None
+        if not least <= given <= most:
+            raise ConfigurationError(f"{self.name_of(setting, argument)} must be from {least:,} to {most:,}, not {given}")
+        return given
 
     def retry(self, argument: Retry | None) -> Retry:
-        """The policy of jobs that have none."""
-        if argument is not None:
-            if not isinstance(argument, Retry):
-                raise ConfigurationError(f"default_retry must be a Retry(...), not {argument!r}")
-            return argument
-        if not self._text("max_attempts"):
-            return Retry()
-        try:
-            return Retry(max_attempts=self.integer("max_attempts", None, 10))
-        except ConfigurationError as error:
-            raise ConfigurationError(f"AIOQUEUE_MAX_ATTEMPTS: {error}") from None
+        """The policy of jobs that have none. Only its number of attempts has a variable."""
+        if argument is None:
+            return Retry(max_attempts=self.whole_number("max_attempts", None, 10, least=1, most=MOST_ATTEMPTS))
+        if not isinstance(argument, Retry):
+            raise ConfigurationError(f"default_retry must be a Retry(...), not {argument!r}")
+        return argument

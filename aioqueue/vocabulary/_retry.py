@@ -18,9 +18,12 @@ from aioqueue.vocabulary._time import number_of_seconds, seconds
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["LONGEST_WAIT", "Backoff", "Exponential", "Fixed", "Linear", "Retry", "Steps"]
+__all__ = ["LONGEST_WAIT", "MOST_ATTEMPTS", "Backoff", "Exponential", "Fixed", "Linear", "Retry", "Steps"]
 
 _JITTER = 0.2
+
+MOST_ATTEMPTS = 32_767
+"""The largest number that the stores' column for it holds."""
 
 LONGEST_WAIT = 366 * 86_400.0
 """Seconds that a policy can let a job wait: 366 days."""
@@ -226,9 +229,11 @@ class Retry:
     def __post_init__(self) -> None:
         attempts = self.max_attempts
         if attempts is not None and (
-            not isinstance(attempts, int) or isinstance(attempts, bool) or not 1 <= attempts <= 32_767
+            not isinstance(attempts, int) or isinstance(attempts, bool) or not 1 <= attempts <= MOST_ATTEMPTS
         ):
-            raise ConfigurationError(f"max_attempts must be from 1 to 32,767, or None for no limit, not {safe_repr(attempts)}")
+            raise ConfigurationError(
+                f"max_attempts must be from 1 to {MOST_ATTEMPTS:,}, or None for no limit, not {safe_repr(attempts)}"
+            )
         if not _is_backoff(self.backoff):
             raise ConfigurationError(
                 f"backoff must be Exponential(...), Linear(...), Fixed(...), Steps(...) or an object with delay(attempt) and "
@@ -270,10 +275,6 @@ class Retry:
             return True
         inner = members(error)
         return all(self.retries(each) for each in inner) if inner else not self.retry_on
-
-    def exhausted(self, attempt: int) -> bool:
-        """Whether attempt number `attempt` was the last."""
-        return self.max_attempts is not None and attempt >= self.max_attempts
 
     def encode(self) -> bytes:
         """What is stored with a job: the numbers, not the classes.

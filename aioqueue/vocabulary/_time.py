@@ -9,11 +9,9 @@ from numbers import Real
 from aioqueue.errors import ConfigurationError
 from aioqueue.vocabulary._safe_text import safe_repr
 
-__all__ = ["MICROSECOND", "aware", "number_of_seconds", "seconds"]
+__all__ = ["aware", "number_of_seconds", "seconds"]
 
-MICROSECOND = timedelta(microseconds=1)
-
-_LONGEST = timedelta(days=366 * 1000).total_seconds()
+_LONGEST_SECONDS = timedelta(days=366 * 1000).total_seconds()
 
 
 def seconds(value: float | timedelta, name: str, *, positive: bool = False) -> float:
@@ -33,7 +31,7 @@ def seconds(value: float | timedelta, name: str, *, positive: bool = False) -> f
     number = number_of_seconds(value)
     if number is None:
         raise ConfigurationError(f"{name} must be seconds or a timedelta, not {safe_repr(value)}")
-    if not math.isfinite(number) or number < 0 or (positive and number == 0) or number > _LONGEST:
+    if not math.isfinite(number) or number < 0 or (positive and number == 0) or number > _LONGEST_SECONDS:
         wanted = "positive" if positive else "zero or positive"
         raise ConfigurationError(f"{name} must be {wanted} and at most 1,000 years, not {safe_repr(value)}")
     return number

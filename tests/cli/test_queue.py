@@ -106,7 +106,7 @@ def test_a_time_of_its_own(invoke: Invoke) -> None:
         (["--at", "tomorrow"], "ISO 8601"),
         (["--at", "2030-01-01T00:00:00"], "in which time zone: add an offset, such as 2030-01-01T00:00:00Z for UTC"),
         (["--at", "2030-12-01"], "in which time zone: add an offset, such as 2030-12-01T00:00:00Z for UTC"),
-        (["--delay", "soon"], "isn't a duration"),
+        (["--delay", "soon"], "must be a duration"),
         (["--delay", "1h", "--at", "2030-01-01T00:00:00Z"], "delay"),
         (["--unique"], "key"),
         (["--priority", "9"], "priority"),

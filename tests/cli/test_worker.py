@@ -158,7 +158,7 @@ async def test_a_password_is_never_logged(tmp_path: Path) -> None:
         (["--types", "jobs.gret"], "did you mean jobs.greet"),
         (["--concurrency", "0"], "concurrency"),
         (["--lease", "10ms"], "lease"),
-        (["--poll-interval", "often"], "isn't a duration"),
+        (["--poll-interval", "often"], "must be a duration"),
         (["--log-level", "loud"], "log-level"),
         (["--url", "nonsense"], "scheme"),
     ],

@@ -83,12 +83,6 @@ def test_which_errors_are_retried() -> None:
     assert Retry(retry_on=OSError).retry_on == (OSError,)
 
 
-def test_when_attempts_are_exhausted() -> None:
-    assert not Retry(max_attempts=2).exhausted(1)
-    assert Retry(max_attempts=2).exhausted(2)
-    assert not Retry(max_attempts=None).exhausted(10**6)
-
-
 def test_durations() -> None:
     assert seconds(5, "delay") == 5.0
     assert seconds(timedelta(minutes=1), "delay") == 60.0

@@ -1,0 +1,53 @@
+"""Reads the `AIOQUEUE_*` variables: for the client, the worker and the command line alike."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from aioqueue.vocabulary._numbers import read_duration, read_whole_number
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["URL_VARIABLE", "Environment", "variable_of"]
+
+URL_VARIABLE = "AIOQUEUE_URL"
+
+
+def variable_of(setting: str) -> str:
+    """The variable from which a setting comes where it isn't given as an argument: `AIOQUEUE_LEASE` for `lease`."""
+    return f"AIOQUEUE_{setting.upper()}"
+
+
+class Environment:
+    """The process's variables. One that is empty counts as not set.
+
+    Arguments:
+        variables: Others to read instead.
+    """
+
+    def __init__(self, variables: Mapping[str, str] | None = None) -> None:
+        self._variables = os.environ if variables is None else variables
+
+    def text(self, variable: str) -> str | None:
+        """Its text without the spaces around it; None if it isn't set."""
+        return self._variables.get(variable, "").strip() or None
+
+    def duration(self, variable: str) -> float | None:
+        """Its seconds; None if it isn't set.
+
+        Raises:
+            ConfigurationError: It isn't a duration.
+        """
+        text = self.text(variable)
+        return None if text is None else read_duration(text, variable)
+
+    def whole_number(self, variable: str) -> int | None:
+        """Its number; None if it isn't set.
+
+        Raises:
+            ConfigurationError: It isn't a whole number.
+        """
+        text = self.text(variable)
+        return None if text is None else read_whole_number(text, variable)
