@@ -11,14 +11,14 @@ keeps an old snapshot, so that vacuum can't remove anything), it costs at most a
 from __future__ import annotations
 
 import time
-from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from aioqueue.errors import LeaseLost, StoreError, StoreIncompatible, StoreUnavailable
-from aioqueue.postgres._claim_singly import Singly
-from aioqueue.postgres._rows import CLAIMED_COLUMNS, claimed_job
-from aioqueue.postgres._settle_archive import archive
+from aioqueue.postgres._claim_lanes import lanes_of
+from aioqueue.postgres._claim_owners import ALL_VALID, OWNERS, Owners, claimed
+from aioqueue.postgres._claim_singly import SingleClaims
+from aioqueue.postgres._claim_throttle import Throttle
+from aioqueue.postgres._rows import claimed_job
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,12 +29,8 @@ if TYPE_CHECKING:
     from aioqueue.postgres._options_schema import Schema
     from aioqueue.vocabulary._job import ClaimedJob
 
-__all__ = ["Claims", "Owners", "Sparing", "claim_statements", "lanes_of"]
+__all__ = ["Claims", "Owners", "Throttle", "claim_statements", "lanes_of"]
 
-PRIORITIES = (1, 2, 3, 4)
-# The largest integer: a count that has got there (by way of somebody's SQL) must not fail its neighbours. Attempts stay at it;
-# claims begin anew, since a fence only has to differ from the ones before.
-_MOST = 2_147_483_647
 
 # With so many heads for each job that's wanted, fewer are looked at in each lane from then on.
 _MANY_HEADS = 4
@@ -42,42 +38,17 @@ _FEWEST_HEADS = 10
 _MOST_ROUNDS = 6
 # Seconds between starts from the beginning while there's a backlog.
 _ROUTINE = 1.0
-# See `Sparing`.
-_SLOW = 0.05
-_REMEMBERED = 8
-_SHARE = 20.0
 
 _READY = """@schema@.job j
         WHERE j.state = 1 AND j.type = lane.type AND j.priority = lane.priority AND j.run_at <= now()
           AND (j.run_at, j.id) > (lane.floor_at, lane.floor_id)
         ORDER BY j.run_at, j.id"""
 
-# The leases are locked so that they can't end while the claim is under way: what ends one sees all that it holds. The first
-# one owns what is taken, but for the types that have another one.
-_OWNER = """owner AS MATERIALIZED (
-    SELECT l.id FROM @schema@.lease l WHERE l.id = ANY($1::bigint[]) AND l.expires_at > now() FOR KEY SHARE
-)"""
-_ALL_VALID = "(SELECT count(*) FROM owner) = cardinality($1::bigint[])"
-_CLAIMED = f"""claimed AS (
-    UPDATE @schema@.job j
-    SET state = 2, attempt = least(j.attempt, {_MOST - 1}) + 1,
-        claims = CASE j.claims WHEN {_MOST} THEN 1 ELSE j.claims + 1 END,
-        lease_id = coalesce((@of_types@::bigint[])[array_position(@types@::text[], j.type)], ($1::bigint[])[1]),
-        started_at = now()
-    WHERE j.id = ANY(ARRAY(SELECT id FROM picked))
-    RETURNING {CLAIMED_COLUMNS}
-)"""
-
-
-def _claimed(types: str, of_types: str) -> str:
-    return _CLAIMED.replace("@types@", types).replace("@of_types@", of_types)
-
-
-_CLAIM = f"""WITH {_OWNER}, lane AS MATERIALIZED (
+_CLAIM = f"""WITH {OWNERS}, lane AS MATERIALIZED (
     SELECT given.type, given.priority, coalesce(given.floor_at, '-infinity'::timestamptz) AS floor_at,
            coalesce(given.floor_id, '00000000-0000-0000-0000-000000000000'::uuid) AS floor_id
     FROM unnest($3::text[], $4::smallint[], $5::timestamptz[], $6::uuid[]) AS given(type, priority, floor_at, floor_id)
-    WHERE {_ALL_VALID}
+    WHERE {ALL_VALID}
 ), heads AS MATERIALIZED (
     SELECT lane.type, lane.priority, head.run_at, head.id, head.place
     FROM lane CROSS JOIN LATERAL (
@@ -96,112 +67,36 @@ _CLAIM = f"""WITH {_OWNER}, lane AS MATERIALIZED (
     SELECT taken.id
     FROM lane JOIN quota ON quota.type = lane.type AND quota.priority = lane.priority
     CROSS JOIN LATERAL (SELECT j.id FROM {_READY} LIMIT quota.jobs FOR UPDATE OF j SKIP LOCKED) AS taken
-), {_claimed("$8", "$9")}
+), {claimed("$8", "$9")}
 SELECT (SELECT array_agg(wanted.id) FROM unnest($1::bigint[]) AS wanted(id) WHERE wanted.id NOT IN (SELECT id FROM owner)),
        (SELECT coalesce(sum(jobs), 0)::integer FROM quota), EXISTS (SELECT FROM edge),
        (SELECT count(*) FROM heads), claimed.*
 FROM (SELECT) AS once LEFT JOIN claimed ON true"""
-
-# For claims one by one: a few of each lane, so that no lane with many that can't be claimed stands before all others.
-_CANDIDATES = """SELECT head.id FROM unnest($1::text[], $2::smallint[]) AS lane(type, priority)
-CROSS JOIN LATERAL (
-    SELECT first.run_at, first.id, row_number() OVER (ORDER BY first.run_at, first.id) AS place
-    FROM (SELECT j.run_at, j.id FROM @schema@.job j
-          WHERE j.state = 1 AND j.type = lane.type AND j.priority = lane.priority AND j.run_at <= now()
-          ORDER BY j.run_at, j.id LIMIT $3::integer) AS first
-) AS head
-ORDER BY head.place, lane.priority, head.run_at, head.id LIMIT $3::integer"""
-_CLAIM_ONE = f"""WITH {_OWNER}, picked AS MATERIALIZED (
-    SELECT j.id FROM @schema@.job j
-    WHERE {_ALL_VALID} AND j.id = $2::uuid AND j.state + 0 = 1 AND j.run_at <= now() FOR UPDATE OF j SKIP LOCKED
-), {_claimed("$3", "$4")}
-SELECT * FROM claimed"""
-_REFUSED = f"""WITH locked AS MATERIALIZED (
-    SELECT j.id FROM @schema@.job j WHERE j.id = $1::uuid AND j.state + 0 = 1 FOR UPDATE OF j SKIP LOCKED
-), gone AS (
-    DELETE FROM @schema@.job j WHERE j.id = ANY(ARRAY(SELECT id FROM locked)) RETURNING j.*
-)
-{archive(state="6", lease_id="NULL", outcome="NULL", output="NULL", error="$2::text")}
-FROM gone RETURNING id"""
 
 _META = 4
 
 
 def claim_statements(schema: Schema) -> dict[str, str]:
     """All statements of this module, by name."""
-    templates = {
-        "claim": _CLAIM,
-        "claim_candidates": _CANDIDATES,
-        "claim_one": _CLAIM_ONE,
-        "claim_refused": _REFUSED,
-    }
-    return {name: schema.render(template) for name, template in templates.items()}
-
-
-def lanes_of(types: Sequence[str]) -> tuple[list[str], list[int]]:
-    """The lanes of these types as two arrays."""
-    names = sorted(set(types))
-    return [name for _ in PRIORITIES for name in names], [priority for priority in PRIORITIES for _ in names]
-
-
-@dataclass(frozen=True, slots=True)
-class Owners:
-    """The leases of one claim, as the statement takes them.
-
-    Attributes:
-        leases: All of them, without repetition, that of most types first.
-        types, of_types: The types that have another one, and which.
-    """
-
-    leases: list[int]
-    types: list[str]
-    of_types: list[int]
-
-    @classmethod
-    def of(cls, lease_id: int, leases: Mapping[str, int]) -> Owners:
-        """See the arguments of `Store.claim`."""
-        return cls(list(dict.fromkeys((lease_id, *leases.values()))), list(leases), list(leases.values()))
-
-
-class Sparing:
-    """How often something may be done that is usually quick: once it has become slow, for a twentieth of the time.
-
-    Slow is what took longer than `_SLOW` seconds, the best of the last few times.
-    """
-
-    def __init__(self) -> None:
-        self._durations: deque[float] = deque(maxlen=_REMEMBERED)
-        self.last = float("-inf")
-
-    def done(self, began: float, ended: float) -> None:
-        """It took from `began` to `ended`, by the monotonic clock."""
-        self.last = ended
-        self._durations.append(ended - began)
-
-    @property
-    def pause(self) -> float:
-        """Seconds until it may be done again; 0 unless it has become slow."""
-        if len(self._durations) < _REMEMBERED or min(self._durations) < _SLOW:
-            return 0.0
-        return max(0.0, self.last + self._durations[-1] * _SHARE - time.monotonic())
+    return {"claim": schema.render(_CLAIM)}
 
 
 class Claims:
     """Claims over one reserved connection, with the floors of the lanes.
 
     Arguments:
-        link: The connection.
-        statements: See `claim_statements`.
+        connection: The connection.
+        schema: Where the tables are.
     """
 
-    def __init__(self, link: ReservedConnection, statements: dict[str, str]) -> None:
-        self._link = link
-        self._singly = Singly(link, statements)
-        self._sql = statements["claim"]
+    def __init__(self, connection: ReservedConnection, schema: Schema) -> None:
+        self._connection = connection
+        self._singly = SingleClaims(connection, schema)
+        self._sql = claim_statements(schema)["claim"]
         self._floors: dict[tuple[str, int], tuple[datetime, UUID]] = {}
         self._lanes: dict[tuple[str, ...], tuple[list[str], list[int]]] = {}
         self._crowded: set[tuple[str, ...]] = set()
-        self._full = Sparing()
+        self._full = Throttle()
         self._backlog = False
 
     @property
@@ -256,7 +151,7 @@ class Claims:
             floors = [self._floors.get(lane) for lane in zip(*lanes, strict=True)]
         heads = max(_FEWEST_HEADS, -(-limit // _MANY_HEADS)) if names in self._crowded else limit
         began = time.monotonic()
-        rows = await self._link.fetch(
+        rows = await self._connection.fetch(
             self._sql,
             owners.leases,
             limit,

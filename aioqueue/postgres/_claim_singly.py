@@ -11,17 +11,20 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from aioqueue.errors import RowRejected, StoreError, StoreIncompatible, StoreUnavailable
+from aioqueue.postgres._claim_owners import ALL_VALID, OWNERS, claimed
 from aioqueue.postgres._rows import claimed_job
+from aioqueue.postgres._settle_archive import archive
 from aioqueue.vocabulary._job import AttemptError
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from aioqueue.postgres._claim import Owners
+    from aioqueue.postgres._claim_owners import Owners
     from aioqueue.postgres._connections_reserved import ReservedConnection
+    from aioqueue.postgres._options_schema import Schema
     from aioqueue.vocabulary._job import ClaimedJob
 
-__all__ = ["Singly"]
+__all__ = ["SingleClaims", "claim_singly_statements"]
 
 logger = logging.getLogger("aioqueue.postgres")
 
@@ -29,18 +32,46 @@ logger = logging.getLogger("aioqueue.postgres")
 _MORE = 100
 _MOST_REMEMBERED = 1_000
 
+# A few of each lane, so that no lane with many that can't be claimed stands before all others.
+_CANDIDATES = """SELECT head.id FROM unnest($1::text[], $2::smallint[]) AS lane(type, priority)
+CROSS JOIN LATERAL (
+    SELECT first.run_at, first.id, row_number() OVER (ORDER BY first.run_at, first.id) AS place
+    FROM (SELECT j.run_at, j.id FROM @schema@.job j
+          WHERE j.state = 1 AND j.type = lane.type AND j.priority = lane.priority AND j.run_at <= now()
+          ORDER BY j.run_at, j.id LIMIT $3::integer) AS first
+) AS head
+ORDER BY head.place, lane.priority, head.run_at, head.id LIMIT $3::integer"""
+_CLAIM_ONE = f"""WITH {OWNERS}, picked AS MATERIALIZED (
+    SELECT j.id FROM @schema@.job j
+    WHERE {ALL_VALID} AND j.id = $2::uuid AND j.state + 0 = 1 AND j.run_at <= now() FOR UPDATE OF j SKIP LOCKED
+), {claimed("$3", "$4")}
+SELECT * FROM claimed"""
+_REFUSED = f"""WITH locked AS MATERIALIZED (
+    SELECT j.id FROM @schema@.job j WHERE j.id = $1::uuid AND j.state + 0 = 1 FOR UPDATE OF j SKIP LOCKED
+), gone AS (
+    DELETE FROM @schema@.job j WHERE j.id = ANY(ARRAY(SELECT id FROM locked)) RETURNING j.*
+)
+{archive(state="6", lease_id="NULL", outcome="NULL", output="NULL", error="$2::text")}
+FROM gone RETURNING id"""
 
-class Singly:
+
+def claim_singly_statements(schema: Schema) -> dict[str, str]:
+    """All statements of this module, by name."""
+    templates = {"claim_candidates": _CANDIDATES, "claim_one": _CLAIM_ONE, "claim_refused": _REFUSED}
+    return {name: schema.render(template) for name, template in templates.items()}
+
+
+class SingleClaims:
     """Claims over the same connection as those of many.
 
     Arguments:
-        link: The connection.
-        statements: All statements of the store.
+        connection: The connection.
+        schema: Where the tables are.
     """
 
-    def __init__(self, link: ReservedConnection, statements: dict[str, str]) -> None:
-        self._link = link
-        self._statements = statements
+    def __init__(self, connection: ReservedConnection, schema: Schema) -> None:
+        self._connection = connection
+        self._statements = claim_singly_statements(schema)
         self._told: set[UUID] = set()
 
     async def claim(
@@ -53,7 +84,7 @@ class Singly:
 
         Arguments:
             owners: The leases.
-            lanes: See `lanes_of`.
+            lanes: As `lanes_of` gives them.
             limit: Jobs at most.
             refused: What the claim of many met.
 
@@ -62,11 +93,11 @@ class Singly:
         """
         taken: list[ClaimedJob] = []
         guilty: list[tuple[UUID, StoreError]] = []
-        for (job_id,) in await self._link.fetch(self._statements["claim_candidates"], *lanes, limit + _MORE):
+        for (job_id,) in await self._connection.fetch(self._statements["claim_candidates"], *lanes, limit + _MORE):
             if len(taken) >= limit:
                 break
             try:
-                rows = await self._link.fetch(
+                rows = await self._connection.fetch(
                     self._statements["claim_one"], owners.leases, job_id, owners.types, owners.of_types
                 )
             except (StoreUnavailable, StoreIncompatible):
@@ -88,7 +119,7 @@ class Singly:
         if isinstance(error, RowRejected):
             noted = AttemptError(attempt=0, at=datetime.now(UTC), type="UnreadableRow", message=f"it can't be claimed: {error}")
             try:
-                moved = bool(await self._link.fetch(self._statements["claim_refused"], job_id, noted.encode().decode()))
+                moved = bool(await self._connection.fetch(self._statements["claim_refused"], job_id, noted.encode().decode()))
             except StoreError as worse:
                 reason = f"{reason}, nor be moved to the archive: {worse}"
         if moved or job_id not in self._told:

@@ -8,25 +8,25 @@ starts again from the first key, with those behind it let go by a savepoint.
 
 from __future__ import annotations
 
-import hashlib
 from math import isfinite
 from typing import TYPE_CHECKING, Any
-from uuid import UUID
 
 import orjson
 
 from aioqueue.errors import RowRejected
 from aioqueue.postgres._rows_portions import in_portions
+from aioqueue.store_rules._unique_keys import unique_hashes
 from aioqueue.vocabulary._job import Inserted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from uuid import UUID
 
     from aioqueue.postgres._connections_driver import Connection
     from aioqueue.postgres._options_schema import Schema
     from aioqueue.vocabulary._job import NewJob
 
-__all__ = ["encode_jobs", "insert_arguments", "insert_on", "insert_statement", "insert_statements", "job_size", "unique_hash"]
+__all__ = ["encode_jobs", "insert_arguments", "insert_on", "insert_statement", "insert_statements", "job_size"]
 
 _SAVEPOINT, _ROLL_BACK, _RELEASE = (
     f"{verb} aioqueue_keys" for verb in ("SAVEPOINT", "ROLLBACK TO SAVEPOINT", "RELEASE SAVEPOINT")
@@ -81,25 +81,9 @@ def insert_statements(schema: Schema) -> dict[str, str]:
     }
 
 
-def unique_hash(type_name: str, key: str) -> UUID:
-    """The value of `unique_key`, as `enqueue_v1` computes it too. A B-tree refuses long keys themselves."""
-    try:
-        return UUID(bytes=hashlib.sha256(f"{len(type_name)}:{type_name}{key}".encode()).digest()[:16])
-    except UnicodeEncodeError as error:
-        raise RowRejected(f"a key can't be stored: {error}") from None
-
-
 def _hash_of(job: NewJob) -> UUID | None:
-    if not job.unique:
-        return None
-    if job.key is None:
-        raise RowRejected("unique needs a key")
-    return unique_hash(job.unique_names[0], job.key)
-
-
-def _other_hashes(job: NewJob) -> list[UUID]:
-    """The key under the other names of a type that was renamed: rows from before carry them."""
-    return [unique_hash(name, job.key) for name in job.unique_names[1:]] if job.unique and job.key is not None else []
+    hashes = unique_hashes(job)
+    return hashes[0] if hashes else None
 
 
 def _array(tags: Iterable[str]) -> str | None:
@@ -146,7 +130,7 @@ def insert_arguments(jobs: Sequence[NewJob]) -> list[Any]:
         [job.max_attempts for job in jobs],
         timeouts,
         [job.key for job in jobs],
-        [_hash_of(job) for job in jobs],
+        [_hash_of(job) if job.unique else None for job in jobs],
         [_array(job.tags) if job.tags else None for job in jobs],
         [None if job.retry is None else _text(job.retry) for job in jobs],
         [None if job.metadata == b"{}" else _text(job.metadata) for job in jobs],
@@ -203,7 +187,8 @@ async def insert_on(
         await connection.fetch(statements["insert_lock"], [job.id for job in jobs])
     stored: dict[UUID, UUID] = {}
     created: set[UUID] = set()
-    others = {hash_: job.id for job in jobs for hash_ in _other_hashes(job)}
+    # Under the other names of a type that was renamed: rows from before carry them.
+    others = {hash_: job.id for job in jobs for hash_ in unique_hashes(job)[1:]}
     if others:
         found = await connection.fetch(statements["insert_holders"], [], list(others))
         stored.update((others[row[1]], row[0]) for row in found)

@@ -14,7 +14,7 @@ from aioqueue.errors import ClientClosed, ConfigurationError, StoreUnavailable
 from aioqueue.postgres._connections_closing import close_connection, close_socket
 from aioqueue.postgres._errors import translated
 from aioqueue.postgres._lease_rights import LEASE_THREAD, MISSING_RIGHTS, refuse_missing, rights_arguments
-from aioqueue.postgres._settle import Fence, lost_reason
+from aioqueue.postgres._settle_fates import Fence, fate_of
 from aioqueue.store_rules._life import check_process
 from aioqueue.vocabulary._job import Claim, LostReason
 
@@ -170,7 +170,7 @@ class PostgresLeaseSession:
             arguments = [[claim.id for claim in missing], [lease_id] * len(missing)]
             fates = {row[0]: row for row in await self._source.query(connection, self._statements["fates"], arguments)}
             for claim in missing:
-                result = lost_reason(fates[claim.id], Fence(claim.id, claim.claims, lease_id), orphaned=False)
+                result = fate_of(fates[claim.id], Fence(claim.id, claim.claims, lease_id), orphaned=False)
                 if result is not None:
                     lost[claim] = result.lost or _own_end(fates[claim.id])
         return Renewal(valid=valid, lost=lost, unheld=unheld)

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from aioqueue.abc import JobFilter, Page
-from aioqueue.postgres._claim import lanes_of
+from aioqueue.postgres._claim_lanes import lanes_of
 from aioqueue.postgres._rows import ARCHIVED_COLUMNS, LIVE_COLUMNS, job_snapshot
+from aioqueue.store_rules._cursors import read_cursor, write_cursor
 from aioqueue.vocabulary._job import JobState
 
 if TYPE_CHECKING:
@@ -40,13 +41,6 @@ _ALL_TYPES = """archived_type AS (
     SELECT (SELECT a.type FROM @schema@.archive a WHERE a.type > t.type ORDER BY a.type LIMIT 1)
     FROM archived_type t WHERE t.type IS NOT NULL
 )"""
-
-
-def _cursor(text: str) -> UUID:
-    try:
-        return UUID(hex=text)
-    except (ValueError, AttributeError, TypeError):
-        raise ValueError(f"not a cursor of a listing: {text!r}") from None
 
 
 class _Arguments:
@@ -126,7 +120,7 @@ class PageQuery:
         self._where = where
         self._arguments = _Arguments()
         self.limit = limit
-        before = _NEWEST if cursor is None else _cursor(cursor)
+        before = _NEWEST if cursor is None else read_cursor(cursor)
         self._before = self._arguments.add(before, "uuid")
         self._rows = self._arguments.add(limit + 1, "integer")
         self._walk = ""
@@ -218,5 +212,5 @@ def read_page(rows: Sequence[Row], limit: int) -> Page:
     jobs = [job_snapshot(row) for row in rows if row["id"] is not None]
     if len(jobs) > limit:
         jobs = jobs[:limit]
-        return Page(tuple(jobs), jobs[-1].id.hex)
-    return Page(tuple(jobs), None if edge is None else UUID(int=edge.int).hex)
+        return Page(tuple(jobs), write_cursor(jobs[-1].id))
+    return Page(tuple(jobs), None if edge is None else write_cursor(UUID(int=edge.int)))

@@ -65,10 +65,10 @@ class Opened:
         self.operations = Pool(tracker, own, _OPERATIONS, "the client's own operations")
         workers = replace(own, lock_timeout=_LOCK_SECONDS)
         self.work = Pool(tracker, workers, _WORK, "the worker")
-        self._links = claim_link, settle_link = ReservedConnection(tracker, own), ReservedConnection(tracker, workers)
-        self.claims = Claims(claim_link, statements)
+        self._reserved = for_claims, for_settlements = ReservedConnection(tracker, own), ReservedConnection(tracker, workers)
+        self.claims = Claims(for_claims, options.schema)
         origin = str(identity) if options.notify else None
-        self.settler = Settler(settle_link, self.work, statements, origin)
+        self.settler = Settler(for_settlements, self.work, options.schema, origin)
         self.ownership = Ownership(self.work, statements, self.claims, origin)
         self.listeners = Listeners(asyncio.get_running_loop(), logger)
         self._listening: Listening | None = None
@@ -109,7 +109,7 @@ class Opened:
         with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
             if self._listening is not None:
                 await self._listening.stop()
-            for each in (*self._links, self.work, self.operations, self.users):
+            for each in (*self._reserved, self.work, self.operations, self.users):
                 await each.close()
 
     def give_up(self) -> None:

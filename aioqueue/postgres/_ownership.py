@@ -12,12 +12,14 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from aioqueue.abc import Due
-from aioqueue.postgres._claim import Claims, Sparing, lanes_of
+from aioqueue.postgres._claim_lanes import lanes_of
+from aioqueue.postgres._claim_throttle import Throttle
 from aioqueue.postgres._rows import RECOVERED_COLUMNS, claimed_job
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from aioqueue.postgres._claim import Claims
     from aioqueue.postgres._connections import Pool
     from aioqueue.postgres._options_schema import Schema
     from aioqueue.vocabulary._job import Claim, ClaimedJob
@@ -162,7 +164,7 @@ class Ownership:
         self._statements = statements
         self._claims = claims
         self._origin = origin
-        self._looks = Sparing()
+        self._looks = Throttle()
 
     async def open(self, worker: str, duration: float, *, extra: bool) -> int:
         """See `Store.open_lease`."""

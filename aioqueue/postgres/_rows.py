@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from aioqueue.vocabulary._job import AttemptError, ClaimedJob, Job, JobState, StoredState
+from aioqueue.store_rules._states import shown_state
+from aioqueue.vocabulary._job import AttemptError, ClaimedJob, Job
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
     from aioqueue.postgres._connections_driver import Row
 
 __all__ = ["ARCHIVED_COLUMNS", "CLAIMED_COLUMNS", "LIVE_COLUMNS", "RECOVERED_COLUMNS", "claimed_job", "job_snapshot"]
-
-_LAST_LIVE_STATE = 3
 
 
 def _moment(column: str) -> str:
@@ -84,13 +83,6 @@ def claimed_job(row: Row) -> ClaimedJob:
     )
 
 
-def _state(stored: int, *, due: bool) -> JobState:
-    try:
-        return StoredState(stored).shown(due=due)
-    except ValueError:
-        return JobState.BLOCKED if stored <= _LAST_LIVE_STATE else JobState.FAILED
-
-
 def _errors(stored: Iterable[Any]) -> tuple[AttemptError, ...]:
     errors: list[AttemptError] = []
     for text in _flat(stored):
@@ -108,7 +100,7 @@ def job_snapshot(row: Row) -> Job:
     return Job(
         id=row["id"],
         type=row["type"],
-        state=_state(row["state"], due=bool(row["due"])),
+        state=shown_state(row["state"], archived=row["finished_at"] is not None, due=bool(row["due"])),
         priority=row["priority"],
         payload=row["payload"].encode(),
         created_at=row["created_at"],

@@ -18,19 +18,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from aioqueue.errors import RowRejected, StoreError, StoreIncompatible, StoreUnavailable
 from aioqueue.postgres._rows_portions import in_portions
 from aioqueue.postgres._settle_archive import archive, history
-from aioqueue.vocabulary._job import LostReason, SettlementKind, SettleResult, StoredState
+from aioqueue.postgres._settle_fates import Fence, fate_of, fates_statements
+from aioqueue.vocabulary._job import LostReason, SettlementKind, SettleResult
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from uuid import UUID
 
     from aioqueue.postgres._connections import Pool
-    from aioqueue.postgres._connections_driver import Row
     from aioqueue.postgres._connections_reserved import ReservedConnection
     from aioqueue.postgres._options_schema import Schema
-    from aioqueue.vocabulary._job import Claim, Settlement
+    from aioqueue.vocabulary._job import Settlement
 
-__all__ = ["Fence", "Returned", "Settled", "Settler", "lost_reason", "settle_statements"]
+__all__ = ["Returned", "Settled", "Settler", "settle_statements"]
 
 T = TypeVar("T")
 
@@ -102,18 +102,10 @@ SELECT id, NULL::text AS type, NULL::float8 AS delay FROM archived
 UNION ALL SELECT id, type, delay FROM returned
 @leases@UNION ALL SELECT NULL, NULL, NULL FROM told WHERE done IS NOT NULL"""
 
-# What has become of these jobs, in one snapshot: live, archived, and whether their leases are there, and valid.
-_FATES = """SELECT given.id, j.state, j.claims, coalesce(j.lease_id, 0), a.state, a.claims, coalesce(a.lease_id, 0),
-       l.id IS NOT NULL, coalesce(l.expires_at > now(), false)
-FROM unnest($1::uuid[], $2::bigint[]) AS given(id, lease_id)
-LEFT JOIN LATERAL (SELECT * FROM @schema@.job WHERE id = given.id) AS j ON true
-LEFT JOIN LATERAL (SELECT * FROM @schema@.archive WHERE id = given.id ORDER BY finished_at DESC LIMIT 1) AS a ON true
-LEFT JOIN LATERAL (SELECT * FROM @schema@.lease WHERE id = given.lease_id) AS l ON true"""
-
 
 def settle_statements(schema: Schema) -> dict[str, str]:
     """All statements of this module, by name."""
-    statements = {"fates": schema.render(_FATES)}
+    statements = fates_statements(schema)
     parts = {"@owner@": _OWNED, "@sign@": "", "@ended@": "", "@told@": "", "@leases@": ""}
     orphaned = {
         "@owner@": _ORPHANED,
@@ -129,21 +121,6 @@ def settle_statements(schema: Schema) -> dict[str, str]:
         statements[name] = schema.render(template.replace("@fast@", "AND NOT j.slow_settle"))
         statements[f"{name}_slowly"] = schema.render(template.replace("@fast@", ""))
     return statements
-
-
-@dataclass(frozen=True, slots=True)
-class Fence:
-    """What a write is fenced by.
-
-    Attributes:
-        id, claims, lease_id: The claim.
-        kind: What is written, so that only the same is taken for an earlier try of it; None if nothing is.
-    """
-
-    id: UUID
-    claims: int
-    lease_id: int
-    kind: SettlementKind | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,34 +146,6 @@ class Settled:
     finished: set[UUID] = field(default_factory=set["UUID"])
     returned: list[Returned] = field(default_factory=list[Returned])
     ended: set[int] = field(default_factory=set[int])
-
-
-def lost_reason(row: Row, fence: Fence, *, orphaned: bool) -> SettleResult | None:
-    """Read one row of `fates`.
-
-    Returns:
-        A result without a reason, if an earlier call wrote it; None if nothing stands in the way of writing it.
-    """
-    _, state, claims, lease_id, archived, archived_claims, archived_lease_id, exists, valid = row
-    writer = -fence.lease_id if orphaned else fence.lease_id
-    if state == StoredState.RUNNING and claims == fence.claims and lease_id == fence.lease_id:
-        return SettleResult(LostReason.TAKEN) if (valid if orphaned else not exists) else None
-    if state is not None:
-        again = fence.kind is None or fence.kind >= SettlementKind.RETRIED
-        if state == StoredState.PENDING and again and claims == fence.claims and lease_id == writer:
-            return SettleResult()
-        return SettleResult(LostReason.TAKEN)
-    if archived is None:
-        return SettleResult(LostReason.NOT_FOUND)
-    same = fence.kind is None or archived == fence.kind
-    if same and archived_claims == fence.claims and archived_lease_id == writer:
-        return SettleResult()
-    return SettleResult(LostReason.CANCELLED if archived == StoredState.CANCELLED else LostReason.COMPLETED)
-
-
-def fates_arguments(claims: Sequence[Claim] | Sequence[Fence], lease_ids: Sequence[int]) -> list[Any]:
-    """The arguments of `fates`."""
-    return [[claim.id for claim in claims], lease_ids]
 
 
 def _arguments(settlements: Sequence[Settlement], note: str | None) -> list[Any]:
@@ -230,16 +179,16 @@ class Settler:
     """Settles over one reserved connection, and what can't be written at once over a pool.
 
     Arguments:
-        link: The reserved connection.
+        connection: The reserved connection.
         pool: For the slow statement.
-        statements: See `settle_statements`.
+        schema: Where the tables are.
         origin: Who tells; None if nobody is to be told.
     """
 
-    def __init__(self, link: ReservedConnection, pool: Pool, statements: dict[str, str], origin: str | None) -> None:
-        self._link = link
+    def __init__(self, connection: ReservedConnection, pool: Pool, schema: Schema, origin: str | None) -> None:
+        self._connection = connection
         self._pool = pool
-        self._statements = statements
+        self._statements = settle_statements(schema)
         self._origin = origin
 
     async def settle(self, settlements: Sequence[Settlement], *, orphaned: bool) -> Settled:
@@ -249,7 +198,7 @@ class Settler:
         chosen = _each_job_once(settlements, range(len(settlements)))
         written: set[int] = set()
         for portion in in_portions(chosen, lambda index: _size(settlements[index])):
-            written |= await self._write(self._link, name, settlements, portion, done)
+            written |= await self._write(self._connection, name, settlements, portion, done)
         rest = [index for index in range(len(settlements)) if index not in written]
         if rest and (waiting := await self._look_up(settlements, rest, done, orphaned=orphaned)):
             written = await self._settle_slowly(f"{name}_slowly", settlements, waiting, done)
@@ -291,11 +240,12 @@ class Settler:
         if not left:
             return []
         fences = [Fence(each.id, each.claims, each.lease_id, each.kind) for each in (settlements[index] for index in left)]
-        rows = await self._link.fetch(self._statements["fates"], *fates_arguments(fences, [each.lease_id for each in fences]))
+        asked = [each.id for each in fences], [each.lease_id for each in fences]
+        rows = await self._connection.fetch(self._statements["fates"], *asked)
         fates = {row[0]: row for row in rows}
         waiting: list[int] = []
         for index, fence in zip(left, fences, strict=True):
-            result = lost_reason(fates[fence.id], fence, orphaned=orphaned)
+            result = fate_of(fates[fence.id], fence, orphaned=orphaned)
             if result is None:
                 waiting.append(index)
                 continue

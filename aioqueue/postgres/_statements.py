@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aioqueue.postgres._claim import claim_statements
+from aioqueue.postgres._claim_singly import claim_singly_statements
 from aioqueue.postgres._insert import insert_statements
 from aioqueue.postgres._operate import operate_statements
 from aioqueue.postgres._ownership import ownership_statements
@@ -22,6 +23,7 @@ def all_statements(schema: Schema) -> dict[str, str]:
     return {
         **insert_statements(schema),
         **claim_statements(schema),
+        **claim_singly_statements(schema),
         **settle_statements(schema),
         **ownership_statements(schema),
         **operate_statements(schema),

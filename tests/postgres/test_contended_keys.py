@@ -12,7 +12,8 @@ import pytest
 
 from aioqueue import Client, Registry, StoreContended, Worker
 from aioqueue.postgres import make_store
-from aioqueue.postgres._insert import insert_on, unique_hash
+from aioqueue.postgres._insert import insert_on
+from aioqueue.store_rules._unique_keys import unique_hash
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import NewJob
 

@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from aioqueue.abc import JobFilter
-from aioqueue.postgres._claim import lanes_of
+from aioqueue.postgres._claim_lanes import lanes_of
 from aioqueue.postgres._listing import WALK, PageQuery, narrow_query
 from aioqueue.postgres._options_schema import Schema
 from aioqueue.postgres._statements import all_statements

@@ -117,16 +117,16 @@ async def test_a_batch_of_large_outputs_goes_in_portions(postgres_url: str, monk
 
 async def counted(store: PostgresStore, call: Awaitable[Sequence[SettleResult]]) -> list[int]:
     """Settle, and return how many bytes of outputs each statement had."""
-    link = store._opened.settler._link
+    connection = store._opened.settler._connection
     sizes: list[int] = []
-    fetch = link.fetch
+    fetch = connection.fetch
 
     async def noting(sql: str, *arguments: Any) -> Any:
         if len(arguments) > 5:
             sizes.append(sum(len(output) for output in arguments[4]))
         return await fetch(sql, *arguments)
 
-    link.fetch = noting  # type: ignore[method-assign]
+    connection.fetch = noting  # type: ignore[method-assign]
     assert {result.lost for result in await call} == {None}
     return sizes
 

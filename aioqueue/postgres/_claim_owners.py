@@ -1,0 +1,61 @@
+"""The leases to which a claim gives what it takes, and the parts of its statement that are about them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from aioqueue.postgres._rows import CLAIMED_COLUMNS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["ALL_VALID", "OWNERS", "Owners", "claimed"]
+
+# The largest integer: a count that has got there (by way of somebody's SQL) must not fail its neighbours. Attempts stay at it;
+# claims begin anew, since a fence only has to differ from the ones before.
+_MOST = 2_147_483_647
+
+# The leases are locked so that they can't end while the claim is under way: what ends one sees all that it holds. The first
+# one owns what is taken, but for the types that have another one.
+OWNERS = """owner AS MATERIALIZED (
+    SELECT l.id FROM @schema@.lease l WHERE l.id = ANY($1::bigint[]) AND l.expires_at > now() FOR KEY SHARE
+)"""
+ALL_VALID = "(SELECT count(*) FROM owner) = cardinality($1::bigint[])"
+_CLAIMED_TEMPLATE = f"""claimed AS (
+    UPDATE @schema@.job j
+    SET state = 2, attempt = least(j.attempt, {_MOST - 1}) + 1,
+        claims = CASE j.claims WHEN {_MOST} THEN 1 ELSE j.claims + 1 END,
+        lease_id = coalesce((@of_types@::bigint[])[array_position(@types@::text[], j.type)], ($1::bigint[])[1]),
+        started_at = now()
+    WHERE j.id = ANY(ARRAY(SELECT id FROM picked))
+    RETURNING {CLAIMED_COLUMNS}
+)"""
+
+
+def claimed(types: str, of_types: str) -> str:
+    """Give the part of a claim that takes the jobs of `picked`.
+
+    Arguments:
+        types, of_types: The parameters for `Owners.types` and `Owners.of_types`, such as `$8`.
+    """
+    return _CLAIMED_TEMPLATE.replace("@types@", types).replace("@of_types@", of_types)
+
+
+@dataclass(frozen=True, slots=True)
+class Owners:
+    """The leases of one claim, as the statement takes them.
+
+    Attributes:
+        leases: All of them, without repetition, that of most types first.
+        types, of_types: The types that have another one, and which.
+    """
+
+    leases: list[int]
+    types: list[str]
+    of_types: list[int]
+
+    @classmethod
+    def of(cls, lease_id: int, leases: Mapping[str, int]) -> Owners:
+        """Take them from the arguments of `Store.claim`."""
+        return cls(list(dict.fromkeys((lease_id, *leases.values()))), list(leases), list(leases.values()))

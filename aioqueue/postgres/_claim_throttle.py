@@ -1,0 +1,35 @@
+"""A limit for what is usually quick, and may become slow."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+
+__all__ = ["Throttle"]
+
+_SLOW_SECONDS = 0.05
+_REMEMBERED = 8
+_PAUSE_FACTOR = 20.0
+
+
+class Throttle:
+    """How often something may be done that is usually quick: once it has become slow, for a twentieth of the time.
+
+    Slow is what took longer than `_SLOW_SECONDS` seconds, the best of the last few times.
+    """
+
+    def __init__(self) -> None:
+        self._durations: deque[float] = deque(maxlen=_REMEMBERED)
+        self.last = float("-inf")
+
+    def done(self, began: float, ended: float) -> None:
+        """It took from `began` to `ended`, by the monotonic clock."""
+        self.last = ended
+        self._durations.append(ended - began)
+
+    @property
+    def pause(self) -> float:
+        """Seconds until it may be done again; 0 unless it has become slow."""
+        if len(self._durations) < _REMEMBERED or min(self._durations) < _SLOW_SECONDS:
+            return 0.0
+        return max(0.0, self.last + self._durations[-1] * _PAUSE_FACTOR - time.monotonic())
