@@ -1,34 +1,58 @@
-"""Leases, and what moves jobs between them. Each function runs inside an open write transaction, in a thread."""
+"""Claiming: due jobs become a lease's. Each function runs inside an open write transaction, in a thread.
+
+Batches go in as one JSON array and come out as one, here as in the other rooms, so that a statement is one step for any
+number of jobs: each step gives up Python's interpreter lock and has to get it back from a busy event loop.
+"""
 
 from __future__ import annotations
 
-import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from aioqueue.abc import Notification
 from aioqueue.errors import LeaseLost, RowRejected
-from aioqueue.sqlite import _statements as sql
-from aioqueue.sqlite._lease_clock import clock_parameters
-from aioqueue.sqlite._rows import Taken, claimed_jobs, dump, load, one
+from aioqueue.sqlite._lease_clock import LEASE_VALID, clock_parameters
+from aioqueue.sqlite._rows import dump, load, one
+from aioqueue.sqlite._rows_claimed import CLAIMED_COLUMNS, Taken, claimed_jobs
+from aioqueue.sqlite._rows_times import NOW
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from aioqueue.vocabulary._job import Claim, ClaimedJob
+    from aioqueue.vocabulary._job import ClaimedJob
 
-__all__ = ["Wanted", "claim", "end_expired", "open_lease", "pick", "release", "take", "take_expired", "valid_now"]
+__all__ = ["Wanted", "claim", "pick", "take", "valid_now"]
 
-_LARGEST_LEASE = 2**62
+_PICK = f"""
+SELECT {NOW},
+    (SELECT json_group_array(asked.value) FROM json_each(:leases) AS asked
+     WHERE NOT EXISTS (SELECT 1 FROM lease WHERE lease.id = asked.value AND {LEASE_VALID})),
+    (SELECT json_group_array(json_array({CLAIMED_COLUMNS})) FROM (
+        SELECT head.value ->> 1 AS id
+        FROM json_each(:types) AS lane, json_each('[1,2,3,4]') AS urgency, json_each((
+            SELECT json_group_array(json_array(run_at, id)) FROM (
+                SELECT run_at, id FROM job INDEXED BY job_ready
+                WHERE state = 1 AND type = lane.value AND priority = urgency.value AND run_at <= {NOW}
+                ORDER BY run_at, id LIMIT :limit))) AS head
+        ORDER BY urgency.value, head.value ->> 0, head.value ->> 1 LIMIT :limit) AS picked
+     CROSS JOIN job ON job.id = picked.id)
+"""
+"""A lane for each type and priority, in its own range of the index: no other backlog is looked at."""
 
+_LOOK_AT_LEASES = f"""
+SELECT {NOW}, (SELECT json_group_array(asked.value) FROM json_each(:leases) AS asked
+               WHERE NOT EXISTS (SELECT 1 FROM lease WHERE lease.id = asked.value AND {LEASE_VALID}))
+"""
 
-def open_lease(connection: sqlite3.Connection, worker: str, duration: float, *, extra: bool = False) -> int:
-    """Make a lease. Its id is all random: one that was counted would come again after a restore from a backup."""
-    lease_id = 1 + secrets.randbelow(_LARGEST_LEASE)
-    parameters = {"lease": lease_id, "worker": worker, "duration": round(duration * 1e6), "extra": int(extra)}
-    connection.execute(sql.LEASE_OPEN, {**parameters, **clock_parameters()})
-    return lease_id
+_TAKE = """
+UPDATE job SET state = 2, attempt = attempt + 1, claims = claims + 1, lease_id = :lease, started_at = :now
+WHERE id IN (SELECT value FROM json_each(:ids))
+"""
+
+_GIVE = """
+UPDATE job SET lease_id = taken.value ->> 1 FROM json_each(:rows) AS taken WHERE job.id = taken.value ->> 0
+"""
+"""For the few types that have a lease of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +84,7 @@ def pick(connection: sqlite3.Connection, wanted: Wanted) -> tuple[int, str]:
         LeaseLost: One of the leases isn't valid.
     """
     parameters = {"leases": wanted.all_leases, "types": wanted.types, "limit": wanted.limit, **clock_parameters()}
-    now, invalid, rows = one(connection, sql.CLAIM_PICK, parameters)
+    now, invalid, rows = one(connection, _PICK, parameters)
     _check_leases(invalid)
     return now, rows
 
@@ -71,7 +95,7 @@ def valid_now(connection: sqlite3.Connection, wanted: Wanted) -> int:
     Raises:
         LeaseLost: One of them isn't.
     """
-    now, invalid = one(connection, sql.LEASES_LOOK, {"leases": wanted.all_leases, **clock_parameters()})
+    now, invalid = one(connection, _LOOK_AT_LEASES, {"leases": wanted.all_leases, **clock_parameters()})
     _check_leases(invalid)
     return int(now)
 
@@ -104,55 +128,9 @@ def take(connection: sqlite3.Connection, jobs: Sequence[ClaimedJob], taken: Take
         RowRejected: One of them can't be claimed.
     """
     ids = dump([str(job.id) for job in jobs])
-    cursor = connection.execute(sql.CLAIM_TAKE, {"ids": ids, "lease": taken.lease_id, "now": taken.now})
+    cursor = connection.execute(_TAKE, {"ids": ids, "lease": taken.lease_id, "now": taken.now})
     if cursor.rowcount != len(jobs):
         raise RowRejected("the row can't be claimed: its id isn't written as a UUID is, or a trigger keeps it as it is")
     given = [[str(job.id), job.lease_id] for job in jobs if job.lease_id != taken.lease_id]
     if given:
-        connection.execute(sql.CLAIM_GIVE, {"rows": dump(given)})
-
-
-# -- giving back and taking over ----------------------------------------------------------------------------------
-
-
-def release(connection: sqlite3.Connection, lease_id: int, claims: Sequence[Claim], *, end: bool) -> Notification | None:
-    """Give claims back, and with `end` the lease and all that it holds."""
-    if end:
-        now, rows = one(connection, sql.RELEASE_ALL, {"lease": lease_id})
-        connection.execute(sql.LEASE_DELETE, {"lease": lease_id})
-    else:
-        asked = dump([[str(each.id), each.claims] for each in claims])
-        now, rows = one(connection, sql.RELEASE_OWNED, {"rows": asked, "lease": lease_id})
-    given = load(rows)
-    if given:
-        connection.execute(sql.RELEASE, {"rows": rows, "now": now})
-    if not given and not end:
-        return None
-    return Notification(types=frozenset(entry[1] for entry in given), leases=frozenset({lease_id}) if end else frozenset())
-
-
-def take_expired(
-    connection: sqlite3.Connection, limit: int, own: Collection[int], waited: float
-) -> tuple[list[ClaimedJob], Notification | None]:
-    """Fence one dead worker and return what has no lease.
-
-    Arguments:
-        connection: In a write transaction.
-        limit: Jobs at most.
-        own: Leases that are left alone.
-        waited: Seconds that the write lock took: renewals may be waiting for it just as long, so that a lease that
-            ended meanwhile says nothing about its worker.
-    """
-    ended = end_expired(connection, own, waited)
-    _, rows = one(connection, sql.ORPHANS, {"limit": limit, "own": dump(list(own))})
-    return claimed_jobs(rows, None), Notification(leases=ended) if ended else None
-
-
-def end_expired(connection: sqlite3.Connection, own: Collection[int], waited: float) -> frozenset[int]:
-    """Delete at most one lease that has expired. Arguments as of `take_expired`; returns its id."""
-    parameters: dict[str, object] = {"grace": round(waited * 1e6), "own": dump(list(own)), **clock_parameters()}
-    expired = one(connection, sql.LEASE_OLDEST_EXPIRED, parameters)
-    if expired is None:
-        return frozenset()
-    connection.execute(sql.LEASE_DELETE, {"lease": expired[0]})
-    return frozenset({expired[0]})
+        connection.execute(_GIVE, {"rows": dump(given)})

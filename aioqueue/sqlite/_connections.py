@@ -1,4 +1,4 @@
-"""Connections, their settings, and what SQLite's errors mean."""
+"""Connections with their settings, and transactions on them."""
 
 from __future__ import annotations
 
@@ -9,25 +9,19 @@ import time
 import weakref
 from typing import TYPE_CHECKING, TypeVar
 
-from aioqueue.errors import RowRejected, StoreError, StoreIncompatible, StoreUnavailable
+from aioqueue.errors import StoreUnavailable
+from aioqueue.sqlite._errors import is_busy, translated
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aioqueue.sqlite._options import Settings
 
-__all__ = ["ROW_ERRORS", "Abandoned", "begin", "classify", "connect", "in_transaction"]
+__all__ = ["Abandoned", "Connection", "begin", "connect", "in_snapshot", "in_transaction", "rollback"]
 
 T = TypeVar("T")
 
-ROW_ERRORS = (sqlite3.IntegrityError, sqlite3.DataError, sqlite3.InterfaceError, OverflowError, UnicodeError)
-"""What a value that can't be stored raises."""
-
 _TRY_SECONDS = 0.5
-
-_UNAVAILABLE = {5, 6, 7, 8, 9, 10, 13, 14, 15, 17}  # busy, locked, memory, readonly, interrupt, I/O, full, open, …
-_REJECTED = {18, 19, 20, 25}  # too big, constraint, mismatch, range
-_INCOMPATIBLE = {26}  # not a database
 _OPEN: weakref.WeakSet[Connection] = weakref.WeakSet()
 
 
@@ -66,7 +60,7 @@ def connect(settings: Settings, *, tolerant: bool = False, timeout: float | None
     """
     if not settings.create and not settings.path.exists():
         raise StoreUnavailable(f"there is no file {settings.path}: nothing was ever enqueued there, or it is another one")
-    try:
+    with translated(f"{settings.path} can't be opened"):
         connection = sqlite3.connect(
             settings.path,
             timeout=_TRY_SECONDS if timeout is None else min(_TRY_SECONDS, timeout / 5),
@@ -75,55 +69,35 @@ def connect(settings: Settings, *, tolerant: bool = False, timeout: float | None
             cached_statements=256,
             factory=Connection,
         )
-    except sqlite3.Error as error:
-        raise classify(error, f"{settings.path} can't be opened") from error
     _OPEN.add(connection)
     if tolerant:
         connection.text_factory = _text
     try:
-        deadline = time.monotonic() + (settings.busy_timeout if timeout is None else timeout)
-        # Going over to WAL isn't retried by the busy handler when two processes do so at once.
-        while connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
-            try:
-                connection.execute("PRAGMA journal_mode = wal")
-            except sqlite3.OperationalError as error:
-                if not is_busy(error) or time.monotonic() > deadline:
-                    raise
-                time.sleep(0.01)
-        connection.execute(f"PRAGMA synchronous = {settings.synchronous}")
-        connection.execute(f"PRAGMA journal_size_limit = {settings.wal_limit}")
-        # Checkpoints wait for the disk: fewer, larger ones than by default.
-        connection.execute(f"PRAGMA wal_autocheckpoint = {max(1, settings.wal_limit // 4096)}")
-        connection.execute("PRAGMA foreign_keys = off")
-        connection.execute("PRAGMA temp_store = memory")
-        connection.execute("PRAGMA cache_size = -8192")
-    except sqlite3.Error as error:
+        with translated(f"{settings.path} can't be used"):
+            _prepare(connection, settings, settings.busy_timeout if timeout is None else timeout)
+    except BaseException:
         connection.close()
-        raise classify(error, f"{settings.path} can't be used") from error
+        raise
     return connection
 
 
-def is_busy(error: sqlite3.Error) -> bool:
-    """Whether somebody else holds the lock."""
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF in {5, 6}
-
-
-def classify(error: BaseException, what: str = "SQLite refused") -> StoreError:
-    """Say what an error means for the caller."""
-    if isinstance(error, StoreError):
-        return error
-    message = f"{what}: {error}"
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    text = str(error)
-    if code in _UNAVAILABLE:
-        if code == 5:
-            message += "; another connection holds the write lock (see busy_timeout)"
-        return StoreUnavailable(message)
-    if code in _INCOMPATIBLE or (code == 1 and ("no such" in text or "has no column" in text)):
-        return StoreIncompatible(message)
-    if code in _REJECTED or (isinstance(error, ROW_ERRORS) and not code):
-        return RowRejected(message)
-    return StoreError(message)
+def _prepare(connection: sqlite3.Connection, settings: Settings, timeout: float) -> None:
+    deadline = time.monotonic() + timeout
+    # Going over to WAL isn't retried by the busy handler when two processes do so at once.
+    while connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+        try:
+            connection.execute("PRAGMA journal_mode = wal")
+        except sqlite3.OperationalError as error:
+            if not is_busy(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+    connection.execute(f"PRAGMA synchronous = {settings.synchronous}")
+    connection.execute(f"PRAGMA journal_size_limit = {settings.wal_limit}")
+    # Checkpoints wait for the disk: fewer, larger ones than by default.
+    connection.execute(f"PRAGMA wal_autocheckpoint = {max(1, settings.wal_limit // 4096)}")
+    connection.execute("PRAGMA foreign_keys = off")
+    connection.execute("PRAGMA temp_store = memory")
+    connection.execute("PRAGMA cache_size = -8192")
 
 
 def begin(connection: sqlite3.Connection, timeout: float, abandoned: Callable[[], bool] = lambda: False) -> float:
@@ -142,16 +116,17 @@ def begin(connection: sqlite3.Connection, timeout: float, abandoned: Callable[[]
         StoreUnavailable: Somebody else kept the lock.
     """
     started = time.monotonic()
-    while True:
-        try:
-            connection.execute("BEGIN IMMEDIATE")
-        except sqlite3.OperationalError as error:
-            if not is_busy(error) or time.monotonic() - started >= timeout:
-                raise classify(error, f"no write lock within {timeout:g} s" if is_busy(error) else "no write lock") from error
-        else:
-            return time.monotonic() - started
-        if abandoned():
-            raise Abandoned
+    with translated(f"no write lock within {timeout:g} s"):
+        while True:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as error:
+                if not is_busy(error) or time.monotonic() - started >= timeout:
+                    raise
+            else:
+                return time.monotonic() - started
+            if abandoned():
+                raise Abandoned
 
 
 def in_transaction(
@@ -177,23 +152,34 @@ def in_transaction(
     """
     if not begun:
         begin(connection, timeout, abandoned)
-    try:
-        result = body(connection)
-        if abandoned():
-            raise Abandoned
-        connection.execute("COMMIT")
-    except BaseException as error:
-        rollback(connection)
-        if isinstance(error, (sqlite3.Error, *ROW_ERRORS)):
-            raise classify(error) from error
-        raise
+    with translated():
+        try:
+            result = body(connection)
+            if abandoned():
+                raise Abandoned
+            connection.execute("COMMIT")
+        except BaseException:
+            rollback(connection)
+            raise
     return result
+
+
+def in_snapshot(connection: sqlite3.Connection, body: Callable[[sqlite3.Connection], T]) -> T:
+    """Run the body in one snapshot of the file, which doesn't outlive it: looking, without the write lock.
+
+    Raises:
+        StoreError: What the database said.
+    """
+    with translated():
+        connection.execute("BEGIN")
+        try:
+            return body(connection)
+        finally:
+            rollback(connection)
 
 
 def rollback(connection: sqlite3.Connection) -> None:
     """Leave no transaction open; SQLite has ended it by itself after some errors (disk full, for one)."""
     if connection.in_transaction:
-        try:
+        with translated("the rollback failed"):
             connection.execute("ROLLBACK")
-        except sqlite3.Error as error:
-            raise classify(error, "the rollback failed") from error

@@ -12,8 +12,9 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
-from aioqueue.errors import ClientClosed, StoreError
+from aioqueue.errors import ClientClosed
 from aioqueue.sqlite._connections import Abandoned, Connection
+from aioqueue.sqlite._errors import breaks_connection
 from aioqueue.store_rules._life import check_process
 
 if TYPE_CHECKING:
@@ -213,7 +214,7 @@ class DatabaseThreads:
             request.answer(None, asyncio.CancelledError())
         except BaseException as error:  # noqa: BLE001 - handed to the caller
             request.answer(None, error)
-            request.last = request.last or _broken(error)
+            request.last = request.last or breaks_connection(error)
         else:
             request.answer(result, None)
         if request.last and connection is not None:
@@ -227,12 +228,6 @@ def _close(connection: Connection) -> None:
         connection.close()
     except sqlite3.Error:
         logger.warning("a connection couldn't be closed", exc_info=True)
-
-
-def _broken(error: BaseException) -> bool:
-    # Errors of the disk: a new connection looks at the file anew (it may have been replaced, or be back).
-    cause = error.__cause__ if isinstance(error, StoreError) else error
-    return getattr(cause, "sqlite_errorcode", 0) & 0xFF in {8, 10, 11, 14, 26}
 
 
 _NOTHING = cast("Request[Any]", object())

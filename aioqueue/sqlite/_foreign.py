@@ -7,7 +7,7 @@ import sqlite3
 from typing import TYPE_CHECKING, Any
 
 from aioqueue.errors import ConfigurationError, NotInTransaction
-from aioqueue.sqlite._connections import ROW_ERRORS, classify
+from aioqueue.sqlite._errors import translated
 from aioqueue.sqlite._insert import InsertResult, insert_conversation, insert_rows
 
 if TYPE_CHECKING:
@@ -33,15 +33,13 @@ async def insert_foreign(tx: object, path: Path, jobs: Sequence[NewJob]) -> Inse
         ConfigurationError: It is connected to another file.
         StoreError: What the database said.
     """
-    try:
+    with translated("the job can't be stored in the given transaction"):
         if isinstance(tx, sqlite3.Connection):
             return _on_sqlite3(tx, path, jobs)
         if _is_of(tx, "aiosqlite", "Connection"):
             return await _on_aiosqlite(tx, path, jobs)
         if _is_of(tx, "sqlalchemy", "AsyncSession") or _is_of(tx, "sqlalchemy", "AsyncConnection"):
             return await _on_sqlalchemy(tx, path, jobs)
-    except (sqlite3.Error, *ROW_ERRORS) as error:
-        raise classify(error, "the job can't be stored in the given transaction") from error
     raise TypeError(f"tx must be {_ACCEPTED}, not {type(tx).__module__}.{type(tx).__qualname__}")
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from aioqueue.abc import Notification
-from aioqueue.sqlite import _statements as sql
-from aioqueue.sqlite._rows import dump, id_of, job_row, load, unique_key
+from aioqueue.errors import RowRejected
+from aioqueue.sqlite._rows import dump, load
+from aioqueue.sqlite._rows_ids import id_of
+from aioqueue.sqlite._rows_times import NOW, due_after, due_at
+from aioqueue.store_rules._unique_keys import unique_hashes
 from aioqueue.vocabulary._job import Inserted
 
 if TYPE_CHECKING:
@@ -23,6 +27,23 @@ if TYPE_CHECKING:
     Conversation = Generator[tuple[str, dict[str, Any]], Sequence[Any] | None, "InsertResult"]
 
 _CHUNK = 1000
+
+_LOOK = f"""
+SELECT {NOW},
+       (SELECT json_group_array(id) FROM (
+           SELECT id FROM job WHERE id IN (SELECT value FROM json_each(:ids))
+           UNION ALL SELECT id FROM archive WHERE id IN (SELECT value FROM json_each(:ids)))),
+       (SELECT json_group_object(unique_key, CAST(id AS TEXT)) FROM job
+        WHERE unique_key IS NOT NULL AND unique_key IN (SELECT value FROM json_each(:keys)))
+"""
+
+_INSERT = """
+INSERT INTO job (id, type, priority, state, run_at, created_at, expires_at, max_attempts, retry, timeout, key, unique_key,
+                 tags, metadata, payload)
+SELECT n ->> 0, n ->> 1, n ->> 2, 1, n ->> 3, :now, n ->> 4, n ->> 5, n ->> 6, n ->> 7, n ->> 8, n ->> 9,
+       n ->> 10, n ->> 11, n ->> 12
+FROM (SELECT value AS n FROM json_each(:rows))
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,21 +72,22 @@ def insert_conversation(jobs: Sequence[NewJob]) -> Conversation:
     delay: float | None = None
     for start in range(0, len(jobs), _CHUNK):
         chunk = jobs[start : start + _CHUNK]
-        keys = {job.id: _unique_keys(job) for job in chunk if job.unique and job.key is not None}
+        keys = [[str(key) for key in unique_hashes(job)] if job.unique else () for job in chunk]
         parameters = {
             "ids": dump([str(job.id) for job in chunk]),
-            "keys": dump([key for each in keys.values() for key in each]),
+            "keys": dump([key for each in keys for key in each]),
         }
-        row = yield sql.INSERT_LOOK, parameters
+        row = yield _LOOK, parameters
         assert row is not None
         now, existing, holders = row[0], set(load(row[1])), _holders(load(row[2]))
         rows: list[list[object]] = []
-        for job in chunk:
-            values = job_row(job, now)
-            job_id, unique = str(job.id), values[9]
+        for job, own_keys in zip(chunk, keys, strict=True):
+            unique = own_keys[0] if own_keys else None
+            values = _job_row(job, now, unique)
+            job_id = str(job.id)
             if job_id in existing:
                 inserted.append(Inserted(job.id, created=False))
-            elif (holder := next((holders[key] for key in keys.get(job.id, ()) if key in holders), None)) is not None:
+            elif (holder := next((holders[key] for key in own_keys if key in holders), None)) is not None:
                 inserted.append(Inserted(holder, created=False))
             else:
                 rows.append(values)
@@ -77,14 +99,45 @@ def insert_conversation(jobs: Sequence[NewJob]) -> Conversation:
                 delay = due if delay is None else min(delay, due)
                 inserted.append(Inserted(job.id, created=True))
         if rows:
-            yield sql.INSERT, {"rows": dump(rows), "now": now}
+            yield _INSERT, {"rows": dump(rows), "now": now}
     notification = None if delay is None else Notification(types=frozenset(types), delay=delay)
     return InsertResult(inserted, notification)
 
 
-def _unique_keys(job: NewJob) -> list[str]:
-    """What its unique key is stored as, now or under an older name of its type."""
-    return [] if job.key is None else [unique_key(name, job.key) for name in job.unique_names]
+def _job_row(job: NewJob, now: int, unique: str | None) -> list[object]:
+    """Make one row of an insert.
+
+    Raises:
+        RowRejected: It can't be stored as it is.
+    """
+    for text in (job.type, job.key, *job.tags):
+        if text is not None and "\0" in text:
+            raise RowRejected(f"job {job.id}: a type, key or tag can't hold U+0000: {text!r}")
+    due = now
+    if job.run_at is not None:
+        due = due_at(now, job.run_at, f"job {job.id}: the due time")
+    elif job.delay:
+        due = due_after(now, job.delay, f"job {job.id}: the delay")
+    if job.timeout is not None and not math.isfinite(job.timeout):
+        raise RowRejected(f"job {job.id}: the timeout must be a finite number of seconds, not {job.timeout!r}")
+    try:
+        return [
+            str(job.id),
+            job.type,
+            job.priority,
+            due,
+            None if job.expires is None else due_after(due, job.expires, f"job {job.id}: the time to start within"),
+            job.max_attempts,
+            None if job.retry is None else job.retry.decode(),
+            job.timeout,
+            job.key,
+            unique,
+            dump(job.tags),
+            job.metadata.decode(),
+            job.payload.decode(),
+        ]
+    except UnicodeError as error:
+        raise RowRejected(f"job {job.id}: a value can't be stored: {error}") from error
 
 
 def _holders(found: dict[str, str]) -> dict[object, UUID]:

@@ -1,9 +1,14 @@
-"""What the lease thread uses: a blocking connection of its own."""
+"""Leases: opened, renewed from a thread of their own over a blocking connection, and given back.
+
+`open_lease` and `release` run inside an open write transaction, in a thread of the store's.
+"""
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
+import secrets
 import sqlite3
 import time
 import warnings
@@ -11,26 +16,102 @@ from typing import TYPE_CHECKING, TypeVar
 
 from aioqueue.abc import Notification, Renewal
 from aioqueue.errors import StoreError
-from aioqueue.sqlite import _statements as sql
 from aioqueue.sqlite._connections import Connection, connect, in_transaction
+from aioqueue.sqlite._connections_halving import halved
 from aioqueue.sqlite._lease_clock import clock_parameters
-from aioqueue.sqlite._rows import Unreadable, held_claims, one
+from aioqueue.sqlite._lease_odd import fail_held, held_one_by_one
+from aioqueue.sqlite._notifications import merged
+from aioqueue.sqlite._rows import Unreadable, dump, load, one
+from aioqueue.sqlite._rows_claimed import held_claims
+from aioqueue.sqlite._rows_times import NOW
 from aioqueue.sqlite._settle import lost_reasons
 from aioqueue.store_rules._life import check_process
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from aioqueue.sqlite._claim_odd import OddRows, RowId
     from aioqueue.sqlite._connections_file import FileWatch
     from aioqueue.sqlite._options import Settings
+    from aioqueue.sqlite._rows_ids import RowId
+    from aioqueue.sqlite._rows_odd import OddRows
     from aioqueue.vocabulary._job import Claim
 
-__all__ = ["SQLiteLeaseSession"]
+__all__ = ["DELETE_LEASE", "SQLiteLeaseSession", "end_one_by_one", "open_lease", "release"]
 
 logger = logging.getLogger("aioqueue.sqlite")
 
 T = TypeVar("T")
+
+_OPEN = f"""
+INSERT INTO lease (id, worker, expires_at, clock, boot, extra)
+VALUES (:lease, :worker, {NOW} + :duration, :clock, :boot, :extra)
+"""
+
+_LARGEST_LEASE = 2**62
+
+_RENEW = f"UPDATE lease SET expires_at = {NOW} + :duration, clock = :clock, boot = :boot WHERE id = :lease"
+
+_HOLDS = """
+SELECT json_group_array(json_array(id, claims)) FROM job INDEXED BY job_running WHERE state = 2 AND lease_id = :lease
+"""
+
+DELETE_LEASE = "DELETE FROM lease WHERE id = :lease"
+
+_RELEASED_OWNED = f"""
+SELECT {NOW}, (SELECT json_group_array(json_array(job.id, CAST(job.type AS TEXT)))
+FROM json_each(:rows) AS s CROSS JOIN job ON job.id = s.value ->> 0
+WHERE job.state = 2 AND job.claims = s.value ->> 1 AND job.lease_id = :lease
+  AND EXISTS (SELECT 1 FROM lease WHERE lease.id = :lease))
+"""
+
+_RELEASED_ALL = f"""
+SELECT {NOW}, (SELECT json_group_array(json_array(CAST(id AS TEXT), CAST(type AS TEXT))) FROM job INDEXED BY job_running
+WHERE state = 2 AND lease_id = :lease)
+"""
+
+_RELEASE = """
+UPDATE job SET state = 1, lease_id = NULL, attempt = attempt - 1, run_at = :now,
+    started_at = iif(attempt <= 1 AND reschedules = 0, NULL, started_at)
+WHERE id IN (SELECT value ->> 0 FROM json_each(:rows))
+"""
+
+
+def open_lease(connection: sqlite3.Connection, worker: str, duration: float, *, extra: bool = False) -> int:
+    """Make a lease. Its id is all random: one that was counted would come again after a restore from a backup."""
+    lease_id = 1 + secrets.randbelow(_LARGEST_LEASE)
+    parameters = {"lease": lease_id, "worker": worker, "duration": round(duration * 1e6), "extra": int(extra)}
+    connection.execute(_OPEN, {**parameters, **clock_parameters()})
+    return lease_id
+
+
+def release(connection: sqlite3.Connection, lease_id: int, claims: Sequence[Claim], *, end: bool) -> Notification | None:
+    """Give claims back, and with `end` the lease and all that it holds."""
+    if end:
+        now, rows = one(connection, _RELEASED_ALL, {"lease": lease_id})
+        connection.execute(DELETE_LEASE, {"lease": lease_id})
+    else:
+        asked = dump([[str(each.id), each.claims] for each in claims])
+        now, rows = one(connection, _RELEASED_OWNED, {"rows": asked, "lease": lease_id})
+    given = load(rows)
+    if given:
+        connection.execute(_RELEASE, {"rows": rows, "now": now})
+    if not given and not end:
+        return None
+    return Notification(types=frozenset(entry[1] for entry in given), leases=frozenset({lease_id}) if end else frozenset())
+
+
+def end_one_by_one(connection: sqlite3.Connection, odd_rows: OddRows, lease_id: int) -> Notification | None:
+    """End a lease, and give back what it holds, as far as that can be written: the rest become jobs of a dead worker."""
+    claims = sorted(held_one_by_one(connection, odd_rows, lease_id)[0], key=lambda claim: claim.id)
+    notifications: list[Notification] = []
+    give = functools.partial(release, lease_id=lease_id, end=False)
+    for part, outcome in halved(connection, odd_rows.timeout, claims, lambda each, some: give(each, claims=some)):
+        if isinstance(outcome, StoreError):
+            logger.error("job %s can't be given back: %s", part[0].id, outcome)
+        elif outcome is not None:
+            notifications.append(outcome)
+    in_transaction(connection, odd_rows.timeout, lambda each: each.execute(DELETE_LEASE, {"lease": lease_id}))
+    return merged([*notifications, Notification(leases=frozenset({lease_id}))])
 
 
 class SQLiteLeaseSession:
@@ -68,13 +149,13 @@ class SQLiteLeaseSession:
 
         def body(connection: sqlite3.Connection) -> Renewal:
             parameters = {"lease": lease_id, "duration": round(duration * 1e6), **clock_parameters()}
-            valid = connection.execute(sql.LEASE_RENEW, parameters).rowcount == 1
+            valid = connection.execute(_RENEW, parameters).rowcount == 1
             owned: set[Claim] = set()
             if valid:
                 try:
-                    owned = held_claims(one(connection, sql.LEASE_HOLDS, {"lease": lease_id})[0])
+                    owned = held_claims(one(connection, _HOLDS, {"lease": lease_id})[0])
                 except Unreadable:
-                    owned, strange = self._odd.held(connection, lease_id)
+                    owned, strange = held_one_by_one(connection, self._odd, lease_id)
                     odd.update(strange)
             lost = lost_reasons(connection, [each for each in held if each not in owned])
             return Renewal(valid=valid, lost=lost, unheld=tuple(owned - set(held)))
@@ -87,7 +168,7 @@ class SQLiteLeaseSession:
     def _fail(self, lease_id: int, odd: dict[RowId, str]) -> None:
         # What a lease holds and can't be told of would stay running for as long as it's renewed.
         try:
-            failed = self._odd.fail_held(self._open(time.monotonic() + self._timeout), lease_id, odd)
+            failed = fail_held(self._open(time.monotonic() + self._timeout), self._odd, lease_id, odd)
         except StoreError as error:
             logger.warning("what lease %d holds and can't be read is looked at later: %s", lease_id, error)
             self.close()

@@ -8,10 +8,17 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from aioqueue.sqlite._rows_times import NOW
+
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["clock_and_boot", "clock_parameters"]
+__all__ = ["LEASE_END", "LEASE_VALID", "clock_and_boot", "clock_parameters"]
+
+LEASE_END = "(lease.expires_at + iif(lease.boot = :boot AND abs(:clock - lease.clock) > 500000, :clock - lease.clock, 0))"
+"""When a lease ends: a wall clock that was set since the lease's last renewal is set back in the comparison."""
+
+LEASE_VALID = f"{LEASE_END} > {NOW}"
 
 
 @cache

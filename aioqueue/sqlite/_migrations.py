@@ -10,7 +10,7 @@ from importlib.resources import files
 
 from aioqueue.errors import StoreIncompatible
 from aioqueue.sqlite._connections import in_transaction
-from aioqueue.sqlite._statements import NOW
+from aioqueue.sqlite._rows_times import NOW
 
 __all__ = ["CODE", "Migration", "check", "migrate", "packaged"]
 

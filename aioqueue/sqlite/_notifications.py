@@ -1,26 +1,23 @@
-"""Who is told of what: listeners of this process at once, and of other processes' commits soon afterwards."""
+"""Notifications: what writes have to tell, and how other processes' commits are noticed, by the writer's thread."""
 
 from __future__ import annotations
 
-import contextvars
 import logging
 import os
 import time
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from aioqueue.abc import Notification
 
 if TYPE_CHECKING:
-    import asyncio
     import sqlite3
-    from collections.abc import Callable, Generator
+    from collections.abc import Sequence
 
-    from aioqueue.abc import Listener
     from aioqueue.sqlite._connections_file import FileWatch
     from aioqueue.sqlite._options import Settings
+    from aioqueue.store_rules._listeners import Listeners
 
-__all__ = ["Housekeeping", "Listeners"]
+__all__ = ["Housekeeping", "merged"]
 
 logger = logging.getLogger("aioqueue.sqlite")
 
@@ -30,47 +27,16 @@ _FILE_SECONDS = 1.0
 _WARNING_SECONDS = 60.0
 
 
-class Listeners:
-    """Those who want to hear of commits. Everything here happens in the event loop, except `tell_from_thread`."""
-
-    def __init__(self) -> None:
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._listeners: dict[object, Listener] = {}
-
-    def __len__(self) -> int:
-        return len(self._listeners)
-
-    def bind(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Name the event loop in which listeners are called."""
-        self._loop = loop
-
-    @contextmanager
-    def added(self, listener: Listener, then: Callable[[], None]) -> Generator[None]:
-        """Call the listener until the block ends; `then` is called once it's there."""
-        token = object()
-        self._listeners[token] = listener
-        then()
-        try:
-            yield
-        finally:
-            del self._listeners[token]
-
-    def tell(self, notification: Notification) -> None:
-        """Call every listener, outside of all contexts; one that fails doesn't keep the others from hearing."""
-        for listener in list(self._listeners.values()):
-            try:
-                contextvars.Context().run(listener, notification)
-            except Exception:
-                logger.exception("a listener failed")
-
-    def tell_from_thread(self, notification: Notification) -> None:
-        """Have every listener called."""
-        if self._loop is None or not self._listeners:
-            return
-        try:
-            self._loop.call_soon_threadsafe(self.tell, notification)
-        except RuntimeError:
-            logger.debug("a notification came after the event loop was closed")
+def merged(notifications: Sequence[Notification]) -> Notification | None:
+    """Put what several writes have to tell into one notification; None if they have nothing."""
+    if not notifications:
+        return None
+    return Notification(
+        types=frozenset(name for each in notifications for name in each.types or ()),
+        finished=frozenset(job_id for each in notifications for job_id in each.finished or ()),
+        delay=min(each.delay for each in notifications),
+        leases=frozenset(lease_id for each in notifications for lease_id in each.leases),
+    )
 
 
 class Housekeeping:

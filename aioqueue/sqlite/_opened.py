@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import logging
 import time
-from typing import TYPE_CHECKING
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
-from aioqueue.sqlite._claim_odd import OddRows
 from aioqueue.sqlite._connections import Connection, connect
 from aioqueue.sqlite._connections_file import FileWatch
 from aioqueue.sqlite._connections_threads import DatabaseThreads
 from aioqueue.sqlite._migrations import migrate
 from aioqueue.sqlite._notifications import Housekeeping
+from aioqueue.sqlite._rows_odd import OddRows
+from aioqueue.store_rules._listeners import Listeners
 
 if TYPE_CHECKING:
-    from aioqueue.sqlite._notifications import Listeners
+    from collections.abc import Generator
+
+    from aioqueue.abc import Listener, Notification
+    from aioqueue.sqlite._connections_threads import Request
     from aioqueue.sqlite._options import Settings
 
 __all__ = ["Opened"]
+
+logger = logging.getLogger("aioqueue.sqlite")
 
 _READERS = 2
 _CLOSE_SECONDS = 5.0
@@ -32,14 +40,14 @@ class Opened:
 
     Arguments:
         settings: Which file, and how.
-        listeners: Who hears of other processes' commits.
     """
 
-    def __init__(self, settings: Settings, listeners: Listeners) -> None:
+    def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self.watch = FileWatch(settings.path, compare=not settings.allow_network)
         self.odd = OddRows(settings.busy_timeout)
-        housekeeping = Housekeeping(settings, listeners, self.watch)
+        self.listeners = Listeners(asyncio.get_running_loop(), logger)
+        housekeeping = Housekeeping(settings, self.listeners, self.watch)
         self.writer = self._threads("writer", tick=housekeeping)
         self.readers = self._threads("reader", count=_READERS)
         self.transaction_lock = asyncio.Lock()
@@ -66,6 +74,18 @@ class Opened:
             # Without the check: a rollback is always possible.
             self._transactions = DatabaseThreads("transaction", functools.partial(connect, self._settings))
         return self._transactions
+
+    def tell(self, request: Request[Any], notification: Notification | None) -> None:
+        """Let listeners hear of what a request has written before its caller goes on. Called in a thread."""
+        if notification is not None and len(self.listeners):
+            request.tell = functools.partial(self.listeners.tell, notification)
+
+    @contextmanager
+    def subscribed(self, listener: Listener, *, finished: bool) -> Generator[None, None, None]:
+        """Call a listener until the block is left. The first sets the writer's thread looking for other processes' commits."""
+        with self.listeners.subscribe(listener, finished=finished):
+            self.writer.poke()
+            yield
 
     async def start(self) -> None:
         """Open the file, make it if it isn't there, and bring its schema up to date. What fails leaves nothing open."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aioqueue.abc import Changed, Notification
-from aioqueue.sqlite import _statements as sql
-from aioqueue.sqlite._rows import one
+from aioqueue.sqlite._rows import one, text_of
+from aioqueue.sqlite._rows_times import NOW
 
 if TYPE_CHECKING:
     import sqlite3
@@ -17,10 +17,18 @@ if TYPE_CHECKING:
 
 __all__ = ["Change", "delete", "retry", "run_now"]
 
+_RETRY = """
+INSERT INTO job (id, type, priority, state, run_at, created_at, max_attempts, claims, chain_id, position, key, unique_key,
+                 trace, retry, timeout, tags, metadata, errors, payload)
+SELECT id, type, priority, 1, :now, created_at, max_attempts, claims, chain_id, position, key, unique_key,
+       trace, retry, timeout, tags, metadata, errors, payload
+FROM archive WHERE id = :id
+"""
+
 
 def retry(connection: sqlite3.Connection, ids: Sequence[UUID]) -> tuple[list[Changed], Notification | None]:
     """Bring failed and cancelled jobs back."""
-    now = connection.execute(f"SELECT {sql.NOW}").fetchone()[0]
+    now = connection.execute(f"SELECT {NOW}").fetchone()[0]
     results: list[Changed] = []
     types: set[str] = set()
     for job_id in map(str, ids):
@@ -33,15 +41,11 @@ def retry(connection: sqlite3.Connection, ids: Sequence[UUID]) -> tuple[list[Cha
         elif row[0] not in {6, 7} or _held(connection, row[2]):
             results.append(Changed.WRONG_STATE)
         else:
-            connection.execute(sql.RETRY_INSERT, {"id": job_id, "now": now})
+            connection.execute(_RETRY, {"id": job_id, "now": now})
             connection.execute("DELETE FROM archive WHERE id = :id", {"id": job_id})
-            types.add(_string(row[1]))
+            types.add(text_of(row[1]))
             results.append(Changed.DONE)
     return results, Notification(types=frozenset(types)) if types else None
-
-
-def _string(value: str | bytes) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
 def _held(connection: sqlite3.Connection, key: str | None) -> bool:
@@ -50,7 +54,7 @@ def _held(connection: sqlite3.Connection, key: str | None) -> bool:
 
 def run_now(connection: sqlite3.Connection, ids: Sequence[UUID]) -> tuple[list[Changed], Notification | None]:
     """Make pending jobs due."""
-    now = connection.execute(f"SELECT {sql.NOW}").fetchone()[0]
+    now = connection.execute(f"SELECT {NOW}").fetchone()[0]
     results: list[Changed] = []
     types: set[str] = set()
     for job_id in map(str, ids):
@@ -62,7 +66,7 @@ def run_now(connection: sqlite3.Connection, ids: Sequence[UUID]) -> tuple[list[C
             results.append(Changed.RUNNING if live[0] == 2 else Changed.WRONG_STATE)
         else:
             connection.execute("UPDATE job SET run_at = :now WHERE id = :id AND run_at > :now", {"id": job_id, "now": now})
-            types.add(_string(live[1]))
+            types.add(text_of(live[1]))
             results.append(Changed.DONE)
     return results, Notification(types=frozenset(types)) if types else None
 

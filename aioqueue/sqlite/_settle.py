@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from aioqueue.abc import Notification
 from aioqueue.errors import RowRejected
-from aioqueue.sqlite import _statements as sql
-from aioqueue.sqlite._lease_clock import clock_parameters
-from aioqueue.sqlite._rows import after, at, dump, load, one
+from aioqueue.sqlite._lease_clock import LEASE_VALID, clock_parameters
+from aioqueue.sqlite._notifications import merged
+from aioqueue.sqlite._rows import dump, history, load, one
+from aioqueue.sqlite._rows_times import NOW, due_after, due_at
+from aioqueue.store_rules._lost import lost_reason
 from aioqueue.vocabulary._job import Claim, LostReason, Settlement, SettlementKind, SettleResult
 
 if TYPE_CHECKING:
@@ -18,7 +20,53 @@ if TYPE_CHECKING:
 
     from aioqueue.vocabulary._job import AttemptError
 
-__all__ = ["lost_reasons", "merged", "settle"]
+__all__ = ["lost_reasons", "settle"]
+
+_OWNED = """
+SELECT {now}, (SELECT json_group_array(json_array(job.id, CAST(job.type AS TEXT)))
+FROM json_each(:rows) AS s CROSS JOIN job ON job.id = s.value ->> 0
+WHERE job.state = 2 AND job.claims = s.value ->> 1 AND coalesce(job.lease_id, 0) = s.value ->> 2 AND {lease})
+"""
+
+_OWNED_BY_LEASE = _OWNED.format(now=NOW, lease="EXISTS (SELECT 1 FROM lease WHERE lease.id = job.lease_id)")
+_OWNED_ORPHANED = _OWNED.format(
+    now=NOW, lease=f"NOT EXISTS (SELECT 1 FROM lease WHERE lease.id = job.lease_id AND {LEASE_VALID})"
+)
+
+_DELETE_LEASES = "DELETE FROM lease WHERE id IN (SELECT value FROM json_each(:leases))"
+
+_ERRORS = f"CASE WHEN s.value ->> 5 IS NULL THEN job.errors ELSE {history('s.value ->> 5')} END"
+
+_ARCHIVE = f"""
+INSERT OR REPLACE INTO archive (id, type, priority, state, run_at, created_at, started_at, finished_at, expires_at, attempt,
+                     max_attempts, claims, reschedules, settled_claims, settled_lease, settled_kind, chain_id, position,
+                     key, unique_key, trace, retry, timeout, tags, metadata, errors, outcome, output, payload)
+SELECT job.id, job.type, job.priority, s.value ->> 3, job.run_at, job.created_at, job.started_at, :now, job.expires_at,
+       job.attempt, job.max_attempts, job.claims, job.reschedules, job.claims, s.value ->> 2,
+       (s.value ->> 3) + :orphaned, job.chain_id, job.position, job.key, job.unique_key, job.trace, job.retry,
+       job.timeout, job.tags, job.metadata, {_ERRORS}, s.value ->> 6, s.value ->> 7, job.payload
+FROM json_each(:rows) AS s CROSS JOIN job ON job.id = s.value ->> 0
+"""
+"""In place of an earlier end of the same job: somebody may have copied it back from the archive."""
+
+_DELETE = "DELETE FROM job WHERE id IN (SELECT value ->> 0 FROM json_each(:rows))"
+
+_RETURN = f"""
+UPDATE job SET state = 1, lease_id = NULL, run_at = s.value ->> 4, errors = {_ERRORS},
+    attempt = job.attempt - (s.value ->> 3 = 9), reschedules = job.reschedules + (s.value ->> 3 = 9),
+    settled_claims = job.claims, settled_lease = s.value ->> 2, settled_kind = (s.value ->> 3) + :orphaned
+FROM json_each(:rows) AS s WHERE job.id = s.value ->> 0
+"""
+
+_FATES = """
+SELECT json_group_array(json_array(s.key, s.value ->> 0,
+    CAST(job.state AS INTEGER), CAST(job.claims AS INTEGER), CAST(job.settled_claims AS INTEGER),
+    CAST(job.settled_lease AS INTEGER), CAST(job.settled_kind AS INTEGER), CAST(archive.state AS INTEGER),
+    CAST(archive.claims AS INTEGER), CAST(archive.settled_claims AS INTEGER), CAST(archive.settled_lease AS INTEGER),
+    CAST(archive.settled_kind AS INTEGER)))
+FROM json_each(:rows) AS s
+LEFT JOIN job ON job.id = s.value ->> 0 LEFT JOIN archive ON archive.id = s.value ->> 0
+"""
 
 _ORPHANED = 100
 
@@ -39,25 +87,14 @@ def settle(
     return results, merged(notifications)
 
 
-def merged(notifications: Sequence[Notification]) -> Notification | None:
-    if not notifications:
-        return None
-    return Notification(
-        types=frozenset(name for each in notifications for name in each.types or ()),
-        finished=frozenset(job_id for each in notifications for job_id in each.finished or ()),
-        delay=min(each.delay for each in notifications),
-        leases=frozenset(lease_id for each in notifications for lease_id in each.leases),
-    )
-
-
 def _settle_distinct(
     connection: sqlite3.Connection, settlements: Sequence[Settlement], *, orphaned: bool
 ) -> tuple[list[SettleResult], Notification | None]:
     fences = dump([[str(each.id), each.claims, each.lease_id] for each in settlements])
     if orphaned:
-        row = one(connection, sql.SETTLE_OWNED_ORPHANED, {"rows": fences, **clock_parameters()})
+        row = one(connection, _OWNED_ORPHANED, {"rows": fences, **clock_parameters()})
     else:
-        row = one(connection, sql.SETTLE_OWNED, {"rows": fences})
+        row = one(connection, _OWNED_BY_LEASE, {"rows": fences})
     now, owned = row[0], {entry[0]: entry for entry in load(row[1])}
     finished: list[list[object]] = []
     pending: list[list[object]] = []
@@ -81,13 +118,13 @@ def _settle_distinct(
     if orphaned and owned:
         # Otherwise a late renewal would tell the owner that all is well.
         ended = frozenset(each.lease_id for each in settlements if str(each.id) in owned)
-        connection.execute(sql.LEASES_DELETE, {"leases": dump(sorted(ended))})
+        connection.execute(_DELETE_LEASES, {"leases": dump(sorted(ended))})
     if finished:
         rows = dump(finished)
-        connection.execute(sql.ARCHIVE_OWNED, {"rows": rows, "now": now, "orphaned": mark})
-        connection.execute(sql.DELETE_LIVE, {"rows": rows})
+        connection.execute(_ARCHIVE, {"rows": rows, "now": now, "orphaned": mark})
+        connection.execute(_DELETE, {"rows": rows})
     if pending:
-        connection.execute(sql.SETTLE_PENDING, {"rows": dump(pending), "orphaned": mark})
+        connection.execute(_RETURN, {"rows": dump(pending), "orphaned": mark})
     fates = _fates(connection, lost, mark) if lost else {}
     results = [fates.get(each.id, _WRITTEN) for each in settlements]
     if not finished and not pending:
@@ -105,8 +142,8 @@ _WRITTEN = SettleResult()
 
 def _due(settlement: Settlement, now: int) -> int:
     if settlement.run_at is not None:
-        return at(now, settlement.run_at, "the due time")
-    return after(now, settlement.delay, "the delay") if settlement.delay else now
+        return due_at(now, settlement.run_at, "the due time")
+    return due_after(now, settlement.delay, "the delay") if settlement.delay else now
 
 
 def _values(settlement: Settlement, due: int | None) -> list[object]:
@@ -132,21 +169,19 @@ def _encoded(error: AttemptError) -> str:
 def _fates(connection: sqlite3.Connection, lost: Sequence[Settlement], mark: int) -> dict[UUID, SettleResult]:
     rows = dump([[str(each.id)] for each in lost])
     found: dict[UUID, SettleResult] = {}
-    for entry in load(one(connection, sql.SETTLE_FATE, {"rows": rows})[0]):
+    for entry in load(one(connection, _FATES, {"rows": rows})[0]):
         index: int = entry[0]
         settlement = lost[index]
         fence = [settlement.claims, settlement.lease_id, settlement.kind + mark]
         if fence in (entry[4:7], entry[9:12]):
             found[settlement.id] = _WRITTEN
         else:
-            found[settlement.id] = SettleResult(_reason(live=entry[2], archived=entry[7]))
+            found[settlement.id] = SettleResult(_reason(entry))
     return found
 
 
-def _reason(*, live: int | None, archived: int | None) -> LostReason:
-    if archived is not None:
-        return LostReason.CANCELLED if archived == SettlementKind.CANCELLED else LostReason.COMPLETED
-    return LostReason.NOT_FOUND if live is None else LostReason.TAKEN
+def _reason(entry: Sequence[Any]) -> LostReason:
+    return lost_reason(live=entry[2] is not None, archived=entry[7])
 
 
 def lost_reasons(connection: sqlite3.Connection, claims: Sequence[Claim]) -> dict[Claim, LostReason]:
@@ -154,5 +189,5 @@ def lost_reasons(connection: sqlite3.Connection, claims: Sequence[Claim]) -> dic
     if not claims:
         return {}
     rows = dump([[str(each.id)] for each in claims])
-    entries = load(one(connection, sql.SETTLE_FATE, {"rows": rows})[0])
-    return {claims[entry[0]]: _reason(live=entry[2], archived=entry[7]) for entry in entries}
+    entries = load(one(connection, _FATES, {"rows": rows})[0])
+    return {claims[entry[0]]: _reason(entry) for entry in entries}

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import logging
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from aioqueue.abc import Changed
 from aioqueue.errors import ConfigurationError, StoreError
-from aioqueue.sqlite import _claim, _operate, _reads, _settle
-from aioqueue.sqlite._connections import Connection, begin, connect, in_transaction
+from aioqueue.sqlite import _claim, _listing, _operate, _recovery
+from aioqueue.sqlite._claim_odd import claim_one_by_one
+from aioqueue.sqlite._connections import Connection, begin, connect, in_snapshot, in_transaction
+from aioqueue.sqlite._connections_halving import halved
 from aioqueue.sqlite._connections_threads import DatabaseThreads, Request
+from aioqueue.sqlite._errors import concerns_a_row
 from aioqueue.sqlite._foreign import insert_foreign
 from aioqueue.sqlite._insert import insert_rows
-from aioqueue.sqlite._lease import SQLiteLeaseSession
+from aioqueue.sqlite._lease import SQLiteLeaseSession, end_one_by_one, open_lease, release
 from aioqueue.sqlite._migrations import migrate
-from aioqueue.sqlite._notifications import Listeners
+from aioqueue.sqlite._notifications import merged
 from aioqueue.sqlite._opened import Opened
 from aioqueue.sqlite._options import Settings, network_file_system
 from aioqueue.sqlite._rows import Unreadable, dump
-from aioqueue.sqlite._settle_halving import halved, of_a_row
+from aioqueue.sqlite._settle import settle
+from aioqueue.sqlite._stats import stats
 from aioqueue.sqlite._transaction import OpenTransaction, SQLiteTransaction
 from aioqueue.store_rules._life import StoreLife
 from aioqueue.vocabulary._job import LostReason, SettleResult
@@ -53,7 +56,6 @@ class SQLiteStore:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._listeners = Listeners()
         self._life: StoreLife[Opened] = StoreLife(self.description)
         self._idle = True
 
@@ -83,11 +85,7 @@ class SQLiteStore:
             StoreUnavailable: It can't be opened.
         """
         self._check_file_system()
-        await self._life.open(self._make_opened)
-
-    def _make_opened(self) -> Opened:
-        self._listeners.bind(asyncio.get_running_loop())
-        return Opened(self._settings, self._listeners)
+        await self._life.open(functools.partial(Opened, self._settings))
 
     def _check_file_system(self) -> None:
         kind = None if self._settings.allow_network else network_file_system(self._settings.path)
@@ -118,18 +116,18 @@ class SQLiteStore:
 
     async def _write(self, body: Callable[[sqlite3.Connection], tuple[T, Notification | None]]) -> T:
         # One write transaction in one hop; listeners hear of it before the caller goes on.
-        timeout = self._settings.busy_timeout
+        opened, timeout = self._opened, self._settings.busy_timeout
 
         def run(connection: Connection, request: Request[T]) -> T:
             result, notification = in_transaction(connection, timeout, body, request.is_abandoned)
-            self._tell(request, notification)
+            opened.tell(request, notification)
             return result
 
-        return await self._opened.writer.call(run)
+        return await opened.writer.call(run)
 
     async def _read(self, body: Callable[[sqlite3.Connection], T]) -> T:
         def run(connection: Connection, _: Request[T]) -> T:
-            return _reads.in_snapshot(connection, body)
+            return in_snapshot(connection, body)
 
         return await self._opened.readers.call(run)
 
@@ -161,7 +159,7 @@ class SQLiteStore:
             opened.transactions,
             opened.transaction_lock,
             self._settings.busy_timeout,
-            self._listeners.tell,
+            opened.listeners.tell,
             opened.watch.check,
         )
 
@@ -169,12 +167,12 @@ class SQLiteStore:
 
     async def open_lease(self, worker: str, duration: float, *, extra: bool = False) -> int:
         """Make a lease, and return its id."""
-        return await self._write(lambda connection: (_claim.open_lease(connection, worker, duration, extra=extra), None))
+        return await self._write(lambda connection: (open_lease(connection, worker, duration, extra=extra), None))
 
     def lease_session(self, *, timeout: float = 10.0) -> SQLiteLeaseSession:
         """What the lease thread uses."""
         opened = self._opened
-        return SQLiteLeaseSession(self._settings, timeout, opened.watch, opened.odd, self._listeners.tell_from_thread)
+        return SQLiteLeaseSession(self._settings, timeout, opened.watch, opened.odd, opened.listeners.tell_from_thread)
 
     async def claim(
         self, lease_id: int, types: Sequence[str], limit: int, *, leases: Mapping[str, int] | None = None
@@ -186,55 +184,52 @@ class SQLiteStore:
         def run(connection: Connection, request: Request[Sequence[ClaimedJob]]) -> Sequence[ClaimedJob]:
             try:
                 # After an empty claim another one looks first, so that waiting workers don't take the lock in turns.
-                if self._idle and _reads.in_snapshot(connection, lambda each: _claim.pick(each, wanted))[1] == "[]":
+                if self._idle and in_snapshot(connection, lambda each: _claim.pick(each, wanted))[1] == "[]":
                     return []
                 if not opened.odd.any_stuck():
                     jobs = in_transaction(connection, timeout, lambda each: _claim.claim(each, wanted), request.is_abandoned)
                     self._idle = not jobs
                     return jobs
             except (Unreadable, StoreError) as error:
-                if isinstance(error, StoreError) and not of_a_row(error):
+                if isinstance(error, StoreError) and not concerns_a_row(error):
                     raise
-            jobs, notification = opened.odd.claim(connection, wanted)
-            self._tell(request, notification)
+            jobs, notification = claim_one_by_one(connection, wanted, opened.odd)
+            opened.tell(request, notification)
             return jobs
 
         return await opened.writer.call(run) if limit > 0 else []
 
-    def _tell(self, request: Request[Any], notification: Notification | None) -> None:
-        if notification is not None and len(self._listeners):
-            request.tell = functools.partial(self._listeners.tell, notification)
-
     async def settle(self, settlements: Sequence[Settlement], *, orphaned: bool = False) -> Sequence[SettleResult]:
         """Write how attempts ended, each on its own. See `aioqueue.abc.Store.settle`."""
-        write = functools.partial(_settle.settle, orphaned=orphaned)
+        opened, timeout = self._opened, self._settings.busy_timeout
+        write = functools.partial(settle, orphaned=orphaned)
 
         def run(connection: Connection, request: Request[list[SettleResult]]) -> list[SettleResult]:
             results: list[SettleResult] = []
             notifications: list[Notification] = []
-            for _, outcome in halved(connection, self._settings.busy_timeout, settlements, write, request.is_abandoned):
+            for _, outcome in halved(connection, timeout, settlements, write, request.is_abandoned):
                 if isinstance(outcome, StoreError):
                     results.append(SettleResult(LostReason.ERROR, str(outcome)))
                 else:
                     results += outcome[0]
                     notifications += [] if outcome[1] is None else [outcome[1]]
-            self._tell(request, _settle.merged(notifications))
+            opened.tell(request, merged(notifications))
             return results
 
-        return await self._opened.writer.call(run)
+        return await opened.writer.call(run)
 
     async def release(self, lease_id: int, claims: Sequence[Claim], *, end: bool = False) -> None:
         """Give claims back unstarted, all or none. A lease's end doesn't depend on that: what can't be given back is logged."""
         opened, timeout = self._opened, self._settings.busy_timeout
 
         def run(connection: Connection, request: Request[None]) -> None:
-            whole = functools.partial(_claim.release, lease_id=lease_id, claims=claims, end=end)
+            whole = functools.partial(release, lease_id=lease_id, claims=claims, end=end)
             try:
-                self._tell(request, in_transaction(connection, timeout, whole, request.is_abandoned))
+                opened.tell(request, in_transaction(connection, timeout, whole, request.is_abandoned))
             except StoreError as error:
-                if not end or not of_a_row(error):
+                if not end or not concerns_a_row(error):
                     raise
-                self._tell(request, opened.odd.end(connection, lease_id))
+                opened.tell(request, end_one_by_one(connection, opened.odd, lease_id))
 
         await opened.writer.call(run)
 
@@ -248,34 +243,34 @@ class SQLiteStore:
 
         def run(connection: Connection, request: Request[list[ClaimedJob]]) -> list[ClaimedJob]:
             waited = begin(connection, timeout, request.is_abandoned)
-            take = functools.partial(_claim.take_expired, limit=limit, own=own, waited=waited)
+            take = functools.partial(_recovery.take_expired, limit=limit, own=own, waited=waited)
             try:
                 jobs, notification = in_transaction(connection, timeout, take, request.is_abandoned, begun=True)
             except Unreadable:
-                jobs, notification = opened.odd.take_expired(connection, limit, own, waited)
-            self._tell(request, notification)
+                jobs, notification = _recovery.take_expired_one_by_one(connection, opened.odd, limit, own, waited)
+            opened.tell(request, notification)
             return jobs
 
         return await opened.writer.call(run)
 
     async def next_due(self, types: Sequence[str], *, own: Collection[int] = ()) -> Due:
         """When there is something to do."""
-        look = functools.partial(_reads.next_due, types=types, own=own)
-        return await self._opened.looks.call(lambda connection, _: _reads.in_snapshot(connection, look))
+        look = functools.partial(_recovery.next_due, types=types, own=own)
+        return await self._opened.looks.call(lambda connection, _: in_snapshot(connection, look))
 
     # -- looking and operating ------------------------------------------------------------------------------------
 
     async def fetch(self, ids: Sequence[UUID]) -> Sequence[Job | None]:
         """Snapshots in the order of the ids."""
-        return await self._read(lambda connection: _reads.fetch(connection, ids))
+        return await self._read(lambda connection: _listing.fetch(connection, ids))
 
     async def list(self, where: JobFilter, limit: int, cursor: str | None = None) -> Page:
         """One page of jobs, newest id first."""
-        return await self._read(lambda connection: _reads.list_jobs(connection, where, limit, cursor))
+        return await self._read(lambda connection: _listing.list_jobs(connection, where, limit, cursor))
 
     async def stats(self) -> Stats:
         """Numbers by type and state."""
-        return await self._read(_reads.stats)
+        return await self._read(stats)
 
     async def retry(self, ids: Sequence[UUID]) -> Sequence[Changed]:
         """Make failed or cancelled jobs pending again."""
@@ -291,10 +286,12 @@ class SQLiteStore:
 
     async def _change(self, ids: Sequence[UUID], change: _operate.Change) -> Sequence[Changed]:
         # A row that refuses it is told in the log, and doesn't keep the others from being changed.
+        opened, timeout = self._opened, self._settings.busy_timeout
+
         def run(connection: Connection, request: Request[list[Changed]]) -> list[Changed]:
             results: list[Changed] = []
             notifications: list[Notification] = []
-            for part, outcome in halved(connection, self._settings.busy_timeout, ids, change, request.is_abandoned):
+            for part, outcome in halved(connection, timeout, ids, change, request.is_abandoned):
                 if not isinstance(outcome, StoreError):
                     results += outcome[0]
                     notifications += [] if outcome[1] is None else [outcome[1]]
@@ -303,20 +300,13 @@ class SQLiteStore:
                 else:
                     results.append(Changed.WRONG_STATE)
                     logger.error("job %s can't be changed: %s", part[0], outcome)
-            self._tell(request, _settle.merged(notifications))
+            opened.tell(request, merged(notifications))
             return results
 
-        return await self._opened.writer.call(run)
+        return await opened.writer.call(run)
 
     # -- notifications --------------------------------------------------------------------------------------------
 
     def subscribe(self, listener: Listener, *, finished: bool = False) -> AbstractContextManager[None]:
         """Call the listener with every notification until the context is left."""
-        del finished  # telling costs nothing here
-        _ = self._opened
-        return self._listeners.added(listener, self._wake_writer)
-
-    def _wake_writer(self) -> None:
-        # The first listener sets the writer's thread looking for other processes' commits.
-        if (opened := self._life.opened) is not None:
-            opened.writer.poke()
+        return self._opened.subscribed(listener, finished=finished)

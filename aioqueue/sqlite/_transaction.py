@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from aioqueue.errors import StoreError, StoreUnavailable
-from aioqueue.sqlite._connections import ROW_ERRORS, begin, classify, rollback
+from aioqueue.sqlite._connections import begin, rollback
+from aioqueue.sqlite._errors import translated
 from aioqueue.sqlite._insert import insert_rows
 
 if TYPE_CHECKING:
@@ -95,17 +96,16 @@ class SQLiteTransaction:
         self._check()
 
         def body(connection: Connection, _: Request[InsertResult]) -> InsertResult:
-            connection.execute("SAVEPOINT aioqueue_insert")
-            try:
-                result = insert_rows(connection, jobs)
-            except BaseException as error:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK TO aioqueue_insert")
-                    connection.execute("RELEASE aioqueue_insert")
-                if isinstance(error, (sqlite3.Error, *ROW_ERRORS)):
-                    raise classify(error) from error
-                raise
-            connection.execute("RELEASE aioqueue_insert")
+            with translated():
+                connection.execute("SAVEPOINT aioqueue_insert")
+                try:
+                    result = insert_rows(connection, jobs)
+                except BaseException:
+                    if connection.in_transaction:
+                        connection.execute("ROLLBACK TO aioqueue_insert")
+                        connection.execute("RELEASE aioqueue_insert")
+                    raise
+                connection.execute("RELEASE aioqueue_insert")
             return result
 
         result = await self._threads.call(body)
@@ -224,11 +224,12 @@ class OpenTransaction:
         if not connection.in_transaction:
             raise StoreUnavailable("the transaction was ended by one of its statements, or by an error of the disk")
         self._check()
-        try:
-            connection.execute("COMMIT")
-        except sqlite3.Error as error:
-            rollback(connection)
-            raise classify(error, "the commit failed") from error
+        with translated("the commit failed"):
+            try:
+                connection.execute("COMMIT")
+            except sqlite3.Error:
+                rollback(connection)
+                raise
 
 
 def _rolled_back(connection: Connection) -> None:

@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from aioqueue.errors import LeaseLost, StoreUnavailable
-from aioqueue.sqlite import _claim, _lease_clock, make_store
+from aioqueue.sqlite import _lease_clock, _recovery, make_store
 from aioqueue.vocabulary._job import Claim
 from tests.sqlite.conftest import new_job
 
@@ -64,10 +64,10 @@ async def test_waiting_for_the_lock_is_not_taken_for_a_dead_worker(store: SQLite
     lease = await store.open_lease("w", 60)
     connection.execute("UPDATE lease SET expires_at = expires_at - 62000000")
     connection.execute("BEGIN IMMEDIATE")
-    jobs, _ = _claim.take_expired(connection, 10, (), 3600.0)
+    jobs, _ = _recovery.take_expired(connection, 10, (), 3600.0)
     assert jobs == []
     assert connection.execute("SELECT id FROM lease").fetchall() == [(lease,)]
-    _claim.take_expired(connection, 10, (), 0.0)
+    _recovery.take_expired(connection, 10, (), 0.0)
     assert connection.execute("SELECT id FROM lease").fetchall() == []
     connection.execute("ROLLBACK")
     connection.close()

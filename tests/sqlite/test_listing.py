@@ -91,7 +91,7 @@ async def test_an_odd_row_does_not_stop_a_claim(store: SQLiteStore, path: Path, 
 
 
 async def test_pages_meet_every_job_once_whatever_the_filter(store: SQLiteStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("aioqueue.sqlite._reads._WALK", 5)
+    monkeypatch.setattr("aioqueue.sqlite._listing._WALK_ROWS", 5)
     jobs = [new_job("ab"[number % 2], key=f"k{number % 3}", tags=("even",) if number % 4 == 0 else ()) for number in range(40)]
     await store.insert(jobs)
     lease = await store.open_lease("w", 60)
@@ -125,7 +125,7 @@ async def test_a_strange_cursor(store: SQLiteStore, cursor: str) -> None:
 
 
 async def test_numbers_are_capped(store: SQLiteStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("aioqueue.sqlite._reads._CAP", 5)
+    monkeypatch.setattr("aioqueue.sqlite._stats._COUNTED", 5)
     await store.insert([new_job() for _ in range(5)] + [new_job("b") for _ in range(6)])
     stats = await store.stats()
     assert stats.types["a"].counts == {JobState.READY: 5}

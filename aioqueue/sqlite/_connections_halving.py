@@ -5,22 +5,18 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, TypeVar
 
-from aioqueue.errors import RowRejected, StoreError
+from aioqueue.errors import StoreError
 from aioqueue.sqlite._connections import in_transaction
+from aioqueue.sqlite._errors import concerns_a_row
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Callable, Sequence
 
-__all__ = ["halved", "of_a_row"]
+__all__ = ["halved"]
 
 Item = TypeVar("Item")
 T = TypeVar("T")
-
-
-def of_a_row(error: StoreError) -> bool:
-    """Whether an error is about what was written (a value, a trigger that raises), and not about the file as a whole."""
-    return isinstance(error, RowRejected) or type(error) is StoreError
 
 
 def halved(
@@ -54,7 +50,7 @@ def halved(
         try:
             result = in_transaction(connection, timeout, body, _never if written else abandoned)
         except StoreError as error:
-            if not of_a_row(error):
+            if not concerns_a_row(error):
                 raise
             if len(part) == 1:
                 written.append((part, error))

@@ -1,0 +1,199 @@
+"""Looking at jobs: by id, and in pages of bounded cost, newest id first. Each function runs in a reader's thread."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from aioqueue.abc import JobFilter, Page
+from aioqueue.sqlite._rows import SELECT_ARCHIVED, SELECT_LIVE, dump, job_snapshot
+from aioqueue.sqlite._rows_ids import ANY_ID, RowId, any_id
+from aioqueue.sqlite._rows_times import NOW
+from aioqueue.sqlite._stats import ARCHIVED_TYPES
+from aioqueue.store_rules._cursors import OddId, read_any_cursor, write_cursor
+from aioqueue.vocabulary._job import JobState, StoredState
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Sequence
+
+    from aioqueue.vocabulary._job import Job
+
+__all__ = ["fetch", "list_jobs"]
+
+_WALK_ROWS = 5000
+"""How many rows of the live table one page looks at, at most, when a filter leaves rows out."""
+
+_FIRST = RowId(blob=False, raw=b"")
+_LAST_TEXT = chr(sys.maxunicode) * 16
+_LAST = RowId(blob=True, raw=b"\xff" * 64)
+_BEFORE = f"id < {any_id('before')}"
+_FROM_FLOOR = f"id >= {any_id('floor')}"
+
+_LIVE_STATES = {
+    JobState.BLOCKED: "state = 0",
+    JobState.SCHEDULED: f"(state = 1 AND run_at > {NOW})",
+    JobState.READY: f"(state = 1 AND run_at <= {NOW})",
+    JobState.RUNNING: "state = 2",
+}
+
+_ARCHIVED_STATES = {
+    JobState.COMPLETED: StoredState.COMPLETED,
+    JobState.CONTINUED: StoredState.CONTINUED,
+    JobState.FAILED: StoredState.FAILED,
+    JobState.CANCELLED: StoredState.CANCELLED,
+}
+
+_TAGGED = """EXISTS (SELECT 1 FROM json_each(iif(json_valid({table}.tags), {table}.tags, '[]')) AS tag
+             WHERE tag.value = :tag)"""
+
+_ARCHIVE_LANES = """
+SELECT head.value AS id FROM json_each(:types) AS lane, json_each(:states) AS state, json_each((
+    SELECT json_group_array(id) FROM (
+        SELECT id FROM archive INDEXED BY archive_type
+        WHERE type = lane.value AND state = state.value AND id < :before ORDER BY id DESC LIMIT :look))) AS head
+"""
+"""Among ids that are text: others can't be put into JSON."""
+
+_FETCH = f"""
+{SELECT_ARCHIVED}, {NOW} FROM archive WHERE id IN (SELECT value FROM json_each(:ids))
+UNION ALL {SELECT_LIVE}, {NOW} FROM job WHERE id IN (SELECT value FROM json_each(:ids))
+"""
+"""Live ones last: they count where somebody has copied a job back from the archive."""
+
+
+def fetch(connection: sqlite3.Connection, ids: Sequence[UUID]) -> list[Job | None]:
+    """Give snapshots in the order of the ids, from one statement and so from one snapshot of the file."""
+    rows = connection.execute(_FETCH, {"ids": dump([str(each) for each in ids])}).fetchall()
+    found = {row[0]: job_snapshot(row, row[-1]) for row in rows}
+    return [found.get(str(each)) for each in ids]
+
+
+def list_jobs(connection: sqlite3.Connection, where: JobFilter, limit: int, cursor: str | None) -> Page:
+    """One page, newest id first.
+
+    A page may come out short, or empty, and have a cursor all the same: where no index fits the filter it looks at
+    a bounded number of rows and then says where to go on.
+
+    Raises:
+        ValueError: The cursor isn't one of ours, or the limit isn't positive.
+    """
+    if limit < 1:
+        raise ValueError(f"limit must be positive, not {limit!r}")
+    parameters: dict[str, Any] = {
+        **(_LAST if cursor is None else _read_cursor(cursor)).parameters("before"),
+        **_FIRST.parameters("floor"),
+        "limit": limit + 1,
+        "look": limit + 1,
+        "walk": _WALK_ROWS - 1,
+        "types": dump(sorted(where.types)),
+        "key": where.key,
+        "tag": where.tag,
+    }
+    now = connection.execute(f"SELECT {NOW}").fetchone()[0]
+    rows: list[Any] = []
+    floors: list[RowId] = []
+    live_states = [_LIVE_STATES[state] for state in sorted(where.states) if state in _LIVE_STATES]
+    if live_states or not where.states:
+        rows += _live_page(connection, where, live_states, parameters, floors)
+    archived_states = [int(_ARCHIVED_STATES[state]) for state in sorted(where.states) if state in _ARCHIVED_STATES]
+    if archived_states or not where.states:
+        rows += _archived_page(connection, where, archived_states, parameters, floors)
+    floor = max(floors, default=_FIRST)
+    # What lies beyond a bound that one table has reached comes with the next page, of both tables.
+    rows = sorted((row for row in rows if _place(row) >= floor), key=_place, reverse=True)
+    page = rows[:limit]
+    following: RowId | None = floor if floor != _FIRST else None
+    if len(rows) > limit:
+        following = _place(page[-1])
+    return Page(tuple(job_snapshot(row, now) for row in page), None if following is None else _cursor(following))
+
+
+def _place(row: Sequence[Any]) -> RowId:
+    return RowId.read(*row[-2:])
+
+
+def _cursor(place: RowId) -> str:
+    try:
+        text = place.raw.decode()
+        job_id = UUID(text)
+        if not place.blob and str(job_id) == text:
+            return write_cursor(job_id)
+    except ValueError:
+        pass
+    return write_cursor(OddId(place.blob, place.raw))
+
+
+def _read_cursor(cursor: str) -> RowId:
+    last = read_any_cursor(cursor)
+    return RowId(last.blob, last.raw) if isinstance(last, OddId) else RowId(blob=False, raw=str(last).encode())
+
+
+def _floor(connection: sqlite3.Connection, walk: str, parameters: dict[str, Any], floors: list[RowId]) -> dict[str, Any]:
+    # The id at which a bounded walk ends: the table's end at most.
+    statement = f"SELECT {ANY_ID} FROM {walk} AND {_BEFORE} ORDER BY id DESC LIMIT 1 OFFSET :walk"
+    found = connection.execute(statement, parameters).fetchone()
+    if found is None:
+        return parameters
+    floors.append(_place(found))
+    return parameters | _place(found).parameters("floor")
+
+
+def _live_page(
+    connection: sqlite3.Connection, where: JobFilter, states: list[str], parameters: dict[str, Any], floors: list[RowId]
+) -> list[Any]:
+    conditions: list[str] = []
+    table, walk = "job", "job WHERE true"
+    if states:
+        conditions.append(f"({' OR '.join(states)})")
+        if states == ["state = 2"]:
+            # As many as there are slots: few.
+            table, walk = "job INDEXED BY job_running", ""
+    if where.key is not None:
+        conditions.append("key = :key")
+        if walk:
+            table = "job INDEXED BY job_key"
+            walk = f"{table} WHERE key = :key"
+    if where.types:
+        conditions.append("type IN (SELECT value FROM json_each(:types))")
+    if where.tag is not None:
+        conditions.append(_TAGGED.format(table="job"))
+    if conditions and walk:
+        parameters = _floor(connection, walk, parameters, floors)
+    condition = "".join(f" AND {each}" for each in conditions)
+    return connection.execute(
+        f"{SELECT_LIVE}, {ANY_ID} FROM {table} WHERE {_BEFORE} AND {_FROM_FLOOR}{condition} ORDER BY id DESC LIMIT :limit",
+        parameters,
+    ).fetchall()
+
+
+def _archived_page(
+    connection: sqlite3.Connection, where: JobFilter, states: list[int], parameters: dict[str, Any], floors: list[RowId]
+) -> list[Any]:
+    conditions: list[str] = []
+    if states:
+        conditions.append(f"state IN ({', '.join(map(str, states))})")
+    if where.types:
+        conditions.append("type IN (SELECT value FROM json_each(:types))")
+    if where.tag is not None:
+        conditions.append(_TAGGED.format(table="archive"))
+    if where.key is None and where.tag is None and conditions:
+        types = parameters["types"] if where.types else connection.execute(ARCHIVED_TYPES).fetchone()[0]
+        before = _LAST_TEXT if parameters["before_blob"] else parameters["before"].decode("utf-8", "replace")
+        lanes = {**parameters, "before": before, "types": types, "states": dump(states or [4, 5, 6, 7])}
+        heads = f"SELECT id FROM ({_ARCHIVE_LANES}) ORDER BY id DESC LIMIT :limit"
+        page = f"{SELECT_ARCHIVED}, {ANY_ID} FROM archive WHERE id IN ({heads}) ORDER BY id DESC"
+        return connection.execute(page, lanes).fetchall()
+    table, walk = "archive", "archive WHERE true"
+    if where.key is not None:
+        conditions.append("key = :key")
+        table = "archive INDEXED BY archive_key"
+        walk = f"{table} WHERE key = :key"
+    if conditions:
+        parameters = _floor(connection, walk, parameters, floors)
+    condition = "".join(f" AND {each}" for each in conditions)
+    return connection.execute(
+        f"{SELECT_ARCHIVED}, {ANY_ID} FROM {table} WHERE {_BEFORE} AND {_FROM_FLOOR}{condition} ORDER BY id DESC LIMIT :limit",
+        parameters,
+    ).fetchall()

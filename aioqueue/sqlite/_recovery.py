@@ -1,0 +1,121 @@
+"""Recovery of dead workers' jobs, and when there is something to do next."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import TYPE_CHECKING
+
+from aioqueue.abc import Due, Notification
+from aioqueue.sqlite._connections import in_transaction
+from aioqueue.sqlite._lease import DELETE_LEASE
+from aioqueue.sqlite._lease_clock import LEASE_END, clock_parameters
+from aioqueue.sqlite._rows import dump, one
+from aioqueue.sqlite._rows_claimed import CLAIMED_COLUMNS, claimed_job, claimed_jobs
+from aioqueue.sqlite._rows_ids import ANY_ID, RowId
+from aioqueue.sqlite._rows_odd import what_is_odd
+from aioqueue.sqlite._rows_times import NOW
+from aioqueue.vocabulary._job import StoredState
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Collection, Sequence
+    from uuid import UUID
+
+    from aioqueue.sqlite._rows_odd import OddRows
+    from aioqueue.vocabulary._job import ClaimedJob
+
+__all__ = ["next_due", "take_expired", "take_expired_one_by_one"]
+
+_OLDEST_EXPIRED = f"""
+SELECT id FROM lease WHERE {LEASE_END} <= {NOW} - :grace AND id NOT IN (SELECT value FROM json_each(:own))
+ORDER BY expires_at, id LIMIT 1
+"""
+
+_ORPHANED = """job INDEXED BY job_running
+    WHERE state = 2 AND NOT EXISTS (SELECT 1 FROM lease WHERE lease.id = job.lease_id)
+      AND coalesce(lease_id, 0) NOT IN (SELECT value FROM json_each(:own))
+    ORDER BY started_at, id LIMIT :limit"""
+
+_ORPHANS = f"""
+SELECT {NOW}, (SELECT json_group_array(json_array({CLAIMED_COLUMNS})) FROM (
+    SELECT id FROM {_ORPHANED}) AS orphan CROSS JOIN job ON job.id = orphan.id)
+"""
+
+_ORPHAN_IDS = f"SELECT {ANY_ID} FROM {_ORPHANED}"
+
+_NEXT_DUE = f"""
+WITH RECURSIVE holder(id) AS (
+    SELECT (SELECT min(lease_id) FROM job INDEXED BY job_running WHERE state = 2)
+    UNION ALL
+    SELECT (SELECT min(lease_id) FROM job INDEXED BY job_running WHERE state = 2 AND lease_id > holder.id)
+    FROM holder WHERE holder.id IS NOT NULL)
+SELECT
+    (SELECT min(due) FROM (
+        SELECT (SELECT run_at FROM job INDEXED BY job_ready
+                WHERE state = 1 AND type = lane.value AND priority = urgency.value ORDER BY run_at LIMIT 1) AS due
+        FROM json_each(:types) AS lane, json_each('[1,2,3,4]') AS urgency)
+     WHERE due < 9e999) - {NOW},
+    (SELECT min({LEASE_END}) FROM lease WHERE id NOT IN (SELECT value FROM json_each(:own))) - {NOW},
+    EXISTS (SELECT 1 FROM job INDEXED BY job_running WHERE state = 2 AND lease_id IS NULL)
+    OR EXISTS (SELECT 1 FROM holder WHERE id IS NOT NULL AND id NOT IN (SELECT value FROM json_each(:own))
+            AND NOT EXISTS (SELECT 1 FROM lease WHERE lease.id = holder.id))
+"""
+"""Of the running jobs only their leases are looked at, from one to the next in the index."""
+
+
+def take_expired(
+    connection: sqlite3.Connection, limit: int, own: Collection[int], waited: float
+) -> tuple[list[ClaimedJob], Notification | None]:
+    """Fence one dead worker and return what has no lease, in an open write transaction.
+
+    Arguments:
+        connection: Whose transaction it is.
+        limit: Jobs at most.
+        own: Leases that are left alone.
+        waited: Seconds that the write lock took: renewals may be waiting for it just as long, so that a lease that
+            ended meanwhile says nothing about its worker.
+    """
+    ended = _end_expired(connection, own, waited)
+    _, rows = one(connection, _ORPHANS, {"limit": limit, "own": dump(list(own))})
+    return claimed_jobs(rows, None), Notification(leases=ended) if ended else None
+
+
+def _end_expired(connection: sqlite3.Connection, own: Collection[int], waited: float) -> frozenset[int]:
+    """Delete at most one lease that has expired. Arguments as of `take_expired`; returns its id."""
+    parameters: dict[str, object] = {"grace": round(waited * 1e6), "own": dump(list(own)), **clock_parameters()}
+    expired = one(connection, _OLDEST_EXPIRED, parameters)
+    if expired is None:
+        return frozenset()
+    connection.execute(DELETE_LEASE, {"lease": expired[0]})
+    return frozenset({expired[0]})
+
+
+def take_expired_one_by_one(
+    connection: sqlite3.Connection, odd_rows: OddRows, limit: int, own: Collection[int], waited: float
+) -> tuple[list[ClaimedJob], Notification | None]:
+    """Do the same where some rows can't be read, each in a transaction of its own. Arguments as of `take_expired`."""
+    ended = in_transaction(connection, odd_rows.timeout, functools.partial(_end_expired, own=own, waited=waited))
+    jobs: list[ClaimedJob] = []
+    failed: list[UUID] = []
+    orphans = {"limit": limit + len(odd_rows), "own": dump(list(own))}
+    for row_id in [RowId.read(*row) for row in connection.execute(_ORPHAN_IDS, orphans).fetchall()]:
+        entry = odd_rows.read(connection, row_id, StoredState.RUNNING)
+        if entry is None:
+            continue
+        if reason := what_is_odd(entry):
+            failed += odd_rows.fail(connection, row_id, reason, state=StoredState.RUNNING, lease=entry[6])
+        else:
+            jobs.append(claimed_job(entry, None))
+    return jobs[:limit], Notification(finished=frozenset(failed), leases=ended)
+
+
+def next_due(connection: sqlite3.Connection, types: Sequence[str], own: Collection[int]) -> Due:
+    """Tell when the first pending job is due, and when the first lease of somebody else runs out."""
+    parameters = {"types": dump(list(types)), "own": dump(list(own)), **clock_parameters()}
+    job, lease, orphans = connection.execute(_NEXT_DUE, parameters).fetchone()
+    return Due(job=_seconds(job), lease=0.0 if orphans else _seconds(lease))
+
+
+def _seconds(wait: float | None) -> float | None:
+    return None if wait is None or wait == math.inf else max(0.0, wait / 1e6)

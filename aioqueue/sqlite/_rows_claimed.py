@@ -1,0 +1,125 @@
+"""Rows that are claimed, held or recovered: these are read with care, since a worker acts on them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from aioqueue.sqlite._rows import Unreadable, load, tags_of
+from aioqueue.sqlite._rows_times import moment
+from aioqueue.vocabulary._job import Claim, ClaimedJob
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = ["CLAIMED_COLUMNS", "Taken", "claimed_job", "claimed_jobs", "held_claims", "is_counter"]
+
+_LARGEST = 2**31 - 2
+"""Of a counter: what PostgreSQL's hold too, and one more."""
+CLAIMED_COLUMNS = """job.id, CAST(job.type AS TEXT), CAST(job.payload AS TEXT), job.priority, CAST(job.attempt AS INTEGER),
+    job.claims, job.lease_id, job.created_at, job.run_at, job.started_at, CAST(job.max_attempts AS INTEGER),
+    CAST(job.retry AS TEXT), CAST(job.timeout AS REAL), job.expires_at, job.reschedules, CAST(job.key AS TEXT),
+    CAST(job.tags AS TEXT), CAST(job.metadata AS TEXT)"""
+"""Cast, where a strange value can be read as something harmless."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A claim.
+
+    Attributes:
+        lease_id: The lease that gets the jobs.
+        leases: The leases of types that have one of their own.
+        now: The database's time.
+    """
+
+    lease_id: int
+    leases: Mapping[str, int]
+    now: int
+
+
+_FAULTS = (ValueError, TypeError, AttributeError, ArithmeticError, LookupError)
+"""What reading strange values raises."""
+
+
+def held_claims(rows: str) -> set[Claim]:
+    """Read what a lease holds.
+
+    Raises:
+        Unreadable: One of the claims is odd.
+    """
+    try:
+        claims = {Claim(UUID(job_id), number) for job_id, number in load(rows)}
+    except _FAULTS as error:
+        raise Unreadable(repr(error)) from error
+    if not all(is_counter(each.claims) for each in claims):
+        raise Unreadable("a number of claims is out of its range")
+    return claims
+
+
+def is_counter(value: Any) -> bool:
+    """Whether it can be counted on from here."""
+    return isinstance(value, int) and -_LARGEST <= value <= _LARGEST
+
+
+def claimed_jobs(rows: str, taken: Taken | None) -> list[ClaimedJob]:
+    """Read the rows of a claim.
+
+    Arguments:
+        rows: JSON, as the statement put it together.
+        taken: Who claims them, and when; None for rows that stay as they are.
+
+    Raises:
+        Unreadable: One of them, or more, has a strange value.
+    """
+    try:
+        entries = load(rows)
+        jobs = [claimed_job(entry, taken) for entry in entries]
+        if taken is None:
+            _check_fences(entries, jobs)
+    except _FAULTS as error:
+        raise Unreadable(repr(error)) from error
+    return jobs
+
+
+def _check_fences(entries: Sequence[Sequence[Any]], jobs: Sequence[ClaimedJob]) -> None:
+    # What is only read, and not written in the same transaction, must be found again by what was read.
+    for entry, job in zip(entries, jobs, strict=True):
+        if entry[0] != str(job.id) or not isinstance(job.lease_id, int) or not is_counter(job.claims):
+            raise ValueError("an id isn't written as ours are, or a fence is odd")
+
+
+def claimed_job(entry: Sequence[Any], taken: Taken | None) -> ClaimedJob:
+    """Read one row. Its values may be strange: what it raises then is any of a few errors."""
+    (job_id, job_type, payload, priority, attempt, claims, lease_id, created_at, run_at, started_at) = entry[:10]
+    (max_attempts, retry, timeout, expires_at, reschedules, key, tags, metadata) = entry[10:]
+    if max(attempt, claims, reschedules) > _LARGEST:
+        raise ValueError("a counter is out of its range")
+    expired = False
+    if taken is not None:
+        expired = expires_at is not None and started_at is None and expires_at <= taken.now
+        lease_id, started_at = taken.lease_id, taken.now
+        if taken.leases:
+            lease_id = taken.leases.get(job_type, lease_id)
+        attempt, claims = attempt + 1, claims + 1
+    return ClaimedJob(
+        id=UUID(job_id),
+        type=job_type,
+        payload=payload.encode(),
+        priority=priority,
+        attempt=attempt,
+        claims=claims,
+        lease_id=lease_id or 0,
+        created_at=moment(created_at),
+        run_at=moment(run_at),
+        started_at=moment(started_at),
+        max_attempts=max_attempts,
+        retry=None if retry is None else retry.encode(),
+        timeout=timeout,
+        expired=expired,
+        reschedules=reschedules,
+        key=key,
+        tags=() if tags == "[]" else tags_of(tags),
+        metadata=metadata.encode(),
+    )

@@ -1,0 +1,90 @@
+"""Numbers by type and state: counted along the indexes, up to a bound each. Runs in a reader's thread."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aioqueue.abc import Stats, TypeStats
+from aioqueue.sqlite._lease_clock import LEASE_VALID, clock_parameters
+from aioqueue.sqlite._rows import load, text_of
+from aioqueue.sqlite._rows_times import NOW
+from aioqueue.vocabulary._job import JobState, StoredState
+
+if TYPE_CHECKING:
+    import sqlite3
+
+__all__ = ["ARCHIVED_TYPES", "stats"]
+
+_COUNTED = 10_000
+
+ARCHIVED_TYPES = """
+WITH RECURSIVE kind(type) AS (
+    SELECT min(type) FROM archive
+    UNION ALL SELECT (SELECT min(type) FROM archive WHERE type > kind.type) FROM kind WHERE kind.type IS NOT NULL)
+SELECT json_group_array(type) FROM kind WHERE typeof(type) = 'text'
+"""
+"""From one type to the next in the index, not over the rows between."""
+
+_PENDING = f"""
+WITH RECURSIVE kind(type) AS (
+    SELECT (SELECT min(type) FROM job INDEXED BY job_ready WHERE state = 1)
+    UNION ALL SELECT (SELECT min(type) FROM job INDEXED BY job_ready WHERE state = 1 AND type > kind.type)
+    FROM kind WHERE kind.type IS NOT NULL)
+SELECT type,
+    (SELECT json_group_array((SELECT count(*) FROM (SELECT 1 FROM job INDEXED BY job_ready
+        WHERE state = 1 AND type = kind.type AND priority = p.value AND run_at <= {NOW} LIMIT :cap)))
+     FROM json_each('[1,2,3,4]') AS p),
+    (SELECT json_group_array((SELECT count(*) FROM (SELECT 1 FROM job INDEXED BY job_ready
+        WHERE state = 1 AND type = kind.type AND priority = p.value AND run_at > {NOW} LIMIT :cap)))
+     FROM json_each('[1,2,3,4]') AS p),
+    (SELECT {NOW} - min((SELECT max(0, min(run_at)) FROM job INDEXED BY job_ready
+        WHERE state = 1 AND type = kind.type AND priority = p.value))
+     FROM json_each('[1,2,3,4]') AS p)
+FROM kind WHERE type IS NOT NULL
+"""
+
+_BUSY = """
+SELECT type, state, count(*) FROM (SELECT type, state FROM job INDEXED BY job_running WHERE state = 2) GROUP BY type, state
+UNION ALL
+SELECT type, state, count(*) FROM (SELECT type, state FROM job INDEXED BY job_held WHERE state = 0 LIMIT :cap)
+GROUP BY type, state
+"""
+
+_FINISHED = """
+SELECT lane.value, state.value, (SELECT count(*) FROM (
+    SELECT 1 FROM archive INDEXED BY archive_type WHERE type = lane.value AND state = state.value LIMIT :cap))
+FROM json_each(:types) AS lane, json_each('[4,5,6,7]') AS state
+"""
+
+_WORKERS = f"SELECT worker FROM lease WHERE {LEASE_VALID} AND NOT extra ORDER BY worker, id"
+
+
+def stats(connection: sqlite3.Connection) -> Stats:
+    """Numbers by type and state, counted up to a bound."""
+    cap = {"cap": _COUNTED + 1}
+    counts: dict[str, dict[JobState, int]] = {}
+    oldest: dict[str, float] = {}
+    for job_type, ready, scheduled, due in connection.execute(_PENDING, cap).fetchall():
+        of_type = counts.setdefault(text_of(job_type), {})
+        of_type[JobState.READY] = sum(load(ready))
+        of_type[JobState.SCHEDULED] = sum(load(scheduled))
+        if of_type[JobState.READY]:
+            oldest[text_of(job_type)] = max(0.0, due / 1e6)
+    for job_type, state, number in connection.execute(_BUSY, cap).fetchall():
+        counts.setdefault(text_of(job_type), {})[StoredState(state).shown(due=True)] = number
+    types = connection.execute(ARCHIVED_TYPES).fetchone()[0]
+    for job_type, state, number in connection.execute(_FINISHED, {**cap, "types": types}).fetchall():
+        if number:
+            counts.setdefault(text_of(job_type), {})[StoredState(state).shown(due=True)] = number
+    workers = connection.execute(_WORKERS, clock_parameters()).fetchall()
+    return Stats(
+        types={
+            job_type: TypeStats(
+                counts={state: min(number, _COUNTED) for state, number in of_type.items() if number},
+                capped=frozenset(state for state, number in of_type.items() if number > _COUNTED),
+                oldest_ready=oldest.get(job_type),
+            )
+            for job_type, of_type in sorted(counts.items())
+        },
+        workers=tuple(text_of(row[0]) for row in workers),
+    )
