@@ -12,14 +12,14 @@ from aioqueue.errors import ClientClosed, StoreIncompatible, StoreUnavailable
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
-__all__ = ["LARGEST_BATCH", "NOT_ABOUT_ROWS", "Batcher", "portions", "write_each"]
+__all__ = ["LARGEST_BATCH_BYTES", "NOT_ABOUT_ROWS", "Batcher", "portions", "write_each"]
 
 logger = logging.getLogger("aioqueue")
 
 T = TypeVar("T")
 R = TypeVar("R")
 
-LARGEST_BATCH = 16 * 1024 * 1024
+LARGEST_BATCH_BYTES = 16 * 1024 * 1024
 """Bytes of JSON in one batch; an item that is larger goes alone."""
 
 NOT_ABOUT_ROWS = (StoreUnavailable, StoreIncompatible, ClientClosed)
@@ -32,7 +32,8 @@ class Batcher(Generic[T, R]):
     Arguments:
         write: Stores a batch and gives one result each, in order; see `write_each` for what it may raise.
         limit: Items in one call at most.
-        size: How many bytes an item has, so that a batch has `LARGEST_BATCH` at most; without it only their number counts.
+        size: How many bytes an item has, so that a batch has `LARGEST_BATCH_BYTES` at most; without it only their number
+            counts.
         concurrency: Calls in flight at most.
         patience: Seconds after which a call that is still in flight holds nobody up any more: one more may then be in
             flight beside it. None: whoever comes later waits for as long as it takes.
@@ -145,7 +146,7 @@ class Batcher(Generic[T, R]):
             total = 0
             for place in range(count):
                 total += self._size(self._waiting[place][0])
-                if total > LARGEST_BATCH:
+                if total > LARGEST_BATCH_BYTES:
                     count = max(place, 1)
                     break
         batch, self._waiting = self._waiting[:count], self._waiting[count:]
@@ -212,11 +213,11 @@ def _fail(batch: Sequence[tuple[T, asyncio.Future[R]]], error: Exception) -> Non
 
 
 def portions(items: Sequence[T], limit: int, size: Callable[[T], int]) -> Iterator[Sequence[T]]:
-    """Cut items into batches of at most `limit`, and of at most `LARGEST_BATCH` bytes by `size` unless it's one item."""
+    """Cut items into batches of at most `limit`, and of at most `LARGEST_BATCH_BYTES` bytes by `size` unless it's one item."""
     start = total = 0
     for place, item in enumerate(items):
         own = size(item)
-        if place > start and (place - start >= limit or total + own > LARGEST_BATCH):
+        if place > start and (place - start >= limit or total + own > LARGEST_BATCH_BYTES):
             yield items[start:place]
             start, total = place, 0
         total += own

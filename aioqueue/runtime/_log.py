@@ -1,4 +1,4 @@
-"""Loggers that stay heard."""
+"""The package's loggers, which a program's logging configuration must not silence by the way."""
 
 from __future__ import annotations
 

@@ -16,16 +16,16 @@ from aioqueue.vocabulary._values import children, difference, exact, is_model, n
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["LARGEST_VALUE", "ArgumentsCodec", "CodecError", "Converter", "ValueCodec", "check_size"]
+__all__ = ["LARGEST_VALUE_BYTES", "ArgumentsCodec", "CodecError", "Converter", "ValueCodec", "check_size"]
 
 # Subclasses and dataclasses go to `_default`, since orjson would write them as something else (a dataclass without its
 # underscored fields), and what isn't found out here is found out by the comparison.
 # Times too: orjson 3.13 writes 10 to 99 thousand microseconds with a digit too few.
 _OPTIONS = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 _AT = re.compile(r" - at (?P<key>`key` in )?`\$(?P<path>.*)`$", re.DOTALL)
-_DEEPEST = 300
+_MOST_LEVELS = 300
 
-LARGEST_VALUE = 64 * 1024 * 1024
+LARGEST_VALUE_BYTES = 64 * 1024 * 1024
 """Bytes of JSON that the arguments, the output or the metadata of one job may have. A row is written, sent and read as a whole,
 and held in memory several times over; PostgreSQL's own limit is 1 GiB for a value and for a message, SQLite's a billion bytes.
 """
@@ -57,10 +57,10 @@ def check_size(written: bytes, path: str) -> None:
     """Refuse JSON that is too large for a job's row.
 
     Raises:
-        CodecError: It has more than `LARGEST_VALUE` bytes.
+        CodecError: It has more than `LARGEST_VALUE_BYTES` bytes.
     """
-    if len(written) > LARGEST_VALUE:
-        has, most = len(written) / 1024**2, LARGEST_VALUE / 1024**2
+    if len(written) > LARGEST_VALUE_BYTES:
+        has, most = len(written) / 1024**2, LARGEST_VALUE_BYTES / 1024**2
         raise CodecError(
             f"{has:,.1f} MiB of JSON are more than the {most:g} MiB that a job can have: keep large data "
             "where it belongs (a file, a bucket, a table of yours), and pass its name instead",
@@ -115,7 +115,7 @@ class ValueCodec:
             JSON.
 
         Raises:
-            CodecError: It can't be stored exactly, isn't of the annotated type, or is larger than `LARGEST_VALUE`.
+            CodecError: It can't be stored exactly, isn't of the annotated type, or is larger than `LARGEST_VALUE_BYTES`.
         """
         try:
             written = self._write(value)
@@ -127,7 +127,7 @@ class ValueCodec:
             raise
         except Exception as error:  # noqa: BLE001 - classified as the value's fault
             # Looking at a value runs its own code: properties, comparisons, converters.
-            self._refuse(value, path, f"it can't be stored as JSON: {_said(error.__cause__ or error)}")
+            self._refuse(value, path, f"it can't be stored as JSON: {_text_of(error.__cause__ or error)}")
 
     def _checked(self, value: object, path: str, written: bytes) -> bytes:
         check_size(written, path)
@@ -161,7 +161,7 @@ class ValueCodec:
         except (ValueError, TypeError, RecursionError, msgspec.MsgspecError) as error:
             raise CodecError(str(error), path) from error
         except Exception as error:
-            raise CodecError(f"{type(error).__name__}: {_said(error)}", path) from error
+            raise CodecError(f"{type(error).__name__}: {_text_of(error)}", path) from error
 
     def _write(self, value: object) -> bytes:
         try:
@@ -200,19 +200,19 @@ class ValueCodec:
     def _refuse(self, value: object, path: str, reason: str) -> NoReturn:
         root = re.split(r"[.\[]", path, maxsplit=1)[0]
         try:
-            where, better = self._guilty(value, root, 0) or (path, reason)
+            where, better = self._find_unstorable(value, root, 0) or (path, reason)
         except Exception:  # noqa: BLE001 - classified: the value's own code again; the first reason has to do
             where, better = path, reason
         raise CodecError(better, where) from None
 
-    def _guilty(self, value: object, path: str, depth: int) -> tuple[str, str] | None:
+    def _find_unstorable(self, value: object, path: str, depth: int) -> tuple[str, str] | None:
         """Find the leaf that no annotation could save, for a better message."""
-        if depth > _DEEPEST:
+        if depth > _MOST_LEVELS:
             return path, "it is nested too deeply, or contains itself"
         if type(value) in self._converters:
             return None
         for name, child in children(value):
-            if (found := self._guilty(child, step(path, name), depth + 1)) is not None:
+            if (found := self._find_unstorable(child, step(path, name), depth + 1)) is not None:
                 return found
         reason = not_storable(value)
         return None if reason is None else (path, reason)
@@ -244,7 +244,7 @@ class ArgumentsCodec:
         """Write arguments that were bound by name.
 
         Raises:
-            ArgumentsError: One can't be stored exactly; `path` says which. Or they're larger than `LARGEST_VALUE`.
+            ArgumentsError: One can't be stored exactly; `path` says which. Or they're larger than `LARGEST_VALUE_BYTES`.
         """
         try:
             parts = [self._prefixes[name] + self._codecs[name].encode(value, name) for name, value in arguments.items()]
@@ -315,10 +315,10 @@ def _pydantic_reader(annotation: Any) -> Callable[[bytes], Any] | None:
 def _mentions_model(annotation: Any, depth: int = 0) -> bool:
     if is_model(annotation):
         return True
-    return depth < _DEEPEST and any(_mentions_model(each, depth + 1) for each in getattr(annotation, "__args__", ()))
+    return depth < _MOST_LEVELS and any(_mentions_model(each, depth + 1) for each in getattr(annotation, "__args__", ()))
 
 
-def _said(error: BaseException) -> str:
+def _text_of(error: BaseException) -> str:
     """An error's text, if it has one that can be made."""
     try:
         return str(error)

@@ -65,7 +65,7 @@ class StoredState(IntEnum):
     CANCELLED = 7
 
     def shown(self, *, due: bool) -> JobState:
-        """The state as people see it; `due` says whether a pending job's time has come."""
+        """The state as people see it: `due` says whether a pending job's time has come."""
         if self is StoredState.PENDING:
             return JobState.READY if due else JobState.SCHEDULED
         return _SHOWN[self]
@@ -100,7 +100,7 @@ class AttemptError:
     traceback: str = ""
 
     def encode(self) -> bytes:
-        """One JSON object, as stored."""
+        """The entry as one JSON object, as stores append it to a job's history."""
         return orjson.dumps(
             {"attempt": self.attempt, "at": self.at, "type": self.type, "message": self.message, "traceback": self.traceback}
         )
@@ -172,7 +172,7 @@ class NewJob:
 
     @property
     def size(self) -> int:
-        """Bytes of JSON."""
+        """Bytes of JSON in the arguments and the metadata: batches are cut by it."""
         return len(self.payload) + len(self.metadata)
 
 
@@ -232,7 +232,7 @@ class ClaimedJob:
 
     @property
     def claim(self) -> Claim:
-        """What fences the writes about it."""
+        """The id and the number of the claim: with the lease's id they fence each write about the job."""
         return Claim(self.id, self.claims)
 
 
@@ -254,12 +254,12 @@ class Settlement:
 
     Attributes:
         id, claims, lease_id: The fence.
-        kind: How it ended.
+        kind: How the attempt ended.
         output: JSON, for a completed one.
         outcome: A short label for statistics.
         delay: Seconds from the database's now, for the kinds that make it pending. Not together with `run_at`.
         run_at: When it is due again, in UTC.
-        error: Appended to the history.
+        error: Appended to the job's history.
     """
 
     id: UUID
@@ -306,7 +306,7 @@ class Job:
     """One job as it is stored: a snapshot.
 
     Attributes:
-        id: Its id.
+        id: The id, as its call or the enqueuing gave it.
         type: The full name of its type.
         state: See `JobState`.
         priority: 1 to 4.

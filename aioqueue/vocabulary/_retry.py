@@ -1,4 +1,4 @@
-"""When a failed job is tried again: values only."""
+"""Retry policies: whether a failed job is tried again, and when. They are stored with jobs, and read by workers."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from aioqueue.vocabulary._time import number_of_seconds, seconds
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["LONGEST_WAIT", "MOST_ATTEMPTS", "Backoff", "Exponential", "Fixed", "Linear", "Retry", "Steps"]
+__all__ = ["LONGEST_WAIT_SECONDS", "MOST_ATTEMPTS", "Backoff", "Exponential", "Fixed", "Linear", "Retry", "Steps"]
 
-_JITTER = 0.2
+_DEFAULT_JITTER = 0.2
 
 MOST_ATTEMPTS = 32_767
 """The largest number that the stores' column for it holds."""
 
-LONGEST_WAIT = 366 * 86_400.0
+LONGEST_WAIT_SECONDS = 366 * 86_400.0
 """Seconds that a policy can let a job wait: 366 days."""
 
 
@@ -44,13 +44,13 @@ class Backoff(Protocol):
         ...
 
     def encode(self) -> dict[str, Any]:
-        """As stored."""
+        """The policy as JSON values, as it is stored with a job. Of a class of your own it only has to be JSON."""
         ...
 
 
 def _wait(value: float | timedelta, name: str) -> float:
     wait = seconds(value, name)
-    if wait > LONGEST_WAIT:
+    if wait > LONGEST_WAIT_SECONDS:
         raise ConfigurationError(f"{name} must be at most 366 days, not {safe_repr(value)}")
     return wait
 
@@ -112,7 +112,7 @@ class Exponential:
             return maximum if initial else 0.0
 
     def encode(self) -> dict[str, Any]:
-        """As stored."""
+        """The policy as JSON values, from which `Retry.decode` makes it again."""
         return {"kind": "exponential", "initial": self.initial, "factor": self.factor, "maximum": self.maximum}
 
 
@@ -146,7 +146,7 @@ class Linear:
         return min(seconds(self.initial, "initial") + step * (attempt - 1), seconds(self.maximum, "maximum"))
 
     def encode(self) -> dict[str, Any]:
-        """As stored."""
+        """The policy as JSON values, from which `Retry.decode` makes it again."""
         return {"kind": "linear", "initial": self.initial, "increment": self.increment, "maximum": self.maximum}
 
 
@@ -171,7 +171,7 @@ class Fixed:
         return seconds(self.interval, "interval")
 
     def encode(self) -> dict[str, Any]:
-        """As stored."""
+        """The policy as JSON values, from which `Retry.decode` makes it again."""
         return {"kind": "fixed", "interval": self.interval}
 
 
@@ -198,7 +198,7 @@ class Steps:
         return self.intervals[max(min(attempt, len(self.intervals)), 1) - 1]
 
     def encode(self) -> dict[str, Any]:
-        """As stored."""
+        """The policy as JSON values, from which `Retry.decode` makes it again."""
         return {"kind": "steps", "intervals": list(self.intervals)}
 
 
@@ -222,7 +222,7 @@ class Retry:
 
     max_attempts: int | None = 10
     backoff: Backoff = field(default_factory=Exponential)
-    jitter: float = _JITTER
+    jitter: float = _DEFAULT_JITTER
     retry_on: tuple[type[BaseException], ...] = ()
     fail_on: tuple[type[BaseException], ...] = ()
 
@@ -255,14 +255,14 @@ class Retry:
             BaseException: Whatever a backoff of the user's raises.
         """
         given: object = self.backoff.delay(attempt)
-        if isinstance(given, int) and given > LONGEST_WAIT:  # it may be too large for a float
-            return LONGEST_WAIT
+        if isinstance(given, int) and given > LONGEST_WAIT_SECONDS:  # it may be too large for a float
+            return LONGEST_WAIT_SECONDS
         wait = number_of_seconds(given)
         if wait is None or not (math.isfinite(wait) and wait >= 0):
             raise ConfigurationError(f"{type_name(self.backoff)}.delay({attempt}) gave {safe_repr(given)}, which isn't a wait")
         if self.jitter:
             wait *= random.uniform(1 - self.jitter, 1 + self.jitter)  # noqa: S311 - not for secrets
-        return min(wait, LONGEST_WAIT)
+        return min(wait, LONGEST_WAIT_SECONDS)
 
     def retries(self, error: BaseException) -> bool:
         """Whether an error of this class may be retried at all.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = ["safe_repr", "safe_str", "type_name"]
 
-_LONGEST_REPR = 300
+_LONGEST_REPR_CHARACTERS = 300
 
 
 def safe_str(value: object) -> str:
@@ -15,7 +15,7 @@ def safe_str(value: object) -> str:
         return f"<its text can't be made: {type_name(error)}>"
 
 
-def safe_repr(value: object, longest: int = _LONGEST_REPR) -> str:
+def safe_repr(value: object, longest: int = _LONGEST_REPR_CHARACTERS) -> str:
     """What to call a value in an error message, as an exact and bounded `str`."""
     try:
         shown = str.__str__(repr(value))

@@ -1,4 +1,4 @@
-"""The queue in numbers."""
+"""The queue in numbers, as `Store.stats` and `Client.stats` give them."""
 
 from __future__ import annotations
 

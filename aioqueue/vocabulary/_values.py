@@ -15,7 +15,7 @@ import msgspec
 __all__ = ["children", "difference", "exact", "is_model", "not_storable", "step"]
 
 _PLAIN = (str, int, bool, type(None))
-_LEAST, _GREATEST = -(2**63), 2**64 - 1
+_LEAST_INTEGER, _GREATEST_INTEGER = -(2**63), 2**64 - 1
 
 # A value of a class derived from one of these arrives as its base if it's equal to that: a driver's UUID, a numpy.float64,
 # a member of an IntEnum where an int is declared. Who declares the base, or nothing, gets the base.
@@ -101,7 +101,7 @@ def not_storable(value: object) -> str | None:
     """Why no annotation could make this value storable; None if one might."""
     if isinstance(value, float) and not math.isfinite(value):
         return f"{value} can't be stored: JSON has no such number. Pass None or a text instead"
-    if isinstance(value, int) and not _LEAST <= value <= _GREATEST:
+    if isinstance(value, int) and not _LEAST_INTEGER <= value <= _GREATEST_INTEGER:
         return f"an integer of {value.bit_length()} bits can't be stored exactly (64 at most). Pass it as text"
     if isinstance(value, str):
         return _surrogate(value)
@@ -152,7 +152,7 @@ def difference(
     if converted(kind):
         same = write(sent) == write(read)
     elif isinstance(sent, (set, frozenset)):
-        same = _typed(cast("set[object]", sent)) == _typed(cast("set[object]", read))
+        same = _with_classes(cast("set[object]", sent)) == _with_classes(cast("set[object]", read))
     elif isinstance(sent, (list, tuple, Mapping)) or _field_names(sent):
         return _parts_differ(sent, read, path, converted, write)
     else:
@@ -180,7 +180,7 @@ def _class(value: object) -> type:
     return type(value)
 
 
-def _typed(values: set[object]) -> set[tuple[type, object]]:
+def _with_classes(values: set[object]) -> set[tuple[type, object]]:
     return {(type(each), each) for each in values}
 
 

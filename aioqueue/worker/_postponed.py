@@ -9,7 +9,7 @@ import random
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from aioqueue.errors import ClientClosed, RowRejected
-from aioqueue.runtime._batcher import LARGEST_BATCH, NOT_ABOUT_ROWS, write_each
+from aioqueue.runtime._batcher import LARGEST_BATCH_BYTES, NOT_ABOUT_ROWS, write_each
 from aioqueue.worker._backoff import Backoff
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ class Postponed(Generic[T, R]):
             if entry.alone:
                 continue
             total += self._size(entry.item)
-            if batch and (len(batch) >= self._most or total > LARGEST_BATCH):
+            if batch and (len(batch) >= self._most or total > LARGEST_BATCH_BYTES):
                 break
             batch.append(entry)
         return batch

@@ -32,7 +32,7 @@ async def take(text: str) -> None: ...
 async def test_many_large_ones_are_stored_all_or_none_in_statements_of_bounded_size(
     each_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_batcher, "LARGEST_BATCH", 3500)
+    monkeypatch.setattr(_batcher, "LARGEST_BATCH_BYTES", 3500)
     async with Client(each_url) as client:
         sizes: list[int] = []
         insert = client.store.insert
@@ -72,7 +72,7 @@ async def test_many_large_ones_are_stored_all_or_none_in_statements_of_bounded_s
 
 
 async def test_what_a_middleware_makes_of_a_job_is_bounded_too(each_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_codec, "LARGEST_VALUE", 1000)
+    monkeypatch.setattr(_codec, "LARGEST_VALUE_BYTES", 1000)
 
     async def larger(jobs: Sequence[NewJob], call_next: EnqueueNext) -> Sequence[Inserted]:
         return await call_next([dataclasses.replace(job, metadata=b'{"a":"%s"}' % (b"x" * 1000)) for job in jobs])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aioqueue.errors import ClientClosed, RowRejected, StoreError, StoreIncompatible, StoreUnavailable
-from aioqueue.runtime._batcher import LARGEST_BATCH, Batcher, portions
+from aioqueue.runtime._batcher import LARGEST_BATCH_BYTES, Batcher, portions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -99,7 +99,7 @@ async def test_batches_are_bounded_and_in_order() -> None:
 
 async def test_batches_are_bounded_in_bytes_and_what_is_larger_goes_alone() -> None:
     writer = Writer()
-    half, sizes = LARGEST_BATCH // 2, [1, 2, 2, LARGEST_BATCH * 3, 1, 1]
+    half, sizes = LARGEST_BATCH_BYTES // 2, [1, 2, 2, LARGEST_BATCH_BYTES * 3, 1, 1]
     batcher: Batcher[int, str] = Batcher(writer, size=lambda place: sizes[place] * half if sizes[place] < 9 else sizes[place])
     await asyncio.gather(*(batcher.submit_nowait(place) for place in range(6)))
     assert writer.batches == [[0], [1], [2], [3], [4, 5]]
@@ -112,11 +112,11 @@ def test_portions() -> None:
 
     assert cut() == []
     assert cut(1, 2, 3, 4, 5, 6, 7) == [[1, 2, 3], [4, 5, 6], [7]]
-    assert cut(1, LARGEST_BATCH, 1, LARGEST_BATCH - 1, LARGEST_BATCH * 9, 1) == [
+    assert cut(1, LARGEST_BATCH_BYTES, 1, LARGEST_BATCH_BYTES - 1, LARGEST_BATCH_BYTES * 9, 1) == [
         [1],
-        [LARGEST_BATCH],
-        [1, LARGEST_BATCH - 1],
-        [LARGEST_BATCH * 9],
+        [LARGEST_BATCH_BYTES],
+        [1, LARGEST_BATCH_BYTES - 1],
+        [LARGEST_BATCH_BYTES * 9],
         [1],
     ]
 

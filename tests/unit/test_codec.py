@@ -24,7 +24,7 @@ from aioqueue.client._named import named_call
 from aioqueue.definitions._registry import Registry
 from aioqueue.errors import ArgumentsError, ConfigurationError, RegistrationError
 from aioqueue.vocabulary import _codec
-from aioqueue.vocabulary._codec import LARGEST_VALUE, ArgumentsCodec, CodecError, Converter, ValueCodec
+from aioqueue.vocabulary._codec import LARGEST_VALUE_BYTES, ArgumentsCodec, CodecError, Converter, ValueCodec
 
 thorough = settings(deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 
@@ -380,23 +380,23 @@ def test_stored_arguments_that_do_not_fit(payload: bytes, path: str, reason: str
 
 def test_values_that_are_too_large_for_a_row_are_refused_before_they_are_compared() -> None:
     codec = ValueCodec(Any, {})
-    assert len(codec.encode("x" * (LARGEST_VALUE - 2), "output")) == LARGEST_VALUE
+    assert len(codec.encode("x" * (LARGEST_VALUE_BYTES - 2), "output")) == LARGEST_VALUE_BYTES
     with pytest.raises(CodecError, match=r"^output: 64\.0 MiB of JSON are more than the 64 MiB .* pass its name instead$"):
-        codec.encode("x" * (LARGEST_VALUE - 1), "output")
+        codec.encode("x" * (LARGEST_VALUE_BYTES - 1), "output")
     with pytest.raises(CodecError, match=r"^output: 80\.0 MiB"):
         ValueCodec(bytes, {}).encode(b"\0" * (60 * 1024 * 1024), "output")  # it's the JSON that counts
     arguments = ArgumentsCodec({"one": str, "other": str}, frozenset(), {})
     with pytest.raises(ArgumentsError, match=r"^one: 64\.0 MiB of JSON are more") as caught:
-        arguments.encode({"one": "x" * LARGEST_VALUE})
+        arguments.encode({"one": "x" * LARGEST_VALUE_BYTES})
     assert caught.value.path == "one"
-    half = "x" * (LARGEST_VALUE // 2)
+    half = "x" * (LARGEST_VALUE_BYTES // 2)
     with pytest.raises(ArgumentsError, match=r"^the arguments together: 64\.0 MiB of JSON are more") as caught:
         arguments.encode({"one": half, "other": half})
     assert caught.value.path == ""
 
 
 def test_what_a_call_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_codec, "LARGEST_VALUE", 1024)
+    monkeypatch.setattr(_codec, "LARGEST_VALUE_BYTES", 1024)
     registry = Registry()
 
     @registry.job

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from aioqueue import ConfigurationError, Exponential, Fixed, Linear, Registry, Retry, Steps
-from aioqueue.vocabulary._retry import LONGEST_WAIT
+from aioqueue.vocabulary._retry import LONGEST_WAIT_SECONDS
 from aioqueue.vocabulary._time import seconds
 
 HUGE = 10**5_000  # has no text: the interpreter refuses to print integers of over 4,300 digits
@@ -69,13 +69,13 @@ BAD: list[Any] = [
     lambda: Exponential(maximum=timedelta.max),
     lambda: Linear(increment=-1),
     lambda: Linear(increment="1"),
-    lambda: Linear(maximum=LONGEST_WAIT + 1),
+    lambda: Linear(maximum=LONGEST_WAIT_SECONDS + 1),
     lambda: Fixed(HUGE),
     lambda: Fixed(timedelta(days=400)),
     lambda: Fixed(None),
     lambda: Steps(1, math.inf),
     lambda: Steps(1, None),
-    lambda: Steps(LONGEST_WAIT * 2),
+    lambda: Steps(LONGEST_WAIT_SECONDS * 2),
     lambda: Retry(max_attempts=HUGE),
     lambda: Retry(max_attempts="3"),
     lambda: Retry(jitter=math.nan),
@@ -99,7 +99,7 @@ def test_nonsense_is_refused_where_it_is_defined(number: int) -> None:
 def test_the_longest_wait_is_taken() -> None:
     year = timedelta(days=366)
     for backoff in (Fixed(year), Steps(year), Exponential(initial=year, maximum=year), Linear(initial=year, maximum=year)):
-        assert Retry(backoff=backoff, jitter=1).delay(32_000) <= LONGEST_WAIT == year.total_seconds()
+        assert Retry(backoff=backoff, jitter=1).delay(32_000) <= LONGEST_WAIT_SECONDS == year.total_seconds()
 
 
 def test_real_numbers_of_other_kinds_count() -> None:
@@ -123,21 +123,21 @@ def test_a_large_attempt_number_does_not_freeze_an_integer_factor() -> None:
     ("answer", "wait"),
     [
         (timedelta(seconds=0.5), 0.5),
-        (timedelta(days=500), LONGEST_WAIT),
-        (timedelta.max, LONGEST_WAIT),
+        (timedelta(days=500), LONGEST_WAIT_SECONDS),
+        (timedelta.max, LONGEST_WAIT_SECONDS),
         (0, 0),
         (7, 7),
         (Fraction(1, 4), 0.25),
-        (1e300, LONGEST_WAIT),
-        (HUGE, LONGEST_WAIT),
-        (sys.float_info.max, LONGEST_WAIT),
+        (1e300, LONGEST_WAIT_SECONDS),
+        (HUGE, LONGEST_WAIT_SECONDS),
+        (sys.float_info.max, LONGEST_WAIT_SECONDS),
     ],
     ids=["timedelta", "long timedelta", "longest timedelta", "zero", "int", "fraction", "large", "huge int", "largest float"],
 )
 def test_waits_that_a_backoff_of_ones_own_may_give(answer: Any, wait: float) -> None:
     given = Retry(backoff=Answers(answer), jitter=0).delay(1)
     assert (given, type(given)) == (wait, float)
-    assert 0 <= Retry(backoff=Answers(answer), jitter=1).delay(1) <= LONGEST_WAIT
+    assert 0 <= Retry(backoff=Answers(answer), jitter=1).delay(1) <= LONGEST_WAIT_SECONDS
 
 
 @pytest.mark.parametrize(

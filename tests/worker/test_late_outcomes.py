@@ -252,7 +252,7 @@ async def test_a_stop_doesnt_wait_for_the_next_try_to_come(client: Client, work:
 async def test_many_large_outputs_are_written_in_batches_of_bounded_size(
     client: Client, refusals: Refusals, monkeypatch
 ) -> None:
-    monkeypatch.setattr(_batcher, "LARGEST_BATCH", 3500)
+    monkeypatch.setattr(_batcher, "LARGEST_BATCH_BYTES", 3500)
     registry = Registry()
     gate = asyncio.Event()
 
@@ -279,7 +279,7 @@ async def test_an_output_that_is_too_large_fails_its_job(client: Client, monkeyp
         return "x" * 2000
 
     handle = await client.enqueue(large())
-    monkeypatch.setattr(_codec, "LARGEST_VALUE", 1000)
+    monkeypatch.setattr(_codec, "LARGEST_VALUE_BYTES", 1000)
     done = await Worker(client, registry).run_once()
     assert (done.completed, done.failed) == (0, 1)
     error = (await handle.snapshot()).last_error

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aioqueue.errors import ClientClosed, RowRejected, StoreError, StoreIncompatible, StoreUnavailable
-from aioqueue.runtime._batcher import LARGEST_BATCH
+from aioqueue.runtime._batcher import LARGEST_BATCH_BYTES
 from aioqueue.worker import _postponed
 from aioqueue.worker._postponed import Postponed
 
@@ -180,10 +180,10 @@ async def test_what_can_never_be_written_is_told_and_not_tried_again(
 
 
 async def test_a_batch_is_bounded_in_bytes(database: Database, postponed: Postponed[int, str]) -> None:
-    database.size = LARGEST_BATCH // 2 - 1
+    database.size = LARGEST_BATCH_BYTES // 2 - 1
     await soon(*(postponed.submit_nowait(item, wait=0) for item in range(6)))
     assert max(map(len, database.tries)) == 2
-    database.size = LARGEST_BATCH * 2
+    database.size = LARGEST_BATCH_BYTES * 2
     database.tries.clear()
     await soon(*(postponed.submit_nowait(item, wait=0) for item in range(3)))
     assert [len(items) for items in database.tries] == [1, 1, 1]
