@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import orjson
 
 from aioqueue.definitions._call import Call
-from aioqueue.definitions._registry import check_name
+from aioqueue.definitions._job_options import check_name
 from aioqueue.errors import ArgumentsError
 from aioqueue.vocabulary._codec import CodecError, ValueCodec
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from aioqueue.client._waiters import Waiters
 from aioqueue.errors import OutsideTransaction, StoreError
 from aioqueue.runtime._left_behind import bounded
 from aioqueue.runtime._shield import finish
+from aioqueue.store_rules._life import Home
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -47,8 +47,7 @@ class Opened:
     Attributes:
         store: Open, after `open`.
         settings: The client's.
-        pid: The process that it belongs to.
-        loop: The event loop that it belongs to.
+        home: The process and event loop that it belongs to.
         enqueuer: What enqueues.
         waiters: Those who wait for results.
         tasks_in_transaction: Those that are inside a `client.transaction()` block.
@@ -57,15 +56,10 @@ class Opened:
     def __init__(self, store: Store, settings: ClientSettings) -> None:
         self.store = store
         self.settings = settings
-        self.pid = os.getpid()
-        self.loop = asyncio.get_running_loop()
+        self.home = Home()
         self.enqueuer = Enqueuer(store, settings.middlewares, settings.retry_for)
         self.waiters = Waiters(store, settings.poll_interval)
         self.tasks_in_transaction: set[asyncio.Task[Any] | None] = set()
-
-    def usable(self) -> bool:
-        """Whether it belongs to this process and to a loop that isn't over."""
-        return self.pid == os.getpid() and not self.loop.is_closed()
 
     def refuse_outside_transaction(self) -> None:
         """Refuse to enqueue beside the transaction that the task has open.
@@ -95,7 +89,7 @@ class Opened:
         return self._task(self._close_store(self.settings.close_timeout))
 
     def _task(self, call: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        return self.loop.create_task(call, name="aioqueue close", context=contextvars.Context())
+        return self.home.loop.create_task(call, name="aioqueue close", context=contextvars.Context())
 
     async def close(self) -> None:
         """Finish what is in flight, and close the store; within the timeout as a whole, whatever the store does.
@@ -103,12 +97,12 @@ class Opened:
         Cancelling it leaves the rest undone; it may be called again.
         """
         eighth = self.settings.close_timeout / 8
-        began = self.loop.time()
+        began = self.home.loop.time()
         try:
             await bounded(self.enqueuer.aclose(4 * eighth), 5 * eighth, name="aioqueue close")
             await bounded(self.waiters.aclose(), eighth, name="aioqueue close")
         finally:
-            await self._close_store(self.settings.close_timeout - (self.loop.time() - began))
+            await self._close_store(self.settings.close_timeout - (self.home.loop.time() - began))
 
     async def _close_store(self, longest: float) -> None:
         try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from typing import TYPE_CHECKING
 
 from aioqueue.client._opened import Opened
@@ -44,7 +43,7 @@ class Session:
 
     async def open(self) -> None:
         """Connect, in this event loop. Raises as `Client.open`."""
-        if self._opening or (self._opened is not None and self._opened.usable()):
+        if self._opening or (self._opened is not None and not self._opened.home.over):
             raise ConfigurationError("the client is open already: close it first, or make another")
         self._opening = True
         try:
@@ -61,8 +60,8 @@ class Session:
     async def close(self) -> None:
         """Finish what is in flight, and disconnect. Raises as `Client.close`."""
         opened = self._opened
-        if opened is not None and opened.usable():
-            self._refuse_elsewhere(opened)
+        if opened is not None and not opened.home.over:
+            opened.home.check("the client")
             self._opened = None
             self._closing = opened.begin_to_close()
         self._opened = None
@@ -79,19 +78,8 @@ class Session:
         opened = self._opened
         if opened is None:
             raise ClientClosed("the client isn't open: use it inside `async with Client(...) as client:`")
-        self._refuse_elsewhere(opened)
+        opened.home.check("the client")
         return opened
-
-    def _refuse_elsewhere(self, opened: Opened) -> None:
-        if opened.pid != os.getpid():
-            raise ClientClosed(
-                "the client was opened before this process was forked, and a connection can't be shared over a fork: "
-                "open a client in each process, after the fork"
-            )
-        if opened.loop is not asyncio.get_running_loop():
-            raise ClientClosed(
-                "the client was opened in another event loop: open a client in each loop (asyncio.run makes a new one)"
-            )
 
     def __repr__(self) -> str:
         return f"<Client {self.store.description} {'closed' if self._opened is None else 'open'}>"

@@ -30,7 +30,7 @@ F = TypeVar("F")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TypeOptions:
-    """What is set per job type, validated."""
+    """The options of one job type, validated. `_job_options.read_type_options` makes them; `JobType` says what each is."""
 
     aliases: tuple[str, ...] = ()
     retry: Retry | None = None
@@ -89,7 +89,7 @@ class JobType(Generic[P, R, F]):
         self._parameters = _signature.read_parameters(function, name)
         self._codecs: tuple[ArgumentsCodec, ValueCodec] | None = None
         functools.update_wrapper(cast("Any", self), function, updated=())
-        self._resolve(namespace, must=False)
+        self._resolve(namespace, required=False)
 
     @property
     def place(self) -> str:
@@ -113,14 +113,6 @@ class JobType(Generic[P, R, F]):
         frame = sys._getframe(1)
         payload = self._resolved()[0].encode(self._parameters.bind(args, kwargs))
         return Call(self, payload, (frame.f_code.co_filename, frame.f_lineno))
-
-    def encode_arguments(self, arguments: Mapping[str, object]) -> bytes:
-        """Write arguments by name as they're stored.
-
-        Raises:
-            ArgumentsError: They don't fit the signature, or can't be stored exactly.
-        """
-        return self._resolved()[0].encode(self._parameters.bind((), arguments))
 
     def decode_arguments(self, payload: bytes) -> dict[str, Any]:
         """Read stored arguments into the annotated types.
@@ -167,16 +159,16 @@ class JobType(Generic[P, R, F]):
 
     def _resolved(self) -> tuple[ArgumentsCodec, ValueCodec]:
         if self._codecs is None:
-            self._resolve(None, must=True)
+            self._resolve(None, required=True)
         assert self._codecs is not None
         return self._codecs
 
-    def _resolve(self, namespace: Mapping[str, Any] | None, *, must: bool) -> None:
+    def _resolve(self, namespace: Mapping[str, Any] | None, *, required: bool) -> None:
         function = cast("Callable[..., Any]", self.fn)
         try:
             hints = _signature.read_hints(function, namespace)
         except (NameError, AttributeError) as error:
-            if must:
+            if required:
                 raise RegistrationError(
                     f"{self.name}: an annotation can't be resolved: {error}. Import the type at run time, not only under "
                     "`if TYPE_CHECKING:`, and define it at module level"

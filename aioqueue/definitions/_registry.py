@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import inspect
-import re
 import sys
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from aioqueue.definitions import _signature
-from aioqueue.definitions._call import read_priority, read_tags
 from aioqueue.definitions._decorators import ImplementDecorator, JobDecorator
-from aioqueue.definitions._job_type import JobType, TypeOptions
+from aioqueue.definitions._job_options import check_prefix, read_middlewares, read_type_options
+from aioqueue.definitions._job_type import JobType
 from aioqueue.definitions._resources import Resource, ResourceScope
-from aioqueue.definitions._settings import SHORTEST_LEASE_SECONDS
-from aioqueue.errors import ConfigurationError, RegistrationError
+from aioqueue.errors import RegistrationError
 from aioqueue.vocabulary._codec import Converter
-from aioqueue.vocabulary._retry import Retry
-from aioqueue.vocabulary._time import seconds
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
-    from datetime import timedelta
+    from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
     from typing import Unpack
 
     from aioqueue.definitions._call import Call
@@ -29,14 +24,11 @@ if TYPE_CHECKING:
     from aioqueue.definitions._middleware import Middleware
     from aioqueue.definitions._resources import Scope
 
-__all__ = ["Registry", "check_name"]
+__all__ = ["Registry"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
-
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:[.:/-][A-Za-z0-9_]+)*")
-_LONGEST_NAME = 200
 
 AnyJobType = JobType[..., Any, Any]
 
@@ -55,11 +47,9 @@ class Registry:
     """
 
     def __init__(self, prefix: str = "", *, middlewares: Sequence[Middleware] = (), replace: bool = False) -> None:
-        if not isinstance(prefix, str) or (prefix and _NAME.fullmatch(f"{prefix}x") is None):
-            raise RegistrationError(f"the prefix {prefix!r} can't begin a name: use letters, digits and _ with . : / or -")
-        self._prefix = prefix
+        self._prefix = check_prefix(prefix)
         self._replace = replace
-        self._middlewares = _read_middlewares(middlewares)
+        self._middlewares = read_middlewares(middlewares)
         self._types: dict[str, AnyJobType] = {}
         self._own: dict[str, AnyJobType] = {}  # defined here, not included
         self._wrapped: dict[str, tuple[Middleware, ...]] = {}
@@ -196,38 +186,10 @@ class Registry:
         implements: AnyJobType | None = None,
     ) -> AnyJobType:
         _signature.refuse_function(function)
-        known = _DECLARE if declared_only else _JOB
-        if unknown := given.keys() - known:
-            raise TypeError(f"{name}: there is no option {', '.join(sorted(unknown))}; there are {', '.join(sorted(known))}")
-        check_name(name)
-        try:
-            options = self._read_options(given, declared_only=declared_only, implements=implements)
-        except RegistrationError:
-            raise
-        except ConfigurationError as error:
-            raise ConfigurationError(f"{name}: {error}") from None
-        return JobType(function, name, options, namespace)
-
-    def _read_options(self, given: Mapping[str, Any], *, declared_only: bool, implements: AnyJobType | None) -> TypeOptions:
-        retry, reschedules = given.get("retry"), given.get("max_reschedules")
-        if retry is not None and not isinstance(retry, Retry):
-            raise ConfigurationError(f"retry must be a Retry(...), not {retry!r}")
-        if reschedules is not None and (not isinstance(reschedules, int) or isinstance(reschedules, bool) or reschedules < 0):
-            raise ConfigurationError(f"max_reschedules must be zero or more, not {reschedules!r}")
-        return TypeOptions(
-            aliases=_read_aliases(given.get("aliases", ())),
-            retry=retry,
-            timeout=_duration(given.get("timeout"), "timeout", positive=True),
-            priority=read_priority(given.get("priority", 2)),
-            expires=_duration(given.get("expires"), "expires", positive=False),
-            tags=read_tags(given.get("tags", ())),
-            middlewares=_read_middlewares(given.get("middlewares", ())),
-            max_reschedules=reschedules,
-            lease=_read_lease(given.get("lease")),
-            declared_only=declared_only,
-            implements=implements,
-            converters=self._converters,
+        options = read_type_options(
+            name, given, converters=self._converters, declared_only=declared_only, implements=implements
         )
+        return JobType(function, name, options, namespace)
 
     # -- putting together ------------------------------------------------------------------------------------------
 
@@ -361,47 +323,6 @@ class Registry:
 
     def __repr__(self) -> str:
         return f"<Registry {self._prefix!r}: {', '.join(sorted(self._types)) or 'empty'}>"
-
-
-_DECLARE = frozenset({"name", "aliases", "retry", "timeout", "priority", "expires", "tags"})
-_JOB = _DECLARE | {"middlewares", "max_reschedules", "lease"}
-
-
-def check_name(name: object) -> str:
-    """Check the full name of a job type.
-
-    Raises:
-        RegistrationError: No registry could have a type of this name.
-    """
-    if not isinstance(name, str) or len(name) > _LONGEST_NAME or _NAME.fullmatch(name) is None:
-        raise RegistrationError(
-            f"{name!r} can't be a name: use ASCII letters, digits and _, with . : / or - in between, {_LONGEST_NAME} at most"
-        )
-    return name
-
-
-def _read_aliases(aliases: Iterable[str]) -> tuple[str, ...]:
-    if isinstance(aliases, str):
-        raise RegistrationError(f"aliases must be several names, such as ({aliases!r},), not one text")
-    return tuple(dict.fromkeys(check_name(each) for each in aliases))
-
-
-def _read_middlewares(middlewares: Sequence[Middleware]) -> tuple[Middleware, ...]:
-    for each in middlewares:
-        if not callable(each):
-            raise RegistrationError(f"{each!r} isn't a middleware: async def m(attempt, call_next) -> object")
-    return tuple(middlewares)
-
-
-def _duration(value: float | timedelta | None, name: str, *, positive: bool) -> float | None:
-    return None if value is None else seconds(value, name, positive=positive)
-
-
-def _read_lease(value: float | timedelta | None) -> float | None:
-    lease = _duration(value, "lease", positive=True)
-    if lease is not None and lease < SHORTEST_LEASE_SECONDS:
-        raise ConfigurationError(f"lease must be at least {SHORTEST_LEASE_SECONDS:g} second, not {lease:g}")
-    return lease
 
 
 def _locals(frame: Any) -> Mapping[str, Any]:

@@ -15,9 +15,6 @@ FOLDERS = ["aioqueue", "benchmarks", "examples", "tests"]
 # TODO: empty before this is done.
 UNFINISHED = {
     "aioqueue/abc.py",
-    "aioqueue/client/_client.py",
-    "aioqueue/definitions/_registry.py",
-    "aioqueue/definitions/_settings.py",
     "aioqueue/testing/conformance/_settle.py",
     "aioqueue/worker/_run.py",
     "tests/postgres/test_connections.py",

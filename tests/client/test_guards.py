@@ -134,18 +134,18 @@ async def test_a_password_is_never_shown(caplog: pytest.LogCaptureFixture) -> No
 async def test_a_fork_is_told_and_opens_its_own(client: Client, url: str) -> None:
     await client.enqueue(add(1, 2))
     opened = client._session.opened()
-    opened.pid = os.getpid() + 1  # as it is in a child
+    opened.home.process = os.getpid() + 1  # as it is in a child
     with pytest.raises(ClientClosed, match="fork"):
         await client.enqueue(add(1, 2))
     with pytest.raises(ClientClosed, match="fork"):
         await client.stats()
-    opened.pid = os.getpid()
+    opened.home.process = os.getpid()
 
 
 async def test_closing_in_a_child_leaves_the_parents_connections_alone(fake: FakeStore) -> None:
     client = await Client(fake).open()
     opened = client._session.opened()
-    opened.pid = os.getpid() + 1
+    opened.home.process = os.getpid() + 1
     await client.close()
     assert fake.opened
     async with client:

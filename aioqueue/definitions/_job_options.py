@@ -1,0 +1,142 @@
+"""Reads what a job type is given when it's defined: its name and its options."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from aioqueue.definitions._call import read_priority, read_tags
+from aioqueue.definitions._job_type import TypeOptions
+from aioqueue.definitions._settings import SHORTEST_LEASE_SECONDS
+from aioqueue.errors import ConfigurationError, RegistrationError
+from aioqueue.vocabulary._retry import Retry
+from aioqueue.vocabulary._time import seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from datetime import timedelta
+
+    from aioqueue.definitions._job_type import JobType
+    from aioqueue.definitions._middleware import Middleware
+    from aioqueue.vocabulary._codec import Converter
+
+__all__ = ["check_name", "check_prefix", "read_middlewares", "read_type_options"]
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:[.:/-][A-Za-z0-9_]+)*")
+_LONGEST_NAME_CHARACTERS = 200
+
+_OPTIONS_OF_DECLARED = frozenset({"name", "aliases", "retry", "timeout", "priority", "expires", "tags"})
+_OPTIONS = _OPTIONS_OF_DECLARED | {"middlewares", "max_reschedules", "lease"}
+
+
+def check_name(name: object) -> str:
+    """Check the full name of a job type.
+
+    Raises:
+        RegistrationError: No registry could have a type of this name.
+    """
+    if not isinstance(name, str) or len(name) > _LONGEST_NAME_CHARACTERS or _NAME.fullmatch(name) is None:
+        raise RegistrationError(
+            f"{name!r} can't be a name: use ASCII letters, digits and _, with . : / or - in between, "
+            f"{_LONGEST_NAME_CHARACTERS} at most"
+        )
+    return name
+
+
+def check_prefix(prefix: object) -> str:
+    """Check what stands before the names of a registry's types; it may be empty.
+
+    Raises:
+        RegistrationError: No name could begin with it.
+    """
+    if not isinstance(prefix, str) or (prefix and _NAME.fullmatch(f"{prefix}x") is None):
+        raise RegistrationError(f"the prefix {prefix!r} can't begin a name: use letters, digits and _ with . : / or -")
+    return prefix
+
+
+def read_type_options(
+    name: str,
+    given: Mapping[str, Any],
+    *,
+    converters: Mapping[type, Converter],
+    declared_only: bool,
+    implements: JobType[..., Any, Any] | None,
+) -> TypeOptions:
+    """Read the options of `registry.job`, `declare` or `implement`, and check the name.
+
+    Arguments:
+        name: The full name.
+        given: As given; what is missing is the default.
+        converters: The registry's.
+        declared_only: Whether there is no handler.
+        implements: The declared type of which this is the handler.
+
+    Raises:
+        RegistrationError: The name or an alias can't be one.
+        ConfigurationError: An option is out of its range.
+        TypeError: There is no such option.
+    """
+    known = _OPTIONS_OF_DECLARED if declared_only else _OPTIONS
+    if unknown := given.keys() - known:
+        raise TypeError(f"{name}: there is no option {', '.join(sorted(unknown))}; there are {', '.join(sorted(known))}")
+    check_name(name)
+    try:
+        return TypeOptions(
+            aliases=_read_aliases(given.get("aliases", ())),
+            retry=_read_retry(given.get("retry")),
+            timeout=_read_duration(given.get("timeout"), "timeout", positive=True),
+            priority=read_priority(given.get("priority", 2)),
+            expires=_read_duration(given.get("expires"), "expires", positive=False),
+            tags=read_tags(given.get("tags", ())),
+            middlewares=read_middlewares(given.get("middlewares", ())),
+            max_reschedules=_read_reschedules(given.get("max_reschedules")),
+            lease=_read_lease(given.get("lease")),
+            declared_only=declared_only,
+            implements=implements,
+            converters=converters,
+        )
+    except RegistrationError:
+        raise
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{name}: {error}") from None
+
+
+def read_middlewares(middlewares: Sequence[Middleware]) -> tuple[Middleware, ...]:
+    """Check that middlewares can be called.
+
+    Raises:
+        RegistrationError: One can't.
+    """
+    for each in middlewares:
+        if not callable(each):
+            raise RegistrationError(f"{each!r} isn't a middleware: async def m(attempt, call_next) -> object")
+    return tuple(middlewares)
+
+
+def _read_aliases(aliases: Iterable[str]) -> tuple[str, ...]:
+    if isinstance(aliases, str):
+        raise RegistrationError(f"aliases must be several names, such as ({aliases!r},), not one text")
+    return tuple(dict.fromkeys(check_name(each) for each in aliases))
+
+
+def _read_retry(value: object) -> Retry | None:
+    if value is not None and not isinstance(value, Retry):
+        raise ConfigurationError(f"retry must be a Retry(...), not {value!r}")
+    return value
+
+
+def _read_reschedules(value: object) -> int | None:
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
+        raise ConfigurationError(f"max_reschedules must be zero or more, not {value!r}")
+    return value
+
+
+def _read_duration(value: float | timedelta | None, name: str, *, positive: bool) -> float | None:
+    return None if value is None else seconds(value, name, positive=positive)
+
+
+def _read_lease(value: float | timedelta | None) -> float | None:
+    lease = _read_duration(value, "lease", positive=True)
+    if lease is not None and lease < SHORTEST_LEASE_SECONDS:
+        raise ConfigurationError(f"lease must be at least {SHORTEST_LEASE_SECONDS:g} second, not {lease:g}")
+    return lease
