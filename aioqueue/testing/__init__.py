@@ -16,7 +16,6 @@ harness moves stored times instead (`Harness.age`).
 
 from __future__ import annotations
 
-from aioqueue.testing.conformance import CASES
-from aioqueue.testing.conformance._case import Capability, Case, Fault, Harness
+from aioqueue.testing.conformance import CASES, Capability, Case, Fault, Harness
 
 __all__ = ["CASES", "Capability", "Case", "Fault", "Harness"]

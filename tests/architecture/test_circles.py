@@ -12,14 +12,6 @@ import grimp
 import pytest
 
 
-def package() -> grimp.ImportGraph:
-    """The package's imports, those for the type checker included."""
-    graph = grimp.build_graph("aioqueue", cache_dir=None)
-    for folder in ("client", "postgres"):  # TODO: none before this is done
-        graph.squash_module(f"aioqueue.{folder}")
-    return graph
-
-
 def check_order(graph: grimp.ImportGraph) -> None:
     """Raise if there is no order in which each module comes after what it imports; the error names the circle."""
     imports = {each: graph.find_modules_directly_imported_by(each) - {each} for each in graph.modules}
@@ -27,11 +19,11 @@ def check_order(graph: grimp.ImportGraph) -> None:
 
 
 def test_the_imports_have_an_order() -> None:
-    check_order(package())
+    check_order(grimp.build_graph("aioqueue", cache_dir=None))
 
 
 def test_a_circle_is_found_also_between_a_package_and_what_is_in_it() -> None:
-    graph = package()
+    graph = grimp.build_graph("aioqueue", cache_dir=None)
     graph.add_import(importer="aioqueue.worker._worker", imported="aioqueue.worker")
     with pytest.raises(graphlib.CycleError) as caught:
         check_order(graph)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from aioqueue.testing.conformance import (
     _claim,
     _insert,
@@ -19,11 +17,9 @@ from aioqueue.testing.conformance import (
     _take_expired,
     _transaction,
 )
+from aioqueue.testing.conformance._case import Capability, Case, Fault, Harness
 
-if TYPE_CHECKING:
-    from aioqueue.testing.conformance._case import Case
-
-__all__ = ["CASES"]
+__all__ = ["CASES", "Capability", "Case", "Fault", "Harness"]
 
 CASES: tuple[Case, ...] = tuple(
     case
