@@ -1,31 +1,18 @@
-"""One run of a job's handler, as a few named steps."""
+"""One run of a job's handler, as a row of steps: open, arguments, call, close, encode."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
-import logging
 import os
 from typing import TYPE_CHECKING, Any
 
 from aioqueue.definitions._context import Attempt, activate
 from aioqueue.definitions._middleware import fold
 from aioqueue.errors import ArgumentsError, ConfigurationError
-from aioqueue.runtime._exits import exits_in, from_a_signal
+from aioqueue.runtime._exits import from_a_signal
 from aioqueue.vocabulary._time import seconds
-from aioqueue.worker._event_loop_end import EventLoopEnd, event_loop_end
-from aioqueue.worker._outcome import (
-    INTERRUPTED,
-    CancelReason,
-    Outcome,
-    Policy,
-    completed,
-    interrupted_too_often,
-    interruptions,
-    raised,
-    unreadable,
-)
-from aioqueue.worker._text import described, one_line
+from aioqueue.worker._outcome import CancelReason, Unreadable, completed, raised
 from aioqueue.worker._threads import HandlerThreads, Raised, leave_if_forked
 
 if TYPE_CHECKING:
@@ -35,16 +22,37 @@ if TYPE_CHECKING:
     from aioqueue.definitions._job_type import JobType
     from aioqueue.definitions._registry import Registry
     from aioqueue.definitions._resources import ResourceScope
-    from aioqueue.definitions._settings import WorkerSettings
-    from aioqueue.vocabulary._retry import Retry
     from aioqueue.worker._holdings import Slot
+    from aioqueue.worker._interruption import Interruptions
+    from aioqueue.worker._outcome import Interrupted, Outcome
+    from aioqueue.worker._policy import Policies
 
 __all__ = ["Attempts", "SlotAttempt"]
 
-logger = logging.getLogger("aioqueue.worker")
 
-_MOST_INTERRUPTIONS = 5
-"""How often a job may have been interrupted before it's suspected of ending the event loop, where nothing shows who did."""
+class SlotAttempt(Attempt):
+    """An attempt that knows its slot: what handlers and middlewares get.
+
+    Attributes:
+        slot: In which it runs.
+        timeout: Seconds that it has; None for no limit.
+        timer: Cancels it after these.
+    """
+
+    def __init__(
+        self,
+        slot: Slot,
+        job_type: JobType[..., Any, Any],
+        timeout: float | None,
+        *,
+        worker_id: str,
+        client: object,
+        resources: ResourceScope,
+    ) -> None:
+        super().__init__(slot.job, job_type, worker_id=worker_id, client=client, resources=resources)
+        self.slot = slot
+        self.timeout = timeout
+        self.timer: asyncio.TimerHandle | None = None
 
 
 class Attempts:
@@ -52,140 +60,107 @@ class Attempts:
 
     Arguments:
         registry: Where the handlers are.
-        settings: The worker's.
-        worker_id: Its name.
+        policies: What counts for jobs that fail.
+        interruptions: Say what an attempt costs that was stopped.
+        worker_id: The worker's name.
         client: For handlers.
         resources: What is open for the whole worker.
         threads: For handlers that are plain functions.
         bodies: Ids of the jobs whose bodies run in this process, whatever became of their claims.
-        ending: Whether the worker's own task was cancelled: the event loop's end cancels every task, attempts too.
     """
 
     def __init__(
         self,
         registry: Registry,
-        settings: WorkerSettings,
+        policies: Policies,
+        interruptions: Interruptions,
         *,
         worker_id: str,
         client: object,
         resources: ResourceScope,
         threads: HandlerThreads,
         bodies: set[UUID],
-        ending: Callable[[], bool],
     ) -> None:
         self._registry = registry
-        self._default_retry: Retry = settings.default_retry
-        self._max_reschedules = settings.max_reschedules
+        self._policies = policies
+        self._interruptions = interruptions
         self._worker_id = worker_id
         self._client = client
         self._resources = resources
         self._threads = threads
         self._bodies = bodies
-        self._ending = ending
         self._pid = os.getpid()
-        self._loop_end = EventLoopEnd(None)
-        self._told: set[int] = set()  # ids of the exits with which an attempt's own body has ended last
-        self._folded: dict[str, tuple[JobType[..., Any, Any], Callable[[Attempt], Awaitable[object]]]] = {}
+        self._known: dict[str, tuple[JobType[..., Any, Any], Callable[[Attempt], Awaitable[object]]]] = {}
 
-    def policy(self, slot: Slot) -> Policy:
-        """The policy that counts for a job."""
-        job = slot.job
-        return Policy.of(job, self._registry.types.get(job.type), self._default_retry, self._max_reschedules)
-
-    async def run(self, slot: Slot) -> Outcome:
+    async def run(self, slot: Slot) -> Outcome | Interrupted:
         """Run one attempt to its end. Whatever the handler raises becomes part of the outcome.
 
         Raises:
             Exception: Something around the handler is broken: `Slots` makes a failed attempt of it.
             KeyboardInterrupt: Ctrl-C, which means the program.
         """
-        job_type, run = self._runner(slot.job.type)
+        attempt: SlotAttempt | None = None
         try:
-            timeout = _timeout(slot, job_type)
-        except ConfigurationError as error:
-            return unreadable(slot.job, error, "ConfigurationError")
-        attempt = slot.attempt = SlotAttempt(
-            slot.job, job_type, worker_id=self._worker_id, client=self._client, resources=self._resources.child()
-        )
-        attempt.slot = slot
-        timer = None
-        if timeout is not None:
-            timer = asyncio.get_running_loop().call_later(timeout, slot.cancel, CancelReason.TIMEOUT)
-        try:
-            if slot.reasons:  # cancelled before it began
-                raise asyncio.CancelledError
+            attempt = self._open(slot)
             with activate(attempt):
-                return await self._body(slot, attempt, run)
+                try:
+                    if slot.reasons:  # cancelled before it began
+                        raise asyncio.CancelledError
+                    _arguments(attempt)
+                    output = await self._call(attempt)
+                except BaseException as error:
+                    await _close(attempt, error)
+                    raise
+                await _close(attempt, None)
+                encoded = _encode(attempt, output)
+            return completed(encoded, attempt.outcome)
+        except Unreadable as error:
+            return error.outcome(slot.job)
         except BaseException as error:
-            if from_a_signal(error):
+            if attempt is None or from_a_signal(error):
                 raise
-            return self._raised(slot, attempt, error, timeout)
+            return self._failed(attempt, error)
         finally:
-            if timer is not None:
-                timer.cancel()
+            if attempt is not None and attempt.timer is not None:
+                attempt.timer.cancel()
 
-    def _raised(self, slot: Slot, attempt: Attempt, error: BaseException, timeout: float | None) -> Outcome:
-        reason = slot.reason
-        if slot.exit is not None and reason is CancelReason.EXIT and isinstance(error, asyncio.CancelledError):
-            error = slot.exit
-        elif exits := {id(each) for each in exits_in(error)}:
-            self._told = exits
-            # Once the loop has ended, whoever raises an exit has ended it, and isn't interrupted by its end.
-            reason = None if reason is CancelReason.SHUTDOWN and self._ending() else reason
-        elif reason is None and self._ending():
-            reason = CancelReason.SHUTDOWN  # the loop's end cancels every task, also before we do
-        return raised(slot.job, self.policy(slot), error, label=attempt.outcome, reason=reason, timeout=timeout)
+    # -- the steps ----------------------------------------------------------------------------------------------------
 
-    def look_for_an_exit(self) -> None:
-        """See why the event loop has ended, if it has. Called when the worker is cancelled: later there may be less to see."""
-        if self._loop_end.error is None:
-            self._loop_end = event_loop_end()
+    def _open(self, slot: Slot) -> SlotAttempt:
+        """Find the handler, make the attempt, and begin its time.
 
-    def interrupted(self, slot: Slot) -> Outcome:
-        """What an attempt costs that was interrupted: nothing, unless it's the one that has ended the event loop.
-
-        Called from a callback, while the slot still has its attempt.
+        Raises:
+            Unreadable: What is stored as its timeout isn't a time.
         """
-        attempt, task = slot.attempt, slot.task
-        if not self._ending() or attempt is None or task is None:
-            return INTERRUPTED
-        self.look_for_an_exit()
-        end = self._loop_end
-        if end.error is not None and end.attempt is attempt:
-            _log_guilty(slot, end.error)
-            return raised(slot.job, self.policy(slot), end.error, label=attempt.outcome, reason=None, timeout=None)
-        known = end.known or id(end.error) in self._told
-        by_the_loop = task.cancelling() > len(slot.reasons)
-        if by_the_loop and not known and interruptions(slot.job) >= _MOST_INTERRUPTIONS:
-            return interrupted_too_often(slot.job, self.policy(slot))
-        return INTERRUPTED
+        name = slot.job.type
+        job_type = (self._known.get(name) or self._learn(name))[0]
+        timeout = _timeout(slot, job_type)
+        attempt = slot.attempt = SlotAttempt(
+            slot, job_type, timeout, worker_id=self._worker_id, client=self._client, resources=self._resources.child()
+        )
+        if timeout is not None:
+            attempt.timer = asyncio.get_running_loop().call_later(timeout, slot.cancel, CancelReason.TIMEOUT)
+        return attempt
 
-    async def _body(self, slot: Slot, attempt: Attempt, run: Callable[[Attempt], Awaitable[object]]) -> Outcome:
-        try:
-            _ = attempt.arguments
-        except ArgumentsError as error:
-            return unreadable(slot.job, error, "ArgumentsError")
-        try:
-            output = await run(attempt)
-        except BaseException as error:
-            if not attempt.resources.empty:
-                await attempt.resources.aclose(error)
-            raise
-        if not attempt.resources.empty:
-            await attempt.resources.aclose()
-        try:
-            encoded = attempt.job_type.encode_output(output)
-        except Exception as error:  # noqa: BLE001 - classified: looking at an output runs its own code, which may raise anything
-            return unreadable(slot.job, error, "OutputError")
-        return completed(encoded, attempt.outcome)
+    def _call(self, attempt: SlotAttempt) -> Awaitable[object]:
+        """Call the handler, through its middlewares."""
+        return self._known[attempt.job.type][1](attempt)
 
-    def _runner(self, name: str) -> tuple[JobType[..., Any, Any], Callable[[Attempt], Awaitable[object]]]:
-        found = self._folded.get(name)
-        if found is None:
-            job_type = self._registry.types[name]
-            handler = self._in_loop if job_type.is_async else self._in_thread
-            found = self._folded[name] = job_type, fold(self._registry.middlewares_of(job_type), handler)
-        return found
+    def _failed(self, attempt: SlotAttempt, error: BaseException) -> Outcome | Interrupted:
+        """What is made of an error of the handler's, of a middleware's or of a resource's: instead of the last two steps."""
+        slot = attempt.slot
+        error, reason = self._interruptions.explained(slot, error)
+        policy = self._policies.of(slot.job)
+        return raised(slot.job, policy, error, label=attempt.outcome, reason=reason, timeout=attempt.timeout)
+
+    # -- how a handler is called --------------------------------------------------------------------------------------
+
+    def _learn(self, name: str) -> tuple[JobType[..., Any, Any], Callable[[Attempt], Awaitable[object]]]:
+        """Find a job type, and fold its middlewares: once for each name under which jobs are stored."""
+        job_type = self._registry.types[name]
+        handler = self._in_loop if job_type.is_async else self._in_thread
+        known = self._known[name] = job_type, fold(self._registry.middlewares_of(job_type), handler)
+        return known
 
     async def _in_loop(self, attempt: Attempt) -> object:
         try:
@@ -227,29 +202,50 @@ class Attempts:
             del future
 
 
-class SlotAttempt(Attempt):
-    """An attempt that knows its slot: what handlers and middlewares get."""
-
-    slot: Slot
-
-
-def _log_guilty(slot: Slot, error: BaseException) -> None:
-    job = slot.job
-    logger.error(
-        "%s %s: attempt %d has ended the event loop and this worker: a task or callback that it has started has raised %s",
-        one_line(job.type),
-        job.id,
-        job.attempt,
-        described(error),
-        extra=slot.extra(),
-    )
-
-
 def _timeout(slot: Slot, job_type: JobType[..., Any, Any]) -> float | None:
     """Seconds for the attempt. What is stored with a job may be anything, and an odd time would disorder the loop's timers.
 
     Raises:
-        ConfigurationError: What is stored isn't a time.
+        Unreadable: What is stored isn't a time.
     """
     stored = slot.job.timeout
-    return job_type.timeout if stored is None else seconds(stored, "the job's timeout", positive=True)
+    if stored is None:
+        return job_type.timeout
+    try:
+        return seconds(stored, "the job's timeout", positive=True)
+    except ConfigurationError as error:
+        raise Unreadable(error, "ConfigurationError") from None
+
+
+def _arguments(attempt: SlotAttempt) -> None:
+    """Decode the arguments, once: the handler and its middlewares find them at the attempt.
+
+    Raises:
+        Unreadable: They don't fit the signature.
+    """
+    try:
+        _ = attempt.arguments
+    except ArgumentsError as error:
+        raise Unreadable(error, "ArgumentsError") from None
+
+
+async def _close(attempt: SlotAttempt, error: BaseException | None) -> None:
+    """Close what was opened for the attempt, telling it of the error with which the handler has ended.
+
+    Raises:
+        BaseException: Closing has failed, or was cancelled: that's what the attempt ends with then.
+    """
+    if not attempt.resources.empty:
+        await attempt.resources.aclose(error)
+
+
+def _encode(attempt: SlotAttempt, output: object) -> bytes:
+    """Make JSON of what the handler has returned.
+
+    Raises:
+        Unreadable: It can't be stored.
+    """
+    try:
+        return attempt.job_type.encode_output(output)
+    except Exception as error:  # noqa: BLE001 - classified: looking at an output runs its own code, which may raise anything
+        raise Unreadable(error, "OutputError") from None

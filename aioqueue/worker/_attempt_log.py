@@ -50,7 +50,6 @@ def log_end(slot: Slot, outcome: Outcome) -> None:
     A retry is a warning; a final failure is an error and carries the exception (`exc_info`), for handlers that report
     errors elsewhere. Its traceback is written as it is stored: bounded, and without what a terminal would obey.
     """
-    assert outcome.kind is not None
     level = _LEVELS[outcome.kind]
     if logger.isEnabledFor(level):
         with suppress(*_HARMLESS):  # as above; the exception's own methods may be broken too

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from aioqueue.definitions._context import Attempt
     from aioqueue.vocabulary._job import Claim, ClaimedJob, LostReason
-    from aioqueue.worker._outcome import Outcome
+    from aioqueue.worker._outcome import Interrupted, Outcome
 
 __all__ = ["Holdings", "Slot"]
 
@@ -40,14 +40,14 @@ class Slot:
         self.job = job
         self.claim = job.claim
         self.attempt: Attempt | None = None
-        self.task: asyncio.Task[Outcome] | None = None
+        self.task: asyncio.Task[Outcome | Interrupted] | None = None
         self.began = 0.0
         self.reasons: tuple[CancelReason, ...] = ()
         self.exit: BaseException | None = None
         self.lost: LostReason | None = None
         self.in_thread = False
         self.abandoned = False
-        self.on_end: Callable[[asyncio.Task[Outcome]], None] | None = None
+        self.on_end: Callable[[asyncio.Task[Outcome | Interrupted]], None] | None = None
 
     @property
     def reason(self) -> CancelReason | None:
@@ -86,7 +86,7 @@ class Holdings:
         running: Attempts that run, by claim: also those whose claim was lost, until they have ended.
         unwritten: How many outcomes, and claims to be given back, wait to be written.
         returning: Claims that are being given back: until that's written, renewals go on to call them ours.
-        aside: Claims whose outcomes can't be written for a reason of their own, such as a row that somebody has locked. They're
+        stuck: Claims whose outcomes can't be written for a reason of their own, such as a row that somebody has locked. They're
             held, and don't keep others from being claimed.
     """
 
@@ -95,13 +95,23 @@ class Holdings:
         self.running: dict[Claim, Slot] = {}
         self.unwritten = 0
         self.returning: set[Claim] = set()
-        self.aside: set[Claim] = set()
+        self.stuck: set[Claim] = set()
         self._ended = asyncio.Event()
+        self._idle_listener: Callable[[], None] | None = None
 
     @property
     def idle(self) -> bool:
         """Whether nothing runs, and nothing waits to be written."""
         return not self.running and not self.unwritten
+
+    def tell_when_idle(self, listener: Callable[[], None]) -> None:
+        """Call somebody each time that nothing runs any more, and nothing waits to be written."""
+        self._idle_listener = listener
+
+    def tell_if_idle(self) -> None:
+        """Called whenever the last of what runs, or the last of what waits to be written, may have ended."""
+        if self._idle_listener is not None and self.idle:
+            self._idle_listener()
 
     def hold(self, job: ClaimedJob) -> Slot:
         """Answer for a job that has just been claimed."""
@@ -119,7 +129,9 @@ class Holdings:
         """An attempt has ended, or never took its first step."""
         self.running.pop(slot.claim, None)
         slot.task = slot.attempt = slot.on_end = None
-        self._ended.set()
+        if not self.running:
+            self._ended.set()
+            self.tell_if_idle()
 
     def lose(self, slots: Iterable[Slot], reason: LostReason) -> None:
         """Stop attempts whose claims are no longer ours."""
@@ -127,7 +139,7 @@ class Holdings:
             if slot.lost is not None or self.held.pop(slot.claim, None) is None:
                 continue
             slot.lost = reason
-            self.aside.discard(slot.claim)
+            self.stuck.discard(slot.claim)
             job = slot.job
             logger.warning(
                 "%s %s: attempt %d is lost: %s", one_line(job.type), job.id, job.attempt, reason.value, extra=slot.extra()

@@ -165,8 +165,8 @@ class Leases:
         self._lost = {lease_id: until for lease_id, until in self._lost.items() if until > now and lease_id in running}
         return (*self._by_id, *self._lost)
 
-    def told_of(self, lease_ids: Collection[int]) -> None:
-        """Something has happened to some leases: renew those that are ours at once."""
+    def changed(self, lease_ids: Collection[int]) -> None:
+        """Something has happened to these leases: renew those that are ours at once, which tells what it was."""
         if not self._by_id.keys().isdisjoint(lease_ids):
             self.renew_now()
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import random
 import time
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from aioqueue.abc import Due
 from aioqueue.errors import ClientClosed, LeaseLost, StoreIncompatible
@@ -14,7 +15,7 @@ from aioqueue.worker._backoff import Backoff
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from aioqueue.abc import Notification, Store
+    from aioqueue.abc import Store
     from aioqueue.definitions._settings import WorkerSettings
     from aioqueue.worker._health import Troubles
     from aioqueue.worker._holdings import Holdings
@@ -22,32 +23,43 @@ if TYPE_CHECKING:
     from aioqueue.worker._recovery import Recovery
     from aioqueue.worker._slots import Slots
     from aioqueue.worker._wakeup import Wakeup
-    from aioqueue.worker._writer import Writer
 
-__all__ = ["Loop"]
-
-T = TypeVar("T")
-
-_NOTHING = (0, 0)
+__all__ = ["Loop", "Turn"]
 
 _CONTENDED_SECONDS = 0.02
-_BODY_RUNS_SECONDS = 5.0
-"""For how long a job is put off while an earlier body of it still runs in this process."""
-_AS_GOOD_AS_NOW_SECONDS = 0.05
+"""The first wait for jobs that are due and couldn't be claimed, since somebody has locked them."""
+_CONTENDED_LONGEST_SECONDS = 1.0
+_RECOVERY_LEAST_SECONDS = 0.05
 
 
-class _Turn(NamedTuple):
-    """What came of one turn of the loop.
+@dataclass(slots=True)
+class Turn:
+    """What one turn of the loop has come to. The verbs write it; `Loop.run` hands it to whoever may end the loop.
 
     Attributes:
-        claimed: How many jobs were claimed.
-        due: What to wait for; None to go on at once.
-        known: Whether that is all there is to wait for: nothing has failed, and nothing kept us from claiming.
+        began_idle: Whether nothing ran, and nothing waited to be written, when it began.
+        asked, claimed: How many jobs it wanted to claim, and how many it has claimed.
+        due: What there is to wait for; nothing where that needn't be known, or couldn't be asked.
+        reaped: How many jobs of dead workers were recovered.
+        retry_in: Seconds until what has failed, or wasn't possible, is tried again.
+        certain: Whether `due` is all there is to wait for: nothing has failed, and nothing kept us from claiming. What reaping
+            suffers says nothing of that.
+        goes_on: Whether the next turn follows at once.
     """
 
+    began_idle: bool
+    asked: int = 0
     claimed: int = 0
-    due: Due | None = None
-    known: bool = True
+    due: Due = field(default_factory=Due)
+    reaped: int = 0
+    retry_in: float = math.inf
+    certain: bool = False
+    goes_on: bool = False
+
+    @property
+    def drained(self) -> bool:
+        """Whether there was less to claim than slots to fill."""
+        return self.claimed < self.asked
 
 
 class Loop:
@@ -58,8 +70,12 @@ class Loop:
         types: Names of the job types to claim.
         settings: The worker's.
         wakeup: What wakes it.
-        holdings, slots, writer, leases, recovery: The worker's other parts.
+        holdings, slots, leases, recovery: The worker's other parts.
         troubles: Where errors show.
+
+    Attributes:
+        last_claim: When a claim has succeeded last (an empty one too), by the monotonic clock; None before the first.
+        stopping: Whether `stop` was called.
     """
 
     def __init__(
@@ -71,30 +87,29 @@ class Loop:
         wakeup: Wakeup,
         holdings: Holdings,
         slots: Slots,
-        writer: Writer,
         leases: Leases,
         recovery: Recovery,
         troubles: Troubles,
     ) -> None:
         self._store = store
         self._claimed_types: Sequence[str] = tuple(types)
-        self._wanted = frozenset(types)
-        self._settings = settings
+        self._poll_seconds = settings.poll_interval
         self._wakeup = wakeup
         self._holdings = holdings
         self._slots = slots
-        self._writer = writer
         self._leases = leases
         self._recovery = recovery
         self._troubles = troubles
         self._backoffs = {part: Backoff() for part in ("claim", "next_due", "reap")}
-        self._again_in = math.inf
-        self._contended = Backoff(_CONTENDED_SECONDS, 1.0)
+        self._contended = Backoff(_CONTENDED_SECONDS, _CONTENDED_LONGEST_SECONDS)
         self.last_claim: float | None = None
         self.stopping = False
 
-    async def run(self) -> None:
+    async def run(self, *, enough: Callable[[Turn], bool] | None = None) -> None:
         """Work until `stop`.
+
+        Arguments:
+            enough: Asked after each turn that the loop would wait after: whether it ends instead.
 
         Raises:
             StoreIncompatible: The schema doesn't fit this code any more.
@@ -102,51 +117,43 @@ class Loop:
         """
         while not self.stopping:
             turn = await self._turn()
-            if turn.due is not None:
-                await self.wait(turn.due)
-
-    async def run_until_idle(self) -> None:
-        """Work until nothing is due, nothing runs and nothing waits to be written, or until `stop`. Raises as `run`."""
-        self._wakeup.until_idle = True
-        while not self.stopping:
-            was_idle = self._holdings.idle
-            turn = await self._turn()
-            if turn.due is None:
+            if turn.goes_on:
                 continue
-            if self._holdings.idle and turn.known:
-                if turn.claimed or not was_idle:
-                    continue  # what has ended since may be due again already, and wasn't when that was asked
-                # A retry without a wait may be due a fraction of a millisecond from now.
-                if turn.due.job is None or turn.due.job > _AS_GOOD_AS_NOW_SECONDS:
-                    return
-            await self.wait(turn.due)
+            if enough is not None and enough(turn):
+                return
+            await self.wait(turn)
 
-    async def _turn(self) -> _Turn:
+    def stop(self) -> None:
+        """Claim nothing more, and begin nothing more: a claim that is under way is given back."""
+        self.stopping = True
+        self._slots.stop()
+        self._wakeup.wake()
+
+    async def _turn(self) -> Turn:
         """Fill; see what there is to wait for; reap. One that fails doesn't keep the others from their work."""
         self._wakeup.begin_turn()
-        self._again_in = math.inf
-        asked, claimed = await self._tried("claim", self.fill, _NOTHING)
-        drained = claimed < asked
-        self._wakeup.hungry = not drained
-        due = await self._tried("next_due", self.look, Due()) if drained else Due()
-        known = self._again_in == math.inf
-        self._wakeup.hungry = not drained or due.job == 0.0 or not known  # what is due, and wasn't claimed, was locked
-        reaped = await self._tried("reap", self.reap, 0)
-        if reaped or (claimed and not drained and self._slots.free > 0):
-            return _Turn(claimed)
-        return _Turn(claimed, due, known)
+        turn = Turn(began_idle=self._holdings.idle)
+        await self._tried("claim", self.fill, turn)
+        self._wakeup.more_may_be_due = not turn.drained
+        if turn.drained:
+            await self._tried("next_due", self.look, turn)
+        turn.certain = turn.retry_in == math.inf
+        # What is due, and wasn't claimed, was locked.
+        self._wakeup.more_may_be_due = not turn.drained or turn.due.job == 0.0 or not turn.certain
+        await self._tried("reap", self.reap, turn)
+        turn.goes_on = turn.reaped > 0 or (turn.claimed > 0 and not turn.drained and self._slots.free > 0)
+        return turn
 
-    async def _tried(self, part: str, verb: Callable[[], Awaitable[T]], otherwise: T) -> T:
+    async def _tried(self, part: str, verb: Callable[[Turn], Awaitable[None]], turn: Turn) -> None:
         """Do what a verb does. If it fails that's told, and it's tried again a little later."""
         try:
-            return await verb()
+            await verb(turn)
         except (StoreIncompatible, ClientClosed):
             raise
         except Exception as error:  # noqa: BLE001 - logged by the troubles; the loop goes on
             self._troubles.add(part, error)
-            self._recovery.heard(error)
-            self._again_in = min(self._again_in, self._backoffs[part].next())
-            return otherwise
+            self._recovery.verb_failed(error)
+            turn.retry_in = min(turn.retry_in, self._backoffs[part].next())
 
     def _works(self, part: str) -> None:
         self._troubles.clear(part)
@@ -154,17 +161,17 @@ class Loop:
 
     # -- the verbs ----------------------------------------------------------------------------------------------------
 
-    async def fill(self) -> tuple[int, int]:
-        """Claim as many jobs as there are free slots, and start them. Returns how many were asked for, and got."""
+    async def fill(self, turn: Turn) -> None:
+        """Claim as many jobs as there are free slots, and hand them to the slots."""
         leases = self._leases
         await leases.opened()
         free = self._slots.free
         if free <= 0:
-            return _NOTHING
+            return
         claimable = leases.claimable()
         if claimable is None:
-            self._again_in = self._settings.poll_interval
-            return _NOTHING
+            turn.retry_in = self._poll_seconds
+            return
         try:
             with leases.claiming():
                 jobs = await self._store.claim(claimable.lease_id, claimable.types, free, leases=claimable.leases)
@@ -174,58 +181,29 @@ class Loop:
         self._works("claim")
         self._claimed_types = claimable.types
         self.last_claim = time.monotonic()
-        live = {lease_id for lease_id in {job.lease_id for job in jobs} if leases.may_start(lease_id)}
-        for job in jobs:
-            if self.stopping or job.lease_id not in live:
-                self._holdings.hold(job)  # until it's given back, so that a stop can name it
-                self._writer.give_back(job.lease_id, job.claim)
-            elif self._slots.runs_body_of(job):
-                self._writer.put_off(job, _BODY_RUNS_SECONDS)
-            else:
-                self._slots.start(job)
-        return free, len(jobs)
+        self._slots.take(jobs)
+        turn.asked, turn.claimed = free, len(jobs)
 
-    async def look(self) -> Due:
+    async def look(self, turn: Turn) -> None:
         """Ask when a job is due, and when a lease of somebody else runs out."""
-        due = await self._store.next_due(self._claimed_types, own=self._leases.own)
+        turn.due = await self._store.next_due(self._claimed_types, own=self._leases.own)
         self._works("next_due")
-        self._recovery.expect(due.lease)
-        return due
+        self._recovery.expect(turn.due.lease)
 
-    async def reap(self) -> int:
-        """Take over the jobs of one dead worker, if it's time. Returns how many there were."""
-        if self._recovery.wait() > 0:
-            return 0
-        reaped = await self._recovery.reap(self._leases.own)
-        self._works("reap")
-        return reaped
+    async def reap(self, turn: Turn) -> None:
+        """Take over the jobs of one dead worker, if it's time."""
+        if self._recovery.due_in() <= 0:
+            turn.reaped = await self._recovery.reap(self._leases.own)
+            self._works("reap")
 
-    async def wait(self, due: Due) -> None:
+    async def wait(self, turn: Turn) -> None:
         """Sleep until a notification, a finished slot, a due job, a lease that runs out, or the poll interval."""
-        wait = self._settings.poll_interval * random.uniform(0.9, 1.1)  # noqa: S311 - not for secrets
-        if due.job is not None:
-            wait = min(wait, due.job if due.job > 0 else self._contended.next())
-        if due.job != 0:
+        wait = self._poll_seconds * random.uniform(0.9, 1.1)  # noqa: S311 - not for secrets
+        due = turn.due.job
+        if due is not None:
+            wait = min(wait, due if due > 0 else self._contended.next())
+        if due != 0:
             self._contended.reset()
-        await self._pause(min(wait, self._again_in, max(self._recovery.wait(), 0.05)))
-
-    async def _pause(self, wait: float) -> None:
+        wait = min(wait, turn.retry_in, max(self._recovery.due_in(), _RECOVERY_LEAST_SECONDS))
         if not self.stopping:
             await self._wakeup.pause(wait)
-
-    # -- what others tell it ------------------------------------------------------------------------------------------
-
-    def stop(self) -> None:
-        """Claim nothing more."""
-        self.stopping = True
-        self._wakeup.wake()
-
-    def notified(self, notification: Notification) -> None:
-        """What the store tells."""
-        if notification.leases:
-            self._leases.told_of(notification.leases)
-        if notification.types is None or not self._wanted.isdisjoint(notification.types):
-            if notification.delay <= 0:
-                self._wakeup.wake()
-            else:
-                self._wakeup.wake_in(notification.delay)

@@ -1,4 +1,8 @@
-"""What became of an attempt: one frozen value, made here before anything is written."""
+"""What became of an attempt: one frozen value, made here before anything is written.
+
+An attempt ends as an `Outcome`, which is settled, or is `INTERRUPTED`, for which its claim is given back. A new kind of outcome
+begins as a `SettlementKind`, and gets its function here and its line in `_attempt_log`.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,7 @@ import logging
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar, cast
+from typing import TYPE_CHECKING, TypeGuard, TypeVar, cast
 
 from aioqueue.errors import ConfigurationError, Fail, JobControl, Reschedule, RetryIn
 from aioqueue.runtime._exits import members, traceback_of
@@ -16,17 +19,18 @@ from aioqueue.vocabulary._job import AttemptError, Settlement, SettlementKind
 from aioqueue.vocabulary._retry import Retry
 from aioqueue.vocabulary._safe_text import type_name
 from aioqueue.vocabulary._time import aware, seconds
+from aioqueue.worker._policy import Policy
 from aioqueue.worker._text import attempt_error, described, job_extra, one_line, stored_text
 
 if TYPE_CHECKING:
-    from aioqueue.definitions._job_type import JobType
     from aioqueue.vocabulary._job import ClaimedJob
 
 __all__ = [
     "INTERRUPTED",
     "CancelReason",
+    "Interrupted",
     "Outcome",
-    "Policy",
+    "Unreadable",
     "broken",
     "completed",
     "expired",
@@ -34,7 +38,6 @@ __all__ = [
     "interrupted_too_often",
     "interruptions",
     "raised",
-    "unreadable",
     "worker_lost",
 ]
 
@@ -61,7 +64,7 @@ class Outcome:
     """How an attempt ended.
 
     Attributes:
-        kind: What to write; None gives the claim back, with no attempt used.
+        kind: What to write.
         output: JSON.
         label: What `set_outcome` or `Fail` said.
         delay, run_at: When it's due again.
@@ -69,7 +72,7 @@ class Outcome:
         exception: What was raised, for the log alone.
     """
 
-    kind: SettlementKind | None
+    kind: SettlementKind
     output: bytes | None = None
     label: str | None = None
     delay: float | None = None
@@ -82,8 +85,7 @@ class Outcome:
         return self if self.exception is None else replace(self, exception=None)
 
     def settlement(self, job: ClaimedJob) -> Settlement:
-        """As the store wants it."""
-        assert self.kind is not None
+        """What the store is given to write, with the fence of the job's claim."""
         return Settlement(
             id=job.id,
             claims=job.claims,
@@ -97,69 +99,38 @@ class Outcome:
         )
 
 
-INTERRUPTED = Outcome(kind=None)
-"""It was stopped before its end, and not by a fault of its own."""
+class Interrupted:
+    """An attempt was stopped before its end, and not by a fault of its own. Its claim is given back, with no attempt used."""
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """The retry policy that counts for one job.
+INTERRUPTED = Interrupted()
 
-    Attributes:
-        retry: Backoff and classes.
-        max_attempts: None for no limit.
-        max_reschedules: None for no limit.
+
+class Unreadable(Exception):
+    """A job can't be run, or its output can't be stored, and trying again wouldn't help.
+
+    Arguments:
+        error: What is wrong.
+        kind: What the job's history calls that.
     """
 
-    retry: Retry
-    max_attempts: int | None
-    max_reschedules: int | None
+    def __init__(self, error: BaseException, kind: str) -> None:
+        super().__init__(kind)
+        self.error = error
+        self.kind = kind
 
-    @classmethod
-    def of(
-        cls, job: ClaimedJob, job_type: JobType[..., Any, Any] | None, default: Retry, max_reschedules: int | None
-    ) -> Policy:
-        """What is stored with the job, else its type's, else the worker's default: each as a whole.
-
-        The job's number of attempts belongs to the policy that is stored with it. Without one nobody gave a number:
-        the row has what its producer took for the usual one.
-        """
-        if job_type is not None and job_type.max_reschedules is not None:
-            max_reschedules = job_type.max_reschedules
-        own = job_type.retry if job_type is not None else None
-        if job.retry is not None:
-            return cls(_stored(job.retry, own) or own or default, job.max_attempts, max_reschedules)
-        policy = own or default
-        return cls(policy, policy.max_attempts, max_reschedules)
-
-    def exhausted(self, attempt: int) -> bool:
-        """Whether this attempt was the last."""
-        return self.max_attempts is not None and attempt >= self.max_attempts
-
-
-def _stored(stored: bytes, own: Retry | None) -> Retry | None:
-    try:
-        return _decode(stored, own.retry_on if own else (), own.fail_on if own else ())
-    except Exception:  # noqa: BLE001 - classified: exception classes whose metaclass has no hash; the type's policy counts
-        return None
-
-
-@lru_cache(maxsize=256)
-def _decode(stored: bytes, retry_on: tuple[type[BaseException], ...], fail_on: tuple[type[BaseException], ...]) -> Retry | None:
-    try:
-        return Retry.decode(stored, retry_on=retry_on, fail_on=fail_on)
-    except ConfigurationError:  # only the number was given, or a newer version wrote it: the number still counts
-        return None
+    def outcome(self, job: ClaimedJob) -> Outcome:
+        """The job has failed."""
+        return Outcome(
+            kind=SettlementKind.FAILED,
+            error=attempt_error(self.error, job.attempt, kind=self.kind),
+            exception=self.error,
+        )
 
 
 def completed(output: bytes, label: str | None) -> Outcome:
     """The handler returned a value."""
     return Outcome(kind=SettlementKind.COMPLETED, output=output, label=None if label is None else _label(label))
-
-
-def unreadable(job: ClaimedJob, error: BaseException, kind: str) -> Outcome:
-    """Its arguments don't fit, or its output can't be stored: trying again wouldn't help."""
-    return Outcome(kind=SettlementKind.FAILED, error=attempt_error(error, job.attempt, kind=kind), exception=error)
 
 
 def expired(job: ClaimedJob) -> Outcome:
@@ -206,13 +177,23 @@ def raised(
     label: str | None,
     reason: CancelReason | None,
     timeout: float | None,
-) -> Outcome:
-    """The handler, or a middleware, raised: what that means, with what was raised for the log."""
-    outcome = _meant(job, policy, error, label=label, reason=reason, timeout=timeout)
-    return outcome if outcome.error is None else replace(outcome, exception=error)
+) -> Outcome | Interrupted:
+    """The handler, or a middleware, raised: what that means, with what was raised for the log.
+
+    Arguments:
+        job, policy: Whose attempt it was, and what counts for it.
+        error: What was raised.
+        label: What `set_outcome` said.
+        reason: Why the worker has cancelled the attempt, if it has.
+        timeout: Seconds that the attempt had, if they were limited.
+    """
+    outcome = _meaning(job, policy, error, label=label, reason=reason, timeout=timeout)
+    if isinstance(outcome, Interrupted) or outcome.error is None:
+        return outcome
+    return replace(outcome, exception=error)
 
 
-def _meant(
+def _meaning(
     job: ClaimedJob,
     policy: Policy,
     error: BaseException,
@@ -220,7 +201,7 @@ def _meant(
     label: str | None,
     reason: CancelReason | None,
     timeout: float | None,
-) -> Outcome:
+) -> Outcome | Interrupted:
     """What an exception means for the job.
 
     What a handler raises once the worker shuts down is taken for a consequence of being cancelled, unless it's a

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 from aioqueue.errors import ClientClosed, LeaseLost, StoreUnavailable
 from aioqueue.vocabulary._job import LostReason, SettlementKind, SettleResult
-from aioqueue.vocabulary._retry import Retry
 from aioqueue.worker._backoff import Backoff
-from aioqueue.worker._outcome import Policy, worker_lost
+from aioqueue.worker._outcome import worker_lost
 from aioqueue.worker._refusal import Refusal
 from aioqueue.worker._text import one_line
 from aioqueue.worker._waiting_orphans import WaitingOrphans
@@ -21,10 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from aioqueue.abc import Store
-    from aioqueue.definitions._registry import Registry
     from aioqueue.definitions._settings import WorkerSettings
     from aioqueue.vocabulary._job import ClaimedJob
     from aioqueue.worker._outcome import Outcome
+    from aioqueue.worker._policy import Policies
 
 __all__ = ["Recovery"]
 
@@ -52,17 +51,17 @@ class Recovery:
 
     Arguments:
         store: Where the leases are.
-        registry: Whose policies count, where a job has none of its own.
+        policies: What counts for the jobs that are recovered.
         settings: The worker's.
         name: The worker's.
         renew_every: Seconds between the renewals of the lease of ours that is renewed most often.
     """
 
     def __init__(
-        self, store: Store, registry: Registry, settings: WorkerSettings, name: str, *, renew_every: float | None = None
+        self, store: Store, policies: Policies, settings: WorkerSettings, name: str, *, renew_every: float | None = None
     ) -> None:
         self._store = store
-        self._registry = registry
+        self._policies = policies
         self._settings = settings
         self._name = one_line(name)
         self._renewal = max(settings.renew_every, renew_every or 0.0)
@@ -76,7 +75,6 @@ class Recovery:
         self._in_vain = 0
         self._portion = _LIMIT
         self._waiting = WaitingOrphans(name, self.interval)
-        self.recovered = 0
 
     # -- when to look -------------------------------------------------------------------------------------------------
 
@@ -91,7 +89,7 @@ class Recovery:
             self.disturbed()
         self._last_contact = now
 
-    def heard(self, error: Exception) -> None:
+    def verb_failed(self, error: Exception) -> None:
         """A verb has failed. That we were out of contact, it may say for one renewal interval in two leases.
 
         After that it's trouble of the verb's own: an outage shows in our renewals too.
@@ -115,7 +113,7 @@ class Recovery:
             self._expected = now + lease + random.uniform(0, _JITTER_SECONDS)  # noqa: S311 - not for secrets
         # Else the moment was chosen already.
 
-    def wait(self) -> float:
+    def due_in(self) -> float:
         """Seconds until the next look is due."""
         settled = self._quiet_since + self._renewal
         return max(settled, self._not_before, min(self._expected, self._blind)) - time.monotonic()
@@ -128,7 +126,7 @@ class Recovery:
             self.disturbed()
         if now - self._last_contact > 2 * self._renewal:
             self.disturbed()
-        return self.wait() <= 0
+        return self.due_in() <= 0
 
     # -- looking ------------------------------------------------------------------------------------------------------
 
@@ -190,7 +188,6 @@ class Recovery:
             for job in again:
                 await self._settle([(job, self._outcome(job))], written)
         finally:
-            self.recovered += len(written)
             if written:
                 gone = written.count(SettlementKind.FAILED)
                 logger.warning(
@@ -203,12 +200,11 @@ class Recovery:
         return len(written)
 
     def _outcome(self, job: ClaimedJob) -> Outcome:
-        job_type, settings = self._registry.types.get(job.type), self._settings
         try:
-            return worker_lost(job, Policy.of(job, job_type, settings.default_retry, settings.max_reschedules))
+            return worker_lost(job, self._policies.of(job))
         except Exception:
             logger.exception("%s %s: its policy is broken: the usual one counts instead", one_line(job.type), job.id)
-            return worker_lost(job, Policy(Retry(), job.max_attempts, settings.max_reschedules))
+            return worker_lost(job, self._policies.of_last_resort(job))
 
     async def _settle(self, portion: Sequence[tuple[ClaimedJob, Outcome]], written: list[SettlementKind]) -> None:
         """Write some of them, each on its own. What is busy or refused stays for a later look."""
@@ -239,7 +235,7 @@ class Recovery:
                 self._waiting.add(job)
             elif result.lost is LostReason.ERROR:
                 await self._fail(job, result.message, written)
-            elif result.lost is None and outcome.kind is not None:
+            elif result.lost is None:
                 written.append(outcome.kind)
 
     async def _fail(self, job: ClaimedJob, why: str, written: list[SettlementKind]) -> None:

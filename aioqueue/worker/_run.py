@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from typing import TYPE_CHECKING, Any
 
 from aioqueue.definitions._resources import ResourceScope
 from aioqueue.worker._attempt import Attempts
 from aioqueue.worker._holdings import Holdings
+from aioqueue.worker._interruption import Interruptions
 from aioqueue.worker._lease import Leases, lease_groups
 from aioqueue.worker._loop import Loop
+from aioqueue.worker._notifications import Notifications
+from aioqueue.worker._policy import Policies
 from aioqueue.worker._recovery import Recovery
 from aioqueue.worker._shutdown import Shutdown
 from aioqueue.worker._slots import Slots
 from aioqueue.worker._threads import HandlerThreads
+from aioqueue.worker._until_idle import UntilIdle
 from aioqueue.worker._wakeup import Wakeup
 from aioqueue.worker._writer import Writer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from contextlib import AbstractContextManager
+    from collections.abc import Callable, Mapping, Sequence
     from uuid import UUID
 
     from aioqueue.client import Client
@@ -35,7 +39,7 @@ _BODIES: set[UUID] = set()
 
 
 class Run:
-    """What a worker has while it runs. `Worker` makes one each time that it's started.
+    """What a worker has while it runs. `Worker` makes one each time that it's started, in the task that runs it.
 
     Arguments:
         client: Open.
@@ -45,6 +49,9 @@ class Run:
         name: The worker's.
         troubles: Where errors show.
         resources: Values in place of resources.
+
+    Attributes:
+        subscribed: Gives a block within which the store's notifications are heard.
     """
 
     def __init__(
@@ -58,56 +65,48 @@ class Run:
         resources: Mapping[Resource[Any], Any] | None,
     ) -> None:
         store = client.store
-        owner = asyncio.current_task()
-        cancelled_before = 0 if owner is None else owner.cancelling()
-        threads = HandlerThreads(name)
-        scope = ResourceScope(resources)
         self.names = names
-        self._store = store
         # What everyone shares: what wakes the loop, and what this worker holds.
-        self.wakeup = Wakeup()
-        self.holdings = Holdings()
-        # Who writes, who runs, who keeps the lease, who recovers; each is given what it works with.
-        self.attempts = attempts = Attempts(
+        self._wakeup = wakeup = Wakeup()
+        self.holdings = holdings = Holdings()
+        # Who writes, who recovers, and who keeps the leases.
+        self.writer = writer = Writer(store, holdings, wakeup, troubles)
+        policies, groups = Policies(registry, settings), lease_groups(names, registry.types, settings)
+        self.recovery = Recovery(store, policies, settings, name, renew_every=min(group.every for group in groups))
+        self.leases = leases = Leases(
+            store, groups, name, holdings=holdings, writer=writer, wakeup=wakeup, recovery=self.recovery, troubles=troubles
+        )
+        # Who runs.
+        threads, scope = HandlerThreads(name), ResourceScope(resources)
+        self.interruptions = Interruptions(policies, _cancellation_of_this_task())
+        attempts = Attempts(
             registry,
-            settings,
+            policies,
+            self.interruptions,
             worker_id=name,
             client=client,
             resources=scope,
             threads=threads,
             bodies=_BODIES,
-            ending=lambda: owner is not None and owner.cancelling() > cancelled_before,
         )
-        self.writer = Writer(store, self.holdings, self.wakeup, troubles)
         slots = Slots(
             attempts,
+            self.interruptions,
             settings.concurrency,
             _BODIES,
-            holdings=self.holdings,
-            writer=self.writer,
-            wakeup=self.wakeup,
-        )
-        groups = lease_groups(names, registry.types, settings)
-        self.recovery = Recovery(store, registry, settings, name, renew_every=min(group.every for group in groups))
-        self.leases = Leases(
-            store,
-            groups,
-            name,
-            holdings=self.holdings,
-            writer=self.writer,
-            wakeup=self.wakeup,
-            recovery=self.recovery,
-            troubles=troubles,
+            holdings=holdings,
+            writer=writer,
+            wakeup=wakeup,
+            leases=leases,
         )
         self.loop = Loop(
             store,
             names,
             settings,
-            wakeup=self.wakeup,
-            holdings=self.holdings,
+            wakeup=wakeup,
+            holdings=holdings,
             slots=slots,
-            writer=self.writer,
-            leases=self.leases,
+            leases=leases,
             recovery=self.recovery,
             troubles=troubles,
         )
@@ -115,17 +114,18 @@ class Run:
             settings,
             name,
             _BODIES,
-            holdings=self.holdings,
-            writer=self.writer,
-            leases=self.leases,
+            holdings=holdings,
+            writer=writer,
+            leases=leases,
             threads=threads,
             resources=scope,
-            wakeup=self.wakeup,
+            wakeup=wakeup,
         )
+        self.subscribed = functools.partial(store.subscribe, Notifications(names, wakeup, leases).heard)
 
-    def subscribed(self) -> AbstractContextManager[None]:
-        """Hear the store's notifications, within the block."""
-        return self._store.subscribe(self.loop.notified)
+    async def until_idle(self) -> None:
+        """Run the loop until nothing is due, nothing runs and nothing waits to be written."""
+        await self.loop.run(enough=UntilIdle(self.holdings, self._wakeup).reached)
 
     def stop(self, *, force: bool) -> None:
         """Begin to stop; see `Worker.stop`."""
@@ -136,3 +136,10 @@ class Run:
         """Let running jobs finish, write what became of them, and end the lease; bounded by the grace and a little."""
         self.loop.stop()
         await self.shutdown.run(working)
+
+
+def _cancellation_of_this_task() -> Callable[[], bool]:
+    """Give what tells whether this task, the worker's, is cancelled from now on."""
+    owner = asyncio.current_task()
+    before = 0 if owner is None else owner.cancelling()
+    return lambda: owner is not None and owner.cancelling() > before

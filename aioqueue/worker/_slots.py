@@ -1,4 +1,4 @@
-"""The slots: one plain task per running job."""
+"""The slots: what becomes of a job that was claimed. It's begun, in one plain task for each, or put off, or given back."""
 
 from __future__ import annotations
 
@@ -16,12 +16,15 @@ from aioqueue.worker._outcome import INTERRUPTED, broken, expired
 from aioqueue.worker._text import one_line
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from uuid import UUID
 
     from aioqueue.vocabulary._job import ClaimedJob
     from aioqueue.worker._attempt import Attempts
     from aioqueue.worker._holdings import Holdings, Slot
-    from aioqueue.worker._outcome import Outcome
+    from aioqueue.worker._interruption import Interruptions
+    from aioqueue.worker._lease import Leases
+    from aioqueue.worker._outcome import Interrupted, Outcome
     from aioqueue.worker._wakeup import Wakeup
     from aioqueue.worker._writer import Writer
 
@@ -29,8 +32,10 @@ __all__ = ["Slots"]
 
 logger = logging.getLogger("aioqueue.worker")
 
-_MOST_ASIDE = 10
+_MOST_STUCK_PER_SLOT = 10
 """How many claims per slot may wait for a reason of their own, until they keep others from being claimed."""
+_BODY_RUNS_SECONDS = 5.0
+"""For how long a job is put off while an earlier body of it still runs in this process."""
 
 
 class Slots:
@@ -38,30 +43,37 @@ class Slots:
 
     Arguments:
         attempts: Runs one.
+        interruptions: Judges those that were stopped before their end.
         concurrency: Tasks at most.
         bodies: Ids of the jobs whose bodies run in this process.
         holdings: Where the slots are kept.
         writer: Takes the outcomes.
         wakeup: Told when a slot is free again.
+        leases: Whose jobs may be begun.
     """
 
     def __init__(
         self,
         attempts: Attempts,
+        interruptions: Interruptions,
         concurrency: int,
         bodies: set[UUID],
         *,
         holdings: Holdings,
         writer: Writer,
         wakeup: Wakeup,
+        leases: Leases,
     ) -> None:
         self._attempts = attempts
+        self._interruptions = interruptions
         self.concurrency = concurrency
         self._context = contextvars.Context()
         self._bodies = bodies
         self._holdings = holdings
         self._writer = writer
         self._wakeup = wakeup
+        self._leases = leases
+        self._stopping = False
         self._loop = asyncio.get_running_loop()
         hear_of_strays(self._loop)
 
@@ -72,11 +84,27 @@ class Slots:
         What waits for a reason of its own doesn't count, up to a number: what it ended with is kept in memory.
         """
         holdings = self._holdings
-        waiting = len(holdings.held) - min(len(holdings.aside), _MOST_ASIDE * self.concurrency)
+        waiting = len(holdings.held) - min(len(holdings.stuck), _MOST_STUCK_PER_SLOT * self.concurrency)
         return min(self.concurrency - len(holdings.running), 2 * self.concurrency - waiting)
 
+    def stop(self) -> None:
+        """Begin nothing more: what is claimed from now on is given back."""
+        self._stopping = True
+
+    def take(self, jobs: Sequence[ClaimedJob]) -> None:
+        """Begin what has just been claimed. What may not be begun is given back, or put off."""
+        live = {lease_id for lease_id in {job.lease_id for job in jobs} if self._leases.may_start(lease_id)}
+        for job in jobs:
+            if self._stopping or job.lease_id not in live:
+                self._holdings.hold(job)  # until it's given back, so that a stop can name it
+                self._writer.give_back(job.lease_id, job.claim)
+            elif self.runs_body_of(job):
+                self._writer.put_off(job, _BODY_RUNS_SECONDS)
+            else:
+                self.start(job)
+
     def start(self, job: ClaimedJob) -> None:
-        """Begin an attempt of a job that has just been claimed."""
+        """Begin an attempt, unless the job has expired."""
         slot = self._holdings.hold(job)
         if job.expired:
             self._writer.take(slot, expired(job))
@@ -89,7 +117,7 @@ class Slots:
         slot.on_end = functools.partial(self._ended, slot)
         slot.task.add_done_callback(slot.on_end, context=self._context)
 
-    async def _run(self, slot: Slot) -> Outcome:
+    async def _run(self, slot: Slot) -> Outcome | Interrupted:
         """Run the attempt. Whatever goes wrong around it, also in our own code, is an outcome: no claim is left to nobody."""
         try:
             slot.began = time.monotonic()
@@ -120,18 +148,18 @@ class Slots:
             extra=slot.extra(),
         )
 
-    def _ended(self, slot: Slot, task: asyncio.Task[Outcome]) -> None:
+    def _ended(self, slot: Slot, task: asyncio.Task[Outcome | Interrupted]) -> None:
         self._finish(slot, self._outcome(slot, task))
 
-    def _finish(self, slot: Slot, outcome: Outcome) -> None:
+    def _finish(self, slot: Slot, outcome: Outcome | Interrupted) -> None:
         if not slot.in_thread:
             self._bodies.discard(slot.job.id)
         self._holdings.ended(slot)
-        self._wakeup.freed(idle=self._holdings.idle)
+        self._wakeup.slot_freed()
         if not slot.abandoned:
             self._writer.take(slot, outcome)
 
-    def _outcome(self, slot: Slot, task: asyncio.Task[Outcome]) -> Outcome:
+    def _outcome(self, slot: Slot, task: asyncio.Task[Outcome | Interrupted]) -> Outcome | Interrupted:
         if task.cancelled():  # before its first step: nothing of it has run
             return INTERRUPTED
         if (error := task.exception()) is not None:
@@ -140,7 +168,7 @@ class Slots:
         if outcome is not INTERRUPTED:
             return outcome
         try:
-            return self._attempts.interrupted(slot)
+            return self._interruptions.judged(slot)
         except Exception as second:  # noqa: BLE001 - classified: as in `_run`, of which this is the last step
             return broken(slot.job, second)
 

@@ -1,4 +1,7 @@
-"""What wakes the main loop: anybody's word, a timer, or both; waking is all that others can do to the loop."""
+"""What wakes the main loop: anybody's word, a timer, or both; waking is all that others can do to the loop.
+
+A new reason to wake it is a call of `wake` or `wake_in`, by whoever knows of it.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,12 @@ class Wakeup:
     """An event with a timer. The loop waits on it; everything else sets it.
 
     Attributes:
-        hungry: Whether the last claim got all that it asked for, so that more may be due as soon as a slot is free. After
-            a claim that got less, the store tells when something is due: looking again for a free slot would be in vain.
-        until_idle: Whether the loop waits for the worker to be idle, to end then.
+        more_may_be_due: Whether the last claim got all that it asked for, so that there may be something for the next slot that
+            is free. After a claim that got less, the store tells when something is due: looking earlier would be in vain.
     """
 
     def __init__(self) -> None:
-        self.hungry = True
-        self.until_idle = False
+        self.more_may_be_due = True
         self._loop = asyncio.get_running_loop()
         self._woken = asyncio.Event()
         self._context = contextvars.Context()
@@ -37,13 +38,9 @@ class Wakeup:
             self._error = error
         self._woken.set()
 
-    def freed(self, *, idle: bool) -> None:
-        """A slot is free, or an outcome was written.
-
-        Arguments:
-            idle: Whether nothing runs any more, and nothing waits to be written.
-        """
-        if self.hungry or (idle and self.until_idle):
+    def slot_freed(self) -> None:
+        """Have the loop look again for a slot that is free, or for an outcome that was written, if that may bring something."""
+        if self.more_may_be_due:
             self._woken.set()
 
     def wake_in(self, delay: float) -> None:
@@ -77,6 +74,6 @@ class Wakeup:
         await self._woken.wait()
 
     def close(self) -> None:
-        """Drop the timer."""
+        """Drop the timer: the loop has ended."""
         if self._timer is not None:
             self._timer.cancel()

@@ -261,7 +261,7 @@ class Worker:
                     self._work(run, once=once),
                     name="aioqueue worker's loop",
                     context=contextvars.Context(),
-                    cancelled=run.attempts.look_for_an_exit,
+                    cancelled=run.interruptions.look_for_an_exit,
                 )
                 await self._until_ended(run, working)
             if working.done() and not working.cancelled():
@@ -310,7 +310,7 @@ class Worker:
 
     async def _work(self, run: Run, *, once: bool) -> None:
         await self._start(run)
-        await (run.loop.run_until_idle() if once else run.loop.run())
+        await (run.until_idle() if once else run.loop.run())
 
     async def _close(self, run: Run, working: asyncio.Task[None]) -> None:
         """Shut down to the end, whatever is cancelled: the event loop's end cancels every task, also the one that does it."""

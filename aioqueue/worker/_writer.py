@@ -12,7 +12,7 @@ from aioqueue.runtime._batcher import NOT_ABOUT_ROWS, Batcher
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import LostReason, Settlement, SettlementKind, SettleResult
 from aioqueue.worker._attempt_log import log_end, log_interrupted
-from aioqueue.worker._outcome import Outcome
+from aioqueue.worker._outcome import Interrupted, Outcome
 from aioqueue.worker._postponed import Postponed
 from aioqueue.worker._refusal import Refusal
 from aioqueue.worker._text import one_line
@@ -91,11 +91,11 @@ class Writer:
 
     # -- what the others ask for --------------------------------------------------------------------------------------
 
-    def take(self, slot: Slot, outcome: Outcome) -> None:
+    def take(self, slot: Slot, outcome: Outcome | Interrupted) -> None:
         """Write what became of an attempt, or give its claim back; later. The claim is held until then."""
         if slot.lost is not None:
             return
-        if outcome.kind is None:
+        if isinstance(outcome, Interrupted):
             self.interrupted += 1
             self.give_back(slot.job.lease_id, slot.claim)
             log_interrupted(slot)
@@ -185,7 +185,7 @@ class Writer:
             self._done_with(slot, refusal)
         elif lost is None or (error is not None and not isinstance(error, RowRejected)):
             if not isinstance(error, NOT_ABOUT_ROWS):
-                self._holdings.aside.add(slot.claim)
+                self._holdings.stuck.add(slot.claim)
             self._submit_late(slot, outcome, refusal)
         elif lost is LostReason.ERROR:
             self._refuse(slot, one_line(result.message), refusal)
@@ -194,7 +194,6 @@ class Writer:
             self._done_with(slot, refusal)
 
     def _wrote(self, slot: Slot, outcome: Outcome, refusal: Refusal | None) -> None:
-        assert outcome.kind is not None
         self.written[outcome.kind] = self.written.get(outcome.kind, 0) + 1
         self._holdings.let_go(slot.claim)
         if refusal is not None:
@@ -211,26 +210,27 @@ class Writer:
     def _done_with(self, slot: Slot, refusal: Refusal | None) -> None:
         """Nothing more is to be written about a claim."""
         holdings = self._holdings
-        if holdings.aside:
-            holdings.aside.discard(slot.claim)
-        if self._troubles.current and not holdings.aside:
+        if holdings.stuck:
+            holdings.stuck.discard(slot.claim)
+        if self._troubles.current and not holdings.stuck:
             self._troubles.clear("outcome")
         if refusal is None or not refusal.hopeless:
             self._one_less()
-        self._wakeup.freed(idle=not holdings.unwritten and holdings.idle)
+        self._wakeup.slot_freed()
 
     def _one_less(self) -> None:
         """Of what a stop waits for, one is written, or won't ever be."""
         self._holdings.unwritten -= 1
         if not self._holdings.unwritten:
             self._flushed.set()
+            self._holdings.tell_if_idle()
 
     def _refuse(self, slot: Slot, reason: str, refusal: Refusal | None) -> None:
         """The row is at fault: write less of it. Its claim stays held: given back, it would run again, uncounted."""
         job, first = slot.job, refusal is None or not refusal.hopeless
         refusal = Refusal(reason) if refusal is None else refusal.again()
         if refusal.hopeless:
-            self._holdings.aside.add(slot.claim)
+            self._holdings.stuck.add(slot.claim)
             if first:
                 logger.error(
                     "%s %s: nothing can be written about it, not even that it has failed: %s. It doesn't run again while this "
@@ -241,7 +241,7 @@ class Writer:
                     extra=slot.extra(),
                 )
                 self._one_less()
-                self._wakeup.freed(idle=self._holdings.idle)
+                self._wakeup.slot_freed()
             self._troubles.add("outcome", RowRejected(f"{job.type} {job.id}: nothing can be written about it: {reason}"))
         self._submit_late(slot, refusal.instead(job), refusal, refusal.wait)
 
@@ -250,7 +250,7 @@ class Writer:
         if isinstance(error, NOT_ABOUT_ROWS) and "settle" in self._troubles.current:
             return  # the database is away: that's told already
         job = late.slot.job
-        self._holdings.aside.add(late.slot.claim)
+        self._holdings.stuck.add(late.slot.claim)
         if error is not None or seconds >= _BUSY_FOR_LONG_SECONDS:
             reason = "somebody has locked its row" if error is None else one_line(str(error))
             self._troubles.add(
@@ -281,7 +281,7 @@ class Writer:
                 self._troubles.clear("release")
             self._holdings.let_go(claim)
             self._one_less()
-            self._wakeup.freed(idle=self._holdings.idle)
+            self._wakeup.slot_freed()
         elif isinstance(error, ClientClosed):
             self._give_up(error)
         elif self._open:

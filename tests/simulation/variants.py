@@ -17,7 +17,8 @@ from aioqueue.worker._attempt import Attempts
 from aioqueue.worker._holdings import Slot
 from aioqueue.worker._lease import Leases
 from aioqueue.worker._lease_thread import KeptLease, LeaseThread
-from aioqueue.worker._outcome import INTERRUPTED, CancelReason, Policy
+from aioqueue.worker._outcome import INTERRUPTED, CancelReason, Interrupted
+from aioqueue.worker._policy import Policy
 from aioqueue.worker._recovery import Recovery
 from aioqueue.worker._shutdown import Shutdown
 from aioqueue.worker._slots import Slots
@@ -108,7 +109,7 @@ def _start_expired(real: Callable[..., None], slots: Slots, job: ClaimedJob) -> 
 
 async def _give_back_failures(real: Callable[..., Any], attempts: Attempts, slot: Slot) -> Any:
     outcome = await real(attempts, slot)
-    return outcome if outcome.error is None else INTERRUPTED
+    return outcome if isinstance(outcome, Interrupted) or outcome.error is None else INTERRUPTED
 
 
 def _free_in_the_task(_: Any, slots: Slots, job: ClaimedJob) -> None:
@@ -172,7 +173,7 @@ def _forget_suspects(real: Callable[..., None], unheld: Unheld, lease_id: int, c
 
 _HASTY: tuple[Patch, ...] = (
     (Recovery, "disturbed", lambda _: None),
-    (Recovery, "_may_look", lambda recovery: recovery.wait() <= 0),
+    (Recovery, "_may_look", lambda recovery: recovery.due_in() <= 0),
 )
 
 _COPIED = SimpleNamespace(Context=contextvars.copy_context)
@@ -298,7 +299,7 @@ VARIANTS: dict[str, Variant] = {
     ),
     "a worker in which trouble of one verb puts recovery off": Variant(
         Promise.SOON_RECOVERED,
-        patches=((Recovery, "heard", lambda recovery, _: recovery.disturbed()),),
+        patches=((Recovery, "verb_failed", lambda recovery, _: recovery.disturbed()),),
         theme=Theme.RECOVERY,
     ),
     "a worker that forgets suspects while a claim is under way": Variant(

@@ -10,6 +10,7 @@ from aioqueue.definitions._settings import WorkerSettings
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import ClaimedJob, LostReason, Settlement, SettleResult
 from aioqueue.worker import _recovery, _waiting_orphans
+from aioqueue.worker._policy import Policies
 from aioqueue.worker._recovery import Recovery
 
 if TYPE_CHECKING:
@@ -83,8 +84,8 @@ class Bench:
             monkeypatch.setattr(module, "time", self.clock)
         self.store = Dead()
         store: Any = self.store
-        self.registry = Registry()
-        self.recovery = Recovery(store, self.registry, WorkerSettings.resolve(lease=60, environment={}), "survivor\nERROR x")
+        self.registry, settings = Registry(), WorkerSettings.resolve(lease=60, environment={})
+        self.recovery = Recovery(store, Policies(self.registry, settings), settings, "survivor\nERROR x")
 
     async def looked(self) -> bool:
         """Whether a look at the leases of others is made now."""

@@ -16,7 +16,8 @@ from aioqueue import Client, Fail, Fixed, Job, JobState, Registry, Reschedule, R
 from aioqueue.vocabulary._job import ClaimedJob, SettlementKind
 from aioqueue.worker import Worker
 from aioqueue.worker._attempt import Attempts
-from aioqueue.worker._outcome import Policy, worker_lost
+from aioqueue.worker._outcome import worker_lost
+from aioqueue.worker._policy import Policy
 from tests.worker.test_recovery import orphan
 
 if TYPE_CHECKING:
@@ -199,7 +200,7 @@ async def test_labels_are_plain_texts_that_can_be_stored(client: Client) -> None
 
 
 @pytest.mark.parametrize("error", [RuntimeError("our own mistake"), SystemExit(1), asyncio.CancelledError()], ids=repr)
-@pytest.mark.parametrize("where", ["_runner", "_raised", "_body"])
+@pytest.mark.parametrize("where", ["_open", "_failed", "_call"])
 async def test_what_goes_wrong_in_our_own_code_is_a_failed_attempt(
     client: Client, caplog, monkeypatch, where: str, error: BaseException
 ) -> None:
@@ -234,7 +235,7 @@ async def test_what_goes_wrong_in_our_own_code_is_a_failed_attempt(
     for handle in handles:
         job = await handle.snapshot()
         assert (job.state, job.attempt, len(job.errors)) == (JobState.SCHEDULED, 1, 1)
-    if where != "_body":  # what is raised in there may as well come from the handler
+    if where != "_call":  # what is raised in there may as well come from the handler
         told = [record for record in caplog.records if "has failed outside of its handler" in record.getMessage()]
         assert len(told) == len(handles)
         assert {record.job_id for record in told} == {str(handle.id) for handle in handles}

@@ -15,8 +15,11 @@ from aioqueue.vocabulary._job import LostReason, SettlementKind
 from aioqueue.worker import Worker
 from aioqueue.worker._attempt import Attempts
 from aioqueue.worker._holdings import Slot
-from aioqueue.worker._outcome import CancelReason, Outcome
+from aioqueue.worker._interruption import Interruptions
+from aioqueue.worker._outcome import CancelReason, Interrupted, Outcome
+from aioqueue.worker._policy import Policies
 from aioqueue.worker._threads import HandlerThreads
+from tests.worker.insides import parts
 from tests.worker.test_recovery import orphan
 
 if TYPE_CHECKING:
@@ -28,7 +31,7 @@ LIMIT = 60
 TIMEOUT, SHUTDOWN, EXIT, LOST = CancelReason.TIMEOUT, CancelReason.SHUTDOWN, CancelReason.EXIT, CancelReason.LOST
 
 COMPLETED = (SettlementKind.COMPLETED, None)
-GIVEN_BACK = (None, None)
+GIVEN_BACK = (Interrupted, None)
 TIMED_OUT = (SettlementKind.RETRIED, "TimeoutError")
 EXITED = (SettlementKind.RETRIED, "SystemExit")
 FAILED_ATTEMPT = (SettlementKind.RETRIED, "ValueError")
@@ -39,7 +42,7 @@ CONTROLS = {
     "Reschedule": (SettlementKind.RESCHEDULED, None),
 }
 
-TABLE: dict[CancelReason, dict[str, tuple[SettlementKind | None, str | None]]] = {
+TABLE: dict[CancelReason, dict[str, tuple[SettlementKind | type[Interrupted], str | None]]] = {
     # What comes first decides; how the body ends after its last cancellation says the rest. A value is a value.
     TIMEOUT: {"cancelled": TIMED_OUT, "raises": FAILED_ATTEMPT, "returns": COMPLETED, **CONTROLS},
     SHUTDOWN: {"cancelled": GIVEN_BACK, "raises": GIVEN_BACK, "returns": COMPLETED, **CONTROLS},
@@ -73,15 +76,16 @@ class Bench:
                         return bench.finish()
 
         self.threads = HandlerThreads("w")
+        policies = Policies(self.registry, WorkerSettings())
         self.attempts = Attempts(
             self.registry,
-            WorkerSettings(),
+            policies,
+            Interruptions(policies, lambda: False),
             worker_id="w",
             client=None,
             resources=ResourceScope(),
             threads=self.threads,
             bodies=set(),
-            ending=lambda: False,
         )
         self.slot = Slot(orphan(type="body"))
 
@@ -98,7 +102,7 @@ class Bench:
             case "Reschedule":
                 raise Reschedule(delay=5)
 
-    async def run(self, reasons: tuple[CancelReason, ...], end: str) -> Outcome:
+    async def run(self, reasons: tuple[CancelReason, ...], end: str) -> Outcome | Interrupted:
         self.swallows, self.end = len(reasons) - 1, end
         self.slot.exit = SystemExit(1) if EXIT in reasons else None
         self.slot.task = task = asyncio.create_task(self.attempts.run(self.slot))
@@ -123,7 +127,8 @@ async def bench() -> AsyncIterator[Bench]:
 async def test_what_becomes_of_an_attempt(bench: Bench, order: tuple[CancelReason, ...], end: str) -> None:
     outcome = await bench.run(order, end)
     assert bench.cancelled == [reason.value for reason in order]
-    assert (outcome.kind, outcome.error and outcome.error.type) == TABLE[order[0]][end]
+    became = (Interrupted, None) if isinstance(outcome, Interrupted) else (outcome.kind, outcome.error and outcome.error.type)
+    assert became == TABLE[order[0]][end]
 
 
 @pytest.mark.parametrize("end", ENDS)
@@ -181,8 +186,7 @@ async def test_a_swallowed_timeout_is_cancelled_again_by_a_lost_claim(client: Cl
     async with asyncio.timeout(LIMIT):
         async with Worker(client, job.registry, grace=0.1) as worker:
             await job.timed_out.wait()
-            assert worker._run is not None
-            holdings = worker._run.holdings
+            holdings = parts(worker).holdings
             holdings.lose(list(holdings.held.values()), LostReason.TAKEN)
             await job.ended.wait()
             await holdings.all_ended()

@@ -20,13 +20,14 @@ from aioqueue import (
     StoreError,
     StoreIncompatible,
     StoreUnavailable,
-    _batcher,
-    _codec,
     current_attempt,
 )
+from aioqueue.runtime import _batcher
+from aioqueue.vocabulary import _codec
 from aioqueue.vocabulary._job import LostReason, SettlementKind, SettleResult
 from aioqueue.worker import Worker, _postponed, _refusal, _writer
 from tests.worker.faults import Faults, until
+from tests.worker.insides import parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -241,7 +242,7 @@ async def test_a_stop_doesnt_wait_for_the_next_try_to_come(client: Client, work:
     refusals.of(handle.id, BUSY)
     worker = Worker(client, work.registry)
     async with worker:
-        await until(lambda: worker._run is not None and len(worker._run.writer._late) == 1)
+        await until(lambda: len(parts(worker).writer._late) == 1)
         refusals.says = lambda _: None
     assert (await handle.snapshot()).state is JobState.COMPLETED
 

@@ -12,6 +12,7 @@ from aioqueue import Client, ConfigurationError, Fixed, JobState, Registry, Retr
 from aioqueue.worker import Worker
 from tests.harnesses import PostgresHarness, SQLiteHarness
 from tests.worker.faults import Jobs, until
+from tests.worker.insides import parts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,8 +62,7 @@ async def test_each_duration_has_one_lease_and_the_jobs_of_its_types(client: Cli
     async with Worker(client, registry, lease=40, poll_interval=0.1) as worker:
         handles = [await client.enqueue_by_name(name) for name in registry.types]
         assert {await handle.result(timeout=LIMIT) for handle in handles} == {1}
-        assert worker._run is not None
-        assert {leases[name] for name in leases} == set(worker._run.leases.own)
+        assert {leases[name] for name in leases} == set(parts(worker).leases.own)
         assert worker.health().lease_valid
     assert leases["short"] == leases["as_short"] == leases["older"]
     assert leases["usual"] == leases["as_the_worker"]
@@ -146,6 +146,5 @@ async def test_a_handler_says_how_long_the_lease_of_a_declared_type_lives(client
     assert registry.types["declared"].lease == 7
     handle = await client.enqueue(declared())
     async with Worker(client, registry) as worker:
-        assert worker._run is not None
-        (lease,) = worker._run.leases.own
+        (lease,) = parts(worker).leases.own
         assert await handle.result(timeout=LIMIT) == lease

@@ -20,6 +20,7 @@ from aioqueue.vocabulary._job import Claim
 from aioqueue.worker import Worker, _lease_thread
 from aioqueue.worker._lease_thread import KeptLease, LeaseThread
 from tests.worker.faults import Faults, Jobs, until
+from tests.worker.insides import parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -374,12 +375,11 @@ async def test_a_lease_whose_row_is_gone_loses_its_jobs_and_another_is_opened(
     handles = await client.enqueue_many([jobs.held(), jobs.held()])
     async with Worker(client, jobs.registry, lease=600, renew_every=0.05, poll_interval=0.05) as worker:
         assert [await jobs.started(), await jobs.started()] == [1, 1]
-        assert worker._run is not None
-        (first,) = worker._run.leases.own
+        (first,) = parts(worker).leases.own
         with closing(sqlite3.connect(tmp_path / "jobs.db", timeout=60)) as connection, connection:
             connection.execute("delete from lease")
         assert [await jobs.started(), await jobs.started()] == [2, 2]
-        assert first not in worker._run.leases.own
+        assert first not in parts(worker).leases.own
         assert jobs.cancelled == 2
         jobs.gate.set()
         assert {await handle.result(timeout=60) for handle in handles} == {2}

@@ -19,10 +19,12 @@ from aioqueue.worker import Worker
 from aioqueue.worker._health import Troubles
 from aioqueue.worker._holdings import Holdings
 from aioqueue.worker._lease import Leases, lease_groups
+from aioqueue.worker._policy import Policies
 from aioqueue.worker._recovery import Recovery
 from aioqueue.worker._wakeup import Wakeup
 from tests.harnesses import PostgresHarness, SQLiteHarness
 from tests.worker.faults import Faults, Jobs, until
+from tests.worker.insides import parts
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection
@@ -67,8 +69,7 @@ async def test_a_worker_that_cannot_renew_stops_claiming_then_cancels_and_later_
     handle = await client.enqueue(jobs.held())
     async with Worker(client, jobs.registry, lease=6, poll_interval=0.05) as worker:
         assert await jobs.started() == 1
-        assert worker._run is not None
-        (lease,) = worker._run.leases._thread._kept.values()
+        (lease,) = parts(worker).leases._thread._kept.values()
         faults.failing.add("renew")
         await until(lambda: "renew" in worker.health().troubles)
         assert worker.health().lease_valid
@@ -119,8 +120,7 @@ async def test_a_job_whose_body_goes_on_past_the_lease_isnt_given_back_beside_it
             await begun.wait()
         faults.failing.add("renew")
         await until(lambda: not worker.health().lease_valid)
-        assert worker._run is not None
-        await until(lambda: not worker._run.holdings.held)  # type: ignore[union-attr]
+        await until(lambda: not parts(worker).holdings.held)
         faults.failing.clear()
         await until(lambda: worker.health().ok)
         renewals = faults.calls["renew"]
@@ -147,7 +147,7 @@ class Bench:
         session = SimpleNamespace(connect=lambda: None, close=lambda: None)
         store: Any = SimpleNamespace(lease_session=lambda **_: session, open_lease=self._open)
         self.holdings, wakeup, troubles, writer = Holdings(), Wakeup(), Troubles("w"), SimpleNamespace()
-        recovery = Recovery(store, registry, settings, "w")
+        recovery = Recovery(store, Policies(registry, settings), settings, "w")
         self.leases = Leases(
             store,
             lease_groups(names, registry.types, settings),
@@ -276,27 +276,26 @@ async def test_a_worker_names_its_own_leases_whenever_it_looks_for_lost_jobs(
     await client.enqueue(unwilling())
     async with Worker(client, jobs.registry, lease=60, renew_every=0.05, poll_interval=0.05, concurrency=3) as worker:
         assert await jobs.started() == 0
-        assert worker._run is not None
-        both = set(worker._run.leases.own)
+        both = set(parts(worker).leases.own)
         assert len(both) == 2
         assert await (await client.enqueue(jobs.quick())).result(timeout=LIMIT) == 1
         await until(lambda: named["take_expired"])
         assert {frozenset(own) for owns in named.values() for own in owns} == {frozenset(both)}
-        (slot,) = worker._run.holdings.held.values()
+        (slot,) = parts(worker).holdings.held.values()
         lost = slot.job.lease_id
         await harness.delete_lease(lost)
         await until(lambda: jobs.cancelled)
-        await until(lambda: len(set(worker._run.leases.own)) == 3)  # type: ignore[union-attr]
+        await until(lambda: len(set(parts(worker).leases.own)) == 3)
         for owns in named.values():
             owns.clear()
         await until(lambda: named["next_due"])
         assert lost in named["next_due"][0]
         lasting.set()
-        await until(lambda: lost not in worker._run.leases.own)  # type: ignore[union-attr]
+        await until(lambda: lost not in parts(worker).leases.own)
 
 
 async def test_a_worker_whose_renewals_get_no_answer_does_not_take_its_own_jobs(
-    client: Client, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+    client: Client, jobs: Jobs, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its slots are full, its other connections work, and its lease is over: as in a black hole on one line."""
     make, silent, asked = client.store.lease_session, asyncio.Event(), 0
@@ -321,15 +320,14 @@ async def test_a_worker_whose_renewals_get_no_answer_does_not_take_its_own_jobs(
 
     monkeypatch.setattr(client.store, "lease_session", lambda timeout: Silent(timeout))
     handles = [await client.enqueue(jobs.held()) for _ in range(2)]
-    async with Worker(client, jobs.registry, lease=3, poll_interval=0.1, concurrency=2) as worker:
+    async with Worker(client, jobs.registry, lease=3, poll_interval=0.1, concurrency=2):
         assert [await jobs.started() for _ in handles] == [1, 1]
         silent.set()
         await until(lambda: jobs.cancelled == 2)
         assert asked >= 3  # each was given up in time for another
         until_then = time.monotonic() + 2
         await until(lambda: time.monotonic() > until_then)  # past the end, and past looks for lost jobs
-        assert worker._run is not None
-        assert worker._run.recovery.recovered == 0
+        assert "took over" not in caplog.text
         assert jobs.starts.empty()
         silent.clear()
         assert [await jobs.started() for _ in handles] == [1, 1]

@@ -11,6 +11,7 @@ import pytest
 
 from aioqueue import Client, ConfigurationError, Fixed, JobState, Registry, Retry, StoreUnavailable, current_attempt
 from aioqueue.worker import Worker
+from tests.worker.insides import parts
 
 pytestmark = pytest.mark.anyio
 
@@ -180,8 +181,7 @@ async def test_a_lost_lease_cancels_its_attempts_and_the_worker_goes_on(client: 
     async with Worker(client, scene.registry, lease=600, renew_every=0.05, poll_interval=0.1) as worker:
         handle = await client.enqueue(scene.held())
         assert await scene.started() == 1
-        assert worker._run is not None
-        (lease_id,) = worker._run.leases.own
+        (lease_id,) = parts(worker).leases.own
         await client.store.release(lease_id, [], end=True)
         assert await scene.started() == 1  # given back, so that no attempt was used
         assert scene.ended == ["cancelled"]

@@ -12,7 +12,7 @@ import pytest
 
 from aioqueue import Client
 from aioqueue.worker import Worker
-from aioqueue.worker._loop import Loop
+from aioqueue.worker._notifications import Notifications
 from tests.worker.faults import Faults, Jobs, until
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.fixture(autouse=True)
 def _no_notifications(monkeypatch: pytest.MonkeyPatch) -> None:
     """None helps: whatever a worker sees in time, it was awake for."""
-    monkeypatch.setattr(Loop, "notified", lambda *_: None)
+    monkeypatch.setattr(Notifications, "heard", lambda *_: None)
 
 
 async def test_the_jobs_of_a_dead_worker_are_pending_as_soon_as_its_lease_has_run_out(client: Client) -> None:
@@ -83,9 +83,8 @@ async def test_it_costs_no_statement_more_for_a_job(client: Client, monkeypatch:
     monkeypatch.undo()
     jobs, faults = Jobs(), Faults(client, monkeypatch)
     await client.store.open_lease("lives", 3600)
-    async with Worker(client, jobs.registry, lease=3600, renew_every=0.2, poll_interval=3600) as worker:
+    async with Worker(client, jobs.registry, lease=3600, renew_every=0.2, poll_interval=3600):
         assert await (await client.enqueue(jobs.quick())).result(timeout=LIMIT) == 1
-        assert worker._run is not None
         await until(lambda: faults.calls["take_expired"])
         before = faults.calls.copy()
         for _ in range(40):

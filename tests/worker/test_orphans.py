@@ -12,6 +12,7 @@ import pytest
 from aioqueue import Client, ClientClosed, Fixed, JobState, Registry, Retry, RowRejected, StoreUnavailable
 from aioqueue.vocabulary._job import LostReason, SettlementKind, SettleResult
 from aioqueue.worker import Worker
+from aioqueue.worker._policy import Policy
 from tests.harnesses import PostgresHarness, SQLiteHarness
 from tests.worker.faults import Faults, Jobs, until
 from tests.worker.recovery_bench import Bench, orphan
@@ -49,14 +50,12 @@ async def test_one_whose_policy_cannot_be_read_has_the_usual_one(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, broken: str
 ) -> None:
     """Whatever it is that raises: recovery asks for the policies of jobs that others have enqueued."""
-    from aioqueue.worker import _recovery
-
-    bad, works = orphan(type="bad"), _recovery.Policy.of
+    bad, works = orphan(type="bad"), Policy.of
 
     def of(job: Any, *arguments: Any) -> Any:
         return policies()[broken](job) if job.id == bad.id else works(job, *arguments)
 
-    monkeypatch.setattr(_recovery.Policy, "of", of)
+    monkeypatch.setattr(Policy, "of", of)
     bench.store.left = [[orphan(), bad, orphan()]]
     assert await look(bench) == 3
     assert {each.kind for each in bench.store.written} == {SettlementKind.RETRIED}

@@ -12,6 +12,7 @@ from aioqueue import Client, Fixed, JobState, LeaseLost, Retry, RowRejected, Sto
 from aioqueue.vocabulary._job import LostReason, SettlementKind
 from aioqueue.worker import Worker
 from tests.worker.faults import Faults, Jobs, until
+from tests.worker.insides import parts
 from tests.worker.recovery_bench import Bench, orphan
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ async def test_looks_are_a_third_of_the_lease_apart(bench: Bench) -> None:
     await bench.quiet_for(21)
     assert await bench.looked()
     assert not await bench.looked()
-    assert bench.recovery.wait() == pytest.approx(20)
+    assert bench.recovery.due_in() == pytest.approx(20)
     await bench.quiet_for(21)
     assert await bench.looked()
 
@@ -97,7 +98,7 @@ async def test_what_is_taken_is_tried_again_or_fails_for_good(bench: Bench, capl
     (told,) = [record.getMessage() for record in caplog.records]
     assert "took over 4 jobs" in told
     assert "\n" not in told
-    assert bench.recovery.wait() <= 0  # where one was, there may be more
+    assert bench.recovery.due_in() <= 0  # where one was, there may be more
 
 
 async def test_two_that_take_the_same_jobs_count_only_what_they_wrote(bench: Bench) -> None:
@@ -105,7 +106,6 @@ async def test_two_that_take_the_same_jobs_count_only_what_they_wrote(bench: Ben
     bench.store.lost = LostReason.TAKEN
     await bench.quiet_for(21)
     assert await bench.recovery.reap(()) == 0
-    assert bench.recovery.recovered == 0
 
 
 # -- when the leases of others run out --------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ async def test_a_look_is_made_just_after_the_first_lease_of_somebody_else_has_ru
     await bench.quiet_for(21)
     assert await bench.looked()
     bench.recovery.expect(7.0)
-    assert 7.0 <= bench.recovery.wait() <= 7.5
+    assert 7.0 <= bench.recovery.due_in() <= 7.5
     await bench.quiet_for(6.9)
     assert not await bench.looked()
     await bench.quiet_for(0.7)
@@ -131,7 +131,7 @@ async def test_a_lease_that_was_renewed_is_not_looked_at(bench: Bench) -> None:
     bench.recovery.expect(14.0)
     assert not await bench.looked()
     bench.recovery.expect(None)
-    assert bench.recovery.wait() == pytest.approx(20 - 7.6)  # the look that is made whatever the store tells
+    assert bench.recovery.due_in() == pytest.approx(20 - 7.6)  # the look that is made whatever the store tells
 
 
 async def test_workers_that_hear_of_it_at_the_same_moment_look_one_after_the_other(monkeypatch) -> None:
@@ -142,8 +142,8 @@ async def test_workers_that_hear_of_it_at_the_same_moment_look_one_after_the_oth
         await bench.quiet_for(21)
         assert await bench.looked()
         bench.recovery.expect(0.0)
-        waits.add(round(bench.recovery.wait(), 3))
-        assert 0 <= bench.recovery.wait() <= 0.5
+        waits.add(round(bench.recovery.due_in(), 3))
+        assert 0 <= bench.recovery.due_in() <= 0.5
         for _ in range(5):  # being woken again and again puts it off no further
             bench.clock.now += 0.1
             bench.recovery.expect(0.0)
@@ -195,7 +195,7 @@ async def test_a_worker_that_has_not_renewed_for_long_looks_at_no_others(bench: 
 @pytest.mark.parametrize("error", [RuntimeError("an odd row"), RowRejected("an odd row")])
 async def test_an_error_that_comes_from_the_database_is_no_outage(bench: Bench, error: Exception) -> None:
     await bench.quiet_for(21)
-    bench.recovery.heard(error)
+    bench.recovery.verb_failed(error)
     assert await bench.looked()
 
 
@@ -203,11 +203,11 @@ async def test_an_error_that_comes_from_the_database_is_no_outage(bench: Bench, 
 async def test_an_outage_that_only_one_verb_has_puts_looks_off_for_a_while_at_most(bench: Bench, error: Exception) -> None:
     """Renewals go well: it's trouble of its own, such as a pool that is never free."""
     await bench.quiet_for(100)
-    bench.recovery.heard(error)
+    bench.recovery.verb_failed(error)
     assert not await bench.looked()
     looks, began = bench.store.taken, bench.clock.now
     while bench.clock.now < began + 1200:
-        bench.recovery.heard(error)
+        bench.recovery.verb_failed(error)
         bench.recovery.expect(0.0)
         await bench.recovery.reap(())
         await bench.quiet_for(1)
@@ -225,26 +225,24 @@ async def test_after_an_outage_longer_than_the_lease_living_workers_keep_their_j
     handles = await client.enqueue_many([jobs.held() for _ in range(4)])
     async with Client(url) as second_client:
         here, there = Faults(client, monkeypatch), Faults(second_client, monkeypatch)
-        settings: dict[str, Any] = {"lease": 600, "renew_every": 0.05, "poll_interval": 0.05, "concurrency": 2}
+        settings: dict[str, Any] = {"lease": 600, "renew_every": 200, "poll_interval": 0.05, "concurrency": 2}
         async with (
             Worker(client, jobs.registry, **settings) as first,
             Worker(second_client, jobs.registry, **settings) as second,
         ):
             assert [await jobs.started() for _ in handles] == [1, 1, 1, 1]
-            assert first._run is not None
-            assert second._run is not None
             here.away = there.away = True
+            for worker in (first, second):
+                parts(worker).leases.renew_now()
             await until(lambda: here.failed["renew"] and there.failed["renew"])
             await until(lambda: {"renew"} <= first.health().troubles.keys() & second.health().troubles.keys())
-            recovery = first._run.recovery  # with fast renewals until here, so that the test is fast
-            recovery._renewal = second._run.recovery._renewal = 200.0
             await until(lambda: not here.busy and not there.busy)
             with closing(sqlite3.connect(tmp_path / "jobs.db", timeout=60)) as connection, connection:
                 assert connection.execute("update lease set expires_at = 1").rowcount == 2
             here.away = False
             await until(lambda: "renew" not in first.health().troubles)
             looks = here.calls["take_expired"]
-            assert await recovery.reap(()) == 0
+            assert await parts(first).recovery.reap(()) == 0
             assert here.calls["take_expired"] == looks  # the first is back, and leaves the second's alone
             there.away = False
             await until(lambda: "renew" not in second.health().troubles)

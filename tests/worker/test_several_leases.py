@@ -14,6 +14,7 @@ from aioqueue.errors import StoreUnavailable
 from aioqueue.worker import Worker, _lease_thread
 from aioqueue.worker._lease_thread import KeptLease, LeaseThread
 from tests.worker.faults import until
+from tests.worker.insides import parts
 from tests.worker.test_lease_thread import FakeCondition, FakeTime
 
 if TYPE_CHECKING:
@@ -49,8 +50,7 @@ async def test_one_that_is_lost_while_another_is_opened_is_opened_again(
         if len(opened) == 2:
             with closing(sqlite3.connect(tmp_path / "jobs.db", timeout=60)) as connection, connection:
                 connection.execute("delete from lease where id = ?", (opened[0],))
-            assert worker._run is not None
-            leases = worker._run.leases
+            leases = parts(worker).leases
             leases.renew_now()
             await until(lambda: opened[0] not in leases.own)
         return opened[-1]

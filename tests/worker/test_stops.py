@@ -19,6 +19,7 @@ from aioqueue.worker._outcome import CancelReason
 from aioqueue.worker._run import _BODIES
 from aioqueue.worker._slots import Slots
 from tests.worker.faults import Faults, Jobs, until
+from tests.worker.insides import left_behind, parts
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -152,40 +153,39 @@ async def test_a_stop_while_the_lease_is_being_opened(client: Client, jobs: Jobs
 
 # -- in the turn in which a job starts --------------------------------------------------------------------------------
 
-Act = "Callable[[Worker, Slots], None]"
+
+def lose(worker: Worker) -> None:
+    holdings = parts(worker).holdings
+    holdings.lose(list(holdings.running.values()), LostReason.TAKEN)
 
 
-def lose(worker: Worker, slots: Slots) -> None:
-    slots._holdings.lose(list(slots._holdings.running.values()), LostReason.TAKEN)
-
-
-def cancel(worker: Worker, slots: Slots) -> None:
-    for slot in slots._holdings.running.values():
+def cancel(worker: Worker) -> None:
+    for slot in parts(worker).holdings.running.values():
         assert slot.task is not None
         slot.task.cancel()
 
 
-def time_out(worker: Worker, slots: Slots) -> None:
-    for slot in slots._holdings.running.values():
+def time_out(worker: Worker) -> None:
+    for slot in parts(worker).holdings.running.values():
         slot.cancel(CancelReason.TIMEOUT)
 
 
-def stop(worker: Worker, slots: Slots) -> None:
+def stop(worker: Worker) -> None:
     worker.stop()
 
 
-def force(worker: Worker, slots: Slots) -> None:
+def force(worker: Worker) -> None:
     worker.stop(force=True)
 
 
-def stop_and_cancel(worker: Worker, slots: Slots) -> None:
+def stop_and_cancel(worker: Worker) -> None:
     worker.stop()
-    slots._holdings.cancel_all(CancelReason.SHUTDOWN)
+    parts(worker).holdings.cancel_all(CancelReason.SHUTDOWN)
 
 
 @pytest.mark.parametrize("act", [lose, cancel, time_out, stop, force, stop_and_cancel])
 async def test_a_slot_is_freed_though_its_task_took_no_step(
-    client: Client, jobs: Jobs, monkeypatch: pytest.MonkeyPatch, act: Callable[[Worker, Slots], None]
+    client: Client, jobs: Jobs, monkeypatch: pytest.MonkeyPatch, act: Callable[[Worker], None]
 ) -> None:
     real, done = Slots.start, asyncio.Event()
 
@@ -193,7 +193,7 @@ async def test_a_slot_is_freed_though_its_task_took_no_step(
         real(slots, job)
         if not done.is_set():
             done.set()
-            act(worker, slots)
+            act(worker)
 
     monkeypatch.setattr(Slots, "start", start)
     handle = await client.enqueue(jobs.quick())
@@ -213,7 +213,7 @@ async def test_a_slot_is_freed_though_its_task_took_no_step(
     begun = time.monotonic()
     await ended(task)
     assert time.monotonic() - begun < 30  # and not the grace
-    assert (worker.health().busy, worker._left_behind) == (0, 0)
+    assert (worker.health().busy, left_behind(worker)) == (0, 0)
 
 
 # -- jobs that don't stop ---------------------------------------------------------------------------------------------
@@ -238,19 +238,21 @@ async def test_a_worker_lets_go_of_a_job_that_swallows_its_cancellation(
     assert not worker.health().running
     (named,) = [record for record in caplog.records if str(handle.id) in record.message and record.levelno == logging.WARNING]
     assert "stubborn" in named.message
-    assert worker._left_behind == 1
+    assert left_behind(worker) == 1
     assert stubborn.swallowed >= 1
     assert (await handle.snapshot()).state is JobState.RUNNING
 
 
 @pytest.mark.usefixtures("hurried")
-async def test_a_body_that_was_left_behind_isnt_begun_again_beside_it(client: Client, stubborn: Stubborn) -> None:
+async def test_a_body_that_was_left_behind_isnt_begun_again_beside_it(
+    client: Client, stubborn: Stubborn, caplog: pytest.LogCaptureFixture
+) -> None:
     """Its lease is renewed no more, so that others get it; here it waits until the body has ended."""
     handle = await client.enqueue(stubborn.stubborn())
     async with Worker(client, stubborn.registry, lease=1, grace=0.1):
         await stubborn.started()
-    async with Worker(client, stubborn.registry, lease=1, poll_interval=0.05) as other:
-        await until(lambda: other._run is not None and other._run.recovery.recovered == 1)
+    async with Worker(client, stubborn.registry, lease=1, poll_interval=0.05):
+        await until(lambda: "took over 1 jobs" in caplog.text)
         assert handle.id in _BODIES
         await asyncio.sleep(0.3)  # what is waited for is that nothing happens
         assert stubborn.starts.empty()
@@ -299,7 +301,7 @@ async def test_what_ends_while_it_is_interrupted_is_given_back(client: Client, j
     async with worker:
         await started.wait()
     job = await handle.snapshot()
-    assert (job.state, job.attempt, worker._left_behind) == (JobState.READY, 0, 0)
+    assert (job.state, job.attempt, left_behind(worker)) == (JobState.READY, 0, 0)
 
 
 @pytest.mark.parametrize("force", [False, True])
@@ -371,7 +373,7 @@ async def test_a_stop_waits_for_outcomes_as_long_as_its_grace(
     gate.set()
     await ended(task)
     assert (await handle.snapshot()).state is JobState.COMPLETED
-    assert worker._left_behind == 0
+    assert left_behind(worker) == 0
 
 
 @pytest.mark.usefixtures("hurried")
@@ -406,7 +408,7 @@ async def test_jobs_that_couldnt_be_given_back_are_named(
     worker.stop()
     await ended(task)
     assert any(str(handle.id) in record.message for record in caplog.records if record.levelno == logging.ERROR)
-    assert worker._left_behind == 1
+    assert left_behind(worker) == 1
 
 
 @pytest.mark.usefixtures("hurried")
@@ -544,8 +546,7 @@ async def test_a_closed_client_ends_the_worker_whoever_notices(client: Client, j
     task = asyncio.create_task(worker.run())
     if verb == "release":
         await jobs.started()
-        run = worker._run
-        assert run is not None
+        run = parts(worker)
         (slot,) = run.holdings.running.values()
         assert slot.task is not None
         slot.task.cancel()

@@ -1,0 +1,95 @@
+"""Which retry policy counts for a job: its own, its type's, or the worker's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from aioqueue.errors import ConfigurationError
+from aioqueue.vocabulary._retry import Retry
+
+if TYPE_CHECKING:
+    from aioqueue.definitions._job_type import JobType
+    from aioqueue.definitions._registry import Registry
+    from aioqueue.definitions._settings import WorkerSettings
+    from aioqueue.vocabulary._job import ClaimedJob
+
+__all__ = ["Policies", "Policy"]
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The retry policy that counts for one job.
+
+    Attributes:
+        retry: Backoff and classes.
+        max_attempts: None for no limit.
+        max_reschedules: None for no limit.
+    """
+
+    retry: Retry
+    max_attempts: int | None
+    max_reschedules: int | None
+
+    @classmethod
+    def of(
+        cls, job: ClaimedJob, job_type: JobType[..., Any, Any] | None, default: Retry, max_reschedules: int | None
+    ) -> Policy:
+        """What is stored with the job, else its type's, else the worker's default: each as a whole.
+
+        The job's number of attempts belongs to the policy that is stored with it. Without one nobody gave a number:
+        the row has what its producer took for the usual one.
+        """
+        if job_type is not None and job_type.max_reschedules is not None:
+            max_reschedules = job_type.max_reschedules
+        own = job_type.retry if job_type is not None else None
+        if job.retry is not None:
+            return cls(_stored(job.retry, own) or own or default, job.max_attempts, max_reschedules)
+        policy = own or default
+        return cls(policy, policy.max_attempts, max_reschedules)
+
+    def exhausted(self, attempt: int) -> bool:
+        """Whether this attempt was the last."""
+        return self.max_attempts is not None and attempt >= self.max_attempts
+
+
+def _stored(stored: bytes, own: Retry | None) -> Retry | None:
+    try:
+        return _decode(stored, own.retry_on if own else (), own.fail_on if own else ())
+    except Exception:  # noqa: BLE001 - classified: exception classes whose metaclass has no hash; the type's policy counts
+        return None
+
+
+@lru_cache(maxsize=256)
+def _decode(stored: bytes, retry_on: tuple[type[BaseException], ...], fail_on: tuple[type[BaseException], ...]) -> Retry | None:
+    try:
+        return Retry.decode(stored, retry_on=retry_on, fail_on=fail_on)
+    except ConfigurationError:  # only the number was given, or a newer version wrote it: the number still counts
+        return None
+
+
+class Policies:
+    """Finds the policy that counts for a job of one worker.
+
+    Arguments:
+        registry: Where the job types are.
+        settings: The worker's, for jobs of which nobody has said anything.
+    """
+
+    def __init__(self, registry: Registry, settings: WorkerSettings) -> None:
+        self._registry = registry
+        self._default = settings.default_retry
+        self._max_reschedules = settings.max_reschedules
+
+    def of(self, job: ClaimedJob) -> Policy:
+        """The policy that counts for a job; the default one if its type isn't known here.
+
+        Raises:
+            Exception: Something of the user's that belongs to it is broken.
+        """
+        return Policy.of(job, self._registry.types.get(job.type), self._default, self._max_reschedules)
+
+    def of_last_resort(self, job: ClaimedJob) -> Policy:
+        """What counts if the job's own policy is broken: the usual waits, with its own number of attempts."""
+        return Policy(Retry(), job.max_attempts, self._max_reschedules)
