@@ -17,6 +17,9 @@ _VALUE_ERRORS = (sqlite3.IntegrityError, sqlite3.DataError, sqlite3.InterfaceErr
 _DRIVER_ERRORS = (sqlite3.Error, *_VALUE_ERRORS)
 
 # Primary result codes: https://sqlite.org/rescode.html
+_ERROR = 1
+_OTHER_TABLES = ("no such", "has no column", "already exists")
+"""What the texts of that code say of tables that aren't ours, or not as this code knows them."""
 _BUSY = 5
 _LOCKS = frozenset({_BUSY, 6})
 _UNAVAILABLE = frozenset({5, 6, 7, 8, 9, 10, 13, 14, 15, 17})  # busy, locked, memory, readonly, interrupt, I/O, full, open, …
@@ -65,7 +68,7 @@ def _translate(error: BaseException, what: str) -> StoreError:
         if code == _BUSY:
             message += "; another connection holds the write lock (see busy_timeout)"
         return StoreUnavailable(message)
-    if code == _NOT_A_DATABASE or (code == 1 and ("no such" in text or "has no column" in text)):
+    if code == _NOT_A_DATABASE or (code == _ERROR and any(each in text for each in _OTHER_TABLES)):
         return StoreIncompatible(message)
     if code in _REJECTED or (isinstance(error, _VALUE_ERRORS) and not code):
         return RowRejected(message)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import re
 import sqlite3
-from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
+from typing import TYPE_CHECKING
 
-from aioqueue.errors import StoreIncompatible
 from aioqueue.sqlite._connections import in_transaction
+from aioqueue.sqlite._errors import translated
+from aioqueue.sqlite._migrations_unique_keys import add_functions
 from aioqueue.sqlite._rows_times import NOW
+from aioqueue.store_rules._migrations import AppliedMigration, check_not_newer, packaged_migrations, pending_migrations
 
-__all__ = ["CODE", "Migration", "check", "migrate", "packaged"]
+if TYPE_CHECKING:
+    from aioqueue.store_rules._migrations import Migration
 
-CODE = 1
-"""This code's version; each migration names the oldest that may run with it."""
+__all__ = ["known_migrations", "migrate"]
 
 _TABLE = """
 CREATE TABLE IF NOT EXISTS migration (
@@ -27,41 +26,15 @@ CREATE TABLE IF NOT EXISTS migration (
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Migration:
-    """One numbered file.
-
-    Attributes:
-        number: From 1, without gaps.
-        name: The file's name without its ending.
-        oldest_code: The oldest code that may run once this was applied.
-        statements: Its statements.
-    """
-
-    number: int
-    name: str
-    oldest_code: int
-    statements: tuple[str, ...]
+def known_migrations() -> tuple[Migration, ...]:
+    """Give all migrations that this code knows, in order."""
+    return packaged_migrations("aioqueue.sqlite.migrations")
 
 
-@cache
-def packaged() -> tuple[Migration, ...]:
-    """The migrations of this code, in order."""
-    found: list[Migration] = []
-    for file in files("aioqueue.sqlite").joinpath("migrations").iterdir():
-        if file.name.endswith(".sql"):
-            text = file.read_text(encoding="utf-8")
-            oldest = re.search(r"^-- oldest code: (\d+)$", text, re.MULTILINE)
-            assert oldest is not None, f"{file.name} names no oldest code"
-            name = file.name.removesuffix(".sql")
-            found.append(Migration(int(name[:4]), name, int(oldest[1]), tuple(_split(text))))
-    return tuple(sorted(found, key=lambda each: each.number))
-
-
-def _split(text: str) -> list[str]:
+def _statements(sql: str) -> list[str]:
     statements: list[str] = []
     rest = ""
-    for line in text.splitlines(keepends=True):
+    for line in sql.splitlines(keepends=True):
         rest += line
         if sqlite3.complete_statement(rest):
             statements.append(rest.strip())
@@ -69,35 +42,19 @@ def _split(text: str) -> list[str]:
     return statements
 
 
-def _applied(connection: sqlite3.Connection) -> dict[int, int]:
+def _applied(connection: sqlite3.Connection) -> dict[int, AppliedMigration]:
     exists = connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'migration'").fetchone()
     if exists is None:
         return {}
-    try:
-        return dict(connection.execute("SELECT number, oldest_code FROM migration").fetchall())
-    except sqlite3.OperationalError as error:
-        raise StoreIncompatible(
-            f"the file has a table `migration` that isn't aioqueue's ({error}): use another file"
-        ) from error
+    with translated("the file has a table `migration` that can't be read; use another file if it isn't aioqueue's"):
+        rows = connection.execute("SELECT number, name, oldest_code FROM migration").fetchall()
+    return {number: AppliedMigration(name, oldest_code) for number, name, oldest_code in rows}
 
 
-def check(connection: sqlite3.Connection) -> list[Migration]:
-    """Compare the schema with this code.
-
-    Returns:
-        What is still to be applied.
-
-    Raises:
-        StoreIncompatible: A newer aioqueue has changed the schema in a way that this one doesn't understand.
-    """
-    applied = _applied(connection)
-    oldest = max(applied.values(), default=0)
-    if oldest > CODE:
-        raise StoreIncompatible(
-            f"the database was migrated by a newer aioqueue (schema {max(applied)}), which needs code version {oldest} "
-            f"at least; this is {CODE}: upgrade aioqueue here"
-        )
-    return [each for each in packaged() if each.number not in applied]
+def _pending(connection: sqlite3.Connection) -> list[Migration]:
+    applied, known = _applied(connection), known_migrations()
+    check_not_newer(applied, known, "database")
+    return pending_migrations(applied, known)
 
 
 def migrate(connection: sqlite3.Connection, timeout: float) -> list[str]:
@@ -111,21 +68,16 @@ def migrate(connection: sqlite3.Connection, timeout: float) -> list[str]:
         StoreUnavailable: No write lock.
     """
     done: list[str] = []
-    for migration in check(connection):
+    add_functions(connection)
+    for migration in _pending(connection):
 
         def apply(connection: sqlite3.Connection, migration: Migration = migration) -> bool:
-            if migration.number not in {each.number for each in check(connection)}:
+            if migration.number not in {each.number for each in _pending(connection)}:
                 return False
             connection.execute(_TABLE)
-            try:
-                for statement in migration.statements:
+            with translated(f"{migration.name} can't be applied; use another file if this one holds something else"):
+                for statement in _statements(migration.sql):
                     connection.execute(statement)
-            except sqlite3.OperationalError as error:
-                if "already exists" in str(error):
-                    raise StoreIncompatible(
-                        f"the file holds something that isn't aioqueue's ({error}): use a file of its own"
-                    ) from error
-                raise
             connection.execute(
                 f"INSERT INTO migration (number, name, oldest_code, applied_at) VALUES (?, ?, ?, {NOW})",
                 (migration.number, migration.name, migration.oldest_code),

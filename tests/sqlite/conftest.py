@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,6 +19,13 @@ if TYPE_CHECKING:
 
 def new_job(job_type: str = "a", **options: object) -> NewJob:
     return NewJob(id=new_id(), type=job_type, **options)  # type: ignore[arg-type]
+
+
+def execute(path: Path, *statements: str) -> None:
+    """Do what somebody else might do with SQL."""
+    with closing(sqlite3.connect(path, isolation_level=None, timeout=60)) as connection:
+        for statement in statements:
+            connection.execute(statement)
 
 
 @pytest.fixture

@@ -6,13 +6,14 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from aioqueue.errors import StoreIncompatible
 from aioqueue.sqlite import make_store
-from aioqueue.sqlite._migrations import packaged
+from aioqueue.sqlite._migrations import known_migrations
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,12 +28,12 @@ print(len(asyncio.run(make_store("sqlite:///" + sys.argv[1]).migrate())))
 
 
 def test_numbers_have_no_gaps() -> None:
-    assert [each.number for each in packaged()] == list(range(1, len(packaged()) + 1))
+    assert [each.number for each in known_migrations()] == list(range(1, len(known_migrations()) + 1))
 
 
 async def test_migrate_says_what_it_did(path: Path) -> None:
     store = make_store(f"sqlite:///{path}")
-    assert await store.migrate() == [each.name for each in packaged()]
+    assert await store.migrate() == [each.name for each in known_migrations()]
     assert await store.migrate() == []
     await store.open()
     assert await store.migrate() == []
@@ -46,20 +47,21 @@ def test_several_processes_migrate_at_once(path: Path) -> None:
     ]
     outputs = [each.communicate(timeout=120) for each in started]
     assert [each.returncode for each in started] == [0] * 6, outputs
-    assert sum(int(output) for output, _ in outputs) == len(packaged())
+    assert sum(int(output) for output, _ in outputs) == len(known_migrations())
     with closing(sqlite3.connect(path)) as connection:
-        assert connection.execute("SELECT count(*) FROM migration").fetchone()[0] == len(packaged())
+        assert connection.execute("SELECT count(*) FROM migration").fetchone()[0] == len(known_migrations())
 
 
 async def test_a_migration_that_was_interrupted_begins_anew(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from aioqueue.sqlite import _migrations
 
-    broken = _migrations.Migration(1, "0001_tables", 1, (*packaged()[0].statements, "SELECT no_such_function()"))
-    monkeypatch.setattr(_migrations, "packaged", lambda: (broken,))
+    first = known_migrations()[0]
+    broken = replace(first, sql=f"{first.sql}\nSELECT no_such_function();")
+    monkeypatch.setattr(_migrations, "known_migrations", lambda: (broken,))
     with pytest.raises(Exception, match="no_such_function"):
         await make_store(f"sqlite:///{path}").migrate()
     monkeypatch.undo()
-    assert await make_store(f"sqlite:///{path}").migrate() == [each.name for each in packaged()]
+    assert await make_store(f"sqlite:///{path}").migrate() == [each.name for each in known_migrations()]
 
 
 async def test_a_schema_of_newer_code_is_refused_with_a_reason(path: Path) -> None:

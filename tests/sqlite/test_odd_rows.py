@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -15,7 +13,7 @@ from aioqueue.errors import LeaseLost, RowRejected, StoreError
 from aioqueue.sqlite import make_store
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import JobState, LostReason, Settlement, SettlementKind
-from tests.sqlite.conftest import new_job
+from tests.sqlite.conftest import execute, new_job
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,12 +58,6 @@ RUNNING = [
     "id = 'no UUID, but precisely as long as it'",
     "id = upper(id)",
 ]
-
-
-def execute(path: Path, *statements: str) -> None:
-    with closing(sqlite3.connect(path, isolation_level=None, timeout=60)) as connection:
-        for statement in statements:
-            connection.execute(statement)
 
 
 def spoil(path: Path, job_id: UUID, change: str) -> None:

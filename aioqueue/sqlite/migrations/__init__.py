@@ -1,0 +1,3 @@
+"""The schema, as numbered SQL files."""
+
+__all__: list[str] = []
