@@ -18,8 +18,6 @@ UNFINISHED = {
     "aioqueue/testing/conformance/_settle.py",
     "aioqueue/worker/_run.py",
     "tests/postgres/test_connections.py",
-    "tests/unit/test_codec.py",
-    "tests/unit/test_registry.py",
     "tests/worker/test_late_outcomes.py",
     "tests/worker/test_stops.py",
 }

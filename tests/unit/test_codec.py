@@ -2,129 +2,43 @@
 
 from __future__ import annotations
 
-import enum
 import math
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, time, timedelta, timezone
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
-from typing import Annotated, Any, Literal, NamedTuple, NewType, NotRequired, TypedDict
+from typing import Annotated, Any, Literal
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
-import attrs
 import msgspec
-import pydantic
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from aioqueue.client._named import named_call
-from aioqueue.definitions._registry import Registry
-from aioqueue.errors import ArgumentsError, ConfigurationError, RegistrationError
-from aioqueue.vocabulary import _codec
-from aioqueue.vocabulary._codec import LARGEST_VALUE_BYTES, ArgumentsCodec, CodecError, Converter, ValueCodec
-
-thorough = settings(deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
-
-
-class Colour(enum.Enum):
-    RED = "red"
-    GREEN = "green"
-
-
-class Level(enum.IntEnum):
-    LOW = 1
-    HIGH = 2
-
-
-class Word(enum.StrEnum):
-    A = "a"
-
-
-@dataclass
-class Point:
-    x: int
-    y: float = 0.0
-
-
-@dataclass(frozen=True)
-class Order:
-    id: UUID
-    points: list[Point]
-    when: datetime | None = None
-    _private: int = 3
-    notes: dict[str, object] = field(default_factory=dict)
-
-
-class Pair(NamedTuple):
-    left: int
-    right: str = "r"
-
-
-class Options(TypedDict):
-    depth: int
-    label: NotRequired[str]
-
-
-class Cat(msgspec.Struct, tag=True):
-    name: str
-
-
-class Dog(msgspec.Struct, tag=True):
-    name: str
-
-
-class Renamed(msgspec.Struct, rename="camel", omit_defaults=True):
-    first_name: str
-    last_name: str = ""
-
-
-@attrs.define
-class Box:
-    width: int
-    inner: Pair
-
-
-class Model(pydantic.BaseModel):
-    id: int
-    at: datetime
-    tags: set[str] = set()
-
-
-class Strict(pydantic.BaseModel):
-    model_config = pydantic.ConfigDict(strict=True)
-    day: date
-    amount: Decimal
-
-
-class Aliased(pydantic.BaseModel):
-    name: str = pydantic.Field(alias="theName")
-
-
-@dataclass
-class Holder:
-    model: Model
-
-
-class Money:
-    """Has no equality of its own."""
-
-    def __init__(self, cents: int) -> None:
-        self.cents = cents
-
-
-UserId = NewType("UserId", int)
-MONEY = {Money: Converter(lambda money: money.cents, lambda cents: Money(int(cents)))}
-ID = UUID("01890a5d-ac96-774b-bcce-b302099a8057")
-TOKYO = timezone(timedelta(hours=9))
-
-
-def round_trip(annotation: Any, value: object, converters: Any = None) -> Any:
-    codec = ValueCodec(annotation, converters or {})
-    return codec.decode(codec.encode(value, "value"), "value")
-
+from aioqueue.errors import RegistrationError
+from aioqueue.vocabulary._codec import CodecError, Converter, ValueCodec
+from tests.unit.values import (
+    ID,
+    MONEY,
+    TOKYO,
+    Aliased,
+    Box,
+    Cat,
+    Colour,
+    Dog,
+    Holder,
+    Level,
+    Model,
+    Money,
+    Options,
+    Order,
+    Pair,
+    Point,
+    Renamed,
+    Strict,
+    UserId,
+    Word,
+    round_trip,
+)
 
 EXACT: list[tuple[Any, object]] = [
     (str, "a\x00b"),
@@ -346,161 +260,3 @@ def test_stored_values_that_do_not_fit_have_a_path() -> None:
     assert raised.value.path.startswith("output[")
     with pytest.raises(CodecError):
         codec.decode(b"{", "output")
-
-
-def arguments(**annotations: Any) -> ArgumentsCodec:
-    return ArgumentsCodec(annotations, frozenset({"a"}), {})
-
-
-def test_arguments_are_one_object_of_what_was_passed() -> None:
-    codec = arguments(a=int, b=str, naïve=list[str])
-    stored = codec.encode({"a": 1, "naïve": ["ü"]})
-    assert stored == '{"a":1,"naïve":["ü"]}'.encode()
-    assert codec.decode(stored) == {"a": 1, "naïve": ["ü"]}
-    assert arguments().encode({}) == b"{}"
-
-
-@pytest.mark.parametrize(
-    ("payload", "path", "reason"),
-    [
-        (b'{"a":1,"c":2}', "c", "no parameter 'c'"),
-        (b'{"b":"x"}', "a", "'a' is missing"),
-        (b'{"a":"x"}', "a", "Expected `int`"),
-        (b"[]", "", "JSON object"),
-        (b"{", "", "JSON object"),
-        (b"", "", "JSON object"),
-        (b"\xff", "", "JSON object"),
-    ],
-)
-def test_stored_arguments_that_do_not_fit(payload: bytes, path: str, reason: str) -> None:
-    with pytest.raises(ArgumentsError, match=reason) as raised:
-        arguments(a=int, b=str).decode(payload)
-    assert raised.value.path == path
-
-
-def test_values_that_are_too_large_for_a_row_are_refused_before_they_are_compared() -> None:
-    codec = ValueCodec(Any, {})
-    assert len(codec.encode("x" * (LARGEST_VALUE_BYTES - 2), "output")) == LARGEST_VALUE_BYTES
-    with pytest.raises(CodecError, match=r"^output: 64\.0 MiB of JSON are more than the 64 MiB .* pass its name instead$"):
-        codec.encode("x" * (LARGEST_VALUE_BYTES - 1), "output")
-    with pytest.raises(CodecError, match=r"^output: 80\.0 MiB"):
-        ValueCodec(bytes, {}).encode(b"\0" * (60 * 1024 * 1024), "output")  # it's the JSON that counts
-    arguments = ArgumentsCodec({"one": str, "other": str}, frozenset(), {})
-    with pytest.raises(ArgumentsError, match=r"^one: 64\.0 MiB of JSON are more") as caught:
-        arguments.encode({"one": "x" * LARGEST_VALUE_BYTES})
-    assert caught.value.path == "one"
-    half = "x" * (LARGEST_VALUE_BYTES // 2)
-    with pytest.raises(ArgumentsError, match=r"^the arguments together: 64\.0 MiB of JSON are more") as caught:
-        arguments.encode({"one": half, "other": half})
-    assert caught.value.path == ""
-
-
-def test_what_a_call_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_codec, "LARGEST_VALUE_BYTES", 1024)
-    registry = Registry()
-
-    @registry.job
-    async def take(text: str) -> str:
-        return text
-
-    take("x" * 1000).mark_used()
-    with pytest.raises(ArgumentsError, match="MiB of JSON are more"):
-        take("x" * 1024)
-    with pytest.raises(ArgumentsError, match=r"^arguments: .* MiB of JSON are more"):
-        named_call("take", {"text": "x" * 1024}, {})
-    with pytest.raises(ConfigurationError, match=r"^metadata: .* MiB of JSON are more"):
-        take("").options(metadata={"text": "x" * 1024})
-    with pytest.raises(CodecError, match=r"^output: .* MiB of JSON are more"):
-        take.encode_output("x" * 1024)
-
-
-def test_arguments_errors_are_type_errors_with_a_path() -> None:
-    with pytest.raises(TypeError) as raised:
-        arguments(a=list[int]).encode({"a": [1, "x"]})
-    assert isinstance(raised.value, ArgumentsError)
-    assert raised.value.path == "a[1]"
-    with pytest.raises(RegistrationError, match="parameter 'a'"):
-        arguments(a=Money)
-
-
-text = st.text(st.characters(codec=None), max_size=8)
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**66), 2**66) | st.floats() | text,
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(text, inner, max_size=4),
-    max_leaves=12,
-)
-
-
-@thorough
-@given(json_values)
-def test_json_values_come_back_exactly_or_are_refused(value: object) -> None:
-    codec = ValueCodec(Any, {})
-    try:
-        stored = codec.encode(value, "value")
-    except CodecError:
-        return
-    assert repr(codec.decode(stored, "value")) == repr(value)
-
-
-anything = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats()
-    | text
-    | st.binary(max_size=4)
-    | st.decimals()
-    | st.datetimes(timezones=st.none() | st.timezones())
-    | st.dates()
-    | st.times()
-    | st.timedeltas()
-    | st.uuids()
-    | st.sampled_from([*Colour, *Level, *Word]),
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.tuples(inner, inner) | st.dictionaries(text | st.integers(), inner, max_size=3)
-    ),
-    max_leaves=6,
-)
-annotations = st.sampled_from(
-    [str, int, float, bool, bytes, Decimal, datetime, date, time, timedelta, UUID, Colour, Level, Word, Any, list[Any],
-     dict[str, Any], dict[int, Any], tuple[Any, Any], int | None, int | float | None, list[Decimal], datetime | None]
-)  # fmt: skip
-
-
-@thorough
-@given(annotations, anything)
-def test_any_value_for_any_annotation_comes_back_exactly_or_is_refused(annotation: Any, value: Any) -> None:
-    codec = ValueCodec(annotation, {})
-    try:
-        stored = codec.encode(value, "value")
-    except CodecError:
-        return
-    read = codec.decode(stored, "value")
-    if not isinstance(value, Decimal):  # NaN, which is stored as text, isn't equal to itself
-        assert read == value
-    assert type(read) is type(value) or (type(read), type(value)) == (float, int)
-
-
-TYPED = [
-    (st.decimals(allow_nan=False), Decimal),
-    (st.datetimes().map(lambda each: each.replace(fold=0)), datetime),
-    (st.dates(), date),
-    (st.times().map(lambda each: each.replace(fold=0)), time),
-    (st.timedeltas(), timedelta),
-    (st.uuids(), UUID),
-    (st.binary(), bytes),
-    (st.floats(allow_nan=False, allow_infinity=False), float),
-    (st.integers(-(2**63), 2**64 - 1), int),
-    (st.text(), str),
-    (st.dictionaries(st.integers(-(2**63), 2**63 - 1), st.text()), dict[int, str]),
-    (st.sets(st.integers(0, 9)), set[int]),
-    (st.builds(Point, st.integers(-9, 9), st.floats(-1, 1)), Point),
-]
-
-
-@thorough
-@given(st.data())
-def test_ordinary_values_are_never_refused(data: st.DataObject) -> None:
-    strategy, annotation = data.draw(st.sampled_from(TYPED))
-    value = data.draw(strategy)
-    assert round_trip(annotation, value) == value
