@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ImportProblem", "load_registry"]
 
-_MISSING = object()
-_ABOVE = ("<frozen importlib", os.path.join("importlib", "__init__.py"), __file__)
+_NO_SUCH_ATTRIBUTE = object()
+_FRAMES_NOT_SHOWN = ("<frozen importlib", os.path.join("importlib", "__init__.py"), __file__)
 
 
 class ImportProblem(click.ClickException):
@@ -58,7 +58,7 @@ def load_registry(path: str, folder: str | None = None) -> Registry:
     module = _import(module_name, where)
     if not colon:
         return _only_registry(module, module_name)
-    return _as_registry(_walk(module, module_name, attribute, where), path)
+    return _as_registry(_read_attribute(module, module_name, attribute, where), path)
 
 
 def _check_form(path: str, module_name: str, attribute: str, colon: str) -> None:
@@ -76,9 +76,9 @@ def _import(name: str, where: Path) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             _explain_missing(name, error.name, where)
-        _show(error, f"{name} can't be imported")
+        _fail_with_traceback(error, f"{name} can't be imported")
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a user's module raises; it's shown as it is
-        _show(error, f"{name} can't be imported")
+        _fail_with_traceback(error, f"{name} can't be imported")
 
 
 def _explain_missing(name: str, missing: str, where: Path) -> NoReturn:
@@ -126,15 +126,15 @@ def _shadowing(name: str, where: Path) -> str:
     return ""
 
 
-def _walk(module: ModuleType, module_name: str, attribute: str, where: Path) -> object:
+def _read_attribute(module: ModuleType, module_name: str, attribute: str, where: Path) -> object:
     value: object = module
     reached = module_name
     for name in attribute.split("."):
         try:
-            found = getattr(value, name, _MISSING)
+            found = getattr(value, name, _NO_SUCH_ATTRIBUTE)
         except Exception as error:  # noqa: BLE001 - a property or module __getattr__ of the user's; it's shown as it is
-            _show(error, f"{reached}.{name} can't be read")
-        if found is _MISSING:
+            _fail_with_traceback(error, f"{reached}.{name} can't be read")
+        if found is _NO_SUCH_ATTRIBUTE:
             registries = [each for each, item in vars(module).items() if isinstance(item, Registry)] if value is module else []
             hint = _similar(name, registries or [each for each in dir(value) if not each.startswith("_")], "", known=registries)
             shadowed = _shadowing(module_name, where)
@@ -162,7 +162,7 @@ def _as_registry(value: object, path: str) -> Registry:
     if isinstance(value, Registry):
         return value
     if not inspect.isroutine(value) and not inspect.isclass(value):
-        raise ImportProblem(f"{path} is {_article(value)}, not a Registry or a function that returns one")
+        raise ImportProblem(f"{path} is {_kind_of(value)}, not a Registry or a function that returns one")
     factory = cast("Callable[..., Any]", value)
     try:
         inspect.signature(factory).bind()
@@ -173,24 +173,24 @@ def _as_registry(value: object, path: str) -> Registry:
     try:
         made = factory()
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a user's function raises; it's shown as it is
-        _show(error, f"{path}() failed")
+        _fail_with_traceback(error, f"{path}() failed")
     if inspect.iscoroutine(made):
         made.close()
         raise ImportProblem(f"{path} is an async function: the registry has to be there before the event loop is")
     if not isinstance(made, Registry):
-        raise ImportProblem(f"{path}() returned {_article(made)}, not a Registry")
+        raise ImportProblem(f"{path}() returned {_kind_of(made)}, not a Registry")
     return made
 
 
-def _article(value: object) -> str:
+def _kind_of(value: object) -> str:
     name = type(value).__qualname__
     return "None" if value is None else f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
 
 
-def _show(error: BaseException, summary: str) -> NoReturn:
+def _fail_with_traceback(error: BaseException, summary: str) -> NoReturn:
     """Write the user's own traceback, without the import system's frames and ours."""
     frames: TracebackType | None = error.__traceback__
-    while frames is not None and any(part in frames.tb_frame.f_code.co_filename for part in _ABOVE):
+    while frames is not None and any(part in frames.tb_frame.f_code.co_filename for part in _FRAMES_NOT_SHOWN):
         frames = frames.tb_next
     click.echo("".join(traceback.format_exception(type(error), error, frames)), err=True, nl=False)
     raise ImportProblem(summary) from None

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["describe", "jobs", "table"]
 
-_WIDEST = 60
-_FILTERS = frozenset({"states", "types", "key", "tag", "cursor"})
+_WIDEST_CELL_CHARACTERS = 60
+_NARROWING_OPTIONS = frozenset({"states", "types", "key", "tag", "cursor"})
 _EXPLAINED = {
     Changed.NOT_FOUND: "there is no such job",
     Changed.RUNNING: "it is running",
@@ -60,11 +60,19 @@ def list_jobs(url: str | None, *, as_json: bool, **filters: Any) -> None:
             for job in page.jobs:
                 click.echo(json.dumps(describe(job)))
         elif not page.jobs:
-            some = " that fit" if any(value for name, value in filters.items() if name in _FILTERS) else ""
+            some = " that fit" if any(value for name, value in filters.items() if name in _NARROWING_OPTIONS) else ""
             click.echo(f"no jobs{some} in {description}")
         else:
             rows = [
-                (str(job.id), job.type, job.state.value, _attempts(job), _time(job.run_at), *_ended(job), _last(job))
+                (
+                    str(job.id),
+                    job.type,
+                    job.state.value,
+                    _attempts(job),
+                    _shown_time(job.run_at),
+                    *_end_and_duration(job),
+                    _last_error(job),
+                )
                 for job in page.jobs
             ]
             header = ("id", "type", "state", "attempts", "due (UTC)", "finished (UTC)", "took", "last error")
@@ -93,7 +101,7 @@ def show(url: str | None, job_id: UUID, *, arguments: bool, as_json: bool) -> No
         if as_json:
             click.echo(json.dumps(described))
             return
-        if took := _ended(job)[1]:
+        if took := _end_and_duration(job)[1]:
             described["took"] = took
         errors = described.pop("errors")
         width = max(map(len, described))
@@ -107,10 +115,10 @@ def show(url: str | None, job_id: UUID, *, arguments: bool, as_json: bool) -> No
     run(look)
 
 
-def _changing(
+def _add_changing_command(
     name: str, text: str, change: Callable[[Client, Sequence[UUID]], Awaitable[dict[UUID, Changed]]], wrong: str
 ) -> None:
-    """Make one of the commands that take ids."""
+    """Make one of the commands that take ids and change those jobs; `wrong` is said of a job that isn't in the right state."""
 
     @jobs.command(name, help=text)
     @url_option
@@ -128,14 +136,14 @@ def _changing(
             raise click.exceptions.Exit(1)
 
 
-_changing(
+_add_changing_command(
     "retry",
     "Make failed or cancelled jobs pending again, with all their attempts.",
     lambda client, ids: client.retry(*ids),
     "it isn't failed or cancelled, or another unfinished job has its unique key",
 )
-_changing("run-now", "Make pending jobs due now.", lambda client, ids: client.run_now(*ids), "it isn't pending")
-_changing(
+_add_changing_command("run-now", "Make pending jobs due now.", lambda client, ids: client.run_now(*ids), "it isn't pending")
+_add_changing_command(
     "delete",
     "Remove jobs that aren't running, finished or not.",
     lambda client, ids: client.delete(*ids),
@@ -171,9 +179,9 @@ def describe(job: Job, *, arguments: bool = False) -> dict[str, Any]:
         "timeout": job.timeout,
         "reschedules": job.reschedules or None,
         "outcome": job.outcome,
-        "output": _stored(job.output_json),
-        "arguments": _stored(job.payload) if arguments else None,
-        "metadata": _stored(job.metadata_json) if arguments else None,
+        "output": _json_or_text(job.output_json),
+        "arguments": _json_or_text(job.payload) if arguments else None,
+        "metadata": _json_or_text(job.metadata_json) if arguments else None,
     }
     described = {name: value for name, value in values.items() if value is not None}
     described["errors"] = [
@@ -189,7 +197,7 @@ def describe(job: Job, *, arguments: bool = False) -> dict[str, Any]:
     return described
 
 
-def _stored(value: bytes | None) -> Any:
+def _json_or_text(value: bytes | None) -> Any:
     """What was stored, as JSON values; a row that somebody broke is shown as text."""
     if value is None:
         return None
@@ -199,7 +207,7 @@ def _stored(value: bytes | None) -> Any:
         return value.decode(errors="replace")
 
 
-def _time(value: datetime | None) -> str:
+def _shown_time(value: datetime | None) -> str:
     return "" if value is None else value.strftime("%Y-%m-%d %H:%M:%S")
 
 
@@ -209,21 +217,21 @@ def _attempts(job: Job) -> str:
     return f"{ran}" if job.state.finished else f"{ran}/{job.max_attempts or '∞'}"
 
 
-def _ended(job: Job) -> tuple[str, str]:
+def _end_and_duration(job: Job) -> tuple[str, str]:
     """When it finished, and how long its last attempt took."""
     if job.finished_at is None or job.started_at is None:
-        return _time(job.finished_at), ""
-    return _time(job.finished_at), f"{(job.finished_at - job.started_at).total_seconds():.3g} s"
+        return _shown_time(job.finished_at), ""
+    return _shown_time(job.finished_at), f"{(job.finished_at - job.started_at).total_seconds():.3g} s"
 
 
-def _last(job: Job) -> str:
+def _last_error(job: Job) -> str:
     text = "" if job.last_error is None else str(job.last_error)
-    return text if len(text) <= 60 else f"{text[:59]}…"
+    return text if len(text) <= _WIDEST_CELL_CHARACTERS else f"{text[: _WIDEST_CELL_CHARACTERS - 1]}…"
 
 
-def _short(cell: str) -> str:
-    """A cell that leaves the others their place, whatever somebody has called something."""
-    return cell if len(cell) <= _WIDEST else f"{cell[: _WIDEST - 1]}…"
+def _shortened(cell: str) -> str:
+    """Shorten a cell, so that the others keep their place, whatever somebody has called something."""
+    return cell if len(cell) <= _WIDEST_CELL_CHARACTERS else f"{cell[: _WIDEST_CELL_CHARACTERS - 1]}…"
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -233,6 +241,6 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         header: Their names.
         rows: What they hold; control characters are made visible.
     """
-    cells = [header, *([_short(one_line(cell)) for cell in row] for row in rows)]
+    cells = [header, *([_shortened(one_line(cell)) for cell in row] for row in rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells)

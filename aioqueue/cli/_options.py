@@ -1,4 +1,4 @@
-"""Options that several commands share, and how their values are read. Each is a variable, too."""
+"""Options that several commands share, how their values and variables are read, and how a command ends."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ __all__ = [
 T = TypeVar("T")
 Command = TypeVar("Command", bound="Callable[..., Any]")
 
-_LEVEL = "aioqueue.log_level"
+_LOG_LEVEL_KEY = "aioqueue.log_level"
 LEVELS = ("debug", "info", "warning", "error", "critical")
 
 
@@ -54,7 +54,7 @@ class Duration(FloatType):
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Seconds."""
+        """Read what was written as seconds; click calls it."""
         if isinstance(value, (int, float)):
             return float(value)
         try:
@@ -125,7 +125,7 @@ class WrongUsage(Problem):
 
 
 class JobsFailed(Problem):
-    """All went well, except for jobs that failed."""
+    """The command did what it was asked to, and jobs have failed."""
 
     exit_code = 3
 
@@ -149,7 +149,7 @@ def run(function: Callable[..., Awaitable[T]], *arguments: Any) -> T:
 
 
 def url_option(command: Command) -> Command:
-    """`--url`."""
+    """Add `--url`, which may be missing: the client knows the variable and the default."""
     return setting_option(
         "--url",
         default=DEFAULT_URL,
@@ -164,7 +164,7 @@ def looking_at(url: str | None) -> Client:
 
 
 def app_dir_option(command: Command) -> Command:
-    """`--app-dir`."""
+    """Add `--app-dir`: where the module with the registry lies."""
     return command_option(
         "--app-dir",
         metavar="FOLDER",
@@ -174,20 +174,20 @@ def app_dir_option(command: Command) -> Command:
 
 def _remember_level(context: click.Context, parameter: click.Parameter, level: str) -> str:
     source = context.get_parameter_source(parameter.name or "")
-    context.meta[_LEVEL] = level, source is not ParameterSource.DEFAULT
+    context.meta[_LOG_LEVEL_KEY] = level, source is not ParameterSource.DEFAULT
     return level
 
 
 def set_up_logging() -> None:
     """Set up logging as `--log-level` says. Commands that import an application call it afterwards: it may have done so."""
     context = click.get_current_context(silent=True)
-    if context is not None and _LEVEL in context.meta:
-        level, given = context.meta[_LEVEL]
+    if context is not None and _LOG_LEVEL_KEY in context.meta:
+        level, given = context.meta[_LOG_LEVEL_KEY]
         configure_logging(level, given=given)
 
 
 def log_level_option(default: str) -> Callable[[Command], Command]:
-    """`--log-level`, with the command's own default."""
+    """Add `--log-level`, with the command's own default."""
     return command_option(
         "--log-level",
         default=default,

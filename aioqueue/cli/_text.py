@@ -12,9 +12,9 @@ __all__ = ["OneLineFormatter", "configure_logging", "one_line"]
 
 # Control characters, the line separators that str.splitlines knows, and what turns the direction of writing round.
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_SHORT_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
-FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+RECORD_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 def one_line(text: str) -> str:
@@ -26,13 +26,13 @@ def one_line(text: str) -> str:
     Returns:
         Text that stays on its line and does nothing to a terminal.
     """
-    return _UNSAFE.sub(_visible, text)
+    return _UNSAFE.sub(_escaped, text)
 
 
-def _visible(match: re.Match[str]) -> str:
+def _escaped(match: re.Match[str]) -> str:
     character = match[0]
     code = ord(character)
-    return _SHORT.get(character) or (f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}")
+    return _SHORT_ESCAPES.get(character) or (f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}")
 
 
 class OneLineFormatter(logging.Formatter):
@@ -43,7 +43,7 @@ class OneLineFormatter(logging.Formatter):
     default_msec_format = "%s.%03dZ"
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record's one line."""
+        """Write one record; logging calls it."""
         return one_line(super().format(record))
 
 
@@ -61,5 +61,5 @@ def configure_logging(level: str, *, given: bool = False) -> None:
             ours.setLevel(level.upper())
         return
     handler = logging.StreamHandler()
-    handler.setFormatter(OneLineFormatter(FORMAT))
+    handler.setFormatter(OneLineFormatter(RECORD_FORMAT))
     logging.basicConfig(level=level.upper(), handlers=[handler])

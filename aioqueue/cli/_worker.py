@@ -46,7 +46,7 @@ __all__ = ["worker"]
 
 logger = logging.getLogger("aioqueue.worker")
 
-_LONGEST_PAUSE = 10.0
+_LONGEST_PAUSE_SECONDS = 10.0
 _CLOSE_SECONDS = 5.0
 """For closing the client, after the worker has ended."""
 _OPENING_SECONDS = 1.0
@@ -99,12 +99,12 @@ def worker(
 
 
 async def _serve(url: str | None, registry: Registry, types: list[str] | None, *, once: bool, **settings: Any) -> int:
-    """Be a worker until a signal comes, or nothing is due. Returns the exit code."""
+    """Run a worker until a signal comes, or, once, until nothing is due. Returns the exit code."""
     code = 1
     client = Client(url, close_timeout=_CLOSE_SECONDS)
     worker = Worker(client, registry, types=types, **settings)
     asked = asyncio.Event()
-    with _told(worker, asked):
+    with _stopped_by_signals(worker, asked):
         try:
             if not await _open(client, asked, patient=not once):
                 code = 0
@@ -121,7 +121,8 @@ async def _serve(url: str | None, registry: Registry, types: list[str] | None, *
 
 
 @contextmanager
-def _told(worker: Worker, asked: asyncio.Event) -> Generator[None]:
+def _stopped_by_signals(worker: Worker, asked: asyncio.Event) -> Generator[None]:
+    """Within the block, stop the worker when the process gets a signal; `asked` says so to who opens the client."""
     loop = asyncio.get_running_loop()
 
     def stop(number: int) -> None:
@@ -161,7 +162,7 @@ def _loop_factory(*, wanted: bool | None) -> Callable[[], asyncio.AbstractEventL
 
 async def _open(client: Client, asked: asyncio.Event, *, patient: bool) -> bool:
     """Open the client, unless a stop is asked for meanwhile. Returns whether it's open."""
-    opening = asyncio.get_running_loop().create_task(_opened(client, patient=patient))
+    opening = asyncio.get_running_loop().create_task(_reached(client, patient=patient))
     waiting = asyncio.get_running_loop().create_task(asked.wait())
     await asyncio.wait([opening, waiting], return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
@@ -175,8 +176,8 @@ async def _open(client: Client, asked: asyncio.Event, *, patient: bool) -> bool:
     return True
 
 
-async def _opened(client: Client, *, patient: bool) -> None:
-    """Open it; if patient, wait until the database can be reached."""
+async def _reached(client: Client, *, patient: bool) -> None:
+    """Open the client; if patient, wait until the database can be reached."""
     pause = 0.5
     while True:
         try:
@@ -186,6 +187,6 @@ async def _opened(client: Client, *, patient: bool) -> None:
                 raise
             logger.warning("the database can't be reached, trying again: %s", one_line(str(error)))
             await asyncio.sleep(random.uniform(0.5, 1.0) * pause)  # noqa: S311 - keeps processes apart
-            pause = min(2 * pause, _LONGEST_PAUSE)
+            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
         else:
             return

@@ -217,11 +217,11 @@ class Client:
             ConfigurationError: The store isn't one that SQL can be given for.
             CallAlreadyEnqueued: The call was enqueued before.
         """
-        give = getattr(self.store, "statement", None)
-        if give is None:
+        make_statement = getattr(self.store, "statement", None)
+        if make_statement is None:
             raise ConfigurationError(f"{self.store.description} has no statement that any driver could run: use tx=")
         call.mark_enqueueing()
-        return cast("tuple[str, tuple[str, ...]]", give([call.to_new_job()], placeholder=placeholder))
+        return cast("tuple[str, tuple[str, ...]]", make_statement([call.to_new_job()], placeholder=placeholder))
 
     def using(self, tx: Connection | Transaction) -> BoundClient:
         """Bind `tx=` once: for a dependency that gives each request a producer in its own transaction.

@@ -79,15 +79,15 @@ class KeyedInserts:
 
     async def _write_batch(self, rows: Sequence[Row]) -> Sequence[Inserted | StoreContended]:
         results: dict[int, Inserted | StoreContended] = {}
-        together = [index for index, (job, _) in enumerate(rows) if (job.type, job.key) not in self._contended]
-        if together:
+        batched = [index for index, (job, _) in enumerate(rows) if (job.type, job.key) not in self._contended]
+        if batched:
             try:
-                inserted = await self._write([rows[index] for index in together])
+                inserted = await self._write([rows[index] for index in batched])
             except StoreContended as error:
-                if len(together) == len(rows) == 1:
+                if len(batched) == len(rows) == 1:
                     return [error]
             else:
-                results.update(zip(together, inserted, strict=True))
+                results.update(zip(batched, inserted, strict=True))
         for index, row in enumerate(rows):
             if index not in results:
                 results[index] = await self._write_alone(row, results, rows)

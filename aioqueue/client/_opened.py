@@ -82,7 +82,7 @@ class Opened:
             raise
 
     def begin_to_close(self) -> asyncio.Task[None]:
-        """`close`, in a task of its own."""
+        """Close in a task of its own, so that nothing that cancels the one who waits cuts it short."""
         return self._task(self.close())
 
     def _begin_to_close_store(self) -> asyncio.Task[None]:

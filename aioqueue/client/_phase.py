@@ -1,4 +1,4 @@
-"""How far a transaction of the client's is."""
+"""How far a transaction of the client's is: its handles say by it whether their jobs exist yet."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Phase", "TransactionState"]
 
 
 class Phase(Enum):
-    """How far a transaction is."""
+    """How far a transaction is. Its value is what error messages say of it."""
 
     OPEN = "open"
     COMMITTED = "committed"
@@ -21,7 +21,7 @@ class Phase(Enum):
 
 
 class TransactionState:
-    """What a transaction's handles and its client know of it."""
+    """What a transaction has in common with its handles: how far it is, and the calls that were enqueued in it."""
 
     __slots__ = ("calls", "phase")
 

@@ -23,13 +23,18 @@ __all__ = ["Waiters", "ended"]
 
 logger = logging.getLogger("aioqueue")
 
-_CHUNK = 500
-_SOONEST_MISSING = 0.25
-_LONGEST_PAUSE = 1.0
+_CHUNK_IDS = 500
+"""In one look-up at most."""
+
+_MISSING_AGAIN_SECONDS = 0.25
+"""After which a job that isn't there yet is looked up again: its transaction may have been committed."""
+
+_LONGEST_PAUSE_SECONDS = 1.0
+"""Between two look-ups, however long the one before took."""
 
 
 def ended(job: Job) -> bool:
-    """Whether a job's result can be told."""
+    """Whether a job has a result: it won't change any more, unless an operator retries the job."""
     return job.state.finished and job.state is not JobState.CONTINUED
 
 
@@ -50,12 +55,14 @@ class Waiter:
 
 @dataclass(slots=True)
 class _Wanted:
+    """A job whose end somebody waits for; `missing` says that the newest look-up didn't find it."""
+
     waiters: list[Waiter] = field(default_factory=list[Waiter])
     missing: bool = False
 
 
 class Waiters:
-    """All who wait for results in one client.
+    """All who wait for results in one client. Handles add themselves, and take themselves out again.
 
     Arguments:
         store: Open.
@@ -97,7 +104,7 @@ class Waiters:
         self._task.add_done_callback(self._stopped, context=contextvars.Context())
 
     def remove(self, job_id: UUID, waiter: Waiter) -> None:
-        """Stop waiting."""
+        """End one wait: its future is cancelled, and the job isn't looked up any more if nobody else waits for it."""
         waiter.future.cancel()
         if (wanted := self._wanted.get(job_id)) is not None and waiter in wanted.waiters:
             wanted.waiters.remove(waiter)
@@ -126,16 +133,16 @@ class Waiters:
                     await self._look()
                 except StoreUnavailable as error:
                     logger.warning("results can't be looked up at the moment, trying again: %s", type(error).__name__)
-                    await asyncio.sleep(random.uniform(0.5, 1.0) * min(_LONGEST_PAUSE, self._poll_interval))  # noqa: S311
+                    await asyncio.sleep(random.uniform(0.5, 1.0) * min(_LONGEST_PAUSE_SECONDS, self._poll_interval))  # noqa: S311
                 else:
                     # A store that can't tell whose end it was wakes everybody: at most half of the time goes into that.
-                    await asyncio.sleep(min(time.monotonic() - started, _LONGEST_PAUSE))
+                    await asyncio.sleep(min(time.monotonic() - started, _LONGEST_PAUSE_SECONDS))
 
     async def _look(self) -> None:
         ids, self._stale = [each for each in self._stale if each in self._wanted], set()
         try:
-            for start in range(0, len(ids), _CHUNK):
-                chunk = ids[start : start + _CHUNK]
+            for start in range(0, len(ids), _CHUNK_IDS):
+                chunk = ids[start : start + _CHUNK_IDS]
                 self._take(chunk, await self._store.fetch(chunk))
         except StoreUnavailable:
             self._stale.update(ids)
@@ -148,7 +155,7 @@ class Waiters:
             return
         loop = asyncio.get_running_loop()
         missing = {job_id for job_id, wanted in self._wanted.items() if wanted.missing}
-        until = min(self._next_poll, loop.time() + _SOONEST_MISSING) if missing else self._next_poll
+        until = min(self._next_poll, loop.time() + _MISSING_AGAIN_SECONDS) if missing else self._next_poll
         try:
             async with asyncio.timeout_at(until):
                 await self._wake.wait()

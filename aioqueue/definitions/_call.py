@@ -27,8 +27,8 @@ __all__ = ["Call", "CallOptions", "JobDefinition", "read_priority", "read_tags"]
 
 R_co = TypeVar("R_co", covariant=True)
 
-_LONGEST_LABEL = 1024
-_metadata = ValueCodec(dict[str, Any], {})
+_LONGEST_LABEL_BYTES = 1024
+_metadata_codec = ValueCodec(dict[str, Any], {})
 
 
 class CallOptions(TypedDict, total=False):
@@ -68,18 +68,20 @@ class JobDefinition(Protocol):
     def decode_output(self, stored: bytes) -> Any: ...
 
 
-class _Progress(Enum):
+class _EnqueueState(Enum):
+    """Whether a call, or a copy with its id, was enqueued."""
+
     NEW = "new"
     ENQUEUED = "enqueued"
 
 
-class _Shared:
-    """What copies with the same id have in common."""
+class _SharedByCopies:
+    """What a call and its copies with the same id have in common: at most one of them is enqueued."""
 
-    __slots__ = ("progress",)
+    __slots__ = ("state",)
 
     def __init__(self) -> None:
-        self.progress = _Progress.NEW
+        self.state = _EnqueueState.NEW
 
 
 class Call(Generic[R_co]):
@@ -106,7 +108,7 @@ class Call(Generic[R_co]):
         self.job_type = job_type
         self.payload = payload
         self._options: CallOptions = {}
-        self._shared = _Shared()
+        self._shared = _SharedByCopies()
         self._used = False
         self._made_at = made_at
 
@@ -161,7 +163,7 @@ class Call(Generic[R_co]):
         return made
 
     def to_new_job(self) -> NewJob:
-        """The row to insert. Counts as a use."""
+        """Make the row that a store inserts. Counts as a use of the call."""
         self._used = True
         given, job_type = self._options, self.job_type
         retry = given.get("retry") or job_type.retry
@@ -196,16 +198,16 @@ class Call(Generic[R_co]):
             CallAlreadyEnqueued: It was, or is being so.
         """
         self._used = True
-        if self._shared.progress is _Progress.ENQUEUED:
+        if self._shared.state is _EnqueueState.ENQUEUED:
             raise CallAlreadyEnqueued(
                 f"this call of {self.job_type.name} has been enqueued already, as job {self.id}; "
                 "call.copy() makes another with an id of its own"
             )
-        self._shared.progress = _Progress.ENQUEUED
+        self._shared.state = _EnqueueState.ENQUEUED
 
     def mark_failed(self) -> None:
         """Say that enqueueing has failed, so that it may be tried again."""
-        self._shared.progress = _Progress.NEW
+        self._shared.state = _EnqueueState.NEW
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Call):
@@ -217,9 +219,9 @@ class Call(Generic[R_co]):
         return hash((self.job_type.name, self.payload))
 
     def __repr__(self) -> str:
-        arguments = ", ".join(f"{name}={_short(value)}" for name, value in orjson.loads(self.payload).items())
-        options = ", ".join(f"{name}={_short(value)}" for name, value in self._options.items())
-        state = "enqueued" if self._shared.progress is _Progress.ENQUEUED else "not enqueued"
+        arguments = ", ".join(f"{name}={_shortened(value)}" for name, value in orjson.loads(self.payload).items())
+        options = ", ".join(f"{name}={_shortened(value)}" for name, value in self._options.items())
+        state = "enqueued" if self._shared.state is _EnqueueState.ENQUEUED else "not enqueued"
         return f"<Call {self.job_type.name}({arguments}){f'.options({options})' if options else ''} {self.id} {state}>"
 
     def __copy__(self) -> Call[R_co]:
@@ -232,7 +234,7 @@ class Call(Generic[R_co]):
 
     def __del__(self) -> None:
         # At the interpreter's end everything is dropped; a half-made call has no attributes.
-        if getattr(self, "_used", True) or sys.is_finalizing() or self._shared.progress is _Progress.ENQUEUED:
+        if getattr(self, "_used", True) or sys.is_finalizing() or self._shared.state is _EnqueueState.ENQUEUED:
             return
         filename, line = self._made_at
         warnings.warn_explicit(
@@ -247,7 +249,7 @@ class Call(Generic[R_co]):
 _DEFAULT_RETRY = Retry()
 
 
-def _short(value: object) -> str:
+def _shortened(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
@@ -262,7 +264,7 @@ def _read_options(given: CallOptions) -> dict[str, object]:
     if (at := given.get("at")) is not None:
         read["at"] = aware(at, "at")
     if (key := given.get("key")) is not None:
-        read["key"] = _label(key, "key")
+        read["key"] = _read_label(key, "key")
     if "unique" in given and not isinstance(given["unique"], bool):
         raise ConfigurationError(f"unique must be True or False, not {given['unique']!r}")
     if (priority := given.get("priority")) is not None:
@@ -285,20 +287,20 @@ def _check_retry(retry: object) -> None:
 
 def _read_metadata(metadata: object) -> dict[str, object]:
     try:
-        return cast("dict[str, object]", orjson.loads(_metadata.encode(metadata, "metadata")))
+        return cast("dict[str, object]", orjson.loads(_metadata_codec.encode(metadata, "metadata")))
     except CodecError as error:
         raise ConfigurationError(str(error)) from None
 
 
-def _label(value: object, name: str) -> str:
+def _read_label(value: object, name: str) -> str:
     if not isinstance(value, str):
         raise ConfigurationError(f"{name} must be a str, not {value!r}")
     try:
         size = len(value.encode())
     except UnicodeEncodeError:
         raise ConfigurationError(f"{name} has a lone surrogate, which isn't a character: {value!r}") from None
-    if not 0 < size <= _LONGEST_LABEL or "\0" in value:
-        raise ConfigurationError(f"{name} must have 1 to {_LONGEST_LABEL} bytes and no NUL, not {_short(value)}")
+    if not 0 < size <= _LONGEST_LABEL_BYTES or "\0" in value:
+        raise ConfigurationError(f"{name} must have 1 to {_LONGEST_LABEL_BYTES} bytes and no NUL, not {_shortened(value)}")
     return value
 
 
@@ -321,4 +323,4 @@ def read_tags(value: Iterable[str]) -> tuple[str, ...]:
     """
     if isinstance(value, str):
         raise ConfigurationError(f"tags must be several texts, such as ({value!r},), not one")
-    return tuple(dict.fromkeys(_label(each, "a tag") for each in value))
+    return tuple(dict.fromkeys(_read_label(each, "a tag") for each in value))

@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 _current: contextvars.ContextVar[Attempt] = contextvars.ContextVar("aioqueue_attempt")
 
-_LONGEST_OUTCOME = 200
+_LONGEST_OUTCOME_CHARACTERS = 200
 
 
 class Attempt:
@@ -95,7 +95,7 @@ class Attempt:
             raise RuntimeError(
                 "from_thread() is for `def` handlers, which run in a thread: in the event loop, await the function instead"
             )
-        call = _called(function, arguments, named)
+        call = _call_in_loop(function, arguments, named)
         try:
             future = asyncio.run_coroutine_threadsafe(call, self._loop)
         except RuntimeError:
@@ -107,7 +107,7 @@ class Attempt:
         return result
 
     def mark_cancelled(self) -> None:
-        """Ask it to stop; any thread may."""
+        """Ask the attempt to stop. The worker calls it, from any thread."""
         self._cancelled = True
 
     @cached_property
@@ -127,7 +127,7 @@ class Attempt:
 
     @property
     def outcome(self) -> str | None:
-        """The label that was set last."""
+        """The label of how the attempt ended that was set last; None without one."""
         return self._outcome
 
     def set_outcome(self, label: str | None) -> None:
@@ -140,8 +140,8 @@ class Attempt:
             ValueError: It isn't such a text.
         """
         text = str.__str__(label) if isinstance(label, str) else ""
-        if label is not None and not 0 < len(text) <= _LONGEST_OUTCOME:
-            raise ValueError(f"an outcome is a text of 1 to {_LONGEST_OUTCOME} characters, not {safe_repr(label)}")
+        if label is not None and not 0 < len(text) <= _LONGEST_OUTCOME_CHARACTERS:
+            raise ValueError(f"an outcome is a text of 1 to {_LONGEST_OUTCOME_CHARACTERS} characters, not {safe_repr(label)}")
         self._outcome = text or None
 
     def __repr__(self) -> str:
@@ -155,7 +155,7 @@ class _Exit:
         self.error = error
 
 
-async def _called(function: Callable[..., Coroutine[Any, Any, T]], arguments: Any, named: Any) -> T | _Exit:
+async def _call_in_loop(function: Callable[..., Coroutine[Any, Any, T]], arguments: Any, named: Any) -> T | _Exit:
     try:
         return await function(*arguments, **named)
     except (SystemExit, KeyboardInterrupt) as error:
@@ -183,7 +183,7 @@ def attempt_in(context: contextvars.Context) -> Attempt | None:
 
 @contextmanager
 def activate(attempt: Attempt) -> Generator[Attempt]:
-    """Make it the current one, and its resources reachable, within the block."""
+    """Make an attempt the current one, and its resources reachable, within the block. The worker calls it."""
     token, scope_token = _current.set(attempt), current_scope.set(attempt.resources)
     try:
         yield attempt

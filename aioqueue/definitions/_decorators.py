@@ -21,7 +21,7 @@ R = TypeVar("R")
 
 
 class DeclareOptions(TypedDict, total=False):
-    """What is said of a job type whose handler is elsewhere."""
+    """The options of `Registry.declare`, whose handler is elsewhere; `Registry.job` says what each is."""
 
     name: str | None
     aliases: Iterable[str]
@@ -33,7 +33,7 @@ class DeclareOptions(TypedDict, total=False):
 
 
 class JobOptions(DeclareOptions, total=False):
-    """What is said of a job type."""
+    """The options of `Registry.job`, which says what each is."""
 
     middlewares: Sequence[Middleware]
     max_reschedules: int | None
@@ -41,7 +41,7 @@ class JobOptions(DeclareOptions, total=False):
 
 
 class ImplementOptions(TypedDict, total=False):
-    """What the handler's side says of a declared type; what isn't given is as declared."""
+    """The options of `Registry.implement`; what isn't given is as declared."""
 
     aliases: Iterable[str]
     retry: Retry | None
@@ -70,7 +70,7 @@ class JobDecorator:
     @overload
     def __call__(self, function: Callable[P, R], /) -> JobType[P, R, Callable[P, R]]: ...
     def __call__(self, function: Callable[..., Any], /) -> JobType[..., Any, Any]:
-        """Make the job type."""
+        """Make the job type of a function: the same four overloads as `Registry.job`."""
         return self._make(function)
 
 
@@ -93,5 +93,5 @@ class ImplementDecorator(Generic[P, R]):
     @overload
     def __call__(self, function: Callable[P, R], /) -> JobType[P, R, Callable[P, R]]: ...
     def __call__(self, function: Callable[..., Any], /) -> JobType[..., Any, Any]:
-        """Make the job type that can be run."""
+        """Make the job type that can be run of a function: the same four overloads as `Registry.job`."""
         return self._make(function)

@@ -54,7 +54,7 @@ class _Once:
             self._ended = True
 
     def check(self) -> None:
-        """Called when the middleware has returned.
+        """Look, once the middleware has returned, whether it waited for what it called.
 
         Raises:
             RuntimeError: It has called `call_next()` and forgotten to await it.

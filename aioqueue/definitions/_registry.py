@@ -64,7 +64,7 @@ class Registry:
 
     @property
     def runnable(self) -> Mapping[str, AnyJobType]:
-        """As `types`, but only those with a handler here."""
+        """Every job type that has a handler here, by its name, and by each of its aliases."""
         return {name: each for name, each in self._types.items() if not each.declared_only}
 
     def middlewares_of(self, job_type: AnyJobType) -> tuple[Middleware, ...]:

@@ -25,7 +25,7 @@ logger = logging.getLogger("aioqueue.worker")
 
 _numbers = itertools.count()
 
-_CANCELLED_SECONDS = 1.0
+_CANCELLED_CLOSING_SECONDS = 1.0
 """For how long a closing that was cancelled is waited for."""
 
 T = TypeVar("T")
@@ -155,7 +155,9 @@ class _Opened:
             raise raised
 
     async def _end_of_cancelled(self) -> None:
-        await wait_until_ended(self.task, _CANCELLED_SECONDS)  # one more cancellation says no more: one is on its way already
+        await wait_until_ended(
+            self.task, _CANCELLED_CLOSING_SECONDS
+        )  # one more cancellation says no more: one is on its way already
         if not self.task.done():
             leave(self.task)
             logger.error("the resource %s doesn't end though it was cancelled: it's left behind", self.resource.name)

@@ -149,7 +149,7 @@ class _Reader:
         return variable_of(setting) if argument is None and self.is_set(setting, None) else setting
 
     def duration(self, setting: str, argument: float | timedelta | None, default: float, *, least: float = 0.0) -> float:
-        """Seconds."""
+        """Seconds from the argument, else from the variable; `least` or more."""
         variable = variable_of(setting)
         given = self._environment.duration(variable) if argument is None else seconds(argument, setting)
         if given is None:
@@ -159,7 +159,7 @@ class _Reader:
         return given
 
     def whole_number(self, setting: str, argument: int | None, default: int, *, least: int, most: int) -> int:
-        """A number from `least` to `most`."""
+        """A number from the argument, else from the variable; from `least` to `most`."""
         if argument is not None and (not isinstance(argument, int) or isinstance(argument, bool)):
             raise ConfigurationError(f"{setting} must be a whole number, not {argument!r}")
         given = self._environment.whole_number(variable_of(setting)) if argument is None else argument

@@ -25,7 +25,7 @@ __all__ = [
     "shown",
 ]
 
-_DEEPEST = 50
+_DEEPEST_ANNOTATION_LEVELS = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +223,7 @@ def mentions(hint: Any, wanted: type) -> bool:
 
 def _parts(hint: Any, depth: int) -> Iterator[Any]:
     yield getattr(hint, "__origin__", hint)
-    if depth < _DEEPEST:
+    if depth < _DEEPEST_ANNOTATION_LEVELS:
         for each in getattr(hint, "__args__", ()):
             yield from _parts(each, depth + 1)
 
@@ -255,7 +255,7 @@ def resolved(function: Callable[..., Any], namespace: Mapping[str, Any] | None =
 
 
 def shown(function: Callable[..., Any]) -> str:
-    """The signature as text."""
+    """A function's signature as text, for its job type's repr."""
     try:
         return str(inspect.signature(function))
     except (ValueError, TypeError):

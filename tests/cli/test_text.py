@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from aioqueue.cli._text import FORMAT, OneLineFormatter, one_line
+from aioqueue.cli._text import RECORD_FORMAT, OneLineFormatter, one_line
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_control_characters_are_made_visible(text: str, shown: str) -> None:
 def test_a_record_with_a_traceback_is_one_line() -> None:
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(OneLineFormatter(FORMAT))
+    handler.setFormatter(OneLineFormatter(RECORD_FORMAT))
     logger = logging.Logger("forged")  # noqa: LOG001 - one that nobody else sees
     logger.addHandler(handler)
     try:

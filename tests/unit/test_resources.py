@@ -356,7 +356,7 @@ async def test_a_closing_that_is_cancelled_ends_before_its_scope_does_and_the_ot
 
 
 async def test_a_closing_that_swallows_its_cancellation_is_left_behind_and_named(caplog, monkeypatch) -> None:
-    monkeypatch.setattr("aioqueue.definitions._resources._CANCELLED_SECONDS", 0.05)
+    monkeypatch.setattr("aioqueue.definitions._resources._CANCELLED_CLOSING_SECONDS", 0.05)
     closings, scope = Closings(), ResourceScope().child()
     closings.swallows = True
     await scope.get(closings.inner)
