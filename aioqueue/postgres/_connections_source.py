@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from aioqueue.postgres._connections_driver import Connection, Row, UserPool
 
-__all__ = ["PLANNER_SETTINGS", "TRUSTED_SECONDS", "Source", "commit", "control", "in_transaction"]
+__all__ = ["PLANNER_SETTINGS", "TRUSTED_SECONDS", "WAIT_BRIEFLY", "Source", "commit", "control", "in_transaction"]
 
 TRUSTED_SECONDS = 10.0
 """For which an idle connection is taken to be in order; later it's asked before it's used."""
@@ -36,6 +36,12 @@ _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
 # Through a connection pooler a session's settings would reach other people's transactions, or not our own; and a pool of
 # the user's has sessions that aren't ours.
 _BEGIN_POOLED = "; ".join((_BEGIN, *(f"SET LOCAL {each}" for each in PLANNER_SETTINGS)))
+
+
+WAIT_BRIEFLY = "SET LOCAL lock_timeout = '100ms'"
+"""Whoever waits for somebody's open transaction (it holds the same unique key, or a job's row) waits without a connection of
+ours: the few that there are serve every other operation too.
+"""
 
 
 @dataclass(frozen=True, slots=True)

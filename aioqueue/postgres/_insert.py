@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from aioqueue.errors import RowRejected
+from aioqueue.postgres._connections_source import WAIT_BRIEFLY
+from aioqueue.postgres._errors import translated
+from aioqueue.postgres._notifications import inserted_note
 from aioqueue.postgres._rows_portions import in_portions
 from aioqueue.store_rules._unique_keys import unique_hashes
 from aioqueue.vocabulary._job import Inserted
@@ -22,11 +25,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from uuid import UUID
 
+    from aioqueue.postgres._connections import Pool
     from aioqueue.postgres._connections_driver import Connection
     from aioqueue.postgres._options_schema import Schema
     from aioqueue.vocabulary._job import NewJob
 
-__all__ = ["encode_jobs", "insert_arguments", "insert_on", "insert_statement", "insert_statements", "job_size"]
+__all__ = ["Inserter", "encode_jobs", "insert_on", "insert_statements"]
 
 _SAVEPOINT, _ROLL_BACK, _RELEASE = (
     f"{verb} aioqueue_keys" for verb in ("SAVEPOINT", "ROLLBACK TO SAVEPOINT", "RELEASE SAVEPOINT")
@@ -62,8 +66,8 @@ UNION ALL SELECT id, unique_key FROM @schema@.job WHERE unique_key = ANY($2::uui
 UNION ALL SELECT id, NULL FROM @schema@.archive WHERE id = ANY($1::uuid[])"""
 
 
-def insert_statement(schema: Schema, *, repeated: bool = False) -> str:
-    """Give the statement for `insert_arguments` and, last, a note for the channel (or None).
+def _insert_statement(schema: Schema, *, repeated: bool = False) -> str:
+    """Give the statement for `_arguments` and, last, a note for the channel (or None).
 
     It returns the ids that were created.
     """
@@ -73,8 +77,8 @@ def insert_statement(schema: Schema, *, repeated: bool = False) -> str:
 def insert_statements(schema: Schema) -> dict[str, str]:
     """All statements of this module, by name."""
     return {
-        "insert": insert_statement(schema),
-        "insert_repeated": insert_statement(schema, repeated=True),
+        "insert": _insert_statement(schema),
+        "insert_repeated": _insert_statement(schema, repeated=True),
         "insert_lock": schema.render(_LOCK),
         "insert_take_back": schema.render(_TAKE_BACK),
         "insert_holders": schema.render(_HOLDERS),
@@ -98,7 +102,7 @@ def _text(value: bytes) -> str:
         raise RowRejected(f"JSON that isn't UTF-8: {error}") from None
 
 
-def job_size(job: NewJob) -> int:
+def _job_size(job: NewJob) -> int:
     """About how many bytes a job takes in a statement."""
     return len(job.payload) + len(job.metadata) + len(job.key or "")
 
@@ -108,8 +112,8 @@ def _refuse_naive(jobs: Sequence[NewJob]) -> None:
         raise RowRejected("run_at has no time zone, so it could mean several moments")
 
 
-def insert_arguments(jobs: Sequence[NewJob]) -> list[Any]:
-    """The first 14 arguments of `insert_statement`: one array for each column.
+def _arguments(jobs: Sequence[NewJob]) -> list[Any]:
+    """The first 14 arguments of `_insert_statement`: one array for each column.
 
     Raises:
         RowRejected: A row can't be stored, such as one that is to be unique without a key.
@@ -172,6 +176,36 @@ def encode_jobs(jobs: Sequence[NewJob]) -> str:
         raise RowRejected(f"a job can't be stored: {error}") from None
 
 
+class Inserter:
+    """Stores new jobs, over the pool of the client's own operations or on a connection that is in a transaction.
+
+    Arguments:
+        pool: For the client's own operations.
+        schema: Where the tables are.
+        origin: Who tells other processes of the jobs; None if nobody is to be told.
+    """
+
+    def __init__(self, pool: Pool, schema: Schema, origin: str | None) -> None:
+        self._pool = pool
+        self._statements = insert_statements(schema)
+        self._origin = origin
+
+    async def insert(self, jobs: Sequence[NewJob], *, repeated: bool) -> list[Inserted]:
+        """Store jobs and commit, as `aioqueue.abc.Store.insert` says."""
+        if repeated or any(job.unique for job in jobs) or len(next(in_portions(jobs, _job_size))) < len(jobs):
+            async with self._pool.transaction() as connection:
+                await connection.execute(WAIT_BRIEFLY)
+                return await self.insert_in(connection, jobs, repeated=repeated)
+        rows = await self._pool.fetch(self._statements["insert"], *_arguments(jobs), inserted_note(jobs, self._origin))
+        return _results(jobs, {}, {row[0] for row in rows})
+
+    async def insert_in(self, connection: Connection, jobs: Sequence[NewJob], *, repeated: bool = False) -> list[Inserted]:
+        """Store jobs within the open transaction of a connection of ours."""
+        with translated(self._pool.source.description):
+            note = inserted_note(jobs, self._origin)
+            return await insert_on(connection, self._statements, jobs, repeated=repeated, note=note)
+
+
 async def insert_on(
     connection: Connection, statements: dict[str, str], jobs: Sequence[NewJob], *, repeated: bool, note: str | None
 ) -> list[Inserted]:
@@ -194,13 +228,13 @@ async def insert_on(
         stored.update((others[row[1]], row[0]) for row in found)
     in_order = sorted(jobs, key=lambda job: hashes[job.id].bytes if job.id in hashes else b"")
     in_order = [job for job in in_order if job.id not in stored]
-    for chunk in in_portions(in_order, job_size):
+    for chunk in in_portions(in_order, _job_size):
         several = sum(job.id in hashes for job in chunk) > 1
         if several:
             await connection.execute(_SAVEPOINT)
         while True:
             sql = statements["insert_repeated" if repeated else "insert"]
-            rows = await connection.fetch(sql, *insert_arguments(chunk), note)
+            rows = await connection.fetch(sql, *_arguments(chunk), note)
             made = {row[0] for row in rows if row[0] is not None}
             if repeated and made:
                 # One that was written, run and archived while this insert waited for it.
@@ -214,6 +248,17 @@ async def insert_on(
         if several:
             await connection.execute(_RELEASE)
         created |= made
+    return _results(jobs, stored, created)
+
+
+def _results(jobs: Sequence[NewJob], stored: dict[UUID, UUID], created: set[UUID]) -> list[Inserted]:
+    """One result each.
+
+    Arguments:
+        jobs: What was to be stored.
+        stored: Who holds the unique keys of jobs that weren't created.
+        created: The jobs that were.
+    """
     results: list[Inserted] = []
     for job in jobs:
         results.append(Inserted(stored.get(job.id, job.id), job.id in created))

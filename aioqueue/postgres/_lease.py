@@ -1,186 +1,146 @@
-"""What the lease thread uses: blocking calls over an event loop and a connection of its own."""
+"""Leases: opened for a worker, and ended; and claims that a worker gives back.
+
+Nothing here waits for a job's row that somebody else has locked.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import warnings
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+import secrets
+import time
+from typing import TYPE_CHECKING
 
-from aioqueue.abc import Renewal
-from aioqueue.errors import ClientClosed, ConfigurationError, StoreUnavailable
-from aioqueue.postgres._connections_closing import close_connection, close_socket
-from aioqueue.postgres._errors import translated
-from aioqueue.postgres._lease_rights import LEASE_THREAD, MISSING_RIGHTS, refuse_missing, rights_arguments
-from aioqueue.postgres._settle_fates import Fence, fate_of
-from aioqueue.store_rules._life import check_process
-from aioqueue.vocabulary._job import Claim, LostReason
+from aioqueue.postgres._lease_rights import MISSING_RIGHTS, WORKER, refuse_missing, rights_arguments
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Sequence
+    from collections.abc import Sequence
 
-    from aioqueue.postgres._connections_driver import Connection, Row
-    from aioqueue.postgres._connections_source import Source
+    from aioqueue.postgres._connections import Pool
     from aioqueue.postgres._options_schema import Schema
+    from aioqueue.vocabulary._job import Claim
 
-__all__ = ["PostgresLeaseSession", "compare"]
+__all__ = ["Leases", "lease_statements"]
 
 logger = logging.getLogger("aioqueue.postgres")
 
-_LEFT_SECONDS = 0.2
+_MOST_LEASE_ID = 2**62
+_END_SECONDS = 2.0
+_END_PAUSE_SECONDS = 0.05
+_MOST_NAMED = 20
 
-T = TypeVar("T")
+# The column gives numbers by itself to whoever names none.
+_OPEN_LEASE = """INSERT INTO @schema@.lease (id, worker, expires_at, extra) OVERRIDING SYSTEM VALUE
+VALUES ($1::bigint, $2::text, clock_timestamp() + $3::float8 * interval '1 second', $4::boolean)
+ON CONFLICT DO NOTHING RETURNING id"""
+
+_END_LEASE = "DELETE FROM @schema@.lease l WHERE l.id = $1::bigint RETURNING l.id"
+
+_GIVE_BACK = """WITH owned AS MATERIALIZED (
+    @owned@
+), returned AS (
+    UPDATE @schema@.job j
+    SET state = 1, lease_id = NULL, attempt = greatest(j.attempt, 1) - 1,
+        run_at = greatest(nullif(j.run_at, 'infinity'), clock_timestamp())
+    WHERE j.id = ANY(ARRAY(SELECT id FROM owned))
+    RETURNING j.type
+), told AS MATERIALIZED (
+    SELECT pg_catalog.pg_notify('@channel@', json_build_object('o', $2::text, 'd', 0, 't',
+               CASE WHEN octet_length(due.types::text) < 7000 THEN due.types END)::text)::text AS done
+    FROM (SELECT json_agg(DISTINCT type) AS types FROM returned) AS due
+    WHERE $2::text IS NOT NULL AND due.types IS NOT NULL
+)
+SELECT type FROM returned UNION ALL SELECT NULL FROM told WHERE done IS NOT NULL"""
+_OWNED_CLAIMS = """SELECT j.id FROM @schema@.job j
+    WHERE j.id = ANY($3::uuid[]) AND j.state + 0 = 2 AND j.lease_id + 0 = $1::bigint
+      AND EXISTS (SELECT FROM unnest($3::uuid[], $4::integer[]) AS given(id, claims)
+                  WHERE given.id = j.id AND given.claims = j.claims)
+      AND EXISTS (SELECT FROM @schema@.lease l WHERE l.id = $1::bigint)
+    FOR UPDATE OF j SKIP LOCKED"""
+_OWNED_ALL = """SELECT j.id FROM @schema@.job j WHERE j.state = 2 AND j.lease_id = $1::bigint FOR UPDATE OF j SKIP LOCKED"""
+_OWNED_STILL = "SELECT j.id FROM @schema@.job j WHERE j.state = 2 AND j.lease_id = $1::bigint"
 
 
-def compare(rows: Sequence[Row], held: Sequence[Claim]) -> tuple[bool, list[Claim], tuple[Claim, ...]]:
-    """Read `renew`: whether the lease is there, what was lost of `held`, and what it owns beyond it."""
-    valid = any(row[0] is None for row in rows)
-    owned = {Claim(row[0], row[1]) for row in rows if row[0] is not None}
-    asked = set(held)
-    return valid, [claim for claim in held if claim not in owned], tuple(owned - asked)
+def lease_statements(schema: Schema) -> dict[str, str]:
+    """All statements of this module, by name."""
+    templates = {
+        "open_lease": _OPEN_LEASE,
+        "end_lease": _END_LEASE,
+        "release": _GIVE_BACK.replace("@owned@", _OWNED_CLAIMS),
+        "release_all": _GIVE_BACK.replace("@owned@", _OWNED_ALL),
+        "owned": _OWNED_STILL,
+    }
+    return {name: schema.render(template) for name, template in templates.items()}
 
 
-class PostgresLeaseSession:
-    """See `aioqueue.abc.LeaseSession`.
+class Leases:
+    """The leases of a store's workers, over the pool that serves them. Renewals are made by `PostgresLeaseSession`.
 
     Arguments:
-        source: Where the connection comes from.
+        pool: Serves the workers.
         schema: Where the tables are.
-        statements: All statements of the store.
-        timeout: Seconds that each call may take.
-        option: The store's option with the user's function that connects; None if there is no such function.
+        origin: Who tells other processes of jobs that were given back; None if nobody is to be told.
+        description: The store, for errors.
     """
 
-    def __init__(self, source: Source, schema: Schema, statements: dict[str, str], timeout: float, option: str | None) -> None:
-        self._source = replace(source, timeout=timeout, pool=None)
+    def __init__(self, pool: Pool, schema: Schema, origin: str | None, description: str) -> None:
+        self._pool = pool
         self._schema = schema
-        self._statements = statements
-        self._timeout = timeout
-        self._option = option
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._connection: Connection | None = None
-        self._process = os.getpid()
+        self._statements = lease_statements(schema)
+        self._origin = origin
+        self._description = description
 
-    def connect(self) -> None:
-        """See `aioqueue.abc.LeaseSession.connect`."""
-        self._run(self._start())
+    async def open(self, worker: str, duration: float, *, extra: bool) -> int:
+        """Open a lease, as `aioqueue.abc.Store.open_lease` says.
 
-    def renew(self, lease_id: int, duration: float, held: Sequence[Claim]) -> Renewal:
-        """See `aioqueue.abc.LeaseSession.renew`."""
-        return self._run(self._renew(lease_id, duration, held))
+        Raises:
+            ConfigurationError: The role may not do what a worker does.
+        """
+        missing = await self._pool.fetch(MISSING_RIGHTS, *rights_arguments(self._schema, WORKER))
+        refuse_missing(missing, self._schema, self._description, "a worker")
+        while True:
+            # Random, so that none comes again when the database has gone back in time: restored, or failed over.
+            wanted = 1 + secrets.randbelow(_MOST_LEASE_ID)
+            rows = await self._pool.fetch(self._statements["open_lease"], wanted, worker, duration, extra)
+            if rows:
+                return int(rows[0][0])
 
-    def close(self) -> None:
-        """See `aioqueue.abc.LeaseSession.close`."""
-        loop, self._loop = self._loop, None
-        if loop is None or os.getpid() != self._process:
-            return
-        try:
-            loop.run_until_complete(self._end())
-            loop.run_until_complete(loop.shutdown_asyncgens())
-        finally:
-            loop.close()
+    async def release(self, lease_id: int, claims: Sequence[Claim]) -> set[str]:
+        """Give back claims, as `aioqueue.abc.Store.release` says; returns the types that became pending.
 
-    def __del__(self) -> None:
-        if (loop := self._loop) is None or os.getpid() != self._process:
-            return
-        what = f"a lease session on {self._source.description}"
-        warnings.warn(f"{what} was never closed", ResourceWarning, stacklevel=2, source=self)
-        if self._connection is not None:
-            close_socket(self._connection)
-        loop.close()
+        A claim whose row somebody has locked stays: the lease's next renewals find that it owns more than it's asked about.
+        """
+        given = [claim.id for claim in claims], [claim.claims for claim in claims]
+        rows = await self._pool.fetch(self._statements["release"], lease_id, self._origin, *given)
+        return {row[0] for row in rows if row[0] is not None}
 
-    async def _end(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            await close_connection(connection)
-        if left := asyncio.all_tasks() - {asyncio.current_task()}:
-            for task in left:
-                task.cancel()
-            await asyncio.wait(left, timeout=_LEFT_SECONDS)
+    async def end(self, lease_id: int) -> set[str]:
+        """End a lease, and give back what it holds; returns the types that became pending.
 
-    def _run(self, call: Coroutine[Any, Any, T]) -> T:
-        try:
-            check_process(self._process, "this lease session")
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                self._loop.set_exception_handler(_note)
-        except ClientClosed:
-            call.close()
-            raise
-        return self._loop.run_until_complete(self._guarded(call))
-
-    async def _guarded(self, call: Coroutine[Any, Any, T]) -> T:
-        """Run a call within the timeout, whatever it does when it's cancelled. After an error its connection is cut off."""
-        task = asyncio.ensure_future(call)
-        with translated(self._source.description):
-            try:
-                await asyncio.wait([task], timeout=self._timeout)
-                if not task.done():
-                    task.cancel()
-                    await asyncio.wait([task], timeout=_LEFT_SECONDS)
-                    raise TimeoutError
-                return task.result()
-            except BaseException as error:
-                connection, self._connection = self._connection, None
-                if connection is not None:
-                    connection.terminate()
-                    await asyncio.sleep(0)  # a transport closes its socket in the loop's next round
-                if isinstance(error, TimeoutError):
-                    raise StoreUnavailable(self._silence(connected=connection is not None)) from error
-                raise
-
-    def _silence(self, *, connected: bool) -> str:
-        text = f"{self._source.description}: no answer to the lease thread within {self._timeout:g} s"
-        if connected or self._option is None:
-            return text
-        return f"{text}. Does {self._option}= work in any event loop? Otherwise give lease_connect= too"
-
-    async def _connect(self) -> Connection:
-        if self._connection is None or self._connection.is_closed():
-            self._connection = None
-            try:
-                self._connection = await self._source.open()
-            except StoreUnavailable:
-                raise
-            except Exception as error:
-                if self._option is None:
-                    raise
-                raise ConfigurationError(
-                    f"{self._source.description}: the lease thread can't connect with {self._option}=, which it calls in an "
-                    f"event loop of its own: {type(error).__name__}: {str(error).split(chr(10), 1)[0][:300]}. Give "
-                    "lease_connect= too: an async function that opens an asyncpg connection with nothing that belongs to "
-                    "another event loop"
-                ) from error
-        return self._connection
-
-    async def _start(self) -> None:
-        """Connect, and see that this connection's role may renew: it needn't be the role of the others."""
-        connection = await self._connect()
-        rows = await self._source.query(connection, MISSING_RIGHTS, rights_arguments(self._schema, LEASE_THREAD))
-        refuse_missing(rows, self._schema, self._source.description, "a worker's lease thread")
-
-    async def _renew(self, lease_id: int, duration: float, held: Sequence[Claim]) -> Renewal:
-        connection = await self._connect()
-        rows = await self._source.query(connection, self._statements["renew"], [lease_id, duration])
-        valid, missing, unheld = compare(rows, held)
-        lost: dict[Claim, LostReason] = {}
-        if missing:
-            arguments = [[claim.id for claim in missing], [lease_id] * len(missing)]
-            fates = {row[0]: row for row in await self._source.query(connection, self._statements["fates"], arguments)}
-            for claim in missing:
-                result = fate_of(fates[claim.id], Fence(claim.id, claim.claims, lease_id), orphaned=False)
-                if result is not None:
-                    lost[claim] = result.lost or _own_end(fates[claim.id])
-        return Renewal(valid=valid, lost=lost, unheld=unheld)
-
-
-def _note(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """What is left of connecting that was given up, mostly."""
-    logger.debug("in the lease thread: %s", context.get("exception") or context.get("message"))
-
-
-def _own_end(fate: Row) -> LostReason:
-    """Written by this very lease between the question and the answer."""
-    return LostReason.TAKEN if fate[1] is not None else LostReason.COMPLETED
+        What stays locked for longer than `_END_SECONDS` seconds is left without a lease, and recovered by other workers.
+        """
+        types: set[str] = set()
+        async with self._pool.transaction() as connection:
+            # First, so that a claim under way has either been seen off or is seen by the next statement.
+            if not await connection.fetch(self._statements["end_lease"], lease_id):
+                return types  # somebody recovers its jobs
+            deadline = time.monotonic() + _END_SECONDS
+            while True:
+                rows = await connection.fetch(self._statements["release_all"], lease_id, self._origin)
+                types |= {row[0] for row in rows if row[0] is not None}
+                left = await connection.fetch(self._statements["owned"], lease_id)
+                if not left or time.monotonic() >= deadline:
+                    break
+                await asyncio.sleep(_END_PAUSE_SECONDS)
+        if left:
+            named = ", ".join(str(row[0]) for row in left[:_MOST_NAMED])
+            more = f" and {len(left) - _MOST_NAMED} more" if len(left) > _MOST_NAMED else ""
+            logger.warning(
+                "lease %d has ended, but others have locked the rows of %d of its jobs, which couldn't be given back and will "
+                "be recovered: %s%s",
+                lease_id,
+                len(left),
+                named,
+                more,
+            )
+        return types

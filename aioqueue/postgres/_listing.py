@@ -19,10 +19,12 @@ from aioqueue.vocabulary._job import JobState
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from aioqueue.postgres._connections import Pool
     from aioqueue.postgres._connections_driver import Row
     from aioqueue.postgres._options_schema import Schema
+    from aioqueue.vocabulary._job import Job
 
-__all__ = ["PageQuery", "narrow_query", "read_page"]
+__all__ = ["Listings", "PageQuery", "listing_statements", "narrow_query"]
 
 WALK = 5_000
 """Rows that one page looks at, at most, in a source that has to be filtered row by row."""
@@ -35,12 +37,49 @@ _LIVE_CONDITIONS = {
     JobState.READY: "(j.state = 1 AND j.run_at <= now())",
     JobState.RUNNING: "j.state = 2",
 }
+_FETCH = f"""SELECT {LIVE_COLUMNS} FROM @schema@.job j WHERE j.id = ANY($1::uuid[])
+UNION ALL SELECT {ARCHIVED_COLUMNS} FROM @schema@.archive j WHERE j.id = ANY($1::uuid[])"""
 _ALL_TYPES = """archived_type AS (
     (SELECT a.type FROM @schema@.archive a ORDER BY a.type LIMIT 1)
     UNION ALL
     SELECT (SELECT a.type FROM @schema@.archive a WHERE a.type > t.type ORDER BY a.type LIMIT 1)
     FROM archived_type t WHERE t.type IS NOT NULL
 )"""
+
+
+def listing_statements(schema: Schema) -> dict[str, str]:
+    """The statements of this module that are always the same, by name. Those for pages are put together for each filter."""
+    return {"fetch": schema.render(_FETCH)}
+
+
+class Listings:
+    """Shows jobs: those with these ids, or pages of all, over the pool of the client's own operations.
+
+    Arguments:
+        pool: For the client's own operations.
+        schema: Where the tables are.
+    """
+
+    def __init__(self, pool: Pool, schema: Schema) -> None:
+        self._pool = pool
+        self._schema = schema
+        self._statements = listing_statements(schema)
+
+    async def fetch(self, ids: Sequence[UUID]) -> list[Job | None]:
+        """Show these jobs, as `aioqueue.abc.Store.fetch` says."""
+        rows = await self._pool.read(self._statements["fetch"], list(ids))
+        # The live one wins, should both be there.
+        found = {row["id"]: row for row in reversed(rows)}
+        return [job_snapshot(found[job_id]) if job_id in found else None for job_id in ids]
+
+    async def page(self, where: JobFilter, limit: int, cursor: str | None) -> Page:
+        """Show one page, as `aioqueue.abc.Store.list` says."""
+        narrow = False
+        if (question := narrow_query(self._schema, where)) is not None:
+            sql, arguments = question
+            narrow = (await self._pool.read(sql, *arguments))[0][0] <= WALK
+        query = PageQuery(self._schema, where, limit, cursor, narrow=narrow)
+        return _read_page(await self._pool.read(query.sql, *query.arguments), limit)
 
 
 class _Arguments:
@@ -206,7 +245,7 @@ ORDER BY page.id DESC"""
         )
 
 
-def read_page(rows: Sequence[Row], limit: int) -> Page:
+def _read_page(rows: Sequence[Row], limit: int) -> Page:
     """Make the page of a `PageQuery`'s rows."""
     edge = rows[0]["edge"]
     jobs = [job_snapshot(row) for row in rows if row["id"] is not None]

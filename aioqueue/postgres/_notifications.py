@@ -12,15 +12,21 @@ from aioqueue.abc import Notification
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from aioqueue.postgres._options_schema import Schema
     from aioqueue.vocabulary._job import NewJob
 
-__all__ = ["LONGEST_DELAY", "decode_note", "due_note", "inserted_types", "leases_note"]
+__all__ = ["LONGEST_DELAY", "decode_note", "due_note", "inserted_note", "inserted_types", "notify_statements"]
 
 LONGEST_DELAY = 3600.0
 """Seconds: what is due later than that is found in time by those who look again, however seldom they do."""
 
+_NOTIFY = "SELECT pg_catalog.pg_notify('@channel@', $1::text)::text"
 _LONGEST_NOTE = 7_500
-_MOST_IDS = 200
+
+
+def notify_statements(schema: Schema) -> dict[str, str]:
+    """All statements of this module, by name: `notify` sends a note."""
+    return {"notify": schema.render(_NOTIFY)}
 
 
 def due_note(types: Iterable[str], delay: float, origin: str) -> str | None:
@@ -34,9 +40,17 @@ def due_note(types: Iterable[str], delay: float, origin: str) -> str | None:
     return note.decode()
 
 
-def leases_note(leases: Iterable[int], origin: str) -> str:
-    """Say that these leases have lost something."""
-    return orjson.dumps({"o": origin, "l": sorted(leases)[:_MOST_IDS]}).decode()
+def inserted_note(jobs: Iterable[NewJob], origin: str | None) -> str | None:
+    """Say that these jobs were inserted; None where nobody needs to know.
+
+    Arguments:
+        jobs: What is inserted.
+        origin: Who tells; None if nobody is to be told.
+    """
+    if origin is None:
+        return None
+    told = inserted_types(jobs)
+    return due_note(told.types or (), told.delay, origin)
 
 
 def inserted_types(jobs: Iterable[NewJob]) -> Notification:

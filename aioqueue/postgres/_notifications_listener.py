@@ -22,7 +22,7 @@ from aioqueue.errors import StoreError, StoreUnavailable
 from aioqueue.postgres._connections_closing import close_connection, terminate
 from aioqueue.postgres._connections_opener import Opener
 from aioqueue.postgres._errors import translated
-from aioqueue.postgres._notifications import decode_note
+from aioqueue.postgres._notifications import decode_note, notify_statements
 
 if TYPE_CHECKING:
     from aioqueue.postgres._connections import Pool
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from aioqueue.postgres._options_schema import Schema
     from aioqueue.store_rules._listeners import Listeners
 
-__all__ = ["Listening"]
+__all__ = ["Listening", "listener_statements"]
 
 logger = logging.getLogger("aioqueue.postgres")
 
@@ -46,6 +46,18 @@ _ECHO_SECONDS = 60.0
 SUBSCRIBED_SECONDS = 60.0
 
 
+_SUBSCRIBE = """INSERT INTO @schema@.subscriber (id, expires_at)
+VALUES ($1::uuid, clock_timestamp() + $2::float8 * interval '1 second')
+ON CONFLICT (id) DO UPDATE SET expires_at = excluded.expires_at"""
+_UNSUBSCRIBE = "DELETE FROM @schema@.subscriber WHERE id = $1::uuid OR expires_at < now() - interval '1 hour'"
+
+
+def listener_statements(schema: Schema) -> dict[str, str]:
+    """All statements of this module, by name."""
+    templates = {"subscribe": _SUBSCRIBE, "unsubscribe": _UNSUBSCRIBE}
+    return {name: schema.render(template) for name, template in templates.items()} | notify_statements(schema)
+
+
 class Listening:
     """Listens on a connection of its own and keeps the row that says that somebody waits for finished jobs.
 
@@ -53,7 +65,6 @@ class Listening:
         tracker: Holds its tasks and its connection.
         source: Where the connection comes from.
         schema: Whose channel.
-        statements: All statements of the store.
         listeners: Who is told.
         pool: Sends the probes, and writes the row.
         origin: This store, in notes.
@@ -67,7 +78,6 @@ class Listening:
         tracker: Tracker,
         source: Source,
         schema: Schema,
-        statements: dict[str, str],
         listeners: Listeners,
         *,
         pool: Pool,
@@ -77,7 +87,7 @@ class Listening:
         self._source = source
         self._opener = Opener(tracker, partial(tracker.open, source), terminate)
         self._schema = schema
-        self._statements = statements
+        self._statements = listener_statements(schema)
         # Those who listen may hold the store, and its tasks mustn't: nobody would notice that it was never closed.
         self._listeners = weakref.ref(listeners)
         self._finished_wanted = listeners.finished_wanted

@@ -15,8 +15,12 @@ from aioqueue.postgres._connections import Pool
 from aioqueue.postgres._connections_reserved import ReservedConnection
 from aioqueue.postgres._connections_tracker import Tracker
 from aioqueue.postgres._connections_users import UsersPool
+from aioqueue.postgres._insert import Inserter
+from aioqueue.postgres._lease import Leases
+from aioqueue.postgres._listing import Listings
 from aioqueue.postgres._notifications_listener import Listening
-from aioqueue.postgres._ownership import Ownership
+from aioqueue.postgres._operate import Operator
+from aioqueue.postgres._recovery import Recovery
 from aioqueue.postgres._settle import Settler
 from aioqueue.store_rules._listeners import Listeners
 
@@ -43,7 +47,6 @@ class Opened:
 
     Arguments:
         options: The store's.
-        statements: All statements of the store.
         identity: What its notifications name as their origin.
 
     Attributes:
@@ -53,11 +56,12 @@ class Opened:
             so an operation inside a user's open transaction never waits for that transaction.
         work: What a worker needs beside claims and settlements: leases, recovery, due times, what is settled slowly.
         claims, settler: Over a reserved connection each.
-        ownership: Leases and recovery.
+        leases, recovery: What workers need over `work`.
+        inserter, operator, listings: What clients need over `operations`.
         listeners: Who is told in this process.
     """
 
-    def __init__(self, options: Options, statements: dict[str, str], identity: UUID) -> None:
+    def __init__(self, options: Options, identity: UUID) -> None:
         self.tracker = tracker = Tracker()
         own = replace(options.source, pool=None)
         self._schema = options.schema
@@ -69,7 +73,11 @@ class Opened:
         self.claims = Claims(for_claims, options.schema)
         origin = str(identity) if options.notify else None
         self.settler = Settler(for_settlements, self.work, options.schema, origin)
-        self.ownership = Ownership(self.work, statements, self.claims, origin)
+        self.leases = Leases(self.work, options.schema, origin, options.description)
+        self.recovery = Recovery(self.work, options.schema, self.claims, origin)
+        self.inserter = Inserter(self.operations, options.schema, origin)
+        self.operator = Operator(self.operations, options.schema, origin)
+        self.listings = Listings(self.operations, options.schema)
         self.listeners = Listeners(asyncio.get_running_loop(), logger)
         self._listening: Listening | None = None
         if options.notify:
@@ -77,7 +85,6 @@ class Opened:
                 tracker,
                 options.listen_source,
                 options.schema,
-                statements,
                 self.listeners,
                 pool=self.operations,
                 origin=identity,

@@ -1,24 +1,30 @@
-"""The statements for look-ups and operators."""
+"""What operators do with jobs: retry, run now, delete."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 from aioqueue.abc import Changed
-from aioqueue.postgres._rows import ARCHIVED_COLUMNS, LIVE_COLUMNS
+from aioqueue.errors import StoreContended
+from aioqueue.postgres._connections_source import WAIT_BRIEFLY
+from aioqueue.postgres._notifications import due_note, notify_statements
 from aioqueue.vocabulary._job import StoredState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
+    from aioqueue.postgres._connections import Pool
     from aioqueue.postgres._connections_driver import Row
     from aioqueue.postgres._options_schema import Schema
 
-__all__ = ["changes", "operate_statements"]
+__all__ = ["Changes", "Operator", "operate_statements"]
 
-_FETCH = f"""SELECT {LIVE_COLUMNS} FROM @schema@.job j WHERE j.id = ANY($1::uuid[])
-UNION ALL SELECT {ARCHIVED_COLUMNS} FROM @schema@.archive j WHERE j.id = ANY($1::uuid[])"""
+_CONTENDED_SECONDS = 0.2
+"""Between two tries, where somebody's open transaction has locked one of the rows."""
 
 # One row for each id that was given. Joined, not looked up for each: those who changed are a list without an index.
 _BECAME = """SELECT given.id, changed.type,
@@ -61,29 +67,70 @@ _DELETE = f"""WITH wanted AS MATERIALIZED (
     ORDER BY id
 ) AS changed ON changed.id = given.id"""
 
-_NOTIFY = "SELECT pg_catalog.pg_notify('@channel@', $1::text)::text"
-_SUBSCRIBE = """INSERT INTO @schema@.subscriber (id, expires_at)
-VALUES ($1::uuid, clock_timestamp() + $2::float8 * interval '1 second')
-ON CONFLICT (id) DO UPDATE SET expires_at = excluded.expires_at"""
-_UNSUBSCRIBE = "DELETE FROM @schema@.subscriber WHERE id = $1::uuid OR expires_at < now() - interval '1 hour'"
-
 
 def operate_statements(schema: Schema) -> dict[str, str]:
     """All statements of this module, by name."""
-    templates = {
-        "fetch": _FETCH,
-        "retry": _RETRY,
-        "run_now": _RUN_NOW,
-        "delete": _DELETE,
-        "notify": _NOTIFY,
-        "subscribe": _SUBSCRIBE,
-        "unsubscribe": _UNSUBSCRIBE,
-    }
-    return {name: schema.render(template) for name, template in templates.items()}
+    templates = {"retry": _RETRY, "run_now": _RUN_NOW, "delete": _DELETE}
+    return {name: schema.render(template) for name, template in templates.items()} | notify_statements(schema)
 
 
-def changes(rows: Sequence[Row], ids: Sequence[UUID]) -> list[Changed]:
-    """What became of each, for retry, run_now and delete."""
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What a call has done.
+
+    Attributes:
+        results: One each, in order.
+        ids: The jobs that were changed.
+        types: Their types.
+    """
+
+    results: list[Changed]
+    ids: frozenset[UUID]
+    types: frozenset[str]
+
+
+class Operator:
+    """Changes jobs, over the pool of the client's own operations.
+
+    Arguments:
+        pool: For the client's own operations.
+        schema: Where the tables are.
+        origin: Who tells other processes of jobs that are due; None if nobody is to be told.
+    """
+
+    def __init__(self, pool: Pool, schema: Schema, origin: str | None) -> None:
+        self._pool = pool
+        self._statements = operate_statements(schema)
+        self._origin = origin
+
+    async def change(self, verb: Literal["retry", "run_now", "delete"], ids: Sequence[UUID]) -> Changes:
+        """Do one of the three. What meets somebody else's lock is repeated, for as long as a statement may take.
+
+        Raises:
+            StoreContended: A row was locked for all that time.
+        """
+        deadline = time.monotonic() + self._pool.source.timeout
+        while True:
+            try:
+                return await self._try_to_change(verb, ids)
+            except StoreContended:
+                if time.monotonic() >= deadline:
+                    raise
+            await asyncio.sleep(_CONTENDED_SECONDS)
+
+    async def _try_to_change(self, verb: str, ids: Sequence[UUID]) -> Changes:
+        async with self._pool.transaction() as connection:
+            await connection.execute(WAIT_BRIEFLY)
+            rows: Sequence[Row] = await connection.fetch(self._statements[verb], list(ids))
+            changed = [row for row in rows if row[1] is not None]
+            types = frozenset(row[1] for row in changed)
+            if verb != "delete" and self._origin is not None and (note := due_note(types, 0.0, self._origin)) is not None:
+                await connection.fetch(self._statements["notify"], note)
+        return Changes(_results(rows, ids), frozenset(row[0] for row in changed), types)
+
+
+def _results(rows: Sequence[Row], ids: Sequence[UUID]) -> list[Changed]:
+    """Say what became of each."""
     found = {row[0]: row for row in rows}
     results: list[Changed] = []
     for job_id in ids:

@@ -56,6 +56,11 @@ class Options:
     notify: bool
     pool_size: int
 
+    @property
+    def description(self) -> str:
+        """The store without a password, for logs and errors."""
+        return f"{self.source.description} (schema {self.schema.quoted})"
+
 
 def _flag(value: object, name: str) -> bool:
     if isinstance(value, bool):

@@ -10,6 +10,7 @@ from aioqueue.vocabulary._job import JobState
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from aioqueue.postgres._connections import Pool
     from aioqueue.postgres._connections_driver import Row
     from aioqueue.postgres._options_schema import Schema
 
@@ -68,8 +69,13 @@ def stats_statements(schema: Schema) -> dict[str, str]:
     return {"stats": schema.render(_STATS)}
 
 
-def read_stats(rows: Sequence[Row]) -> Stats:
-    """Make the numbers of `stats`' rows."""
+async def read_stats(pool: Pool, schema: Schema) -> Stats:
+    """Count, as `aioqueue.abc.Store.stats` says, over the pool of the client's own operations."""
+    return _stats(await pool.read(stats_statements(schema)["stats"]))
+
+
+def _stats(rows: Sequence[Row]) -> Stats:
+    """Make the numbers of the statement's rows."""
     counts: dict[str, dict[JobState, int]] = {}
     capped: dict[str, set[JobState]] = {}
     oldest: dict[str, float] = {}

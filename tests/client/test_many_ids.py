@@ -10,6 +10,8 @@ import pytest
 
 from aioqueue import Client, JobNotFound, StoreUnavailable
 from aioqueue.abc import Changed
+from aioqueue.postgres._operate import operate_statements
+from aioqueue.postgres._options_schema import Schema
 from aioqueue.vocabulary._identifiers import new_id
 from tests.client.jobs import add, nothing
 
@@ -92,11 +94,11 @@ async def test_the_work_for_many_ids_grows_with_their_number(postgres_url: str) 
     async with Client(postgres_url) as client:
         handles = await client.enqueue_many([nothing().options(delay=3600) for _ in range(1_000)])
         ids = [handle.id for handle in handles]
-        store: Any = client.store
+        statements = operate_statements(Schema())
         connection = await asyncpg.connect(postgres_url)
         try:
             for name in ("run_now", "retry", "delete"):
-                statement = store._statements[name]
+                statement = statements[name]
                 lines = await connection.fetch(f"explain (analyze, timing off, costs off) {statement}", ids)
                 scans = [line[0] for line in lines if "CTE Scan" in line[0]]
                 assert scans

@@ -12,7 +12,8 @@ import pytest
 
 from aioqueue import Client, Registry, StoreContended, Worker
 from aioqueue.postgres import make_store
-from aioqueue.postgres._insert import insert_on
+from aioqueue.postgres._insert import insert_on, insert_statements
+from aioqueue.postgres._options_schema import Schema
 from aioqueue.store_rules._unique_keys import unique_hash
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import NewJob
@@ -118,7 +119,7 @@ async def test_a_key_that_becomes_free_between_two_statements_doesnt_deadlock(po
     def new(key: str) -> NewJob:
         return NewJob(id=new_id(), type="t", key=key, unique=True)
 
-    store: Any = make_store(postgres_url)
+    store, statements = make_store(postgres_url), insert_statements(Schema())
     await store.open()
     ours, theirs, other = [await asyncpg.connect(postgres_url) for _ in range(3)]
     first, taken = new(small), new(small)
@@ -130,8 +131,8 @@ async def test_a_key_that_becomes_free_between_two_statements_doesnt_deadlock(po
 
         async def happens() -> None:
             await other.execute("delete from aioqueue.job where id = $1", first.id)
-            await insert_on(theirs, store._statements, [taken], repeated=False, note=None)
-            waiting.append(asyncio.create_task(insert_on(theirs, store._statements, [new(great)], repeated=False, note=None)))
+            await insert_on(theirs, statements, [taken], repeated=False, note=None)
+            waiting.append(asyncio.create_task(insert_on(theirs, statements, [new(great)], repeated=False, note=None)))
             blocked = "select count(*) from pg_stat_activity where wait_event = 'transactionid'"
             async with asyncio.timeout(60):
                 while await other.fetchval(blocked) == 0:
@@ -139,7 +140,7 @@ async def test_a_key_that_becomes_free_between_two_statements_doesnt_deadlock(po
 
         async with asyncio.timeout(60):
             inserting = asyncio.create_task(
-                insert_on(Between(ours, happens), store._statements, [new(small), new(great)], repeated=False, note=None)
+                insert_on(Between(ours, happens), statements, [new(small), new(great)], repeated=False, note=None)
             )
             while not waiting:
                 await asyncio.sleep(0.01)

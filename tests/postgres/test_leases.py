@@ -14,11 +14,13 @@ import asyncpg
 import pytest
 
 from aioqueue.errors import LeaseLost, StoreContended
-from aioqueue.postgres import _ownership
+from aioqueue.postgres import _lease
 from aioqueue.postgres._notifications import decode_note
+from aioqueue.postgres._options_schema import Schema
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import JobState, LostReason, NewJob, Settlement, SettlementKind, SettleResult
 from tests.postgres.backlog import explain
+from tests.postgres.statements import all_statements
 from tests.postgres.stores import claimed, opened
 from tests.postgres_server import execute
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.anyio
 
+STATEMENTS = all_statements(Schema())
 PATIENCE = 60.0
 RENEW = "UPDATE aioqueue.lease SET expires_at = now() + interval '1 hour' WHERE id = $1"
 
@@ -99,7 +102,7 @@ async def test_a_recovery_that_isnt_committed_yet_refuses_the_renewal(postgres_u
         expire(postgres_url)
         session = store.lease_session()
         await asyncio.to_thread(session.renew, lease_id + 1, 1, [])
-        statement = store._statements["settle_orphaned"]
+        statement = STATEMENTS["settle_orphaned"]
         async with transaction(postgres_url) as recoverer:
             none: list[None] = []
             arguments = [[claim.id], [claim.claims], [lease_id], [8], [None], none, [0.0], none, none, None]
@@ -237,7 +240,7 @@ async def test_a_row_that_is_locked_for_a_moment_is_given_back_at_the_end(postgr
 async def test_a_row_that_stays_locked_is_left_to_recovery_and_named(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(_ownership, "_END_PATIENCE", 0.0)
+    monkeypatch.setattr(_lease, "_END_SECONDS", 0.0)
     async with opened(postgres_url) as store:
         lease_id, claims = await claimed(store, jobs=5)
         async with transaction(postgres_url) as other:
@@ -343,7 +346,7 @@ async def test_looking_for_jobs_without_a_lease_keeps_clear_of_what_living_lease
                 ("take_expired", [10, [], None]),
                 ("next_due", [["other"], [1], [], True]),
             ):
-                plan = await explain(connection, store._statements[name], arguments)
+                plan = await explain(connection, STATEMENTS[name], arguments)
                 assert plan.buffers < 200, plan.text
         finally:
             await connection.close()

@@ -10,6 +10,8 @@ import asyncpg
 import pytest
 
 from aioqueue.postgres import _notifications_listener, make_store
+from aioqueue.postgres._notifications import notify_statements
+from aioqueue.postgres._options_schema import Schema
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import NewJob
 from tests.postgres_server import execute
@@ -165,9 +167,10 @@ async def test_a_listener_that_is_terminated_while_it_probes_comes_back(
         pool = store._opened.operations
         fetch = pool.fetch
         probing = anyio.Event()
+        notify = notify_statements(Schema())["notify"]
 
         async def held_back(sql: str, *arguments: Any) -> Any:
-            if sql == store._statements["notify"] and not probing.is_set():
+            if sql == notify and not probing.is_set():
                 probing.set()
                 return []  # this probe is lost, and the connection ends before another is sent
             return await fetch(sql, *arguments)

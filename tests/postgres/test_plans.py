@@ -12,9 +12,9 @@ from aioqueue.abc import JobFilter
 from aioqueue.postgres._claim_lanes import lanes_of
 from aioqueue.postgres._listing import WALK, PageQuery, narrow_query
 from aioqueue.postgres._options_schema import Schema
-from aioqueue.postgres._statements import all_statements
 from aioqueue.vocabulary._job import JobState
 from tests.postgres.backlog import FILL, Plan, explain
+from tests.postgres.statements import all_statements
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence

@@ -14,8 +14,8 @@ from aioqueue.errors import ConfigurationError
 from aioqueue.postgres import make_store
 from aioqueue.postgres._listing import PageQuery, narrow_query
 from aioqueue.postgres._options_schema import Schema
-from aioqueue.postgres._statements import all_statements
 from aioqueue.vocabulary._job import JobState
+from tests.postgres.statements import all_statements
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

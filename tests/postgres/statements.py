@@ -1,4 +1,4 @@
-"""Every statement of the store, by name, for one schema. Each module keeps its own next to what it does with them."""
+"""Every statement of the store, by name, from the rooms that have them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ from typing import TYPE_CHECKING
 from aioqueue.postgres._claim import claim_statements
 from aioqueue.postgres._claim_singly import claim_singly_statements
 from aioqueue.postgres._insert import insert_statements
+from aioqueue.postgres._lease import lease_statements
+from aioqueue.postgres._lease_session import session_statements
+from aioqueue.postgres._listing import listing_statements
+from aioqueue.postgres._notifications_listener import listener_statements
 from aioqueue.postgres._operate import operate_statements
-from aioqueue.postgres._ownership import ownership_statements
+from aioqueue.postgres._recovery import recovery_statements
 from aioqueue.postgres._settle import settle_statements
 from aioqueue.postgres._stats import stats_statements
 
@@ -19,13 +23,17 @@ __all__ = ["all_statements"]
 
 
 def all_statements(schema: Schema) -> dict[str, str]:
-    """All but the listings, which are put together for each filter."""
+    """All but the pages of listings, which are put together for each filter."""
     return {
         **insert_statements(schema),
         **claim_statements(schema),
         **claim_singly_statements(schema),
         **settle_statements(schema),
-        **ownership_statements(schema),
+        **lease_statements(schema),
+        **session_statements(schema),
+        **recovery_statements(schema),
         **operate_statements(schema),
+        **listing_statements(schema),
+        **listener_statements(schema),
         **stats_statements(schema),
     }
