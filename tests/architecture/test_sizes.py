@@ -15,7 +15,6 @@ FOLDERS = ["aioqueue", "benchmarks", "examples", "tests"]
 # TODO: empty before this is done.
 UNFINISHED = {
     "aioqueue/abc.py",
-    "aioqueue/testing/conformance/_settle.py",
     "aioqueue/worker/_run.py",
     "tests/postgres/test_connections.py",
     "tests/worker/test_late_outcomes.py",

@@ -1,4 +1,4 @@
-"""`Store.claim`."""
+"""The cases of `Store.claim`."""
 
 from __future__ import annotations
 

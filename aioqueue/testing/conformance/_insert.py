@@ -1,4 +1,4 @@
-"""`Store.insert`."""
+"""The cases of `Store.insert`."""
 
 from __future__ import annotations
 

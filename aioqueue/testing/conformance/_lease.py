@@ -1,4 +1,4 @@
-"""`Store.open_lease` and the lease session."""
+"""The cases of `Store.open_lease` and the lease session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Opening, closing, migrating."""
+"""The cases of the life of a store: opening, closing, migrating."""
 
 from __future__ import annotations
 

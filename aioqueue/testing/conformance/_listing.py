@@ -1,4 +1,4 @@
-"""`Store.fetch` and `Store.list`."""
+"""The cases of `Store.fetch` and `Store.list`."""
 
 from __future__ import annotations
 

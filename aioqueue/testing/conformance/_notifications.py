@@ -1,4 +1,4 @@
-"""`Store.subscribe`."""
+"""The cases of `Store.subscribe`."""
 
 from __future__ import annotations
 

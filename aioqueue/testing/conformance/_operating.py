@@ -1,4 +1,4 @@
-"""`Store.retry`, `Store.run_now` and `Store.delete`."""
+"""The cases of `Store.retry`, `Store.run_now` and `Store.delete`."""
 
 from __future__ import annotations
 

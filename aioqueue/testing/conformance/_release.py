@@ -1,4 +1,4 @@
-"""`Store.release`."""
+"""The cases of `Store.release`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Store.stats` and `Store.next_due`."""
+"""The cases of `Store.stats` and `Store.next_due`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Store.take_expired`, and the settling of what it gives."""
+"""The cases of `Store.take_expired`, and the settling of what it gives."""
 
 from __future__ import annotations
 

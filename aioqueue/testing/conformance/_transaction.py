@@ -1,4 +1,4 @@
-"""`Store.transaction`."""
+"""The cases of `Store.transaction`."""
 
 from __future__ import annotations
 
