@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-pytest_plugins = ["tests.postgres_databases"]
+pytest_plugins = ["tests.postgres_databases", "tests.sqlite_leftovers"]
 
 
 @pytest.fixture
