@@ -7,7 +7,7 @@ case. "Now" is always the database's clock. A call that raises has changed nothi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from aioqueue.vocabulary._answers import Changed, Due, Renewal
 from aioqueue.vocabulary._listing import JobFilter, Page
@@ -19,15 +19,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
     from uuid import UUID
 
-    from aioqueue.vocabulary._job import (
-        Claim,
-        ClaimedJob,
-        Inserted,
-        Job,
-        NewJob,
-        Settlement,
-        SettleResult,
-    )
+    from aioqueue.vocabulary._job import Claim, ClaimedJob, Inserted, Job, NewJob, Settlement, SettleResult
 
 __all__ = [
     "Changed",
@@ -42,6 +34,10 @@ __all__ = [
     "Store",
     "StoreFactory",
     "StoreTransaction",
+    "SupportsMigrate",
+    "SupportsMigrationSQL",
+    "SupportsPendingMigrations",
+    "SupportsStatement",
     "TypeStats",
 ]
 
@@ -103,14 +99,33 @@ class StoreTransaction(Protocol):
         ...
 
 
+@runtime_checkable
 class Store(Protocol):
-    """Where jobs live.
+    """Where jobs live. What not every store can do has protocols of its own: `SupportsMigrate` and its like.
 
-    One instance belongs to the event loop and the process that opened it. Every method is safe to call from several
-    tasks at once, and to cancel at any await: a cancelled call leaves no lock, transaction, thread or connection
-    behind, and its write has either happened whole or not at all.
+    Every method is safe to call from several tasks at once, and to cancel at any await: a cancelled call leaves no lock,
+    transaction, thread or connection behind, and its write has either happened whole or not at all.
 
-    Every method but `open`, `close` and `migrate` raises `ClientClosed` on a store that isn't open, or was closed.
+    From `open` to `close` an instance belongs to the event loop, and so to the thread, and to the process in which it was
+    opened. What its methods give, by where they are called and how far its life is:
+
+    | The store is | `open` | `close` | any other method |
+    |---|---|---|---|
+    | never opened, or closed | opens it | does nothing | `ClientClosed` |
+    | being opened | `ConfigurationError` | lets that `open` end with `ClientClosed` | `ClientClosed` |
+    | open, here | `ConfigurationError` | closes it | works |
+    | open in another event loop | `ConfigurationError` | `ClientClosed` | `ClientClosed` |
+    | open in an event loop that was closed | opens it anew | gives up what is left | `ClientClosed` |
+    | open in the process from which this one was forked | opens it anew | forgets it | `ClientClosed` |
+
+    `transaction`, `lease_session` and `subscribe` raise when they are called, or when their block is entered; a thread without
+    an event loop is told as another event loop is. A fork never touches the connections of its parent, whatever it calls.
+    A transaction that is open when the store is closed is rolled back: its methods, and the end of its block, raise
+    `ClientClosed`. A lease session outlives the store; in a fork it raises `ClientClosed`, and its `close` does nothing.
+    A subscription may be left anywhere.
+
+    `description`, `troubles` (none, unless it's open) and the methods of optional abilities work in each of these places.
+    `ClientClosed` means that trying again won't help: a worker ends with it.
     """
 
     @property
@@ -122,31 +137,28 @@ class Store(Protocol):
     def troubles(self) -> Mapping[str, str]:
         """What the store itself knows to be wrong at the moment, as text for people by part of it; empty when all is well.
 
-        Such as `{"notifications": "they don't arrive: jobs are found by polling"}`. Looking costs nothing; it may be asked
-        of a store that isn't open.
+        Such as `{"notifications": "they don't arrive: jobs are found by polling"}`. Looking costs nothing.
         """
         ...
 
     # -- life ---------------------------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Connect, and check that the schema fits this code. SQLite migrates by itself.
+        """Connect, and check that the schema fits this code. SQLite migrates by itself. What fails leaves nothing open.
 
         Raises:
             StoreIncompatible: The schema doesn't fit.
             StoreUnavailable: No connection.
+            ConfigurationError: It's open, or being opened, in this process.
+            ClientClosed: It was closed before this had ended.
         """
         ...
 
     async def close(self) -> None:
-        """Disconnect; bounded in time. May be called twice."""
-        ...
+        """Disconnect; bounded in time. May be called twice.
 
-    async def migrate(self) -> Sequence[str]:
-        """Bring the schema up to date. Works before `open`. Several processes may do so at once.
-
-        Returns:
-            The names of the migrations that this call ran.
+        Raises:
+            ClientClosed: It's open in another event loop, and stays open.
         """
         ...
 
@@ -329,6 +341,49 @@ class Store(Protocol):
         Arguments:
             listener: See `Listener`.
             finished: Whether somebody waits for finished jobs: a store may spare itself telling of them otherwise.
+        """
+        ...
+
+
+@runtime_checkable
+class SupportsMigrate(Protocol):
+    """A store whose schema is brought up to date on demand: what `Client.migrate` and `aioqueue migrate` need."""
+
+    async def migrate(self) -> Sequence[str]:
+        """Bring the schema up to date, whether the store is open or not. Several processes may do so at once.
+
+        Returns:
+            The names of the migrations that this call ran.
+        """
+        ...
+
+
+@runtime_checkable
+class SupportsPendingMigrations(Protocol):
+    """A store that tells what `migrate` would do: what `aioqueue migrate --check` needs."""
+
+    async def pending_migrations(self) -> Sequence[str]:
+        """Names of the migrations that `migrate` would run, whether the store is open or not. Changes nothing."""
+        ...
+
+
+@runtime_checkable
+class SupportsMigrationSQL(Protocol):
+    """A store whose migrations can be run by hand: what `aioqueue migrate --sql` needs."""
+
+    def migration_sql(self) -> str:
+        """Everything that `migrate` would run on an empty database, as one script. Needs no connection."""
+        ...
+
+
+@runtime_checkable
+class SupportsStatement(Protocol):
+    """A store into which any driver can insert jobs with one statement: what `Client.statement` needs."""
+
+    def statement(self, jobs: Sequence[NewJob], *, placeholder: Literal["%s", "$1"] = "%s") -> tuple[str, tuple[str, ...]]:
+        """Give the SQL that stores jobs in the transaction of whoever runs it, and its parameters. Needs no connection.
+
+        `placeholder` is how the driver writes a parameter.
         """
         ...
 

@@ -2,7 +2,8 @@
 
     AioqueueError
     ├── ConfigurationError            settings that contradict each other, or can't be read
-    │   └── RegistrationError         a handler, name or annotation that can't be registered
+    │   ├── RegistrationError         a handler, name or annotation that can't be registered
+    │   └── NotSupported              this store hasn't got an optional ability
     ├── CallError                     a call that can't be made or enqueued
     │   ├── ArgumentsError            arguments that don't fit the signature, or can't be stored
     │   ├── CallAlreadyEnqueued
@@ -57,6 +58,7 @@ __all__ = [
     "LeaseLost",
     "NotCommitted",
     "NotInTransaction",
+    "NotSupported",
     "OutsideTransaction",
     "RegistrationError",
     "Reschedule",
@@ -101,6 +103,19 @@ class RegistrationError(ConfigurationError):
     """A handler, a name or an annotation that can't be registered."""
 
 
+class NotSupported(ConfigurationError):
+    """The store hasn't got an ability that only some stores have.
+
+    Arguments:
+        message: Which store, and what to do instead.
+        ability: The name of the method that it lacks, such as `statement`.
+    """
+
+    def __init__(self, message: str, *, ability: str) -> None:
+        super().__init__(message)
+        self.ability = ability
+
+
 class CallError(AioqueueError):
     """A call that can't be made or enqueued."""
 
@@ -143,7 +158,10 @@ class NotCommitted(TransactionError):
 
 
 class ClientClosed(AioqueueError):
-    """The client isn't open: use it inside `async with Client(...)`."""
+    """The client, or its store, isn't open here: it was closed or never opened, or opened in another process or event loop.
+
+    Use it inside `async with Client(...)`, and open one in each event loop, and in each process after a fork.
+    """
 
 
 class JobError(AioqueueError):

@@ -30,10 +30,10 @@ class _Harness:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self.store = self._make()
+        self.store = self.new_store()
         self._second: Store | None = None
 
-    def _make(self) -> Store:
+    def new_store(self) -> Store:
         raise NotImplementedError
 
     async def open(self) -> None:
@@ -41,7 +41,7 @@ class _Harness:
 
     async def second_store(self) -> Store:
         if self._second is None:
-            self._second = self._make()
+            self._second = self.new_store()
             await self._second.open()
         return self._second
 
@@ -61,7 +61,7 @@ class SQLiteHarness(_Harness):
         self._path = path
         super().__init__(f"sqlite:///{quote(str(path))}")
 
-    def _make(self) -> Store:
+    def new_store(self) -> Store:
         from aioqueue.sqlite import make_store  # lazy: the other store's tests don't need it
 
         return make_store(self.url)
@@ -110,7 +110,7 @@ class PostgresHarness(_Harness):
     store: Any
     _second: Any
 
-    def _make(self) -> Store:
+    def new_store(self) -> Store:
         from aioqueue.postgres import make_store  # lazy: the other store's tests don't need it
 
         return make_store(self.url)

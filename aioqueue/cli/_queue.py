@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 import orjson
 
+from aioqueue.abc import SupportsMigrationSQL, SupportsPendingMigrations
 from aioqueue.cli._imports import load_registry
 from aioqueue.cli._jobs import table
 from aioqueue.cli._options import (
@@ -29,7 +30,7 @@ from aioqueue.vocabulary._job import JobState
 from aioqueue.vocabulary._retry import Retry
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Sequence
 
     from aioqueue.abc import Stats
     from aioqueue.client import JobHandle
@@ -62,29 +63,24 @@ def migrate(url: str | None, *, check: bool, sql: bool) -> None:
 
 
 async def _migrate(url: str | None) -> Sequence[str]:
-    store = Client(url).store
-    try:
-        return await store.migrate()
-    finally:
-        await store.close()
+    return await Client(url).migrate()
 
 
 async def _check(url: str | None) -> None:
-    # Not every store tells what is pending, or can print its statements, so neither is in the protocol.
-    pending = cast("Callable[[], Awaitable[Sequence[str]]] | None", getattr(Client(url).store, "pending_migrations", None))
-    if pending is None:
+    store = Client(url).store
+    if not isinstance(store, SupportsPendingMigrations):
         click.echo("this store migrates by itself when it's opened")
-    elif names := await pending():
+    elif names := await store.pending_migrations():
         raise Problem(f"not up to date: {', '.join(names)}")
     else:
         click.echo("up to date")
 
 
 async def _statements(url: str | None) -> str:
-    statements = getattr(Client(url).store, "migration_sql", None)
-    if statements is None:
+    store = Client(url).store
+    if not isinstance(store, SupportsMigrationSQL):
         raise WrongUsage("this store migrates by itself, and prints no statements")
-    return cast("Callable[[], str]", statements)()
+    return store.migration_sql()
 
 
 # -- enqueue ----------------------------------------------------------------------------------------------------------

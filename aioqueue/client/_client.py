@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
+from aioqueue.abc import SupportsMigrate, SupportsStatement
 from aioqueue.client._bound import MISSING, BoundClient, Connection, Missing
 from aioqueue.client._enqueue import check_call, read_calls
 from aioqueue.client._handle import JobHandle, ids_of, make_handles
@@ -13,11 +14,11 @@ from aioqueue.client._operate import change_in_portions, read_filter
 from aioqueue.client._session import Session
 from aioqueue.client._stores import store_maker
 from aioqueue.client._transaction import Transaction, open_transaction
-from aioqueue.errors import ConfigurationError, JobNotFound
+from aioqueue.errors import JobNotFound, NotSupported
 from aioqueue.vocabulary._time import seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
     from datetime import timedelta
     from types import TracebackType
@@ -120,6 +121,25 @@ class Client:
         """
         self._session.opened()
 
+    async def migrate(self) -> Sequence[str]:
+        """Bring the database's schema up to date, as `aioqueue migrate` does: for deployments and tests in Python.
+
+        The client needn't be open, and needn't be closed afterwards; on PostgreSQL it has to be done before the first
+        `open`, while SQLite does it by itself. Several processes may do so at once.
+
+        Returns:
+            The names of the migrations that this call ran; empty if there was nothing to do.
+
+        Raises:
+            StoreUnavailable: The database can't be reached, or it took longer than the store's `timeout`.
+            StoreIncompatible: The schema is of a newer version, or the database holds something else.
+            NotSupported: The store has no migrations.
+        """
+        store = self.store
+        if not isinstance(store, SupportsMigrate):
+            raise NotSupported(f"{store.description} has no migrations", ability="migrate")
+        return await store.migrate()
+
     async def __aenter__(self) -> Self:
         return await self.open()
 
@@ -214,14 +234,14 @@ class Client:
             placeholder: How the driver writes a parameter: psycopg and psycopg2 `%s`, others `$1`.
 
         Raises:
-            ConfigurationError: The store isn't one that SQL can be given for.
+            NotSupported: The store isn't one that SQL can be given for.
             CallAlreadyEnqueued: The call was enqueued before.
         """
-        make_statement = getattr(self.store, "statement", None)
-        if make_statement is None:
-            raise ConfigurationError(f"{self.store.description} has no statement that any driver could run: use tx=")
+        store = self.store
+        if not isinstance(store, SupportsStatement):
+            raise NotSupported(f"{store.description} has no statement that any driver could run: use tx=", ability="statement")
         call.mark_enqueueing()
-        return cast("tuple[str, tuple[str, ...]]", make_statement([call.to_new_job()], placeholder=placeholder))
+        return store.statement([call.to_new_job()], placeholder=placeholder)
 
     def using(self, tx: Connection | Transaction) -> BoundClient:
         """Bind `tx=` once: for a dependency that gives each request a producer in its own transaction.

@@ -7,13 +7,14 @@ from contextlib import contextmanager
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, cast
 
+from aioqueue.abc import Store
 from aioqueue.definitions._environment import URL_VARIABLE, Environment
 from aioqueue.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
 
-    from aioqueue.abc import Store, StoreFactory
+    from aioqueue.abc import StoreFactory
 
 __all__ = ["DEFAULT_URL", "read_url", "store_maker"]
 
@@ -21,7 +22,6 @@ DEFAULT_URL = "sqlite:///aioqueue.db"
 _GROUP = "aioqueue.stores"
 _POOL_SCHEME = "postgresql"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
-_STORE_METHODS = ("insert", "claim", "settle", "subscribe")
 
 
 def store_maker(source: object | None, options: Mapping[str, Any]) -> Callable[[], Store]:
@@ -37,10 +37,10 @@ def store_maker(source: object | None, options: Mapping[str, Any]) -> Callable[[
     Raises:
         ConfigurationError: It can't be used. The text never has the URL, which may hold a password.
     """
-    if source is not None and all(callable(getattr(source, name, None)) for name in _STORE_METHODS):
+    if isinstance(source, Store):
         if options:
             raise ConfigurationError(f"a store takes no more options: {', '.join(sorted(options))}")
-        store = cast("Store", source)
+        store: Store = source
         return lambda: store
     options = dict(options)
     if source is not None and not isinstance(source, str):

@@ -96,6 +96,15 @@ class Pool:
 
     # -- borrowing ----------------------------------------------------------------------------------------------------
 
+    def check_open(self) -> None:
+        """Refuse to go on with a pool that was closed meanwhile.
+
+        Raises:
+            ClientClosed: It was closed.
+        """
+        if self._closed:
+            raise ClientClosed(f"{self.source.description} was closed")
+
     async def borrow(self) -> Loan:
         """Borrow a connection, to be given back by `give_back`.
 
@@ -104,9 +113,11 @@ class Pool:
         """
         check_process(self._process, self.source.description)
         await self._take()
-        if self._closed:
+        try:
+            self.check_open()
+        except ClientClosed:
             self._free.release()
-            raise ClientClosed(f"{self.source.description} was closed")
+            raise
         task = asyncio.current_task()
         loan = Loan(None, task.get_name() if task is not None else "?", asyncio.get_running_loop().time())
         self._loans.add(loan)

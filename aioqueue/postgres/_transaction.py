@@ -38,18 +38,19 @@ class PostgresTransaction:
     """See `aioqueue.abc.StoreTransaction`.
 
     Arguments:
+        pool: Where the connection comes from.
         loan: The connection, in a transaction.
         insert: Stores jobs on a connection.
-        timeout: Seconds for one statement.
         description: The store, for errors.
     """
 
-    def __init__(self, loan: Loan, insert: Insert, *, timeout: float, description: str) -> None:
+    def __init__(self, pool: UsersPool, loan: Loan, insert: Insert, *, description: str) -> None:
         assert loan.connection is not None
+        self._pool = pool
         self._loan = loan
         self._connection = loan.connection
         self._insert = insert
-        self._timeout = timeout
+        self._timeout = pool.source.timeout
         self._description = description
         self.created: list[NewJob] = []
 
@@ -85,7 +86,9 @@ class PostgresTransaction:
 
         Raises:
             StoreUnavailable: There was no answer in time, and the connection is cut off.
+            ClientClosed: The store was closed meanwhile.
         """
+        self._pool.check_open()
         deadline = asyncio.timeout(self._timeout)
         try:
             async with deadline:
@@ -138,7 +141,7 @@ class TransactionBlock:
                 await self._pool.give_back(loan, error)
                 raise
         self._loan = loan
-        self._transaction = PostgresTransaction(loan, self._insert, timeout=source.timeout, description=self._description)
+        self._transaction = PostgresTransaction(self._pool, loan, self._insert, description=self._description)
         return self._transaction
 
     async def __aexit__(
@@ -149,6 +152,7 @@ class TransactionBlock:
         Raises:
             StoreUnavailable: The commit failed, or wasn't answered.
             TransactionError: A statement in the block has ended the transaction.
+            ClientClosed: The store was closed meanwhile: it's rolled back.
         """
         loan, transaction = self._loan, self._transaction
         assert loan is not None
@@ -171,6 +175,7 @@ class TransactionBlock:
     async def _commit(self, loan: Loan) -> None:
         connection = loan.connection
         assert connection is not None
+        self._pool.check_open()
         if connection.is_closed():
             raise StoreUnavailable(f"{self._description}: the connection was lost before the commit: nothing was written")
         if await _commit(self._pool, connection, touched=loan.touched) != "COMMIT":

@@ -143,3 +143,5 @@ class FakeStore:
 
     async def settle(self, *arguments: Any, **options: Any) -> Any:
         raise NotImplementedError
+
+    delete = lease_session = list = next_due = open_lease = release = retry = run_now = stats = take_expired = claim

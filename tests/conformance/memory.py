@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from aioqueue.abc import Changed, Due, JobFilter, Listener, Notification, Page, Stats, TypeStats
-from aioqueue.errors import ClientClosed, LeaseLost, RowRejected
+from aioqueue.errors import LeaseLost, RowRejected
 from aioqueue.store_rules._history import KEPT_ERRORS
+from aioqueue.store_rules._life import StoreLife
 from aioqueue.vocabulary._job import (
     AttemptError,
     Claim,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 
 from tests.conformance.memory_database import FOR_EVER, KNOWN, Bug, Database, Row, due, fits, holder, insert, why
-from tests.conformance.memory_parts import MemorySession, MemoryTransaction, subscribed, tell_inserted
+from tests.conformance.memory_parts import MemorySession, MemoryTransaction, Opened, subscribed, tell_inserted
 
 __all__ = ["MemoryStore"]
 
@@ -56,27 +57,27 @@ class MemoryStore:
     def __init__(self, database: Database) -> None:
         self._database = database
         self.bugs = database.bugs
-        self._open = True
+        self._life: StoreLife[Opened] = StoreLife(self.description)
 
     @property
     def database(self) -> Database:
         """What the store is about: each method asks for it first."""
-        if not self._open and Bug.CLOSED_STORE_WORKS not in self.bugs:
-            raise ClientClosed("the store is closed")
+        if Bug.CLOSED_STORE_WORKS not in self.bugs:
+            self._life.here()
         return self._database
+
+    def _check(self) -> None:
+        _ = self.database
 
     @property
     def troubles(self) -> Mapping[str, str]:
         return {}
 
     async def open(self) -> None:
-        self._open = True
+        await self._life.open(Opened)
 
     async def close(self) -> None:
-        self._open = False
-
-    async def migrate(self) -> Sequence[str]:
-        return []
+        await self._life.close()
 
     # -- producers ------------------------------------------------------------------------------------------------
 
@@ -89,11 +90,12 @@ class MemoryStore:
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[MemoryTransaction]:
         async with self.database.turn:
-            transaction = MemoryTransaction(self.database)
+            transaction = MemoryTransaction(self.database, lambda: self.database)
             users = self.database.users
             users.execute("begin")
             try:
                 yield transaction
+                transaction.check_open()
             except BaseException:
                 users.execute("rollback")
                 if Bug.ROLLBACK_KEEPS in self.bugs:
@@ -175,6 +177,7 @@ class MemoryStore:
         )
 
     async def settle(self, settlements: Sequence[Settlement], *, orphaned: bool = False) -> Sequence[SettleResult]:
+        self._check()
         locked = {each.id for each in settlements if each.id in self.database.locked}
         if locked and Bug.LOCKED_ROWS_STOP_NEIGHBOURS in self.bugs:
             return [SettleResult(busy=True) for _ in settlements]
@@ -309,6 +312,7 @@ class MemoryStore:
         )
 
     async def fetch(self, ids: Sequence[UUID]) -> Sequence[Job | None]:
+        self._check()
         rows = [self.database.rows.get(each) for each in ids]
         return [None if row is None else self._job(row) for row in rows]
 
@@ -345,6 +349,7 @@ class MemoryStore:
         return Stats(types=types, workers=workers)
 
     async def retry(self, ids: Sequence[UUID]) -> Sequence[Changed]:
+        self._check()
         return [self._retry(each) for each in ids]
 
     def _retry(self, job_id: UUID) -> Changed:
@@ -363,6 +368,7 @@ class MemoryStore:
         return Changed.DONE
 
     async def run_now(self, ids: Sequence[UUID]) -> Sequence[Changed]:
+        self._check()
         return [self._run_now(each) for each in ids]
 
     def _run_now(self, job_id: UUID) -> Changed:
@@ -376,6 +382,7 @@ class MemoryStore:
         return Changed.DONE
 
     async def delete(self, ids: Sequence[UUID]) -> Sequence[Changed]:
+        self._check()
         return [self._delete(each) for each in ids]
 
     def _delete(self, job_id: UUID) -> Changed:

@@ -28,9 +28,16 @@ class MemoryHarness:
         self._database = Database(frozenset(bugs))
         self.store = MemoryStore(self._database)
         self._second = MemoryStore(self._database)
+        self._second_is_open = False
 
     async def second_store(self) -> MemoryStore:
+        if not self._second_is_open:
+            self._second_is_open = True
+            await self._second.open()
         return self._second
+
+    def new_store(self) -> MemoryStore:
+        return MemoryStore(self._database)
 
     async def age(self, seconds: float) -> None:
         self._database.skipped += timedelta(seconds=seconds)
@@ -58,7 +65,10 @@ class MemoryHarness:
         yield
         self._database.locked.remove(job_id)
 
-    async def open(self) -> None: ...
+    async def open(self) -> None:
+        await self.store.open()
 
     async def close(self) -> None:
+        await self.store.close()
+        await self._second.close()
         self._database.users.close()

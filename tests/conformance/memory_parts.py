@@ -12,9 +12,9 @@ from aioqueue.vocabulary._job import Claim, Inserted, LostReason, NewJob, Stored
 from tests.conformance.memory_database import Bug, Database, insert, why
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-__all__ = ["MemorySession", "MemoryTransaction", "subscribed", "tell_inserted"]
+__all__ = ["MemorySession", "MemoryTransaction", "Opened", "subscribed", "tell_inserted"]
 
 
 def tell_inserted(database: Database, jobs: Sequence[NewJob]) -> None:
@@ -34,11 +34,22 @@ def subscribed(database: Database, listener: Listener) -> Iterator[None]:
         database.listeners.remove(listener)
 
 
+class Opened:
+    """There is nothing to connect to."""
+
+    async def start(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    def give_up(self) -> None: ...
+
+
 class MemoryTransaction:
     """Rows of its own until the commit."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, check_open: Callable[[], object]) -> None:
         self._database = database
+        self.check_open = check_open
         self.connection = database.users
         self.rows = dict(database.rows)
         self.inserted: list[NewJob] = []
@@ -52,6 +63,7 @@ class MemoryTransaction:
         return cursor.fetchall()
 
     async def insert(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
+        self.check_open()
         results = insert(self._database, self.rows, jobs)
         self.inserted += jobs
         if Bug.NOTIFY_BEFORE_COMMIT in self._database.bugs:

@@ -15,6 +15,7 @@ QUICK = [case for case in CASES if not any(word in case.name for word in ("large
 
 async def failed(case: Case, *bugs: Bug) -> bool:
     harness = MemoryHarness(*bugs)
+    await harness.open()
     try:
         await case.run(harness)
     except Exception:
@@ -27,6 +28,7 @@ async def failed(case: Case, *bugs: Bug) -> bool:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 async def test_a_store_without_mistakes_passes(case: Case) -> None:
     harness = MemoryHarness()
+    await harness.open()
     try:
         await case.run(harness)
     finally:

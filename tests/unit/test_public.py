@@ -14,8 +14,8 @@ _NAMES = """
 AioqueueError ArgumentsError Attempt AttemptError Backoff BoundClient Call CallAlreadyEnqueued CallError CallNeverEnqueued
 CallNext Changed Client ClientClosed ConfigurationError ConflictingOptions EnqueueMiddleware EnqueueNext Exponential Fail
 Fixed Health Inserted Job JobCancelled JobControl JobError JobFailed JobHandle JobNotFound JobState JobType LeaseLost Linear
-Middleware NewJob NotCommitted NotInTransaction OnceResult OutsideTransaction Page Priority RegistrationError Registry
-Reschedule Resource ResultError ResultTimeout Retry RetryIn RowRejected Stats Steps StoreContended StoreError
+Middleware NewJob NotCommitted NotInTransaction NotSupported OnceResult OutsideTransaction Page Priority RegistrationError
+Registry Reschedule Resource ResultError ResultTimeout Retry RetryIn RowRejected Stats Steps StoreContended StoreError
 StoreIncompatible StoreUnavailable Transaction TransactionError Worker current_attempt
 """
 

@@ -76,6 +76,10 @@ class Harness(Protocol):
         """
         ...
 
+    def new_store(self) -> Store:
+        """One more store on the same database, new at each call and never opened. The case closes what it opens."""
+        ...
+
     async def age(self, seconds: float) -> None:
         """Let time pass without waiting: move all stored times of live jobs and leases back by so many seconds.
 

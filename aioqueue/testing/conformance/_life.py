@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import warnings
 from typing import TYPE_CHECKING
 
 import anyio
 
-from aioqueue.abc import JobFilter
-from aioqueue.errors import ClientClosed, RowRejected
+from aioqueue.abc import SupportsMigrate
+from aioqueue.errors import ClientClosed, ConfigurationError, RowRejected
 from aioqueue.testing.conformance._case import Subject
 from aioqueue.testing.conformance._tools import (
     HOUR,
@@ -16,17 +18,18 @@ from aioqueue.testing.conformance._tools import (
     expect_state,
     insert_one,
     job,
+    lease_thread,
     raises,
     settlement,
     start_one,
     written,
 )
+from aioqueue.testing.conformance._verbs import blocking_verbs, each_verb_raises
 from aioqueue.vocabulary._job import JobState, SettlementKind
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Sequence
 
-    from aioqueue.abc import Store
     from aioqueue.testing.conformance._case import Harness
 
 __all__ = ["subject"]
@@ -42,24 +45,6 @@ async def has_a_description(harness: Harness) -> None:
 
 
 @subject()
-async def migrating_again_does_nothing(harness: Harness) -> None:
-    """A schema that's up to date stays as it is, also when several look at once."""
-    stores = [harness.store, await harness.second_store()]
-    results: list[object] = []
-
-    async def migrate(place: int) -> None:
-        results.append(list(await stores[place % 2].migrate()))
-
-    job_id = await insert_one(harness.store, job())
-    async with anyio.create_task_group() as group:
-        for place in range(4):
-            group.start_soon(migrate, place)
-    equal(len(results), 4, "calls that came back")
-    check(not any(results), f"no migration may run again: {results!r}")
-    await expect_state(harness.store, job_id, JobState.READY)
-
-
-@subject()
 async def closing_twice(harness: Harness) -> None:
     """A second close does nothing, and other stores go on."""
     second = await harness.second_store()
@@ -70,47 +55,162 @@ async def closing_twice(harness: Harness) -> None:
 
 
 @subject()
+async def a_store_that_was_never_opened_says_so(harness: Harness) -> None:
+    """Every verb raises ClientClosed; closing does nothing."""
+    store = harness.new_store()
+    lease_id = await harness.store.open_lease("w", HOUR)
+    claimed = await start_one(harness.store, lease_id)
+    await each_verb_raises(ClientClosed, store, claimed, "a store that was never opened")
+    equal(dict(store.troubles), {}, "troubles of a store that was never opened")
+    await store.close()
+    await expect_state(harness.store, claimed.id, JobState.RUNNING)
+
+
+@subject()
 async def a_closed_store_says_so(harness: Harness) -> None:
-    """Every method raises ClientClosed once the store is closed; it may be opened again."""
+    """Every verb raises ClientClosed once the store is closed; it may be opened again."""
     second = await harness.second_store()
     lease_id = await second.open_lease("w", HOUR)
     claimed = await start_one(second, lease_id)
     await second.close()
-    ids = [claimed.id]
-    done = settlement(claimed, SettlementKind.COMPLETED, output=b"1")
-    calls: dict[str, Callable[[], Awaitable[object]]] = {
-        "insert": lambda: second.insert([job()]),
-        "open_lease": lambda: second.open_lease("w", HOUR),
-        "claim": lambda: second.claim(lease_id, ["a"], 1),
-        "settle": lambda: second.settle([done]),
-        "release": lambda: second.release(lease_id, [claimed.claim]),
-        "release with end": lambda: second.release(lease_id, [], end=True),
-        "take_expired": lambda: second.take_expired(1),
-        "next_due": lambda: second.next_due(["a"]),
-        "fetch": lambda: second.fetch(ids),
-        "list": lambda: second.list(JobFilter(), 1),
-        "stats": second.stats,
-        "retry": lambda: second.retry(ids),
-        "run_now": lambda: second.run_now(ids),
-        "delete": lambda: second.delete(ids),
-        "transaction": lambda: _enter_transaction(second),
-        "lease_session": lambda: _at_once(second.lease_session),
-        "subscribe": lambda: _at_once(lambda: second.subscribe(lambda _: None).__enter__()),
-    }
-    for name, call in calls.items():
-        await raises(ClientClosed, call(), f"{name} of a closed store")
+    await each_verb_raises(ClientClosed, second, claimed, "a closed store")
+    equal(dict(second.troubles), {}, "troubles of a closed store")
     await expect_state(harness.store, claimed.id, JobState.RUNNING)
     await second.open()
-    await written(second, done)
+    await written(second, settlement(claimed, SettlementKind.COMPLETED, output=b"1"))
 
 
-async def _at_once(call: Callable[[], object]) -> object:
-    return call()
+@subject()
+async def opening_twice(harness: Harness) -> None:
+    """A store that is open can't be opened, and goes on; of several that open it at once one does."""
+    await raises(ConfigurationError, harness.store.open(), "a second open")
+    job_id = await insert_one(harness.store, job())
+    store = harness.new_store()
+    try:
+        results = await asyncio.gather(*[store.open() for _ in range(3)], return_exceptions=True)
+        equal(sum(each is None for each in results), 1, "calls of open at once that opened the store")
+        refused = [each for each in results if isinstance(each, ConfigurationError)]
+        equal(len(refused), 2, f"calls of open at once that were refused with ConfigurationError, of {results!r}")
+        await expect_state(store, job_id, JobState.READY)
+    finally:
+        await store.close()
 
 
-async def _enter_transaction(store: Store) -> None:
-    async with store.transaction():
+@subject()
+async def closing_while_it_is_being_opened(harness: Harness) -> None:
+    """Whoever opens it is told, unless it had been opened by then; it's closed in the end, and may be opened again."""
+    store = harness.new_store()
+    opening = asyncio.ensure_future(store.open())
+    await anyio.lowlevel.checkpoint()
+    await store.close()
+    (result,) = await asyncio.gather(opening, return_exceptions=True)
+    check(result is None or isinstance(result, ClientClosed), f"opening a store that is closed meanwhile gave {result!r}")
+    await raises(ClientClosed, store.stats(), "a verb of a store that was closed while it was being opened")
+    await store.open()
+    await store.stats()
+    await store.close()
+
+
+@subject()
+async def another_event_loop_is_told(harness: Harness) -> None:
+    """In another event loop every verb, and close, raises ClientClosed, and open ConfigurationError; the store goes on."""
+    store = harness.store
+    lease_id = await store.open_lease("w", HOUR)
+    claimed = await start_one(store, lease_id)
+
+    async def elsewhere() -> None:
+        await each_verb_raises(ClientClosed, store, claimed, "a store of another event loop")
+        await raises(ClientClosed, store.close(), "closing a store of another event loop")
+        await raises(ConfigurationError, store.open(), "opening a store that is open in another event loop")
+        check(store.description, "a description is there in every event loop")
+        equal(dict(store.troubles), {}, "troubles of a store that is well, seen from another event loop")
+
+    def without_a_loop() -> None:
+        for name, call in blocking_verbs(store).items():
+            try:
+                call()
+            except ClientClosed:
+                continue
+            raise AssertionError(f"{name} in a thread without an event loop must raise ClientClosed")
+
+    await asyncio.to_thread(asyncio.run, elsewhere())
+    await asyncio.to_thread(without_a_loop)
+    await written(store, settlement(claimed, SettlementKind.COMPLETED, output=b"1"))
+
+
+@subject()
+async def an_event_loop_that_was_closed(harness: Harness) -> None:
+    """What was opened in it isn't open any more; it may be closed, and opened again."""
+    lease_id = await harness.store.open_lease("w", HOUR)
+    claimed = await start_one(harness.store, lease_id)
+    left = [harness.new_store() for _ in range(2)]
+
+    async def open_only() -> None:
+        for store in left:
+            await store.open()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # it says that nobody has closed them, and is right
+        await asyncio.to_thread(asyncio.run, open_only())
+        for store in left:
+            await each_verb_raises(ClientClosed, store, claimed, "a store whose event loop was closed")
+        await left[0].close()
+        await left[0].close()
+        await raises(ClientClosed, left[0].stats(), "a verb after that store was closed")
+        for store in left:
+            await store.open()
+            await expect_state(store, claimed.id, JobState.RUNNING)
+            await store.close()
+
+
+@subject()
+async def a_transaction_whose_store_is_closed(harness: Harness) -> None:
+    """It's rolled back: what it does then, and the end of its block, raise ClientClosed."""
+    second = await harness.second_store()
+    first, late = job(), job()
+    try:
+        async with second.transaction() as transaction:
+            await transaction.insert([first])
+            await second.close()
+            await raises(ClientClosed, transaction.insert([late]), "an insert after the store was closed")
+    except ClientClosed:
         pass
+    else:
+        raise AssertionError("the end of a transaction whose store was closed must raise ClientClosed")
+    equal(list(await harness.store.fetch([first.id, late.id])), [None, None], "jobs of a transaction whose store was closed")
+    await second.open()
+
+
+@subject()
+async def a_lease_session_outlives_its_store(harness: Harness) -> None:
+    """A worker's leases are kept until the worker has ended, also when the store was closed beneath it."""
+    second = await harness.second_store()
+    lease_id = await second.open_lease("w", HOUR)
+    async with lease_thread(second) as thread:
+        await second.close()
+        check((await thread.renew(lease_id)).valid, "a renewal after the store was closed")
+    await second.open()
+
+
+@subject()
+async def migrating_again_does_nothing(harness: Harness) -> None:
+    """A schema that's up to date stays as it is, also when several look at once, wherever the store is open."""
+    store, new, closed = harness.store, harness.new_store(), harness.new_store()
+    if not isinstance(store, SupportsMigrate):
+        return
+    await closed.open()
+    await closed.close()
+    job_id = await insert_one(store, job())
+    calls = [each.migrate() for each in (store, store, new, closed) if isinstance(each, SupportsMigrate)]
+    ran = [name for names in await asyncio.gather(*calls) for name in names]
+    equal((len(calls), *ran), (4,), "calls of migrate, and migrations that ran a second time")
+    equal(list(await asyncio.to_thread(asyncio.run, _migrate(store))), [], "migrations that ran in another event loop")
+    await raises(ClientClosed, new.stats(), "a verb of a store that has migrated, and was never opened")
+    await expect_state(store, job_id, JobState.READY)
+
+
+async def _migrate(store: SupportsMigrate) -> Sequence[str]:
+    return await store.migrate()
 
 
 @subject()

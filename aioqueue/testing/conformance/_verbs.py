@@ -1,0 +1,85 @@
+"""Every verb of a store, for the cases about where and while it may be used."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from aioqueue.abc import JobFilter
+from aioqueue.testing.conformance._tools import HOUR, job, raises, settlement
+from aioqueue.vocabulary._job import SettlementKind
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from aioqueue.abc import Store
+    from aioqueue.vocabulary._job import ClaimedJob
+
+__all__ = ["blocking_verbs", "each_verb_raises", "verbs"]
+
+
+def verbs(store: Store, claimed: ClaimedJob) -> dict[str, Callable[[], Awaitable[object]]]:
+    """Calls of all methods that need an open store, by what they do.
+
+    Arguments:
+        store: Whose methods.
+        claimed: A job that is running.
+    """
+    lease_id, ids = claimed.lease_id, [claimed.id]
+    calls: dict[str, Callable[[], Awaitable[object]]] = {
+        "insert": lambda: store.insert([job()]),
+        "insert of nothing": lambda: store.insert([]),
+        "insert with tx=": lambda: store.insert([job()], tx=object()),
+        "open_lease": lambda: store.open_lease("w", HOUR),
+        "claim": lambda: store.claim(lease_id, [claimed.type], 1),
+        "claim of nothing": lambda: store.claim(lease_id, [claimed.type], 0),
+        "settle": lambda: store.settle([settlement(claimed, SettlementKind.COMPLETED, output=b"1")]),
+        "settle of nothing": lambda: store.settle([]),
+        "release": lambda: store.release(lease_id, [claimed.claim]),
+        "release of nothing": lambda: store.release(lease_id, []),
+        "release with end": lambda: store.release(lease_id, [], end=True),
+        "take_expired": lambda: store.take_expired(1),
+        "next_due": lambda: store.next_due([claimed.type]),
+        "fetch": lambda: store.fetch(ids),
+        "fetch of nothing": lambda: store.fetch([]),
+        "list": lambda: store.list(JobFilter(), 1),
+        "stats": store.stats,
+        "retry": lambda: store.retry(ids),
+        "retry of nothing": lambda: store.retry([]),
+        "run_now": lambda: store.run_now(ids),
+        "delete": lambda: store.delete(ids),
+        "transaction": lambda: _enter_transaction(store),
+    }
+    for name, call in blocking_verbs(store).items():
+        calls[name] = partial(_at_once, call)
+    return calls
+
+
+def blocking_verbs(store: Store) -> dict[str, Callable[[], object]]:
+    """Calls of the methods that need an open store, and aren't coroutines."""
+    return {
+        "lease_session": store.lease_session,
+        "subscribe": lambda: store.subscribe(lambda _: None).__enter__(),
+    }
+
+
+async def _enter_transaction(store: Store) -> None:
+    async with store.transaction():
+        pass
+
+
+async def _at_once(call: Callable[[], object]) -> object:
+    return call()
+
+
+async def each_verb_raises(error: type[Exception], store: Store, claimed: ClaimedJob, whose: str) -> None:
+    """Raise AssertionError unless each verb raises the error.
+
+    Arguments:
+        error: What each has to raise.
+        store: Whose methods.
+        claimed: A job that is running.
+        whose: What the store is, for the message.
+    """
+    for name, call in verbs(store, claimed).items():
+        await raises(error, call(), f"{name} of {whose}")
