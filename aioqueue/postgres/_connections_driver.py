@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 __all__ = ["Connection", "Row", "UserPool"]
 
 Row = Any
-"""asyncpg's Record."""
+"""A row as asyncpg gives it (its `Record`): readable by position and by name."""
 
 
 class Connection(Protocol):
-    """A connection."""
+    """What is used of `asyncpg.Connection`."""
 
     async def fetch(self, query: str, *arguments: Any) -> Sequence[Row]: ...
     def execute(self, query: str, *arguments: Any) -> Coroutine[Any, Any, str]: ...

@@ -21,10 +21,10 @@ class Backoff:
         self._next = first
 
     def next(self) -> float:
-        """Seconds to wait now."""
+        """Seconds to wait before the next try; the wait after that is longer."""
         wait, self._next = self._next, min(self._next * 2, self._longest)
         return wait * random.uniform(0.5, 1.0)  # noqa: S311 - not for secrets
 
     def reset(self) -> None:
-        """It went well."""
+        """Begin with the first wait again: called when a try has gone well."""
         self._next = self._first

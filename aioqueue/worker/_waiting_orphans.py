@@ -35,7 +35,7 @@ class _Entry:
 
 
 class WaitingOrphans:
-    """See the module. `Recovery` asks it whom to settle, and says who couldn't be.
+    """The orphans that wait. `Recovery` asks it which of them to settle, and says which couldn't be.
 
     Arguments:
         name: The worker's.

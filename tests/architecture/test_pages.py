@@ -54,8 +54,6 @@ def test_the_layers_are_the_folders_and_modules_of_the_package() -> None:
 @pytest.mark.parametrize("adapter", CONTRACTS["layers"]["layers"][4].split(" | "))
 def test_an_adapter_has_these_rooms_and_parts_of_rooms(adapter: str) -> None:
     there = files(PACKAGE / adapter)
-    if adapter == "postgres":  # TODO: as the other one before this is done
-        return
     assert set(ROOMS) <= there
     assert [name for name in sorted(there) if not name.startswith(tuple(ROOMS))] == []
     assert [name for name in sorted(there - set(ROOMS)) if not any(name.startswith(f"{room}_") for room in ROOMS)] == []

@@ -60,7 +60,7 @@ PATIENCE = 60.0
 
 
 class JobFields(TypedDict, total=False):
-    """Fields of `NewJob`."""
+    """The fields of `NewJob` that a case may give: keyword arguments of `job`."""
 
     id: UUID
     payload: bytes
@@ -155,7 +155,7 @@ async def take_one(store: Store) -> ClaimedJob:
 
 
 async def settle_one(store: Store, what: Settlement, *, orphaned: bool = False) -> SettleResult:
-    """Write one settlement."""
+    """Write one settlement, and give its result."""
     results = await store.settle([what], orphaned=orphaned)
     equal(len(results), 1, "results of one settlement")
     return results[0]
@@ -228,7 +228,7 @@ class Heard:
         self._changed = asyncio.Event()
 
     def __call__(self, notification: Notification, /) -> None:
-        """Keep one."""
+        """Keep a notification, and wake whoever waits for one: the store calls this."""
         self.notifications.append(notification)
         self._changed.set()
 
@@ -274,11 +274,11 @@ class LeaseThread:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="conformance lease")
 
     async def renew(self, lease_id: int, duration: float = HOUR, held: Sequence[Claim] = ()) -> Renewal:
-        """As `LeaseSession.renew`."""
+        """Renew a lease in the thread, as a worker's lease thread does; an hour, holding nothing, unless it's said."""
         return await self._run(lambda: self._session.renew(lease_id, duration, held))
 
     async def connect(self) -> None:
-        """As `LeaseSession.connect`."""
+        """Open the session's connection in the thread, as a worker does before its first claim."""
         await self._run(self._session.connect)
 
     async def close(self) -> None:
