@@ -39,11 +39,13 @@ class SlotAttempt(Attempt):
         timer: Cancels it after these.
     """
 
+    timeout: float | None = None
+    timer: asyncio.TimerHandle | None = None
+
     def __init__(
         self,
         slot: Slot,
         job_type: JobType[..., Any, Any],
-        timeout: float | None,
         *,
         worker_id: str,
         client: object,
@@ -51,8 +53,6 @@ class SlotAttempt(Attempt):
     ) -> None:
         super().__init__(slot.job, job_type, worker_id=worker_id, client=client, resources=resources)
         self.slot = slot
-        self.timeout = timeout
-        self.timer: asyncio.TimerHandle | None = None
 
 
 class Attempts:
@@ -111,7 +111,8 @@ class Attempts:
                 except BaseException as error:
                     await _close(attempt, error)
                     raise
-                await _close(attempt, None)
+                if not attempt.resources.empty:  # most attempts open nothing, and needn't pay for one more coroutine
+                    await _close(attempt, None)
                 encoded = _encode(attempt, output)
             return completed(encoded, attempt.outcome)
         except Unreadable as error:
@@ -136,9 +137,10 @@ class Attempts:
         job_type = (self._known.get(name) or self._learn(name))[0]
         timeout = _timeout(slot, job_type)
         attempt = slot.attempt = SlotAttempt(
-            slot, job_type, timeout, worker_id=self._worker_id, client=self._client, resources=self._resources.child()
+            slot, job_type, worker_id=self._worker_id, client=self._client, resources=self._resources.child()
         )
         if timeout is not None:
+            attempt.timeout = timeout
             attempt.timer = asyncio.get_running_loop().call_later(timeout, slot.cancel, CancelReason.TIMEOUT)
         return attempt
 
