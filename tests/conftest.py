@@ -23,10 +23,16 @@ def _own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
 
 
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """A SQLite file of the test's own, which isn't there yet."""
+    return f"sqlite:///{tmp_path / 'jobs.db'}"
+
+
 @pytest.fixture(params=["sqlite", "postgres"])
-def each_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def each_url(request: pytest.FixtureRequest, url: str) -> str:
     """A fresh database of each kind."""
     if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'jobs.db'}"
+        return url
     value: str = request.getfixturevalue("postgres_url")
     return value

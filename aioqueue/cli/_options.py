@@ -11,8 +11,7 @@ from click.core import ParameterSource
 
 from aioqueue.cli._text import configure_logging, one_line
 from aioqueue.client import Client
-from aioqueue.client._stores import DEFAULT_URL, read_url
-from aioqueue.definitions._environment import Environment, variable_of
+from aioqueue.definitions._environment import DEFAULT_URL, Environment, variable_of
 from aioqueue.errors import AioqueueError, CallError, ConfigurationError
 from aioqueue.vocabulary._numbers import read_duration
 
@@ -160,7 +159,8 @@ def url_option(command: Command) -> Command:
 
 def looking_at(url: str | None) -> Client:
     """A client for a command that only looks: it makes no file where there is none."""
-    return Client(url, create=False) if read_url(url).partition("://")[0].lower() == "sqlite" else Client(url)
+    meant = Environment().url() if url is None else url
+    return Client(url, create=False) if meant.partition("://")[0].lower() == "sqlite" else Client(url)
 
 
 def app_dir_option(command: Command) -> Command:

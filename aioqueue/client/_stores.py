@@ -8,7 +8,7 @@ from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, cast
 
 from aioqueue.abc import Store
-from aioqueue.definitions._environment import URL_VARIABLE, Environment
+from aioqueue.definitions._environment import DEFAULT_URL, URL_VARIABLE, Environment
 from aioqueue.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -16,9 +16,8 @@ if TYPE_CHECKING:
 
     from aioqueue.abc import StoreFactory
 
-__all__ = ["DEFAULT_URL", "read_url", "store_maker"]
+__all__ = ["store_maker"]
 
-DEFAULT_URL = "sqlite:///aioqueue.db"
 _GROUP = "aioqueue.stores"
 _POOL_SCHEME = "postgresql"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
@@ -53,29 +52,25 @@ def store_maker(source: object | None, options: Mapping[str, Any]) -> Callable[[
     own_connections = options.get("pool") is not None or options.get("connect") is not None
     if source is None and own_connections:
         source = f"{_POOL_SCHEME}://"
-    url = read_url(source)
-    with _naming_the_variable(named=source is None and url != DEFAULT_URL):
+    url = Environment().url() if source is None else source
+    from_variable = source is None and url != DEFAULT_URL
+    with _naming_the_variable(from_variable=from_variable):
         factory = _factory(url)
 
     def make() -> Store:
-        with _naming_the_variable(named=source is None and url != DEFAULT_URL):
+        with _naming_the_variable(from_variable=from_variable):
             return factory(url, **options)
 
     return make
 
 
-def read_url(given: str | None) -> str:
-    """The URL that was given, else that of `AIOQUEUE_URL`, else `sqlite:///aioqueue.db`."""
-    return given if given is not None else Environment().text(URL_VARIABLE) or DEFAULT_URL
-
-
 @contextmanager
-def _naming_the_variable(*, named: bool) -> Generator[None]:
+def _naming_the_variable(*, from_variable: bool) -> Generator[None]:
     """Let an error about the URL say that it came from the variable. Its value isn't shown: it may hold a password."""
     try:
         yield
     except ConfigurationError as error:
-        if not named:
+        if not from_variable:
             raise
         raise ConfigurationError(f"{URL_VARIABLE}: {error}") from None
 

@@ -10,8 +10,9 @@ from aioqueue.vocabulary._numbers import read_duration, read_whole_number
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["URL_VARIABLE", "Environment", "variable_of"]
+__all__ = ["DEFAULT_URL", "URL_VARIABLE", "Environment", "variable_of"]
 
+DEFAULT_URL = "sqlite:///aioqueue.db"
 URL_VARIABLE = "AIOQUEUE_URL"
 
 
@@ -29,6 +30,10 @@ class Environment:
 
     def __init__(self, variables: Mapping[str, str] | None = None) -> None:
         self._variables = os.environ if variables is None else variables
+
+    def url(self) -> str:
+        """Where the database is, if nothing else is said."""
+        return self.text(URL_VARIABLE) or DEFAULT_URL
 
     def text(self, variable: str) -> str | None:
         """Its text without the spaces around it; None if it isn't set."""

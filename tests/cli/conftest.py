@@ -12,18 +12,12 @@ from aioqueue.cli import main
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from click.testing import Result
 
 
 class Invoke(Protocol):
     def __call__(self, *arguments: str, exit_code: int = 0, **environment: str) -> Result: ...
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path}/jobs.db"
 
 
 @pytest.fixture(autouse=True)

@@ -9,12 +9,6 @@ from tests.client.fake_store import FakeStore
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-    from pathlib import Path
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path / 'jobs.db'}"
 
 
 @pytest.fixture
