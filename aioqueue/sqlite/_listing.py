@@ -140,44 +140,39 @@ def _floor(connection: sqlite3.Connection, walk: str, parameters: dict[str, Any]
     return parameters | _place(found).parameters("floor")
 
 
+def _filters(where: JobFilter, table: str) -> list[str]:
+    # What is asked of each row, whatever its state.
+    filters: list[str] = []
+    if where.key is not None:
+        filters.append("key = :key")
+    if where.types:
+        filters.append("type IN (SELECT value FROM json_each(:types))")
+    if where.tag is not None:
+        filters.append(_TAGGED.format(table=table))
+    return filters
+
+
 def _live_page(
     connection: sqlite3.Connection, where: JobFilter, states: list[str], parameters: dict[str, Any], floors: list[RowId]
 ) -> list[Any]:
-    conditions: list[str] = []
-    table, walk = "job", "job WHERE true"
+    conditions = _filters(where, "job")
     if states:
         conditions.append(f"({' OR '.join(states)})")
-        if states == ["state = 2"]:
-            # As many as there are slots: few.
-            table, walk = "job INDEXED BY job_running", ""
-    if where.key is not None:
-        conditions.append("key = :key")
-        if walk:
-            table = "job INDEXED BY job_key"
-            walk = f"{table} WHERE key = :key"
-    if where.types:
-        conditions.append("type IN (SELECT value FROM json_each(:types))")
-    if where.tag is not None:
-        conditions.append(_TAGGED.format(table="job"))
-    if conditions and walk:
-        parameters = _floor(connection, walk, parameters, floors)
-    condition = "".join(f" AND {each}" for each in conditions)
-    return connection.execute(
-        f"{SELECT_LIVE}, {ANY_ID} FROM {table} WHERE {_BEFORE} AND {_FROM_FLOOR}{condition} ORDER BY id DESC LIMIT :limit",
-        parameters,
-    ).fetchall()
+    if states == ["state = 2"]:
+        # As many as there are slots: few.
+        return _page(connection, SELECT_LIVE, "job INDEXED BY job_running", conditions, parameters)
+    table = "job" if where.key is None else "job INDEXED BY job_key"
+    if conditions:
+        parameters = _floor(connection, _walk(where, table), parameters, floors)
+    return _page(connection, SELECT_LIVE, table, conditions, parameters)
 
 
 def _archived_page(
     connection: sqlite3.Connection, where: JobFilter, states: list[int], parameters: dict[str, Any], floors: list[RowId]
 ) -> list[Any]:
-    conditions: list[str] = []
+    conditions = _filters(where, "archive")
     if states:
         conditions.append(f"state IN ({', '.join(map(str, states))})")
-    if where.types:
-        conditions.append("type IN (SELECT value FROM json_each(:types))")
-    if where.tag is not None:
-        conditions.append(_TAGGED.format(table="archive"))
     if where.key is None and where.tag is None and conditions:
         types = parameters["types"] if where.types else connection.execute(ARCHIVED_TYPES).fetchone()[0]
         before = _LAST_TEXT if parameters["before_blob"] else parameters["before"].decode("utf-8", "replace")
@@ -185,15 +180,22 @@ def _archived_page(
         heads = f"SELECT id FROM ({_ARCHIVE_LANES}) ORDER BY id DESC LIMIT :limit"
         page = f"{SELECT_ARCHIVED}, {ANY_ID} FROM archive WHERE id IN ({heads}) ORDER BY id DESC"
         return connection.execute(page, lanes).fetchall()
-    table, walk = "archive", "archive WHERE true"
-    if where.key is not None:
-        conditions.append("key = :key")
-        table = "archive INDEXED BY archive_key"
-        walk = f"{table} WHERE key = :key"
+    table = "archive" if where.key is None else "archive INDEXED BY archive_key"
     if conditions:
-        parameters = _floor(connection, walk, parameters, floors)
+        parameters = _floor(connection, _walk(where, table), parameters, floors)
+    return _page(connection, SELECT_ARCHIVED, table, conditions, parameters)
+
+
+def _walk(where: JobFilter, table: str) -> str:
+    # The rows that are looked at one after the other, downwards.
+    return f"{table} WHERE {'true' if where.key is None else 'key = :key'}"
+
+
+def _page(
+    connection: sqlite3.Connection, select: str, table: str, conditions: list[str], parameters: dict[str, Any]
+) -> list[Any]:
     condition = "".join(f" AND {each}" for each in conditions)
     return connection.execute(
-        f"{SELECT_ARCHIVED}, {ANY_ID} FROM {table} WHERE {_BEFORE} AND {_FROM_FLOOR}{condition} ORDER BY id DESC LIMIT :limit",
+        f"{select}, {ANY_ID} FROM {table} WHERE {_BEFORE} AND {_FROM_FLOOR}{condition} ORDER BY id DESC LIMIT :limit",
         parameters,
     ).fetchall()

@@ -95,6 +95,27 @@ async def looking_goes_on(harness: Harness) -> None:
 
 
 @subject()
+async def an_unknown_state_waits(harness: Harness) -> None:
+    """A live row whose state this code doesn't know is blocked, and not finished; workers leave it, and it can be deleted."""
+    store = harness.store
+    lease_id = await store.open_lease("w", HOUR)
+    odd = await insert_one(store, job(priority=1))
+    if not await harness.spoil(odd, Fault.STATE):
+        return
+    neighbour = await insert_one(store, job())
+    for _ in range(ROUNDS):
+        for claimed in await store.claim(lease_id, ["a"], 10):
+            equal(claimed.id, neighbour, "what is claimed beside a job in an unknown state")
+    equal(await store.take_expired(10), [], "what is recovered beside a job in an unknown state")
+    found = await expect_state(store, odd, JobState.BLOCKED)
+    equal(found.finished_at, None, "the end of a job in an unknown state")
+    page = await store.list(JobFilter(), 10)
+    equal({each.id: each.state for each in page.jobs}[odd], JobState.BLOCKED, "the state that a listing shows")
+    equal(list(await store.run_now([odd])), [Changed.WRONG_STATE], "bringing forward a job in an unknown state")
+    equal(list(await store.delete([odd])), [Changed.DONE], "deleting a job in an unknown state")
+
+
+@subject()
 async def retries_go_on(harness: Harness) -> None:
     """A row that failed because it's odd can be retried beside others; then it fails again, or runs."""
     store = harness.store
