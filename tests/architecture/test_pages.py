@@ -4,42 +4,18 @@ from __future__ import annotations
 
 import re
 import tomllib
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent.parent
-PACKAGE = ROOT / "aioqueue"
-INTERNALS = (ROOT / "docs" / "internals.md").read_text()
+from tests.architecture.pages import INTERNALS, PACKAGE, ROOT, block, cells, files, rooms, section
+
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
 CONTRACTS = {
     each["id"]: each for each in tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
 }
 
 
-def section(page: str, title: str) -> str:
-    """The text of a page's section, up to the next heading of that level."""
-    return page.split(f"## {title}\n", 1)[1].split("\n## ", 1)[0]
-
-
-def block(text: str) -> list[str]:
-    """The lines of the first block of text in a section."""
-    return text.split("```text\n", 1)[1].split("```", 1)[0].splitlines()
-
-
-def cells(text: str) -> list[list[str]]:
-    """The rows of a section's tables, without their heads."""
-    rows = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("| ")]
-    return [[cell.strip() for cell in row] for row in rows][1:]
-
-
-def files(folder: Path) -> set[str]:
-    """The modules of a folder that begin with an underscore."""
-    return {path.stem for path in folder.glob("_*.py")} - {"__init__", "__main__"}
-
-
 LAYERS = [re.split(r"\s{2,}", line)[0] for line in block(section(INTERNALS, "Layers"))]
-ROOMS = [row[0].strip("`") for row in cells(section(INTERNALS, "The rooms of a store"))]
 
 
 def test_the_layers_are_those_of_the_contract() -> None:
@@ -49,14 +25,6 @@ def test_the_layers_are_those_of_the_contract() -> None:
 def test_the_layers_are_the_folders_and_modules_of_the_package() -> None:
     there = {path.parent.name for path in PACKAGE.glob("*/__init__.py")} | {path.stem for path in PACKAGE.glob("[a-z]*.py")}
     assert {name for layer in LAYERS for name in layer.split(" | ")} == there
-
-
-@pytest.mark.parametrize("adapter", CONTRACTS["layers"]["layers"][4].split(" | "))
-def test_an_adapter_has_these_rooms_and_parts_of_rooms(adapter: str) -> None:
-    there = files(PACKAGE / adapter)
-    assert set(ROOMS) <= there
-    assert [name for name in sorted(there) if not name.startswith(tuple(ROOMS))] == []
-    assert [name for name in sorted(there - set(ROOMS)) if not any(name.startswith(f"{room}_") for room in ROOMS)] == []
 
 
 @pytest.mark.parametrize("folder", ["store_rules", "worker"])
@@ -76,8 +44,8 @@ def test_every_place_in_the_table_of_places_exists() -> None:
     places = {place for row in cells(table) for cell in row for place in re.findall(r"`([\w.]+/[\w./]+|\w+\.toml)`", cell)}
     assert len(places) > 30
     assert [place for place in sorted(places) if not (ROOT / place).exists()] == []
-    rooms = {room for row in cells(table) for cell in row for room in re.findall(r"`(_\w+)\.py`", cell)}
-    assert rooms <= set(ROOMS)
+    named = {room for row in cells(table) for cell in row for room in re.findall(r"`(_\w+)\.py`", cell)}
+    assert named <= rooms()
 
 
 @pytest.mark.parametrize(
