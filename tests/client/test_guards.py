@@ -27,6 +27,8 @@ async def test_a_client_that_isnt_open(url: str) -> None:
     with pytest.raises(ClientClosed):
         async with client.transaction():
             pass
+    with pytest.raises(ClientClosed):
+        client.check_open()
     await client.close()
     assert "closed" in repr(client)
 
@@ -42,6 +44,19 @@ async def test_start_stop_and_start_again(url: str) -> None:
         await client.close()
     async with client:
         assert len((await client.list_jobs()).jobs) == 3
+
+
+async def test_handles_are_good_for_every_opening_of_their_client(url: str) -> None:
+    client = Client(url)
+    async with client:
+        client.check_open()
+        handle = await client.enqueue(add(1, 2))
+        kept = client.handle(add, handle.id)
+    for each in (handle, kept, client.handle(add, str(handle.id))):
+        with pytest.raises(ClientClosed):
+            await each.snapshot()
+        async with client:
+            assert (await each.snapshot()).id == handle.id
 
 
 async def test_several_clients_in_one_loop(url: str, tmp_path: Path) -> None:
