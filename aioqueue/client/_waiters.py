@@ -133,7 +133,8 @@ class Waiters:
                     await self._look()
                 except StoreUnavailable as error:
                     logger.warning("results can't be looked up at the moment, trying again: %s", type(error).__name__)
-                    await asyncio.sleep(random.uniform(0.5, 1.0) * min(_LONGEST_PAUSE_SECONDS, self._poll_interval))  # noqa: S311
+                    pause = min(_LONGEST_PAUSE_SECONDS, self._poll_interval)
+                    await asyncio.sleep(random.uniform(0.5, 1.0) * pause)  # noqa: S311 - keeps many processes apart
                 else:
                     # A store that can't tell whose end it was wakes everybody: at most half of the time goes into that.
                     await asyncio.sleep(min(time.monotonic() - started, _LONGEST_PAUSE_SECONDS))

@@ -268,7 +268,14 @@ class Registry:
 
     # -- what handlers use ------------------------------------------------------------------------------------------
 
-    def converter(self, type: type[T], /, *, encode: Callable[[T], object], decode: Callable[[Any], T]) -> None:  # noqa: A002
+    def converter(
+        self,
+        type: type[T],  # noqa: A002 - positional: the name is only shown, and this is what it is
+        /,
+        *,
+        encode: Callable[[T], object],
+        decode: Callable[[Any], T],
+    ) -> None:
         """Teach values of a type to be stored: before the job types that use it are defined here.
 
         Arguments:

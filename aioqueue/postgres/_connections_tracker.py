@@ -50,7 +50,8 @@ class Tracker:
             self._loop.call_soon_threadsafe(self._terminate_all)
         except RuntimeError:  # the loop is closed
             for task in self._tasks:
-                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                silenced: Any = task  # the attribute is asyncio's own, and in no stub
+                silenced._log_destroy_pending = False
             for connection in list(self._connections):
                 close_socket(connection)
 

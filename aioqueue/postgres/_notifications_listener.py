@@ -139,7 +139,7 @@ class Listening:
             finally:
                 self._listening.clear()
             pause = _FIRST_PAUSE if heard else min(pause * 2, _LONGEST_PAUSE)
-            await asyncio.sleep(pause * random.uniform(0.8, 1.2))  # noqa: S311
+            await asyncio.sleep(pause * random.uniform(0.8, 1.2))  # noqa: S311 - keeps processes apart
 
     async def _listen_once(self) -> bool:
         """Listen until the connection ends, or has gone deaf; returns whether it was of use."""

@@ -100,7 +100,7 @@ def history(error: str) -> str:
 
 
 def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]  # pyright: ignore[reportUnknownVariableType]
+    return value if isinstance(value, list) else [value]  # pyright: ignore[reportUnknownVariableType]  # from JSON: any list
 
 
 def tags_of(value: Any) -> tuple[str, ...]:

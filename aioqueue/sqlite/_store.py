@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from aioqueue.abc import Changed
 from aioqueue.errors import ConfigurationError, StoreError
@@ -20,7 +20,7 @@ from aioqueue.sqlite._lease import SQLiteLeaseSession, end_one_by_one, open_leas
 from aioqueue.sqlite._migrations import migrate
 from aioqueue.sqlite._notifications import merged
 from aioqueue.sqlite._opened import Opened
-from aioqueue.sqlite._options import Settings, network_file_system
+from aioqueue.sqlite._options import Settings, network_file_system, read_url
 from aioqueue.sqlite._rows import Unreadable, dump
 from aioqueue.sqlite._settle import settle
 from aioqueue.sqlite._stats import stats
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from aioqueue.abc import Due, JobFilter, Listener, Notification, Page, Stats
     from aioqueue.vocabulary._job import Claim, ClaimedJob, Inserted, Job, NewJob, Settlement
 
-__all__ = ["SQLiteStore"]
+__all__ = ["SQLiteStore", "make_store"]
 
 logger = logging.getLogger("aioqueue.sqlite")
 
@@ -310,3 +310,19 @@ class SQLiteStore:
     def subscribe(self, listener: Listener, *, finished: bool = False) -> AbstractContextManager[None]:
         """Call the listener with every notification until the context is left."""
         return self._opened.subscribed(listener, finished=finished)
+
+
+def make_store(url: str, **options: Any) -> SQLiteStore:
+    """Make a store that isn't open yet.
+
+    Arguments:
+        url: `sqlite:///relative.db` or `sqlite:////absolute.db`; options as `?synchronous=full&busy_timeout=10`.
+        **options: The same options; they win. `synchronous`: `normal` (default), `full` or `extra`.
+            `busy_timeout`: seconds that a write waits for others, 30 by default. `poll_interval`: seconds between two
+            looks for other processes' commits, 0.01 by default. `wal_limit`: bytes that the write-ahead log may keep,
+            16 MiB by default. `allow_network`: use a network file system all the same.
+
+    Raises:
+        ConfigurationError: The URL names no file, or an option can't be used.
+    """
+    return SQLiteStore(read_url(url, options))

@@ -14,8 +14,6 @@ FOLDERS = ["aioqueue", "benchmarks", "examples", "tests"]
 
 # TODO: empty before this is done.
 UNFINISHED = {
-    "aioqueue/abc.py",
-    "aioqueue/worker/_run.py",
     "tests/postgres/test_connections.py",
     "tests/worker/test_late_outcomes.py",
     "tests/worker/test_stops.py",

@@ -42,8 +42,8 @@ def run(folder: Path, setup: str, *options: str) -> list[str]:
     common = {"cwd": folder, "capture_output": True, "text": True, "timeout": 120}
     environment = {"PYTHONPATH": str(ROOT), "AIOQUEUE_URL": "sqlite:///jobs.db", "PATH": ""}
     aioqueue = [sys.executable, "-m", "aioqueue"]
-    subprocess.run([*aioqueue, "enqueue", "fails"], check=True, env=environment, **common)  # type: ignore[call-overload]
-    done = subprocess.run([*aioqueue, "worker", "jobs:registry", "--once", *options], env=environment, **common)  # type: ignore[call-overload]
+    subprocess.run([*aioqueue, "enqueue", "fails"], check=True, env=environment, **common)
+    done = subprocess.run([*aioqueue, "worker", "jobs:registry", "--once", *options], env=environment, **common)
     assert done.returncode == 3, done.stderr
     lines: list[str] = done.stderr.splitlines()
     return lines

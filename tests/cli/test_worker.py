@@ -134,7 +134,8 @@ async def test_a_second_signal_gives_running_jobs_back_at_once(url: str, tmp_pat
 
 @pytest.mark.parametrize("command", [MODULE, SCRIPT], ids=["module", "script"])
 async def test_a_project_s_folder_works_as_the_working_folder(url: str, tmp_path: Path, command: list[str]) -> None:
-    (tmp_path / "projectjobs.py").write_text("from aioqueue import Registry\nregistry = Registry()\n@registry.job\ndef work() -> int:\n    return 1\n")  # fmt: skip  # noqa: E501
+    program = "from aioqueue import Registry\nregistry = Registry()\n@registry.job\ndef work() -> int:\n    return 1\n"
+    (tmp_path / "projectjobs.py").write_text(program)
     (tmp_path / "orjson.py").write_text("raise RuntimeError('shadowed')\n")
     folder = tmp_path / "elsewhere"
     folder.mkdir()

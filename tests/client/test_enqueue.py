@@ -76,9 +76,9 @@ async def test_many_with_one_that_cant_be_enqueued_are_none(client: Client) -> N
 
 async def test_what_isnt_a_call_is_refused(client: Client) -> None:
     with pytest.raises(TypeError, match=r"test\.add\(\.\.\.\)"):
-        await client.enqueue(add)  # type: ignore[arg-type]
+        await client.enqueue(add)
     with pytest.raises(TypeError):
-        await client.enqueue_many(["text"])  # type: ignore[list-item]
+        await client.enqueue_many(["text"])
 
 
 async def test_by_name(client: Client) -> None:
@@ -113,7 +113,7 @@ async def test_middlewares_wrap_every_way_to_enqueue(fake: FakeStore) -> None:
 
         return middleware
 
-    async with Client(fake, middlewares=[named("outer"), named("inner")]) as client:  # type: ignore[list-item]
+    async with Client(fake, middlewares=[named("outer"), named("inner")]) as client:
         handle = await client.enqueue(add(1, 2))
         assert (await handle.snapshot()).metadata == {"tenant": "inner"}
         await client.enqueue_many([add(1, 2), add(3, 4)])

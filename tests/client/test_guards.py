@@ -78,7 +78,7 @@ def test_one_client_per_event_loop(url: str) -> None:
 async def test_another_event_loop_is_told(client: Client) -> None:
     def elsewhere() -> tuple[BaseException | None, ...]:
         async def use() -> tuple[BaseException | None, ...]:
-            return tuple(await asyncio.gather(client.enqueue(add(1, 2)), client.close(), return_exceptions=True))  # type: ignore[arg-type]
+            return tuple(await asyncio.gather(client.enqueue(add(1, 2)), client.close(), return_exceptions=True))
 
         return asyncio.run(use())
 
@@ -135,7 +135,7 @@ async def test_a_store_takes_no_options() -> None:
 @pytest.mark.parametrize("setting", ["poll_interval", "retry_for", "uncommitted_grace", "close_timeout"])
 async def test_settings_out_of_range(setting: str) -> None:
     with pytest.raises(ConfigurationError, match=setting):
-        Client(FakeStore(), **{setting: -1})  # type: ignore[arg-type]
+        Client(FakeStore(), **{setting: -1})
 
 
 async def test_a_password_is_never_shown(caplog: pytest.LogCaptureFixture) -> None:

@@ -22,7 +22,7 @@ async def test_listings_are_filtered(client: Client) -> None:
     later = await client.enqueue(fetch("b").options(delay=3600))
 
     async def ids(**filters: object) -> list[object]:
-        return [job.id for job in (await client.list_jobs(**filters)).jobs]  # type: ignore[arg-type]
+        return [job.id for job in (await client.list_jobs(**filters)).jobs]
 
     assert await ids() == [later.id, tagged.id, keyed.id, done.id]
     assert await ids(states=["completed"]) == [done.id]

@@ -178,7 +178,7 @@ async def test_a_result_in_a_handler_warns(fake: FakeStore, fake_client: Client)
     handle = await fake_client.enqueue(add(1, 2))
     fake.end(handle.id, output=b"3")
     job = _Claimed()
-    attempt = Attempt(job, fetch, worker_id="w", client=fake_client, resources=None)  # type: ignore[arg-type]
+    attempt = Attempt(job, fetch, worker_id="w", client=fake_client, resources=None)
     with activate(attempt), pytest.warns(RuntimeWarning, match="holds its slot"):
         assert await handle.result() == 3
 
@@ -229,5 +229,5 @@ class _Claimed:
 
 async def _until(condition: object) -> None:
     async with asyncio.timeout(60):
-        while not condition():  # type: ignore[operator]
+        while not condition():
             await asyncio.sleep(0)

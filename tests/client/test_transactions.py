@@ -39,7 +39,7 @@ async def test_nothing_is_there_before_the_commit(client: Client) -> None:
 
 async def test_after_a_rollback_nothing_is_there_and_the_calls_may_be_enqueued_again(client: Client) -> None:
     calls = [add(1, 2), add(3, 4)]
-    with pytest.raises(LookupError):  # noqa: PT012
+    with pytest.raises(LookupError):
         async with client.transaction() as tx:
             await tx.execute("create table orders (id integer)")
             handles = await tx.enqueue_many(calls)
@@ -101,11 +101,11 @@ async def test_an_enqueue_beside_the_open_transaction_is_refused(client: Client)
 
 async def test_no_transaction_where_one_is_passed_on_is_refused(client: Client) -> None:
     with pytest.raises(OutsideTransaction):
-        await client.enqueue(add(1, 2), tx=None)  # type: ignore[arg-type]
+        await client.enqueue(add(1, 2), tx=None)
     with pytest.raises(OutsideTransaction):
-        await client.enqueue_many([], tx=None)  # type: ignore[arg-type]
+        await client.enqueue_many([], tx=None)
     with pytest.raises(OutsideTransaction):
-        client.using(None)  # type: ignore[arg-type]
+        client.using(None)
 
 
 async def test_a_transaction_that_has_ended(client: Client) -> None:
@@ -149,5 +149,5 @@ async def test_in_a_users_transaction(client: Client, url: str) -> None:
 async def test_what_isnt_a_connection(client: Client) -> None:
     call = add(1, 2)
     with pytest.raises(TypeError):
-        await client.enqueue(call, tx=object())  # type: ignore[arg-type]
+        await client.enqueue(call, tx=object())
     assert (await client.enqueue(call)).created

@@ -137,7 +137,7 @@ async def test_a_statement_that_was_cancelled_leaves_its_connection_in_use(postg
     async with opened(postgres_url, notify=False, pool_size=1) as store:
         pids: set[int] = set()
         for _ in range(5):
-            with pytest.raises(TimeoutError):  # noqa: PT012
+            with pytest.raises(TimeoutError):
                 async with store.transaction() as tx, asyncio.timeout(0.05):
                     pids.add((await tx.fetch("select pg_backend_pid()"))[0][0])
                     await tx.fetch("select pg_sleep(600)")
@@ -286,7 +286,7 @@ async def test_a_codec_that_a_transaction_leaves_is_of_no_consequence(postgres_u
 async def test_a_transaction_that_was_ended_by_hand_ends_with_an_error(postgres_url: str, by_hand: str) -> None:
     async with opened(postgres_url, notify=False, pool_size=1) as store:
         before, after = job(), job()
-        with pytest.raises(TransactionError, match="ended inside its block"):  # noqa: PT012
+        with pytest.raises(TransactionError, match="ended inside its block"):
             async with store.transaction() as tx:
                 await tx.insert([before])
                 await tx.execute(by_hand)

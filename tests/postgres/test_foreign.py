@@ -103,7 +103,7 @@ async def test_a_savepoint_takes_its_jobs_with_it(postgres_url: str, library: An
     outer, inner, after = a_job(), a_job(), a_job()
     async with library(postgres_url) as opened:
         await _foreign.insert(opened.tx, SCHEMA, [outer])
-        with pytest.raises(ZeroDivisionError):  # noqa: PT012
+        with pytest.raises(ZeroDivisionError):
             async with opened.savepoint():
                 await _foreign.insert(opened.tx, SCHEMA, [inner])
                 raise ZeroDivisionError

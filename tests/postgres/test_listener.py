@@ -221,7 +221,7 @@ async def test_a_listener_that_never_hears_anything_says_so(
     monkeypatch.setattr(_notifications_listener, "_PROBE_SECONDS", 0.2)
     monkeypatch.setattr(_notifications_listener, "_FIRST_PROBE_AGAIN", 0.1)
 
-    class Deaf(asyncpg.Connection):  # type: ignore[misc]
+    class Deaf(asyncpg.Connection):
         async def add_listener(self, channel: str, callback: Any) -> None:
             await super().add_listener(channel, callback)
             await self.execute("UNLISTEN *")

@@ -206,7 +206,7 @@ async def test_infinite_times_are_refused(url: str, name: str, value: str) -> No
     if name != "run_at":
         async with opened(url) as store:
             with pytest.raises(RowRejected):
-                await store.insert([job(), NewJob(id=new_id(), type="a", **{name: float(value)})])  # type: ignore[arg-type]
+                await store.insert([job(), NewJob(id=new_id(), type="a", **{name: float(value)})])
     assert execute(url, "SELECT 1 FROM aioqueue.job") == []
 
 

@@ -108,7 +108,7 @@ async def test_jobs_are_enqueued_run_and_read(bouncer: Bouncer) -> None:
 
 async def test_a_rollback_leaves_nothing(bouncer: Bouncer) -> None:
     async with client_of(bouncer) as client:
-        with pytest.raises(ZeroDivisionError):  # noqa: PT012
+        with pytest.raises(ZeroDivisionError):
             async with client.transaction() as tx:
                 await tx.enqueue(double(1))
                 raise ZeroDivisionError

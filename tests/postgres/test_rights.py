@@ -71,7 +71,7 @@ async def test_a_worker_needs_no_more_than_what_is_checked(postgres_url: str) ->
         with pytest.raises(Exception, match="-1"):
             await bad.result(timeout=120)
         async with asyncio.timeout(120):
-            while (await store.fetch([lost.id]))[0].state is JobState.RUNNING:  # type: ignore[union-attr]
+            while (await store.fetch([lost.id]))[0].state is JobState.RUNNING:
                 await asyncio.sleep(0.05)
         await client.stats()
         await client.list_jobs()

@@ -126,7 +126,7 @@ async def counted(store: PostgresStore, call: Awaitable[Sequence[SettleResult]])
             sizes.append(sum(len(output) for output in arguments[4]))
         return await fetch(sql, *arguments)
 
-    connection.fetch = noting  # type: ignore[method-assign]
+    connection.fetch = noting
     assert {result.lost for result in await call} == {None}
     return sizes
 

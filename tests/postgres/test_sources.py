@@ -163,7 +163,7 @@ async def test_nothing_is_left_open(postgres_url: str) -> None:
     await use(well)
     with pytest.raises(ZeroDivisionError):
         await use(badly)
-    task = asyncio.create_task(use(asyncio.Event().wait))  # type: ignore[arg-type]
+    task = asyncio.create_task(use(asyncio.Event().wait))
     while not execute(postgres_url, "select 1 from aioqueue.job offset 2"):
         await asyncio.sleep(0.01)
     task.cancel()

@@ -68,11 +68,7 @@ async def test_many_more_than_one_statement_takes(postgres_url: str) -> None:
         results = await store.insert(jobs)
         assert sum(result.created for result in results) == 4_500
         by_key = {new.key: result.id for new, result in zip(jobs, results, strict=True) if new.unique and result.created}
-        assert all(
-            result.id == by_key[new.key]  # type: ignore[index]
-            for new, result in zip(jobs, results, strict=True)
-            if new.unique
-        )
+        assert all(result.id == by_key[new.key] for new, result in zip(jobs, results, strict=True) if new.unique)
 
 
 async def test_concurrent_batches_with_the_same_keys(postgres_url: str) -> None:
@@ -252,7 +248,7 @@ async def test_a_transaction_on_a_silent_server_is_given_up(postgres_url: str, w
         Proxy(port_of(postgres_url)) as proxy,
         opened(proxied(postgres_url, proxy), timeout=1.0, notify=False, pool_size=1) as store,
     ):
-        with anyio.fail_after(60), pytest.raises(StoreUnavailable, match="no answer"):  # noqa: PT012
+        with anyio.fail_after(60), pytest.raises(StoreUnavailable, match="no answer"):
             async with store.transaction() as transaction:
                 await transaction.insert([job()])
                 proxy.pause()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def new_job(job_type: str = "a", **options: object) -> NewJob:
-    return NewJob(id=new_id(), type=job_type, **options)  # type: ignore[arg-type]
+    return NewJob(id=new_id(), type=job_type, **options)
 
 
 def execute(path: Path, *statements: str) -> None:

@@ -46,8 +46,8 @@ async def test_cancelled_anywhere_a_write_is_whole_or_not_there(store: SQLiteSto
     for delay in range(60):
         batch = [new_job() for _ in range(20)]
 
-        async def work(batch: list[object] = batch) -> None:  # type: ignore[assignment]
-            await store.insert(batch)  # type: ignore[arg-type]
+        async def work(batch: list[object] = batch) -> None:
+            await store.insert(batch)
             async with store.transaction() as tx:
                 await tx.insert([new_job("b"), new_job("b")])
             await store.claim(lease, ["a"], 3)

@@ -198,7 +198,7 @@ async def test_a_lock_that_somebody_keeps(path: Path) -> None:
 async def test_a_full_disk_is_unavailable_and_then_usable(path: Path) -> None:
     store = make_store(f"sqlite:///{path}")
     await store.open()
-    await store._opened.writer.call(lambda connection, _: connection.execute("PRAGMA max_page_count = 60").fetchone())  # type: ignore[union-attr]
+    await store._opened.writer.call(lambda connection, _: connection.execute("PRAGMA max_page_count = 60").fetchone())
     with pytest.raises(StoreUnavailable, match="full"):
         await store.insert([new_job(payload=b'"' + b"x" * 1_000_000 + b'"')])
     assert (await store.stats()).types == {}

@@ -116,7 +116,7 @@ async def test_it_is_final(store: SQLiteStore, path: Path) -> None:
 
 @pytest.mark.usefixtures("looks_always")
 async def test_a_transaction_whose_file_goes_meanwhile_isnt_committed(store: SQLiteStore, path: Path) -> None:
-    with pytest.raises(StoreUnavailable, match="deleted"):  # noqa: PT012
+    with pytest.raises(StoreUnavailable, match="deleted"):
         async with store.transaction() as tx:
             await tx.insert([new_job()])
             delete(path)

@@ -160,7 +160,7 @@ async def test_own_transaction(store: SQLiteStore) -> None:
 
 
 async def test_own_transaction_is_rolled_back(store: SQLiteStore) -> None:
-    with pytest.raises(ZeroDivisionError):  # noqa: PT012
+    with pytest.raises(ZeroDivisionError):
         async with store.transaction() as tx:
             await tx.insert([new_job()])
             raise ZeroDivisionError
@@ -186,7 +186,7 @@ async def test_a_long_transaction_is_named_in_the_log(
 
 
 async def test_closing_a_store_with_an_open_transaction(store: SQLiteStore) -> None:
-    with pytest.raises(ClientClosed):  # noqa: PT012
+    with pytest.raises(ClientClosed):
         async with store.transaction() as tx:
             await tx.insert([new_job()])
             await store.close()

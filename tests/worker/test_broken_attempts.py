@@ -154,17 +154,17 @@ async def test_a_policys_wait_may_be_a_timedelta_and_has_an_end(client: Client, 
     ("make", "state", "message"),
     [
         (Hostile, JobState.FAILED, "the text"),
-        (lambda: Fail(Untold()), JobState.FAILED, "<its text can't be made: SystemExit>"),  # type: ignore[arg-type]
+        (lambda: Fail(Untold()), JobState.FAILED, "<its text can't be made: SystemExit>"),
         (lambda: Fail(Trap("why"), Trap("label")), JobState.FAILED, "why"),
-        (lambda: Fail("why", Untold()), JobState.FAILED, "why"),  # type: ignore[arg-type]
+        (lambda: Fail("why", Untold()), JobState.FAILED, "why"),
         (NotInitialised, JobState.FAILED, "<its reason can't be read: AttributeError"),
         (OddTimes, JobState.FAILED, "has no attribute 'delay'"),
         (lambda: RetryIn(math.inf), JobState.FAILED, "delay must be"),
         (lambda: RetryIn(math.nan), JobState.FAILED, "delay must be"),
-        (lambda: RetryIn(None), JobState.FAILED, "delay must be"),  # type: ignore[arg-type]
+        (lambda: RetryIn(None), JobState.FAILED, "delay must be"),
         (lambda: Reschedule(delay=math.inf), JobState.FAILED, "delay must be"),
         (lambda: Reschedule(delay=10**400), JobState.FAILED, "delay must be"),
-        (lambda: Reschedule(at=5), JobState.FAILED, "at must be"),  # type: ignore[arg-type]
+        (lambda: Reschedule(at=5), JobState.FAILED, "at must be"),
     ],
 )
 async def test_what_is_raised_may_be_broken_in_any_way(client: Client, make: Any, state: JobState, message: str) -> None:

@@ -53,7 +53,7 @@ def typed() -> tuple[Registry, dict[str, int]]:
         "long": {"lease": 300.0},
         "as_the_worker": {"lease": 40},
     }.items():
-        registry.job(name=name, retry=soon, **options)(note)  # type: ignore[call-overload]
+        registry.job(name=name, retry=soon, **options)(note)
     return registry, leases
 
 

@@ -153,14 +153,14 @@ class Bench:
             lease_groups(names, registry.types, settings),
             "w",
             holdings=self.holdings,
-            writer=writer,  # type: ignore[arg-type]
+            writer=writer,
             wakeup=wakeup,
             recovery=recovery,
             troubles=troubles,
         )
         self.asked: list[int] = []
         renew_now = self.leases._thread.renew_now
-        self.leases._thread.renew_now = lambda leases: (  # type: ignore[method-assign]
+        self.leases._thread.renew_now = lambda leases: (
             self.asked.extend(lease.id for lease in leases),
             renew_now([]),
         )[1]
@@ -176,7 +176,7 @@ class Bench:
             run_at=now, started_at=now, max_attempts=10,
         )  # fmt: skip
         slot = self.holdings.hold(job)
-        slot.task = asyncio.get_running_loop().create_task(asyncio.sleep(3600))  # type: ignore[arg-type]
+        slot.task = asyncio.get_running_loop().create_task(asyncio.sleep(3600))
         self.holdings.running[slot.claim] = slot
         return slot.claim
 

@@ -87,7 +87,7 @@ async def test_one_that_is_refused_fails_with_what_can_be_written(bench: Bench, 
             return [SettleResult(LostReason.ERROR, "out of range") if each.id == bad.id else next(rest) for each in settlements]
         return await settle(settlements, orphaned=orphaned)
 
-    bench.store.settle = refuses  # type: ignore[method-assign]
+    bench.store.settle = refuses
     assert await look(bench) == 2
     assert {each.id: each.kind for each in bench.store.written} == {
         fine.id: SettlementKind.RETRIED,

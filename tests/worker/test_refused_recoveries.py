@@ -42,10 +42,10 @@ class Choosy(Dead):
 
 @pytest.mark.parametrize("raises", [False, True], ids=["tells-which", "raises"])
 @pytest.mark.parametrize("most", [2, 1, 0, -1])
-async def test_an_orphan_that_refuses_its_failure_too_fails_with_less(bench: Bench, most: int, raises: bool) -> None:  # noqa: F811
+async def test_an_orphan_that_refuses_its_failure_too_fails_with_less(bench: Bench, most: int, raises: bool) -> None:  # noqa: F811 - the fixture
     """And its neighbours are recovered all the same. Of which nothing can be written, that is left for later."""
     choosy, *others = orphans = [orphan() for _ in range(5)]
-    store = bench.recovery._store = Choosy(choosy, most, raises=raises)  # type: ignore[assignment]
+    store = bench.recovery._store = Choosy(choosy, most, raises=raises)
     store.left = [orphans]
     await bench.quiet_for(21)
     assert await bench.recovery.reap(()) == (4 if most < 0 else 5)
