@@ -19,6 +19,7 @@ SAMPLES: dict[str, Exception] = {
     "ArgumentsError": errors.ArgumentsError("wrong", path="a.b[1]"),
     "Fail": errors.Fail("declined", outcome="no"),
     "LeaseLost": errors.LeaseLost("gone", reason="cancelled"),
+    "NotSupported": errors.NotSupported("no", ability="statement"),
     "RetryIn": errors.RetryIn(timedelta(seconds=3)),
     "Reschedule": errors.Reschedule(at=datetime(2030, 1, 2, tzinfo=UTC)),
     **{
