@@ -53,7 +53,7 @@ class LeaseSession(Protocol):
 
     It has its own connection, opened by `connect` or at first use, and a new one after an error. Each call ends within the
     session's timeout, connecting included: a connection that has fallen silent is given up in time for another try. It
-    may raise `StoreError`.
+    may raise `StoreError`; and `ClientClosed`, for good, once its store was closed, and in a fork.
     """
 
     def connect(self) -> None:
@@ -121,8 +121,8 @@ class Store(Protocol):
     `transaction`, `lease_session` and `subscribe` raise when they are called, or when their block is entered; a thread without
     an event loop is told as another event loop is. A fork never touches the connections of its parent, whatever it calls.
     A transaction that is open when the store is closed is rolled back: its methods, and the end of its block, raise
-    `ClientClosed`. A lease session outlives the store; in a fork it raises `ClientClosed`, and its `close` does nothing.
-    A subscription may be left anywhere.
+    `ClientClosed`. Lease sessions of the store raise it too, and are closed by whoever has them. A subscription may be left
+    anywhere.
 
     `description`, `troubles` (none, unless it's open) and the methods of optional abilities work in each of these places.
     `ClientClosed` means that trying again won't help: a worker ends with it.

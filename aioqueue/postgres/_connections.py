@@ -97,11 +97,12 @@ class Pool:
     # -- borrowing ----------------------------------------------------------------------------------------------------
 
     def check_open(self) -> None:
-        """Refuse to go on with a pool that was closed meanwhile.
+        """Refuse to go on with a pool that was closed meanwhile, or inherited.
 
         Raises:
-            ClientClosed: It was closed.
+            ClientClosed: It was closed, or this process was forked from the one that has the connections.
         """
+        check_process(self._process, self.source.description)
         if self._closed:
             raise ClientClosed(f"{self.source.description} was closed")
 
@@ -182,6 +183,8 @@ class Pool:
             loan: What was borrowed.
             failure: What was raised meanwhile.
         """
+        if os.getpid() != self._process:
+            return  # the connection is the parent's, which goes on with it
         if loop_has_ended():
             warn_of_ended_loop()
             return

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -15,7 +14,6 @@ from aioqueue.postgres._connections_closing import close_connection, close_socke
 from aioqueue.postgres._errors import translated
 from aioqueue.postgres._lease_rights import LEASE_THREAD, MISSING_RIGHTS, refuse_missing, rights_arguments
 from aioqueue.postgres._settle_fates import Fence, fate_of, fates_statements
-from aioqueue.store_rules._life import check_process
 from aioqueue.store_rules._lost import lost_reason
 from aioqueue.vocabulary._job import Claim, LostReason
 
@@ -25,6 +23,7 @@ if TYPE_CHECKING:
     from aioqueue.postgres._connections_driver import Connection, Row
     from aioqueue.postgres._connections_source import Source
     from aioqueue.postgres._options_schema import Schema
+    from aioqueue.store_rules._life import Home
 
 __all__ = ["PostgresLeaseSession", "compare", "session_statements"]
 
@@ -62,11 +61,12 @@ class PostgresLeaseSession:
     Arguments:
         source: Where the connection comes from.
         schema: Where the tables are.
+        home: Where the store is open.
         timeout: Seconds that each call may take.
         option: The store's option with the user's function that connects; None if there is no such function.
     """
 
-    def __init__(self, source: Source, schema: Schema, timeout: float, option: str | None) -> None:
+    def __init__(self, source: Source, schema: Schema, home: Home, timeout: float, option: str | None) -> None:
         self._source = replace(source, timeout=timeout, pool=None)
         self._schema = schema
         self._statements = session_statements(schema)
@@ -74,7 +74,7 @@ class PostgresLeaseSession:
         self._option = option
         self._loop: asyncio.AbstractEventLoop | None = None
         self._connection: Connection | None = None
-        self._process = os.getpid()
+        self._home = home
 
     def connect(self) -> None:
         """See `aioqueue.abc.LeaseSession.connect`."""
@@ -87,7 +87,7 @@ class PostgresLeaseSession:
     def close(self) -> None:
         """See `aioqueue.abc.LeaseSession.close`."""
         loop, self._loop = self._loop, None
-        if loop is None or os.getpid() != self._process:
+        if loop is None or self._home.inherited:
             return
         try:
             loop.run_until_complete(self._end())
@@ -96,7 +96,7 @@ class PostgresLeaseSession:
             loop.close()
 
     def __del__(self) -> None:
-        if (loop := self._loop) is None or os.getpid() != self._process:
+        if (loop := self._loop) is None or self._home.inherited:
             return
         what = f"a lease session on {self._source.description}"
         warnings.warn(f"{what} was never closed", ResourceWarning, stacklevel=2, source=self)
@@ -115,7 +115,7 @@ class PostgresLeaseSession:
 
     def _run(self, call: Coroutine[Any, Any, T]) -> T:
         try:
-            check_process(self._process, "this lease session")
+            self._home.check_from_thread("this lease session")
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
                 self._loop.set_exception_handler(_note)

@@ -167,8 +167,9 @@ class PostgresStore:
 
     def lease_session(self, *, timeout: float = 10.0) -> LeaseSession:
         """See `aioqueue.abc.Store.lease_session`."""
-        _ = self._opened
-        return PostgresLeaseSession(self._options.lease_source, self._schema, timeout, self._options.lease_option)
+        return PostgresLeaseSession(
+            self._options.lease_source, self._schema, self._life.home, timeout, self._options.lease_option
+        )
 
     async def claim(
         self, lease_id: int, types: Sequence[str], limit: int, *, leases: Mapping[str, int] | None = None

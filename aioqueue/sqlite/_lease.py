@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import os
 import secrets
 import sqlite3
 import time
@@ -25,7 +24,6 @@ from aioqueue.sqlite._rows import Unreadable, dump, load, one
 from aioqueue.sqlite._rows_claimed import held_claims
 from aioqueue.sqlite._rows_times import NOW
 from aioqueue.sqlite._settle import lost_reasons
-from aioqueue.store_rules._life import check_process
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,6 +32,7 @@ if TYPE_CHECKING:
     from aioqueue.sqlite._options import Settings
     from aioqueue.sqlite._rows_ids import RowId
     from aioqueue.sqlite._rows_odd import OddRows
+    from aioqueue.store_rules._life import Home
     from aioqueue.vocabulary._job import Claim
 
 __all__ = ["DELETE_LEASE", "SQLiteLeaseSession", "end_one_by_one", "open_lease", "release"]
@@ -122,6 +121,7 @@ class SQLiteLeaseSession:
 
     Arguments:
         settings: The file.
+        home: Where the store is open.
         timeout: Seconds that each call may take.
         watch: Refuses the file when it isn't the one that was opened.
         odd: What is done with rows that can't be read.
@@ -129,7 +129,13 @@ class SQLiteLeaseSession:
     """
 
     def __init__(
-        self, settings: Settings, timeout: float, watch: FileWatch, odd: OddRows, tell: Callable[[Notification], None]
+        self,
+        settings: Settings,
+        home: Home,
+        timeout: float,
+        watch: FileWatch,
+        odd: OddRows,
+        tell: Callable[[Notification], None],
     ) -> None:
         self._settings = settings
         self._timeout = timeout
@@ -137,7 +143,7 @@ class SQLiteLeaseSession:
         self._odd = odd
         self._tell = tell
         self._connection: Connection | None = None
-        self._pid = os.getpid()
+        self._home = home
 
     def connect(self) -> None:
         """Open the connection if none is open."""
@@ -176,7 +182,7 @@ class SQLiteLeaseSession:
             self._tell(Notification(finished=frozenset(failed)))
 
     def __del__(self) -> None:
-        if self._connection is not None and os.getpid() == self._pid:
+        if self._connection is not None and not self._home.inherited:
             what = f"a lease session on {self._settings.path}"
             warnings.warn(f"{what} was never closed", ResourceWarning, stacklevel=2, source=self)
             self.close()
@@ -184,11 +190,11 @@ class SQLiteLeaseSession:
     def close(self) -> None:
         """Close the connection. May be called twice."""
         connection, self._connection = self._connection, None
-        if connection is not None and os.getpid() == self._pid:
+        if connection is not None and not self._home.inherited:
             connection.close()
 
     def _open(self, deadline: float) -> Connection:
-        check_process(self._pid, "this lease session")
+        self._home.check_from_thread("this lease session")
         self._watch.check()
         if self._connection is None:
             self._connection = connect(self._settings, tolerant=True, timeout=self._left(deadline))

@@ -172,7 +172,9 @@ class SQLiteStore:
     def lease_session(self, *, timeout: float = 10.0) -> SQLiteLeaseSession:
         """What the lease thread uses."""
         opened = self._opened
-        return SQLiteLeaseSession(self._settings, timeout, opened.watch, opened.odd, opened.listeners.tell_from_thread)
+        return SQLiteLeaseSession(
+            self._settings, self._life.home, timeout, opened.watch, opened.odd, opened.listeners.tell_from_thread
+        )
 
     async def claim(
         self, lease_id: int, types: Sequence[str], limit: int, *, leases: Mapping[str, int] | None = None

@@ -37,11 +37,17 @@ class Home:
     """The event loop, and with it the thread, and the process in which something was opened.
 
     Made by whoever opens it, in its event loop.
+
+    Attributes:
+        loop: The event loop.
+        process: The process's id.
+        closed: Whether it was closed there; set by whoever closes it.
     """
 
-    __slots__ = ("loop", "process")
+    __slots__ = ("closed", "loop", "process")
 
     def __init__(self) -> None:
+        self.closed = False
         self.loop = asyncio.get_running_loop()
         self.process = os.getpid()
 
@@ -69,6 +75,19 @@ class Home:
             raise ClientClosed(
                 f"{what} was opened in another event loop: open another one in each loop (asyncio.run makes a new one)"
             )
+
+    def check_from_thread(self, what: str) -> None:
+        """Refuse to go on with what has its own thread, and ends when that which was opened is closed.
+
+        Arguments:
+            what: Its name, as the beginning of a sentence.
+
+        Raises:
+            ClientClosed: That was closed, or this is another process.
+        """
+        check_process(self.process, what)
+        if self.closed:
+            raise ClientClosed(f"{what} is of a store that was closed")
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:
@@ -121,6 +140,17 @@ class StoreLife(Generic[OpenableT]):
     def opened(self) -> OpenableT | None:
         """What the store has while it's open, for those who only look at it from anywhere in its process; else None."""
         return self._opened if self._home is not None and not self._home.inherited else None
+
+    @property
+    def home(self) -> Home:
+        """Where the store is open; for parts that have threads of their own, and must not hold the store.
+
+        Raises:
+            ClientClosed: As `here`.
+        """
+        self.here()
+        assert self._home is not None
+        return self._home
 
     def here(self) -> OpenableT:
         """What the store has while it's open; every verb begins with this.
@@ -199,6 +229,8 @@ class StoreLife(Generic[OpenableT]):
 
     def _leave(self) -> OpenableT | None:
         opened = self._opened
+        if self._home is not None:
+            self._home.closed = True
         self._opened = self._home = self._loop = self._opening = None
         if self._finalizer is not None:
             self._finalizer.detach()

@@ -118,7 +118,7 @@ class MemoryStore:
         return lease_id
 
     def lease_session(self, *, timeout: float = 10.0) -> MemorySession:
-        return MemorySession(self.database)
+        return MemorySession(self.database, self._life.home)
 
     async def claim(
         self, lease_id: int, types: Sequence[str], limit: int, *, leases: Mapping[str, int] | None = None

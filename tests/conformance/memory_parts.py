@@ -14,6 +14,8 @@ from tests.conformance.memory_database import Bug, Database, insert, why
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from aioqueue.store_rules._life import Home
+
 __all__ = ["MemorySession", "MemoryTransaction", "Opened", "subscribed", "tell_inserted"]
 
 
@@ -74,13 +76,16 @@ class MemoryTransaction:
 class MemorySession:
     """As the lease thread uses it."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, home: Home) -> None:
         self._database = database
+        self._home = home
 
-    def connect(self) -> None: ...
+    def connect(self) -> None:
+        self._home.check_from_thread("this lease session")
 
     def renew(self, lease_id: int, duration: float, held: Sequence[Claim]) -> Renewal:
         database = self._database
+        self._home.check_from_thread("this lease session")
         with database.lock:
             late = Bug.LATE_RENEWAL_REFUSED in database.bugs and not database.valid(lease_id)
             if lease_id not in database.leases or late:

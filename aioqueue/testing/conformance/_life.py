@@ -182,14 +182,17 @@ async def a_transaction_whose_store_is_closed(harness: Harness) -> None:
 
 
 @subject()
-async def a_lease_session_outlives_its_store(harness: Harness) -> None:
-    """A worker's leases are kept until the worker has ended, also when the store was closed beneath it."""
+async def a_lease_session_whose_store_is_closed(harness: Harness) -> None:
+    """It raises ClientClosed, so that a worker whose client is closed beneath it learns of that; and it can be closed."""
     second = await harness.second_store()
     lease_id = await second.open_lease("w", HOUR)
-    async with lease_thread(second) as thread:
+    async with lease_thread(second) as renewing, lease_thread(second) as idle:
+        check((await renewing.renew(lease_id)).valid, "a renewal while the store is open")
         await second.close()
-        check((await thread.renew(lease_id)).valid, "a renewal after the store was closed")
-    await second.open()
+        await raises(ClientClosed, renewing.renew(lease_id), "a renewal after the store was closed")
+        await raises(ClientClosed, idle.connect(), "connecting for leases after the store was closed")
+        await second.open()
+        await raises(ClientClosed, renewing.renew(lease_id), "a renewal after the store was opened anew")
 
 
 @subject()

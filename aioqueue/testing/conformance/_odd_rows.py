@@ -21,13 +21,14 @@ from aioqueue.testing.conformance._tools import (
     lease_thread,
     raises,
     settle_halving,
+    settle_one,
     settlement,
     snapshot,
     start,
     start_one,
     written,
 )
-from aioqueue.vocabulary._job import JobState, SettlementKind
+from aioqueue.vocabulary._job import JobState, Settlement, SettlementKind
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -221,3 +222,30 @@ async def nonsense_in_inserts(harness: Harness) -> None:
     await insert_one(store, good)
     lease_id = await store.open_lease("w", HOUR)
     await claim_one(store, lease_id)
+
+
+@subject()
+async def an_unknown_state(harness: Harness) -> None:
+    """A live row whose state this code doesn't know is shown as blocked, is nobody's to run, and can only be deleted."""
+    store = harness.store
+    odd, neighbour = await insert_one(store, job(priority=1)), await insert_one(store, job())
+    if not await harness.spoil(odd, Fault.STATE):
+        return
+    await expect_state(store, odd, JobState.BLOCKED)
+    shown = {each.id: each.state for each in (await store.list(JobFilter(), 10)).jobs}
+    equal(shown, {odd: JobState.BLOCKED, neighbour: JobState.READY}, "what a listing shows")
+    for state in set(JobState) - {JobState.BLOCKED, JobState.READY}:
+        equal((await store.list(JobFilter(states=frozenset({state})), 10)).jobs, (), f"what a listing of {state} jobs shows")
+    equal((await store.stats()).types["a"].counts[JobState.READY], 1, "ready jobs beside one of an unknown state")
+    lease_id = await store.open_lease("w", HOUR)
+    claimed = await store.claim(lease_id, ["a"], 10)
+    equal([each.id for each in claimed], [neighbour], "what is claimed beside a job of an unknown state")
+    equal((await store.next_due(["a"])).job, None, "when a job is due beside one of an unknown state")
+    equal(list(await store.take_expired(10)), [], "what is recovered beside a job of an unknown state")
+    stale = Settlement(id=odd, claims=0, lease_id=lease_id, kind=SettlementKind.COMPLETED, output=b"1")
+    check((await settle_one(store, stale)).lost is not None, "a settlement of a job of an unknown state must be lost")
+    equal(list(await store.run_now([odd])), [Changed.WRONG_STATE], "bringing forward")
+    equal(list(await store.retry([odd])), [Changed.WRONG_STATE], "a retry")
+    await expect_state(store, odd, JobState.BLOCKED)
+    equal(list(await store.delete([odd])), [Changed.DONE], "deleting")
+    equal(list(await store.fetch([odd])), [None], "what was deleted")
