@@ -25,6 +25,15 @@ async def test_an_enqueue_whose_answer_was_lost_makes_one_job(fake: FakeStore, f
     assert fake.inserts == [(1, False), (1, True)]
 
 
+async def test_a_row_that_was_refused_is_certainly_not_there(fake: FakeStore, fake_client: Client) -> None:
+    fake.faults["insert"] = [RowRejected("no")]
+    call = add(1, 2)
+    with pytest.raises(RowRejected):
+        await fake_client.enqueue(call)
+    await fake_client.enqueue(call)
+    assert fake.inserts == [(1, False)]  # nothing is looked up
+
+
 async def test_a_job_that_finished_before_the_repetition_isnt_stored_again(fake: FakeStore, fake_client: Client) -> None:
     fake.faults["insert"] = ["after"]
     call = add(1, 2)
