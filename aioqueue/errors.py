@@ -202,16 +202,7 @@ class ResultError(JobError):
 
 
 class LeaseLost(AioqueueError):
-    """The worker's lease, or one of its claims, is no longer its own.
-
-    Arguments:
-        message: What was lost.
-        reason: One of `taken_by_another_worker`, `already_completed`, `not_found`, `cancelled`, `error`.
-    """
-
-    def __init__(self, message: str, *, reason: str = "taken_by_another_worker") -> None:
-        super().__init__(message)
-        self.reason = reason
+    """The worker's lease, or one of its claims, is no longer its own."""
 
 
 class StoreError(AioqueueError):

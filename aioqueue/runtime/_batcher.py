@@ -34,7 +34,6 @@ class Batcher(Generic[T, R]):
         limit: Items in one call at most.
         size: How many bytes an item has, so that a batch has `LARGEST_BATCH_BYTES` at most; without it only their number
             counts.
-        concurrency: Calls in flight at most.
         patience: Seconds after which a call that is still in flight holds nobody up any more: one more may then be in
             flight beside it. None: whoever comes later waits for as long as it takes.
         name: For its tasks and logs.
@@ -46,14 +45,12 @@ class Batcher(Generic[T, R]):
         *,
         limit: int = 1000,
         size: Callable[[T], int] | None = None,
-        concurrency: int = 1,
         patience: float | None = None,
         name: str = "batcher",
     ) -> None:
         self._write = write
         self._limit = limit
         self._size = size
-        self._concurrency = concurrency
         self._patience = patience
         self._name = name
         self._waiting: list[tuple[T, asyncio.Future[R]]] = []
@@ -91,9 +88,9 @@ class Batcher(Generic[T, R]):
     def _start(self) -> None:
         if not self._waiting:
             return
-        if len(self._tasks) < self._concurrency:
+        if not self._tasks:
             self._start_one()
-        elif self._patience is not None and self._timer is None and len(self._tasks) == self._concurrency:
+        elif self._patience is not None and self._timer is None and len(self._tasks) == 1:
             # At most one timer at a time, and none that is taken back: a busy system pays for one in each such period.
             loop = asyncio.get_running_loop()
             self._timer = loop.call_at(self._began + self._patience, self._look, context=contextvars.Context())
@@ -110,7 +107,7 @@ class Batcher(Generic[T, R]):
         self._timer = None
         assert self._patience is not None
         late = asyncio.get_running_loop().time() >= self._began + self._patience
-        if late and self._waiting and len(self._tasks) == self._concurrency:
+        if late and self._waiting and len(self._tasks) == 1:
             self._start_one()
         else:
             self._start()

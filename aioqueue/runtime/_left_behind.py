@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import gc
 import logging
-import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
 
-__all__ = ["bounded", "ended_meanwhile", "forget_dead", "leave", "take_out_of_sight", "tasks_whose_context"]
+__all__ = ["bounded", "ended_meanwhile", "forget_dead", "leave", "take_out_of_sight"]
 
 logger = logging.getLogger("aioqueue")
 
@@ -59,18 +57,6 @@ def forget_dead() -> None:
             del _left[task]
             if dead is not None:
                 dead()
-
-
-def tasks_whose_context(belongs: Callable[[contextvars.Context], bool]) -> list[asyncio.Task[Any]]:
-    """The running loop's tasks whose context fits: a task that another one has started has a copy of that one's."""
-    return [task for task in asyncio.all_tasks() if any(belongs(context) for context in _contexts(task))]
-
-
-def _contexts(task: asyncio.Task[Any]) -> list[contextvars.Context]:
-    if sys.version_info >= (3, 12):
-        return [task.get_context()]
-    # Before that only the garbage collector tells.
-    return [each for each in gc.get_referents(task) if isinstance(each, contextvars.Context)]
 
 
 async def bounded(call: Coroutine[Any, Any, object], seconds: float, *, name: str) -> bool:

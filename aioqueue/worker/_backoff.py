@@ -21,10 +21,10 @@ class Backoff:
         self._next = first
 
     def next(self) -> float:
-        """Seconds to wait before the next try; the wait after that is longer."""
+        """Seconds to wait now; the next wait is longer."""
         wait, self._next = self._next, min(self._next * 2, self._longest)
         return wait * random.uniform(0.5, 1.0)  # noqa: S311 - not for secrets
 
     def reset(self) -> None:
-        """Begin with the first wait again: called when a try has gone well."""
+        """What was tried has worked: the next wait is the first one again."""
         self._next = self._first

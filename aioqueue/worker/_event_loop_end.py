@@ -8,16 +8,17 @@ and nobody else, it's found by its context: each attempt's carries the attempt, 
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import gc
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from aioqueue.definitions._context import attempt_in
+from aioqueue.runtime._contexts import context_of
 from aioqueue.runtime._exits import is_exit, traceback_of
 
 if TYPE_CHECKING:
+    import contextvars
     from collections.abc import Callable, Coroutine
     from types import CodeType
 
@@ -66,7 +67,7 @@ class WatchfulTask(asyncio.Task[T]):
         super().__init__(coroutine, loop=asyncio.get_running_loop(), name=name, context=context)
 
     def cancel(self, msg: Any | None = None) -> bool:
-        """As of every task."""
+        """Cancel the task, as of every task, after having told whoever wanted to know before."""
         self._before()
         return super().cancel(msg)
 
@@ -113,21 +114,16 @@ def _context_of_task(error: BaseException) -> contextvars.Context | None:
     """The context of a task that has ended with this error. It takes a while, and a loop's end is rare."""
     for each in gc.get_objects():
         if isinstance(each, asyncio.Task):
-            of_task = gc.get_referents(cast("object", each))
-            if any(referent is error for referent in of_task):
-                return _context_among(of_task)
+            task = cast("asyncio.Task[object]", each)
+            if any(referent is error for referent in gc.get_referents(task)):
+                return context_of(task)
     return None
-
-
-def _context_among(referents: list[Any]) -> contextvars.Context | None:
-    """Python 3.11 has no other way to a task's context."""
-    return next((each for each in referents if isinstance(each, contextvars.Context)), None)
 
 
 # -- tasks that nobody waits for --------------------------------------------------------------------------------------
 
 _strays: dict[int, Attempt] = {}
-"""The last one: whose task it was that has ended with the exception of this id."""
+"""By the exception's id, the attempt whose task has ended with it. Only the last one is kept."""
 _hearing: WeakKeyDictionary[asyncio.AbstractEventLoop, bool] = WeakKeyDictionary()
 
 
@@ -145,7 +141,7 @@ def hear_of_strays(loop: asyncio.AbstractEventLoop) -> None:
     def heard(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
         if isinstance(error, BaseException) and is_exit(error):
-            own = _context_among(gc.get_referents(context.get("future")))
+            own = context_of(context.get("future"))
             if own is not None and (attempt := attempt_in(own)) is not None:
                 _strays.clear()
                 _strays[id(error)] = attempt

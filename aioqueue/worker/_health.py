@@ -1,4 +1,4 @@
-"""What a worker says of itself."""
+"""What a worker says of itself: its state at a moment, what a run has done, and what fails at the moment."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Health", "OnceResult", "Troubles"]
 
 logger = logging.getLogger("aioqueue.worker")
 
-_LOG_EVERY = 30.0
+_LOG_EVERY_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +75,14 @@ class OnceResult:
 
 
 class Troubles:
-    """Collects what fails at the moment, and logs it: at once, then now and then, and when it's over."""
+    """Collects what fails at the moment, and logs it: at once, then now and then, and when it's over.
+
+    Arguments:
+        name: The worker's, for the log.
+
+    Attributes:
+        current: The newest error of each part that fails, as one line. `Worker.health` shows it.
+    """
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -83,16 +90,16 @@ class Troubles:
         self._logged: dict[str, float] = {}
 
     def add(self, part: str, error: BaseException, *, told: bool = False) -> None:
-        """A part has failed.
+        """Note that a part of the worker has failed, and that it will try again.
 
         Arguments:
-            part: Its name.
-            error: How.
-            told: Whether the first failure was logged already.
+            part: Its name in `Health.troubles`.
+            error: What it has failed with.
+            told: Whether the part has logged its first failure itself.
         """
         text = one_line(f"{type(error).__name__}: {error}")
         now = time.monotonic()
-        if part not in self.current or now - self._logged[part] > _LOG_EVERY:
+        if part not in self.current or now - self._logged[part] > _LOG_EVERY_SECONDS:
             self._logged[part], told = now, told and part not in self.current
             known = isinstance(error, (StoreUnavailable, LeaseLost, RowRejected))
             if not told:
@@ -106,6 +113,6 @@ class Troubles:
         self.current[part] = text
 
     def clear(self, part: str) -> None:
-        """A part works. If it didn't, that's told as loudly as its failure was."""
+        """Note that a part works. If it has failed before, that's logged as loudly as its failure was."""
         if self.current and self.current.pop(part, None) is not None:
             logger.warning("worker %s: %s works again", one_line(self._name), part)

@@ -67,13 +67,13 @@ class Slot:
             self.task.cancel(reason.value)
 
     def exited(self, error: BaseException) -> None:
-        """A task or callback of the handler's has raised an exit, which means the attempt: asyncio knows no more of it."""
+        """Note that a task or callback of the handler's has raised an exit: it means this attempt, which is cancelled."""
         if self.exit is None:
             self.exit = error
         self.cancel(CancelReason.EXIT)
 
     def extra(self) -> dict[str, object]:
-        """For log records."""
+        """What log records about it carry beside their text."""
         return job_extra(self.job)
 
 

@@ -42,13 +42,13 @@ class LeaseGroup:
 
     Attributes:
         duration: Seconds that the lease is valid for without being renewed.
-        every: Seconds between renewals.
+        renew_every: Seconds between renewals.
         types: Their names, aliases too.
         lease: None while there is none.
     """
 
     duration: float
-    every: float
+    renew_every: float
     types: tuple[str, ...]
     lease: KeptLease | None = None
 
@@ -171,7 +171,7 @@ class Leases:
             self.renew_now()
 
     def renew_now(self) -> None:
-        """Don't wait for the time to come: there is doubt."""
+        """Renew all of them at once, instead of when their time comes: something makes it doubtful that they're ours."""
         self._thread.renew_now([group.lease for group in self._by_id.values() if group.lease is not None])
 
     async def opened(self) -> None:
@@ -205,7 +205,7 @@ class Leases:
         if self._opening is not opening:  # the worker's end has taken it over
             raise asyncio.CancelledError
         self._opening = None
-        group.lease = KeptLease(lease_id, group.duration, group.every, ends=before + group.duration)
+        group.lease = KeptLease(lease_id, group.duration, group.renew_every, ends=before + group.duration)
         self._by_id[lease_id] = group
         self._thread.keep(group.lease)
         self._recovery.in_contact()
@@ -271,7 +271,7 @@ class Leases:
                 logger.warning("worker %s: the lease wasn't ended: %s", self._name, one_line(repr(error)))
 
     def _in_use(self, *, keep: bool) -> set[int]:
-        """Leases of which something isn't written, if such are to be kept, or still runs."""
+        """Leases under which something still runs; and, if such are to be kept, those of which something isn't written."""
         running = [slot for slot in self._holdings.running.values() if slot.lost in (None, LostReason.LAPSED)]
         return {slot.job.lease_id for slot in (*running, *(self._holdings.held.values() if keep else ()))}
 

@@ -32,11 +32,15 @@ __all__ = ["KeptLease", "LeaseThread"]
 
 logger = logging.getLogger("aioqueue.worker")
 
-_BLOCKED = 5.0
-_STUCK = 300.0
-_LONGEST_STACK = 900
-_LOOK = 1.0
-_LONGEST_BACKOFF = 3.0
+_BLOCKED_SECONDS = 5.0
+"""After which the log names what blocks the event loop."""
+_STUCK_SECONDS = 300.0
+"""After which a blocked event loop is taken for stuck, and no lease is renewed."""
+_LONGEST_STACK_CHARACTERS = 900
+_LOOK_SECONDS = 1.0
+"""Between looks at the event loop."""
+_FIRST_BACKOFF_SECONDS = 0.1
+_LONGEST_BACKOFF_SECONDS = 3.0
 _UNFORESEEN = (Exception, SystemExit, KeyboardInterrupt)
 """What a user's `connect=` may raise in the thread: whatever it is, the thread goes on."""
 
@@ -48,10 +52,10 @@ class KeptLease:
     Attributes:
         id: The lease's.
         duration: Seconds that it's valid for without being renewed.
-        every: Seconds between renewals.
+        renew_every: Seconds between renewals.
         ends: When it's over, by the monotonic clock: `duration` after the moment just before the newest renewal that was
             granted was sent. By the database's clock it ends a little later.
-        next: When it's to be renewed.
+        due: When it's to be renewed next, by the same clock.
         failing: Whether the newest renewal has failed.
         failed_at: When it did.
         alarmed: Whether it was told that the end is near.
@@ -60,9 +64,9 @@ class KeptLease:
 
     id: int
     duration: float
-    every: float
+    renew_every: float
     ends: float
-    next: float = 0.0
+    due: float = 0.0
     failing: bool = False
     failed_at: float = 0.0
     alarmed: bool = False
@@ -74,7 +78,7 @@ class KeptLease:
         Of those whose time has come it's the one that ends first, since it can spare no time for the others. But while renewals
         fail each of them is tried, so that it's known of each, and one that is over already doesn't keep the others waiting.
         """
-        return self.next > now, self.ends <= now, self.failing, self.ends
+        return self.due > now, self.ends <= now, self.failing, self.ends
 
     def near_its_end(self, now: float) -> bool:
         """Whether less than a third of it is left."""
@@ -120,7 +124,7 @@ class LeaseThread:
         self._loop_thread = threading.get_ident()
         self._condition = threading.Condition()
         self._kept: dict[int, KeptLease] = {}
-        self._backoff = Backoff(0.1, _LONGEST_BACKOFF)
+        self._backoff = Backoff(_FIRST_BACKOFF_SECONDS, _LONGEST_BACKOFF_SECONDS)
         self._not_before = 0.0
         self._connected: asyncio.Future[None] = self._loop.create_future()
         self._connecting: asyncio.Future[None] | None = None
@@ -131,7 +135,7 @@ class LeaseThread:
         self.ended: asyncio.Future[None] = self._loop.create_future()
 
     def start(self) -> None:
-        """Start the thread."""
+        """Start the thread, in an empty context. Called once."""
         self._thread = threading.Thread(target=self._serve, name=f"aioqueue lease of {self._name}", daemon=True)
         contextvars.Context().run(self._thread.start)  # a thread may inherit the context that starts it (Python 3.14)
 
@@ -151,20 +155,20 @@ class LeaseThread:
     def keep(self, lease: KeptLease) -> None:
         """Renew this lease from now on."""
         with self._condition:
-            lease.next = time.monotonic() + lease.every
+            lease.due = time.monotonic() + lease.renew_every
             self._kept[lease.id] = lease
             self._condition.notify()
 
     def drop_all(self) -> None:
-        """Renew none any more."""
+        """Renew none of them any more: they were lost, or are being ended."""
         with self._condition:
             self._kept.clear()
 
     def renew_now(self, leases: Iterable[KeptLease]) -> None:
-        """Don't wait for the time to come."""
+        """Renew these at once, instead of when their time comes."""
         with self._condition:
             for lease in leases:
-                lease.next = 0.0
+                lease.due = 0.0
             self._not_before = 0.0
             self._condition.notify()
 
@@ -186,7 +190,7 @@ class LeaseThread:
                 except Exception:
                     logger.exception("worker %s: the lease's thread has failed, and goes on", self._name)
                     with self._condition:
-                        self._condition.wait(_LOOK)
+                        self._condition.wait(_LOOK_SECONDS)
         finally:
             try:
                 self._session.close()
@@ -195,7 +199,7 @@ class LeaseThread:
             self._tell(self._end)
 
     def _wait(self) -> Callable[[], None] | None:
-        """Wait until there is something to do. Returns it, or None at the end."""
+        """Wait until there is something to do, and give what that is; None when the thread is to end."""
         while True:
             blocked = self._watch()
             with self._condition:
@@ -204,14 +208,14 @@ class LeaseThread:
                 if self._connecting is not None:
                     return self._connect
                 now = time.monotonic()
-                wait = _LOOK
-                if self._kept and blocked < _STUCK:
-                    due = min(self._kept.values(), key=lambda lease: lease.urgency(now))
-                    if due.next <= now >= self._not_before:
-                        due.next = now + due.every
-                        return functools.partial(self._renew, due)
-                    first = min(lease.next for lease in self._kept.values())
-                    wait = min(wait, max(first, self._not_before) - now)
+                wait = _LOOK_SECONDS
+                if self._kept and blocked < _STUCK_SECONDS:
+                    first = min(self._kept.values(), key=lambda lease: lease.urgency(now))
+                    if first.due <= now >= self._not_before:
+                        first.due = now + first.renew_every
+                        return functools.partial(self._renew, first)
+                    earliest = min(lease.due for lease in self._kept.values())
+                    wait = min(wait, max(earliest, self._not_before) - now)
                 self._condition.wait(wait)
 
     def _connect(self) -> None:
@@ -251,15 +255,15 @@ class LeaseThread:
         if lease.id not in self._kept:  # nobody waits for it any more
             return
         now = time.monotonic()
-        if now - sent > 2 * self._longest_try + _LOOK and not lease.excused:
+        if now - sent > 2 * self._longest_try + _LOOK_SECONDS and not lease.excused:
             # It was this process that stood still: what it waited for may have come long ago. Once, or a machine that is
             # always so slow would never be said to fail.
             lease.excused = True
-            lease.next = now
+            lease.due = now
             return
         first, lease.failing, lease.failed_at = not lease.failing, True, now
         with self._condition:
-            self._not_before = lease.next = now + min(self._backoff.next(), lease.every)
+            self._not_before = lease.due = now + min(self._backoff.next(), lease.renew_every)
         left, reason = lease.ends - now, one_line(f"{type(error).__name__}: {error}")
         if lease.near_its_end(now) and not lease.alarmed:
             lease.alarmed = True
@@ -282,18 +286,18 @@ class LeaseThread:
         self._tell(self._on_error, lease, error)
 
     def _watch(self) -> float:
-        """See whether the event loop still answers. Returns the seconds since when it doesn't."""
+        """See whether the event loop still answers, and give for how many seconds it hasn't."""
         now = time.monotonic()
         asked = self._asked
         if asked is None:
             if not self._held:  # nothing of a user's runs
                 return 0.0
-            self._asked, self._warned = now, _BLOCKED
+            self._asked, self._warned = now, _BLOCKED_SECONDS
             self._tell(self._answer)
             return 0.0
         blocked = now - asked
         if blocked >= self._warned:
-            self._warned = _STUCK if self._warned < _STUCK <= blocked * 2 else blocked * 2
+            self._warned = _STUCK_SECONDS if self._warned < _STUCK_SECONDS <= blocked * 2 else blocked * 2
             self._name_the_blocker(blocked)
         return blocked
 
@@ -305,7 +309,7 @@ class LeaseThread:
         where = _innermost(traceback.format_stack(frame, limit=12)) if frame is not None else "unknown"
         del frame
         jobs = ", ".join(f"{slot.job.type} {slot.job.id}" for slot in list(self._held.values())[:10])
-        what = "the lease is left to lapse" if blocked >= _STUCK else "the lease is still renewed"
+        what = "the lease is left to lapse" if blocked >= _STUCK_SECONDS else "the lease is still renewed"
         logger.warning(
             "the event loop has been blocked for %.0f s (%s): use a `def` handler, or a thread. Running: %s. Stuck at: %s",
             blocked,
@@ -338,6 +342,6 @@ def _fail(future: asyncio.Future[None], error: Exception) -> None:
 def _innermost(frames: list[str]) -> str:
     """As many whole frames as a line of the log has place for, the innermost at the end."""
     chosen: list[str] = []
-    while frames and sum(map(len, chosen)) + len(frames[-1]) <= _LONGEST_STACK:
+    while frames and sum(map(len, chosen)) + len(frames[-1]) <= _LONGEST_STACK_CHARACTERS:
         chosen.insert(0, frames.pop())
     return "".join(chosen) or "a frame that is too long to be shown"

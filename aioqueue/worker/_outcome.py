@@ -45,7 +45,7 @@ logger = logging.getLogger("aioqueue.worker")
 
 E = TypeVar("E", bound=BaseException)
 
-_DEFAULT = Retry()
+_USUAL = Retry()
 """Whose waits count where a policy is broken, and which counts as a whole where nothing else is known to be sound."""
 
 
@@ -81,7 +81,7 @@ class Outcome:
     exception: BaseException | None = field(default=None, repr=False, compare=False)
 
     def without_exception(self) -> Outcome:
-        """The same, without what was raised."""
+        """The same, without what was raised, which would keep everything that its frames hold."""
         return self if self.exception is None else replace(self, exception=None)
 
     def settlement(self, job: ClaimedJob) -> Settlement:
@@ -129,34 +129,34 @@ class Unreadable(Exception):
 
 
 def completed(output: bytes, label: str | None) -> Outcome:
-    """The handler returned a value."""
+    """The outcome of an attempt whose handler has returned a value."""
     return Outcome(kind=SettlementKind.COMPLETED, output=output, label=None if label is None else _label(label))
 
 
 def expired(job: ClaimedJob) -> Outcome:
-    """It wasn't started in time."""
+    """The outcome of a job that wasn't started in time: it's discarded."""
     return Outcome(kind=SettlementKind.CANCELLED, error=_noted(job, "Expired", "it wasn't started before it expired"))
 
 
 def worker_lost(job: ClaimedJob, policy: Policy) -> Outcome:
-    """Its worker died, or was away for longer than its lease."""
+    """The outcome of an attempt whose worker has died, or was away for longer than its lease."""
     error = _noted(job, "WorkerLost", f"worker lost: the lease {job.lease_id} ran out during attempt {job.attempt}")
     return _again(job, policy, error, None)
 
 
 def failed(job: ClaimedJob, kind: str, message: str) -> Outcome:
-    """It ends here, for a reason of the worker's."""
+    """The outcome of a job that is to fail for a reason of the worker's, which its history calls `kind`."""
     return Outcome(kind=SettlementKind.FAILED, error=_noted(job, kind, message))
 
 
 def broken(job: ClaimedJob, error: BaseException) -> Outcome:
-    """Something of the worker's own has failed around an attempt: it has failed, and the default policy says what is next."""
-    number = job.max_attempts if job.retry is not None else _DEFAULT.max_attempts
-    return _again(job, Policy(_DEFAULT, number, None), attempt_error(error, job.attempt), None)
+    """The outcome of an attempt around which something of the worker's own has failed; the usual policy says what is next."""
+    number = job.max_attempts if job.retry is not None else _USUAL.max_attempts
+    return _again(job, Policy(_USUAL, number, None), attempt_error(error, job.attempt), None)
 
 
 def interruptions(job: ClaimedJob) -> int:
-    """How often it was given back with no attempt used: those of its claims that were neither counted nor put off.
+    """How often a job was given back with no attempt used: those of its claims that were neither counted nor put off.
 
     Earlier attempts of a job that an operator has retried are among them, since their number begins anew.
     """
@@ -164,7 +164,7 @@ def interruptions(job: ClaimedJob) -> int:
 
 
 def interrupted_too_often(job: ClaimedJob, policy: Policy) -> Outcome:
-    """The event loop has ended while it ran, and it was interrupted often before: perhaps it's this job that ends it."""
+    """The outcome of an attempt that the event loop's end has interrupted, as often before: perhaps it's this job's fault."""
     message = f"the event loop has ended while it ran, after {interruptions(job)} interruptions before"
     return _again(job, policy, _noted(job, "EventLoopEnded", message), None)
 
@@ -287,7 +287,7 @@ def _delay(job: ClaimedJob, policy: Policy) -> float:
         return policy.retry.delay(job.attempt)
     except BaseException as error:  # noqa: BLE001 - logged; it costs its own job nothing but the wait
         _log_broken_policy(job, policy, "it waits as long as the default policy says", error)
-        return _DEFAULT.delay(job.attempt)
+        return _USUAL.delay(job.attempt)
 
 
 def _retries(job: ClaimedJob, policy: Policy, error: BaseException) -> bool:

@@ -29,7 +29,8 @@ __all__ = ["Recovery"]
 
 logger = logging.getLogger("aioqueue.worker")
 
-_LIMIT = 200
+_MOST_JOBS = 200
+"""That are taken at once."""
 _JITTER_SECONDS = 0.5
 """Within which idle workers look at a lease that has run out, so that not all of them do at once."""
 _SOON_SECONDS = 0.05
@@ -73,7 +74,7 @@ class Recovery:
         self.interval = settings.lease / 3
         self._after_errors = Backoff(1.0, self.interval)
         self._in_vain = 0
-        self._portion = _LIMIT
+        self._portion = _MOST_JOBS
         self._waiting = WaitingOrphans(name, self.interval)
 
     # -- when to look -------------------------------------------------------------------------------------------------
@@ -145,7 +146,7 @@ class Recovery:
         if not self._may_look():
             return 0
         try:
-            limit = _LIMIT + len(self._waiting)
+            limit = _MOST_JOBS + len(self._waiting)
             taken = await self._store.take_expired(limit, own=own)
             now = time.monotonic()
             if len(taken) < limit:
@@ -229,7 +230,7 @@ class Recovery:
                 await self._fail(portion[0][0], str(error), written)
             return
         if len(portion) == self._portion:
-            self._portion = min(_LIMIT, 2 * self._portion)
+            self._portion = min(_MOST_JOBS, 2 * self._portion)
         for (job, outcome), result in zip(portion, results, strict=True):
             if result.busy:
                 self._waiting.add(job)

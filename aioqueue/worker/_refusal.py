@@ -17,11 +17,11 @@ __all__ = ["Refusal"]
 
 _FIRST_SECONDS = 60.0
 _LONGEST_SECONDS = 300.0
-_LONGEST_REASON = 500
+_LONGEST_REASON_CHARACTERS = 500
 
 
 def _with_the_reason(job: ClaimedJob, reason: str) -> Outcome:
-    return failed(job, "OutcomeRefused", f"the outcome was refused: {reason[:_LONGEST_REASON]}")
+    return failed(job, "OutcomeRefused", f"the outcome was refused: {reason[:_LONGEST_REASON_CHARACTERS]}")
 
 
 def _without_the_reason(job: ClaimedJob, _: str) -> Outcome:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from uuid import UUID
 
+    from aioqueue.abc import Store
     from aioqueue.client import Client
     from aioqueue.definitions._registry import Registry
     from aioqueue.definitions._resources import Resource
@@ -72,13 +73,12 @@ class Run:
         # Who writes, who recovers, and who keeps the leases.
         self.writer = writer = Writer(store, holdings, wakeup, troubles)
         policies, groups = Policies(registry, settings), lease_groups(names, registry.types, settings)
-        self.recovery = Recovery(store, policies, settings, name, renew_every=min(group.every for group in groups))
+        self.recovery = Recovery(store, policies, settings, name, renew_every=min(group.renew_every for group in groups))
         self.leases = leases = Leases(
             store, groups, name, holdings=holdings, writer=writer, wakeup=wakeup, recovery=self.recovery, troubles=troubles
         )
-        # Who runs.
-        threads, scope = HandlerThreads(name), ResourceScope(resources)
         self.interruptions = Interruptions(policies, _cancellation_of_this_task())
+        threads, scope = HandlerThreads(name), ResourceScope(resources)
         attempts = Attempts(
             registry,
             policies,
@@ -89,27 +89,7 @@ class Run:
             threads=threads,
             bodies=_BODIES,
         )
-        slots = Slots(
-            attempts,
-            self.interruptions,
-            settings.concurrency,
-            _BODIES,
-            holdings=holdings,
-            writer=writer,
-            wakeup=wakeup,
-            leases=leases,
-        )
-        self.loop = Loop(
-            store,
-            names,
-            settings,
-            wakeup=wakeup,
-            holdings=holdings,
-            slots=slots,
-            leases=leases,
-            recovery=self.recovery,
-            troubles=troubles,
-        )
+        self.loop = self._made_loop(store, settings, troubles, attempts)
         self.shutdown = Shutdown(
             settings,
             name,
@@ -122,6 +102,30 @@ class Run:
             wakeup=wakeup,
         )
         self.subscribed = functools.partial(store.subscribe, Notifications(names, wakeup, leases).heard)
+
+    def _made_loop(self, store: Store, settings: WorkerSettings, troubles: Troubles, attempts: Attempts) -> Loop:
+        """Who claims, over who runs what was claimed."""
+        slots = Slots(
+            attempts,
+            self.interruptions,
+            settings.concurrency,
+            _BODIES,
+            holdings=self.holdings,
+            writer=self.writer,
+            wakeup=self._wakeup,
+            leases=self.leases,
+        )
+        return Loop(
+            store,
+            self.names,
+            settings,
+            wakeup=self._wakeup,
+            holdings=self.holdings,
+            slots=slots,
+            leases=self.leases,
+            recovery=self.recovery,
+            troubles=troubles,
+        )
 
     async def until_idle(self) -> None:
         """Run the loop until nothing is due, nothing runs and nothing waits to be written."""

@@ -9,7 +9,8 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from aioqueue.definitions._context import attempt_in
-from aioqueue.runtime._left_behind import bounded, ended_meanwhile, leave, take_out_of_sight, tasks_whose_context
+from aioqueue.runtime._contexts import tasks_whose_context
+from aioqueue.runtime._left_behind import bounded, ended_meanwhile, leave, take_out_of_sight
 from aioqueue.worker._outcome import CancelReason
 from aioqueue.worker._text import one_line
 
@@ -45,8 +46,10 @@ _RESOURCES_SECONDS = 9.0
 """For closing the worker's resources, while outcomes are written."""
 _RESOURCES_LEAST_SECONDS = 1.0
 """For a resource that was cancelled."""
-_NAMED = 20
+_MOST_NAMED = 20
 """Of jobs that still run at the end of the grace, how many the log names."""
+_LAST_CANCEL_SECONDS = 0.1
+"""For jobs that are cancelled a last time."""
 _FORCED_SECONDS = 0.4
 """For each step, once a stop by force is asked for."""
 
@@ -165,7 +168,7 @@ class Shutdown:
         self.over = True
 
     def let_go(self) -> None:
-        """What can't wait, and mustn't be missed, even if `run` never began: nothing more is written, renewed or woken."""
+        """See that nothing more is written, renewed or woken: at once, also if `run` never began. Called at every end."""
         if not self._let_go:
             self._let_go = True
             self._writer.abort()
@@ -180,19 +183,19 @@ class Shutdown:
         """Wait for the slots, interrupt them, wait once more. Returns those that had to be left behind."""
         running = self._holdings.running
         if running and not self._forced.is_set():
-            await self._ended_or_forced(end_of_grace - self._loop.time())
+            await self._wait_for_slots(end_of_grace - self._loop.time())
         if not running:
             return ()
-        still = ", ".join(f"{one_line(slot.job.type)} {slot.job.id}" for slot in list(running.values())[:_NAMED])
-        more = f" and {len(running) - _NAMED} more" if len(running) > _NAMED else ""
+        still = ", ".join(f"{one_line(slot.job.type)} {slot.job.id}" for slot in list(running.values())[:_MOST_NAMED])
+        more = f" and {len(running) - _MOST_NAMED} more" if len(running) > _MOST_NAMED else ""
         logger.info("worker %s: asked to stop, since they still run: %s%s", self._name, still, more)
         self._holdings.cancel_all(CancelReason.SHUTDOWN)
-        await self._ended_or_forced(_INTERRUPTED_SECONDS)
+        await self._wait_for_slots(_INTERRUPTED_SECONDS)
         if running and self._forced.is_set():
-            await self._ended_within(_FORCED_SECONDS)
+            await self._wait_for_slots_in_any_case(_FORCED_SECONDS)
         last = self._holdings.abandon()
         if last:
-            await self._ended_within(0.1)
+            await self._wait_for_slots_in_any_case(_LAST_CANCEL_SECONDS)
         left = [slot for slot in last if slot.in_thread or slot.claim in running]
         for slot in left:
             slot.abandoned = True
@@ -223,7 +226,8 @@ class Shutdown:
         else:
             take_out_of_sight(task)
 
-    async def _ended_or_forced(self, longest: float) -> None:
+    async def _wait_for_slots(self, longest: float) -> None:
+        """Wait until no attempt runs, or force is asked for, for at most so many seconds."""
         ended = self._loop.create_task(self._holdings.all_ended())
         try:
             await _first(ended, self._forced.wait(), max(longest, 0.0))
@@ -231,7 +235,8 @@ class Shutdown:
             ended.cancel()
             await asyncio.wait([ended])
 
-    async def _ended_within(self, seconds: float) -> None:
+    async def _wait_for_slots_in_any_case(self, seconds: float) -> None:
+        """Wait until no attempt runs, for at most so many seconds, whatever is asked for meanwhile."""
         try:
             async with asyncio.timeout(seconds):
                 await self._holdings.all_ended()

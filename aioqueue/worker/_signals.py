@@ -50,7 +50,7 @@ def stopped_by_signals(worker: Worker) -> Generator[None]:
 
 
 async def exit_code(worker: Worker, *, once: bool) -> int:
-    """Run a worker, and say what its process ends with. See `run_until_signalled`."""
+    """Run a worker, and give what its process exits with, as `run_until_signalled` does; but signals are the caller's."""
     result: OnceResult | None = None
     if once:
         result = await worker.run_once()

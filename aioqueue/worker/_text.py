@@ -16,10 +16,11 @@ if TYPE_CHECKING:
 
 __all__ = ["attempt_error", "described", "job_extra", "one_line", "stored_text", "traceback_text"]
 
-_LONGEST_MESSAGE = 4_000
-_LONGEST_TRACEBACK = 16_000
-_LONGEST_LINE = 1_000
-_FRAMES = 30
+_LONGEST_MESSAGE_CHARACTERS = 4_000
+_LONGEST_TRACEBACK_CHARACTERS = 16_000
+_LONGEST_LINE_CHARACTERS = 1_000
+_LONGEST_TYPE_CHARACTERS = 200
+_MOST_FRAMES = 30
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 _NOT_IN_A_LINE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
@@ -35,14 +36,14 @@ def _bounded(text: str, longest: int) -> str:
     return f"{text[: longest * 3 // 4]} […{len(text) - longest} characters left out…] {text[-longest // 4 :]}"
 
 
-def stored_text(value: object, longest: int = _LONGEST_MESSAGE) -> str:
+def stored_text(value: object, longest: int = _LONGEST_MESSAGE_CHARACTERS) -> str:
     """The text of anything: bounded, and with what a `text` column can't hold or a terminal would obey made visible."""
     return _CONTROL.sub(_visible, _bounded(safe_str(value), longest))
 
 
 def one_line(value: object) -> str:
     """The text of anything, as one bounded line."""
-    return _NOT_IN_A_LINE.sub(_visible, _bounded(safe_str(value), _LONGEST_LINE))
+    return _NOT_IN_A_LINE.sub(_visible, _bounded(safe_str(value), _LONGEST_LINE_CHARACTERS))
 
 
 def described(error: BaseException) -> str:
@@ -66,7 +67,7 @@ def attempt_error(error: BaseException, attempt: int, *, kind: str | None = None
     return AttemptError(
         attempt=attempt,
         at=datetime.now(UTC),
-        type=stored_text(kind or type_name(error), 200),
+        type=stored_text(kind or type_name(error), _LONGEST_TYPE_CHARACTERS),
         message=stored_text(error),
         traceback=traceback_text(error),
     )
@@ -74,12 +75,12 @@ def attempt_error(error: BaseException, attempt: int, *, kind: str | None = None
 
 def traceback_text(error: BaseException) -> str:
     """An error's traceback, bounded."""
-    return stored_text(_traceback(error), _LONGEST_TRACEBACK)
+    return stored_text(_traceback(error), _LONGEST_TRACEBACK_CHARACTERS)
 
 
 def _traceback(error: BaseException) -> str:
     try:
-        whole = traceback.TracebackException(type(error), error, traceback_of(error), limit=-_FRAMES, compact=True)
-        return "".join(_bounded(safe_str(part), _LONGEST_MESSAGE) for part in whole.format())
+        whole = traceback.TracebackException(type(error), error, traceback_of(error), limit=-_MOST_FRAMES, compact=True)
+        return "".join(_bounded(safe_str(part), _LONGEST_MESSAGE_CHARACTERS) for part in whole.format())
     except BaseException as second:  # noqa: BLE001 - classified: what the error's parts raise is part of what is described
         return f"<its traceback can't be made: {type_name(second)}>"

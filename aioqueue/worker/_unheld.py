@@ -54,7 +54,7 @@ class Unheld:
             self._under_way.discard(number)
 
     def let_go(self, lease_id: int, claims: Iterable[Claim]) -> None:
-        """These were cancelled because their lease was over. If it's renewed after all, they are given back at once."""
+        """Note claims that were cancelled because their lease was over. They're given back once it's renewed after all."""
         self._let_go.setdefault(lease_id, set()).update(claims)
 
     def seen(self, lease_id: int, unheld: Iterable[Claim]) -> None:
@@ -84,6 +84,6 @@ class Unheld:
             del self._suspects[lease_id]
 
     def forget(self, lease_id: int) -> None:
-        """A lease is lost: nothing of it can be given back."""
+        """Forget what is known of a lease that is lost: nothing of it can be given back."""
         self._suspects.pop(lease_id, None)
         self._let_go.pop(lease_id, None)

@@ -19,10 +19,11 @@ __all__ = ["WaitingOrphans"]
 
 logger = logging.getLogger("aioqueue.worker")
 
-_MOST = 10_000
-_OFTEN = 4
+_MOST_ENTRIES = 10_000
+_OFTEN_LOCKED = 4
 """Times that a row was found locked, after which that is worth a line in the log."""
-_NAMED = 10
+_MOST_NAMED = 10
+_FIRST_WAIT_SECONDS = 1.0
 _LOCKED = "somebody else has locked its row"
 
 
@@ -35,7 +36,7 @@ class _Entry:
 
 
 class WaitingOrphans:
-    """The orphans that wait. `Recovery` asks it which of them to settle, and says which couldn't be.
+    """Keeps the lost workers' jobs that `Recovery` couldn't settle. It asks which are to be tried, and says which couldn't be.
 
     Arguments:
         name: The worker's.
@@ -61,7 +62,7 @@ class WaitingOrphans:
         return new, again
 
     def forget_others(self, left: Sequence[ClaimedJob]) -> None:
-        """These are all that are left of lost workers: others were settled by somebody."""
+        """Keep nothing but these: they're all that is left of lost workers, so that the others were settled by somebody."""
         if self._entries:
             claims = {job.claim for job in left}
             self._entries = {claim: entry for claim, entry in self._entries.items() if claim in claims}
@@ -70,12 +71,12 @@ class WaitingOrphans:
         """Put a job off, since somebody else has locked its row, or for another reason."""
         entry = self._entries.get(job.claim)
         if entry is None:
-            if len(self._entries) >= _MOST:
+            if len(self._entries) >= _MOST_ENTRIES:
                 return
-            entry = self._entries[job.claim] = _Entry(Backoff(1.0, self._longest))
+            entry = self._entries[job.claim] = _Entry(Backoff(_FIRST_WAIT_SECONDS, self._longest))
         entry.until = time.monotonic() + entry.backoff.next()
         entry.times += 1
-        if not entry.told and (why or entry.times >= _OFTEN):
+        if not entry.told and (why or entry.times >= _OFTEN_LOCKED):
             entry.told = True
             self._news.append(f"{job.type} {job.id}: {why or _LOCKED}")
 
@@ -87,6 +88,6 @@ class WaitingOrphans:
                 "worker %s: %d jobs of lost workers can't be recovered now; that is tried again now and then. %s%s",
                 self._name,
                 len(news),
-                "; ".join(one_line(each) for each in news[:_NAMED]),
-                "" if len(news) <= _NAMED else "; …",
+                "; ".join(one_line(each) for each in news[:_MOST_NAMED]),
+                "" if len(news) <= _MOST_NAMED else "; …",
             )

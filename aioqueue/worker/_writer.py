@@ -35,6 +35,8 @@ _REFUSED_RELEASE_SECONDS = 60.0
 
 
 class _Late(NamedTuple):
+    """An outcome that couldn't be written at once: whose, and what is to be written."""
+
     slot: Slot
     settlement: Settlement
 
@@ -105,7 +107,7 @@ class Writer:
         log_end(slot, outcome)
 
     def give_back(self, lease_id: int, claim: Claim) -> None:
-        """Release a claim, with no attempt used."""
+        """Release a claim, with no attempt used; later. Asking for it again meanwhile does nothing."""
         if claim in self._holdings.returning:
             return
         self._holdings.returning.add(claim)
@@ -142,7 +144,7 @@ class Writer:
         return (slot for slot in list(self._holdings.held.values()) if slot.claim not in running and not slot.abandoned)
 
     def abort(self) -> None:
-        """Write no more."""
+        """Write nothing more: the worker has ended. What waits stays held, and its lease runs out."""
         self._aborted = True
         for each in (self._settles, self._late, self._releases, self._late_releases):
             each.abort()
@@ -165,7 +167,14 @@ class Writer:
             future.add_done_callback(functools.partial(self._settled, slot, outcome, refusal))
 
     def _settled(self, slot: Slot, outcome: Outcome, refusal: Refusal | None, future: asyncio.Future[SettleResult]) -> None:
-        """The store has answered; every outcome comes here, usually once."""
+        """See what the store has answered about an outcome, and what is next for it. Every outcome comes here, usually once.
+
+        Arguments:
+            slot: Whose outcome it is.
+            outcome: What was to be written.
+            refusal: What was refused about it before, if anything.
+            future: The answer, or the error in its place.
+        """
         if future.cancelled():  # the end of the event loop cancels every task of it
             self._submit_late(slot, outcome, refusal, 0.0 if refusal is None else refusal.wait)
             return
@@ -208,25 +217,25 @@ class Writer:
         self._done_with(slot, refusal)
 
     def _done_with(self, slot: Slot, refusal: Refusal | None) -> None:
-        """Nothing more is to be written about a claim."""
+        """Count a claim about which nothing more is to be written."""
         holdings = self._holdings
         if holdings.stuck:
             holdings.stuck.discard(slot.claim)
         if self._troubles.current and not holdings.stuck:
             self._troubles.clear("outcome")
         if refusal is None or not refusal.hopeless:
-            self._one_less()
+            self._one_less_unwritten()
         self._wakeup.slot_freed()
 
-    def _one_less(self) -> None:
-        """Of what a stop waits for, one is written, or won't ever be."""
+    def _one_less_unwritten(self) -> None:
+        """Count one less of what a stop waits for: it's written, or never will be."""
         self._holdings.unwritten -= 1
         if not self._holdings.unwritten:
             self._flushed.set()
             self._holdings.tell_if_idle()
 
     def _refuse(self, slot: Slot, reason: str, refusal: Refusal | None) -> None:
-        """The row is at fault: write less of it. Its claim stays held: given back, it would run again, uncounted."""
+        """Write less of an outcome that its row refuses. Its claim stays held: given back, it would run again, uncounted."""
         job, first = slot.job, refusal is None or not refusal.hopeless
         refusal = Refusal(reason) if refusal is None else refusal.again()
         if refusal.hopeless:
@@ -240,13 +249,13 @@ class Writer:
                     reason,
                     extra=slot.extra(),
                 )
-                self._one_less()
+                self._one_less_unwritten()
                 self._wakeup.slot_freed()
             self._troubles.add("outcome", RowRejected(f"{job.type} {job.id}: nothing can be written about it: {reason}"))
         self._submit_late(slot, refusal.instead(job), refusal, refusal.wait)
 
     def _settle_waits(self, late: _Late, error: BaseException | None, seconds: float) -> None:
-        """Told after each try that was in vain."""
+        """Called after each try of an outcome that was in vain: show it, if it isn't shown otherwise."""
         if isinstance(error, NOT_ABOUT_ROWS) and "settle" in self._troubles.current:
             return  # the database is away: that's told already
         job = late.slot.job
@@ -259,7 +268,7 @@ class Writer:
             )
 
     def _give_up(self, error: Exception) -> None:
-        """Nothing will ever be written, so that the worker ends. What waits stays held, and unwritten."""
+        """End the worker, since nothing will ever be written. What waits stays held, and unwritten."""
         self._given_up = True
         self._flushed.set()
         self._wakeup.fail(error)
@@ -280,7 +289,7 @@ class Writer:
             if not len(self._late_releases):
                 self._troubles.clear("release")
             self._holdings.let_go(claim)
-            self._one_less()
+            self._one_less_unwritten()
             self._wakeup.slot_freed()
         elif isinstance(error, ClientClosed):
             self._give_up(error)

@@ -282,7 +282,7 @@ VARIANTS: dict[str, Variant] = {
     ),
     "a worker that renews first what ends first, or is over": Variant(
         Promise.STOPS_WHEN_OVER,
-        patches=((KeptLease, "urgency", lambda lease, now: (lease.next > now, lease.ends)),),
+        patches=((KeptLease, "urgency", lambda lease, now: (lease.due > now, lease.ends)),),
         theme=Theme.SILENT,
     ),
     "a worker that renews the leases of what it left behind": Variant(

@@ -136,7 +136,7 @@ async def test_what_writes_for_many_has_no_callers_context() -> None:
     await batcher.aclose()
 
 
-async def test_one_call_is_in_flight_by_default() -> None:
+async def test_one_call_is_in_flight() -> None:
     writer = Writer(open_=False)
     batcher: Batcher[int, str] = Batcher(writer, limit=1)
     futures = [batcher.submit_nowait(number) for number in range(3)]
@@ -145,18 +145,6 @@ async def test_one_call_is_in_flight_by_default() -> None:
     writer.gate.set()
     await asyncio.gather(*futures)
     assert writer.most == 1
-    await batcher.aclose()
-
-
-async def test_several_calls_are_in_flight_where_allowed() -> None:
-    writer = Writer(open_=False)
-    batcher: Batcher[int, str] = Batcher(writer, limit=1, concurrency=2)
-    futures = [batcher.submit_nowait(number) for number in range(5)]
-    await turns()
-    assert writer.batches == [[0], [1]]
-    writer.gate.set()
-    assert await asyncio.gather(*futures) == [f"stored {number}" for number in range(5)]
-    assert writer.most == 2
     await batcher.aclose()
 
 

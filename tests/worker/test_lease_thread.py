@@ -256,7 +256,7 @@ async def test_of_several_leases_the_one_that_ends_first_is_tried_first(monkeypa
     """Also while each try takes its whole time: it has two of them before it's over, and one of another lease between them."""
     bench = Bench(monkeypatch, holds=False, leases=(60.0, 6.0))
     for lease in bench.leases:
-        lease.next = 1002.0
+        lease.due = 1002.0
     bench.session.error, bench.session.takes = StoreUnavailable("silence"), 1.0
     bench.run(6)
     assert bench.session.leases[:3] == [8, 7, 8]
@@ -294,8 +294,8 @@ async def test_the_thread_outlives_what_goes_wrong_in_it(monkeypatch, caplog) ->
 
 async def test_the_log_names_what_blocks_the_loop(client: Client, caplog, monkeypatch) -> None:
     """With real blocking: the handler goes on when the line was logged."""
-    monkeypatch.setattr(_lease_thread, "_BLOCKED", 0.05)
-    monkeypatch.setattr(_lease_thread, "_LOOK", 0.01)
+    monkeypatch.setattr(_lease_thread, "_BLOCKED_SECONDS", 0.05)
+    monkeypatch.setattr(_lease_thread, "_LOOK_SECONDS", 0.01)
     registry, logged = Registry(), threading.Event()
 
     class Listener(logging.Handler):
