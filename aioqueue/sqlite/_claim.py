@@ -1,136 +1,58 @@
-"""Claiming: due jobs become a lease's. Each function runs inside an open write transaction, in a thread.
-
-Batches go in as one JSON array and come out as one, here as in the other rooms, so that a statement is one step for any
-number of jobs: each step gives up Python's interpreter lock and has to get it back from a busy event loop.
-"""
+"""Claiming: due jobs become a lease's, as many as a worker has room for."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from aioqueue.errors import LeaseLost, RowRejected
-from aioqueue.sqlite._lease_clock import LEASE_VALID, clock_parameters
-from aioqueue.sqlite._rows import dump, load, one
-from aioqueue.sqlite._rows_claimed import CLAIMED_COLUMNS, Taken, claimed_jobs
-from aioqueue.sqlite._rows_times import NOW
+from aioqueue.errors import StoreError
+from aioqueue.sqlite._claim_odd import claim_one_by_one
+from aioqueue.sqlite._claim_take import Wanted, claim, pick
+from aioqueue.sqlite._connections import Connection, in_snapshot, in_transaction
+from aioqueue.sqlite._errors import concerns_a_row
+from aioqueue.sqlite._rows import Unreadable, dump
 
 if TYPE_CHECKING:
-    import sqlite3
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from aioqueue.abc import Notification
+    from aioqueue.sqlite._connections_access import Writer
+    from aioqueue.sqlite._rows_odd import OddRows
     from aioqueue.vocabulary._job import ClaimedJob
 
-__all__ = ["Wanted", "claim", "pick", "take", "valid_now"]
-
-_PICK = f"""
-SELECT {NOW},
-    (SELECT json_group_array(asked.value) FROM json_each(:leases) AS asked
-     WHERE NOT EXISTS (SELECT 1 FROM lease WHERE lease.id = asked.value AND {LEASE_VALID})),
-    (SELECT json_group_array(json_array({CLAIMED_COLUMNS})) FROM (
-        SELECT head.value ->> 1 AS id
-        FROM json_each(:types) AS lane, json_each('[1,2,3,4]') AS urgency, json_each((
-            SELECT json_group_array(json_array(run_at, id)) FROM (
-                SELECT run_at, id FROM job INDEXED BY job_ready
-                WHERE state = 1 AND type = lane.value AND priority = urgency.value AND run_at <= {NOW}
-                ORDER BY run_at, id LIMIT :limit))) AS head
-        ORDER BY urgency.value, head.value ->> 0, head.value ->> 1 LIMIT :limit) AS picked
-     CROSS JOIN job ON job.id = picked.id)
-"""
-"""A lane for each type and priority, in its own range of the index: no other backlog is looked at."""
-
-_LOOK_AT_LEASES = f"""
-SELECT {NOW}, (SELECT json_group_array(asked.value) FROM json_each(:leases) AS asked
-               WHERE NOT EXISTS (SELECT 1 FROM lease WHERE lease.id = asked.value AND {LEASE_VALID}))
-"""
-
-_TAKE = """
-UPDATE job SET state = 2, attempt = attempt + 1, claims = claims + 1, lease_id = :lease, started_at = :now
-WHERE id IN (SELECT value FROM json_each(:ids))
-"""
-
-_GIVE = """
-UPDATE job SET lease_id = taken.value ->> 1 FROM json_each(:rows) AS taken WHERE job.id = taken.value ->> 0
-"""
-"""For the few types that have a lease of their own."""
+__all__ = ["Claims"]
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What a claim asks for.
+class Claims:
+    """Claims of one open store.
 
-    Attributes:
-        lease_id: The lease that gets the jobs.
-        leases: The leases of types that have one of their own.
-        types: The names, as a JSON array.
-        limit: Jobs at most.
+    Arguments:
+        writer: Where they run.
+        odd_rows: What is done with rows that can't be claimed.
     """
 
-    lease_id: int
-    leases: Mapping[str, int]
-    types: str
-    limit: int
+    def __init__(self, writer: Writer, odd_rows: OddRows) -> None:
+        self._writer = writer
+        self._odd_rows = odd_rows
+        self._idle = True
 
-    @property
-    def all_leases(self) -> str:
-        """Their ids, as a JSON array."""
-        return dump([self.lease_id, *self.leases.values()])
+    async def claim(
+        self, lease_id: int, types: Sequence[str], limit: int, leases: Mapping[str, int] | None
+    ) -> Sequence[ClaimedJob]:
+        """Take due jobs, as `aioqueue.abc.Store.claim` promises."""
+        wanted = Wanted(lease_id, leases or {}, dump(sorted(set(types))), limit)
 
+        def run(connection: Connection, abandoned: Callable[[], bool]) -> tuple[Sequence[ClaimedJob], Notification | None]:
+            try:
+                # After an empty claim another one looks first, so that waiting workers don't take the lock in turns.
+                if self._idle and in_snapshot(connection, lambda each: pick(each, wanted))[1] == "[]":
+                    return [], None
+                if not self._odd_rows.any_stuck():
+                    jobs = in_transaction(connection, self._writer.timeout, lambda each: claim(each, wanted), abandoned)
+                    self._idle = not jobs
+                    return jobs, None
+            except (Unreadable, StoreError) as error:
+                if isinstance(error, StoreError) and not concerns_a_row(error):
+                    raise
+            return claim_one_by_one(connection, wanted, self._odd_rows)
 
-def pick(connection: sqlite3.Connection, wanted: Wanted) -> tuple[int, str]:
-    """See what a claim would take: now, and the rows as JSON.
-
-    Raises:
-        LeaseLost: One of the leases isn't valid.
-    """
-    parameters = {"leases": wanted.all_leases, "types": wanted.types, "limit": wanted.limit, **clock_parameters()}
-    now, invalid, rows = one(connection, _PICK, parameters)
-    _check_leases(invalid)
-    return now, rows
-
-
-def valid_now(connection: sqlite3.Connection, wanted: Wanted) -> int:
-    """The database's time, at which all leases are valid.
-
-    Raises:
-        LeaseLost: One of them isn't.
-    """
-    now, invalid = one(connection, _LOOK_AT_LEASES, {"leases": wanted.all_leases, **clock_parameters()})
-    _check_leases(invalid)
-    return int(now)
-
-
-def _check_leases(invalid: str) -> None:
-    if invalid != "[]":
-        raise LeaseLost(f"not valid any more: lease {', '.join(map(str, load(invalid)))}")
-
-
-def claim(connection: sqlite3.Connection, wanted: Wanted) -> list[ClaimedJob]:
-    """Take due jobs.
-
-    Raises:
-        LeaseLost: One of the leases isn't valid.
-        Unreadable: One of the rows is odd.
-        RowRejected: One of them can't be claimed.
-    """
-    now, rows = pick(connection, wanted)
-    taken = Taken(wanted.lease_id, wanted.leases, now)
-    jobs = claimed_jobs(rows, taken)
-    if jobs:
-        take(connection, jobs, taken)
-    return jobs
-
-
-def take(connection: sqlite3.Connection, jobs: Sequence[ClaimedJob], taken: Taken) -> None:
-    """Write that jobs were claimed.
-
-    Raises:
-        RowRejected: One of them can't be claimed.
-    """
-    ids = dump([str(job.id) for job in jobs])
-    cursor = connection.execute(_TAKE, {"ids": ids, "lease": taken.lease_id, "now": taken.now})
-    if cursor.rowcount != len(jobs):
-        raise RowRejected("the row can't be claimed: its id isn't written as a UUID is, or a trigger keeps it as it is")
-    given = [[str(job.id), job.lease_id] for job in jobs if job.lease_id != taken.lease_id]
-    if given:
-        connection.execute(_GIVE, {"rows": dump(given)})
+        return await self._writer.hop(run) if limit > 0 else []

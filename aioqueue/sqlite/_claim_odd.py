@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from aioqueue.abc import Notification
 from aioqueue.errors import LeaseLost, StoreError
-from aioqueue.sqlite._claim import take, valid_now
+from aioqueue.sqlite._claim_take import take, valid_now
 from aioqueue.sqlite._connections import in_transaction
 from aioqueue.sqlite._errors import concerns_a_row
 from aioqueue.sqlite._rows import load
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import sqlite3
     from uuid import UUID
 
-    from aioqueue.sqlite._claim import Wanted
+    from aioqueue.sqlite._claim_take import Wanted
     from aioqueue.sqlite._rows_odd import OddRows
     from aioqueue.vocabulary._job import ClaimedJob
 

@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
     from uuid import UUID
 
+    from aioqueue.sqlite._connections_access import Writer
     from aioqueue.vocabulary._job import NewJob
 
-__all__ = ["Conversation", "InsertResult", "insert_conversation", "insert_rows"]
+__all__ = ["Conversation", "InsertResult", "Inserter", "insert_conversation", "insert_rows"]
 
 if TYPE_CHECKING:
     Conversation = Generator[tuple[str, dict[str, Any]], Sequence[Any] | None, "InsertResult"]
@@ -57,6 +58,26 @@ class InsertResult:
 
     inserted: list[Inserted]
     notification: Notification | None
+
+
+class Inserter:
+    """Inserts of one open store, outside of callers' transactions.
+
+    Arguments:
+        writer: Where they run.
+    """
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+
+    async def insert(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
+        """Store jobs, all or none, as `aioqueue.abc.Store.insert` promises."""
+
+        def body(connection: sqlite3.Connection) -> tuple[Sequence[Inserted], Notification | None]:
+            result = insert_rows(connection, jobs)
+            return result.inserted, result.notification
+
+        return await self._writer.write(body)
 
 
 def insert_conversation(jobs: Sequence[NewJob]) -> Conversation:

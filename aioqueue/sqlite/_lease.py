@@ -1,6 +1,6 @@
-"""Leases: opened, renewed from a thread of their own over a blocking connection, and given back.
+"""Leases: opened for a worker, and ended; and claims that a worker gives back.
 
-`open_lease` and `release` run inside an open write transaction, in a thread of the store's.
+The functions run in the writer's thread, `open_lease` and `_release` inside an open write transaction.
 """
 
 from __future__ import annotations
@@ -8,38 +8,30 @@ from __future__ import annotations
 import functools
 import logging
 import secrets
-import sqlite3
-import time
-import warnings
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from aioqueue.abc import Notification, Renewal
+from aioqueue.abc import Notification
 from aioqueue.errors import StoreError
-from aioqueue.sqlite._connections import Connection, connect, in_transaction
+from aioqueue.sqlite._connections import Connection, in_transaction
 from aioqueue.sqlite._connections_halving import halved
+from aioqueue.sqlite._errors import concerns_a_row
 from aioqueue.sqlite._lease_clock import clock_parameters
-from aioqueue.sqlite._lease_odd import fail_held, held_one_by_one
+from aioqueue.sqlite._lease_odd import held_one_by_one
 from aioqueue.sqlite._notifications import merged
-from aioqueue.sqlite._rows import Unreadable, dump, load, one
-from aioqueue.sqlite._rows_claimed import held_claims
+from aioqueue.sqlite._rows import dump, load, one
 from aioqueue.sqlite._rows_times import NOW
-from aioqueue.sqlite._settle import lost_reasons
 
 if TYPE_CHECKING:
+    import sqlite3
     from collections.abc import Callable, Sequence
 
-    from aioqueue.sqlite._connections_file import FileWatch
-    from aioqueue.sqlite._options import Settings
-    from aioqueue.sqlite._rows_ids import RowId
+    from aioqueue.sqlite._connections_access import Writer
     from aioqueue.sqlite._rows_odd import OddRows
-    from aioqueue.store_rules._life import Home
     from aioqueue.vocabulary._job import Claim
 
-__all__ = ["DELETE_LEASE", "SQLiteLeaseSession", "end_one_by_one", "open_lease", "release"]
+__all__ = ["DELETE_LEASE", "Leases", "open_lease"]
 
 logger = logging.getLogger("aioqueue.sqlite")
-
-T = TypeVar("T")
 
 _OPEN = f"""
 INSERT INTO lease (id, worker, expires_at, clock, boot, extra)
@@ -47,12 +39,6 @@ VALUES (:lease, :worker, {NOW} + :duration, :clock, :boot, :extra)
 """
 
 _LARGEST_LEASE = 2**62
-
-_RENEW = f"UPDATE lease SET expires_at = {NOW} + :duration, clock = :clock, boot = :boot WHERE id = :lease"
-
-_HOLDS = """
-SELECT json_group_array(json_array(id, claims)) FROM job INDEXED BY job_running WHERE state = 2 AND lease_id = :lease
-"""
 
 DELETE_LEASE = "DELETE FROM lease WHERE id = :lease"
 
@@ -75,6 +61,40 @@ WHERE id IN (SELECT value ->> 0 FROM json_each(:rows))
 """
 
 
+class Leases:
+    """Leases of one open store.
+
+    Arguments:
+        writer: Where they're written.
+        odd_rows: What is done with rows that can't be given back.
+    """
+
+    def __init__(self, writer: Writer, odd_rows: OddRows) -> None:
+        self._writer = writer
+        self._odd_rows = odd_rows
+
+    async def open(self, worker: str, duration: float, *, extra: bool) -> int:
+        """Make a lease, as `aioqueue.abc.Store.open_lease` promises."""
+        return await self._writer.write(lambda connection: (open_lease(connection, worker, duration, extra=extra), None))
+
+    async def release(self, lease_id: int, claims: Sequence[Claim], *, end: bool) -> None:
+        """Give claims back, as `aioqueue.abc.Store.release` promises.
+
+        A lease's end doesn't depend on that: what can't be given back is logged.
+        """
+        whole = functools.partial(_release, lease_id=lease_id, claims=claims, end=end)
+
+        def run(connection: Connection, abandoned: Callable[[], bool]) -> tuple[None, Notification | None]:
+            try:
+                return None, in_transaction(connection, self._writer.timeout, whole, abandoned)
+            except StoreError as error:
+                if not end or not concerns_a_row(error):
+                    raise
+            return None, _end_one_by_one(connection, self._odd_rows, lease_id)
+
+        await self._writer.hop(run)
+
+
 def open_lease(connection: sqlite3.Connection, worker: str, duration: float, *, extra: bool = False) -> int:
     """Make a lease. Its id is all random: one that was counted would come again after a restore from a backup."""
     lease_id = 1 + secrets.randbelow(_LARGEST_LEASE)
@@ -83,7 +103,7 @@ def open_lease(connection: sqlite3.Connection, worker: str, duration: float, *, 
     return lease_id
 
 
-def release(connection: sqlite3.Connection, lease_id: int, claims: Sequence[Claim], *, end: bool) -> Notification | None:
+def _release(connection: sqlite3.Connection, lease_id: int, claims: Sequence[Claim], *, end: bool) -> Notification | None:
     """Give claims back, and with `end` the lease and all that it holds."""
     if end:
         now, rows = one(connection, _RELEASED_ALL, {"lease": lease_id})
@@ -99,11 +119,11 @@ def release(connection: sqlite3.Connection, lease_id: int, claims: Sequence[Clai
     return Notification(types=frozenset(entry[1] for entry in given), leases=frozenset({lease_id}) if end else frozenset())
 
 
-def end_one_by_one(connection: sqlite3.Connection, odd_rows: OddRows, lease_id: int) -> Notification | None:
+def _end_one_by_one(connection: sqlite3.Connection, odd_rows: OddRows, lease_id: int) -> Notification | None:
     """End a lease, and give back what it holds, as far as that can be written: the rest become jobs of a dead worker."""
     claims = sorted(held_one_by_one(connection, odd_rows, lease_id)[0], key=lambda claim: claim.id)
     notifications: list[Notification] = []
-    give = functools.partial(release, lease_id=lease_id, end=False)
+    give = functools.partial(_release, lease_id=lease_id, end=False)
     for part, outcome in halved(connection, odd_rows.timeout, claims, lambda each, some: give(each, claims=some)):
         if isinstance(outcome, StoreError):
             logger.error("job %s can't be given back: %s", part[0].id, outcome)
@@ -111,103 +131,3 @@ def end_one_by_one(connection: sqlite3.Connection, odd_rows: OddRows, lease_id: 
             notifications.append(outcome)
     in_transaction(connection, odd_rows.timeout, lambda each: each.execute(DELETE_LEASE, {"lease": lease_id}))
     return merged([*notifications, Notification(leases=frozenset({lease_id}))])
-
-
-class SQLiteLeaseSession:
-    """Renews leases from a thread of its own.
-
-    A renewal needs the file's one write lock. While a long transaction keeps it nobody can take the lease away either,
-    and the first renewal afterwards is granted as any late one.
-
-    Arguments:
-        settings: The file.
-        home: Where the store is open.
-        timeout: Seconds that each call may take.
-        watch: Refuses the file when it isn't the one that was opened.
-        odd: What is done with rows that can't be read.
-        tell: Called, in the lease thread, with what listeners should hear.
-    """
-
-    def __init__(
-        self,
-        settings: Settings,
-        home: Home,
-        timeout: float,
-        watch: FileWatch,
-        odd: OddRows,
-        tell: Callable[[Notification], None],
-    ) -> None:
-        self._settings = settings
-        self._timeout = timeout
-        self._watch = watch
-        self._odd = odd
-        self._tell = tell
-        self._connection: Connection | None = None
-        self._home = home
-
-    def connect(self) -> None:
-        """Open the connection if none is open."""
-        self._open(time.monotonic() + self._timeout)
-
-    def renew(self, lease_id: int, duration: float, held: Sequence[Claim]) -> Renewal:
-        """Move the lease's end to now + `duration` seconds, unless its row is gone, and compare what it holds."""
-        odd: dict[RowId, str] = {}
-
-        def body(connection: sqlite3.Connection) -> Renewal:
-            parameters = {"lease": lease_id, "duration": round(duration * 1e6), **clock_parameters()}
-            valid = connection.execute(_RENEW, parameters).rowcount == 1
-            owned: set[Claim] = set()
-            if valid:
-                try:
-                    owned = held_claims(one(connection, _HOLDS, {"lease": lease_id})[0])
-                except Unreadable:
-                    owned, strange = held_one_by_one(connection, self._odd, lease_id)
-                    odd.update(strange)
-            lost = lost_reasons(connection, [each for each in held if each not in owned])
-            return Renewal(valid=valid, lost=lost, unheld=tuple(owned - set(held)))
-
-        renewal = self._run(body)
-        if odd:
-            self._fail(lease_id, odd)
-        return renewal
-
-    def _fail(self, lease_id: int, odd: dict[RowId, str]) -> None:
-        # What a lease holds and can't be told of would stay running for as long as it's renewed.
-        try:
-            failed = fail_held(self._open(time.monotonic() + self._timeout), self._odd, lease_id, odd)
-        except StoreError as error:
-            logger.warning("what lease %d holds and can't be read is looked at later: %s", lease_id, error)
-            self.close()
-        else:
-            self._tell(Notification(finished=frozenset(failed)))
-
-    def __del__(self) -> None:
-        if self._connection is not None and not self._home.inherited:
-            what = f"a lease session on {self._settings.path}"
-            warnings.warn(f"{what} was never closed", ResourceWarning, stacklevel=2, source=self)
-            self.close()
-
-    def close(self) -> None:
-        """Close the connection. May be called twice."""
-        connection, self._connection = self._connection, None
-        if connection is not None and not self._home.inherited:
-            connection.close()
-
-    def _open(self, deadline: float) -> Connection:
-        self._home.check_from_thread("this lease session")
-        self._watch.check()
-        if self._connection is None:
-            self._connection = connect(self._settings, tolerant=True, timeout=self._left(deadline))
-        return self._connection
-
-    def _left(self, deadline: float) -> float:
-        return min(self._settings.busy_timeout, max(0.0, deadline - time.monotonic()))
-
-    def _run(self, body: Callable[[sqlite3.Connection], T]) -> T:
-        deadline = time.monotonic() + self._timeout
-        connection = self._open(deadline)
-        try:
-            return in_transaction(connection, self._left(deadline), body)
-        except (StoreError, sqlite3.Error):
-            self.close()
-            raise

@@ -1,4 +1,4 @@
-"""Looking at jobs: by id, and in pages of bounded cost, newest id first. Each function runs in a reader's thread."""
+"""Looking at jobs: by id, and in pages of bounded cost, newest id first. The functions run in a reader's thread."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Sequence
 
+    from aioqueue.sqlite._connections_access import Reader
     from aioqueue.vocabulary._job import Job
 
-__all__ = ["fetch", "list_jobs"]
+__all__ = ["Listings"]
 
 _WALK_ROWS = 5000
 """How many rows of the live table one page looks at, at most, when a filter leaves rows out."""
@@ -63,14 +64,33 @@ UNION ALL {SELECT_LIVE}, {NOW} FROM job WHERE id IN (SELECT value FROM json_each
 """Live ones last: they count where somebody has copied a job back from the archive."""
 
 
-def fetch(connection: sqlite3.Connection, ids: Sequence[UUID]) -> list[Job | None]:
+class Listings:
+    """What one open store shows of its jobs.
+
+    Arguments:
+        reader: Where is looked.
+    """
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+
+    async def fetch(self, ids: Sequence[UUID]) -> Sequence[Job | None]:
+        """Give snapshots in the order of the ids, as `aioqueue.abc.Store.fetch` promises."""
+        return await self._reader.read(lambda connection: _fetch(connection, ids))
+
+    async def page(self, where: JobFilter, limit: int, cursor: str | None) -> Page:
+        """Give one page of jobs, as `aioqueue.abc.Store.list` promises."""
+        return await self._reader.read(lambda connection: _list_jobs(connection, where, limit, cursor))
+
+
+def _fetch(connection: sqlite3.Connection, ids: Sequence[UUID]) -> list[Job | None]:
     """Give snapshots in the order of the ids, from one statement and so from one snapshot of the file."""
     rows = connection.execute(_FETCH, {"ids": dump([str(each) for each in ids])}).fetchall()
     found = {row[0]: job_snapshot(row, row[-1]) for row in rows}
     return [found.get(str(each)) for each in ids]
 
 
-def list_jobs(connection: sqlite3.Connection, where: JobFilter, limit: int, cursor: str | None) -> Page:
+def _list_jobs(connection: sqlite3.Connection, where: JobFilter, limit: int, cursor: str | None) -> Page:
     """One page, newest id first.
 
     A page may come out short, or empty, and have a cursor all the same: where no index fits the filter it looks at

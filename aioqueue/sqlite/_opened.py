@@ -1,4 +1,4 @@
-"""What an open store has: threads with a connection each, and somebody who watches the file."""
+"""What an open store has: threads with a connection each, the rooms that use them, and somebody who watches the file."""
 
 from __future__ import annotations
 
@@ -7,21 +7,28 @@ import functools
 import logging
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from aioqueue.sqlite._claim import Claims
 from aioqueue.sqlite._connections import Connection, connect
+from aioqueue.sqlite._connections_access import Reader, Writer
 from aioqueue.sqlite._connections_file import FileWatch
 from aioqueue.sqlite._connections_threads import DatabaseThreads
+from aioqueue.sqlite._insert import Inserter
+from aioqueue.sqlite._lease import Leases
+from aioqueue.sqlite._listing import Listings
 from aioqueue.sqlite._migrations import migrate
 from aioqueue.sqlite._notifications import Housekeeping
+from aioqueue.sqlite._operate import Operator
+from aioqueue.sqlite._recovery import Recovery
 from aioqueue.sqlite._rows_odd import OddRows
+from aioqueue.sqlite._settle import Settler
 from aioqueue.store_rules._listeners import Listeners
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from aioqueue.abc import Listener, Notification
-    from aioqueue.sqlite._connections_threads import Request
+    from aioqueue.abc import Listener
     from aioqueue.sqlite._options import Settings
 
 __all__ = ["Opened"]
@@ -53,6 +60,15 @@ class Opened:
         self.transaction_lock = asyncio.Lock()
         self._looks: DatabaseThreads | None = None
         self._transactions: DatabaseThreads | None = None
+        self.writing = Writer(self.writer, self.listeners, settings.busy_timeout)
+        self.reading = Reader(lambda: self.readers)
+        self.inserter = Inserter(self.writing)
+        self.claims = Claims(self.writing, self.odd)
+        self.settler = Settler(self.writing)
+        self.leases = Leases(self.writing, self.odd)
+        self.recovery = Recovery(self.writing, Reader(lambda: self.looks), self.odd)
+        self.listings = Listings(self.reading)
+        self.operator = Operator(self.writing)
 
     def _threads(self, name: str, *, count: int = 1, tick: Housekeeping | None = None) -> DatabaseThreads:
         open_one = functools.partial(connect, self._settings, tolerant=True)
@@ -74,11 +90,6 @@ class Opened:
             # Without the check: a rollback is always possible.
             self._transactions = DatabaseThreads("transaction", functools.partial(connect, self._settings))
         return self._transactions
-
-    def tell(self, request: Request[Any], notification: Notification | None) -> None:
-        """Let listeners hear of what a request has written before its caller goes on. Called in a thread."""
-        if notification is not None and len(self.listeners):
-            request.tell = functools.partial(self.listeners.tell, notification)
 
     @contextmanager
     def subscribed(self, listener: Listener, *, finished: bool) -> Generator[None, None, None]:

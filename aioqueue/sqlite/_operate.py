@@ -1,10 +1,14 @@
-"""What operators change. Each function runs inside an open write transaction, in a thread."""
+"""What operators change. The functions run inside an open write transaction, in a thread."""
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from aioqueue.abc import Changed, Notification
+from aioqueue.errors import StoreError
+from aioqueue.sqlite._connections_halving import halved
+from aioqueue.sqlite._notifications import merged
 from aioqueue.sqlite._rows import one, text_of
 from aioqueue.sqlite._rows_times import NOW
 
@@ -13,9 +17,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from uuid import UUID
 
-    Change = Callable[[sqlite3.Connection, Sequence[UUID]], tuple[list[Changed], Notification | None]]
+    from aioqueue.sqlite._connections import Connection
+    from aioqueue.sqlite._connections_access import Writer
 
-__all__ = ["Change", "delete", "retry", "run_now"]
+__all__ = ["Operator"]
+
+logger = logging.getLogger("aioqueue.sqlite")
 
 _RETRY = """
 INSERT INTO job (id, type, priority, state, run_at, created_at, max_attempts, claims, chain_id, position, key, unique_key,
@@ -26,7 +33,40 @@ FROM archive WHERE id = :id
 """
 
 
-def retry(connection: sqlite3.Connection, ids: Sequence[UUID]) -> tuple[list[Changed], Notification | None]:
+class Operator:
+    """Changes by operators in one open store, each job on its own.
+
+    Arguments:
+        writer: Where they run.
+    """
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+
+    async def change(self, verb: str, ids: Sequence[UUID]) -> Sequence[Changed]:
+        """Change jobs, as `aioqueue.abc.Store` promises of `retry`, `run_now` and `delete`.
+
+        A row that refuses it is told in the log, and doesn't keep the others from being changed.
+        """
+
+        def run(connection: Connection, abandoned: Callable[[], bool]) -> tuple[list[Changed], Notification | None]:
+            results: list[Changed] = []
+            notifications: list[Notification] = []
+            for part, outcome in halved(connection, self._writer.timeout, ids, _VERBS[verb], abandoned):
+                if not isinstance(outcome, StoreError):
+                    results += outcome[0]
+                    notifications += [] if outcome[1] is None else [outcome[1]]
+                elif len(ids) == 1:
+                    raise outcome
+                else:
+                    results.append(Changed.WRONG_STATE)
+                    logger.error("job %s can't be changed: %s", part[0], outcome)
+            return results, merged(notifications)
+
+        return await self._writer.hop(run)
+
+
+def _retry(connection: sqlite3.Connection, ids: Sequence[UUID]) -> tuple[list[Changed], Notification | None]:
     """Bring failed and cancelled jobs back."""
     now = connection.execute(f"SELECT {NOW}").fetchone()[0]
     results: list[Changed] = []
@@ -52,7 +92,7 @@ def _held(connection: sqlite3.Connection, key: str | None) -> bool:
     return key is not None and one(connection, "SELECT 1 FROM job WHERE unique_key = :key", {"key": key}) is not None
 
 
-def run_now(connection: sqlite3.Connection, ids: Sequence[UUID]) -> tuple[list[Changed], Notification | None]:
+def _run_now(connection: sqlite3.Connection, ids: Sequence[UUID]) -> tuple[list[Changed], Notification | None]:
     """Make pending jobs due."""
     now = connection.execute(f"SELECT {NOW}").fetchone()[0]
     results: list[Changed] = []
@@ -71,7 +111,7 @@ def run_now(connection: sqlite3.Connection, ids: Sequence[UUID]) -> tuple[list[C
     return results, Notification(types=frozenset(types)) if types else None
 
 
-def delete(connection: sqlite3.Connection, ids: Sequence[UUID]) -> tuple[list[Changed], Notification | None]:
+def _delete(connection: sqlite3.Connection, ids: Sequence[UUID]) -> tuple[list[Changed], Notification | None]:
     """Remove jobs that aren't running."""
     results: list[Changed] = []
     gone: set[UUID] = set()
@@ -88,3 +128,6 @@ def delete(connection: sqlite3.Connection, ids: Sequence[UUID]) -> tuple[list[Ch
         if results[-1] is Changed.DONE:
             gone.add(job_id)
     return results, Notification(finished=frozenset(gone)) if gone else None
+
+
+_VERBS = {"retry": _retry, "run_now": _run_now, "delete": _delete}

@@ -7,10 +7,10 @@ import math
 from typing import TYPE_CHECKING
 
 from aioqueue.abc import Due, Notification
-from aioqueue.sqlite._connections import in_transaction
+from aioqueue.sqlite._connections import Connection, begin, in_transaction
 from aioqueue.sqlite._lease import DELETE_LEASE
 from aioqueue.sqlite._lease_clock import LEASE_END, clock_parameters
-from aioqueue.sqlite._rows import dump, one
+from aioqueue.sqlite._rows import Unreadable, dump, one
 from aioqueue.sqlite._rows_claimed import CLAIMED_COLUMNS, claimed_job, claimed_jobs
 from aioqueue.sqlite._rows_ids import ANY_ID, RowId
 from aioqueue.sqlite._rows_odd import what_is_odd
@@ -19,13 +19,14 @@ from aioqueue.vocabulary._job import StoredState
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
     from uuid import UUID
 
+    from aioqueue.sqlite._connections_access import Reader, Writer
     from aioqueue.sqlite._rows_odd import OddRows
     from aioqueue.vocabulary._job import ClaimedJob
 
-__all__ = ["next_due", "take_expired", "take_expired_one_by_one"]
+__all__ = ["Recovery", "take_expired"]
 
 _OLDEST_EXPIRED = f"""
 SELECT id FROM lease WHERE {LEASE_END} <= {NOW} - :grace AND id NOT IN (SELECT value FROM json_each(:own))
@@ -64,6 +65,39 @@ SELECT
 """Of the running jobs only their leases are looked at, from one to the next in the index."""
 
 
+class Recovery:
+    """Recovery of one open store.
+
+    Arguments:
+        writer: Where jobs are taken.
+        reader: Where is looked what is due; users' listings don't come in its way.
+        odd_rows: What is done with rows that can't be recovered.
+    """
+
+    def __init__(self, writer: Writer, reader: Reader, odd_rows: OddRows) -> None:
+        self._writer = writer
+        self._reader = reader
+        self._odd_rows = odd_rows
+
+    async def take_expired(self, limit: int, own: Collection[int]) -> Sequence[ClaimedJob]:
+        """Recover jobs of dead workers, as `aioqueue.abc.Store.take_expired` promises."""
+
+        def run(connection: Connection, abandoned: Callable[[], bool]) -> tuple[list[ClaimedJob], Notification | None]:
+            timeout = self._writer.timeout
+            waited = begin(connection, timeout, abandoned)
+            take = functools.partial(take_expired, limit=limit, own=own, waited=waited)
+            try:
+                return in_transaction(connection, timeout, take, abandoned, begun=True)
+            except Unreadable:
+                return _take_expired_one_by_one(connection, self._odd_rows, limit, own, waited)
+
+        return await self._writer.hop(run)
+
+    async def next_due(self, types: Sequence[str], own: Collection[int]) -> Due:
+        """Tell when there is something to do, as `aioqueue.abc.Store.next_due` promises."""
+        return await self._reader.read(functools.partial(_next_due, types=types, own=own))
+
+
 def take_expired(
     connection: sqlite3.Connection, limit: int, own: Collection[int], waited: float
 ) -> tuple[list[ClaimedJob], Notification | None]:
@@ -91,7 +125,7 @@ def _end_expired(connection: sqlite3.Connection, own: Collection[int], waited: f
     return frozenset({expired[0]})
 
 
-def take_expired_one_by_one(
+def _take_expired_one_by_one(
     connection: sqlite3.Connection, odd_rows: OddRows, limit: int, own: Collection[int], waited: float
 ) -> tuple[list[ClaimedJob], Notification | None]:
     """Do the same where some rows can't be read, each in a transaction of its own. Arguments as of `take_expired`."""
@@ -110,7 +144,7 @@ def take_expired_one_by_one(
     return jobs[:limit], Notification(finished=frozenset(failed), leases=ended)
 
 
-def next_due(connection: sqlite3.Connection, types: Sequence[str], own: Collection[int]) -> Due:
+def _next_due(connection: sqlite3.Connection, types: Sequence[str], own: Collection[int]) -> Due:
     """Tell when the first pending job is due, and when the first lease of somebody else runs out."""
     parameters = {"types": dump(list(types)), "own": dump(list(own)), **clock_parameters()}
     job, lease, orphans = connection.execute(_NEXT_DUE, parameters).fetchone()

@@ -1,12 +1,14 @@
-"""Writing how attempts ended. Each function runs inside an open write transaction, in a thread."""
+"""Settling: how attempts ended is written, each on its own. The functions run inside an open write transaction, in a thread."""
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from aioqueue.abc import Notification
-from aioqueue.errors import RowRejected
+from aioqueue.errors import RowRejected, StoreError
+from aioqueue.sqlite._connections_halving import halved
 from aioqueue.sqlite._lease_clock import LEASE_VALID, clock_parameters
 from aioqueue.sqlite._notifications import merged
 from aioqueue.sqlite._rows import dump, history, load, one
@@ -16,11 +18,13 @@ from aioqueue.vocabulary._job import Claim, LostReason, Settlement, SettlementKi
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from aioqueue.sqlite._connections import Connection
+    from aioqueue.sqlite._connections_access import Writer
     from aioqueue.vocabulary._job import AttemptError
 
-__all__ = ["lost_reasons", "settle"]
+__all__ = ["Settler", "lost_reasons", "settle"]
 
 _OWNED = """
 SELECT {now}, (SELECT json_group_array(json_array(job.id, CAST(job.type AS TEXT)))
@@ -69,6 +73,34 @@ LEFT JOIN job ON job.id = s.value ->> 0 LEFT JOIN archive ON archive.id = s.valu
 """
 
 _ORPHANED = 100
+
+
+class Settler:
+    """Settlements of one open store.
+
+    Arguments:
+        writer: Where they run.
+    """
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+
+    async def settle(self, settlements: Sequence[Settlement], *, orphaned: bool) -> Sequence[SettleResult]:
+        """Write outcomes, as `aioqueue.abc.Store.settle` promises. A row that is refused is refused alone."""
+        write = functools.partial(settle, orphaned=orphaned)
+
+        def run(connection: Connection, abandoned: Callable[[], bool]) -> tuple[list[SettleResult], Notification | None]:
+            results: list[SettleResult] = []
+            notifications: list[Notification] = []
+            for _, outcome in halved(connection, self._writer.timeout, settlements, write, abandoned):
+                if isinstance(outcome, StoreError):
+                    results.append(SettleResult(LostReason.ERROR, str(outcome)))
+                else:
+                    results += outcome[0]
+                    notifications += [] if outcome[1] is None else [outcome[1]]
+            return results, merged(notifications)
+
+        return await self._writer.hop(run)
 
 
 def settle(

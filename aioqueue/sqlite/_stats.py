@@ -13,7 +13,7 @@ from aioqueue.vocabulary._job import JobState, StoredState
 if TYPE_CHECKING:
     import sqlite3
 
-__all__ = ["ARCHIVED_TYPES", "stats"]
+__all__ = ["ARCHIVED_TYPES", "read_stats"]
 
 _COUNTED = 10_000
 
@@ -59,7 +59,7 @@ FROM json_each(:types) AS lane, json_each('[4,5,6,7]') AS state
 _WORKERS = f"SELECT worker FROM lease WHERE {LEASE_VALID} AND NOT extra ORDER BY worker, id"
 
 
-def stats(connection: sqlite3.Connection) -> Stats:
+def read_stats(connection: sqlite3.Connection) -> Stats:
     """Numbers by type and state, counted up to a bound."""
     cap = {"cap": _COUNTED + 1}
     counts: dict[str, dict[JobState, int]] = {}

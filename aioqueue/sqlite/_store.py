@@ -1,47 +1,31 @@
-"""The store: which thread does what, and who is told afterwards."""
+"""The store: its life, and its verbs, which it hands to the rooms."""
 
 from __future__ import annotations
 
 import functools
-import logging
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from aioqueue.abc import Changed
-from aioqueue.errors import ConfigurationError, StoreError
-from aioqueue.sqlite import _claim, _listing, _operate, _recovery
-from aioqueue.sqlite._claim_odd import claim_one_by_one
-from aioqueue.sqlite._connections import Connection, begin, connect, in_snapshot, in_transaction
-from aioqueue.sqlite._connections_halving import halved
-from aioqueue.sqlite._connections_threads import DatabaseThreads, Request
-from aioqueue.sqlite._errors import concerns_a_row
+from aioqueue.errors import ConfigurationError
+from aioqueue.sqlite._connections import connect
+from aioqueue.sqlite._connections_threads import DatabaseThreads
 from aioqueue.sqlite._foreign import insert_foreign
-from aioqueue.sqlite._insert import insert_rows
-from aioqueue.sqlite._lease import SQLiteLeaseSession, end_one_by_one, open_lease, release
+from aioqueue.sqlite._lease_session import SQLiteLeaseSession
 from aioqueue.sqlite._migrations import migrate
-from aioqueue.sqlite._notifications import merged
 from aioqueue.sqlite._opened import Opened
 from aioqueue.sqlite._options import Settings, network_file_system, read_url
-from aioqueue.sqlite._rows import Unreadable, dump
-from aioqueue.sqlite._settle import settle
-from aioqueue.sqlite._stats import stats
+from aioqueue.sqlite._stats import read_stats
 from aioqueue.sqlite._transaction import OpenTransaction, SQLiteTransaction
 from aioqueue.store_rules._life import StoreLife
-from aioqueue.vocabulary._job import LostReason, SettleResult
 
 if TYPE_CHECKING:
-    import sqlite3
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
     from uuid import UUID
 
-    from aioqueue.abc import Due, JobFilter, Listener, Notification, Page, Stats
-    from aioqueue.vocabulary._job import Claim, ClaimedJob, Inserted, Job, NewJob, Settlement
+    from aioqueue.abc import Changed, Due, JobFilter, Listener, Page, Stats
+    from aioqueue.vocabulary._job import Claim, ClaimedJob, Inserted, Job, NewJob, Settlement, SettleResult
 
 __all__ = ["SQLiteStore", "make_store"]
-
-logger = logging.getLogger("aioqueue.sqlite")
-
-T = TypeVar("T")
 
 
 class SQLiteStore:
@@ -57,7 +41,6 @@ class SQLiteStore:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._life: StoreLife[Opened] = StoreLife(self.description)
-        self._idle = True
 
     @property
     def description(self) -> str:
@@ -108,28 +91,9 @@ class SQLiteStore:
         finally:
             threads.close_soon()
 
-    # -- hops -----------------------------------------------------------------------------------------------------
-
     @property
     def _opened(self) -> Opened:
         return self._life.here()
-
-    async def _write(self, body: Callable[[sqlite3.Connection], tuple[T, Notification | None]]) -> T:
-        # One write transaction in one hop; listeners hear of it before the caller goes on.
-        opened, timeout = self._opened, self._settings.busy_timeout
-
-        def run(connection: Connection, request: Request[T]) -> T:
-            result, notification = in_transaction(connection, timeout, body, request.is_abandoned)
-            opened.tell(request, notification)
-            return result
-
-        return await opened.writer.call(run)
-
-    async def _read(self, body: Callable[[sqlite3.Connection], T]) -> T:
-        def run(connection: Connection, _: Request[T]) -> T:
-            return in_snapshot(connection, body)
-
-        return await self._opened.readers.call(run)
 
     # -- producers ------------------------------------------------------------------------------------------------
 
@@ -141,16 +105,11 @@ class SQLiteStore:
         foreign commit as of another process's.
         """
         del repeated  # finished jobs are always looked at: it costs one look-up
-        if tx is not None:
-            opened = self._opened
-            opened.watch.check()
-            return (await insert_foreign(tx, self._settings.path, jobs)).inserted
-
-        def body(connection: sqlite3.Connection) -> tuple[Sequence[Inserted], Notification | None]:
-            result = insert_rows(connection, jobs)
-            return result.inserted, result.notification
-
-        return await self._write(body)
+        opened = self._opened
+        if tx is None:
+            return await opened.inserter.insert(jobs)
+        opened.watch.check()
+        return (await insert_foreign(tx, self._settings.path, jobs)).inserted
 
     def transaction(self) -> AbstractAsyncContextManager[SQLiteTransaction]:
         """Open a transaction of the store's own; it holds the file's one write lock until the block ends."""
@@ -166,11 +125,11 @@ class SQLiteStore:
     # -- workers --------------------------------------------------------------------------------------------------
 
     async def open_lease(self, worker: str, duration: float, *, extra: bool = False) -> int:
-        """Make a lease, and return its id."""
-        return await self._write(lambda connection: (open_lease(connection, worker, duration, extra=extra), None))
+        """See `aioqueue.abc.Store.open_lease`."""
+        return await self._opened.leases.open(worker, duration, extra=extra)
 
     def lease_session(self, *, timeout: float = 10.0) -> SQLiteLeaseSession:
-        """What the lease thread uses."""
+        """See `aioqueue.abc.Store.lease_session`."""
         opened = self._opened
         return SQLiteLeaseSession(
             self._settings, self._life.home, timeout, opened.watch, opened.odd, opened.listeners.tell_from_thread
@@ -179,61 +138,16 @@ class SQLiteStore:
     async def claim(
         self, lease_id: int, types: Sequence[str], limit: int, *, leases: Mapping[str, int] | None = None
     ) -> Sequence[ClaimedJob]:
-        """Take due jobs. See `aioqueue.abc.Store.claim`."""
-        wanted = _claim.Wanted(lease_id, leases or {}, dump(sorted(set(types))), limit)
-        opened, timeout = self._opened, self._settings.busy_timeout
-
-        def run(connection: Connection, request: Request[Sequence[ClaimedJob]]) -> Sequence[ClaimedJob]:
-            try:
-                # After an empty claim another one looks first, so that waiting workers don't take the lock in turns.
-                if self._idle and in_snapshot(connection, lambda each: _claim.pick(each, wanted))[1] == "[]":
-                    return []
-                if not opened.odd.any_stuck():
-                    jobs = in_transaction(connection, timeout, lambda each: _claim.claim(each, wanted), request.is_abandoned)
-                    self._idle = not jobs
-                    return jobs
-            except (Unreadable, StoreError) as error:
-                if isinstance(error, StoreError) and not concerns_a_row(error):
-                    raise
-            jobs, notification = claim_one_by_one(connection, wanted, opened.odd)
-            opened.tell(request, notification)
-            return jobs
-
-        return await opened.writer.call(run) if limit > 0 else []
+        """See `aioqueue.abc.Store.claim`."""
+        return await self._opened.claims.claim(lease_id, types, limit, leases)
 
     async def settle(self, settlements: Sequence[Settlement], *, orphaned: bool = False) -> Sequence[SettleResult]:
-        """Write how attempts ended, each on its own. See `aioqueue.abc.Store.settle`."""
-        opened, timeout = self._opened, self._settings.busy_timeout
-        write = functools.partial(settle, orphaned=orphaned)
-
-        def run(connection: Connection, request: Request[list[SettleResult]]) -> list[SettleResult]:
-            results: list[SettleResult] = []
-            notifications: list[Notification] = []
-            for _, outcome in halved(connection, timeout, settlements, write, request.is_abandoned):
-                if isinstance(outcome, StoreError):
-                    results.append(SettleResult(LostReason.ERROR, str(outcome)))
-                else:
-                    results += outcome[0]
-                    notifications += [] if outcome[1] is None else [outcome[1]]
-            opened.tell(request, merged(notifications))
-            return results
-
-        return await opened.writer.call(run)
+        """See `aioqueue.abc.Store.settle`."""
+        return await self._opened.settler.settle(settlements, orphaned=orphaned)
 
     async def release(self, lease_id: int, claims: Sequence[Claim], *, end: bool = False) -> None:
-        """Give claims back unstarted, all or none. A lease's end doesn't depend on that: what can't be given back is logged."""
-        opened, timeout = self._opened, self._settings.busy_timeout
-
-        def run(connection: Connection, request: Request[None]) -> None:
-            whole = functools.partial(release, lease_id=lease_id, claims=claims, end=end)
-            try:
-                opened.tell(request, in_transaction(connection, timeout, whole, request.is_abandoned))
-            except StoreError as error:
-                if not end or not concerns_a_row(error):
-                    raise
-                opened.tell(request, end_one_by_one(connection, opened.odd, lease_id))
-
-        await opened.writer.call(run)
+        """See `aioqueue.abc.Store.release`."""
+        await self._opened.leases.release(lease_id, claims, end=end)
 
     async def take_expired(self, limit: int, *, own: Collection[int] = ()) -> Sequence[ClaimedJob]:
         """Recover jobs of dead workers. See `aioqueue.abc.Store.take_expired`.
@@ -241,71 +155,37 @@ class SQLiteStore:
         SQLite's clock is the machine's wall clock. When it is set, leases are compared as if it hadn't been, where
         the machine tells how long it has been running (Linux); elsewhere, keep the clock slewed rather than stepped.
         """
-        opened, timeout = self._opened, self._settings.busy_timeout
-
-        def run(connection: Connection, request: Request[list[ClaimedJob]]) -> list[ClaimedJob]:
-            waited = begin(connection, timeout, request.is_abandoned)
-            take = functools.partial(_recovery.take_expired, limit=limit, own=own, waited=waited)
-            try:
-                jobs, notification = in_transaction(connection, timeout, take, request.is_abandoned, begun=True)
-            except Unreadable:
-                jobs, notification = _recovery.take_expired_one_by_one(connection, opened.odd, limit, own, waited)
-            opened.tell(request, notification)
-            return jobs
-
-        return await opened.writer.call(run)
+        return await self._opened.recovery.take_expired(limit, own)
 
     async def next_due(self, types: Sequence[str], *, own: Collection[int] = ()) -> Due:
-        """When there is something to do."""
-        look = functools.partial(_recovery.next_due, types=types, own=own)
-        return await self._opened.looks.call(lambda connection, _: in_snapshot(connection, look))
+        """See `aioqueue.abc.Store.next_due`."""
+        return await self._opened.recovery.next_due(types, own)
 
     # -- looking and operating ------------------------------------------------------------------------------------
 
     async def fetch(self, ids: Sequence[UUID]) -> Sequence[Job | None]:
-        """Snapshots in the order of the ids."""
-        return await self._read(lambda connection: _listing.fetch(connection, ids))
+        """See `aioqueue.abc.Store.fetch`."""
+        return await self._opened.listings.fetch(ids)
 
     async def list(self, where: JobFilter, limit: int, cursor: str | None = None) -> Page:
-        """One page of jobs, newest id first."""
-        return await self._read(lambda connection: _listing.list_jobs(connection, where, limit, cursor))
+        """See `aioqueue.abc.Store.list`."""
+        return await self._opened.listings.page(where, limit, cursor)
 
     async def stats(self) -> Stats:
-        """Numbers by type and state."""
-        return await self._read(stats)
+        """See `aioqueue.abc.Store.stats`."""
+        return await self._opened.reading.read(read_stats)
 
     async def retry(self, ids: Sequence[UUID]) -> Sequence[Changed]:
-        """Make failed or cancelled jobs pending again."""
-        return await self._change(ids, _operate.retry)
+        """See `aioqueue.abc.Store.retry`."""
+        return await self._opened.operator.change("retry", ids)
 
     async def run_now(self, ids: Sequence[UUID]) -> Sequence[Changed]:
-        """Make pending jobs due now."""
-        return await self._change(ids, _operate.run_now)
+        """See `aioqueue.abc.Store.run_now`."""
+        return await self._opened.operator.change("run_now", ids)
 
     async def delete(self, ids: Sequence[UUID]) -> Sequence[Changed]:
-        """Remove jobs that aren't running."""
-        return await self._change(ids, _operate.delete)
-
-    async def _change(self, ids: Sequence[UUID], change: _operate.Change) -> Sequence[Changed]:
-        # A row that refuses it is told in the log, and doesn't keep the others from being changed.
-        opened, timeout = self._opened, self._settings.busy_timeout
-
-        def run(connection: Connection, request: Request[list[Changed]]) -> list[Changed]:
-            results: list[Changed] = []
-            notifications: list[Notification] = []
-            for part, outcome in halved(connection, timeout, ids, change, request.is_abandoned):
-                if not isinstance(outcome, StoreError):
-                    results += outcome[0]
-                    notifications += [] if outcome[1] is None else [outcome[1]]
-                elif len(ids) == 1:
-                    raise outcome
-                else:
-                    results.append(Changed.WRONG_STATE)
-                    logger.error("job %s can't be changed: %s", part[0], outcome)
-            opened.tell(request, merged(notifications))
-            return results
-
-        return await opened.writer.call(run)
+        """See `aioqueue.abc.Store.delete`."""
+        return await self._opened.operator.change("delete", ids)
 
     # -- notifications --------------------------------------------------------------------------------------------
 

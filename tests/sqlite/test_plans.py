@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aioqueue.sqlite import _listing
-from aioqueue.sqlite._claim import _PICK, Wanted, claim
+from aioqueue.sqlite._claim_take import _PICK, Wanted, claim
 from aioqueue.sqlite._connections import connect, in_transaction
 from aioqueue.sqlite._insert import insert_rows
 from aioqueue.sqlite._lease import open_lease
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ROOMS = (
-    *("_claim", "_claim_odd", "_insert", "_lease", "_lease_odd", "_listing", "_operate", "_recovery", "_rows_odd", "_settle"),
-    "_stats",
+    *("_claim_odd", "_claim_take", "_insert", "_lease", "_lease_odd", "_lease_session", "_listing", "_operate", "_recovery"),
+    *("_rows_odd", "_settle", "_stats"),
 )
 WALKS = {
     # What is running is walked whole to find what has no lease, and to count it: it's as much as there are slots.
