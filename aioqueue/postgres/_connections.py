@@ -6,6 +6,7 @@ import asyncio
 import os
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from aioqueue.errors import ClientClosed, StoreUnavailable
@@ -200,10 +201,10 @@ class Pool:
         elif isinstance(failure, GeneratorExit):
             self.take_back(loan)  # nothing can be waited for
         elif cut or (not connection.is_closed() and connection.is_in_transaction()):
-            await self._cleanup.run(self._clean_up(loan, connection, ask=True), late=cut)
+            await self._cleanup.run(self._clean_up(loan, connection, ask=True), partial(self._give_up, loan), late=cut)
         elif loan.touched or self._closed or self.source.pool is not None:
             # Nobody has to wait for that.
-            self._cleanup.start(self._clean_up(loan, connection, ask=False))
+            self._cleanup.start(self._clean_up(loan, connection, ask=False), partial(self._give_up, loan))
         else:
             if not connection.is_closed():
                 self._idle.append((connection, asyncio.get_running_loop().time()))
@@ -214,6 +215,11 @@ class Pool:
         if loan.connection is not None:
             terminate(loan.connection)
         self._release(loan)
+
+    def _give_up(self, loan: Loan) -> None:
+        """Take back what wasn't cleaned up: the task that should have done so was cancelled."""
+        if loan in self._loans:
+            self.take_back(loan)
 
     async def _clean_up(self, loan: Loan, connection: Connection, *, ask: bool) -> None:
         try:

@@ -12,7 +12,7 @@ from aioqueue.postgres._connections_tracker import wait_or_cancel
 from aioqueue.runtime._shield import wait_until_ended
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
 
     from aioqueue.postgres._connections_driver import Connection
     from aioqueue.postgres._connections_tracker import Tracker
@@ -36,28 +36,41 @@ class Cleanup:
         self._tracker = tracker
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def _start(self, work: Coroutine[Any, Any, None], give_up: Callable[[], None]) -> asyncio.Task[None]:
         task = self._tracker.start_task(work, "aioqueue connection")
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard, context=Context())
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            if task.cancelled():
+                give_up()
+
+        task.add_done_callback(ended, context=Context())
         return task
 
-    def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do something without waiting for it."""
-        _ = self._start(work)
+    def start(self, work: Coroutine[Any, Any, None], give_up: Callable[[], None]) -> None:
+        """Do something without waiting for it.
 
-    async def run(self, work: Coroutine[Any, Any, None], *, late: bool) -> None:
+        Arguments:
+            work: What is to be done.
+            give_up: Called if it was cancelled. The event loop's end cancels every task, perhaps before its first step: then
+                nothing of `work` is done, not even what stands in its `finally`.
+        """
+        _ = self._start(work, give_up)
+
+    async def run(self, work: Coroutine[Any, Any, None], give_up: Callable[[], None], *, late: bool) -> None:
         """Do something and wait for it. It goes on when nobody waits any more.
 
         Arguments:
             work: What is to be done.
+            give_up: As for `start`.
             late: Whether the caller has been cancelled, or its deadline is over: it waits for `PATIENCE_SECONDS` at most.
 
         Raises:
             asyncio.CancelledError: The caller was cancelled meanwhile.
         """
         seconds = PATIENCE_SECONDS if late else _CLEANUP_SECONDS + CLOSE_SECONDS
-        cancelled = await wait_until_ended(self._start(work), seconds, once_cancelled=PATIENCE_SECONDS)
+        cancelled = await wait_until_ended(self._start(work, give_up), seconds, once_cancelled=PATIENCE_SECONDS)
         if cancelled is not None:
             raise cancelled
 

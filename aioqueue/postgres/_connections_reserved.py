@@ -94,7 +94,7 @@ class ReservedConnection:
         elif (cut := cuts_short(error)) or (not using.is_closed() and using.is_in_transaction()):
             if self._connection is using:
                 self._connection = None
-            await self._cleanup.run(self._clean_up(using), late=cut)
+            await self._cleanup.run(self._clean_up(using), partial(terminate, using), late=cut)
 
     async def _clean_up(self, connection: Connection) -> None:
         if await roll_back(connection):

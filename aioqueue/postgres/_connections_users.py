@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -106,13 +107,13 @@ class UsersPool(Pool):
         """See `Pool.take_back`."""
         super().take_back(loan)
         if self.source.pool is not None and loan.connection is not None:
-            self._cleanup.start(self._keep_or_close(loan.connection))
+            self._cleanup.start(self._keep_or_close(loan.connection), partial(terminate, loan.connection))
 
     def _keep(self, connection: Connection) -> None:
         if self.source.pool is None:
             super()._keep(connection)
         else:
-            self._cleanup.start(self._keep_or_close(connection))
+            self._cleanup.start(self._keep_or_close(connection), partial(terminate, connection))
 
     async def _keep_or_close(self, connection: Connection) -> None:
         pool = self.source.pool
