@@ -15,7 +15,7 @@ pytestmark = pytest.mark.anyio
 
 
 def ids(url: str) -> set[UUID]:
-    return {row[0] for row in execute(url, "select id from aioqueue.job")}  # type: ignore[misc]
+    return {row[0] for row in execute(url, "select id from aioqueue.job")}
 
 
 LEFT = {
