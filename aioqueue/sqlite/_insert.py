@@ -11,6 +11,7 @@ from aioqueue.errors import RowRejected
 from aioqueue.sqlite._rows import dump, load
 from aioqueue.sqlite._rows_ids import id_of
 from aioqueue.sqlite._rows_times import NOW, due_after, due_at
+from aioqueue.store_rules._json import require_json
 from aioqueue.store_rules._unique_keys import unique_hashes
 from aioqueue.vocabulary._job import Inserted
 
@@ -134,6 +135,7 @@ def _job_row(job: NewJob, now: int, unique: str | None) -> list[object]:
     for text in (job.type, job.key, *job.tags):
         if text is not None and "\0" in text:
             raise RowRejected(f"job {job.id}: a type, key or tag can't hold U+0000: {text!r}")
+    require_json(job)
     due = now
     if job.run_at is not None:
         due = due_at(now, job.run_at, f"job {job.id}: the due time")

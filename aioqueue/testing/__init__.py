@@ -1,6 +1,9 @@
-"""Conformance cases for stores: what every store must do, as data.
+"""For tests: a store in memory, and what every store must do.
 
-For the authors of stores, ours and others'. A store passes if every case whose needs its harness meets passes:
+`MemoryStore` is for the unit tests of programs that use aioqueue: `Client(MemoryStore())`.
+
+The conformance cases are for the authors of stores, ours and others'; they are data. A store passes if every case whose needs
+its harness meets passes:
 
     from aioqueue.testing import CASES
 
@@ -17,5 +20,6 @@ harness moves stored times instead (`Harness.age`).
 from __future__ import annotations
 
 from aioqueue.testing.conformance import CASES, Capability, Case, Fault, Harness
+from aioqueue.testing.memory import MemoryStore
 
-__all__ = ["CASES", "Capability", "Case", "Fault", "Harness"]
+__all__ = ["CASES", "Capability", "Case", "Fault", "Harness", "MemoryStore"]

@@ -109,7 +109,7 @@ async def test_a_thousand_who_wait_share_a_few_lookups(fake: FakeStore, fake_cli
     assert await asyncio.gather(*tasks) == [1] * 1000
     assert fake.calls["subscribe"] == 1
     assert fake.calls["fetch"] <= 6
-    await _until(lambda: not fake.listeners)
+    await _until(lambda: not fake.subscribed)
 
 
 async def test_those_who_wait_for_one_job_share_one_lookup(fake: FakeStore, fake_client: Client) -> None:
@@ -171,7 +171,7 @@ async def test_closing_tells_those_who_wait(fake: FakeStore) -> None:
     await client.close()
     with pytest.raises(ClientClosed, match="the job goes on"):
         await waiting
-    assert not fake.listeners
+    assert not fake.subscribed
 
 
 async def test_a_result_in_a_handler_warns(fake: FakeStore, fake_client: Client) -> None:

@@ -77,7 +77,7 @@ async def test_more_than_a_chunk_whose_commit_is_unclear_are_stored_once(
     handles = await fake_client.enqueue_many([add(number, 1) for number in range(10)])
     assert [handle.id for handle in handles] == list(fake.jobs)
     assert all(handle.created for handle in handles)
-    assert fake.calls["tx.insert"] == 6
+    assert fake.calls["transaction.insert"] == 6
     assert fake.calls["commit"] == 2
 
 

@@ -2,73 +2,74 @@
 
 from __future__ import annotations
 
+import sqlite3
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
-from uuid import UUID
 
-from aioqueue.testing import Capability, Fault
-from tests.conformance.memory import MemoryStore
-from tests.conformance.memory_database import FOR_EVER, RESOLUTION, Bug, Database
+from aioqueue.testing import Capability, Fault, MemoryStore
+from aioqueue.testing.memory._rows import FOR_EVER
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from uuid import UUID
 
-__all__ = ["Bug", "MemoryHarness"]
+__all__ = ["MemoryHarness"]
+
+_UNKNOWN_STATE = 3
 
 
 class MemoryHarness:
-    """Cases on a store in memory, with the given mistakes."""
+    """Two stores of the same jobs in memory."""
 
     capabilities = frozenset(Capability)
-    resolution = RESOLUTION
+    resolution = timedelta(microseconds=1)
 
-    def __init__(self, *bugs: Bug) -> None:
-        self._database = Database(frozenset(bugs))
-        self.store = MemoryStore(self._database)
-        self._second = MemoryStore(self._database)
-        self._second_is_open = False
+    def __init__(self) -> None:
+        self._sql = sqlite3.connect(":memory:", isolation_level=None)
+        self._sql.row_factory = sqlite3.Row
+        self.store = MemoryStore(sql=self._sql)
+        self._second = self.store.another()
+
+    async def open(self) -> None:
+        await self.store.open()
+        await self._second.open()
 
     async def second_store(self) -> MemoryStore:
-        if not self._second_is_open:
-            self._second_is_open = True
-            await self._second.open()
         return self._second
 
     def new_store(self) -> MemoryStore:
-        return MemoryStore(self._database)
+        return self.store.another()
 
     async def age(self, seconds: float) -> None:
-        self._database.skipped += timedelta(seconds=seconds)
+        self.store.advance(seconds)
 
     async def spoil(self, job_id: UUID, fault: Fault) -> bool:
-        row = self._database.rows[job_id]
+        row = self.store.database.rows[job_id]
         if fault is Fault.PAYLOAD:
             row.new = replace(row.new, payload=b"{broken")
         elif fault is Fault.STATE:
-            row.state = 3
+            row.state = _UNKNOWN_STATE
         elif fault is Fault.DUE:
             row.run_at = FOR_EVER
         elif fault in (Fault.TIMEOUT, Fault.CREATION, Fault.COUNTERS):
-            row.odd = f"an odd {fault}"
+            row.unreadable = f"an odd {fault}"
         else:
             return False
         return True
 
     async def delete_lease(self, lease_id: int) -> None:
-        self._database.leases.pop(lease_id, None)
+        self.store.database.end_lease(lease_id)
 
     @asynccontextmanager
     async def locked(self, job_id: UUID) -> AsyncIterator[None]:
-        self._database.locked.add(job_id)
+        row = self.store.database.rows[job_id]
+        row.locked_until = FOR_EVER
         yield
-        self._database.locked.remove(job_id)
-
-    async def open(self) -> None:
-        await self.store.open()
+        row.locked_until = None
 
     async def close(self) -> None:
-        await self.store.close()
         await self._second.close()
-        self._database.users.close()
+        await self.store.close()
+        self._sql.close()

@@ -20,9 +20,10 @@ from aioqueue.errors import LeaseLost
 from aioqueue.testing.conformance._tools import LeaseThread
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import AttemptError, Claim, ClaimedJob, NewJob, Settlement, SettlementKind
-from tests.conformance.memory_harness import Bug, MemoryHarness
+from tests.conformance.memory_harness import MemoryHarness
 from tests.conformance.model import Model, ModelJob
 from tests.harnesses import PostgresHarness, SQLiteHarness
+from tests.known_mistakes.stores import STORE_MISTAKES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -315,10 +316,8 @@ class SQLiteMachine(StoreMachine):
 
 
 class MemoryMachine(StoreMachine):
-    bugs: tuple[Bug, ...] = ()
-
     def make_harness(self, stack: ExitStack) -> Any:
-        return MemoryHarness(*self.bugs)
+        return MemoryHarness()
 
 
 def postgres_machine(databases: Databases) -> type[StoreMachine]:
@@ -362,13 +361,13 @@ def test_memory_and_model_agree() -> None:
     check(MemoryMachine, examples=20, steps=40)
 
 
-@pytest.mark.parametrize("bug", [Bug.CLAIM_WITHOUT_DUE, Bug.UNIQUE_IGNORED, Bug.COMPLETED_ARE_LOST])
-def test_the_machine_finds_mistakes(bug: Bug) -> None:
-    class BadMachine(MemoryMachine):
-        bugs = (bug,)
-
-    with pytest.raises((AssertionError, ExceptionGroup)):
-        check(BadMachine, examples=1000, steps=40)
+@pytest.mark.parametrize(
+    "name",
+    ["a store that claims before the due time", "a store in which unique keys aren't", "a store that forgets finished jobs"],
+)
+def test_the_machine_finds_mistakes(name: str) -> None:
+    with STORE_MISTAKES[name].made(), pytest.raises(AssertionError):
+        check(MemoryMachine, examples=1000, steps=40)
 
 
 @pytest.mark.soak

@@ -14,14 +14,13 @@ from aioqueue.errors import StoreUnavailable
 from tests.simulation.account import Book
 from tests.simulation.bodies import Bodies
 from tests.simulation.checker import Checker
-from tests.simulation.database import Database
+from tests.simulation.database import WatchedDatabase
 from tests.simulation.deadlines import Deadlines
 from tests.simulation.handlers import JOB_TYPES, Handlers, going_on, registry
 from tests.simulation.network import CALM_LATENCY, Network
 from tests.simulation.plan import SICK_VERBS
 from tests.simulation.process import Process
 from tests.simulation.promises import Promise
-from tests.simulation.rows import Rules
 from tests.simulation.scheduler import Scheduler
 from tests.simulation.substitutes import substituted
 from tests.simulation.themes import plan_of
@@ -65,7 +64,7 @@ class Verdict:
 class History:
     """See the module."""
 
-    def __init__(self, seed: int, rules: Rules) -> None:
+    def __init__(self, seed: int) -> None:
         self.plan = plan_of(seed)
         self.lines: list[str] = []
         self.names: dict[UUID, str] = {}
@@ -82,8 +81,8 @@ class History:
         )
         self.bodies = Bodies(self.book, self.deadlines, self.plan.grace)
         self.checker = Checker(self.book, self.deadlines)
-        self.database = Database(lambda: self.scheduler.now, self.checker, rules, names_refused=self.plan.names_refused)
-        self.network = Network(self.scheduler, self.database, random.Random(f"network {seed}"), self.plan.faults)
+        self.network = Network(self.scheduler, self.checker, random.Random(f"network {seed}"), self.plan.faults)
+        self.database = WatchedDatabase(self.network, names_refused=self.plan.names_refused)
         self.handlers = Handlers(self.plan.jobs, self.scheduler, self.bodies, lambda: self.network.calm)
         self.processes: list[Process] = []
         self.clock_error: dict[str, float] = {}
@@ -113,14 +112,14 @@ class History:
         plan = self.plan
         for _ in range(plan.processes):
             self._start_process(f"w{self._started}")
-        self._producer = Process(self.scheduler, self.network, "producer")
+        self._producer = Process(self.scheduler, self.database, "producer")
         self.processes.append(self._producer)
         self._producer.start(self._produce)
         for event in plan.events:
             if event.blow == "failover":
-                self.scheduler.call_at(event.at - event.seconds, lambda event=event: self._lag(event))  # type: ignore[misc]
+                self.scheduler.call_at(event.at - event.seconds, lambda event=event: self._lag(event))
             else:
-                self.scheduler.call_at(event.at, lambda event=event: self._strike(event))  # type: ignore[misc]
+                self.scheduler.call_at(event.at, lambda event=event: self._strike(event))
         self.scheduler.run(plan.calm_at, self._over)
         if not self._over():
             self._calm_down()
@@ -143,8 +142,7 @@ class History:
             process.silent_until = 0.0
             if process.away_until > now:  # it's back earlier than planned
                 process.away_until = 0.0
-        for row in self.database.rows.values():
-            row.locked_until = min(row.locked_until, now)
+        self.database.unlock_rows()
         for truth in self.book.jobs.values():
             truth.locked_until = min(truth.locked_until, now)
         for run in self.handlers.deaf:  # as long as its process lives and isn't stopped, its job doesn't end
@@ -211,7 +209,7 @@ class History:
 
     def _start_process(self, name: str) -> None:
         self._started += 1
-        process = Process(self.scheduler, self.network, name, starved=self.plan.starved, bodies=self.bodies)
+        process = Process(self.scheduler, self.database, name, starved=self.plan.starved, bodies=self.bodies)
         self.clock_error.setdefault(name, self._chance.choice([0.0, 0.0, -900.0, 900.0]))
         self.processes.append(process)
         self.note(f"{name} starts")
@@ -259,8 +257,9 @@ class History:
         elif jobs := list(self.database.rows):
             job_id = jobs[event.victim % len(jobs)]
             self.note(f"lock: {self.name(job_id)} for {event.seconds:.3f} s")
-            row, truth = self.database.rows[job_id], self.book.jobs[job_id]
-            row.locked_until = truth.locked_until = max(until, row.locked_until)
+            truth = self.book.jobs[job_id]
+            truth.locked_until = max(until, truth.locked_until)
+            self.database.lock_row(job_id, event.seconds)
 
     def _lag(self, event: Event) -> None:
         """From now on, until it takes over, the standby gets nothing any more."""
@@ -339,6 +338,6 @@ def _current(handlers: Handlers) -> Iterator[None]:
         product.setLevel(before)
 
 
-def simulate(seed: int, rules: Rules | None = None) -> Verdict:
+def simulate(seed: int) -> Verdict:
     """Live through one history."""
-    return History(seed, rules or Rules()).run()
+    return History(seed).run()

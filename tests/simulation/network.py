@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from aioqueue.abc import Listener, Notification
     from aioqueue.errors import AioqueueError
-    from tests.simulation.database import Database
+    from tests.simulation.checker import Checker
     from tests.simulation.process import Process
     from tests.simulation.scheduler import Scheduler
 
@@ -53,16 +53,16 @@ class Later:
 
 
 class Network:
-    """What the stores of one history share: the database, its listeners and the faults.
+    """What the stores of one history share: the listeners, the checker and the faults.
 
     Attributes:
         calm: Whether nothing goes wrong any more.
         sick_until: Until when statements of a kind fail.
     """
 
-    def __init__(self, scheduler: Scheduler, database: Database, chance: random.Random, faults: Faults) -> None:
+    def __init__(self, scheduler: Scheduler, checker: Checker, chance: random.Random, faults: Faults) -> None:
         self.scheduler = scheduler
-        self.database = database
+        self.checker = checker
         self.chance = chance
         self.faults = faults
         self.calm = False
@@ -141,13 +141,13 @@ class Network:
         if not self.calm and self.sick_until.get(verb, 0.0) > self.scheduler.now:
             done(StoreError(f"{verb} doesn't work at the moment"))
             return
-        self.database.checker.caller = process
+        self.checker.caller = process
         try:
             result: T | AioqueueError = work()
         except (StoreError, LeaseLost) as error:
             result = error
         if isinstance(result, Later):
-            second: Callable[[], T] = result.work  # type: ignore[assignment]
+            second: Callable[[], T] = result.work
             when = self.scheduler.now + result.seconds
             self.scheduler.call_at(when, lambda: self._carry_out(process, server, verb, second, done))
             return
@@ -155,6 +155,6 @@ class Network:
 
     def _late(self, process: Process, server: int, work: Callable[[], object]) -> None:
         if server == self._server:
-            self.database.checker.caller = process
+            self.checker.caller = process
             with suppress(StoreError, LeaseLost):
                 work()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from aioqueue import Registry
     from tests.simulation.bodies import Bodies
-    from tests.simulation.network import Network
+    from tests.simulation.database import WatchedDatabase
     from tests.simulation.plan import Plan
     from tests.simulation.scheduler import Scheduler
     from tests.simulation.store import SimulatedSession
@@ -55,17 +55,17 @@ class Process(Host):
     """
 
     def __init__(
-        self, scheduler: Scheduler, network: Network, name: str, *, starved: float = 0.0, bodies: Bodies | None = None
+        self, scheduler: Scheduler, database: WatchedDatabase, name: str, *, starved: float = 0.0, bodies: Bodies | None = None
     ) -> None:
         super().__init__(name)
         self._scheduler = scheduler
-        self._network = network
+        network = self._network = database.network
         self._starved = starved
         self._bodies = bodies
         self.forced = False
         self._chance = random.Random(f"processor {network.chance.random()}")
         self.loop = VirtualLoop(scheduler, self._wait)
-        self.store = FaultyStore(network, self)
+        self.store = FaultyStore(database, self)
         self.alive = True
         self.cut_until = 0.0
         self.patience = 0.01

@@ -101,9 +101,9 @@ def substituted(scheduler: Scheduler, chance: random.Random, clock_error: dict[s
                 if id(value) in stand_ins:
                     undo.append((module, word, value))
                     setattr(module, word, stand_ins[id(value)])
-    _run._BODIES = OfEachProcess(scheduler)  # type: ignore[assignment]
-    _left_behind._left = OfEachProcess(scheduler)  # type: ignore[assignment]
-    _identifiers.os = SimpleNamespace(urandom=chance.randbytes)  # type: ignore[assignment]
+    _run._BODIES = OfEachProcess(scheduler)
+    _left_behind._left = OfEachProcess(scheduler)
+    _identifiers.os = SimpleNamespace(urandom=chance.randbytes)
     _identifiers._last_millisecond = _identifiers._counter = 0
     try:
         yield

@@ -90,7 +90,7 @@ def _job(chance: random.Random, calm_at: float) -> PlannedJob:
 def _plain(job: PlannedJob, steps: tuple[Step, ...], **changed: object) -> PlannedJob:
     """The same, but simple: nothing about it is odd that isn't asked for."""
     simple = replace(job, kind="in_loop", steps=steps, timeout=None, delay=None, expires=None, refuses="")
-    return replace(simple, **changed)  # type: ignore[arg-type]
+    return replace(simple, **changed)
 
 
 def _step(chance: random.Random, deeds: Sequence[Deed]) -> Step:

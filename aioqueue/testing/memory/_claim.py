@@ -1,0 +1,67 @@
+"""Claiming due jobs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aioqueue.errors import LeaseLost
+from aioqueue.vocabulary._job import AttemptError, StoredState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from datetime import datetime
+    from uuid import UUID
+
+    from aioqueue.testing.memory._rows import Database, Row
+    from aioqueue.vocabulary._job import ClaimedJob
+
+__all__ = ["claim", "readable"]
+
+
+def claim(database: Database, lease_id: int, types: Sequence[str], limit: int, leases: Mapping[str, int]) -> list[ClaimedJob]:
+    """Take due jobs, the most urgent first. See `Store.claim`."""
+    now, names = database.now(), frozenset(types)
+    for each in (lease_id, *leases.values()):
+        require_valid(database, each, now)
+    due = [row for row in database.rows.values() if is_of(row, names) and is_claimable(row, now)]
+    due = readable(due, now)
+    due.sort(key=urgency)
+    return [database.take(row, owner(row, lease_id, leases), now) for row in due[:limit]]
+
+
+def require_valid(database: Database, lease_id: int, now: datetime) -> None:
+    """Raise unless a lease may claim."""
+    if not database.valid(lease_id, now):
+        raise LeaseLost(f"lease {lease_id} isn't valid")
+
+
+def is_of(row: Row, names: frozenset[str]) -> bool:
+    """Whether a job is of one of the types."""
+    return row.new.type in names
+
+
+def is_claimable(row: Row, now: datetime) -> bool:
+    """Whether a job may be taken at this moment."""
+    return row.state == StoredState.PENDING and row.run_at <= now and not row.locked(now)
+
+
+def urgency(row: Row) -> tuple[int, datetime, UUID]:
+    """The order in which jobs are taken."""
+    return (row.new.priority, row.run_at, row.new.id)
+
+
+def owner(row: Row, lease_id: int, leases: Mapping[str, int]) -> int:
+    """The lease for which a job is taken."""
+    return leases.get(row.new.type, lease_id)
+
+
+def readable(rows: Iterable[Row], now: datetime) -> list[Row]:
+    """The rows that can be read. Each of the others fails alone."""
+    sound: list[Row] = []
+    for row in rows:
+        if row.unreadable:
+            error = AttemptError(attempt=0, at=now, type="UnreadableRow", message=row.unreadable)
+            row.state, row.errors, row.unreadable, row.finished_at = StoredState.FAILED, (error,), "", now
+        else:
+            sound.append(row)
+    return sound

@@ -1,0 +1,88 @@
+"""Jobs as people see them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aioqueue.store_rules._cursors import read_cursor, write_cursor
+from aioqueue.store_rules._states import shown_state
+from aioqueue.vocabulary._job import Job, StoredState
+from aioqueue.vocabulary._listing import Page
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from datetime import datetime
+    from uuid import UUID
+
+    from aioqueue.testing.memory._rows import Database, Row
+    from aioqueue.vocabulary._job import JobState
+    from aioqueue.vocabulary._listing import JobFilter
+
+__all__ = ["fetch", "list_jobs", "state_of"]
+
+
+def fetch(database: Database, ids: Sequence[UUID]) -> list[Job | None]:
+    """Snapshots in the order of the ids."""
+    now = database.now()
+    rows = [database.rows.get(each) for each in ids]
+    return [None if row is None else _job(database, row, now) for row in rows]
+
+
+def list_jobs(database: Database, where: JobFilter, limit: int, cursor: str | None) -> Page:
+    """One page, the newest id first. See `Store.list`."""
+    now, after = database.now(), None if cursor is None else read_cursor(cursor)
+    rows = (row for row in database.rows.values() if after is None or is_behind(row.new.id, after))
+    jobs = [job for row in newest_first(rows) if _fits(job := _job(database, row, now), where)]
+    return Page(tuple(jobs[:limit]), write_cursor(jobs[limit - 1].id) if len(jobs) > limit else None)
+
+
+def newest_first(rows: Iterable[Row]) -> list[Row]:
+    """The order of a listing."""
+    return sorted(rows, key=lambda row: row.new.id, reverse=True)
+
+
+def is_behind(job_id: UUID, after: UUID) -> bool:
+    """Whether a job belongs to a later page."""
+    return job_id < after
+
+
+def _fits(job: Job, where: JobFilter) -> bool:
+    return (
+        (not where.states or job.state in where.states)
+        and (not where.types or job.type in where.types)
+        and (where.key is None or job.key == where.key)
+        and (where.tag is None or where.tag in job.tags)
+    )
+
+
+def state_of(row: Row, now: datetime) -> JobState:
+    """The state as people see it."""
+    return shown_state(row.state, archived=not row.live, due=row.run_at <= now)
+
+
+def _job(database: Database, row: Row, now: datetime) -> Job:
+    new = row.new
+    lease = database.leases.get(row.lease_id) if row.state == StoredState.RUNNING else None
+    return Job(
+        id=new.id,
+        type=new.type,
+        state=state_of(row, now),
+        priority=new.priority,
+        payload=new.payload,
+        created_at=row.created_at,
+        run_at=row.run_at,
+        started_at=row.started_at,
+        finished_at=row.finished_at,
+        attempt=row.attempt,
+        max_attempts=new.max_attempts,
+        worker=None if lease is None else lease.worker,
+        output_json=row.output,
+        outcome=row.outcome,
+        errors=row.errors,
+        key=new.key,
+        tags=new.tags,
+        metadata_json=new.metadata,
+        timeout=new.timeout,
+        expires_at=row.expires_at,
+        reschedules=row.reschedules,
+    )

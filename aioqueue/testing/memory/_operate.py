@@ -1,0 +1,77 @@
+"""What operators do to jobs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aioqueue.testing.memory._insert import key_holder
+from aioqueue.vocabulary._answers import Changed
+from aioqueue.vocabulary._job import StoredState
+from aioqueue.vocabulary._notification import Notification
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from uuid import UUID
+
+    from aioqueue.testing.memory._rows import Database, Row
+
+__all__ = ["delete", "retry", "run_now"]
+
+
+def retry(database: Database, ids: Sequence[UUID]) -> list[Changed]:
+    """Make failed and cancelled jobs pending again. See `Store.retry`."""
+    return _change(database, ids, lambda row: _retry(database, row))
+
+
+def run_now(database: Database, ids: Sequence[UUID]) -> list[Changed]:
+    """Make pending jobs due. See `Store.run_now`."""
+    return _change(database, ids, lambda row: _run_now(database, row))
+
+
+def delete(database: Database, ids: Sequence[UUID]) -> list[Changed]:
+    """Remove jobs that don't run. See `Store.delete`."""
+    return _change(database, ids, lambda row: _delete(database, row), wakes=False)
+
+
+def _change(database: Database, ids: Sequence[UUID], change: Callable[[Row], Changed], *, wakes: bool = True) -> list[Changed]:
+    results: list[Changed] = []
+    types: set[str] = set()
+    for job_id in ids:
+        row = database.rows.get(job_id)
+        results.append(Changed.NOT_FOUND if row is None else change(row))
+        if row is not None and results[-1] is Changed.DONE:
+            types.add(row.new.type)
+    if types and wakes:
+        database.tell(Notification(types=frozenset(types)))
+    return results
+
+
+def _retry(database: Database, row: Row) -> Changed:
+    if row.state == StoredState.RUNNING:
+        return Changed.RUNNING
+    if row.state not in (StoredState.FAILED, StoredState.CANCELLED) or key_is_taken(database, row):
+        return Changed.WRONG_STATE
+    row.state, row.run_at, row.finished_at, row.expires_at = StoredState.PENDING, database.now(), None, None
+    row.attempt, row.written = 0, None
+    return Changed.DONE
+
+
+def key_is_taken(database: Database, row: Row) -> bool:
+    """Whether somebody else has got a finished job's unique key."""
+    if not row.new.unique:
+        return False
+    return any(key_holder(rows, row.new) is not None for rows in (database.rows, database.uncommitted))
+
+
+def _run_now(database: Database, row: Row) -> Changed:
+    if row.state != StoredState.PENDING:
+        return Changed.RUNNING if row.state == StoredState.RUNNING else Changed.WRONG_STATE
+    row.run_at = min(row.run_at, database.now())
+    return Changed.DONE
+
+
+def _delete(database: Database, row: Row) -> Changed:
+    if row.state == StoredState.RUNNING:
+        return Changed.RUNNING
+    database.remove(row)
+    return Changed.DONE

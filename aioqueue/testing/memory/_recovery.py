@@ -1,0 +1,71 @@
+"""Finding the jobs of lost workers, and when there is something to do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aioqueue.testing.memory._claim import readable
+from aioqueue.testing.memory._rows import FOR_EVER
+from aioqueue.vocabulary._answers import Due
+from aioqueue.vocabulary._job import StoredState
+from aioqueue.vocabulary._notification import Notification
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+    from datetime import datetime
+
+    from aioqueue.testing.memory._rows import Database, Row
+    from aioqueue.vocabulary._job import ClaimedJob
+
+__all__ = ["next_due", "take_expired"]
+
+
+def take_expired(database: Database, limit: int, own: Collection[int]) -> list[ClaimedJob]:
+    """Take one lease that has run out, and hand out jobs that run without any. See `Store.take_expired`."""
+    now = database.now()
+    ended = [lease_id for lease_id in database.leases if lease_id not in own and is_over(database, lease_id, now)][:1]
+    for lease_id in ended:
+        database.take_lease(lease_id)
+        database.tell(Notification(leases=frozenset({lease_id})))
+    found = readable(orphans(database, own, now), now)
+    found.sort(key=lambda row: (row.started_at or now, row.new.id))
+    return [database.recover(row) for row in found[:limit]]
+
+
+def is_over(database: Database, lease_id: int, now: datetime) -> bool:
+    """Whether a lease may be taken."""
+    return not database.valid(lease_id, now)
+
+
+def orphans(database: Database, own: Collection[int], now: datetime) -> list[Row]:
+    """The jobs that run without a valid lease, whatever became of its row."""
+    running = [row for row in database.rows.values() if row.state == StoredState.RUNNING]
+    return [row for row in running if row.lease_id not in own and not database.valid(row.lease_id, now)]
+
+
+def next_due(database: Database, types: Sequence[str], own: Collection[int]) -> Due:
+    """When there is something to do. See `Store.next_due`."""
+    now, names = database.now(), frozenset(types)
+    return Due(
+        job=_soonest(due_times(database, names), now),
+        lease=_soonest(lease_ends(database, own, now), now),
+    )
+
+
+def due_times(database: Database, names: frozenset[str]) -> list[datetime]:
+    """When pending jobs are due. What is never due isn't waited for."""
+    pending = [row for row in database.rows.values() if row.state == StoredState.PENDING and row.new.type in names]
+    return [row.run_at for row in pending if row.run_at != FOR_EVER]
+
+
+def lease_ends(database: Database, own: Collection[int], now: datetime) -> list[datetime]:
+    """When leases run out; now while a job runs without any."""
+    ends = [lease.expires_at for lease_id, lease in database.leases.items() if lease_id not in own]
+    if any(row.lease_id not in database.leases for row in orphans(database, own, now)):
+        ends.append(now)
+    return ends
+
+
+def _soonest(moments: Iterable[datetime], now: datetime) -> float | None:
+    first = min(moments, default=None)
+    return None if first is None else max(0.0, (first - now).total_seconds())

@@ -1,0 +1,237 @@
+"""What the store in memory keeps: jobs, leases and a clock, and the few ways in which they change."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import threading
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from aioqueue.store_rules._history import KEPT_ERRORS
+from aioqueue.vocabulary._job import Claim, ClaimedJob, SettlementKind, StoredState
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from aioqueue.store_rules._listeners import Listeners
+    from aioqueue.vocabulary._job import AttemptError, NewJob, Settlement
+    from aioqueue.vocabulary._notification import Notification
+
+__all__ = ["FOR_EVER", "Database", "Lease", "Row", "is_late"]
+
+FOR_EVER = datetime.max.replace(tzinfo=UTC)
+"""Stands for an infinite time."""
+
+_AGAIN = frozenset({SettlementKind.RETRIED, SettlementKind.RESCHEDULED})
+_FINISHED = frozenset({StoredState.COMPLETED, StoredState.CONTINUED, StoredState.FAILED, StoredState.CANCELLED})
+
+
+@dataclass(slots=True)
+class Row:
+    """One job, live or finished.
+
+    Attributes:
+        new: As it was inserted.
+        unique_hash: Stands for its unique key, if it has one.
+        state: A `StoredState`, or whatever number an operator has written.
+        lease_id: The lease that took it last; 0 if none ever did.
+        written: The settlement that was written last, until the next claim: it's recognised when it's repeated.
+        written_about_orphan: Whether that was written by whoever recovered it.
+        locked_until: Until when somebody who isn't a worker has it locked; None if nobody has.
+        unreadable: What is wrong with it if it can't be read any more.
+    """
+
+    new: NewJob
+    created_at: datetime
+    run_at: datetime
+    expires_at: datetime | None
+    unique_hash: UUID | None = None
+    state: int = StoredState.PENDING
+    attempt: int = 0
+    claims: int = 0
+    lease_id: int = 0
+    reschedules: int = 0
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    output: bytes | None = None
+    outcome: str | None = None
+    errors: tuple[AttemptError, ...] = ()
+    written: Settlement | None = None
+    written_about_orphan: bool = False
+    locked_until: datetime | None = None
+    unreadable: str = ""
+
+    @property
+    def claim(self) -> Claim:
+        """Its newest claim."""
+        return Claim(self.new.id, self.claims)
+
+    @property
+    def live(self) -> bool:
+        """Whether it hasn't finished."""
+        return self.state not in _FINISHED
+
+    def locked(self, now: datetime) -> bool:
+        """Whether somebody who isn't a worker has it locked."""
+        return self.locked_until is not None and self.locked_until > now
+
+    def claimed(self, *, expired: bool = False) -> ClaimedJob:
+        """As a worker gets it."""
+        new, started_at = self.new, self.started_at
+        assert started_at is not None
+        return ClaimedJob(
+            id=new.id,
+            type=new.type,
+            payload=new.payload,
+            priority=new.priority,
+            attempt=self.attempt,
+            claims=self.claims,
+            lease_id=self.lease_id,
+            created_at=self.created_at,
+            run_at=self.run_at,
+            started_at=started_at,
+            max_attempts=new.max_attempts,
+            retry=new.retry,
+            timeout=new.timeout,
+            expired=expired,
+            reschedules=self.reschedules,
+            key=new.key,
+            tags=new.tags,
+            metadata=new.metadata,
+        )
+
+
+@dataclass(slots=True)
+class Lease:
+    """One worker's right to what it holds.
+
+    Attributes:
+        extra: Whether its worker has another one that counts.
+    """
+
+    worker: str
+    expires_at: datetime
+    extra: bool = False
+
+
+def is_late(row: Row, now: datetime) -> bool:
+    """Whether a job that is about to be started should have been started before."""
+    return row.expires_at is not None and row.expires_at <= now and row.started_at is None
+
+
+class Database:
+    """What all stores on the same jobs share. No method waits, and each is one step: what decides about several of them in a
+    row holds `lock`, since a lease's thread comes in between otherwise.
+
+    A test that wants to see every change derives from it.
+
+    Attributes:
+        rows: Committed jobs, live and finished.
+        uncommitted: Those of the transaction that is open.
+        listeners: Of each open store.
+        lock: Held by each verb, from the event loop and from the threads of leases.
+        turn: Held by the transaction that is open: there is one at a time.
+    """
+
+    def __init__(self) -> None:
+        self.rows: dict[UUID, Row] = {}
+        self.uncommitted: dict[UUID, Row] = {}
+        self.leases: dict[int, Lease] = {}
+        self.listeners: list[Listeners] = []
+        self.lock = threading.RLock()
+        self.turn = asyncio.Lock()
+        self._ahead = timedelta()
+
+    # -- time -----------------------------------------------------------------------------------------------------
+
+    def now(self) -> datetime:
+        """The time that counts."""
+        return datetime.now(UTC) + self._ahead
+
+    def advance(self, seconds: float) -> None:
+        """Move the clock."""
+        self._ahead += timedelta(seconds=seconds)
+
+    # -- notifications --------------------------------------------------------------------------------------------
+
+    def tell(self, notification: Notification) -> None:
+        """Tell everybody who has subscribed, in any store: each hears of it in the loop of its own."""
+        for listeners in list(self.listeners):
+            listeners.tell_from_thread(notification)
+
+    # -- leases ---------------------------------------------------------------------------------------------------
+
+    def new_lease_id(self) -> int:
+        """A number that no lease has had."""
+        return secrets.randbelow(2**62) + 1
+
+    def valid(self, lease_id: int, now: datetime) -> bool:
+        """Whether a lease is there and hasn't run out."""
+        lease = self.leases.get(lease_id)
+        return lease is not None and lease.expires_at > now
+
+    def add_lease(self, worker: str, duration: float, *, extra: bool) -> int:
+        """Make a lease; returns its id."""
+        lease_id = self.new_lease_id()
+        self.leases[lease_id] = Lease(worker, self.now() + timedelta(seconds=duration), extra)
+        return lease_id
+
+    def renew_lease(self, lease_id: int, duration: float) -> None:
+        """Move the end of a lease that is there."""
+        self.leases[lease_id].expires_at = self.now() + timedelta(seconds=duration)
+
+    def end_lease(self, lease_id: int) -> None:
+        """Delete a lease for the worker that has it."""
+        self.leases.pop(lease_id, None)
+
+    def take_lease(self, lease_id: int) -> None:
+        """Delete a lease that has run out: nothing that was claimed under it can be written by its worker any more."""
+        self.leases.pop(lease_id, None)
+
+    # -- jobs -----------------------------------------------------------------------------------------------------
+
+    def add(self, row: Row) -> None:
+        """Store a new job."""
+        self.rows[row.new.id] = row
+
+    def remove(self, row: Row) -> None:
+        """Forget a job."""
+        del self.rows[row.new.id]
+
+    def take(self, row: Row, lease_id: int, now: datetime) -> ClaimedJob:
+        """Claim a job for a lease."""
+        expired = is_late(row, now)
+        row.state, row.started_at, row.lease_id, row.written = StoredState.RUNNING, now, lease_id, None
+        row.attempt += 1
+        row.claims += 1
+        return row.claimed(expired=expired)
+
+    def recover(self, row: Row) -> ClaimedJob:
+        """Hand the job of a lost worker to another, which will say what becomes of it. It was started: it doesn't expire."""
+        return row.claimed()
+
+    def give_back(self, row: Row, now: datetime) -> None:
+        """Take a claim back, as if it hadn't been made, but for the number that fences it."""
+        row.state, row.run_at = StoredState.PENDING, now
+        row.attempt -= 1
+        if not row.attempt and not row.reschedules:
+            row.started_at = None
+
+    def write(self, row: Row, each: Settlement, now: datetime, again_at: datetime, *, orphaned: bool) -> None:
+        """Write how an attempt ended."""
+        row.written, row.written_about_orphan, row.outcome = each, orphaned, each.outcome
+        if each.error is not None:
+            row.errors = (*row.errors, each.error)[-KEPT_ERRORS:]
+        if each.kind not in _AGAIN:
+            row.state, row.finished_at, row.output = int(each.kind), now, each.output
+            return
+        row.state, row.run_at = StoredState.PENDING, again_at
+        if each.kind is SettlementKind.RESCHEDULED:
+            row.attempt -= 1
+            row.reschedules += 1
+
+    def refusal(self, row: Row, each: Settlement) -> str:  # noqa: ARG002 - for those who override it
+        """Why a row can't hold what is to be written; empty if it can. A test's database may have rows that can't."""
+        return ""

@@ -1,0 +1,138 @@
+"""Writing how attempts ended."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aioqueue.errors import RowRejected
+from aioqueue.store_rules._lost import lost_reason
+from aioqueue.testing.memory._insert import due_at
+from aioqueue.vocabulary._job import LostReason, SettleResult, StoredState
+from aioqueue.vocabulary._notification import Notification
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from datetime import datetime
+    from uuid import UUID
+
+    from aioqueue.testing.memory._rows import Database, Row
+    from aioqueue.vocabulary._job import Settlement
+
+__all__ = ["holds", "settle", "why_lost"]
+
+
+def settle(database: Database, settlements: Sequence[Settlement], *, orphaned: bool) -> list[SettleResult]:
+    """Write each on its own. See `Store.settle`."""
+    now = database.now()
+    # What is locked or refused is told before anything is written: a database that can't tell which row it refuses raises.
+    refused = [_refused(database, each, now, orphaned=orphaned) for each in settlements]
+    written: list[Settlement] = []
+    results: list[SettleResult] = []
+    for each, refusal in zip(settlements, refused, strict=True):
+        result = refusal or _settle(database, each, now, written, orphaned=orphaned)
+        results.append(result)
+    _tell(database, written, now, orphaned=orphaned)
+    return results
+
+
+def _refused(database: Database, each: Settlement, now: datetime, *, orphaned: bool) -> SettleResult | None:
+    row = database.rows.get(each.id)
+    if row is None:
+        return None
+    if row.locked(now):
+        return SettleResult(busy=True)
+    if is_repeated(row, each, orphaned=orphaned) or why_lost_to(database, row, each, now, orphaned=orphaned) is not None:
+        return None
+    try:
+        due_again(each, now)
+    except RowRejected as error:
+        return SettleResult(LostReason.ERROR, str(error))
+    message = database.refusal(row, each)
+    return SettleResult(LostReason.ERROR, message) if message else None
+
+
+def _settle(database: Database, each: Settlement, now: datetime, written: list[Settlement], *, orphaned: bool) -> SettleResult:
+    row = database.rows.get(each.id)
+    if row is None:
+        return SettleResult(why_lost(None, each.claims, each.lease_id))
+    if is_repeated(row, each, orphaned=orphaned):
+        return SettleResult()
+    lost = why_lost_to(database, row, each, now, orphaned=orphaned)
+    if lost is not None:
+        return SettleResult(lost)
+    database.write(row, each, now, due_again(each, now), orphaned=orphaned)
+    written.append(each)
+    if orphaned:
+        end_lease_of_orphan(database, each.lease_id, now)
+    return SettleResult()
+
+
+def is_repeated(row: Row, each: Settlement, *, orphaned: bool) -> bool:
+    """Whether this is what was written last, and its answer got lost."""
+    last = row.written
+    if last is None or row.written_about_orphan != orphaned:
+        return False
+    return (last.claims, last.lease_id, last.kind) == (each.claims, each.lease_id, each.kind)
+
+
+def why_lost_to(database: Database, row: Row, each: Settlement, now: datetime, *, orphaned: bool) -> LostReason | None:
+    """Why a settlement can't be written; None if it can."""
+    lost = why_lost(row, each.claims, each.lease_id)
+    if lost is None and not lease_allows(database, each.lease_id, now, orphaned=orphaned):
+        return LostReason.TAKEN
+    return lost
+
+
+def why_lost(row: Row | None, claims: int, lease_id: int) -> LostReason | None:
+    """Why a lease doesn't hold a claim any more; None if it does."""
+    if row is None:
+        return lost_reason(live=False, archived=None)
+    if holds(row, claims, lease_id):
+        return None
+    return lost_reason(live=row.live, archived=None if row.live else row.state)
+
+
+def holds(row: Row, claims: int, lease_id: int) -> bool:
+    """Whether a lease has a job, by this claim."""
+    return row.state == StoredState.RUNNING and row.claims == claims and row.lease_id == lease_id
+
+
+def lease_allows(database: Database, lease_id: int, now: datetime, *, orphaned: bool) -> bool:
+    """Its own worker writes as long as the lease is there; about an orphan others do, once it isn't valid."""
+    return not database.valid(lease_id, now) if orphaned else lease_id in database.leases
+
+
+def due_again(each: Settlement, now: datetime) -> datetime:
+    """When a job is due after its attempt."""
+    return max(now, due_at(now, each.run_at, each.delay))
+
+
+def end_lease_of_orphan(database: Database, lease_id: int, now: datetime) -> None:
+    """A lease that has run out goes with the first of its orphans: no late renewal gets it back."""
+    if lease_id in database.leases and not database.valid(lease_id, now):
+        database.take_lease(lease_id)
+
+
+def _tell(database: Database, written: Iterable[Settlement], now: datetime, *, orphaned: bool) -> None:
+    types: set[str] = set()
+    finished: set[UUID] = set()
+    leases: set[int] = set()
+    waits: list[float] = []
+    for each in written:
+        if orphaned:
+            leases.add(each.lease_id)
+        row = database.rows.get(each.id)
+        if row is not None and row.live:
+            types.add(row.new.type)
+            waits.append((row.run_at - now).total_seconds())
+        else:
+            finished.add(each.id)
+    if types or finished:
+        database.tell(
+            Notification(
+                types=frozenset(types),
+                delay=min(waits, default=0.0),
+                finished=frozenset(finished),
+                leases=frozenset(leases),
+            )
+        )

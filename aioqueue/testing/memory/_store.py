@@ -1,0 +1,200 @@
+"""The store in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AbstractContextManager, asynccontextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+from aioqueue.store_rules._life import StoreLife
+from aioqueue.testing.memory._claim import claim
+from aioqueue.testing.memory._insert import insert
+from aioqueue.testing.memory._lease import MemoryLeaseSession, release
+from aioqueue.testing.memory._listing import fetch, list_jobs
+from aioqueue.testing.memory._opened import Opened
+from aioqueue.testing.memory._operate import delete, retry, run_now
+from aioqueue.testing.memory._recovery import next_due, take_expired
+from aioqueue.testing.memory._rows import Database
+from aioqueue.testing.memory._settle import settle
+from aioqueue.testing.memory._stats import stats
+from aioqueue.testing.memory._transaction import MemoryTransaction
+from aioqueue.vocabulary._notification import Notification
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+    from uuid import UUID
+
+    from aioqueue.abc import Listener
+    from aioqueue.testing.memory._transaction import SqlConnection
+    from aioqueue.vocabulary._answers import Changed, Due
+    from aioqueue.vocabulary._job import Claim, ClaimedJob, Inserted, Job, NewJob, Settlement, SettleResult
+    from aioqueue.vocabulary._listing import JobFilter, Page
+    from aioqueue.vocabulary._stats import Stats
+
+__all__ = ["MemoryStore"]
+
+T = TypeVar("T")
+
+
+class MemoryStore:
+    """A store whose jobs live in this process, for unit tests: `Client(MemoryStore())`.
+
+    It does what the conformance cases ask of every store, in a few microseconds, and leaves no file behind. Nothing survives
+    the process, and other processes see nothing of it. What was stored stays while it's closed, so a test may open a client
+    on it, leave that, and look later.
+
+    Every call goes through `perform`. A test that wants calls to fail, hang, or lose their answers derives a class that
+    overrides it:
+
+        class Away(MemoryStore):
+            async def perform(self, verb, work):
+                if verb == "insert":
+                    raise StoreUnavailable("the database is away")
+                return await super().perform(verb, work)
+
+    Arguments:
+        sql: Runs the statements that are given to `Transaction.execute` and `fetch`, such as
+            `sqlite3.connect(":memory:", isolation_level=None)`: they're committed, or rolled back, together with the
+            transaction's jobs. Without one, such statements raise ConfigurationError.
+        database: What another store of the same jobs has; `another` gives it.
+    """
+
+    description = "memory"
+
+    def __init__(self, *, sql: SqlConnection | None = None, database: Database | None = None) -> None:
+        self.database = Database() if database is None else database
+        self._sql = sql
+        self._life: StoreLife[Opened] = StoreLife(self.description)
+
+    def another(self) -> MemoryStore:
+        """Make a second store of the same jobs, as another process has it. It isn't open yet."""
+        return type(self)(sql=self._sql, database=self.database)
+
+    def advance(self, seconds: float) -> None:
+        """Move the clock by which jobs become due, expire, and leases run out. Whoever waits for it looks again."""
+        self.database.advance(seconds)
+        self.database.tell(Notification(types=None))
+
+    async def perform(self, verb: str, work: Callable[[], T]) -> T:  # noqa: ARG002 - for those who override it
+        """Do what was asked for. Every call goes through here: what refuses, delays or loses calls overrides it.
+
+        Arguments:
+            verb: The name of the store's method; `begin`, `transaction.insert`, `execute` and `commit` in a transaction.
+            work: Does it, at once.
+        """
+        await asyncio.sleep(0)
+        with self.database.lock:
+            return work()
+
+    # -- life -----------------------------------------------------------------------------------------------------
+
+    @property
+    def troubles(self) -> Mapping[str, str]:
+        """There are none."""
+        return {}
+
+    async def open(self) -> None:
+        """Begin to answer. See `Store.open`."""
+        await self._life.open(lambda: Opened(self.database, self.perform))
+
+    async def close(self) -> None:
+        """Stop to answer; the jobs stay. See `Store.close`."""
+        await self._life.close()
+
+    @property
+    def _opened(self) -> Opened:
+        return self._life.here()
+
+    async def _verb(self, verb: str, work: Callable[[Database], T]) -> T:
+        database = self._opened.database
+        return await self.perform(verb, lambda: work(database))
+
+    # -- producers ------------------------------------------------------------------------------------------------
+
+    async def insert(self, jobs: Sequence[NewJob], *, tx: object | None = None, repeated: bool = False) -> Sequence[Inserted]:
+        """Store jobs. See `Store.insert`.
+
+        Raises:
+            TypeError: `tx` was given: this store knows nobody else's connections.
+        """
+        del repeated  # finished jobs are looked at in any case
+        self._life.here()
+        if tx is not None:
+            raise TypeError(f"a store in memory can't write on a {type(tx).__qualname__}: open a transaction of the client's")
+        return await self._verb("insert", lambda database: insert(database, jobs))
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncGenerator[MemoryTransaction]:
+        """Open a transaction, as soon as no other is open. See `Store.transaction`."""
+        async with self._opened.database.turn:
+            transaction = MemoryTransaction(self._verb, self._sql)
+            await self._verb("begin", transaction.begin)
+            try:
+                yield transaction
+                await self._verb("commit", transaction.commit)
+            finally:
+                transaction.roll_back(self.database)
+
+    # -- workers --------------------------------------------------------------------------------------------------
+
+    async def open_lease(self, worker: str, duration: float, *, extra: bool = False) -> int:
+        """Make a lease. See `Store.open_lease`."""
+        return await self._verb("open_lease", lambda database: database.add_lease(worker, duration, extra=extra))
+
+    def lease_session(self, *, timeout: float = 10.0) -> MemoryLeaseSession:
+        """What a lease thread uses. See `Store.lease_session`."""
+        return MemoryLeaseSession(self._opened.database, self._life.home, timeout)
+
+    async def claim(
+        self, lease_id: int, types: Sequence[str], limit: int, *, leases: Mapping[str, int] | None = None
+    ) -> Sequence[ClaimedJob]:
+        """Take due jobs. See `Store.claim`."""
+        return await self._verb("claim", lambda database: claim(database, lease_id, types, limit, leases or {}))
+
+    async def settle(self, settlements: Sequence[Settlement], *, orphaned: bool = False) -> Sequence[SettleResult]:
+        """Write how attempts ended. See `Store.settle`."""
+        return await self._verb("settle", lambda database: settle(database, settlements, orphaned=orphaned))
+
+    async def release(self, lease_id: int, claims: Sequence[Claim], *, end: bool = False) -> None:
+        """Give claims back. See `Store.release`."""
+        await self._verb("release", lambda database: release(database, lease_id, claims, end=end))
+
+    async def take_expired(self, limit: int, *, own: Collection[int] = ()) -> Sequence[ClaimedJob]:
+        """Recover jobs of lost workers. See `Store.take_expired`."""
+        return await self._verb("take_expired", lambda database: take_expired(database, limit, own))
+
+    async def next_due(self, types: Sequence[str], *, own: Collection[int] = ()) -> Due:
+        """When there is something to do. See `Store.next_due`."""
+        return await self._verb("next_due", lambda database: next_due(database, types, own))
+
+    # -- looking and operating ------------------------------------------------------------------------------------
+
+    async def fetch(self, ids: Sequence[UUID]) -> Sequence[Job | None]:
+        """Snapshots of jobs. See `Store.fetch`."""
+        return await self._verb("fetch", lambda database: fetch(database, ids))
+
+    async def list(self, where: JobFilter, limit: int, cursor: str | None = None) -> Page:
+        """One page of jobs. See `Store.list`."""
+        return await self._verb("list", lambda database: list_jobs(database, where, limit, cursor))
+
+    async def stats(self) -> Stats:
+        """Numbers by type and state. See `Store.stats`."""
+        return await self._verb("stats", lambda database: stats(database))
+
+    async def retry(self, ids: Sequence[UUID]) -> Sequence[Changed]:
+        """Make failed and cancelled jobs pending again. See `Store.retry`."""
+        return await self._verb("retry", lambda database: retry(database, ids))
+
+    async def run_now(self, ids: Sequence[UUID]) -> Sequence[Changed]:
+        """Make pending jobs due. See `Store.run_now`."""
+        return await self._verb("run_now", lambda database: run_now(database, ids))
+
+    async def delete(self, ids: Sequence[UUID]) -> Sequence[Changed]:
+        """Remove jobs that don't run. See `Store.delete`."""
+        return await self._verb("delete", lambda database: delete(database, ids))
+
+    # -- notifications --------------------------------------------------------------------------------------------
+
+    def subscribe(self, listener: Listener, *, finished: bool = False) -> AbstractContextManager[None]:
+        """Call a listener with every notification. See `Store.subscribe`."""
+        return self._opened.listeners.subscribe(listener, finished=finished)

@@ -1,0 +1,67 @@
+"""Stores that make mistakes with what people see and do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from aioqueue.store_rules._cursors import read_cursor
+from aioqueue.testing.memory import _listing, _operate, _stats
+from aioqueue.vocabulary._answers import Changed
+from tests.known_mistakes.mistake import Mistake, instead_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aioqueue.testing.memory._rows import Database, Row
+
+__all__ = ["LOOKING"]
+
+_LAST = UUID(int=2**128 - 1)
+
+
+def _any_cursor(cursor: str) -> UUID:
+    try:
+        return read_cursor(cursor)
+    except ValueError:
+        return _LAST
+
+
+def _with_old_attempts(real: Callable[..., Changed], database: Database, row: Row) -> Changed:
+    attempt = row.attempt
+    changed = real(database, row)
+    row.attempt = attempt
+    return changed
+
+
+def _delete_anything(database: Database, row: Row) -> Changed:
+    database.remove(row)
+    return Changed.DONE
+
+
+LOOKING: dict[str, Mistake] = {
+    "a store that takes any cursor": Mistake(
+        ((_listing, "read_cursor", _any_cursor),),
+        cases=("list/bad_cursors",),
+    ),
+    "a store that lists the oldest first": Mistake(
+        ((_listing, "newest_first", lambda rows: sorted(rows, key=lambda row: row.new.id)),),
+        cases=("list/newest_first_live_and_archived",),
+    ),
+    "a store that doesn't count finished jobs": Mistake(
+        ((_stats, "counted", lambda rows: [row for row in rows if row.live]),),
+        cases=("stats/counts_by_type_and_state",),
+    ),
+    "a store whose retry goes on with the old attempts": Mistake(
+        (instead_of(_operate, "_retry", _with_old_attempts),),
+        cases=("retry/with_all_attempts_and_the_history",),
+    ),
+    "a store whose retry takes a key that another job has": Mistake(
+        ((_operate, "key_is_taken", lambda *_: False),),
+        cases=("retry/a_held_unique_key",),
+    ),
+    "a store that deletes what runs": Mistake(
+        ((_operate, "_delete", _delete_anything),),
+        cases=("delete/all_but_running",),
+    ),
+}

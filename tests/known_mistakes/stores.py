@@ -1,0 +1,19 @@
+"""All mistakes of stores, made by the store in memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.known_mistakes.claims import CLAIMS
+from tests.known_mistakes.leases import LEASES
+from tests.known_mistakes.looking import LOOKING
+from tests.known_mistakes.producing import PRODUCING
+from tests.known_mistakes.settlements import SETTLEMENTS
+
+if TYPE_CHECKING:
+    from tests.known_mistakes.mistake import Mistake
+
+__all__ = ["STORE_MISTAKES"]
+
+STORE_MISTAKES: dict[str, Mistake] = {**CLAIMS, **SETTLEMENTS, **LEASES, **PRODUCING, **LOOKING}
+"""By name."""
