@@ -19,7 +19,7 @@
     │   ├── JobCancelled
     │   ├── ResultTimeout
     │   └── ResultError               a stored output that isn't of the type that was declared
-    ├── LeaseLost                     the worker no longer owns what it wants to write
+    ├── LeaseLost                     a worker's lease has ended: nothing was claimed with it
     └── StoreError                    the database refused
         ├── StoreUnavailable          it can't be reached, or can't write, now: worth trying again
         │   └── StoreContended        somebody else's open transaction holds what this needs

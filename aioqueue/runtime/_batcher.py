@@ -34,8 +34,8 @@ class Batcher(Generic[T, R]):
         limit: Items in one call at most.
         size: How many bytes an item has, so that a batch has `LARGEST_BATCH_BYTES` at most; without it only their number
             counts.
-        patience: Seconds after which a call that is still in flight holds nobody up any more: one more may then be in
-            flight beside it. None: whoever comes later waits for as long as it takes.
+        patience: Seconds after which the call in flight holds nobody up any more: one more may then be in flight beside it.
+            None: whoever comes later waits for as long as it takes.
         name: For its tasks and logs.
     """
 

@@ -39,6 +39,11 @@ def test_the_page_names_no_part_of_a_worker_that_is_gone() -> None:
     assert set(named) <= files(PACKAGE / "worker")
 
 
+def test_the_client_s_table_has_each_file() -> None:
+    docstring = (PACKAGE / "client" / "__init__.py").read_text().split('"""')[1]
+    assert set(re.findall(r"`(_[a-z_]+)`", "".join(row[0] for row in cells(docstring)))) == files(PACKAGE / "client")
+
+
 def test_every_place_in_the_table_of_places_exists() -> None:
     table = section(CONTRIBUTING, "Where do I put…")
     places = {place for row in cells(table) for cell in row for place in re.findall(r"`([\w.]+/[\w./]+|\w+\.toml)`", cell)}
