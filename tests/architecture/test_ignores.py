@@ -12,14 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent.parent
 FOLDERS = [".ci", "aioqueue", "benchmarks", "examples", "tests"]
-# TODO: none before this is done
-UNFINISHED = (
-    "tests/worker/test_stops",
-    "tests/worker/test_late_outcomes",
-    "tests/postgres/test_connections.py",
-)
 FILES = sorted(path.relative_to(ROOT).as_posix() for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
-FILES = [each for each in FILES if not each.startswith(UNFINISHED)]
 # A part of a comment that switches something off, with its codes; what follows is the reason.
 MARK = re.compile(
     r"(?:ruff: |flake8: )?(?:noqa|type: ?ignore|pyright: ?(?:ignore|basic)|mypy: \S+|pragma: ?no cover)"
