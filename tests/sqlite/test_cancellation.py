@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 import threading
-from contextlib import closing
 from typing import TYPE_CHECKING
 
 import anyio
 import pytest
 
 from aioqueue.sqlite import make_store
-from tests.sqlite.conftest import new_job
+from tests.sqlite.conftest import new_job, outsider
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +25,7 @@ async def ready(store: SQLiteStore) -> int:
 
 
 async def test_an_insert_that_waits_for_the_lock_is_given_up(store: SQLiteStore, path: Path) -> None:
-    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+    with outsider(path) as other:
         other.execute("BEGIN IMMEDIATE")
         inserting = asyncio.create_task(store.insert([new_job()]))
         queued = asyncio.create_task(store.insert([new_job()]))

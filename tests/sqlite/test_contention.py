@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import sqlite3
 import subprocess
 import sys
 import time
-from contextlib import closing
 from typing import TYPE_CHECKING
 
+import pytest
+
 from aioqueue.sqlite import make_store
+from tests.sqlite.conftest import outsider, query
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-import pytest
 
 pytestmark = pytest.mark.anyio
 
@@ -68,12 +67,12 @@ async def test_nobody_finds_the_file_locked_and_every_job_runs_once(path: Path, 
         for each in processes:
             assert each.stdout is not None
             each.stdout.readline()  # it works, or has failed, which is found below
-        with closing(sqlite3.connect(path, isolation_level=None, timeout=120)) as outsider:
+        with outsider(path, 120.0) as other:
             for held in (1.0, 0.3, 0.3):
-                outsider.execute("BEGIN IMMEDIATE")
-                outsider.execute("SELECT count(*) FROM job").fetchone()
+                other.execute("BEGIN IMMEDIATE")
+                other.execute("SELECT count(*) FROM job").fetchone()
                 time.sleep(held)  # what the lock is kept for
-                outsider.execute("COMMIT")
+                other.execute("COMMIT")
         outputs = [each.communicate(timeout=LIMIT) for each in processes]
     finally:
         for each in processes:
@@ -82,8 +81,7 @@ async def test_nobody_finds_the_file_locked_and_every_job_runs_once(path: Path, 
     assert not any("is locked" in errors or "fails, and" in errors for _, errors in outputs), outputs
     ran = ledger.read_text().split()
     assert (len(ran), len(set(ran))) == (PROCESSES * EACH, PROCESSES * EACH)
-    with closing(sqlite3.connect(path)) as connection:
-        counts = connection.execute("SELECT state, attempt, count(*) FROM archive GROUP BY state, attempt").fetchall()
-        assert counts == [(4, 1, PROCESSES * EACH)]
-        assert connection.execute("SELECT count(*) FROM job").fetchone() == (0,)
-        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    counts = query(path, "SELECT state, attempt, count(*) FROM archive GROUP BY state, attempt")
+    assert counts == [(4, 1, PROCESSES * EACH)]
+    assert query(path, "SELECT count(*) FROM job") == [(0,)]
+    assert query(path, "PRAGMA integrity_check") == [("ok",)]

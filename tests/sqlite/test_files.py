@@ -14,7 +14,7 @@ from aioqueue.abc import JobFilter
 from aioqueue.errors import StoreUnavailable
 from aioqueue.sqlite import make_store
 from aioqueue.vocabulary._job import Claim, Settlement, SettlementKind
-from tests.sqlite.conftest import new_job
+from tests.sqlite.conftest import new_job, outsider
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -124,7 +124,7 @@ async def test_a_transaction_whose_file_goes_meanwhile_isnt_committed(store: SQL
 
 @pytest.mark.usefixtures("looks_always")
 async def test_a_foreign_transaction_on_the_deleted_file(store: SQLiteStore, path: Path) -> None:
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+    with outsider(path) as connection:
         connection.execute("BEGIN IMMEDIATE")
         delete(path)
         with pytest.raises(StoreUnavailable, match="deleted"):

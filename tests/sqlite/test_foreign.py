@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import aiosqlite
@@ -14,7 +13,7 @@ from sqlalchemy import event, text
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
 from aioqueue.errors import ClientClosed, ConfigurationError, NotInTransaction, RowRejected, StoreUnavailable
-from tests.sqlite.conftest import new_job
+from tests.sqlite.conftest import new_job, outsider
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,7 +29,7 @@ async def stored(store: SQLiteStore) -> int:
 
 
 async def test_sqlite3_connection(store: SQLiteStore, path: Path) -> None:
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+    with outsider(path) as connection:
         connection.row_factory = sqlite3.Row
         with pytest.raises(NotInTransaction):
             await store.insert([new_job()], tx=connection)
@@ -47,7 +46,7 @@ async def test_sqlite3_connection(store: SQLiteStore, path: Path) -> None:
 
 
 async def test_a_rejected_row_leaves_the_transaction_to_its_owner(store: SQLiteStore, path: Path) -> None:
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+    with outsider(path) as connection:
         connection.execute("BEGIN IMMEDIATE")
         await store.insert([new_job()], tx=connection)
         with pytest.raises(RowRejected):
@@ -59,14 +58,14 @@ async def test_a_rejected_row_leaves_the_transaction_to_its_owner(store: SQLiteS
 
 async def test_another_file_is_refused(store: SQLiteStore, tmp_path: Path) -> None:
     for target in (":memory:", str(tmp_path / "other.db")):
-        with closing(sqlite3.connect(target, isolation_level=None)) as connection:
+        with outsider(target) as connection:
             connection.execute("BEGIN IMMEDIATE")
             with pytest.raises(ConfigurationError, match="connected to"):
                 await store.insert([new_job()], tx=connection)
 
 
 async def test_a_transaction_that_read_first_is_refused_with_the_reason(store: SQLiteStore, path: Path) -> None:
-    with closing(sqlite3.connect(path, isolation_level=None, timeout=0.01)) as connection:
+    with outsider(path, 0.01) as connection:
         connection.execute("BEGIN")
         connection.execute("SELECT count(*) FROM job").fetchone()
         await store.insert([new_job()])
@@ -121,7 +120,7 @@ async def test_sqlalchemy_may_begin_immediate(store: SQLiteStore, path: Path) ->
     async with AsyncSession(engine) as session:
         await session.execute(text("select 1"))
         with (
-            closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as other,
+            outsider(path, 0.0) as other,
             pytest.raises(sqlite3.OperationalError, match="locked"),
         ):
             other.execute("begin immediate")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from contextlib import closing
 from typing import TYPE_CHECKING
 
 import anyio
@@ -13,7 +12,7 @@ import pytest
 from aioqueue.errors import LeaseLost, StoreUnavailable
 from aioqueue.sqlite import _lease_clock, _recovery, make_store
 from aioqueue.vocabulary._job import Claim
-from tests.sqlite.conftest import new_job
+from tests.sqlite.conftest import execute, new_job, outsider
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,8 +30,7 @@ async def test_a_clock_that_was_set_ends_no_lease(store: SQLiteStore, path: Path
     lease = await store.open_lease("w", 60)
     # The wall clock goes ahead by an hour: all that was written looks an hour older.
     clock += 3_600_000_000
-    with closing(sqlite3.connect(path, isolation_level=None, timeout=60)) as connection:
-        connection.execute("UPDATE lease SET expires_at = expires_at - 3600000000")
+    execute(path, "UPDATE lease SET expires_at = expires_at - 3600000000")
     assert await store.take_expired(10) == []
     (job,) = await store.claim(lease, ["a"], 10)
     session = store.lease_session()
@@ -41,8 +39,7 @@ async def test_a_clock_that_was_set_ends_no_lease(store: SQLiteStore, path: Path
     assert renewal.valid
     assert not renewal.lost
     # The same without a step is an hour of silence.
-    with closing(sqlite3.connect(path, isolation_level=None, timeout=60)) as connection:
-        connection.execute("UPDATE lease SET expires_at = expires_at - 3600000000")
+    execute(path, "UPDATE lease SET expires_at = expires_at - 3600000000")
     with pytest.raises(LeaseLost):
         await store.claim(lease, ["a"], 10)
     (orphan,) = await store.take_expired(10)
@@ -51,8 +48,7 @@ async def test_a_clock_that_was_set_ends_no_lease(store: SQLiteStore, path: Path
 
 async def test_a_step_before_another_boot_says_nothing(store: SQLiteStore, path: Path) -> None:
     await store.open_lease("w", 60)
-    with closing(sqlite3.connect(path, isolation_level=None, timeout=60)) as connection:
-        connection.execute("UPDATE lease SET expires_at = 1, clock = 5, boot = 'another'")
+    execute(path, "UPDATE lease SET expires_at = 1, clock = 5, boot = 'another'")
     await store.take_expired(10)
     assert (await store.stats()).workers == ()
     async with store.transaction() as tx:
@@ -78,7 +74,7 @@ async def test_a_session_recovers_from_an_error(path: Path) -> None:
     await store.open()
     lease = await store.open_lease("w", 60)
     session = store.lease_session()
-    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+    with outsider(path) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreUnavailable):
             session.renew(lease, 60, [])
@@ -98,7 +94,7 @@ async def test_a_session_gives_up_in_time(store: SQLiteStore, path: Path, connec
     session = store.lease_session(timeout=0.1)
     if connected:
         session.connect()
-    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+    with outsider(path) as other:
         other.execute("BEGIN IMMEDIATE")
         began = time.monotonic()
         with pytest.raises(StoreUnavailable):

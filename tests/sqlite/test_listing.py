@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
 
 from aioqueue.abc import JobFilter
 from aioqueue.vocabulary._job import JobState, Settlement, SettlementKind
-from tests.sqlite.conftest import new_job
+from tests.sqlite.conftest import new_job, spoil
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,8 +56,7 @@ async def pages(store: SQLiteStore, where: JobFilter, limit: int) -> list[object
 async def test_an_odd_row_does_not_break_its_page(store: SQLiteStore, path: Path, change: str) -> None:
     jobs = [new_job() for _ in range(3)]
     await store.insert(jobs)
-    with closing(sqlite3.connect(path, isolation_level=None, timeout=60)) as connection:
-        connection.execute(f"UPDATE job SET {change} WHERE id = ?", [str(jobs[1].id)])
+    spoil(path, jobs[1].id, change)
     page = await store.list(JobFilter(), 10)
     assert len(page.jobs) == 3
     assert {jobs[0].id, jobs[2].id} <= {job.id for job in page.jobs}
@@ -84,8 +81,7 @@ async def test_an_odd_row_does_not_break_its_page(store: SQLiteStore, path: Path
 async def test_an_odd_row_does_not_stop_a_claim(store: SQLiteStore, path: Path, change: str) -> None:
     jobs = [new_job() for _ in range(3)]
     await store.insert(jobs)
-    with closing(sqlite3.connect(path, isolation_level=None, timeout=60)) as connection:
-        connection.execute(f"UPDATE job SET {change} WHERE id = ?", [str(jobs[1].id)])
+    spoil(path, jobs[1].id, change)
     lease = await store.open_lease("w", 60)
     assert [job.id for job in await store.claim(lease, ["a"], 10)] == [job.id for job in jobs]
 

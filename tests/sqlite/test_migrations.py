@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sqlite3
 import subprocess
 import sys
-from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,6 +12,7 @@ import pytest
 from aioqueue.errors import StoreIncompatible
 from aioqueue.sqlite import make_store
 from aioqueue.sqlite._migrations import known_migrations
+from tests.sqlite.conftest import execute, query
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,8 +47,7 @@ def test_several_processes_migrate_at_once(path: Path) -> None:
     outputs = [each.communicate(timeout=120) for each in started]
     assert [each.returncode for each in started] == [0] * 6, outputs
     assert sum(int(output) for output, _ in outputs) == len(known_migrations())
-    with closing(sqlite3.connect(path)) as connection:
-        assert connection.execute("SELECT count(*) FROM migration").fetchone()[0] == len(known_migrations())
+    assert query(path, "SELECT count(*) FROM migration") == [(len(known_migrations()),)]
 
 
 async def test_a_migration_that_was_interrupted_begins_anew(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,19 +65,16 @@ async def test_a_migration_that_was_interrupted_begins_anew(path: Path, monkeypa
 async def test_a_schema_of_newer_code_is_refused_with_a_reason(path: Path) -> None:
     store = make_store(f"sqlite:///{path}")
     await store.migrate()
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("INSERT INTO migration VALUES (98, '0098_still_fine', 1, 0)")
+    execute(path, "INSERT INTO migration VALUES (98, '0098_still_fine', 1, 0)")
     await store.open()
     await store.close()
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("INSERT INTO migration VALUES (99, '0099_too_new', 97, 0)")
+    execute(path, "INSERT INTO migration VALUES (99, '0099_too_new', 97, 0)")
     with pytest.raises(StoreIncompatible, match=r"newer aioqueue .* 97"):
         await store.open()
 
 
 @pytest.mark.parametrize("table", ["CREATE TABLE job (x)", "CREATE TABLE migration (x)"])
 async def test_a_file_that_holds_something_else(path: Path, table: str) -> None:
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute(table)
+    execute(path, table)
     with pytest.raises(StoreIncompatible):
         await make_store(f"sqlite:///{path}").open()

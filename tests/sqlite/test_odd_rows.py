@@ -13,7 +13,7 @@ from aioqueue.errors import LeaseLost, RowRejected, StoreError
 from aioqueue.sqlite import make_store
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import JobState, LostReason, Settlement, SettlementKind
-from tests.sqlite.conftest import execute, new_job
+from tests.sqlite.conftest import execute, new_job, spoil
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,10 +58,6 @@ RUNNING = [
     "id = 'no UUID, but precisely as long as it'",
     "id = upper(id)",
 ]
-
-
-def spoil(path: Path, job_id: UUID, change: str) -> None:
-    execute(path, f"UPDATE job SET {change} WHERE id = '{job_id}'")
 
 
 async def everything(store: SQLiteStore, limit: int = 2) -> list[Job]:

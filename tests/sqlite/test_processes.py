@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import sqlite3
 import subprocess
 import sys
-from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
 
 from aioqueue.sqlite import make_store
+from tests.sqlite.conftest import outsider, query
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,6 +21,7 @@ import asyncio, sys
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import NewJob, Settlement, SettlementKind
 from aioqueue.sqlite import make_store
+from tests.sqlite.conftest import outsider, query
 
 path, role, number = sys.argv[1], sys.argv[2], int(sys.argv[3])
 
@@ -62,16 +62,15 @@ async def test_every_job_runs_once_and_nobody_finds_the_file_locked(path: Path) 
         )
         for role, number in roles
     ]
-    with closing(sqlite3.connect(path, isolation_level=None, timeout=120)) as outsider:
+    with outsider(path, 120.0) as other:
         for _ in range(5):
-            outsider.execute("BEGIN IMMEDIATE")
-            outsider.execute("SELECT count(*) FROM job").fetchone()
-            outsider.execute("COMMIT")
+            other.execute("BEGIN IMMEDIATE")
+            other.execute("SELECT count(*) FROM job").fetchone()
+            other.execute("COMMIT")
     outputs = [each.communicate(timeout=240) for each in processes]
     assert [each.returncode for each in processes] == [0] * 5, [errors for _, errors in outputs]
     ran = [line for output, _ in outputs for line in output.split()]
     assert len(ran) == 300
     assert len(set(ran)) == 300
-    with closing(sqlite3.connect(path)) as connection:
-        assert connection.execute("SELECT count(*) FROM archive").fetchone()[0] == 300
-        assert connection.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
+    assert query(path, "SELECT count(*) FROM archive") == [(300,)]
+    assert query(path, "PRAGMA integrity_check") == [("ok",)]

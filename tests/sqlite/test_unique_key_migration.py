@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
-from contextlib import closing
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -15,7 +14,7 @@ from aioqueue.sqlite import make_store
 from aioqueue.sqlite._migrations import known_migrations
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import JobState
-from tests.sqlite.conftest import execute, new_job
+from tests.sqlite.conftest import execute, new_job, outsider, query
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -44,7 +43,7 @@ async def older(path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[sq
     with monkeypatch.context() as patched:
         patched.setattr("aioqueue.sqlite._migrations.known_migrations", lambda: known_migrations()[:2])
         assert len(await make_store(f"sqlite:///{path}").migrate()) == 2
-    with closing(sqlite3.connect(path, isolation_level=None, timeout=60)) as connection:
+    with outsider(path) as connection:
         yield connection
 
 
@@ -123,6 +122,5 @@ async def test_older_code_that_still_runs_is_told_instead_of_storing_a_key_twice
 
 
 async def test_older_code_does_not_start_on_the_file_any_more(store: SQLiteStore, path: Path) -> None:
-    with closing(sqlite3.connect(path)) as connection:
-        (oldest,) = connection.execute("SELECT max(oldest_code) FROM migration").fetchone()
+    ((oldest,),) = query(path, "SELECT max(oldest_code) FROM migration")
     assert oldest > 1, "the code before called itself version 1"
