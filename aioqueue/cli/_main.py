@@ -1,4 +1,4 @@
-"""The group of commands."""
+"""The command `aioqueue`: the group to which each subcommand belongs."""
 
 from __future__ import annotations
 

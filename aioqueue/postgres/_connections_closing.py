@@ -30,7 +30,7 @@ PATIENCE_SECONDS = 0.5
 
 
 async def close_connection(connection: Connection) -> None:
-    """Close, bounded in time."""
+    """Say farewell to the server within `CLOSE_SECONDS`, or cut the connection off."""
     if connection.is_closed():
         return
     if loop_has_ended():

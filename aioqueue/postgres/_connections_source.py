@@ -100,7 +100,7 @@ class Source:
 
     @property
     def begin(self) -> str:
-        """What begins a transaction."""
+        """The statement that begins a transaction, with the session's settings where the connection doesn't keep them."""
         if self.prepared and self.pool is None:
             return _BEGIN
         return "; ".join((_BEGIN_POOLED, *self._own_settings(local="true")))

@@ -44,12 +44,12 @@ class Schema:
 
     @cached_property
     def quoted(self) -> str:
-        """As an identifier in a statement."""
+        """The name as an identifier in a statement."""
         return _quote(self.name, '"')
 
     @cached_property
     def literal(self) -> str:
-        """As text in a statement, whatever `standard_conforming_strings` says."""
+        """The name as text in a statement, whatever `standard_conforming_strings` says."""
         return "E" + _quote(self.name.replace("\\", "\\\\"), "'")
 
     @cached_property

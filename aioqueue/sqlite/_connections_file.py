@@ -55,7 +55,7 @@ class FileWatch:
             raise StoreUnavailable(self.trouble)
 
     def look(self) -> None:
-        """Look, if it's time."""
+        """Compare the file with the one that was opened, if that wasn't done a moment ago."""
         now = time.monotonic()
         if self.trouble or self._opened is None or now < self._look_at:
             return

@@ -61,7 +61,7 @@ class Housekeeping:
         return self._settings.poll_interval if len(self._listeners) else None
 
     def tick(self, connection: sqlite3.Connection) -> None:
-        """Do what is due."""
+        """See whether other processes have committed, and whether the file is still there, each if it's time."""
         now = time.monotonic()
         if now >= self._look_at and len(self._listeners):
             self._look_at = now + self._settings.poll_interval

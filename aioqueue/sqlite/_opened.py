@@ -78,7 +78,7 @@ class Opened:
 
     @property
     def looks(self) -> DatabaseThreads:
-        """Reads for workers."""
+        """The reader for what workers ask between their claims: it doesn't stand behind listings."""
         if self._looks is None:
             self._looks = self._threads("worker's reader")
         return self._looks

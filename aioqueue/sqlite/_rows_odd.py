@@ -58,7 +58,7 @@ SELECT :shown, CAST(type AS TEXT), {_sound("priority", "2")}, 6, {_sound("run_at
     CAST(metadata AS TEXT), {history(":error")}, CAST(payload AS TEXT)
 FROM job WHERE id = {any_id("id")} AND state = :state AND (:state = 1 OR lease_id IS :lease)
 """
-"""As a failed job that can be read, and retried. Its fence is beyond all that were given out."""
+"""Archives an odd row as a failed job that can be read, and retried. Its fence is beyond all that were given out."""
 
 _DELETE = f"DELETE FROM job WHERE id = {any_id('id')}"
 

@@ -61,7 +61,7 @@ class SQLiteTransaction:
             self.leaves_something = True
 
     def ended(self) -> None:
-        """Refuse further statements."""
+        """Refuse further statements: called when the block has ended."""
         self._open = False
 
     async def execute(self, sql: str, *arguments: Any) -> int:

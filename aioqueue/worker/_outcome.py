@@ -120,7 +120,7 @@ class Unreadable(Exception):
         self.kind = kind
 
     def outcome(self, job: ClaimedJob) -> Outcome:
-        """The job has failed."""
+        """What becomes of the job that met this: it has failed, and isn't tried again."""
         return Outcome(
             kind=SettlementKind.FAILED,
             error=attempt_error(self.error, job.attempt, kind=self.kind),

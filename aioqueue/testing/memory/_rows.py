@@ -65,12 +65,12 @@ class Row:
 
     @property
     def claim(self) -> Claim:
-        """Its newest claim."""
+        """The newest claim of the job, by which a worker's writes are fenced."""
         return Claim(self.new.id, self.claims)
 
     @property
     def live(self) -> bool:
-        """Whether it hasn't finished."""
+        """Whether the job hasn't finished: it is held, pending or running."""
         return self.state not in _FINISHED
 
     def locked(self, now: datetime) -> bool:
@@ -78,7 +78,7 @@ class Row:
         return self.locked_until is not None and self.locked_until > now
 
     def claimed(self, *, expired: bool = False) -> ClaimedJob:
-        """As a worker gets it."""
+        """The job as the worker gets it that has claimed it."""
         new, started_at = self.new, self.started_at
         assert started_at is not None
         return ClaimedJob(
@@ -147,11 +147,11 @@ class Database:
     # -- time -----------------------------------------------------------------------------------------------------
 
     def now(self) -> datetime:
-        """The time that counts."""
+        """The database's clock: every rule goes by it, and `advance` moves it."""
         return datetime.now(UTC) + self._ahead
 
     def advance(self, seconds: float) -> None:
-        """Move the clock."""
+        """Let time pass without waiting: move the clock forward."""
         self._ahead += timedelta(seconds=seconds)
 
     # -- notifications --------------------------------------------------------------------------------------------
@@ -193,11 +193,11 @@ class Database:
     # -- jobs -----------------------------------------------------------------------------------------------------
 
     def add(self, row: Row) -> None:
-        """Store a new job."""
+        """Store a new job. The caller has looked whether its id or unique key is there."""
         self.rows[row.new.id] = row
 
     def remove(self, row: Row) -> None:
-        """Forget a job."""
+        """Remove a job, whatever its state."""
         del self.rows[row.new.id]
 
     def take(self, row: Row, lease_id: int, now: datetime) -> ClaimedJob:

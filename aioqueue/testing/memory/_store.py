@@ -1,4 +1,4 @@
-"""The store in memory."""
+"""The store in memory: the protocol's methods, each of which is a function of another file that `perform` calls."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class MemoryStore:
 
     @property
     def troubles(self) -> Mapping[str, str]:
-        """There are none."""
+        """No troubles: nothing that can be away is behind this store."""
         return {}
 
     async def open(self) -> None:
