@@ -15,7 +15,7 @@ from aioqueue.sqlite._errors import is_busy, translated
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aioqueue.sqlite._options import Settings
+    from aioqueue.sqlite._options import Options
 
 __all__ = ["Abandoned", "Connection", "begin", "connect", "in_snapshot", "in_transaction", "rollback"]
 
@@ -47,22 +47,22 @@ def _text(value: bytes) -> str:
     return value.decode("utf-8", "replace")
 
 
-def connect(settings: Settings, *, tolerant: bool = False, timeout: float | None = None) -> Connection:
+def connect(options: Options, *, tolerant: bool = False, timeout: float | None = None) -> Connection:
     """Open a connection and give it its settings, which SQLite keeps for each connection apart.
 
     Arguments:
-        settings: Which file, and how.
+        options: Which file, and how.
         tolerant: Whether text that isn't UTF-8 is shown instead of refused.
         timeout: Seconds to wait for others; as long as a write does, if it isn't given.
 
     Raises:
         StoreError: It can't be opened.
     """
-    if not settings.create and not settings.path.exists():
-        raise StoreUnavailable(f"there is no file {settings.path}: nothing was ever enqueued there, or it is another one")
-    with translated(f"{settings.path} can't be opened"):
+    if not options.create and not options.path.exists():
+        raise StoreUnavailable(f"there is no file {options.path}: nothing was ever enqueued there, or it is another one")
+    with translated(f"{options.path} can't be opened"):
         connection = sqlite3.connect(
-            settings.path,
+            options.path,
             timeout=_TRY_SECONDS if timeout is None else min(_TRY_SECONDS, timeout / 5),
             isolation_level=None,
             check_same_thread=False,
@@ -73,15 +73,15 @@ def connect(settings: Settings, *, tolerant: bool = False, timeout: float | None
     if tolerant:
         connection.text_factory = _text
     try:
-        with translated(f"{settings.path} can't be used"):
-            _prepare(connection, settings, settings.busy_timeout if timeout is None else timeout)
+        with translated(f"{options.path} can't be used"):
+            _prepare(connection, options, options.busy_timeout if timeout is None else timeout)
     except BaseException:
         connection.close()
         raise
     return connection
 
 
-def _prepare(connection: sqlite3.Connection, settings: Settings, timeout: float) -> None:
+def _prepare(connection: sqlite3.Connection, options: Options, timeout: float) -> None:
     deadline = time.monotonic() + timeout
     # Going over to WAL isn't retried by the busy handler when two processes do so at once.
     while connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
@@ -91,10 +91,10 @@ def _prepare(connection: sqlite3.Connection, settings: Settings, timeout: float)
             if not is_busy(error) or time.monotonic() > deadline:
                 raise
             time.sleep(0.01)
-    connection.execute(f"PRAGMA synchronous = {settings.synchronous}")
-    connection.execute(f"PRAGMA journal_size_limit = {settings.wal_limit}")
+    connection.execute(f"PRAGMA synchronous = {options.synchronous}")
+    connection.execute(f"PRAGMA journal_size_limit = {options.wal_limit}")
     # Checkpoints wait for the disk: fewer, larger ones than by default.
-    connection.execute(f"PRAGMA wal_autocheckpoint = {max(1, settings.wal_limit // 4096)}")
+    connection.execute(f"PRAGMA wal_autocheckpoint = {max(1, options.wal_limit // 4096)}")
     connection.execute("PRAGMA foreign_keys = off")
     connection.execute("PRAGMA temp_store = memory")
     connection.execute("PRAGMA cache_size = -8192")

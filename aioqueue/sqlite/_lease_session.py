@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from aioqueue.sqlite._connections_file import FileWatch
-    from aioqueue.sqlite._options import Settings
+    from aioqueue.sqlite._options import Options
     from aioqueue.sqlite._rows_ids import RowId
     from aioqueue.sqlite._rows_odd import OddRows
     from aioqueue.store_rules._life import Home
@@ -48,7 +48,7 @@ class SQLiteLeaseSession:
     and the first renewal afterwards is granted as any late one.
 
     Arguments:
-        settings: The file.
+        options: The file.
         home: Where the store is open.
         timeout: Seconds that each call may take.
         watch: Refuses the file when it isn't the one that was opened.
@@ -58,14 +58,14 @@ class SQLiteLeaseSession:
 
     def __init__(
         self,
-        settings: Settings,
+        options: Options,
         home: Home,
         timeout: float,
         watch: FileWatch,
         odd: OddRows,
         tell: Callable[[Notification], None],
     ) -> None:
-        self._settings = settings
+        self._options = options
         self._timeout = timeout
         self._watch = watch
         self._odd = odd
@@ -111,7 +111,7 @@ class SQLiteLeaseSession:
 
     def __del__(self) -> None:
         if self._connection is not None and not self._home.inherited:
-            what = f"a lease session on {self._settings.path}"
+            what = f"a lease session on {self._options.path}"
             warnings.warn(f"{what} was never closed", ResourceWarning, stacklevel=2, source=self)
             self.close()
 
@@ -125,11 +125,11 @@ class SQLiteLeaseSession:
         self._home.check_from_thread("this lease session")
         self._watch.check()
         if self._connection is None:
-            self._connection = connect(self._settings, tolerant=True, timeout=self._left(deadline))
+            self._connection = connect(self._options, tolerant=True, timeout=self._left(deadline))
         return self._connection
 
     def _left(self, deadline: float) -> float:
-        return min(self._settings.busy_timeout, max(0.0, deadline - time.monotonic()))
+        return min(self._options.busy_timeout, max(0.0, deadline - time.monotonic()))
 
     def _run(self, body: Callable[[sqlite3.Connection], T]) -> T:
         deadline = time.monotonic() + self._timeout

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aioqueue.sqlite._connections_file import FileWatch
-    from aioqueue.sqlite._options import Settings
+    from aioqueue.sqlite._options import Options
     from aioqueue.store_rules._listeners import Listeners
 
 __all__ = ["Housekeeping", "merged"]
@@ -46,8 +46,8 @@ class Housekeeping:
     connection that asks, so the writer's asks (https://sqlite.org/pragma.html#pragma_data_version).
     """
 
-    def __init__(self, settings: Settings, listeners: Listeners, watch: FileWatch) -> None:
-        self._settings = settings
+    def __init__(self, options: Options, listeners: Listeners, watch: FileWatch) -> None:
+        self._options = options
         self._listeners = listeners
         self._watch = watch
         self._file_at = 0.0
@@ -58,13 +58,13 @@ class Housekeeping:
 
     def interval(self) -> float | None:
         """Seconds until there's something to do without any request."""
-        return self._settings.poll_interval if len(self._listeners) else None
+        return self._options.poll_interval if len(self._listeners) else None
 
     def tick(self, connection: sqlite3.Connection) -> None:
         """See whether other processes have committed, and whether the file is still there, each if it's time."""
         now = time.monotonic()
         if now >= self._look_at and len(self._listeners):
-            self._look_at = now + self._settings.poll_interval
+            self._look_at = now + self._options.poll_interval
             version: int = connection.execute("PRAGMA data_version").fetchone()[0]
             known, self._version = self._version, version
             if version != known:
@@ -79,7 +79,7 @@ class Housekeeping:
 
     def _checkpoint(self, connection: sqlite3.Connection, now: float) -> None:
         # SQLite's own checkpoints never shrink the log, and never get done while somebody always reads.
-        if self._log_size() <= self._settings.wal_limit:
+        if self._log_size() <= self._options.wal_limit:
             return
         # Requests wait meanwhile: a reader that is in the way isn't waited for.
         timeout: int = connection.execute("PRAGMA busy_timeout").fetchone()[0]
@@ -89,16 +89,16 @@ class Housekeeping:
         finally:
             connection.execute(f"PRAGMA busy_timeout = {timeout}")
         size = self._log_size()
-        if size > 2 * self._settings.wal_limit and now >= self._warn_at:
+        if size > 2 * self._options.wal_limit and now >= self._warn_at:
             self._warn_at = now + _WARNING_SECONDS
             logger.warning(
                 "the write-ahead log of %s has %d bytes and can't be cut: some connection keeps a read transaction open",
-                self._settings.path,
+                self._options.path,
                 size,
             )
 
     def _log_size(self) -> int:
         try:
-            return os.stat(f"{self._settings.path}-wal").st_size
+            return os.stat(f"{self._options.path}-wal").st_size
         except OSError:
             return 0

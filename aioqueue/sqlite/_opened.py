@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from aioqueue.abc import Listener
-    from aioqueue.sqlite._options import Settings
+    from aioqueue.sqlite._options import Options
 
 __all__ = ["Opened"]
 
@@ -46,21 +46,21 @@ class Opened:
     never waits behind them. It's started at first use, and so is the thread of the store's own transactions.
 
     Arguments:
-        settings: Which file, and how.
+        options: Which file, and how.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self.watch = FileWatch(settings.path, compare=not settings.allow_network)
-        self.odd = OddRows(settings.busy_timeout)
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self.watch = FileWatch(options.path, compare=not options.allow_network)
+        self.odd = OddRows(options.busy_timeout)
         self.listeners = Listeners(asyncio.get_running_loop(), logger)
-        housekeeping = Housekeeping(settings, self.listeners, self.watch)
+        housekeeping = Housekeeping(options, self.listeners, self.watch)
         self.writer = self._threads("writer", tick=housekeeping)
         self.readers = self._threads("reader", count=_READERS)
         self.transaction_lock = asyncio.Lock()
         self._looks: DatabaseThreads | None = None
         self._transactions: DatabaseThreads | None = None
-        self.writing = Writer(self.writer, self.listeners, settings.busy_timeout)
+        self.writing = Writer(self.writer, self.listeners, options.busy_timeout)
         self.reading = Reader(lambda: self.readers)
         self.inserter = Inserter(self.writing)
         self.claims = Claims(self.writing, self.odd)
@@ -71,7 +71,7 @@ class Opened:
         self.operator = Operator(self.writing)
 
     def _threads(self, name: str, *, count: int = 1, tick: Housekeeping | None = None) -> DatabaseThreads:
-        open_one = functools.partial(connect, self._settings, tolerant=True)
+        open_one = functools.partial(connect, self._options, tolerant=True)
         if tick is None:
             return DatabaseThreads(name, open_one, count=count, check=self.watch.check)
         return DatabaseThreads(name, open_one, check=self.watch.check, tick=tick.tick, interval=tick.interval)
@@ -88,7 +88,7 @@ class Opened:
         """Runs the transactions of the store's own, one after the other."""
         if self._transactions is None:
             # Without the check: a rollback is always possible.
-            self._transactions = DatabaseThreads("transaction", functools.partial(connect, self._settings))
+            self._transactions = DatabaseThreads("transaction", functools.partial(connect, self._options))
         return self._transactions
 
     @contextmanager
@@ -102,7 +102,7 @@ class Opened:
         """Open the file, make it if it isn't there, and bring its schema up to date. What fails leaves nothing open."""
 
         def first(connection: Connection, _: object) -> None:
-            migrate(connection, self._settings.busy_timeout)
+            migrate(connection, self._options.busy_timeout)
             self.watch.opened()
 
         try:

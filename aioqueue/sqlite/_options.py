@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, unquote
 from aioqueue.errors import ConfigurationError
 from aioqueue.vocabulary._time import seconds
 
-__all__ = ["Settings", "network_file_system", "read_url"]
+__all__ = ["Options", "network_file_system", "read_options"]
 
 _NETWORK = frozenset(
     {"9p", "afs", "ceph", "cifs", "coda", "fuse.sshfs", "fuse.glusterfs", "fuse.s3fs", "glusterfs", "lustre", "ncpfs"}
@@ -22,7 +22,7 @@ _HALF_ENCODED = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Options:
     """How to use one database file.
 
     Attributes:
@@ -45,12 +45,12 @@ class Settings:
     create: bool = True
 
 
-def read_url(url: str, options: dict[str, Any]) -> Settings:
+def read_options(url: str, given: dict[str, Any]) -> Options:
     """Read a URL: `sqlite:///relative.db`, `sqlite:////absolute.db`, with options as `?synchronous=full`.
 
     Arguments:
         url: The URL.
-        options: The same options as keyword arguments; they win.
+        given: The same options as keyword arguments; they win.
 
     Raises:
         ConfigurationError: It names no file, or an option isn't known or can't be read.
@@ -74,12 +74,12 @@ def read_url(url: str, options: dict[str, Any]) -> Settings:
         )
     if "\0" in path:
         raise ConfigurationError("a path can't hold a NUL character")
-    values: dict[str, Any] = dict(parse_qsl(query, keep_blank_values=True)) | options
+    values: dict[str, Any] = dict(parse_qsl(query, keep_blank_values=True)) | given
     if unknown := sorted(set(values) - set(_READERS)):
         raise ConfigurationError(
             f"SQLite knows no option {', '.join(unknown)}; there are {', '.join(_READERS)}. (A ? in a path is written as %3F.)"
         )
-    return Settings(path=Path(os.path.abspath(path)), **{name: _READERS[name](value, name) for name, value in values.items()})
+    return Options(path=Path(os.path.abspath(path)), **{name: _READERS[name](value, name) for name, value in values.items()})
 
 
 def _synchronous(value: object, name: str) -> str:

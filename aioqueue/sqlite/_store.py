@@ -12,9 +12,9 @@ from aioqueue.sqlite._foreign import insert_foreign
 from aioqueue.sqlite._lease_session import SQLiteLeaseSession
 from aioqueue.sqlite._migrations import migrate
 from aioqueue.sqlite._opened import Opened
-from aioqueue.sqlite._options import Settings, network_file_system, read_url
+from aioqueue.sqlite._options import Options, network_file_system, read_options
 from aioqueue.sqlite._stats import read_stats
-from aioqueue.sqlite._transaction import OpenTransaction, SQLiteTransaction
+from aioqueue.sqlite._transaction import SQLiteTransaction, TransactionBlock
 from aioqueue.store_rules._life import StoreLife
 
 if TYPE_CHECKING:
@@ -35,17 +35,17 @@ class SQLiteStore:
     while it's open. The event loop never waits for a lock.
 
     Arguments:
-        settings: Which file, and how.
+        options: Which file, and how.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    def __init__(self, options: Options) -> None:
+        self._options = options
         self._life: StoreLife[Opened] = StoreLife(self.description)
 
     @property
     def description(self) -> str:
         """The file, as a URL."""
-        return f"sqlite:///{self._settings.path}"
+        return f"sqlite:///{self._options.path}"
 
     @property
     def troubles(self) -> Mapping[str, str]:
@@ -68,13 +68,13 @@ class SQLiteStore:
             StoreUnavailable: It can't be opened.
         """
         self._check_file_system()
-        await self._life.open(functools.partial(Opened, self._settings))
+        await self._life.open(functools.partial(Opened, self._options))
 
     def _check_file_system(self) -> None:
-        kind = None if self._settings.allow_network else network_file_system(self._settings.path)
+        kind = None if self._options.allow_network else network_file_system(self._options.path)
         if kind is not None:
             raise ConfigurationError(
-                f"{self._settings.path} is on a network file system ({kind}), whose locks SQLite can't rely on: "
+                f"{self._options.path} is on a network file system ({kind}), whose locks SQLite can't rely on: "
                 "use a local disk, or PostgreSQL"
             )
 
@@ -85,9 +85,9 @@ class SQLiteStore:
     async def migrate(self) -> Sequence[str]:
         """Bring the schema up to date. Works before `open`."""
         self._check_file_system()
-        threads = DatabaseThreads("migration", functools.partial(connect, self._settings))
+        threads = DatabaseThreads("migration", functools.partial(connect, self._options))
         try:
-            return await threads.call(lambda connection, _: migrate(connection, self._settings.busy_timeout))
+            return await threads.call(lambda connection, _: migrate(connection, self._options.busy_timeout))
         finally:
             threads.close_soon()
 
@@ -109,15 +109,15 @@ class SQLiteStore:
         if tx is None:
             return await opened.inserter.insert(jobs)
         opened.watch.check()
-        return (await insert_foreign(tx, self._settings.path, jobs)).inserted
+        return (await insert_foreign(tx, self._options.path, jobs)).inserted
 
     def transaction(self) -> AbstractAsyncContextManager[SQLiteTransaction]:
         """Open a transaction of the store's own; it holds the file's one write lock until the block ends."""
         opened = self._opened
-        return OpenTransaction(
+        return TransactionBlock(
             opened.transactions,
             opened.transaction_lock,
-            self._settings.busy_timeout,
+            self._options.busy_timeout,
             opened.listeners.tell,
             opened.watch.check,
         )
@@ -132,7 +132,7 @@ class SQLiteStore:
         """See `aioqueue.abc.Store.lease_session`."""
         opened = self._opened
         return SQLiteLeaseSession(
-            self._settings, self._life.home, timeout, opened.watch, opened.odd, opened.listeners.tell_from_thread
+            self._options, self._life.home, timeout, opened.watch, opened.odd, opened.listeners.tell_from_thread
         )
 
     async def claim(
@@ -207,4 +207,4 @@ def make_store(url: str, **options: Any) -> SQLiteStore:
     Raises:
         ConfigurationError: The URL names no file, or an option can't be used.
     """
-    return SQLiteStore(read_url(url, options))
+    return SQLiteStore(read_options(url, options))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from aioqueue.sqlite._insert import InsertResult
     from aioqueue.vocabulary._job import Inserted, NewJob
 
-__all__ = ["OpenTransaction", "SQLiteTransaction"]
+__all__ = ["TransactionBlock", "SQLiteTransaction"]
 
 logger = logging.getLogger("aioqueue.sqlite")
 
@@ -114,7 +114,7 @@ class SQLiteTransaction:
         return result.inserted
 
 
-class OpenTransaction:
+class TransactionBlock:
     """Holds the file's write lock for a block: committed at its end, rolled back when it raises or is cancelled.
 
     It isn't a generator: the end of an event loop closes all of those at once, a caller's and the one within it.

@@ -1,4 +1,4 @@
-"""Settings of each connection, the log's size, forks, and stores that nobody closes."""
+"""Options of each connection, the log's size, forks, and stores that nobody closes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from aioqueue.abc import JobFilter
 from aioqueue.errors import ClientClosed, ConfigurationError, RowRejected, StoreIncompatible, StoreUnavailable
 from aioqueue.sqlite import SQLiteStore, make_store
 from aioqueue.sqlite._connections import connect
-from aioqueue.sqlite._options import read_url
+from aioqueue.sqlite._options import read_options
 from tests.sqlite.conftest import new_job
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.mark.parametrize(("name", "number"), [("normal", 1), ("full", 2)])
 def test_each_connection_has_its_settings(path: Path, name: str, number: int) -> None:
-    settings = read_url(f"sqlite:///{path}?synchronous={name}&wal_limit=1000000", {})
+    settings = read_options(f"sqlite:///{path}?synchronous={name}&wal_limit=1000000", {})
     for _ in range(2):
         connection = connect(settings)
         pragmas = {each: connection.execute(f"PRAGMA {each}").fetchone()[0] for each in ("journal_mode", "synchronous")}

@@ -20,14 +20,14 @@ pytestmark = pytest.mark.anyio
 
 _LEAKS = {
     "a thread": "store = make_store(URL); asyncio.run(store.open())",
-    "a connection": "kept = connect(read_url(URL, {}))",
+    "a connection": "kept = connect(read_options(URL, {}))",
     "an open file": "kept = open(PATH, 'a')",
 }
 _TEST = """
 import asyncio
 from aioqueue.sqlite import make_store
 from aioqueue.sqlite._connections import connect
-from aioqueue.sqlite._options import read_url
+from aioqueue.sqlite._options import read_options
 from tests import sqlite_leftovers
 sqlite_leftovers._SECONDS = 0.1
 PATH = {path!r}

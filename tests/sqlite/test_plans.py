@@ -15,7 +15,7 @@ from aioqueue.sqlite._connections import connect, in_transaction
 from aioqueue.sqlite._insert import insert_rows
 from aioqueue.sqlite._lease import open_lease
 from aioqueue.sqlite._migrations import migrate
-from aioqueue.sqlite._options import Settings
+from aioqueue.sqlite._options import Options
 from aioqueue.sqlite._recovery import _NEXT_DUE
 from aioqueue.sqlite._rows import SELECT_ARCHIVED, SELECT_LIVE
 from aioqueue.sqlite._settle import settle
@@ -63,7 +63,7 @@ def test_every_room_has_its_statements_beside_their_use() -> None:
 
 @pytest.fixture(params=["empty", "analyzed"])
 def connection(request: pytest.FixtureRequest, path: Path) -> Iterator[sqlite3.Connection]:
-    made = connect(Settings(path=path))
+    made = connect(Options(path=path))
     migrate(made, 5.0)
     if request.param == "analyzed":
         in_transaction(made, 5.0, lambda each: insert_rows(each, [new_job("ab"[n % 2], delay=float(n)) for n in range(500)]))
@@ -103,7 +103,7 @@ def steps(connection: sqlite3.Connection, statement: str, parameters: dict[str, 
 
 
 def test_a_claim_costs_the_same_whatever_else_waits(path: Path) -> None:
-    connection = connect(Settings(path=path))
+    connection = connect(Options(path=path))
     migrate(connection, 5.0)
     lease = in_transaction(connection, 5.0, lambda each: open_lease(each, "w", 600.0))
     picked = {"leases": f"[{lease}]", "types": '["a"]', "limit": 10, "clock": 0, "boot": None}
@@ -119,7 +119,7 @@ def test_a_claim_costs_the_same_whatever_else_waits(path: Path) -> None:
 
 
 def test_asking_for_the_next_due_costs_the_same_whatever_runs(path: Path) -> None:
-    connection = connect(Settings(path=path))
+    connection = connect(Options(path=path))
     migrate(connection, 5.0)
     lease = in_transaction(connection, 5.0, lambda each: open_lease(each, "w", 600.0))
     in_transaction(connection, 5.0, lambda each: insert_rows(each, [new_job() for _ in range(2000)]))

@@ -9,31 +9,31 @@ import pytest
 
 from aioqueue.errors import ConfigurationError
 from aioqueue.sqlite import make_store
-from aioqueue.sqlite._options import network_file_system, read_url
+from aioqueue.sqlite._options import network_file_system, read_options
 
 
 def test_relative_and_absolute_paths() -> None:
-    assert read_url("sqlite:///jobs.db", {}).path == Path(os.getcwd()) / "jobs.db"
-    assert read_url("sqlite:////var/lib/jobs.db", {}).path == Path("/var/lib/jobs.db")
-    assert read_url("sqlite:///a%20b.db", {}).path.name == "a b.db"
+    assert read_options("sqlite:///jobs.db", {}).path == Path(os.getcwd()) / "jobs.db"
+    assert read_options("sqlite:////var/lib/jobs.db", {}).path == Path("/var/lib/jobs.db")
+    assert read_options("sqlite:///a%20b.db", {}).path.name == "a b.db"
 
 
 @pytest.mark.parametrize("name", ["tenant#1.db", "#", "a#b#c.db", "ä b.db", "a&b=c.db", "semi;colon.db"])
 def test_a_path_is_taken_as_it_is_written(name: str) -> None:
-    assert read_url(f"sqlite:////d/{name}", {}).path == Path("/d") / name
-    assert read_url(f"sqlite:////d/{name}?synchronous=full", {}).synchronous == "full"
+    assert read_options(f"sqlite:////d/{name}", {}).path == Path("/d") / name
+    assert read_options(f"sqlite:////d/{name}?synchronous=full", {}).synchronous == "full"
 
 
 def test_what_must_be_encoded_in_a_path_is_told() -> None:
     with pytest.raises(ConfigurationError, match="written as %3F"):
-        read_url("sqlite:////d/tenant?1.db", {})
+        read_options("sqlite:////d/tenant?1.db", {})
     with pytest.raises(ConfigurationError, match="written as %25"):
-        read_url("sqlite:////d/100%.db", {})
-    assert read_url("sqlite:////d/tenant%3F1%23100%25.db", {}).path == Path("/d/tenant?1#100%.db")
+        read_options("sqlite:////d/100%.db", {})
+    assert read_options("sqlite:////d/tenant%3F1%23100%25.db", {}).path == Path("/d/tenant?1#100%.db")
 
 
 def test_options_in_the_url_and_beside_it() -> None:
-    settings = read_url("sqlite:///x.db?synchronous=FULL&busy_timeout=2.5", {"busy_timeout": 3})
+    settings = read_options("sqlite:///x.db?synchronous=FULL&busy_timeout=2.5", {"busy_timeout": 3})
     assert (settings.synchronous, settings.busy_timeout) == ("full", 3.0)
     assert settings.poll_interval == 0.01
 
