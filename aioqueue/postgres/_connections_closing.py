@@ -37,7 +37,7 @@ async def close_connection(connection: Connection) -> None:
         close_socket(connection)
         return
     try:
-        with suppress(Exception):
+        with suppress(Exception):  # whatever the farewell fails with, the connection is cut off below
             await to_the_end(connection.close(timeout=CLOSE_SECONDS / 2), CLOSE_SECONDS, once_cancelled=PATIENCE_SECONDS)
     finally:
         if not connection.is_closed():
@@ -70,7 +70,7 @@ def terminate(connection: Connection) -> None:
 
 def close_socket(connection: Connection) -> None:
     """Close the socket of a connection whose event loop is closed. Nothing public does so without a warning for each part."""
-    with suppress(Exception):
+    with suppress(Exception):  # private parts, which may have another shape: it's collected, with a warning
         given: Any = connection
         given._aborted = True
         transport = given._transport

@@ -64,6 +64,13 @@ def test_each_ignore_says_why(file: str) -> None:
     assert [(line, comment) for line, comment in comments(file) if without_reason(comment)] == []
 
 
+@pytest.mark.parametrize("file", [file for file in FILES if file.startswith("aioqueue/")])
+def test_whatever_is_suppressed_altogether_has_its_reason_beside_it(file: str) -> None:
+    """The linter asks for one where everything is caught, but not where everything is suppressed."""
+    lines = [line for line in (ROOT / file).read_text().splitlines() if re.search(r"\bsuppress\((Base)?Exception\)", line)]
+    assert [line for line in lines if len(re.findall(r"\w+", line.partition("#")[2])) < FEWEST_WORDS] == []
+
+
 def test_each_rule_that_is_off_for_a_folder_or_for_all_says_why() -> None:
     lint = PYPROJECT[PYPROJECT.index("[tool.ruff.lint]\n") : PYPROJECT.index("[tool.ruff.lint.pydocstyle]")]
     off = lint[lint.index("\nignore = [") :]
