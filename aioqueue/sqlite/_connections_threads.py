@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from aioqueue.errors import ClientClosed
 from aioqueue.sqlite._connections import Abandoned, Connection
 from aioqueue.sqlite._errors import breaks_connection
-from aioqueue.store_rules._life import check_process
+from aioqueue.store_rules._life import check_process, is_inherited
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -155,14 +155,14 @@ class DatabaseThreads:
 
     def close_soon(self) -> None:
         """Take nothing more; the threads finish what was taken, close their connections, and end."""
-        if not self._closed and os.getpid() == self._pid:
+        if not self._closed and not is_inherited(self._pid):
             self._closed = True
             for _ in self._threads:
                 self._queue.put(None)
 
     async def wait_closed(self, seconds: float) -> None:
         """Wait until the threads have ended. Bounded in time."""
-        if os.getpid() != self._pid:
+        if is_inherited(self._pid):
             return
         deadline = time.monotonic() + seconds
         pause = 0.0005

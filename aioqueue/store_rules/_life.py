@@ -13,7 +13,24 @@ from aioqueue.errors import ClientClosed, ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Home", "Openable", "StoreLife", "check_process"]
+__all__ = ["Home", "Openable", "StoreLife", "check_process", "is_inherited"]
+
+
+# Each call compares it: asking the system each time costs more than the rest of the check.
+_this_process = os.getpid()
+
+
+def _note_this_process() -> None:
+    global _this_process
+    _this_process = os.getpid()
+
+
+os.register_at_fork(after_in_child=_note_this_process)
+
+
+def is_inherited(process: int) -> bool:
+    """Whether what a process has opened is another's here: this one was forked from it."""
+    return _this_process != process
 
 
 def check_process(process: int, what: str) -> None:
@@ -26,7 +43,7 @@ def check_process(process: int, what: str) -> None:
     Raises:
         ClientClosed: This process isn't that one.
     """
-    if os.getpid() != process:
+    if _this_process != process:
         raise ClientClosed(
             f"{what} was opened before this process was forked (process {process} has it), and a connection can't be shared "
             "over a fork: open another one in each process, after the fork"
@@ -49,12 +66,12 @@ class Home:
     def __init__(self) -> None:
         self.closed = False
         self.loop = asyncio.get_running_loop()
-        self.process = os.getpid()
+        self.process = _this_process
 
     @property
     def inherited(self) -> bool:
         """Whether this process is a fork of the one that opened it."""
-        return os.getpid() != self.process
+        return _this_process != self.process
 
     @property
     def over(self) -> bool:
@@ -159,7 +176,7 @@ class StoreLife(Generic[OpenableT]):
             ClientClosed: It isn't open, or was opened in another process, event loop or thread.
         """
         try:
-            if self._loop is asyncio.get_running_loop() and self._process == os.getpid() and self._opened is not None:
+            if self._loop is asyncio.get_running_loop() and self._process == _this_process and self._opened is not None:
                 return self._opened
         except RuntimeError:  # a thread without an event loop
             pass
