@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 pytest_plugins = ["tests.postgres_databases", "tests.sqlite_leftovers"]
 
@@ -21,6 +26,16 @@ def _own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in os.environ:
         if name.startswith("AIOQUEUE_") and not name.startswith("AIOQUEUE_TEST_"):
             monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def same_logging() -> Iterator[None]:
+    """For tests of commands, which configure the root logger that the other tests share."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
 
 
 @pytest.fixture

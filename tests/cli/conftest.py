@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
@@ -11,8 +10,6 @@ from click.testing import CliRunner
 from aioqueue.cli import main
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from click.testing import Result
 
 
@@ -21,13 +18,8 @@ class Invoke(Protocol):
 
 
 @pytest.fixture(autouse=True)
-def _same_logging() -> Iterator[None]:
-    """Commands configure the root logger, which the other tests share."""
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
+def _same_logging(same_logging: None) -> None:
+    """For every test of commands."""
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from aioqueue.postgres import PostgresStore
     from aioqueue.vocabulary._job import ClaimedJob
+    from tests.proxy import Proxy
 
 
 @asynccontextmanager
@@ -28,6 +29,16 @@ async def opened(url: str, **options: Any) -> AsyncIterator[PostgresStore]:
         yield store
     finally:
         await store.close()
+
+
+def port_of(url: str) -> int:
+    return int(url.rpartition("/")[0].rpartition(":")[2])
+
+
+def proxied(url: str, proxy: Proxy) -> str:
+    """The same database by way of a proxy."""
+    head, _, database = url.rpartition("/")
+    return f"{head.rpartition(':')[0]}:{proxy.port}/{database}"
 
 
 @asynccontextmanager

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import psycopg
@@ -14,20 +12,10 @@ from click.testing import CliRunner
 from aioqueue.cli import main
 from tests.postgres_server import execute
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 APP = "tests.cli.jobs:registry"
 
 
-@pytest.fixture(autouse=True)
-def _same_logging() -> Iterator[None]:
-    """Commands configure the root logger, which the other tests share."""
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
+pytestmark = pytest.mark.usefixtures("same_logging")
 
 
 def aioqueue(url: str, *arguments: str, code: int = 0) -> str:

@@ -11,7 +11,7 @@ import pytest
 
 from aioqueue import Client, Registry
 from aioqueue.errors import StoreUnavailable
-from tests.postgres.stores import CALLS, job, opened, transact, within
+from tests.postgres.stores import CALLS, job, opened, port_of, proxied, transact, within
 from tests.postgres_server import execute
 from tests.proxy import Proxy
 
@@ -32,11 +32,9 @@ async def nothing() -> None: ...
 @asynccontextmanager
 async def behind(url: str, **options: Any) -> AsyncIterator[tuple[PostgresStore, Proxy]]:
     """A store whose lines may fall silent, and whose own deadline is no help."""
-    head, _, database = url.rpartition("/")
-    host, _, port = head.rpartition(":")
     async with (
-        Proxy(int(port)) as proxy,
-        opened(f"{host}:{proxy.port}/{database}", **{"notify": False, "timeout": 120, **options}) as store,
+        Proxy(port_of(url)) as proxy,
+        opened(proxied(url, proxy), **{"notify": False, "timeout": 120, **options}) as store,
     ):
         try:
             yield store, proxy

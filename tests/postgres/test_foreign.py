@@ -10,7 +10,7 @@ import sys
 import textwrap
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 import anyio
@@ -26,13 +26,9 @@ from aioqueue.postgres import _foreign, make_store
 from aioqueue.postgres._options_schema import Schema
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import NewJob
-from tests.postgres.libraries import LIBRARIES, Opened, sqlalchemy_url
+from tests.postgres.libraries import LIBRARIES, sqlalchemy_url
 from tests.postgres_server import execute
 from tests.processes import ROOT, until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractAsyncContextManager
 
 pytestmark = pytest.mark.anyio
 
@@ -42,11 +38,6 @@ COLUMNS = (
     "type, priority, state, attempt, max_attempts, timeout, key, unique_key is not null, tags, retry::text, metadata::text, "
     "payload::text, run_at > created_at + interval '50 s', expires_at is not null"
 )
-
-
-@pytest.fixture(params=list(LIBRARIES))
-def library(request: pytest.FixtureRequest) -> Callable[[str], AbstractAsyncContextManager[Opened]]:
-    return LIBRARIES[request.param]
 
 
 def a_job(**changes: Any) -> NewJob:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 import anyio
@@ -10,11 +10,6 @@ import psycopg
 import pytest
 
 from aioqueue import CallAlreadyEnqueued, Client, ConfigurationError, JobNotFound, JobState, Registry, Worker
-from tests.postgres.libraries import LIBRARIES, Opened
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractAsyncContextManager
 
 pytestmark = pytest.mark.anyio
 
@@ -24,11 +19,6 @@ registry = Registry()
 @registry.job
 async def double(number: int) -> int:
     return 2 * number
-
-
-@pytest.fixture(params=list(LIBRARIES))
-def library(request: pytest.FixtureRequest) -> Callable[[str], AbstractAsyncContextManager[Opened]]:
-    return LIBRARIES[request.param]
 
 
 async def test_it_starts_after_the_commit_and_at_once(postgres_url: str, library: Any) -> None:

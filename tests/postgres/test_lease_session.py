@@ -12,6 +12,7 @@ import pytest
 
 from aioqueue.errors import ClientClosed, ConfigurationError, StoreUnavailable
 from aioqueue.postgres import make_store
+from tests.postgres.stores import opened, port_of, proxied
 from tests.proxy import Proxy
 
 if TYPE_CHECKING:
@@ -21,16 +22,6 @@ if TYPE_CHECKING:
     from aioqueue.postgres import PostgresStore
 
 pytestmark = pytest.mark.anyio
-
-
-@asynccontextmanager
-async def opened(url: str, **options: Any) -> AsyncIterator[PostgresStore]:
-    store = make_store(url, **{"notify": False, **options})
-    await store.open()
-    try:
-        yield store
-    finally:
-        await store.close()
 
 
 @asynccontextmanager
@@ -64,7 +55,7 @@ class Tokens:
 
 async def test_a_function_that_needs_the_clients_loop_is_refused_before_anything_is_claimed(postgres_url: str) -> None:
     """The lease thread calls it in a loop of its own, and says what may be given instead."""
-    async with opened("postgresql://", connect=Tokens(postgres_url).connect) as store:
+    async with opened("postgresql://", connect=Tokens(postgres_url).connect, notify=False) as store:
         await store.stats()
         async with session_of(store) as session:
             with pytest.raises(ConfigurationError, match=r"connect=.*RuntimeError.*lease_connect="):
@@ -78,7 +69,9 @@ async def test_a_function_for_the_lease_thread_alone(postgres_url: str) -> None:
         loops.append(asyncio.get_running_loop())
         return await asyncpg.connect(postgres_url)
 
-    async with opened("postgresql://", connect=Tokens(postgres_url).connect, lease_connect=lease_connect) as store:
+    async with opened(
+        "postgresql://", connect=Tokens(postgres_url).connect, lease_connect=lease_connect, notify=False
+    ) as store:
         async with session_of(store) as session:
             await asyncio.to_thread(session.connect)
             assert await renews(store, session)
@@ -94,7 +87,7 @@ async def test_a_function_that_gives_a_connection_of_another_loop_is_refused(pos
         return mine
 
     try:
-        async with opened(postgres_url, lease_connect=connect) as store, session_of(store) as session:
+        async with opened(postgres_url, lease_connect=connect, notify=False) as store, session_of(store) as session:
             with pytest.raises(ConfigurationError, match=r"another event loop.*lease_connect="):
                 await asyncio.to_thread(session.connect)
         assert await mine.fetchval("select 1") == 1
@@ -112,7 +105,7 @@ async def test_a_pool_whose_password_comes_from_the_clients_loop_is_refused(post
 
     async with (
         asyncpg.create_pool(f"{head}://{rest}", password=password, min_size=0, max_size=1) as pool,
-        opened("postgresql://", pool=pool) as store,
+        opened("postgresql://", pool=pool, notify=False) as store,
         session_of(store) as session,
     ):
         with pytest.raises(ConfigurationError, match=r"pool=.*lease_connect="):
@@ -127,7 +120,7 @@ async def test_a_database_that_is_away_is_no_mistake_in_the_configuration(postgr
             raise OSError("no route")
         return await asyncpg.connect(postgres_url)
 
-    async with opened("postgresql://", connect=connect) as store, session_of(store) as session:
+    async with opened("postgresql://", connect=connect, notify=False) as store, session_of(store) as session:
         away = True
         with pytest.raises(StoreUnavailable):
             await asyncio.to_thread(session.connect)
@@ -150,7 +143,7 @@ async def test_a_function_that_hangs_in_the_other_loop_ends_with_a_hint(postgres
                 continue
         raise AssertionError
 
-    async with opened("postgresql://", connect=connect) as store:
+    async with opened("postgresql://", connect=connect, notify=False) as store:
         session = store.lease_session(timeout=0.5)
         began = time.monotonic()
         with pytest.raises(StoreUnavailable, match=r"connect= .*lease_connect="):
@@ -167,11 +160,9 @@ def test_what_cant_be_called_is_refused(option: str) -> None:
 
 async def test_each_call_ends_in_time_and_the_next_one_uses_a_new_connection(postgres_url: str) -> None:
     """The session's connection falls silent, and nothing else: neither is the next call lost, nor the lease."""
-    head, _, database = postgres_url.rpartition("/")
-    host, _, port = head.rpartition(":")
     async with (
-        Proxy(int(port)) as proxy,
-        opened(f"{host}:{proxy.port}/{database}", timeout=120) as store,
+        Proxy(port_of(postgres_url)) as proxy,
+        opened(proxied(postgres_url, proxy), timeout=120, notify=False) as store,
         session_of(store, timeout=1.0) as session,
     ):
         lease_id = await store.open_lease("w", 600)
@@ -193,11 +184,9 @@ async def test_each_call_ends_in_time_and_the_next_one_uses_a_new_connection(pos
 
 
 async def test_connecting_counts_too(postgres_url: str) -> None:
-    head, _, database = postgres_url.rpartition("/")
-    host, _, port = head.rpartition(":")
     async with (
-        Proxy(int(port)) as proxy,
-        opened(f"{host}:{proxy.port}/{database}", timeout=120) as store,
+        Proxy(port_of(postgres_url)) as proxy,
+        opened(proxied(postgres_url, proxy), timeout=120, notify=False) as store,
         session_of(store, timeout=1.0) as session,
     ):
         lease_id = await store.open_lease("w", 600)

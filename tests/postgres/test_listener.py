@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import asyncpg
 import pytest
 
-from aioqueue.postgres import _notifications_listener, make_store
+from aioqueue.postgres import _notifications_listener
 from aioqueue.postgres._notifications import notify_statements
 from aioqueue.postgres._options_schema import Schema
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import NewJob
+from tests.postgres.stores import opened, port_of, proxied
 from tests.postgres_server import execute
 from tests.processes import until
 from tests.proxy import Proxy
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from aioqueue.abc import Notification, Store
 
 pytestmark = pytest.mark.anyio
@@ -50,31 +48,12 @@ class Heard:
                 await self._news.wait()
 
 
-@asynccontextmanager
-async def opened(url: str, **options: Any) -> AsyncIterator[Store]:
-    store = make_store(url, **options)
-    await store.open()
-    try:
-        yield store
-    finally:
-        await store.close()
-
-
 async def enqueue(store: Store, job_type: str) -> None:
     await store.insert([NewJob(id=new_id(), type=job_type)])
 
 
 def listening(url: str) -> int:
     return len(execute(url, f"select 1 from pg_stat_activity where {LISTENERS}"))
-
-
-def proxied(url: str, proxy: Proxy) -> str:
-    head, _, database = url.rpartition("/")
-    return f"{head.rpartition(':')[0]}:{proxy.port}/{database}"
-
-
-def port_of(url: str) -> int:
-    return int(url.rpartition("/")[0].rpartition(":")[2])
 
 
 async def heard_directly(heard: Heard, url: str, producer: Store, job_type: str) -> None:

@@ -11,10 +11,10 @@ import asyncpg
 import pytest
 
 from aioqueue import Client, Registry, Worker
-from aioqueue.postgres import make_store
 from aioqueue.postgres._options_schema import Schema
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import NewJob
+from tests.postgres.stores import opened
 from tests.postgres_server import execute
 
 if TYPE_CHECKING:
@@ -54,16 +54,6 @@ async def tapped(url: str) -> AsyncIterator[list[str]]:
         notes.pop()
     finally:
         await connection.close()
-
-
-@asynccontextmanager
-async def opened(url: str, **options: Any) -> AsyncIterator[Any]:
-    store = make_store(url, **options)
-    await store.open()
-    try:
-        yield store
-    finally:
-        await store.close()
 
 
 def about_jobs(notes: list[str]) -> list[str]:

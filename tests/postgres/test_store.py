@@ -14,7 +14,7 @@ import pytest
 from aioqueue.abc import Changed, JobFilter
 from aioqueue.errors import ClientClosed, RowRejected, StoreError, StoreUnavailable
 from aioqueue.postgres import make_store
-from tests.postgres.stores import claimed, completed, connected, job, opened
+from tests.postgres.stores import claimed, completed, connected, job, opened, port_of, proxied
 from tests.postgres_server import execute
 from tests.proxy import Proxy
 
@@ -206,15 +206,6 @@ async def test_a_server_that_can_only_be_read_is_left(postgres_url: str) -> None
             f'BEGIN READ WRITE; ALTER DATABASE "{database}" SET default_transaction_read_only = off; COMMIT',
         )
         assert (await recovered(lambda: store.insert([job()])))[0].created
-
-
-def proxied(url: str, proxy: Proxy) -> str:
-    head, _, database = url.rpartition("/")
-    return f"{head.rpartition(':')[0]}:{proxy.port}/{database}"
-
-
-def port_of(url: str) -> int:
-    return int(url.rpartition("/")[0].rpartition(":")[2])
 
 
 async def test_a_silent_server_is_given_up(postgres_url: str) -> None:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aioqueue.errors import StoreUnavailable
-from aioqueue.postgres import make_store
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import NewJob, Settlement, SettlementKind
+from tests.postgres.stores import opened, port_of, proxied
 from tests.postgres_server import execute
 from tests.proxy import Proxy
 
@@ -33,15 +33,8 @@ CLAIM = r"update .*set state = 2"
 @asynccontextmanager
 async def cut_off(url: str) -> AsyncIterator[tuple[PostgresStore, Proxy]]:
     """A store whose line the test may cut."""
-    head, _, database = url.rpartition("/")
-    host, _, port = head.rpartition(":")
-    async with Proxy(int(port)) as proxy:
-        store = make_store(f"{host}:{proxy.port}/{database}", notify=False)
-        await store.open()
-        try:
-            yield store, proxy
-        finally:
-            await store.close()
+    async with Proxy(port_of(url)) as proxy, opened(proxied(url, proxy), notify=False) as store:
+        yield store, proxy
 
 
 async def lost(proxy: Proxy, pattern: str, call: Callable[[], Awaitable[object]]) -> None:
