@@ -135,3 +135,9 @@ async def until(condition: Callable[[], object]) -> None:
     while not condition():
         assert time.monotonic() < deadline
         await asyncio.sleep(0.005)
+
+
+async def ended(task: asyncio.Task[Any], within: float = 60.0) -> None:
+    """Wait until a task has ended, and raise what it has raised."""
+    async with asyncio.timeout(within):
+        await task

@@ -8,6 +8,8 @@ import anyio
 import pytest
 
 from aioqueue import Client, ClientClosed, JobState, Registry, Worker
+from tests.worker.faults import Faults, Jobs, ended, until
+from tests.worker.insides import parts
 
 pytestmark = pytest.mark.anyio
 
@@ -52,3 +54,40 @@ async def test_a_worker_whose_client_is_closed_ends(each_url: str, busy: int, le
     async with client:
         states = {(await client.job(each)).state for each in ids}
         assert states <= {JobState.RUNNING, JobState.READY, JobState.COMPLETED}
+
+
+@pytest.mark.both_stores
+@pytest.mark.parametrize("verb", ["claim", "settle", "release", "next_due", "take_expired", "renew", "open_lease"])
+async def test_a_closed_client_ends_the_worker_whoever_notices(client: Client, jobs: Jobs, faults: Faults, verb: str) -> None:
+    faults.before[verb] = [ClientClosed("the client was closed")] * 100
+    worker = Worker(client, jobs.registry, grace=600, lease=1, renew_every=0.1, poll_interval=600 if verb == "renew" else 0.1)
+    if verb in {"settle", "release"}:
+        await client.enqueue((jobs.quick if verb == "settle" else jobs.held)())
+    task = asyncio.create_task(worker.run())
+    if verb == "release":
+        await jobs.started()
+        run = parts(worker)
+        (slot,) = run.holdings.running.values()
+        assert slot.task is not None
+        slot.task.cancel()
+        run.writer.give_back(slot.job.lease_id, slot.claim)
+    with pytest.raises(ClientClosed):
+        await ended(task)
+    assert not worker.health().running
+
+
+@pytest.mark.parametrize("busy", [False, True])
+async def test_a_client_that_is_closed_under_its_worker(each_url: str, jobs: Jobs, *, busy: bool) -> None:
+    client = await Client(each_url).open()
+    worker = Worker(client, jobs.registry, grace=600, lease=600, poll_interval=600 if busy else 0.1, concurrency=1)
+    if busy:
+        await client.enqueue(jobs.held())
+    task = asyncio.create_task(worker.run())
+    if busy:
+        await jobs.started()
+    else:
+        await until(lambda: worker.health().last_claim is not None)
+    await client.close()
+    jobs.gate.set()
+    with pytest.raises(ClientClosed):
+        await ended(task)

@@ -1,10 +1,8 @@
-"""Outcomes that can't be written now, or not at all: they cost their own jobs something, and no others."""
+"""Outcomes that can't be written now: they cost their own jobs something, and no others."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,108 +10,25 @@ import pytest
 from aioqueue import (
     Client,
     ClientClosed,
-    Fixed,
     JobState,
     Registry,
-    Retry,
-    RowRejected,
     StoreError,
     StoreIncompatible,
     StoreUnavailable,
-    current_attempt,
 )
 from aioqueue.runtime import _batcher
 from aioqueue.vocabulary import _codec
-from aioqueue.vocabulary._job import LostReason, SettlementKind, SettleResult
-from aioqueue.worker import Worker, _postponed, _refusal, _writer
-from tests.worker.faults import Faults, until
+from aioqueue.worker import Worker, _postponed, _writer
+from tests.worker.faults import until
 from tests.worker.insides import parts
+from tests.worker.refusals import BUSY, Refusals, Verdict, Work, results
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from uuid import UUID
+    from collections.abc import Sequence
 
-    from aioqueue import JobHandle
-    from aioqueue.vocabulary._job import Claim, Settlement
+    from aioqueue.vocabulary._job import Claim
 
 pytestmark = pytest.mark.anyio
-
-BUSY = SettleResult(busy=True)
-REFUSED = SettleResult(LostReason.ERROR, "it can't be\nstored")
-
-Verdict = SettleResult | Exception | None
-
-
-class Refusals:
-    """Puts itself before a client's store: what it says of a settlement counts in place of writing it.
-
-    Attributes:
-        calls: Of the store, about running jobs.
-        sizes: Bytes of outputs in each.
-        says: Asked for each settlement: a result, an exception that the whole batch fails with, or None to write it.
-        asked: The settlements that it was asked about, by job.
-    """
-
-    def __init__(self, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.says: Callable[[Settlement], Verdict] = lambda _: None
-        self.calls = 0
-        self.sizes: list[int] = []
-        self.asked: defaultdict[UUID, list[Settlement]] = defaultdict(list)
-        works = client.store.settle
-
-        async def settle(settlements: Sequence[Settlement], *, orphaned: bool = False) -> Sequence[SettleResult]:
-            if orphaned:
-                return await works(settlements, orphaned=True)
-            self.calls += 1
-            self.sizes.append(sum(len(each.output or b"") for each in settlements))
-            verdicts: list[SettleResult | None] = []
-            for each in settlements:
-                self.asked[each.id].append(each)
-            for each in settlements:
-                verdict = self.says(each)
-                if isinstance(verdict, Exception):
-                    raise verdict
-                verdicts.append(verdict)
-            fine = [each for each, verdict in zip(settlements, verdicts, strict=True) if verdict is None]
-            results = iter(await works(fine) if fine else [])
-            return [next(results) if verdict is None else verdict for verdict in verdicts]
-
-        monkeypatch.setattr(client.store, "settle", settle)
-
-    def of(self, job_id: UUID, verdict: Verdict) -> None:
-        self.says = lambda settlement: verdict if settlement.id == job_id else None
-
-
-class Work:
-    """Jobs that count their runs, and may be kept from ending."""
-
-    def __init__(self) -> None:
-        self.registry = Registry()
-        self.runs: Counter[UUID] = Counter()
-        self.numbers: dict[UUID, list[int]] = {}
-
-        @self.registry.job(retry=Retry(max_attempts=2, backoff=Fixed(0)))
-        async def work() -> int:
-            attempt = current_attempt()
-            self.runs[attempt.job.id] += 1
-            self.numbers.setdefault(attempt.job.id, []).append(attempt.number)
-            return attempt.number
-
-        self.work = work
-
-
-@pytest.fixture
-async def work() -> Work:
-    return Work()
-
-
-@pytest.fixture
-def refusals(client: Client, monkeypatch: pytest.MonkeyPatch) -> Refusals:
-    return Refusals(client, monkeypatch)
-
-
-async def results(handles: Sequence[JobHandle[int]]) -> list[int]:
-    return [await handle.result(timeout=60) for handle in handles]
 
 
 # -- "not now" --------------------------------------------------------------------------------------------------------
@@ -307,96 +222,3 @@ async def test_a_schema_that_doesnt_fit_any_more_ends_the_worker(client: Client,
     with pytest.raises(StoreIncompatible, match="migrated"):
         async with asyncio.timeout(60):
             await Worker(client, work.registry, concurrency=2, poll_interval=600).run()
-
-
-# -- refused ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("raises", [True, False])
-@pytest.mark.parametrize("times", [1, 2, 3])
-async def test_what_is_written_instead_of_a_refused_outcome_becomes_less_until_its_accepted(
-    client: Client, work: Work, refusals: Refusals, caplog, times: int, raises: bool
-) -> None:
-    handle = await client.enqueue(work.work())
-    refusals.says = lambda settlement: (
-        (RowRejected(REFUSED.message) if raises else REFUSED) if len(refusals.asked[settlement.id]) <= times else None
-    )
-    done = await Worker(client, work.registry).run_once()
-    assert (done.completed, done.failed) == (0, 1)
-    job = await handle.snapshot()
-    assert (job.state, job.attempt, job.output_json, job.outcome) == (JobState.FAILED, 1, None, None)
-    messages = {1: ["the outcome was refused: it can't be\\nstored"], 2: ["the outcome was refused"], 3: []}
-    assert [(error.type, error.attempt) for error in job.errors] == [("OutcomeRefused", 1)] * len(messages[times])
-    assert [error.message for error in job.errors] == messages[times]
-    assert work.runs == {handle.id: 1}
-    (told,) = [record for record in caplog.records if record.levelno == logging.ERROR]
-    assert told.__dict__["job_id"] == str(handle.id)
-    assert "it can't be\\nstored" in told.getMessage()
-
-
-async def test_a_job_of_which_nothing_can_be_written_doesnt_run_again_and_stops_nothing(
-    client: Client, url: str, work: Work, refusals: Refusals, monkeypatch, caplog
-) -> None:
-    """It stays the worker's as long as that lives, and then it has used an attempt."""
-    faults = Faults(client, monkeypatch)
-    bad = await client.enqueue(work.work())
-    refusals.of(bad.id, REFUSED)
-    worker = Worker(client, work.registry, concurrency=1, lease=1, renew_every=0.05, poll_interval=0.05)
-    async with worker:
-        await until(lambda: worker.health().troubles)
-        assert str(bad.id) in worker.health().troubles["outcome"]
-        assert (worker.health().ok, worker.health().unwritten) == (True, 0)
-        await renewals(faults, 5)
-        assert await results([await client.enqueue(work.work()) for _ in range(5)]) == [1] * 5
-        await renewals(faults, 5)
-        job = await bad.snapshot()
-        assert (job.state, job.attempt) == (JobState.RUNNING, 1)
-    assert work.runs[bad.id] == 1
-    told = [record for record in caplog.records if record.levelno == logging.ERROR and str(bad.id) in record.getMessage()]
-    assert told[0].__dict__["job_id"] == str(bad.id)
-    assert "nothing can be written" in told[0].getMessage()
-    job = await bad.snapshot()
-    assert (job.state, job.attempt) == (JobState.RUNNING, 1)  # not given back: that would uncount it
-    async with Client(url) as other, Worker(other, work.registry, lease=1, poll_interval=0.05):
-        assert await other.handle(work.work, bad.id).result(timeout=60) == 2
-    assert work.numbers[bad.id] == [1, 2]
-    job = await bad.snapshot()
-    assert [error.type for error in job.errors] == ["WorkerLost"]
-
-
-async def renewals(faults: Faults, number: int) -> None:
-    """Wait until the lease's thread has asked so many times more."""
-    wanted = faults.calls["renew"] + number
-    await until(lambda: faults.calls["renew"] >= wanted)
-
-
-async def test_run_once_ends_beside_a_job_of_which_nothing_can_be_written(
-    client: Client, work: Work, refusals: Refusals
-) -> None:
-    bad, good = await client.enqueue_many([work.work() for _ in range(2)])
-    refusals.of(bad.id, RowRejected("it can't be stored"))
-    async with asyncio.timeout(60):
-        done = await Worker(client, work.registry).run_once()
-    assert (done.completed, done.failed) == (1, 0)
-    assert await good.result(timeout=60) == 1
-    assert [refusals.asked[bad.id][0].kind, refusals.asked[bad.id][-1].kind] == [
-        SettlementKind.COMPLETED,
-        SettlementKind.FAILED,
-    ]
-
-
-async def test_what_was_refused_is_written_when_its_accepted_at_last(
-    client: Client, work: Work, refusals: Refusals, monkeypatch
-) -> None:
-    monkeypatch.setattr(_refusal, "_FIRST_SECONDS", 0.05)
-    handle = await client.enqueue(work.work())
-    refusals.of(handle.id, REFUSED)
-    worker = Worker(client, work.registry)
-    async with worker:
-        await until(lambda: len(refusals.asked[handle.id]) > 6)
-        refusals.says = lambda _: None
-        await until(lambda: not worker.health().troubles)
-        job = await handle.snapshot()
-        assert (job.state, job.attempt) == (JobState.FAILED, 1)
-        assert worker.health().unwritten == 0
-    assert work.runs == {handle.id: 1}

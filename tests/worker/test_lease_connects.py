@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -12,22 +12,9 @@ from aioqueue import Client, ConfigurationError, JobState, StoreUnavailable
 from aioqueue.worker import Worker
 from tests.worker.faults import Jobs, until
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_stores]
 
 LIMIT = 120
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path / 'jobs.db'}" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
-
-
-@pytest.fixture
-async def jobs() -> Jobs:
-    return Jobs()
 
 
 class Connecting:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -14,27 +14,9 @@ from tests.harnesses import PostgresHarness, SQLiteHarness
 from tests.worker.faults import Jobs, until
 from tests.worker.insides import parts
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_stores]
 
 LIMIT = 120
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path / 'jobs.db'}" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
-
-
-@pytest.fixture
-def harness(url: str, tmp_path: Path) -> SQLiteHarness | PostgresHarness:
-    return SQLiteHarness(tmp_path / "jobs.db") if url.startswith("sqlite") else PostgresHarness(url)
-
-
-@pytest.fixture
-async def jobs() -> Jobs:
-    return Jobs()
 
 
 def typed() -> tuple[Registry, dict[str, int]]:
@@ -112,9 +94,8 @@ async def test_a_killed_workers_short_jobs_come_back_before_its_long_ones(client
     assert (await long_one.snapshot()).state is JobState.RUNNING
 
 
-@pytest.mark.parametrize("url", ["none"], indirect=False)
 @pytest.mark.parametrize("lease", [0.5, 0, -1, float("nan"), "5", True])
-async def test_a_types_lease_must_be_a_duration_of_a_second_at_least(url: str, lease: Any) -> None:
+async def test_a_types_lease_must_be_a_duration_of_a_second_at_least(lease: Any) -> None:
     async def job() -> None: ...
 
     with pytest.raises(ConfigurationError, match="lease"):

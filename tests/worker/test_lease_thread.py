@@ -327,16 +327,6 @@ async def test_the_log_names_what_blocks_the_loop(client: Client, caplog, monkey
 # -- with a worker ----------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-async def jobs() -> Jobs:
-    return Jobs()
-
-
-@pytest.fixture
-def faults(client: Client, monkeypatch: pytest.MonkeyPatch) -> Faults:
-    return Faults(client, monkeypatch)
-
-
 async def test_renewals_that_fail_for_a_while_lose_nothing(client: Client, jobs: Jobs, faults: Faults) -> None:
     handle = await client.enqueue(jobs.held())
     async with Worker(client, jobs.registry, lease=600, renew_every=0.02) as worker:

@@ -28,33 +28,12 @@ from tests.worker.insides import parts
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection
-    from pathlib import Path
 
     from aioqueue.vocabulary._job import Claim
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_stores]
 
 LIMIT = 120
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path / 'jobs.db'}" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
-
-
-@pytest.fixture
-def harness(url: str, tmp_path: Path) -> SQLiteHarness | PostgresHarness:
-    return SQLiteHarness(tmp_path / "jobs.db") if url.startswith("sqlite") else PostgresHarness(url)
-
-
-@pytest.fixture
-async def jobs() -> Jobs:
-    return Jobs()
-
-
-@pytest.fixture
-def faults(client: Client, monkeypatch: pytest.MonkeyPatch) -> Faults:
-    return Faults(client, monkeypatch)
 
 
 # -- leases that can't be renewed -------------------------------------------------------------------------------------
@@ -195,8 +174,7 @@ async def bench(request: pytest.FixtureRequest) -> AsyncIterator[Bench]:
     await bench.close()
 
 
-@pytest.mark.parametrize("url", ["none"], indirect=False)
-async def test_a_process_that_stood_still_asks_before_it_cancels(bench: Bench, url: str) -> None:
+async def test_a_process_that_stood_still_asks_before_it_cancels(bench: Bench) -> None:
     """A renewal had failed before, and the end is over: by now it might be granted."""
     ours = bench.hold(1)
     lease = bench.leases._groups[0].lease
@@ -212,8 +190,7 @@ async def test_a_process_that_stood_still_asks_before_it_cancels(bench: Bench, u
     assert bench.holdings.running[ours].lost is LostReason.LAPSED
 
 
-@pytest.mark.parametrize("url", ["none"], indirect=False)
-async def test_a_lease_that_was_renewed_meanwhile_cancels_nothing(bench: Bench, url: str) -> None:
+async def test_a_lease_that_was_renewed_meanwhile_cancels_nothing(bench: Bench) -> None:
     """The event loop was blocked, and hears late of a failure; the thread has renewed since."""
     ours = bench.hold(1)
     lease = bench.leases._groups[0].lease
@@ -225,9 +202,8 @@ async def test_a_lease_that_was_renewed_meanwhile_cancels_nothing(bench: Bench, 
     assert ours in bench.holdings.held
 
 
-@pytest.mark.parametrize("url", ["none"], indirect=False)
 @pytest.mark.parametrize("bench", [(60.0, 5.0, 600.0, 5.0)], indirect=True)
-async def test_what_is_claimed_is_of_the_leases_that_can_be_answered_for(bench: Bench, url: str) -> None:
+async def test_what_is_claimed_is_of_the_leases_that_can_be_answered_for(bench: Bench) -> None:
     leases = bench.leases
     assert bench.opened == 3
     assert leases.claimable() == (1, ("a0", "a1", "a3", "a2"), {"a1": 2, "a3": 2, "a2": 3})

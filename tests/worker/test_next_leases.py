@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,17 +14,9 @@ from aioqueue.worker import Worker
 from aioqueue.worker._notifications import Notifications
 from tests.worker.faults import Faults, Jobs, until
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_stores]
 
 LIMIT = 120
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path / 'jobs.db'}" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
 
 
 @pytest.fixture(autouse=True)

@@ -24,16 +24,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-async def jobs() -> Jobs:
-    return Jobs()
-
-
-@pytest.fixture
-def faults(client: Client, monkeypatch: pytest.MonkeyPatch) -> Faults:
-    return Faults(client, monkeypatch)
-
-
 # -- refused outcomes -------------------------------------------------------------------------------------------------
 
 
