@@ -99,6 +99,9 @@ class Leases:
         wakeup: Wakes the loop.
         recovery: Told when something keeps us from the database.
         troubles: Where errors show.
+
+    Attributes:
+        groups: As given: each knows its lease, while it has one.
     """
 
     def __init__(
@@ -114,7 +117,7 @@ class Leases:
         troubles: Troubles,
     ) -> None:
         self._store = store
-        self._groups = groups
+        self.groups = groups
         self._name = one_line(name)
         self._worker = name
         self._holdings = holdings
@@ -148,12 +151,12 @@ class Leases:
     def valid(self) -> bool:
         """Whether there are all, and the database has confirmed each within its duration."""
         now = time.monotonic()
-        return all(group.lease is not None and now < group.lease.ends for group in self._groups)
+        return all(group.lease is not None and now < group.lease.ends for group in self.groups)
 
     @property
     def last_end(self) -> float:
         """When the last of them is over unless it's renewed, by the monotonic clock; 0 without any."""
-        return max((group.lease.ends for group in self._groups if group.lease is not None), default=0.0)
+        return max((group.lease.ends for group in self.groups if group.lease is not None), default=0.0)
 
     @property
     def own(self) -> Collection[int]:
@@ -188,16 +191,16 @@ class Leases:
             await self._thread.connect()
             self._connected = True
         # While one is opened another may be lost.
-        while (missing := next((group for group in self._groups if group.lease is None), None)) is not None:
+        while (missing := next((group for group in self.groups if group.lease is None), None)) is not None:
             if self._over:
                 raise asyncio.CancelledError
             await self._open(missing)
-        self._all = self._put_together(self._groups)
+        self._all = self._put_together(self.groups)
 
     async def _open(self, group: LeaseGroup) -> None:
         before = time.monotonic()
         opening = self._opening = self._loop.create_task(
-            self._store.open_lease(self._worker, group.duration, extra=group is not self._groups[0]),
+            self._store.open_lease(self._worker, group.duration, extra=group is not self.groups[0]),
             name="aioqueue opening of a lease",
         )
         # If this is cancelled, the answer may be on its way: `end` waits for it, so that no lease is left behind.
@@ -213,11 +216,11 @@ class Leases:
     def claimable(self) -> Claimable | None:
         """What may be claimed now: nothing for a lease that may be over before anybody could answer for it."""
         now = time.monotonic()
-        usable = [group for group in self._groups if group.lease is not None and group.lease.can_be_answered_for(now)]
-        if len(usable) == len(self._groups):
+        usable = [group for group in self.groups if group.lease is not None and group.lease.can_be_answered_for(now)]
+        if len(usable) == len(self.groups):
             return self._all
         self._refused = True
-        if over := [group.lease for group in self._groups if group.lease is not None and not group.lease.failing]:
+        if over := [group.lease for group in self.groups if group.lease is not None and not group.lease.failing]:
             self._thread.renew_now([lease for lease in over if now >= lease.ends])
         return self._put_together(usable) if usable else None
 
@@ -279,7 +282,7 @@ class Leases:
         self._thread.drop_all()
         self._by_id.clear()
         self._all = None
-        for group in self._groups:
+        for group in self.groups:
             group.lease = None
         for timer in self._timers.values():
             timer.cancel()
@@ -317,7 +320,7 @@ class Leases:
             return
         self._recovery.in_contact()
         self._stop_timer(lease)
-        if not any(each.lease is not None and each.lease.failing for each in self._groups):
+        if not any(each.lease is not None and each.lease.failing for each in self.groups):
             self._troubles.clear("renew")
         if not renewal.valid:
             self._lose(group, lease)

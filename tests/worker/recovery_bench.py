@@ -78,11 +78,11 @@ class Dead:
 class Bench:
     """See the module."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, dead: Dead | None = None) -> None:
         self.clock = FakeTime()
         for module in (_recovery, _waiting_orphans):
             monkeypatch.setattr(module, "time", self.clock)
-        self.store = Dead()
+        self.store = Dead() if dead is None else dead
         store: Any = self.store
         self.registry, settings = Registry(), WorkerSettings.resolve(lease=60, environment={})
         self.recovery = Recovery(store, Policies(self.registry, settings), settings, "survivor\nERROR x")

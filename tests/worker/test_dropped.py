@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import asyncio
+import gc
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aioqueue.vocabulary._identifiers import new_id
-from aioqueue.vocabulary._job import ClaimedJob
-from aioqueue.worker._holdings import Slot
+from aioqueue.worker._holdings import Holdings, Slot
 from aioqueue.worker._slots import Slots
+from aioqueue.worker._wakeup import Wakeup
+from tests.worker.recovery_bench import orphan
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -31,13 +32,21 @@ async def never(_: Slot) -> None:
 
 def test_an_attempt_that_is_dropped_with_its_event_loop_isnt_told_as_broken(caplog: pytest.LogCaptureFixture) -> None:
     """A body that swallows its cancellation is left behind by its worker; it's dropped when the loop is closed."""
-    now = datetime.now(UTC)
-    times: dict[str, Any] = {"created_at": now, "run_at": now, "started_at": now}
-    job = ClaimedJob(
-        id=new_id(), type="a", payload=b"{}", priority=2, attempt=1, claims=1, lease_id=3, max_attempts=10, **times
-    )
-    slots: Any = SimpleNamespace(_attempts=SimpleNamespace(run=never), _log_broken=lambda *_: pytest.fail("told as broken"))
-    attempt = Slots._run(slots, Slot(job))
-    attempt.send(None)
-    attempt.close()
-    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+    holdings, nobody = Holdings(), SimpleNamespace(take=lambda *_: pytest.fail("told of an end"))
+
+    async def begin() -> None:
+        attempts: Any = SimpleNamespace(run=never)
+        parts: Any = {"writer": nobody, "leases": nobody}
+        Slots(attempts, parts["leases"], 1, set(), holdings=holdings, wakeup=Wakeup(), **parts).start(orphan())
+        await asyncio.sleep(0)
+
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(begin())
+    loop.close()
+    (slot,) = holdings.running.values()
+    assert slot.began
+    holdings.running.clear()
+    holdings.held.clear()
+    del slot
+    gc.collect()
+    assert not [record for record in caplog.records if record.name.startswith("aioqueue") and record.levelname == "ERROR"]

@@ -56,6 +56,25 @@ class FakeCondition:
         self._waited()
 
 
+class FakeThreading:
+    """In place of the module: the thread's function is called by the test, and waiting moves the clock."""
+
+    def __init__(self, clock: FakeTime, waited: Callable[[], None]) -> None:
+        self.run: Callable[[], None]
+        self._clock = clock
+        self._waited = waited
+
+    def Condition(self) -> FakeCondition:  # noqa: N802 - the module's name for it
+        return FakeCondition(self._clock, self._waited)
+
+    def Thread(self, *, target: Callable[[], None], **_: object) -> SimpleNamespace:  # noqa: N802 - as above
+        self.run = target
+        return SimpleNamespace(start=lambda: None)
+
+    def get_ident(self) -> int:
+        return threading.get_ident()
+
+
 class Recorder:
     """A lease session that notes when it was used, and for which lease."""
 
@@ -97,6 +116,8 @@ class Bench:
             KeptLease(7 + number, duration, duration / 3, self.clock.now + duration) for number, duration in enumerate(leases)
         ]
         self.lease = self.leases[0]
+        self._threading = FakeThreading(self.clock, self._waited)
+        monkeypatch.setattr(_lease_thread, "threading", self._threading)
         self.thread = LeaseThread(
             self.session,
             "worker",
@@ -106,8 +127,7 @@ class Bench:
             on_renewal=lambda lease, renewal: None,
             on_error=lambda lease, error: self.errors.append(error),
         )
-        condition: Any = FakeCondition(self.clock, self._waited)
-        self.thread._condition = condition
+        self.thread.start()
         for lease in self.leases:
             self.thread.keep(lease)
 
@@ -119,7 +139,7 @@ class Bench:
 
     def run(self, until: float) -> None:
         self.until = until
-        self.thread._serve()
+        self._threading.run()
 
 
 async def test_a_loop_blocked_for_five_minutes_lets_the_lease_lapse(monkeypatch, caplog) -> None:

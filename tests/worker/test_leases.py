@@ -15,7 +15,7 @@ from aioqueue import Client, Fixed, JobState, Registry, Retry, StoreUnavailable,
 from aioqueue.definitions._settings import WorkerSettings
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import ClaimedJob, LostReason
-from aioqueue.worker import Worker
+from aioqueue.worker import Worker, _lease
 from aioqueue.worker._health import Troubles
 from aioqueue.worker._holdings import Holdings
 from aioqueue.worker._lease import Leases, lease_groups
@@ -27,9 +27,10 @@ from tests.worker.faults import Faults, Jobs, until
 from tests.worker.insides import parts
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection
+    from collections.abc import AsyncIterator, Callable, Collection, Iterable
 
     from aioqueue.vocabulary._job import Claim
+    from aioqueue.worker._lease_thread import KeptLease
 
 pytestmark = [pytest.mark.anyio, pytest.mark.both_stores]
 
@@ -48,7 +49,8 @@ async def test_a_worker_that_cannot_renew_stops_claiming_then_cancels_and_later_
     handle = await client.enqueue(jobs.held())
     async with Worker(client, jobs.registry, lease=6, poll_interval=0.05) as worker:
         assert await jobs.started() == 1
-        (lease,) = parts(worker).leases._thread._kept.values()
+        lease = parts(worker).leases.groups[0].lease
+        assert lease is not None
         faults.failing.add("renew")
         await until(lambda: "renew" in worker.health().troubles)
         assert worker.health().lease_valid
@@ -110,10 +112,34 @@ async def test_a_job_whose_body_goes_on_past_the_lease_isnt_given_back_beside_it
     assert most == 1
 
 
+class QuietThread:
+    """In place of the leases' thread: it renews nothing, and notes what it was asked to renew at once."""
+
+    def __init__(self, *_: object, on_error: Callable[[KeptLease, BaseException], None], **__: object) -> None:
+        self.on_error = on_error
+        self.asked: list[int] = []
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def start(self) -> None: ...
+
+    async def connect(self) -> None: ...
+
+    def keep(self, lease: KeptLease) -> None: ...
+
+    def drop_all(self) -> None: ...
+
+    def renew_now(self, leases: Iterable[KeptLease]) -> None:
+        self.asked += [lease.id for lease in leases]
+
+    def stop(self) -> None:
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+
 class Bench:
     """Leases whose thread says nothing by itself, over a store that opens them."""
 
-    def __init__(self, *durations: float) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *durations: float) -> None:
         registry = Registry()
         settings = WorkerSettings.resolve(environment={})
         names = [f"a{number}" for number in range(len(durations))]
@@ -123,8 +149,14 @@ class Bench:
 
             registry.job(name=name, lease=duration)(job)
         self.opened = 0
-        session = SimpleNamespace(connect=lambda: None, close=lambda: None)
-        store: Any = SimpleNamespace(lease_session=lambda **_: session, open_lease=self._open)
+        threads: list[QuietThread] = []
+
+        def thread(*arguments: Any, **named: Any) -> QuietThread:
+            threads.append(QuietThread(*arguments, **named))
+            return threads[-1]
+
+        monkeypatch.setattr(_lease, "LeaseThread", thread)
+        store: Any = SimpleNamespace(lease_session=lambda **_: None, open_lease=self._open)
         self.holdings, wakeup, troubles, writer = Holdings(), Wakeup(), Troubles("w"), SimpleNamespace()
         recovery = Recovery(store, Policies(registry, settings), settings, "w")
         self.leases = Leases(
@@ -137,12 +169,7 @@ class Bench:
             recovery=recovery,
             troubles=troubles,
         )
-        self.asked: list[int] = []
-        renew_now = self.leases._thread.renew_now
-        self.leases._thread.renew_now = lambda leases: (
-            self.asked.extend(lease.id for lease in leases),
-            renew_now([]),
-        )[1]
+        (self.thread,) = threads
 
     async def _open(self, worker: str, duration: float, **_: Any) -> int:
         self.opened += 1
@@ -167,8 +194,8 @@ class Bench:
 
 
 @pytest.fixture
-async def bench(request: pytest.FixtureRequest) -> AsyncIterator[Bench]:
-    bench = Bench(*getattr(request, "param", (60.0,)))
+async def bench(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
+    bench = Bench(monkeypatch, *getattr(request, "param", (60.0,)))
     await bench.leases.opened()
     yield bench
     await bench.close()
@@ -177,15 +204,15 @@ async def bench(request: pytest.FixtureRequest) -> AsyncIterator[Bench]:
 async def test_a_process_that_stood_still_asks_before_it_cancels(bench: Bench) -> None:
     """A renewal had failed before, and the end is over: by now it might be granted."""
     ours = bench.hold(1)
-    lease = bench.leases._groups[0].lease
+    lease = bench.leases.groups[0].lease
     assert lease is not None
     now = time.monotonic()
     lease.ends, lease.failing, lease.failed_at = now - 1, True, now - 60
-    bench.leases._watch_the_end(lease)
-    assert bench.asked == [1]
+    bench.thread.on_error(lease, StoreUnavailable("no answer"))
+    assert bench.thread.asked == [1]
     assert ours in bench.holdings.held
     lease.failed_at = now  # asked, and failed past the end
-    bench.leases._watch_the_end(lease)
+    bench.thread.on_error(lease, StoreUnavailable("no answer"))
     assert ours not in bench.holdings.held
     assert bench.holdings.running[ours].lost is LostReason.LAPSED
 
@@ -193,12 +220,12 @@ async def test_a_process_that_stood_still_asks_before_it_cancels(bench: Bench) -
 async def test_a_lease_that_was_renewed_meanwhile_cancels_nothing(bench: Bench) -> None:
     """The event loop was blocked, and hears late of a failure; the thread has renewed since."""
     ours = bench.hold(1)
-    lease = bench.leases._groups[0].lease
+    lease = bench.leases.groups[0].lease
     assert lease is not None
     lease.failing, lease.ends = False, time.monotonic() + 60
-    bench.leases._renewal_failed(lease, StoreUnavailable("long ago"))
+    bench.thread.on_error(lease, StoreUnavailable("long ago"))
     lease.failing, lease.failed_at = True, time.monotonic()
-    bench.leases._watch_the_end(lease)
+    bench.thread.on_error(lease, StoreUnavailable("again"))
     assert ours in bench.holdings.held
 
 
@@ -207,13 +234,13 @@ async def test_what_is_claimed_is_of_the_leases_that_can_be_answered_for(bench: 
     leases = bench.leases
     assert bench.opened == 3
     assert leases.claimable() == (1, ("a0", "a1", "a3", "a2"), {"a1": 2, "a3": 2, "a2": 3})
-    groups = {group.duration: group.lease for group in leases._groups}
+    groups = {group.duration: group.lease for group in leases.groups}
     short, main = groups[5.0], groups[60.0]
     assert short is not None
     assert main is not None
     short.ends = time.monotonic() - 1
     assert leases.claimable() == (1, ("a0", "a2"), {"a2": 3})
-    assert bench.asked == [2]  # nothing says that it can't be renewed
+    assert bench.thread.asked == [2]  # nothing says that it can't be renewed
     main.failing, main.ends = True, time.monotonic() + 19
     assert leases.claimable() == (3, ("a2",), None)
     assert not leases.valid

@@ -8,7 +8,6 @@ import pytest
 
 from aioqueue.vocabulary._job import LostReason, Settlement, SettlementKind, SettleResult
 from tests.worker.recovery_bench import Bench, Dead, orphan
-from tests.worker.test_recovery import bench  # noqa: F401 - the fixture
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,10 +41,13 @@ class Choosy(Dead):
 
 @pytest.mark.parametrize("raises", [False, True], ids=["tells-which", "raises"])
 @pytest.mark.parametrize("most", [2, 1, 0, -1])
-async def test_an_orphan_that_refuses_its_failure_too_fails_with_less(bench: Bench, most: int, raises: bool) -> None:  # noqa: F811 - the fixture
+async def test_an_orphan_that_refuses_its_failure_too_fails_with_less(
+    monkeypatch: pytest.MonkeyPatch, most: int, raises: bool
+) -> None:
     """And its neighbours are recovered all the same. Of which nothing can be written, that is left for later."""
     choosy, *others = orphans = [orphan() for _ in range(5)]
-    store = bench.recovery._store = Choosy(choosy, most, raises=raises)
+    store = Choosy(choosy, most, raises=raises)
+    bench = Bench(monkeypatch, store)
     store.left = [orphans]
     await bench.quiet_for(21)
     assert await bench.recovery.reap(()) == (4 if most < 0 else 5)

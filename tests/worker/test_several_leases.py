@@ -15,7 +15,7 @@ from aioqueue.worker import Worker, _lease_thread
 from aioqueue.worker._lease_thread import KeptLease, LeaseThread
 from tests.worker.faults import until
 from tests.worker.insides import parts
-from tests.worker.test_lease_thread import FakeCondition, FakeTime
+from tests.worker.test_lease_thread import FakeThreading, FakeTime
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -96,6 +96,16 @@ async def test_each_lease_is_known_to_fail_before_it_is_over(
     monkeypatch.setattr(_lease_thread, "time", clock)
     session: Any = Silent(clock, clock.now + 1.0)
     failed: dict[int, float] = {}
+
+    def waited() -> None:
+        for lease in kept:
+            if lease.failing:
+                failed.setdefault(lease.id, lease.ends - clock.now)
+        if clock.now > 1030:
+            thread.stop()
+
+    threads = FakeThreading(clock, waited)
+    monkeypatch.setattr(_lease_thread, "threading", threads)
     thread = LeaseThread(
         session,
         "worker",
@@ -105,19 +115,10 @@ async def test_each_lease_is_known_to_fail_before_it_is_over(
         on_renewal=lambda lease, renewal: None,
         on_error=lambda lease, error: None,
     )
-
-    def waited() -> None:
-        for lease in kept:
-            if lease.failing:
-                failed.setdefault(lease.id, lease.ends - clock.now)
-        if clock.now > 1030:
-            thread.stop()
-
-    condition: Any = FakeCondition(clock, waited)
-    thread._condition = condition
     kept = [KeptLease(number, duration, duration / 3, clock.now + ends) for number, (duration, ends) in enumerate(leases, 1)]
     for lease in kept:
         thread.keep(lease)
-    thread._serve()
+    thread.start()
+    threads.run()
     assert failed.keys() == {lease.id for lease in kept}
     assert min(failed.values()) > 0, failed
