@@ -36,8 +36,8 @@ __all__ = ["Claims", "Owners", "Throttle", "claim_statements", "lanes_of"]
 _MANY_HEADS = 4
 _FEWEST_HEADS = 10
 _MOST_ROUNDS = 6
-# Seconds between starts from the beginning while there's a backlog.
-_ROUTINE = 1.0
+_FROM_THE_BEGINNING_SECONDS = 1.0
+"""Between claims that don't begin at the floors, while there's a backlog."""
 
 _READY = """@schema@.job j
         WHERE j.state = 1 AND j.type = lane.type AND j.priority = lane.priority AND j.run_at <= now()
@@ -107,13 +107,13 @@ class Claims:
     async def claim(
         self, lease_id: int, types: Sequence[str], limit: int, *, leases: Mapping[str, int] | None = None
     ) -> list[ClaimedJob]:
-        """See `Store.claim`."""
+        """Take due jobs, as `aioqueue.abc.Store.claim` says."""
         if limit < 1 or not types:
             return []
         taken: list[ClaimedJob] = []
         repeated = False
         owners = Owners.of(lease_id, leases or {})
-        full = self.pause == 0 and (not self._backlog or time.monotonic() - self._full.last > _ROUTINE)
+        full = self.pause == 0 and (not self._backlog or time.monotonic() - self._full.last > _FROM_THE_BEGINNING_SECONDS)
         for _ in range(_MOST_ROUNDS):
             try:
                 rows, missed, cut = await self._round(owners, types, limit - len(taken), full=full)

@@ -15,7 +15,8 @@ _PAUSE_FACTOR = 20.0
 class Throttle:
     """How often something may be done that is usually quick: once it has become slow, for a twentieth of the time.
 
-    Slow is what took longer than `_SLOW_SECONDS` seconds, the best of the last few times.
+    Slow is what took longer than `_SLOW_SECONDS`, the best of the last few times. Claims use it for those that begin at no
+    floor, and the recovery for its look at jobs without a lease.
     """
 
     def __init__(self) -> None:
@@ -23,7 +24,11 @@ class Throttle:
         self.last = float("-inf")
 
     def done(self, began: float, ended: float) -> None:
-        """It took from `began` to `ended`, by the monotonic clock."""
+        """Note how long it took.
+
+        Arguments:
+            began, ended: By the monotonic clock.
+        """
         self.last = ended
         self._durations.append(ended - began)
 

@@ -26,7 +26,7 @@ logger = logging.getLogger("aioqueue.postgres")
 
 CLOSE_SECONDS = 3.0
 PATIENCE_SECONDS = 0.5
-"""For which a caller that is cancelled, or whose deadline is over, still waits for its connection's sake."""
+"""How long a caller that is cancelled, or whose deadline is over, still waits for its connection's sake."""
 
 
 async def close_connection(connection: Connection) -> None:

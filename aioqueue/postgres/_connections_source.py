@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["PLANNER_SETTINGS", "TRUSTED_SECONDS", "WAIT_BRIEFLY", "Source", "commit", "control", "in_transaction"]
 
 TRUSTED_SECONDS = 10.0
-"""For which an idle connection is taken to be in order; later it's asked before it's used."""
+"""How long an idle connection is taken to be in order; after that it's asked before it's used."""
 
 # The planner's last fences: no statement of ours is better off reading a whole table, and none needs to be planned twice.
 PLANNER_SETTINGS = ("jit = off", "enable_seqscan = off", "enable_bitmapscan = off", "plan_cache_mode = force_generic_plan")

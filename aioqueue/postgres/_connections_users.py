@@ -104,7 +104,7 @@ class UsersPool(Pool):
                 raise
 
     def take_back(self, loan: Loan) -> None:
-        """See `Pool.take_back`."""
+        """Take back what nobody will give back; a connection of the user's pool goes back there, cut off."""
         super().take_back(loan)
         if self.source.pool is not None and loan.connection is not None:
             self._cleanup.start(self._keep_or_close(loan.connection), partial(terminate, loan.connection))

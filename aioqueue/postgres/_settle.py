@@ -192,7 +192,7 @@ class Settler:
         self._origin = origin
 
     async def settle(self, settlements: Sequence[Settlement], *, orphaned: bool) -> Settled:
-        """See `Store.settle`."""
+        """Write how attempts ended, as `aioqueue.abc.Store.settle` says."""
         name = "settle_orphaned" if orphaned else "settle"
         done = Settled([SettleResult()] * len(settlements))
         chosen = _each_job_once(settlements, range(len(settlements)))

@@ -148,7 +148,7 @@ class PostgresStore:
         return results
 
     def statement(self, jobs: Sequence[NewJob], *, placeholder: _foreign.Placeholder = "%s") -> tuple[str, tuple[str]]:
-        """See `_foreign.statement`."""
+        """The statement that stores jobs, for any driver, and its one parameter: see `_foreign.statement`."""
         return _foreign.statement(self._schema.name, jobs, placeholder=placeholder)
 
     def transaction(self) -> AbstractAsyncContextManager[StoreTransaction]:
