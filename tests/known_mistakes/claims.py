@@ -29,6 +29,10 @@ def _pending_or_running(row: Row, now: datetime) -> bool:
     return row.state in (StoredState.PENDING, StoredState.RUNNING) and row.run_at <= now and not row.locked(now)
 
 
+def _due(row: Row, now: datetime) -> bool:
+    return row.state != StoredState.RUNNING and row.run_at <= now
+
+
 def _without_attempt(real: Callable[..., ClaimedJob], database: Database, row: Row, *rest: Any) -> ClaimedJob:
     job = real(database, row, *rest)
     row.attempt -= 1
@@ -132,5 +136,10 @@ CLAIMS: dict[str, Mistake] = {
     "a store in which an odd row stops all claims": Mistake(
         (instead_of(_claim, "readable", _none_if_any_is_odd),),
         cases=("odd_rows/claims_go_on",),
+    ),
+    "a store that claims what has finished": Mistake(
+        ((_claim, "is_claimable", _due),),
+        cases=("claim/running_and_finished_jobs_are_left_alone",),
+        breaks=Promise.NOT_AGAIN,
     ),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from aioqueue.testing.memory import _lease, _recovery, _store
+from aioqueue.testing.memory import _lease, _recovery, _settle, _store
 from aioqueue.testing.memory._rows import Database
 from aioqueue.vocabulary._job import StoredState
 from tests.known_mistakes.mistake import Mistake, instead_of
@@ -130,5 +130,13 @@ LEASES: dict[str, Mistake] = {
     "a store that waits for what is never due": Mistake(
         ((_recovery, "due_times", _all_pending),),
         cases=("next_due/of_what_is_never_due",),
+    ),
+    "a store whose late renewals don't tell what others have settled": Mistake(
+        ((_settle, "end_lease_of_orphan", lambda *_: None), (_lease, "lost", lambda *_: {})),
+        cases=("lease/a_late_renewal_after_an_orphans_settlement",),
+    ),
+    "a store that waits for the first inserted": Mistake(
+        (instead_of(_recovery, "due_times", lambda real, *arguments: real(*arguments)[:1]),),
+        cases=("next_due/of_the_first",),
     ),
 }

@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from aioqueue.store_rules._cursors import read_cursor
-from aioqueue.testing.memory import _listing, _operate, _stats
+from aioqueue.testing.memory import _listing, _operate, _stats, _store
+from aioqueue.testing.memory._rows import Database
 from aioqueue.vocabulary._answers import Changed
 from tests.known_mistakes.mistake import Mistake, instead_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aioqueue.testing.memory._rows import Database, Row
+    from aioqueue.testing.memory._rows import Row
 
 __all__ = ["LOOKING"]
 
@@ -37,6 +38,11 @@ def _with_old_attempts(real: Callable[..., Changed], database: Database, row: Ro
 def _delete_anything(database: Database, row: Row) -> Changed:
     database.remove(row)
     return Changed.DONE
+
+
+def _all_alike(real: Callable[..., int], database: Database, worker: str, duration: float, *, extra: bool) -> int:
+    del extra
+    return real(database, worker, duration, extra=False)
 
 
 LOOKING: dict[str, Mistake] = {
@@ -63,5 +69,13 @@ LOOKING: dict[str, Mistake] = {
     "a store that deletes what runs": Mistake(
         ((_operate, "_delete", _delete_anything),),
         cases=("delete/all_but_running",),
+    ),
+    "a store that counts a worker once for each of its leases": Mistake(
+        (instead_of(Database, "add_lease", _all_alike),),
+        cases=("stats/workers_are_counted_once_each",),
+    ),
+    "a store that fetches in another order": Mistake(
+        (instead_of(_store, "fetch", lambda real, *arguments: real(*arguments)[::-1]),),
+        cases=("fetch/in_the_order_of_the_ids",),
     ),
 }

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from aioqueue.store_rules._life import StoreLife
-from aioqueue.testing.memory import _insert, _store, _transaction
+from aioqueue.store_rules._listeners import Listeners
+from aioqueue.testing.memory import MemoryStore, _insert, _store, _transaction
 from aioqueue.testing.memory._rows import Database
 from aioqueue.testing.memory._transaction import MemoryTransaction
 from tests.known_mistakes.mistake import Mistake, instead_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
+    from uuid import UUID
 
+    from aioqueue.testing.memory._rows import Row
     from aioqueue.vocabulary._job import Inserted, NewJob
 
 __all__ = ["PRODUCING"]
+
+_LOGGER = logging.getLogger("aioqueue.testing.memory")
 
 
 def _forgetting_the_finished(real: Callable[..., Any], database: Database, jobs: Sequence[NewJob]) -> Any:
@@ -48,6 +57,32 @@ def _telling(real: Callable[..., Any], database: Database, jobs: Sequence[NewJob
     results = real(database, jobs)
     _insert.announce(database, list(database.uncommitted.values()))
     return results
+
+
+def _without_tags(real: Callable[..., Row], new: NewJob, now: datetime) -> Row:
+    return real(replace(new, tags=()), now)
+
+
+def _without_its_batch(real: Callable[..., Any], new: NewJob, tables: Sequence[Any]) -> Any:
+    """What stands before it in its batch isn't looked at."""
+    return real(new, tables[:2])
+
+
+def _by_key_alone(rows: Mapping[UUID, Row], new: NewJob) -> UUID | None:
+    return next((job_id for job_id, row in rows.items() if row.new.key == new.key and row.live), None)
+
+
+def _whole_seconds(real: Callable[..., datetime], new: NewJob, now: datetime) -> datetime:
+    return real(new, now).replace(microsecond=0)
+
+
+def _always_open(store: MemoryStore) -> SimpleNamespace:
+    return SimpleNamespace(database=store.database, listeners=Listeners(asyncio.get_running_loop(), _LOGGER))
+
+
+async def _open_again(real: Callable[..., Any], life: StoreLife[Any], make: Callable[[], Any]) -> None:
+    if life.opened is None:
+        await real(life, make)
 
 
 PRODUCING: dict[str, Mistake] = {
@@ -107,5 +142,37 @@ PRODUCING: dict[str, Mistake] = {
     "a store that goes on when it's closed": Mistake(
         ((StoreLife, "close", _stay_open),),
         cases=("life/a_closed_store_says_so",),
+    ),
+    "a store that forgets tags": Mistake(
+        (instead_of(_insert, "make_row", _without_tags),),
+        cases=("insert/keeps_what_it_was_given", "claim/gives_all_that_was_inserted"),
+    ),
+    "a store that doesn't look at what stands before a job in its batch": Mistake(
+        (instead_of(_insert, "stored_as", _without_its_batch),),
+        cases=("insert/the_same_id_twice_in_one_batch_is_one_job", "insert/unique_twice_in_one_batch"),
+    ),
+    "a store in which a unique key counts for all types": Mistake(
+        ((_insert, "key_holder", _by_key_alone),),
+        cases=("insert/unique_by_type_and_key_only",),
+    ),
+    "a store that keeps due times in whole seconds": Mistake(
+        (instead_of(_insert, "first_due", _whole_seconds),),
+        cases=("insert/due_times_are_exact_and_in_utc",),
+    ),
+    "a store that answers in another order": Mistake(
+        (instead_of(_store, "insert", lambda real, *arguments: real(*arguments)[::-1]),),
+        cases=("insert/results_come_in_order",),
+    ),
+    "a store whose transactions are seen before their commit": Mistake(
+        ((_transaction, "insert_uncommitted", _insert.insert),),
+        cases=("transaction/nothing_is_visible_before_the_commit",),
+    ),
+    "a store that answers before it's opened": Mistake(
+        ((MemoryStore, "_opened", property(_always_open)),),
+        cases=("life/a_store_that_was_never_opened_says_so",),
+    ),
+    "a store that can be opened twice": Mistake(
+        (instead_of(StoreLife, "open", _open_again),),
+        cases=("life/opening_twice",),
     ),
 }

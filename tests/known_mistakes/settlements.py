@@ -37,6 +37,34 @@ def _runs_by_claim(row: Row, claims: int, _: int) -> bool:
     return row.state == StoredState.RUNNING and row.claims == claims
 
 
+def _ever_held(row: Row, claims: int, lease_id: int) -> bool:
+    return row.claims == claims and row.lease_id == lease_id and row.live
+
+
+def _valid_only(database: Database, lease_id: int, now: datetime, *, orphaned: bool) -> bool:
+    return database.valid(lease_id, now) is not orphaned
+
+
+def _without_reschedules(
+    real: Callable[..., None], database: Database, row: Row, each: Settlement, *rest: Any, **named: Any
+) -> None:
+    real(database, row, each, *rest, **named)
+    row.reschedules = 0
+
+
+def _as_before(real: Callable[..., None], database: Database, row: Row, now: datetime) -> None:
+    run_at = row.run_at
+    real(database, row, now)
+    row.run_at = run_at
+
+
+def _keeping_the_lease(
+    real: Callable[..., None], database: Database, lease_id: int, claims: Sequence[Claim], *, end: bool
+) -> None:
+    del end
+    real(database, lease_id, claims, end=False)
+
+
 def _own_lease_unseen(database: Database, lease_id: int, now: datetime, *, orphaned: bool) -> bool:
     return not orphaned or not database.valid(lease_id, now)
 
@@ -245,5 +273,28 @@ SETTLEMENTS: dict[str, Mistake] = {
         cases=("release/leaves_alone_what_it_doesnt_own",),
         breaks=Promise.ITS_OWN_BACK,
         theme=Theme.LATE,
+    ),
+    "a store in which a claim that was given back still counts": Mistake(
+        ((_settle, "holds", _ever_held),),
+        cases=("settle/is_fenced_after_a_release",),
+    ),
+    "a store that settles for valid leases only": Mistake(
+        ((_settle, "lease_allows", _valid_only),),
+        cases=("settle/counts_while_the_lease_exists_though_expired",),
+        breaks=Promise.GOOD_CLAIMS_WRITE,
+    ),
+    "a store that doesn't count reschedules": Mistake(
+        (instead_of(Database, "write", _without_reschedules),),
+        cases=("settle/rescheduled_uses_no_attempt",),
+        breaks=Promise.ALL_ACCOUNTED,
+    ),
+    "a store that leaves what was given back at its old place": Mistake(
+        (instead_of(Database, "give_back", _as_before),),
+        cases=("release/is_due_now",),
+    ),
+    "a store that keeps the lease of a worker that has ended": Mistake(
+        (instead_of(_store, "release", _keeping_the_lease),),
+        cases=("release/ending_gives_everything_back",),
+        breaks=Promise.NOTHING_LEFT,
     ),
 }
