@@ -15,7 +15,7 @@ from aioqueue.worker import Worker, _lease_thread
 from aioqueue.worker._lease_thread import KeptLease, LeaseThread
 from tests.worker.faults import until
 from tests.worker.insides import parts
-from tests.worker.test_lease_thread import FakeThreading, FakeTime
+from tests.worker.lease_thread_bench import FakeThreading, FakeTime
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
