@@ -94,16 +94,17 @@ def insert_conversation(jobs: Sequence[NewJob]) -> Conversation:
     delay: float | None = None
     for start in range(0, len(jobs), _CHUNK):
         chunk = jobs[start : start + _CHUNK]
-        keys = [[str(key) for key in unique_hashes(job)] if job.unique else () for job in chunk]
+        keys = {place: [str(key) for key in unique_hashes(job)] for place, job in enumerate(chunk) if job.unique}
         parameters = {
             "ids": dump([str(job.id) for job in chunk]),
-            "keys": dump([key for each in keys for key in each]),
+            "keys": dump([key for each in keys.values() for key in each]),
         }
         row = yield _LOOK, parameters
         assert row is not None
         now, existing, holders = row[0], set(load(row[1])), _holders(load(row[2]))
         rows: list[list[object]] = []
-        for job, own_keys in zip(chunk, keys, strict=True):
+        for place, job in enumerate(chunk):
+            own_keys = keys.get(place, ())
             unique = own_keys[0] if own_keys else None
             values = _job_row(job, now, unique)
             job_id = str(job.id)
