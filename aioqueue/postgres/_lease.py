@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 import time
 from typing import TYPE_CHECKING
 
 from aioqueue.postgres._lease_rights import MISSING_RIGHTS, WORKER, refuse_missing, rights_arguments
+from aioqueue.store_rules._lease_ids import new_lease_id
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +24,6 @@ __all__ = ["Leases", "lease_statements"]
 
 logger = logging.getLogger("aioqueue.postgres")
 
-_MOST_LEASE_ID = 2**62
 _END_SECONDS = 2.0
 _END_PAUSE_SECONDS = 0.05
 _MOST_NAMED = 20
@@ -99,9 +98,7 @@ class Leases:
         missing = await self._pool.fetch(MISSING_RIGHTS, *rights_arguments(self._schema, WORKER))
         refuse_missing(missing, self._schema, self._description, "a worker")
         while True:
-            # Random, so that none comes again when the database has gone back in time: restored, or failed over.
-            wanted = 1 + secrets.randbelow(_MOST_LEASE_ID)
-            rows = await self._pool.fetch(self._statements["open_lease"], wanted, worker, duration, extra)
+            rows = await self._pool.fetch(self._statements["open_lease"], new_lease_id(), worker, duration, extra)
             if rows:
                 return int(rows[0][0])
 

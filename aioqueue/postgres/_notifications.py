@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from aioqueue.postgres._options_schema import Schema
     from aioqueue.vocabulary._job import NewJob
 
-__all__ = ["LONGEST_DELAY", "decode_note", "due_note", "inserted_note", "inserted_types", "notify_statements"]
+__all__ = ["LONGEST_DELAY_SECONDS", "decode_note", "due_note", "inserted_note", "inserted_types", "notify_statements"]
 
-LONGEST_DELAY = 3600.0
+LONGEST_DELAY_SECONDS = 3600.0
 """Seconds: what is due later than that is found in time by those who look again, however seldom they do."""
 
 _NOTIFY = "SELECT pg_catalog.pg_notify('@channel@', $1::text)::text"
-_LONGEST_NOTE = 7_500
+_LONGEST_NOTE_BYTES = 7_500
 
 
 def notify_statements(schema: Schema) -> dict[str, str]:
@@ -32,10 +32,10 @@ def notify_statements(schema: Schema) -> dict[str, str]:
 def due_note(types: Iterable[str], delay: float, origin: str) -> str | None:
     """Say that jobs of these types are due in `delay` seconds; None where nobody needs to know."""
     names = sorted(set(types))
-    if not names or delay > LONGEST_DELAY:
+    if not names or delay > LONGEST_DELAY_SECONDS:
         return None
     note = orjson.dumps({"o": origin, "t": names, "d": delay})
-    if len(note) > _LONGEST_NOTE:
+    if len(note) > _LONGEST_NOTE_BYTES:
         note = orjson.dumps({"o": origin, "t": None, "d": delay})
     return note.decode()
 

@@ -34,8 +34,8 @@ __all__ = ["Opened"]
 logger = logging.getLogger("aioqueue.postgres")
 
 _CLOSE_SECONDS = 10.0
-_OPERATIONS = 3
-_WORK = 2
+_OPERATIONS_CONNECTIONS = 3
+_WORKER_CONNECTIONS = 2
 _LOCK_SECONDS = 2.0
 """Outcomes and releases don't wait for rows, but a trigger of the user's may make one of them wait for something else: then
 its whole statement fails after this time, and the worker finds out which row it was.
@@ -66,9 +66,9 @@ class Opened:
         own = replace(options.source, pool=None)
         self._schema = options.schema
         self.users = UsersPool(tracker, options.source, options.pool_size)
-        self.operations = Pool(tracker, own, _OPERATIONS, "the client's own operations")
+        self.operations = Pool(tracker, own, _OPERATIONS_CONNECTIONS, "the client's own operations")
         workers = replace(own, lock_timeout=_LOCK_SECONDS)
-        self.work = Pool(tracker, workers, _WORK, "the worker")
+        self.work = Pool(tracker, workers, _WORKER_CONNECTIONS, "the worker")
         self._reserved = for_claims, for_settlements = ReservedConnection(tracker, own), ReservedConnection(tracker, workers)
         self.claims = Claims(for_claims, options.schema)
         origin = str(identity) if options.notify else None

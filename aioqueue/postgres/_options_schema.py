@@ -10,7 +10,7 @@ from aioqueue.errors import ConfigurationError
 
 __all__ = ["Schema"]
 
-_LONGEST_NAME = 63
+_LONGEST_NAME_BYTES = 63
 
 
 def _quote(text: str, mark: str) -> str:
@@ -36,9 +36,9 @@ class Schema:
             size = len(name.encode()) if isinstance(name, str) else 0
         except UnicodeEncodeError:
             size = 0
-        if not 0 < size <= _LONGEST_NAME or "\0" in name or name.startswith("pg_") or name == "information_schema":
+        if not 0 < size <= _LONGEST_NAME_BYTES or "\0" in name or name.startswith("pg_") or name == "information_schema":
             raise ConfigurationError(
-                f"schema {name!r} can't be used: PostgreSQL wants 1 to {_LONGEST_NAME} bytes of UTF-8 without NUL, "
+                f"schema {name!r} can't be used: PostgreSQL wants 1 to {_LONGEST_NAME_BYTES} bytes of UTF-8 without NUL, "
                 "not beginning with pg_"
             )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aioqueue.abc import Stats, TypeStats
+from aioqueue.store_rules._counts import MOST_COUNTED_JOBS
 from aioqueue.vocabulary._job import JobState
 
 if TYPE_CHECKING:
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
     from aioqueue.postgres._options_schema import Schema
 
 __all__ = ["read_stats", "stats_statements"]
-
-MOST = 10_000
 
 _STATS = f"""WITH RECURSIVE pending_type AS (
     (SELECT j.type FROM @schema@.job j WHERE j.state = 1 ORDER BY j.type LIMIT 1)
@@ -36,21 +35,21 @@ SELECT 'ready' AS state, lane.type, sum(found.jobs)::bigint AS jobs,
 FROM lane CROSS JOIN LATERAL (
     SELECT count(*) AS jobs, min(r.run_at) AS first FROM (
         SELECT j.run_at FROM @schema@.job j WHERE j.state = 1 AND j.type = lane.type AND j.priority = lane.priority
-            AND j.run_at <= now() ORDER BY j.run_at LIMIT {MOST + 1}) AS r) AS found
+            AND j.run_at <= now() ORDER BY j.run_at LIMIT {MOST_COUNTED_JOBS + 1}) AS r) AS found
 GROUP BY lane.type
 UNION ALL
 SELECT 'scheduled', lane.type, sum(found.jobs)::bigint, NULL
 FROM lane CROSS JOIN LATERAL (
     SELECT count(*) AS jobs FROM (
         SELECT FROM @schema@.job j WHERE j.state = 1 AND j.type = lane.type AND j.priority = lane.priority
-            AND j.run_at > now() LIMIT {MOST + 1}) AS r) AS found
+            AND j.run_at > now() LIMIT {MOST_COUNTED_JOBS + 1}) AS r) AS found
 GROUP BY lane.type
 UNION ALL
 SELECT 'running', r.type, count(*), NULL
-FROM (SELECT j.type FROM @schema@.job j WHERE j.state = 2 LIMIT {MOST * 10}) AS r GROUP BY r.type
+FROM (SELECT j.type FROM @schema@.job j WHERE j.state = 2 LIMIT {MOST_COUNTED_JOBS * 10}) AS r GROUP BY r.type
 UNION ALL
 SELECT 'blocked', r.type, count(*), NULL
-FROM (SELECT j.type FROM @schema@.job j WHERE j.state = 0 LIMIT {MOST * 10}) AS r GROUP BY r.type
+FROM (SELECT j.type FROM @schema@.job j WHERE j.state = 0 LIMIT {MOST_COUNTED_JOBS * 10}) AS r GROUP BY r.type
 UNION ALL
 SELECT s.name, t.type, found.jobs, NULL
 FROM archived_type t CROSS JOIN (VALUES ('completed', 4), ('continued', 5), ('failed', 6), ('cancelled', 7)) AS s(name, state)
@@ -58,7 +57,7 @@ CROSS JOIN LATERAL (
     SELECT count(*) AS jobs FROM (
         SELECT FROM @schema@.archive a
         WHERE (a.type, a.state) >= (t.type, s.state) AND (a.type, a.state) <= (t.type, s.state)
-        ORDER BY a.type, a.state, a.id LIMIT {MOST + 1}) AS r) AS found
+        ORDER BY a.type, a.state, a.id LIMIT {MOST_COUNTED_JOBS + 1}) AS r) AS found
 WHERE t.type IS NOT NULL
 UNION ALL
 SELECT '', l.worker, 0::bigint, NULL::float8 FROM @schema@.lease l WHERE l.expires_at > now() AND NOT l.extra"""
@@ -85,8 +84,8 @@ def _stats(rows: Sequence[Row]) -> Stats:
             workers.append(type_name)
         elif number:
             state = JobState(name)
-            counts.setdefault(type_name, {})[state] = min(number, MOST)
-            if number > MOST:
+            counts.setdefault(type_name, {})[state] = min(number, MOST_COUNTED_JOBS)
+            if number > MOST_COUNTED_JOBS:
                 capped.setdefault(type_name, set()).add(state)
             if age is not None:
                 oldest[type_name] = max(age, 0.0)

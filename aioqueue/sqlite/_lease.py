@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import secrets
 from typing import TYPE_CHECKING
 
 from aioqueue.abc import Notification
@@ -20,6 +19,7 @@ from aioqueue.sqlite._lease_odd import held_one_by_one
 from aioqueue.sqlite._notifications import merged
 from aioqueue.sqlite._rows import dump, load, one
 from aioqueue.sqlite._rows_times import NOW
+from aioqueue.store_rules._lease_ids import new_lease_id
 
 if TYPE_CHECKING:
     import sqlite3
@@ -37,8 +37,6 @@ _OPEN = f"""
 INSERT INTO lease (id, worker, expires_at, clock, boot, extra)
 VALUES (:lease, :worker, {NOW} + :duration, :clock, :boot, :extra)
 """
-
-_LARGEST_LEASE = 2**62
 
 DELETE_LEASE = "DELETE FROM lease WHERE id = :lease"
 
@@ -96,8 +94,8 @@ class Leases:
 
 
 def open_lease(connection: sqlite3.Connection, worker: str, duration: float, *, extra: bool = False) -> int:
-    """Make a lease. Its id is all random: one that was counted would come again after a restore from a backup."""
-    lease_id = 1 + secrets.randbelow(_LARGEST_LEASE)
+    """Make a lease, and give its id."""
+    lease_id = new_lease_id()
     parameters = {"lease": lease_id, "worker": worker, "duration": round(duration * 1e6), "extra": int(extra)}
     connection.execute(_OPEN, {**parameters, **clock_parameters()})
     return lease_id

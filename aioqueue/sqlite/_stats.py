@@ -8,14 +8,13 @@ from aioqueue.abc import Stats, TypeStats
 from aioqueue.sqlite._lease_clock import LEASE_VALID, clock_parameters
 from aioqueue.sqlite._rows import load, text_of
 from aioqueue.sqlite._rows_times import NOW
+from aioqueue.store_rules._counts import MOST_COUNTED_JOBS
 from aioqueue.vocabulary._job import JobState, StoredState
 
 if TYPE_CHECKING:
     import sqlite3
 
 __all__ = ["ARCHIVED_TYPES", "read_stats"]
-
-_COUNTED = 10_000
 
 ARCHIVED_TYPES = """
 WITH RECURSIVE kind(type) AS (
@@ -61,7 +60,7 @@ _WORKERS = f"SELECT worker FROM lease WHERE {LEASE_VALID} AND NOT extra ORDER BY
 
 def read_stats(connection: sqlite3.Connection) -> Stats:
     """Numbers by type and state, counted up to a bound."""
-    cap = {"cap": _COUNTED + 1}
+    cap = {"cap": MOST_COUNTED_JOBS + 1}
     counts: dict[str, dict[JobState, int]] = {}
     oldest: dict[str, float] = {}
     for job_type, ready, scheduled, due in connection.execute(_PENDING, cap).fetchall():
@@ -80,8 +79,8 @@ def read_stats(connection: sqlite3.Connection) -> Stats:
     return Stats(
         types={
             job_type: TypeStats(
-                counts={state: min(number, _COUNTED) for state, number in of_type.items() if number},
-                capped=frozenset(state for state, number in of_type.items() if number > _COUNTED),
+                counts={state: min(number, MOST_COUNTED_JOBS) for state, number in of_type.items() if number},
+                capped=frozenset(state for state, number in of_type.items() if number > MOST_COUNTED_JOBS),
                 oldest_ready=oldest.get(job_type),
             )
             for job_type, of_type in sorted(counts.items())

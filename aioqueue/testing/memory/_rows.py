@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 import threading
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from aioqueue.store_rules._history import KEPT_ERRORS
+from aioqueue.store_rules._lease_ids import new_lease_id
 from aioqueue.vocabulary._job import Claim, ClaimedJob, SettlementKind, StoredState
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ class Database:
 
     def new_lease_id(self) -> int:
         """A number that no lease has had."""
-        return secrets.randbelow(2**62) + 1
+        return new_lease_id()
 
     def valid(self, lease_id: int, now: datetime) -> bool:
         """Whether a lease is there and hasn't run out."""
