@@ -87,9 +87,10 @@ async def opening_twice(harness: Harness) -> None:
     job_id = await insert_one(harness.store, job())
     store = harness.new_store()
     try:
-        results = await asyncio.gather(*[store.open() for _ in range(3)], return_exceptions=True)
+        *results, early = await asyncio.gather(*[store.open() for _ in range(3)], store.stats(), return_exceptions=True)
         equal(sum(each is None for each in results), 1, "calls of open at once that opened the store")
         refused = [each for each in results if isinstance(each, ConfigurationError)]
+        check(isinstance(early, ClientClosed), f"a verb while the store is being opened must raise ClientClosed, not {early!r}")
         equal(len(refused), 2, f"calls of open at once that were refused with ConfigurationError, of {results!r}")
         await expect_state(store, job_id, JobState.READY)
     finally:
