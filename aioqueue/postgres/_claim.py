@@ -73,7 +73,7 @@ SELECT (SELECT array_agg(wanted.id) FROM unnest($1::bigint[]) AS wanted(id) WHER
        (SELECT count(*) FROM heads), claimed.*
 FROM (SELECT) AS once LEFT JOIN claimed ON true"""
 
-_META = 4
+_COLUMNS_ABOUT_THE_CLAIM = 4
 
 
 def claim_statements(schema: Schema) -> dict[str, str]:
@@ -164,14 +164,14 @@ class Claims:
         )
         if full:
             self._full.done(began, time.monotonic())
-        lost, quota, cut, seen = rows[0][:_META]
+        lost, quota, cut, seen = rows[0][:_COLUMNS_ABOUT_THE_CLAIM]
         if seen > _MANY_HEADS * limit >= _MANY_HEADS * _FEWEST_HEADS:
             self._crowded.add(names)
         elif seen <= 2 * heads:
             self._crowded.discard(names)  # a lane or two: their jobs would come in small portions
         if lost:
             raise LeaseLost(f"not valid any more: lease {', '.join(map(str, lost))}; nothing was claimed")
-        jobs = [claimed_job(row[_META:]) for row in rows if row[_META] is not None]
+        jobs = [claimed_job(row[_COLUMNS_ABOUT_THE_CLAIM:]) for row in rows if row[_COLUMNS_ABOUT_THE_CLAIM] is not None]
         self._raise_floors(jobs)
         return jobs, quota > len(jobs), cut
 

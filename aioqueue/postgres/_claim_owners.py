@@ -14,7 +14,7 @@ __all__ = ["ALL_VALID", "OWNERS", "Owners", "claimed"]
 
 # The largest integer: a count that has got there (by way of somebody's SQL) must not fail its neighbours. Attempts stay at it;
 # claims begin anew, since a fence only has to differ from the ones before.
-_MOST = 2_147_483_647
+_LARGEST_COUNT = 2_147_483_647
 
 # The leases are locked so that they can't end while the claim is under way: what ends one sees all that it holds. The first
 # one owns what is taken, but for the types that have another one.
@@ -24,8 +24,8 @@ OWNERS = """owner AS MATERIALIZED (
 ALL_VALID = "(SELECT count(*) FROM owner) = cardinality($1::bigint[])"
 _CLAIMED_TEMPLATE = f"""claimed AS (
     UPDATE @schema@.job j
-    SET state = 2, attempt = least(j.attempt, {_MOST - 1}) + 1,
-        claims = CASE j.claims WHEN {_MOST} THEN 1 ELSE j.claims + 1 END,
+    SET state = 2, attempt = least(j.attempt, {_LARGEST_COUNT - 1}) + 1,
+        claims = CASE j.claims WHEN {_LARGEST_COUNT} THEN 1 ELSE j.claims + 1 END,
         lease_id = coalesce((@of_types@::bigint[])[array_position(@types@::text[], j.type)], ($1::bigint[])[1]),
         started_at = now()
     WHERE j.id = ANY(ARRAY(SELECT id FROM picked))

@@ -29,8 +29,8 @@ __all__ = ["SingleClaims", "claim_singly_statements"]
 logger = logging.getLogger("aioqueue.postgres")
 
 # How many are tried beside those that are wanted.
-_MORE = 100
-_MOST_REMEMBERED = 1_000
+_MORE_ROWS = 100
+_MOST_REMEMBERED_ROWS = 1_000
 
 # A few of each lane, so that no lane with many that can't be claimed stands before all others.
 _CANDIDATES = """SELECT head.id FROM unnest($1::text[], $2::smallint[]) AS lane(type, priority)
@@ -93,7 +93,7 @@ class SingleClaims:
         """
         taken: list[ClaimedJob] = []
         guilty: list[tuple[UUID, StoreError]] = []
-        for (job_id,) in await self._connection.fetch(self._statements["claim_candidates"], *lanes, limit + _MORE):
+        for (job_id,) in await self._connection.fetch(self._statements["claim_candidates"], *lanes, limit + _MORE_ROWS):
             if len(taken) >= limit:
                 break
             try:
@@ -125,5 +125,5 @@ class SingleClaims:
         if moved or job_id not in self._told:
             became = "it has failed" if moved else "it stays where it is, and makes the claims of others slow"
             logger.error("job %s can't be claimed: %s; %s", job_id, reason, became)
-        if len(self._told) < _MOST_REMEMBERED:
+        if len(self._told) < _MOST_REMEMBERED_ROWS:
             self._told.add(job_id)

@@ -8,7 +8,7 @@ from collections import deque
 __all__ = ["Throttle"]
 
 _SLOW_SECONDS = 0.05
-_REMEMBERED = 8
+_REMEMBERED_CALLS = 8
 _PAUSE_FACTOR = 20.0
 
 
@@ -20,7 +20,7 @@ class Throttle:
     """
 
     def __init__(self) -> None:
-        self._durations: deque[float] = deque(maxlen=_REMEMBERED)
+        self._durations: deque[float] = deque(maxlen=_REMEMBERED_CALLS)
         self.last = float("-inf")
 
     def done(self, began: float, ended: float) -> None:
@@ -35,6 +35,6 @@ class Throttle:
     @property
     def pause(self) -> float:
         """Seconds until it may be done again; 0 unless it has become slow."""
-        if len(self._durations) < _REMEMBERED or min(self._durations) < _SLOW_SECONDS:
+        if len(self._durations) < _REMEMBERED_CALLS or min(self._durations) < _SLOW_SECONDS:
             return 0.0
         return max(0.0, self.last + self._durations[-1] * _PAUSE_FACTOR - time.monotonic())

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["claim_one_by_one"]
 
-_MORE = 100
+_MORE_ROWS = 100
 """How many rows beyond its limit a claim looks at, in search for sound ones."""
 
 _HEADS = f"""
@@ -56,7 +56,7 @@ def claim_one_by_one(
     failed: list[UUID] = []
     refused: dict[RowId, StoreError] = {}
     valid_now(connection, wanted)
-    for row_id in _heads(connection, wanted, wanted.limit + len(odd_rows) + _MORE):
+    for row_id in _heads(connection, wanted, wanted.limit + len(odd_rows) + _MORE_ROWS):
         if len(jobs) == wanted.limit:
             break
         if row_id in odd_rows:

@@ -28,7 +28,7 @@ __all__ = ["Conversation", "InsertResult", "Inserter", "insert_conversation", "i
 if TYPE_CHECKING:
     Conversation = Generator[tuple[str, dict[str, Any]], Sequence[Any] | None, "InsertResult"]
 
-_CHUNK = 1000
+_CHUNK_ROWS = 1000
 
 _LOOK = f"""
 SELECT {NOW},
@@ -92,8 +92,8 @@ def insert_conversation(jobs: Sequence[NewJob]) -> Conversation:
     inserted: list[Inserted] = []
     types: set[str] = set()
     delay: float | None = None
-    for start in range(0, len(jobs), _CHUNK):
-        chunk = jobs[start : start + _CHUNK]
+    for start in range(0, len(jobs), _CHUNK_ROWS):
+        chunk = jobs[start : start + _CHUNK_ROWS]
         keys = {place: [str(key) for key in unique_hashes(job)] for place, job in enumerate(chunk) if job.unique}
         parameters = {
             "ids": dump([str(job.id) for job in chunk]),

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CLAIMED_COLUMNS", "Taken", "claimed_job", "claimed_jobs", "held_claims", "is_counter"]
 
-_LARGEST = 2**31 - 2
+_LARGEST_COUNT = 2**31 - 2
 """Of a counter: what PostgreSQL's hold too, and one more."""
 CLAIMED_COLUMNS = """job.id, CAST(job.type AS TEXT), CAST(job.payload AS TEXT), job.priority, CAST(job.attempt AS INTEGER),
     job.claims, job.lease_id, job.created_at, job.run_at, job.started_at, CAST(job.max_attempts AS INTEGER),
@@ -60,7 +60,7 @@ def held_claims(rows: str) -> set[Claim]:
 
 def is_counter(value: Any) -> bool:
     """Whether it can be counted on from here."""
-    return isinstance(value, int) and -_LARGEST <= value <= _LARGEST
+    return isinstance(value, int) and -_LARGEST_COUNT <= value <= _LARGEST_COUNT
 
 
 def claimed_jobs(rows: str, taken: Taken | None) -> list[ClaimedJob]:
@@ -94,7 +94,7 @@ def claimed_job(entry: Sequence[Any], taken: Taken | None) -> ClaimedJob:
     """Read one row. Its values may be strange: what it raises then is any of a few errors."""
     (job_id, job_type, payload, priority, attempt, claims, lease_id, created_at, run_at, started_at) = entry[:10]
     (max_attempts, retry, timeout, expires_at, reschedules, key, tags, metadata) = entry[10:]
-    if max(attempt, claims, reschedules) > _LARGEST:
+    if max(attempt, claims, reschedules) > _LARGEST_COUNT:
         raise ValueError("a counter is out of its range")
     expired = False
     if taken is not None:

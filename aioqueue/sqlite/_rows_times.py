@@ -14,7 +14,7 @@ NOW = "(CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) * 10
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
-_FARTHEST = 253_402_300_799_999_999
+_FARTHEST_MICROSECONDS = 253_402_300_799_999_999
 """The last microsecond of the year 9999."""
 
 
@@ -38,8 +38,8 @@ def due_after(now: int, seconds: Any, what: str) -> int:
     try:
         due = max(now, now + round(seconds * 1_000_000))
     except (TypeError, ValueError, OverflowError):
-        due = _FARTHEST + 1
-    if due > _FARTHEST:
+        due = _FARTHEST_MICROSECONDS + 1
+    if due > _FARTHEST_MICROSECONDS:
         raise RowRejected(f"{what} must be a finite number of seconds, and end before the year 10000: {seconds!r}")
     return due
 

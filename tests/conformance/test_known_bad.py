@@ -35,7 +35,7 @@ async def test_a_store_without_mistakes_passes(case: Case) -> None:
 @pytest.mark.parametrize(("name", "case"), FOUND_BY)
 async def test_a_mistake_is_found_by_the_cases_that_it_names(name: str, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """By what they say: an error of another kind comes out, and one that the store itself asserts doesn't count."""
-    monkeypatch.setattr(tools, "PATIENCE", 0.01)  # what is missing in memory doesn't come later
+    monkeypatch.setattr(tools, "PATIENCE_SECONDS", 0.01)  # what is missing in memory doesn't come later
     with STORE_MISTAKES[name].made(), pytest.raises(AssertionError) as found:
         await run(BY_NAME[case])
     assert CONFORMANCE in Path(str(found.traceback[-1].path)).parents

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "HOUR",
-    "PATIENCE",
+    "PATIENCE_SECONDS",
     "T",
     "Heard",
     "JobFields",
@@ -55,7 +55,8 @@ __all__ = [
 T = TypeVar("T")
 
 HOUR = 3600.0
-PATIENCE = 60.0
+"""Seconds: longer than any case takes."""
+PATIENCE_SECONDS = 60.0
 """Seconds after which something that should have happened is taken for missing: for slow, loaded machines."""
 
 
@@ -242,7 +243,7 @@ class Heard:
 
     async def wait(self, wanted: Callable[[Notification], bool], what: str) -> Notification:
         """The first that fits, as soon as it has come."""
-        with anyio.move_on_after(PATIENCE):
+        with anyio.move_on_after(PATIENCE_SECONDS):
             while (found := self.find(wanted)) is None:
                 self._changed.clear()
                 await self._changed.wait()
