@@ -72,7 +72,7 @@ FROM json_each(:rows) AS s
 LEFT JOIN job ON job.id = s.value ->> 0 LEFT JOIN archive ON archive.id = s.value ->> 0
 """
 
-_MOST_ORPHANS = 100
+_MARK_OF_AN_ORPHAN = 100
 
 
 class Settler:
@@ -145,7 +145,7 @@ def _settle_distinct(
             delay = wait if delay is None else min(delay, wait)
         else:
             finished.append(_values(settlement, None))
-    mark = _MOST_ORPHANS if orphaned else 0
+    mark = _MARK_OF_AN_ORPHAN if orphaned else 0
     ended: frozenset[int] = frozenset()
     if orphaned and owned:
         # Otherwise a late renewal would tell the owner that all is well.
