@@ -121,7 +121,7 @@ async def test_a_strange_cursor(store: SQLiteStore, cursor: str) -> None:
 
 
 async def test_numbers_are_capped(store: SQLiteStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("aioqueue.sqlite._stats._COUNTED", 5)
+    monkeypatch.setattr("aioqueue.sqlite._stats.MOST_COUNTED_JOBS", 5)
     await store.insert([new_job() for _ in range(5)] + [new_job("b") for _ in range(6)])
     stats = await store.stats()
     assert stats.types["a"].counts == {JobState.READY: 5}
