@@ -52,6 +52,11 @@ async def _give_back_failures(real: Callable[..., Any], attempts: Attempts, slot
     return outcome if isinstance(outcome, Interrupted) or outcome.error is None else INTERRUPTED
 
 
+def _start_twice(real: Callable[..., None], slots: Slots, job: ClaimedJob) -> None:
+    real(slots, job)
+    real(slots, job)
+
+
 def _free_in_the_task(_: Any, slots: Slots, job: ClaimedJob) -> None:
     """What frees the slot is the task itself: not if it's cancelled before its first step."""
     slot = slots._holdings.hold(job)
@@ -130,6 +135,12 @@ WORKER_MISTAKES: dict[str, Mistake] = {
     ),
     "a worker that runs a job twice at once": Mistake(
         breaks=Promise.ONCE_A_PROCESS, patches=((Slots, "runs_body_of", lambda *_: False),), theme=Theme.ROUGH
+    ),
+    "a worker that starts a claim twice": Mistake(
+        breaks=Promise.ONCE_A_CLAIM, patches=(instead_of(Slots, "start", _start_twice),)
+    ),
+    "a worker that begins what it's given after it was stopped": Mistake(
+        breaks=Promise.NOT_WHEN_STOPPED, patches=((Slots, "stop", lambda _: None),), theme=Theme.LATE
     ),
     "a worker that gives failed jobs back": Mistake(
         breaks=Promise.UNUSED_BACK, patches=(instead_of(Attempts, "run", _give_back_failures),)
