@@ -96,7 +96,7 @@ def what_ended(error: BaseException) -> EventLoopEnd:
     context = _context_in_traceback(error) or _context_of_task(error)
     if context is not None:
         return EventLoopEnd(error, known=True, attempt=attempt_in(context))
-    stray = _strays.get(id(error))
+    stray = next((attempt for exit_, attempt in _strays if exit_ is error), None)
     return EventLoopEnd(error, known=stray is not None, attempt=stray)
 
 
@@ -122,8 +122,9 @@ def _context_of_task(error: BaseException) -> contextvars.Context | None:
 
 # -- tasks that nobody waits for --------------------------------------------------------------------------------------
 
-_strays: dict[int, Attempt] = {}
-"""By the exception's id, the attempt whose task has ended with it. Only the last one is kept."""
+_strays: list[tuple[BaseException, Attempt]] = []
+"""The last exit with which a task has ended that nobody waits for, and the attempt whose task it was. Not by the exit's id:
+another exit may have it by the time that somebody asks."""
 _hearing: WeakKeyDictionary[asyncio.AbstractEventLoop, bool] = WeakKeyDictionary()
 
 
@@ -143,8 +144,7 @@ def hear_of_strays(loop: asyncio.AbstractEventLoop) -> None:
         if isinstance(error, BaseException) and is_exit(error):
             own = context_of(context.get("future"))
             if own is not None and (attempt := attempt_in(own)) is not None:
-                _strays.clear()
-                _strays[id(error)] = attempt
+                _strays[:] = [(error, attempt)]
         if before is None:
             loop.default_exception_handler(context)
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import gc
 import signal
 import threading
 from collections.abc import Callable, Coroutine
@@ -15,7 +16,7 @@ import uvloop
 
 from aioqueue.definitions._context import activate
 from aioqueue.runtime._exits import from_a_signal, is_exit
-from aioqueue.worker._event_loop_end import WatchfulTask, event_loop_end, hear_of_strays
+from aioqueue.worker._event_loop_end import WatchfulTask, event_loop_end, hear_of_strays, what_ended
 from tests.unit.test_attempt import make
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
@@ -191,6 +192,25 @@ def test_whose_task_or_callback_has_ended_a_loop(
         assert end.attempt in {None, own}  # it goes on for a while: perhaps until the body itself has raised it
     else:
         assert (end.known, end.attempt) == (True, own)
+
+
+def test_a_later_exit_isnt_taken_for_an_earlier_one_in_whose_place_in_memory_it_is() -> None:
+    """An earlier worker of the process may have ended by a task that nobody waited for: its exit is gone by then."""
+
+    async def main() -> None:
+        hear_of_strays(asyncio.get_running_loop())
+        with activate(make()):
+            await forgets()
+
+    def ends() -> None:
+        runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
+        runner.get_loop().set_exception_handler(lambda _, __: None)
+        with contextlib.suppress(SystemExit), runner:
+            runner.run(main())
+
+    ends()
+    gc.collect()
+    assert not [end for end in map(what_ended, [SystemExit(number) for number in range(100)]) if end.known]
 
 
 def test_without_an_exit_nobody_has_ended_the_loop() -> None:
