@@ -7,8 +7,14 @@ case. "Now" is always the database's clock. A call that raises has changed nothi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from aioqueue.vocabulary._abilities import (
+    SupportsMigrate,
+    SupportsMigrationSQL,
+    SupportsPendingMigrations,
+    SupportsStatement,
+)
 from aioqueue.vocabulary._answers import Changed, Due, Renewal
 from aioqueue.vocabulary._listing import JobFilter, Page
 from aioqueue.vocabulary._notification import Notification
@@ -307,7 +313,8 @@ class Store(Protocol):
     async def list(self, where: JobFilter, limit: int, cursor: str | None = None) -> Page:
         """One page of jobs, live and archived, newest id first. Bounded in cost whatever the filter.
 
-        A strange row (not JSON, an unknown state) is shown as well as it can be, and doesn't break its page.
+        A strange row (not JSON, an unknown state) is shown as well as it can be, and doesn't break its page. A live one in an
+        unknown state is shown as blocked; a filter by states leaves it out, since no index leads to it.
 
         Raises:
             ValueError: The cursor isn't one of ours.
@@ -315,22 +322,28 @@ class Store(Protocol):
         ...
 
     async def stats(self) -> Stats:
-        """Numbers by type and state, exact up to 10,000 each."""
+        """Numbers by type and state, exact up to 10,000 each. Rows in an unknown state aren't counted."""
         ...
 
     async def retry(self, ids: Sequence[UUID]) -> Sequence[Changed]:
-        """Make failed or cancelled jobs pending again, due now, with all their attempts; the history stays.
+        """Make failed or cancelled jobs pending again, due now, and tell listeners of their types.
 
-        A job whose unique key is held by another unfinished one by now is `WRONG_STATE`.
+        Such a job begins anew, as one that was never started: no attempts, no reschedules, no time to expire, start or end,
+        no outcome and no output. It keeps what it was inserted with, its history of errors, and the number of its claims, so
+        that older ones stay fenced. A job whose unique key is held by another unfinished one by now is `WRONG_STATE`.
         """
         ...
 
     async def run_now(self, ids: Sequence[UUID]) -> Sequence[Changed]:
-        """Make pending jobs due now."""
+        """Make pending jobs due now, and tell listeners of their types."""
         ...
 
     async def delete(self, ids: Sequence[UUID]) -> Sequence[Changed]:
-        """Remove jobs that aren't running, live or archived."""
+        """Remove jobs that aren't running, live or archived.
+
+        Listeners of this store are told of them as of finished ones, so that whoever waits for a result looks, and finds
+        none. Other processes need not be told: they find out when they look.
+        """
         ...
 
     # -- notifications --------------------------------------------------------------------------------------------
@@ -341,49 +354,6 @@ class Store(Protocol):
         Arguments:
             listener: See `Listener`.
             finished: Whether somebody waits for finished jobs: a store may spare itself telling of them otherwise.
-        """
-        ...
-
-
-@runtime_checkable
-class SupportsMigrate(Protocol):
-    """A store whose schema is brought up to date on demand: what `Client.migrate` and `aioqueue migrate` need."""
-
-    async def migrate(self) -> Sequence[str]:
-        """Bring the schema up to date, whether the store is open or not. Several processes may do so at once.
-
-        Returns:
-            The names of the migrations that this call ran.
-        """
-        ...
-
-
-@runtime_checkable
-class SupportsPendingMigrations(Protocol):
-    """A store that tells what `migrate` would do: what `aioqueue migrate --check` needs."""
-
-    async def pending_migrations(self) -> Sequence[str]:
-        """Names of the migrations that `migrate` would run, whether the store is open or not. Changes nothing."""
-        ...
-
-
-@runtime_checkable
-class SupportsMigrationSQL(Protocol):
-    """A store whose migrations can be run by hand: what `aioqueue migrate --sql` needs."""
-
-    def migration_sql(self) -> str:
-        """Everything that `migrate` would run on an empty database, as one script. Needs no connection."""
-        ...
-
-
-@runtime_checkable
-class SupportsStatement(Protocol):
-    """A store into which any driver can insert jobs with one statement: what `Client.statement` needs."""
-
-    def statement(self, jobs: Sequence[NewJob], *, placeholder: Literal["%s", "$1"] = "%s") -> tuple[str, tuple[str, ...]]:
-        """Give the SQL that stores jobs in the transaction of whoever runs it, and its parameters. Needs no connection.
-
-        `placeholder` is how the driver writes a parameter.
         """
         ...
 

@@ -37,9 +37,9 @@ _RETRY = f"""WITH wanted AS MATERIALIZED (
     SELECT a.* FROM @schema@.archive a WHERE a.id = ANY($1::uuid[]) AND a.state + 0 IN (6, 7) ORDER BY a.id FOR UPDATE
 ), revived AS (
     INSERT INTO @schema@.job (id, type, priority, run_at, state, claims, max_attempts, timeout, chain_id, position, key,
-                              unique_key, created_at, started_at, trace, tags, retry, metadata, payload, errors)
+                              unique_key, created_at, trace, tags, retry, metadata, payload, errors)
     SELECT id, type, least(greatest(priority, 1), 4), clock_timestamp(), 1, claims, max_attempts, timeout, chain_id,
-           position, key, unique_key, created_at, started_at, trace, tags, retry, metadata, payload, errors
+           position, key, unique_key, created_at, trace, tags, retry, metadata, payload, errors
     FROM wanted ORDER BY unique_key NULLS FIRST, id
     ON CONFLICT DO NOTHING RETURNING id, type
 ), gone AS (

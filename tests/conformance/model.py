@@ -36,7 +36,7 @@ class ModelJob:
     attempt: int = 0
     claims: int = 0
     lease_id: int | None = None
-    reschedules: int | None = 0
+    reschedules: int = 0
     errors: list[str] = field(default_factory=list)
     output: bytes | None = None
     newest: tuple[int, int, SettlementKind, bool] | None = None
@@ -176,7 +176,7 @@ class Model:
             self._pend(job, each.delay or 0)
             if each.kind is SettlementKind.RESCHEDULED:
                 job.attempt -= 1
-                job.reschedules = None if job.reschedules is None else job.reschedules + 1
+                job.reschedules += 1
         else:
             job.state, job.output = FINAL[each.kind], each.output
 
@@ -202,8 +202,7 @@ class Model:
         if job.state not in (JobState.FAILED, JobState.CANCELLED) or (job.new.unique and self.holder(job.new) is not None):
             return Changed.WRONG_STATE
         self._pend(job, 0)
-        # Whether reschedules and the time to expire begin anew is the store's choice.
-        job.attempt, job.reschedules, job.expires, job.newest, job.started = 0, None, None, None, False
+        job.attempt, job.reschedules, job.expires, job.newest, job.started = 0, 0, None, None, False
         return Changed.DONE
 
     def run_now(self, job_id: UUID) -> Changed:

@@ -306,8 +306,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert [error.message for error in stored.errors] == job.errors[-20:]
         assert stored.output_json == (job.output if job.finished else None)
         assert (stored.finished_at is not None) == job.finished
-        if job.reschedules is not None:
-            assert stored.reschedules == job.reschedules
+        assert stored.reschedules == job.reschedules
 
 
 class SQLiteMachine(StoreMachine):

@@ -9,6 +9,7 @@ from aioqueue.store_rules._cursors import read_cursor
 from aioqueue.testing.memory import _listing, _operate, _stats, _store
 from aioqueue.testing.memory._rows import Database
 from aioqueue.vocabulary._answers import Changed
+from aioqueue.vocabulary._notification import Notification
 from tests.known_mistakes.mistake import Mistake, instead_of
 
 if TYPE_CHECKING:
@@ -32,6 +33,13 @@ def _with_old_attempts(real: Callable[..., Changed], database: Database, row: Ro
     attempt = row.attempt
     changed = real(database, row)
     row.attempt = attempt
+    return changed
+
+
+def _with_what_came_of_it(real: Callable[..., Changed], database: Database, row: Row) -> Changed:
+    before = row.reschedules, row.started_at, row.outcome, row.output
+    changed = real(database, row)
+    row.reschedules, row.started_at, row.outcome, row.output = before
     return changed
 
 
@@ -61,6 +69,14 @@ LOOKING: dict[str, Mistake] = {
     "a store whose retry goes on with the old attempts": Mistake(
         (instead_of(_operate, "_retry", _with_old_attempts),),
         cases=("retry/with_all_attempts_and_the_history",),
+    ),
+    "a store whose retry keeps what came of the job before": Mistake(
+        (instead_of(_operate, "_retry", _with_what_came_of_it),),
+        cases=("retry/with_all_attempts_and_the_history",),
+    ),
+    "a store that doesn't tell of deleted jobs": Mistake(
+        ((_operate, "gone", lambda _: Notification()),),
+        cases=("notifications/deleted_jobs_are_told",),
     ),
     "a store whose retry takes a key that another job has": Mistake(
         ((_operate, "key_is_taken", lambda *_: False),),

@@ -109,6 +109,17 @@ async def the_end_of_jobs_names_them(harness: Harness) -> None:
         check(retried.id not in named, "a retried job hasn't finished")
 
 
+@subject()
+async def deleted_jobs_are_told(harness: Harness) -> None:
+    """Whoever waits in the store for the result of a job that is deleted hears of it, live or finished."""
+    store = harness.store
+    live, finished = await insert_one(store, job(delay=HOUR)), await end_as(store, job(), SettlementKind.FAILED)
+    for job_id in (live, finished):
+        with listening(store, finished=True) as heard:
+            await store.delete([job_id])
+            await heard.wait_for_end(job_id)
+
+
 @subject(Capability.TELLS_LEASES)
 async def a_taken_lease_is_told_to_its_owner(harness: Harness) -> None:
     """The old owner is told at once, instead of finding out at its next renewal."""

@@ -29,6 +29,7 @@ __all__ = [
     "JobFields",
     "LeaseThread",
     "SettlementFields",
+    "about",
     "check",
     "claim_one",
     "end_as",
@@ -219,6 +220,12 @@ def near(actual: datetime, expected: datetime, what: str, *, within: float = 300
     """Raise AssertionError unless two times are about the same: the machine may be slow, hours are what matters."""
     check(actual.utcoffset() == timedelta(0), f"{what} must be in UTC, not {actual!r}")
     check(abs(actual - expected) <= timedelta(seconds=within), f"{what}: expected about {expected}, got {actual}")
+
+
+def about(actual: float | None, expected: float, what: str, *, within: float = 300.0) -> None:
+    """Raise AssertionError unless a number of seconds is about the one expected: the machine may be slow."""
+    if actual is None or not abs(actual - expected) <= within:
+        raise AssertionError(f"{what}: expected about {expected} s, got {actual!r}")
 
 
 class Heard:

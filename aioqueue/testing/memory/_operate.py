@@ -20,30 +20,45 @@ __all__ = ["delete", "retry", "run_now"]
 
 def retry(database: Database, ids: Sequence[UUID]) -> list[Changed]:
     """Make failed and cancelled jobs pending again. See `Store.retry`."""
-    return _change(database, ids, lambda row: _retry(database, row))
+    return _change(database, ids, lambda row: _retry(database, row), due)
 
 
 def run_now(database: Database, ids: Sequence[UUID]) -> list[Changed]:
     """Make pending jobs due. See `Store.run_now`."""
-    return _change(database, ids, lambda row: _run_now(database, row))
+    return _change(database, ids, lambda row: _run_now(database, row), due)
 
 
 def delete(database: Database, ids: Sequence[UUID]) -> list[Changed]:
     """Remove jobs that don't run. See `Store.delete`."""
-    return _change(database, ids, lambda row: _delete(database, row), wakes=False)
+    return _change(database, ids, lambda row: _delete(database, row), gone)
 
 
-def _change(database: Database, ids: Sequence[UUID], change: Callable[[Row], Changed], *, wakes: bool = True) -> list[Changed]:
+def _change(
+    database: Database,
+    ids: Sequence[UUID],
+    change: Callable[[Row], Changed],
+    notification: Callable[[Sequence[Row]], Notification],
+) -> list[Changed]:
     results: list[Changed] = []
-    types: set[str] = set()
+    changed: list[Row] = []
     for job_id in ids:
         row = database.rows.get(job_id)
         results.append(Changed.NOT_FOUND if row is None else change(row))
         if row is not None and results[-1] is Changed.DONE:
-            types.add(row.new.type)
-    if types and wakes:
-        database.tell(Notification(types=frozenset(types)))
+            changed.append(row)
+    if changed:
+        database.tell(notification(changed))
     return results
+
+
+def due(rows: Sequence[Row]) -> Notification:
+    """What listeners are told of jobs that may be claimed now."""
+    return Notification(types=frozenset(row.new.type for row in rows))
+
+
+def gone(rows: Sequence[Row]) -> Notification:
+    """What listeners are told of jobs that were deleted: nobody's result will come."""
+    return Notification(finished=frozenset(row.new.id for row in rows))
 
 
 def _retry(database: Database, row: Row) -> Changed:
@@ -51,8 +66,8 @@ def _retry(database: Database, row: Row) -> Changed:
         return Changed.RUNNING
     if row.state not in (StoredState.FAILED, StoredState.CANCELLED) or key_is_taken(database, row):
         return Changed.WRONG_STATE
-    row.state, row.run_at, row.finished_at, row.expires_at = StoredState.PENDING, database.now(), None, None
-    row.attempt, row.written = 0, None
+    row.state, row.run_at, row.attempt, row.reschedules = StoredState.PENDING, database.now(), 0, 0
+    row.expires_at = row.started_at = row.finished_at = row.outcome = row.output = row.written = None
     return Changed.DONE
 
 

@@ -1,13 +1,15 @@
-"""The cases of `Store.take_expired`, and the settling of what it gives."""
+"""The cases of `Store.take_expired`, the settling of what it gives, and `Store.next_due`."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from aioqueue.testing.conformance._case import Fault, Subject
 from aioqueue.testing.conformance._tools import (
     HOUR,
+    about,
     check,
     claim_one,
     equal,
@@ -27,12 +29,13 @@ from aioqueue.vocabulary._job import JobState, LostReason, SettlementKind
 if TYPE_CHECKING:
     from aioqueue.testing.conformance._case import Harness
 
-__all__ = ["subject"]
+__all__ = ["due", "expired"]
 
-subject = Subject("take_expired")
+expired = Subject("take_expired")
+due = Subject("next_due")
 
 
-@subject()
+@expired()
 async def valid_leases_are_left_alone(harness: Harness) -> None:
     """Nothing is taken from a worker whose lease is valid."""
     store = harness.store
@@ -43,7 +46,7 @@ async def valid_leases_are_left_alone(harness: Harness) -> None:
     await written(store, settlement(claimed, SettlementKind.COMPLETED, output=b"1"))
 
 
-@subject()
+@expired()
 async def gives_the_jobs_of_an_expired_lease(harness: Harness) -> None:
     """They come as they were claimed, and stay running until they're settled as orphans."""
     store = harness.store
@@ -60,7 +63,7 @@ async def gives_the_jobs_of_an_expired_lease(harness: Harness) -> None:
         await expect_state(store, each.id, JobState.RUNNING)
 
 
-@subject()
+@expired()
 async def fences_the_old_owner_at_once(harness: Harness) -> None:
     """From then on the old owner can write nothing, before and after the recovery."""
     store = harness.store
@@ -77,7 +80,7 @@ async def fences_the_old_owner_at_once(harness: Harness) -> None:
         await refused(store, settlement(claimed, kind), LostReason.TAKEN)
 
 
-@subject()
+@expired()
 async def the_crash_counts_as_an_attempt(harness: Harness) -> None:
     """A recovered job goes on with the next attempt, its history and its delay."""
     store = harness.store
@@ -95,7 +98,7 @@ async def the_crash_counts_as_an_attempt(harness: Harness) -> None:
     equal((again.attempt, again.claims), (2, 2), "attempt and claims")
 
 
-@subject()
+@expired()
 async def two_recoverers_of_which_one_wins(harness: Harness) -> None:
     """Two workers may get the same jobs: the first to write wins, the second is told and changes nothing."""
     store, second = harness.store, await harness.second_store()
@@ -113,7 +116,7 @@ async def two_recoverers_of_which_one_wins(harness: Harness) -> None:
     await written(store, settlement(again, SettlementKind.COMPLETED, output=b"1"))
 
 
-@subject()
+@expired()
 async def orphans_can_fail_for_good(harness: Harness) -> None:
     """A job whose worker died on the last attempt is failed by whoever recovers it; repeating that is safe."""
     store = harness.store
@@ -129,7 +132,7 @@ async def orphans_can_fail_for_good(harness: Harness) -> None:
     equal(len(found.errors), 1, "errors")
 
 
-@subject()
+@expired()
 async def living_owners_cant_be_settled_as_orphans(harness: Harness) -> None:
     """`orphaned` writes nothing about a job whose lease is valid."""
     store = harness.store
@@ -143,7 +146,7 @@ async def living_owners_cant_be_settled_as_orphans(harness: Harness) -> None:
     await written(store, settlement(claimed, SettlementKind.COMPLETED, output=b"1"))
 
 
-@subject()
+@expired()
 async def jobs_whose_lease_row_was_deleted_are_found(harness: Harness) -> None:
     """Whatever became of the lease's row, its jobs aren't lost."""
     store = harness.store
@@ -156,7 +159,7 @@ async def jobs_whose_lease_row_was_deleted_are_found(harness: Harness) -> None:
     await expect_state(store, claimed.id, JobState.READY)
 
 
-@subject()
+@expired()
 async def in_bounded_portions_until_all_are_found(harness: Harness) -> None:
     """At most `limit` jobs come at once; after they're settled the next ones do."""
     store = harness.store
@@ -179,7 +182,7 @@ async def in_bounded_portions_until_all_are_found(harness: Harness) -> None:
     equal((await store.stats()).workers, (), "workers with a valid lease")
 
 
-@subject()
+@expired()
 async def own_leases_are_never_taken(harness: Harness) -> None:
     """A worker that is late with its own lease takes neither it nor its jobs, and takes those of others."""
     store = harness.store
@@ -201,7 +204,7 @@ async def own_leases_are_never_taken(harness: Harness) -> None:
     equal((await take_one(store)).id, without_row.id, "what is taken by another worker")
 
 
-@subject()
+@expired()
 async def recovered_jobs_are_not_expired(harness: Harness) -> None:
     """A job that was started in time doesn't expire any more: not when its worker dies, and not when it's retried."""
     store = harness.store
@@ -216,7 +219,7 @@ async def recovered_jobs_are_not_expired(harness: Harness) -> None:
     equal((again.expired, again.attempt), (False, 2), "expired and attempt at its second start")
 
 
-@subject()
+@expired()
 async def beside_a_job_that_is_never_due(harness: Harness) -> None:
     """A pending job with an infinite due time keeps nobody from being recovered."""
     store = harness.store
@@ -227,3 +230,95 @@ async def beside_a_job_that_is_never_due(harness: Harness) -> None:
     claimed = await start_one(store, lease_id)
     await harness.age(2 * HOUR)
     equal((await take_one(store)).claim, claimed.claim, "the claim taken")
+
+
+@due()
+async def of_nothing(harness: Harness) -> None:
+    """None without a pending job of the types."""
+    store = harness.store
+    equal((await store.next_due(["a"])).job, None, "the next due of an empty queue")
+    await insert_one(store, job("b"))
+    equal((await store.next_due(["a"])).job, None, "the next due of other types")
+    lease_id = await store.open_lease("w", HOUR)
+    claimed = await start_one(store, lease_id, job("a"))
+    equal((await store.next_due(["a"])).job, None, "the next due while all are running")
+    await written(store, settlement(claimed, SettlementKind.COMPLETED, output=b"1"))
+    equal((await store.next_due(["a"])).job, None, "the next due when all are finished")
+
+
+@due()
+async def of_the_first(harness: Harness) -> None:
+    """Seconds until the first is due, whatever its priority; 0 when one is."""
+    store = harness.store
+    await store.insert([job("a", delay=3 * HOUR, priority=1), job("b", delay=2 * HOUR, priority=4), job("c", delay=HOUR)])
+    about((await store.next_due(["a", "b"])).job, 2 * HOUR, "the next due")
+    about((await store.next_due(["a"])).job, 3 * HOUR, "the next due")
+    await harness.age(HOUR)
+    about((await store.next_due(["a", "b"])).job, HOUR, "the next due an hour later")
+    await harness.age(5 * HOUR)
+    equal((await store.next_due(["a", "b"])).job, 0, "the next due when it's over")
+
+
+@due()
+async def of_the_far_future(harness: Harness) -> None:
+    """Year 9999 is only a large number."""
+    store = harness.store
+    await insert_one(store, job(run_at=datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)))
+    seconds = (await store.next_due(["a"])).job
+    check(seconds is not None and seconds > 365 * 24 * HOUR, f"the next due in seconds: {seconds!r}")
+
+
+@due()
+async def after_a_retry(harness: Harness) -> None:
+    """A job that waits to be tried again counts."""
+    store = harness.store
+    lease_id = await store.open_lease("w", HOUR)
+    claimed = await start_one(store, lease_id)
+    await written(store, settlement(claimed, SettlementKind.RETRIED, delay=2 * HOUR))
+    about((await store.next_due(["a"])).job, 2 * HOUR, "the next due")
+
+
+@due()
+async def of_what_is_never_due(harness: Harness) -> None:
+    """A job whose due time is infinite never counts, and hides none that is due some day."""
+    store = harness.store
+    odd = await insert_one(store, job())
+    if not await harness.spoil(odd, Fault.DUE):
+        return
+    equal((await store.next_due(["a"])).job, None, "the next due beside one that is never due")
+    await insert_one(store, job(delay=2 * HOUR))
+    about((await store.next_due(["a"])).job, 2 * HOUR, "the next due beside one that is never due")
+
+
+@due()
+async def of_leases(harness: Harness) -> None:
+    """Seconds until the first lease of somebody else runs out; 0 once it has, until it's taken."""
+    store = harness.store
+    equal((await store.next_due(["a"])).lease, None, "the first end without leases")
+    mine = await store.open_lease("mine", HOUR)
+    equal((await store.next_due(["a"], own=[mine])).lease, None, "the first end of the leases of others")
+    about((await store.next_due(["a"])).lease, HOUR, "the first end")
+    await store.open_lease("longer", 5 * HOUR)
+    theirs = await store.open_lease("theirs", 3 * HOUR)
+    about((await store.next_due([], own={mine})).lease, 3 * HOUR, "the first end of the leases of others")
+    await harness.age(4 * HOUR)
+    equal((await store.next_due(["a"], own=[mine])).lease, 0, "the first end when it's over")
+    equal((await store.next_due(["a"], own=[])).lease, 0, "the first end, the own included")
+    await store.take_expired(10, own=[mine])
+    about((await store.next_due(["a"], own=[mine])).lease, HOUR, "the first end when one was taken")
+    check(theirs != mine, "ids of two leases must differ")
+
+
+@due()
+async def of_jobs_without_a_lease(harness: Harness) -> None:
+    """0 while jobs run without any lease, whatever became of its row; their own worker's don't count."""
+    store = harness.store
+    lease_id, other = await store.open_lease("w", HOUR), await store.open_lease("other", HOUR)
+    claimed = await start_one(store, lease_id)
+    await start_one(store, other)
+    await harness.delete_lease(lease_id)
+    equal((await store.next_due(["b"])).lease, 0, "the first end while a job has no lease")
+    own = (await store.next_due(["b"], own=[lease_id])).lease
+    about(own, HOUR, "the first end for the worker whose job it is")
+    await written(store, settlement(claimed, SettlementKind.FAILED, error=failure()), orphaned=True)
+    about((await store.next_due(["b"])).lease, HOUR, "the first end once it's settled")

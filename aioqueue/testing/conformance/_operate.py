@@ -75,18 +75,24 @@ async def retry_in_every_state(harness: Harness) -> None:
 
 @retrying()
 async def with_all_attempts_and_the_history(harness: Harness) -> None:
-    """A retried job starts at attempt 1, due now, with its history; claims that are older stay fenced."""
+    """A retried job begins anew, due now, as one that was never started, with its history; older claims stay fenced."""
     store = harness.store
     lease_id = await store.open_lease("w", 10 * HOUR)
     new = job(payload=b'{"n":1}', max_attempts=1, priority=1, key="k", tags=("t",), metadata=b'{"m":1}', timeout=9.0)
-    first = await start_one(store, lease_id, new)
-    await written(store, settlement(first, SettlementKind.FAILED, error=failure()))
+    put_off = await start_one(store, lease_id, new)
+    await written(store, settlement(put_off, SettlementKind.RESCHEDULED))
+    first = await claim_one(store, lease_id)
+    equal(first.reschedules, 1, "reschedules before the retry")
+    await written(store, settlement(first, SettlementKind.FAILED, outcome="refused", output=b"0", error=failure()))
     await harness.age(HOUR)
     equal(list(await store.retry([first.id])), [Changed.DONE], "the result")
     found = await expect_state(store, first.id, JobState.READY)
-    equal((found.attempt, found.errors, found.finished_at), (0, (failure(),), None), "attempt, errors, end")
+    equal((found.attempt, found.reschedules, found.errors), (0, 0, (failure(),)), "attempt, reschedules, errors")
+    equal((found.started_at, found.finished_at, found.expires_at), (None, None, None), "start, end, time to expire")
+    equal((found.outcome, found.output_json), (None, None), "outcome and output")
     check(found.run_at >= first.started_at, "a retried job is due now")
     again = await claim_one(store, lease_id)
+    equal(again.reschedules, 0, "reschedules of the retried job")
     for name in ("id", "payload", "max_attempts", "priority", "key", "tags", "metadata", "timeout"):
         equal(getattr(again, name), getattr(new, name), f"`{name}` of the retried job")
     equal(again.attempt, 1, "the attempt")

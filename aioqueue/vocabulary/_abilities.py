@@ -1,0 +1,55 @@
+"""What a store may be able to do beyond `aioqueue.abc.Store`: one protocol for each ability. `aioqueue.abc` has them too."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aioqueue.vocabulary._job import NewJob
+
+__all__ = ["SupportsMigrate", "SupportsMigrationSQL", "SupportsPendingMigrations", "SupportsStatement"]
+
+
+@runtime_checkable
+class SupportsMigrate(Protocol):
+    """A store whose schema is brought up to date on demand: what `Client.migrate` and `aioqueue migrate` need."""
+
+    async def migrate(self) -> Sequence[str]:
+        """Bring the schema up to date, whether the store is open or not. Several processes may do so at once.
+
+        Returns:
+            The names of the migrations that this call ran.
+        """
+        ...
+
+
+@runtime_checkable
+class SupportsPendingMigrations(Protocol):
+    """A store that tells what `migrate` would do: what `aioqueue migrate --check` needs."""
+
+    async def pending_migrations(self) -> Sequence[str]:
+        """Names of the migrations that `migrate` would run, whether the store is open or not. Changes nothing."""
+        ...
+
+
+@runtime_checkable
+class SupportsMigrationSQL(Protocol):
+    """A store whose migrations can be run by hand: what `aioqueue migrate --sql` needs."""
+
+    def migration_sql(self) -> str:
+        """Everything that `migrate` would run on an empty database, as one script. Needs no connection."""
+        ...
+
+
+@runtime_checkable
+class SupportsStatement(Protocol):
+    """A store into which any driver can insert jobs with one statement: what `Client.statement` needs."""
+
+    def statement(self, jobs: Sequence[NewJob], *, placeholder: Literal["%s", "$1"] = "%s") -> tuple[str, tuple[str, ...]]:
+        """Give the SQL that stores jobs in the transaction of whoever runs it, and its parameters. Needs no connection.
+
+        `placeholder` is how the driver writes a parameter.
+        """
+        ...
