@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from aioqueue.vocabulary._job import Job
 
-__all__ = ["describe", "jobs", "table"]
+__all__ = ["jobs", "table"]
 
 _WIDEST_CELL_CHARACTERS = 60
 _NARROWING_OPTIONS = frozenset({"states", "types", "key", "tag", "cursor"})
@@ -58,7 +58,7 @@ def list_jobs(url: str | None, *, as_json: bool, **filters: Any) -> None:
                 raise WrongUsage(str(error)) from None
         if as_json:
             for job in page.jobs:
-                click.echo(json.dumps(describe(job)))
+                click.echo(json.dumps(_describe(job)))
         elif not page.jobs:
             some = " that fit" if any(value for name, value in filters.items() if name in _NARROWING_OPTIONS) else ""
             click.echo(f"no jobs{some} in {description}")
@@ -97,7 +97,7 @@ def show(url: str | None, job_id: UUID, *, arguments: bool, as_json: bool) -> No
             (job,) = await client.store.fetch([job_id])
         if job is None:
             raise Problem(f"there is no job {job_id}")
-        described = describe(job, arguments=arguments)
+        described = _describe(job, arguments=arguments)
         if as_json:
             click.echo(json.dumps(described))
             return
@@ -151,7 +151,7 @@ _add_changing_command(
 )
 
 
-def describe(job: Job, *, arguments: bool = False) -> dict[str, Any]:
+def _describe(job: Job, *, arguments: bool = False) -> dict[str, Any]:
     """A job as JSON values.
 
     Arguments:

@@ -8,7 +8,8 @@
 | `_session` | owns the connection to the store: opens, closes, refuses use from elsewhere |
 | `_opened` | what is there while the client is open |
 | `_enqueue` | enqueues calls: rows of them, through the middlewares |
-| `_insert`, `_keyed`, `_unclear` | store the rows: gathered; with unique keys; and what may have been stored already |
+| `_insert`, `_keyed` | store the rows: gathered; with unique keys |
+| `_rows`, `_unclear` | one row of those; what may have been stored already |
 | `_handle`, `_waiters` | make handles, and wait for results |
 | `_operate` | what operators ask for |
 | `_named`, `_stores`, `_phase` | calls by name; the store for a URL; how far a transaction is |

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from aioqueue.client._session import Session
     from aioqueue.definitions._call import Call, CallOptions
 
-__all__ = ["MISSING", "BoundClient", "Connection", "Missing"]
+__all__ = ["MISSING", "BoundClient", "Connection", "Missing", "enqueue_bound"]
 
 R = TypeVar("R")
 
@@ -51,11 +51,7 @@ class BoundClient:
     __slots__ = ("_session", "_tx")
 
     def __init__(self, session: Session, tx: Connection | Transaction) -> None:
-        if tx is None:
-            raise OutsideTransaction(
-                "tx=None would enqueue outside of any transaction, which is rarely what is meant where one is passed on: "
-                "leave tx= out to enqueue and commit at once"
-            )
+        _refuse_none(tx)
         self._session = session
         self._tx = tx
 
@@ -65,14 +61,7 @@ class BoundClient:
 
     async def enqueue_many(self, calls: Iterable[Call[R]]) -> list[JobHandle[R]]:
         """As `Client.enqueue_many` with `tx=`."""
-        taken = read_calls(calls)
-        opened = self._session.opened()
-        if isinstance(self._tx, Transaction):
-            if not self._tx.is_of(self._session):
-                raise TransactionError("the transaction given as tx= is of another client")
-            return await self._tx.enqueue_many(taken)
-        inserted = await opened.enqueuer.enqueue_with_connection(taken, self._tx)
-        return make_handles(self._session, taken, inserted, commit_unseen=True)
+        return await enqueue_bound(self._session, calls, self._tx)
 
     async def enqueue_by_name(
         self, name: str, arguments: Mapping[str, object] | None = None, **options: Unpack[CallOptions]
@@ -82,3 +71,24 @@ class BoundClient:
 
     def __repr__(self) -> str:
         return f"<{self._session!r} using {type(self._tx).__qualname__}>"
+
+
+async def enqueue_bound(session: Session, calls: Iterable[Call[R]], tx: Connection | Transaction) -> list[JobHandle[R]]:
+    """Enqueue in a transaction that somebody else commits. Its errors are those of `Client.enqueue`."""
+    taken = read_calls(calls)
+    _refuse_none(tx)
+    opened = session.opened()
+    if isinstance(tx, Transaction):
+        if not tx.is_of(session):
+            raise TransactionError("the transaction given as tx= is of another client")
+        return await tx.enqueue_many(taken)
+    inserted = await opened.enqueuer.enqueue_with_connection(taken, tx)
+    return make_handles(session, taken, inserted, commit_unseen=True)
+
+
+def _refuse_none(tx: object) -> None:
+    if tx is None:
+        raise OutsideTransaction(
+            "tx=None would enqueue outside of any transaction, which is rarely what is meant where one is passed on: "
+            "leave tx= out to enqueue and commit at once"
+        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from aioqueue.abc import SupportsMigrate, SupportsStatement
-from aioqueue.client._bound import MISSING, BoundClient, Connection, Missing
+from aioqueue.client._bound import MISSING, BoundClient, Connection, Missing, enqueue_bound
 from aioqueue.client._enqueue import check_call, read_calls
 from aioqueue.client._handle import JobHandle, ids_of, make_handles
 from aioqueue.client._named import named_call
@@ -52,7 +52,8 @@ class Client:
         middlewares: Around each enqueueing, the first listed outermost.
         poll_interval: Seconds after which waiting results are looked up even without a notification. (SQLite's own option
             of that name stands in the URL.)
-        retry_for: Seconds for which an enqueue outside a transaction is tried again while the database is away.
+        retry_for: Seconds for which an enqueue outside a transaction is tried again while the database is away, or somebody's
+            open transaction holds its unique key.
         uncommitted_grace: Seconds for which a result is waited for before a job that was enqueued in a user's
             transaction (`tx=`) must be there.
         close_timeout: Seconds that closing may take.
@@ -170,12 +171,12 @@ class Client:
             CallAlreadyEnqueued: The call was enqueued before; `call.copy()` makes another.
             RowRejected: The database refuses the row.
             StoreUnavailable: The database can't be reached. Enqueueing the same call again is safe.
-            OutsideTransaction: Without `tx` (or with None) inside our own `transaction()` of the same task.
+            OutsideTransaction: There's no `tx`, and the task is inside our own `transaction()`. Or `tx` is None, anywhere.
             NotInTransaction: `tx` is in autocommit mode.
             ClientClosed: The client isn't open.
         """
         if tx is not MISSING:
-            return (await self.enqueue_many([call], tx=tx))[0]
+            return (await enqueue_bound(self._session, [call], tx))[0]
         check_call(call)
         opened = self._session.opened()
         opened.refuse_outside_transaction()
@@ -197,10 +198,10 @@ class Client:
         Raises:
             AioqueueError: As `enqueue`.
         """
+        if tx is not MISSING:
+            return await enqueue_bound(self._session, calls, tx)
         taken = read_calls(calls)
         opened = self._session.opened()
-        if tx is not MISSING:
-            return await BoundClient(self._session, tx).enqueue_many(taken)
         opened.refuse_outside_transaction()
         return make_handles(self._session, taken, await opened.enqueuer.enqueue_many(taken))
 

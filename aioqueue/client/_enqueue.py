@@ -31,7 +31,8 @@ class Enqueuer:
     Arguments:
         store: Open.
         middlewares: Around each enqueueing, the first listed outermost.
-        retry_for: Seconds for which an enqueue whose outcome is unclear is repeated.
+        retry_for: Seconds for which an enqueue outside of a user's transaction is tried again while the database is away, or
+            somebody's open transaction holds its unique key.
     """
 
     def __init__(self, store: Store, middlewares: Sequence[EnqueueMiddleware], retry_for: float) -> None:

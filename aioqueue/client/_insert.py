@@ -6,13 +6,15 @@ repetition, the rows that an unclear commit may have stored are looked for.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import random
 from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 
-from aioqueue.client._keyed import PATIENCE_SECONDS, KeyedInserts, Row, row_size
+from aioqueue.client._keyed import KeyedInserts
+from aioqueue.client._rows import PATIENCE_SECONDS, Row, row_size
 from aioqueue.client._unclear import UnclearIds
 from aioqueue.errors import ClientClosed, StoreContended, StoreUnavailable
 from aioqueue.runtime._batcher import Batcher, portions
@@ -25,16 +27,17 @@ if TYPE_CHECKING:
     from aioqueue.abc import Store
     from aioqueue.vocabulary._job import NewJob
 
-__all__ = ["CHUNK_ROWS", "Inserter", "chunks", "with_stored"]
+__all__ = ["Inserter", "chunks", "with_stored"]
 
 logger = logging.getLogger("aioqueue")
 
 T = TypeVar("T")
 
-CHUNK_ROWS = 5_000
+_CHUNK_ROWS = 5_000
 """Rows in one statement at most."""
 
 _PAUSES_SECONDS = (0.05, 0.2, 0.5, 1.0, 2.0)
+"""Between tries while the database is away. The last one is repeated."""
 _CONTENDED_PAUSE_SECONDS = 0.2
 
 
@@ -43,7 +46,8 @@ class Inserter:
 
     Arguments:
         store: Open.
-        retry_for: Seconds for which an insert whose outcome is unclear is repeated.
+        retry_for: Seconds for which an insert is tried again while the database is away, or somebody's open transaction holds
+            one of its keys.
 
     Attributes:
         unclear: The jobs that may have been stored.
@@ -82,8 +86,8 @@ class Inserter:
     async def find(self, ids: Sequence[UUID]) -> set[UUID]:
         """Look which of these ids are stored, live or finished."""
         found: set[UUID] = set()
-        for start in range(0, len(ids), CHUNK_ROWS):
-            found.update(job.id for job in await self._store.fetch(ids[start : start + CHUNK_ROWS]) if job is not None)
+        for start in range(0, len(ids), _CHUNK_ROWS):
+            found.update(job.id for job in await self._store.fetch(ids[start : start + _CHUNK_ROWS]) if job is not None)
         return found
 
     async def aclose(self, patience: float) -> None:
@@ -140,7 +144,7 @@ class Inserter:
     async def _until_written(
         self, write: Callable[[bool], Awaitable[T]], count: int, *, repeated: bool, gathered: bool = False
     ) -> T:
-        """Try again for a bounded time: after an unclear commit, `write` stores only what's missing.
+        """Try again until `retry_for` is over: after an unclear commit, `write` stores only what's missing.
 
         What was gathered from several callers doesn't wait here for the key of one of them (see `KeyedInserts`).
 
@@ -151,27 +155,27 @@ class Inserter:
             gathered: Whether the rows are of several callers.
         """
         deadline = anyio.current_time() + self._retry_for
-        pauses = iter(_PAUSES_SECONDS)
+        pauses = itertools.chain(_PAUSES_SECONDS, itertools.repeat(_PAUSES_SECONDS[-1]))
         while True:
             try:
                 return await write(repeated)
             except StoreUnavailable as error:
                 contended = isinstance(error, StoreContended)
-                pause = _CONTENDED_PAUSE_SECONDS if contended else next(pauses, None)
-                if (contended and gathered) or pause is None or self._closing.is_set():
-                    raise
-                if anyio.current_time() + pause > deadline:
+                left = deadline - anyio.current_time()
+                if (contended and gathered) or left <= 0 or self._closing.is_set():
                     raise
                 if not contended:
                     logger.warning("%d jobs couldn't be enqueued in %s, trying again", count, self._store.description)
-                with anyio.move_on_after(pause * random.uniform(0.5, 1.0)):  # noqa: S311 - keeps processes apart
+                pause = _CONTENDED_PAUSE_SECONDS if contended else next(pauses)
+                pause *= random.uniform(0.5, 1.0)  # noqa: S311 - keeps processes apart
+                with anyio.move_on_after(min(pause, left)):
                     await self._closing.wait()
                 repeated = True
 
 
 def chunks(jobs: Sequence[NewJob]) -> list[Sequence[NewJob]]:
     """Cut rows into what one statement may have."""
-    return list(portions(jobs, CHUNK_ROWS, lambda job: job.size))
+    return list(portions(jobs, _CHUNK_ROWS, lambda job: job.size))
 
 
 def with_stored(jobs: Sequence[NewJob], stored: Collection[UUID], inserted: Sequence[Inserted]) -> list[Inserted]:

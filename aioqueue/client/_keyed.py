@@ -7,28 +7,19 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from aioqueue.client._rows import PATIENCE_SECONDS, row_size
 from aioqueue.errors import StoreContended
 from aioqueue.runtime._batcher import Batcher
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
+    from aioqueue.client._rows import Row
     from aioqueue.vocabulary._job import Inserted, NewJob
 
-__all__ = ["PATIENCE_SECONDS", "KeyedInserts", "Row", "row_size"]
-
-Row = tuple["NewJob", bool]
-"""A job, and whether an earlier try may have stored it."""
-
-PATIENCE_SECONDS = 1.0
-"""Seconds after which an enqueue that gets no answer holds up none that come later."""
+__all__ = ["KeyedInserts"]
 
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.05, 0.5
-
-
-def row_size(row: Row) -> int:
-    """Bytes of JSON, for a batch's bound."""
-    return row[0].size
 
 
 class KeyedInserts:
@@ -63,12 +54,13 @@ class KeyedInserts:
                 result = await self._batcher.submit((job, repeated))
                 if not isinstance(result, StoreContended):
                     return result
-                if anyio.current_time() + pause > deadline:
+                if (left := deadline - anyio.current_time()) <= 0:
                     raise StoreContended(
                         f"the key {job.key!r} of {job.type} was held by somebody's open transaction for {self._longest:g} s "
                         f"(retry_for): commit or roll it back sooner ({result})"
                     ) from result
-                await anyio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - keeps those who wait apart
+                spread = random.uniform(0.5, 1.0)  # noqa: S311 - keeps those who wait apart
+                await anyio.sleep(min(pause * spread, left))
                 pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
         finally:  # also for a caller that gives up: nobody may ever try this key again
             self._contended.discard((job.type, job.key))

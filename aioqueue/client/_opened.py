@@ -96,6 +96,8 @@ class Opened:
 
         Cancelling it leaves the rest undone; it may be called again.
         """
+        # Half of the timeout for what is in flight, which may be a commit, and an eighth more to say what has become of it. An
+        # eighth for the waiters, whose task has only to be cancelled. What is left, a quarter at least, is the store's.
         eighth = self.settings.close_timeout / 8
         began = self.home.loop.time()
         try:

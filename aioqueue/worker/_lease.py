@@ -154,11 +154,6 @@ class Leases:
         return all(group.lease is not None and now < group.lease.ends for group in self.groups)
 
     @property
-    def last_end(self) -> float:
-        """When the last of them is over unless it's renewed, by the monotonic clock; 0 without any."""
-        return max((group.lease.ends for group in self.groups if group.lease is not None), default=0.0)
-
-    @property
     def own(self) -> Collection[int]:
         """Leases that this worker takes nothing from: those it has, and lost ones while bodies of them still run here."""
         if not self._lost:

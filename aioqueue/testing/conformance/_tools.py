@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 __all__ = [
     "HOUR",
     "PATIENCE_SECONDS",
-    "T",
     "Heard",
     "JobFields",
     "LeaseThread",
