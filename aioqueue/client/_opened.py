@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from aioqueue.client._enqueue import Enqueuer
 from aioqueue.client._waiters import Waiters
 from aioqueue.errors import OutsideTransaction, StoreError
+from aioqueue.runtime._home import Home
 from aioqueue.runtime._left_behind import bounded
 from aioqueue.runtime._shield import finish
-from aioqueue.store_rules._life import Home
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine

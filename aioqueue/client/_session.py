@@ -43,7 +43,7 @@ class Session:
 
     async def open(self) -> None:
         """Connect, in this event loop. Raises as `Client.open`."""
-        if self._opening or (self._opened is not None and not self._opened.home.over):
+        if self._opening or (self._opened is not None and not self._opened.home.gone):
             raise ConfigurationError("the client is open already: close it first, or make another")
         self._opening = True
         try:
@@ -60,7 +60,7 @@ class Session:
     async def close(self) -> None:
         """Finish what is in flight, and disconnect. Raises as `Client.close`."""
         opened = self._opened
-        if opened is not None and not opened.home.over:
+        if opened is not None and not opened.home.gone:
             opened.home.check("the client")
             self._opened = None
             self._closing = opened.begin_to_close()

@@ -15,7 +15,7 @@ from aioqueue.postgres._connections_closing import close_connection, loop_has_en
 from aioqueue.postgres._connections_opener import Opener
 from aioqueue.postgres._connections_source import TRUSTED_SECONDS, in_transaction
 from aioqueue.postgres._errors import breaks_connection, cuts_short, translated
-from aioqueue.store_rules._life import check_process, is_inherited
+from aioqueue.runtime._home import check_process, is_inherited
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence

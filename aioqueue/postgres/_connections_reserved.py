@@ -13,7 +13,7 @@ from aioqueue.postgres._connections_closing import close_connection, loop_has_en
 from aioqueue.postgres._connections_opener import Opener
 from aioqueue.postgres._connections_source import TRUSTED_SECONDS
 from aioqueue.postgres._errors import breaks_connection, cuts_short, translated
-from aioqueue.store_rules._life import check_process
+from aioqueue.runtime._home import check_process
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from aioqueue.postgres._connections_driver import Connection, Row
     from aioqueue.postgres._connections_source import Source
     from aioqueue.postgres._options_schema import Schema
-    from aioqueue.store_rules._life import Home
+    from aioqueue.runtime._home import Home
 
 __all__ = ["PostgresLeaseSession", "compare", "session_statements"]
 

@@ -13,9 +13,9 @@ import time
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from aioqueue.errors import ClientClosed
+from aioqueue.runtime._home import check_process, is_inherited
 from aioqueue.sqlite._connections import Abandoned, Connection
 from aioqueue.sqlite._errors import breaks_connection
-from aioqueue.store_rules._life import check_process, is_inherited
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -21,11 +21,11 @@ from aioqueue.sqlite._settle import lost_reasons
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from aioqueue.runtime._home import Home
     from aioqueue.sqlite._connections_file import FileWatch
     from aioqueue.sqlite._options import Options
     from aioqueue.sqlite._rows_ids import RowId
     from aioqueue.sqlite._rows_odd import OddRows
-    from aioqueue.store_rules._life import Home
     from aioqueue.vocabulary._job import Claim
 
 __all__ = ["SQLiteLeaseSession"]

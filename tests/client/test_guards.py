@@ -162,7 +162,7 @@ async def test_closing_in_a_child_leaves_the_parents_connections_alone(
     fake: FakeStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = await Client(fake).open()
-    monkeypatch.setattr("aioqueue.store_rules._life._this_process", os.getpid() + 1)
+    monkeypatch.setattr("aioqueue.runtime._home._this_process", os.getpid() + 1)
     await client.close()
     assert fake.calls["close"] == 0
     async with client:

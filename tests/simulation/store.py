@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from aioqueue.abc import Listener
-    from aioqueue.store_rules._life import Home
+    from aioqueue.runtime._home import Home
     from aioqueue.vocabulary._answers import Renewal
     from aioqueue.vocabulary._job import Claim, Settlement, SettleResult
     from tests.simulation.database import WatchedDatabase

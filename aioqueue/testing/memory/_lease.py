@@ -12,7 +12,7 @@ from aioqueue.vocabulary._notification import Notification
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from aioqueue.store_rules._life import Home
+    from aioqueue.runtime._home import Home
     from aioqueue.testing.memory._rows import Database, Row
     from aioqueue.vocabulary._job import Claim
 
