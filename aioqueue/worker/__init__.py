@@ -1,4 +1,23 @@
-"""Workers: they run jobs."""
+"""Workers: they run jobs.
+
+| file | what it does |
+|---|---|
+| `_worker`, `_run` | the life: start, run, stop; the parts of one run, put together |
+| `_loop`, `_until_idle` | fill, look, reap, wait; and when there is nothing left to do |
+| `_wakeup`, `_notifications` | wake the loop; hear what the store tells |
+| `_slots`, `_holdings` | one task per running job; the claims that the worker answers for |
+| `_attempt`, `_threads` | run one attempt, where its handler is a plain function in a thread |
+| `_policy`, `_interruption` | the retry policy that counts; what becomes of a cancelled attempt |
+| `_outcome`, `_refusal` | what became of an attempt; less of it where the database refuses it |
+| `_attempt_log`, `_text` | that in the log; texts that can be stored |
+| `_writer`, `_postponed`, `_backoff` | write outcomes and give claims back: in batches, and again later |
+| `_lease`, `_lease_thread`, `_unheld` | leases: kept, renewed by a thread, compared with what is held |
+| `_recovery`, `_waiting_orphans` | the jobs of dead workers; those that can't be settled now |
+| `_shutdown`, `_health` | the end of a run; what fails at the moment |
+| `_signals`, `_event_loop_end`, `_own_event_loop` | what ends a program: a signal must, a job's exit mustn't |
+
+docs/internals.md has who is given whom, and what they hand on.
+"""
 
 from aioqueue.worker._health import Health, OnceResult
 from aioqueue.worker._signals import run_until_signalled, stopped_by_signals

@@ -149,7 +149,7 @@ class Attempts:
         return self._known[attempt.job.type][1](attempt)
 
     def _failed(self, attempt: SlotAttempt, error: BaseException) -> Outcome | Interrupted:
-        """What is made of an error of the handler's, of a middleware's or of a resource's: instead of the last two steps."""
+        """What is made of an error of the handler's, of a middleware's or of a resource's. The attempt is closed already."""
         slot = attempt.slot
         error, reason = self._interruptions.explained(slot, error)
         policy = self._policies.of(slot.job)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 from aioqueue.errors import ArgumentsError
 from aioqueue.runtime._exits import traceback_of
@@ -102,8 +102,10 @@ def _said(slot: Slot, outcome: Outcome, duration: float) -> str:
             return f"attempt {number} has put the job off {when}, after {duration:.3f} s"
         case SettlementKind.CANCELLED:
             return f"it is discarded{why}"
-        case _:
+        case SettlementKind.FAILED:
             return f"attempt {number} failed after {duration:.3f} s, and there is no further try{why}"
+        case _:
+            assert_never(outcome.kind)
 
 
 def _why(slot: Slot, outcome: Outcome) -> str:

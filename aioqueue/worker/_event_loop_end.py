@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from aioqueue.definitions._context import Attempt
 
-__all__ = ["EventLoopEnd", "WatchfulTask", "hear_of_strays", "event_loop_end", "what_ended"]
+__all__ = ["EventLoopEnd", "WatchfulTask", "hook_exception_handler", "event_loop_end", "what_ended"]
 
 T = TypeVar("T")
 
@@ -128,11 +128,11 @@ another exit may have it by the time that somebody asks."""
 _hearing: WeakKeyDictionary[asyncio.AbstractEventLoop, bool] = WeakKeyDictionary()
 
 
-def hear_of_strays(loop: asyncio.AbstractEventLoop) -> None:
+def hook_exception_handler(loop: asyncio.AbstractEventLoop) -> None:
     """Hear of a job's tasks that raise an exit and that nobody waits for: in uvloop nothing else is left of them.
 
-    It's done in front of the loop's own handler of exceptions, which gets whatever else there is. asyncio's own loop needs
-    no such thing.
+    It sets an exception handler on uvloop's loops, once for each, in front of the loop's own, which gets whatever else there
+    is. asyncio's own loop needs no such thing.
     """
     if isinstance(loop, asyncio.BaseEventLoop) or loop in _hearing:
         return

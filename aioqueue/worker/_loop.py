@@ -1,4 +1,4 @@
-"""The main loop: fill the free slots, reap what dead workers left, wait. Everything else only wakes it."""
+"""The main loop: fill free slots, look what is due next, reap what dead workers left, wait. Everything else only wakes it."""
 
 from __future__ import annotations
 
@@ -100,6 +100,7 @@ class Loop:
         self._leases = leases
         self._recovery = recovery
         self._troubles = troubles
+        # By the names that people see in the troubles: filling is a claim there, and looking asks the store for `next_due`.
         self._backoffs = {part: Backoff() for part in ("claim", "next_due", "reap")}
         self._contended = Backoff(_CONTENDED_SECONDS, _CONTENDED_LONGEST_SECONDS)
         self.last_claim: float | None = None
@@ -130,7 +131,7 @@ class Loop:
         self._wakeup.wake()
 
     async def _turn(self) -> Turn:
-        """Fill; see what there is to wait for; reap. One that fails doesn't keep the others from their work."""
+        """Fill, look, reap. One that fails doesn't keep the others from their work."""
         self._wakeup.begin_turn()
         turn = Turn(began_idle=self._holdings.idle)
         await self._tried("claim", self.fill, turn)

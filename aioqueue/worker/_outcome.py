@@ -1,7 +1,7 @@
-"""What became of an attempt: one frozen value, made here before anything is written.
+"""What became of an attempt: one frozen value, made here, and nowhere else, before anything is written.
 
-An attempt ends as an `Outcome`, which is settled, or is `INTERRUPTED`, for which its claim is given back. A new kind of outcome
-begins as a `SettlementKind`, and gets its function here and its line in `_attempt_log`.
+An attempt ends as an `Outcome`, which is settled, or is `INTERRUPTED`, for which its claim is given back. A new reason for an
+outcome begins with a function here; one that is stored in a new way begins with its `SettlementKind`.
 """
 
 from __future__ import annotations
@@ -35,8 +35,10 @@ __all__ = [
     "completed",
     "expired",
     "failed",
+    "failed_for_no_reason",
     "interrupted_too_often",
     "interruptions",
+    "put_off",
     "raised",
     "worker_lost",
 ]
@@ -147,6 +149,16 @@ def worker_lost(job: ClaimedJob, policy: Policy) -> Outcome:
 def failed(job: ClaimedJob, kind: str, message: str) -> Outcome:
     """The outcome of a job that is to fail for a reason of the worker's, which its history calls `kind`."""
     return Outcome(kind=SettlementKind.FAILED, error=_noted(job, kind, message))
+
+
+def failed_for_no_reason() -> Outcome:
+    """The outcome of a job of which nothing can be stored but that it has failed."""
+    return Outcome(kind=SettlementKind.FAILED)
+
+
+def put_off(delay: float) -> Outcome:
+    """The outcome of a job that isn't begun now: it's claimed again after so many seconds, with no attempt used."""
+    return Outcome(kind=SettlementKind.RESCHEDULED, delay=delay)
 
 
 def broken(job: ClaimedJob, error: BaseException) -> Outcome:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from aioqueue.vocabulary._job import AttemptError, SettlementKind
-from aioqueue.worker._outcome import Outcome, failed
+from aioqueue.worker._outcome import failed, failed_for_no_reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aioqueue.vocabulary._job import ClaimedJob
+    from aioqueue.worker._outcome import Outcome
 
 __all__ = ["Refusal"]
 
@@ -25,12 +24,11 @@ def _with_the_reason(job: ClaimedJob, reason: str) -> Outcome:
 
 
 def _without_the_reason(job: ClaimedJob, _: str) -> Outcome:
-    error = AttemptError(attempt=job.attempt, at=datetime.now(UTC), type="OutcomeRefused", message="the outcome was refused")
-    return Outcome(kind=SettlementKind.FAILED, error=error)
+    return failed(job, "OutcomeRefused", "the outcome was refused")
 
 
 def _without_anything(_: ClaimedJob, __: str) -> Outcome:
-    return Outcome(kind=SettlementKind.FAILED)
+    return failed_for_no_reason()
 
 
 _INSTEAD: tuple[Callable[[ClaimedJob, str], Outcome], ...] = (_with_the_reason, _without_the_reason, _without_anything)

@@ -52,6 +52,8 @@ class Run:
         resources: Values in place of resources.
 
     Attributes:
+        names: Of the job types to claim.
+        holdings, writer, recovery, leases, interruptions, loop, shutdown: The parts that `Worker` speaks to.
         subscribed: Gives a block within which the store's notifications are heard.
     """
 

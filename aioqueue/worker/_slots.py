@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from aioqueue.runtime._exits import from_a_signal
 from aioqueue.worker._attempt_log import log_begin
-from aioqueue.worker._event_loop_end import hear_of_strays
 from aioqueue.worker._outcome import INTERRUPTED, broken, expired
 from aioqueue.worker._text import one_line
 
@@ -75,7 +74,6 @@ class Slots:
         self._leases = leases
         self._stopping = False
         self._loop = asyncio.get_running_loop()
-        hear_of_strays(self._loop)
 
     @property
     def free(self) -> int:

@@ -18,7 +18,7 @@ from aioqueue.runtime._log import enable_loggers
 from aioqueue.runtime._shield import finish
 from aioqueue.vocabulary._job import SettlementKind
 from aioqueue.worker._backoff import Backoff
-from aioqueue.worker._event_loop_end import WatchfulTask
+from aioqueue.worker._event_loop_end import WatchfulTask, hook_exception_handler
 from aioqueue.worker._health import Health, OnceResult, Troubles
 from aioqueue.worker._run import Run
 from aioqueue.worker._text import one_line
@@ -285,6 +285,7 @@ class Worker:
     def _made(self) -> Run:
         self._client.check_open()
         forget_dead()
+        hook_exception_handler(asyncio.get_running_loop())
         self._troubles = Troubles(self.name)
         self._left_behind = 0
         return Run(

@@ -12,7 +12,7 @@ from aioqueue.runtime._batcher import NOT_ABOUT_ROWS, Batcher
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import LostReason, Settlement, SettlementKind, SettleResult
 from aioqueue.worker._attempt_log import log_end, log_interrupted
-from aioqueue.worker._outcome import Interrupted, Outcome
+from aioqueue.worker._outcome import Interrupted, Outcome, put_off
 from aioqueue.worker._postponed import Postponed
 from aioqueue.worker._refusal import Refusal
 from aioqueue.worker._text import one_line
@@ -120,7 +120,7 @@ class Writer:
         Releasing it would make it due at once, for us to claim it again.
         """
         slot = self._holdings.hold(job)
-        self._submit(slot, Outcome(kind=SettlementKind.RESCHEDULED, delay=delay))
+        self._submit(slot, put_off(delay))
 
     async def flush(self) -> None:
         """Wait until everything that was handed over is written, or never will be: see `unwritten_slots`.

@@ -39,9 +39,11 @@ def test_the_page_names_no_part_of_a_worker_that_is_gone() -> None:
     assert set(named) <= files(PACKAGE / "worker")
 
 
-def test_the_client_s_table_has_each_file() -> None:
-    docstring = (PACKAGE / "client" / "__init__.py").read_text().split('"""')[1]
-    assert set(re.findall(r"`(_[a-z_]+)`", "".join(row[0] for row in cells(docstring)))) == files(PACKAGE / "client")
+@pytest.mark.parametrize("folder", ["client", "worker"])
+def test_a_folder_s_table_has_each_file(folder: str) -> None:
+    docstring = (PACKAGE / folder / "__init__.py").read_text().split('"""')[1]
+    named = re.findall(r"`(_[a-z_]+)`", "".join(row[0] for row in cells(docstring)))
+    assert sorted(named) == sorted(files(PACKAGE / folder))
 
 
 def test_every_place_in_the_table_of_places_exists() -> None:

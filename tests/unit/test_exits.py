@@ -16,7 +16,7 @@ import uvloop
 
 from aioqueue.definitions._context import activate
 from aioqueue.runtime._exits import from_a_signal, is_exit
-from aioqueue.worker._event_loop_end import WatchfulTask, event_loop_end, hear_of_strays, what_ended
+from aioqueue.worker._event_loop_end import WatchfulTask, event_loop_end, hook_exception_handler, what_ended
 from tests.unit.test_attempt import make
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
@@ -165,7 +165,7 @@ def test_whose_task_or_callback_has_ended_a_loop(
             await body()
 
     async def main() -> None:
-        hear_of_strays(asyncio.get_running_loop())
+        hook_exception_handler(asyncio.get_running_loop())
         neighbour = WatchfulTask(
             asyncio.Event().wait(),
             name="neighbour",
@@ -198,7 +198,7 @@ def test_a_later_exit_isnt_taken_for_an_earlier_one_in_whose_place_in_memory_it_
     """An earlier worker of the process may have ended by a task that nobody waited for: its exit is gone by then."""
 
     async def main() -> None:
-        hear_of_strays(asyncio.get_running_loop())
+        hook_exception_handler(asyncio.get_running_loop())
         with activate(make()):
             await forgets()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -15,6 +17,7 @@ from aioqueue.testing.conformance._tools import (
     end_as,
     equal,
     expect_state,
+    failure,
     insert_one,
     job,
     near,
@@ -23,11 +26,13 @@ from aioqueue.testing.conformance._tools import (
     start_one,
     written,
 )
-from aioqueue.vocabulary._job import Inserted, JobState, SettlementKind
+from aioqueue.vocabulary._identifiers import new_id
+from aioqueue.vocabulary._job import Inserted, JobState, NewJob, SettlementKind
 
 if TYPE_CHECKING:
     from aioqueue.abc import Store
     from aioqueue.testing.conformance._case import Harness
+    from aioqueue.vocabulary._job import ClaimedJob, Job
 
 __all__ = ["subject"]
 
@@ -94,6 +99,56 @@ async def keeps_what_it_was_given(harness: Harness) -> None:
     near(found.expires_at, found.run_at + timedelta(hours=2), "expires_at", within=5)
     new_ones = (found.started_at, found.finished_at, found.attempt, found.worker, found.output_json, found.errors)
     equal(new_ones, (None, None, 0, None, None, ()), "what a new job hasn't got")
+
+
+@subject()
+async def each_field_lasts(harness: Harness) -> None:
+    """Whatever a job was given is there at each claim, in the archive, and after a retry: no statement leaves a column out."""
+    store = harness.store
+    new = NewJob(
+        id=new_id(),
+        type="new name",
+        payload=b'{"a": 1}',
+        priority=3,
+        run_at=datetime.now(UTC) - timedelta(hours=1),
+        expires=HOUR,
+        max_attempts=7,
+        retry=b'{"backoff": {"kind": "fixed", "delay": 2}}',
+        timeout=1.5,
+        key="k",
+        unique=True,
+        aliases=("old name",),
+        tags=("t",),
+        metadata=b'{"m": 1}',
+    )
+    given = {each.name: getattr(new, each.name) for each in fields(NewJob)}
+    left_out = {each.name for each in fields(NewJob) if given[each.name] == each.default} - {"delay"}  # `run_at` excludes it
+    equal(left_out, set[str](), "fields of `NewJob` that this case doesn't give a value")
+    lease_id = await store.open_lease("w", HOUR)
+    await insert_one(store, new)
+    inserted = await snapshot(store, new.id)
+    _same(new, inserted, "the stored job")
+    claimed = await claim_one(store, lease_id, new.type)
+    _same(new, claimed, "the claimed job")
+    await written(store, settlement(claimed, SettlementKind.FAILED, error=failure()))
+    _same(inserted, await expect_state(store, new.id, JobState.FAILED), "the archived job")
+    await store.retry([new.id])
+    _same(inserted, await expect_state(store, new.id, JobState.READY), "the job that is retried")
+    _same(claimed, await claim_one(store, lease_id, new.type), "the job that is claimed after its retry")
+
+
+_LIVED = frozenset({"run_at", "started_at", "finished_at", "expires_at", "state", "worker", "errors", "claims"})
+"""What changes with a job's life."""
+
+
+def _same(before: NewJob | Job | ClaimedJob, after: Job | ClaimedJob, what: str) -> None:
+    """Compare what both have, but for what a job's life changes; JSON as values, since stores may write it otherwise."""
+    for name in ({each.name for each in fields(before)} & {each.name for each in fields(after)}) - _LIVED:
+        was, is_now = getattr(before, name), getattr(after, name)
+        if isinstance(was, bytes) and isinstance(is_now, bytes):
+            was, is_now = json.loads(was), json.loads(is_now)
+        if name != "attempt":
+            equal(is_now, was, f"`{name}` of {what}")
 
 
 @subject()
