@@ -112,12 +112,18 @@ class Opened:
         return {} if trouble is None else {"notifications": trouble}
 
     async def close(self) -> None:
-        """Stop listening and disconnect, bounded in time."""
-        with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
-            if self._listening is not None:
-                await self._listening.stop()
-            for each in (*self._reserved, self.work, self.operations, self.users):
-                await each.close()
+        """Stop listening and disconnect, bounded in time. Whatever cuts it short, no connection stays open."""
+        closed = False
+        try:
+            with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
+                if self._listening is not None:
+                    await self._listening.stop()
+                for each in (*self._reserved, self.work, self.operations, self.users):
+                    await each.close()
+                closed = True
+        finally:
+            if not closed:  # too late, or cancelled by the client's bound, which no scope holds off
+                self.give_up()
 
     def give_up(self) -> None:
         """Cut all connections off, whatever has become of the event loop."""
