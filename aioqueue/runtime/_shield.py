@@ -12,6 +12,10 @@ a cancellation that comes meanwhile, and raises it when the task has ended or it
 `finish` for a task whose end is bounded already, `to_the_end` for a call that gets a bound, and `wait_until_ended`, under
 both, for whoever has to do something of its own before the cancellation goes on.
 
+`hold_off_scopes` is only the first half, for an await without a task of its own: under `wait_until_ended`, and where a single
+turn of the event loop is let pass, so that there is next to nothing for `Task.cancel()` to interrupt. Unlike anyio's scope it
+may be left after its event loop has ended.
+
 A bare `anyio.move_on_after(seconds, shield=True)` is enough only where `Task.cancel()` does no harm: where the work goes on
 without its waiter (in a thread), or where the code runs already in a task of its own that only its owner cancels.
 

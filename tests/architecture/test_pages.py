@@ -7,6 +7,7 @@ import tomllib
 
 import pytest
 
+from aioqueue import cli
 from tests.architecture.pages import INTERNALS, PACKAGE, ROOT, block, cells, files, rooms, section
 
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
@@ -46,6 +47,19 @@ def test_a_folder_s_table_has_each_file(folder: str) -> None:
     assert sorted(named) == sorted(files(PACKAGE / folder))
 
 
+def test_the_page_names_who_is_excepted_from_a_contract() -> None:
+    excepted = {each.partition(" -> ")[0] for contract in CONTRACTS.values() for each in contract.get("ignore_imports", ())}
+    excepted |= set(CONTRACTS["layers"]["exhaustive_ignores"])
+    text = section(INTERNALS, "Layers")
+    assert [each for each in sorted(excepted) if f"`{each.removeprefix('aioqueue.')}`" not in text] == []
+
+
+@pytest.mark.parametrize("text", [cli.__doc__ or "", (ROOT / "docs" / "cli.md").read_text()], ids=["the package", "the page"])
+def test_the_commands_are_listed_at_the_top(text: str) -> None:
+    (listed,) = re.findall(r"`aioqueue (\w+(?: \| \w+)+)`", text)
+    assert sorted(listed.split(" | ")) == sorted(cli.main.commands)
+
+
 def test_every_place_in_the_table_of_places_exists() -> None:
     table = section(CONTRIBUTING, "Where do I put…")
     places = {place for row in cells(table) for cell in row for place in re.findall(r"`([\w.]+/[\w./]+|\w+\.toml)`", cell)}
@@ -58,7 +72,8 @@ def test_every_place_in_the_table_of_places_exists() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        "a new outcome kind",
+        "a new reason for an outcome",
+        "a new outcome kind, stored in a new way",
         "a new column of a job",
         "a new store verb",
         "a new reason to wake the loop",

@@ -9,6 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
+from aioqueue.runtime import _shield
 from aioqueue.runtime._shield import finish, to_the_end, wait_until_ended
 
 pytestmark = pytest.mark.anyio
@@ -126,3 +127,7 @@ async def test_whoever_waits_gets_the_cancellation_to_raise_later() -> None:
     work.released.set()
     assert await waiter == "cancelled"
     assert await wait() == "free"
+
+
+async def test_the_module_says_of_each_of_its_functions_when_it_is_used() -> None:
+    assert [name for name in _shield.__all__ if f"`{name}`" not in (_shield.__doc__ or "")] == []
