@@ -19,7 +19,7 @@ from aioqueue.errors import RowRejected, StoreError, StoreIncompatible, StoreUna
 from aioqueue.postgres._rows_portions import in_portions
 from aioqueue.postgres._settle_archive import archive, history
 from aioqueue.postgres._settle_fates import Fence, fate_of, fates_statements
-from aioqueue.vocabulary._job import LostReason, SettlementKind, SettleResult
+from aioqueue.vocabulary._job import LostReason, SettleResult
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -226,10 +226,10 @@ class Settler:
                 continue
             index = places[job_id]
             written.add(index)
-            if settlements[index].kind >= SettlementKind.RETRIED:
-                done.returned.append(Returned(text, delay))
-            else:
+            if settlements[index].kind.finishes:
                 done.finished.add(job_id)
+            else:
+                done.returned.append(Returned(text, delay))
         return written
 
     async def _look_up(
@@ -250,7 +250,7 @@ class Settler:
                 waiting.append(index)
                 continue
             done.results[index] = result
-            if result.lost is None and settlements[index].kind < SettlementKind.RETRIED:
+            if result.lost is None and settlements[index].kind.finishes:
                 done.finished.add(fence.id)
         return waiting
 

@@ -59,7 +59,7 @@ def fate_of(row: Row, fence: Fence, *, orphaned: bool) -> SettleResult | None:
     if state == StoredState.RUNNING and claims == fence.claims and lease_id == fence.lease_id:
         return SettleResult(LostReason.TAKEN) if (valid if orphaned else not exists) else None
     if state is not None:
-        again = fence.kind is None or fence.kind >= SettlementKind.RETRIED
+        again = fence.kind is None or not fence.kind.finishes
         if state == StoredState.PENDING and again and claims == fence.claims and lease_id == writer:
             return SettleResult()
     elif archived is not None:

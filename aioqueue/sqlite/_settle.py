@@ -14,7 +14,7 @@ from aioqueue.sqlite._notifications import merged
 from aioqueue.sqlite._rows import dump, history, load, one
 from aioqueue.sqlite._rows_times import NOW, due_after, due_at
 from aioqueue.store_rules._lost import lost_reason
-from aioqueue.vocabulary._job import Claim, LostReason, Settlement, SettlementKind, SettleResult
+from aioqueue.vocabulary._job import Claim, LostReason, Settlement, SettleResult
 
 if TYPE_CHECKING:
     import sqlite3
@@ -137,14 +137,14 @@ def _settle_distinct(
         entry = owned.get(str(settlement.id))
         if entry is None:
             lost.append(settlement)
-        elif settlement.kind in {SettlementKind.RETRIED, SettlementKind.RESCHEDULED}:
+        elif settlement.kind.finishes:
+            finished.append(_values(settlement, None))
+        else:
             due = _due(settlement, now)
             pending.append(_values(settlement, due))
             types.add(entry[1])
             wait = (due - now) / 1e6
             delay = wait if delay is None else min(delay, wait)
-        else:
-            finished.append(_values(settlement, None))
     mark = _MARK_OF_AN_ORPHAN if orphaned else 0
     ended: frozenset[int] = frozenset()
     if orphaned and owned:

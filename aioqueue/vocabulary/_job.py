@@ -247,6 +247,11 @@ class SettlementKind(IntEnum):
     RESCHEDULED = 9
     """Pending again; the attempt doesn't count, `reschedules` goes up by one."""
 
+    @property
+    def finishes(self) -> bool:
+        """Whether the job has finished, and goes to the archive; otherwise it is pending again."""
+        return self < SettlementKind.RETRIED
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settlement:

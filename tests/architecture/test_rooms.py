@@ -31,3 +31,15 @@ def test_a_file_of_another_name_is_found() -> None:
 def test_the_only_folder_of_an_adapter_has_its_migrations(adapter: str) -> None:
     folders = {path.name for path in (PACKAGE / adapter).iterdir() if path.is_dir()}
     assert folders - {"__pycache__"} == {"migrations"}
+
+
+@pytest.mark.parametrize(
+    ("folder", "others"),
+    [
+        ("memory", set[str]()),
+        # What the cases are made of, and what is about more than one room.
+        ("conformance", {"_case", "_tools", "_verbs", "_life", "_odd_rows"}),
+    ],
+)
+def test_the_store_in_memory_and_the_cases_are_named_after_rooms(folder: str, others: set[str]) -> None:
+    assert misplaced(files(PACKAGE / "testing" / folder)) == others

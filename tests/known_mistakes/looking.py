@@ -66,6 +66,10 @@ LOOKING: dict[str, Mistake] = {
         ((_stats, "counted", lambda rows: [row for row in rows if row.live]),),
         cases=("stats/counts_by_type_and_state",),
     ),
+    "a store that counts rows in unknown states": Mistake(
+        ((_stats, "is_known", lambda _: True),),
+        cases=("odd_rows/an_unknown_state",),
+    ),
     "a store whose retry goes on with the old attempts": Mistake(
         (instead_of(_operate, "_retry", _with_old_attempts),),
         cases=("retry/with_all_attempts_and_the_history",),

@@ -234,9 +234,9 @@ async def an_unknown_state(harness: Harness) -> None:
     await expect_state(store, odd, JobState.BLOCKED)
     shown = {each.id: each.state for each in (await store.list(JobFilter(), 10)).jobs}
     equal(shown, {odd: JobState.BLOCKED, neighbour: JobState.READY}, "what a listing shows")
-    for state in set(JobState) - {JobState.BLOCKED, JobState.READY}:
+    for state in set(JobState) - {JobState.READY}:
         equal((await store.list(JobFilter(states=frozenset({state})), 10)).jobs, (), f"what a listing of {state} jobs shows")
-    equal((await store.stats()).types["a"].counts[JobState.READY], 1, "ready jobs beside one of an unknown state")
+    equal(dict((await store.stats()).types["a"].counts), {JobState.READY: 1}, "what is counted beside one of an unknown state")
     lease_id = await store.open_lease("w", HOUR)
     claimed = await store.claim(lease_id, ["a"], 10)
     equal([each.id for each in claimed], [neighbour], "what is claimed beside a job of an unknown state")

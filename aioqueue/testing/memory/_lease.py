@@ -36,7 +36,7 @@ class MemoryLeaseSession:
         self.timeout = timeout
 
     def perform(self, verb: str, work: Callable[[], T]) -> T:  # noqa: ARG002 - for those who override it
-        """Do what was asked for. Every call goes through here: what refuses or delays them overrides it."""
+        """Do what was asked for. Every call but `close` comes here: what refuses or delays them overrides it."""
         with self.database.lock:
             return work()
 

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from aioqueue.vocabulary._job import JobState
     from aioqueue.vocabulary._listing import JobFilter
 
-__all__ = ["fetch", "list_jobs", "state_of"]
+__all__ = ["fetch", "is_known", "list_jobs", "state_of"]
+
+KNOWN_STATES = frozenset(StoredState)
 
 
 def fetch(database: Database, ids: Sequence[UUID]) -> list[Job | None]:
@@ -32,7 +34,8 @@ def list_jobs(database: Database, where: JobFilter, limit: int, cursor: str | No
     """One page, the newest id first. See `Store.list`."""
     now, after = database.now(), None if cursor is None else read_cursor(cursor)
     rows = (row for row in database.rows.values() if after is None or is_behind(row.new.id, after))
-    jobs = [job for row in newest_first(rows) if _fits(job := _job(database, row, now), where)]
+    fitting = (row for row in newest_first(rows) if not where.states or is_known(row))
+    jobs = [job for row in fitting if _fits(job := _job(database, row, now), where)]
     return Page(tuple(jobs[:limit]), write_cursor(jobs[limit - 1].id) if len(jobs) > limit else None)
 
 
@@ -53,6 +56,11 @@ def _fits(job: Job, where: JobFilter) -> bool:
         and (where.key is None or job.key == where.key)
         and (where.tag is None or where.tag in job.tags)
     )
+
+
+def is_known(row: Row) -> bool:
+    """Whether a job's state is one that this code knows: what is found or counted by its state."""
+    return row.state in KNOWN_STATES
 
 
 def state_of(row: Row, now: datetime) -> JobState:

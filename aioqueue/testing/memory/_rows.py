@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from aioqueue.store_rules._history import KEPT_ERRORS
 from aioqueue.store_rules._lease_ids import new_lease_id
+from aioqueue.testing.memory._transaction_turn import Turn
 from aioqueue.vocabulary._job import Claim, ClaimedJob, SettlementKind, StoredState
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ __all__ = ["FOR_EVER", "Database", "Lease", "Row", "is_late"]
 FOR_EVER = datetime.max.replace(tzinfo=UTC)
 """Stands for an infinite time."""
 
-_AGAIN = frozenset({SettlementKind.RETRIED, SettlementKind.RESCHEDULED})
 _FINISHED = frozenset({StoredState.COMPLETED, StoredState.CONTINUED, StoredState.FAILED, StoredState.CANCELLED})
 
 
@@ -131,7 +130,7 @@ class Database:
         rows: Committed jobs, live and finished.
         uncommitted: Those of the transaction that is open.
         listeners: Of each open store.
-        lock: Held by each verb, from the event loop and from the threads of leases.
+        lock: Held by each verb and rollback, from the event loop and from the threads of leases.
         turn: Held by the transaction that is open: there is one at a time.
     """
 
@@ -141,7 +140,7 @@ class Database:
         self.leases: dict[int, Lease] = {}
         self.listeners: list[Listeners] = []
         self.lock = threading.RLock()
-        self.turn = asyncio.Lock()
+        self.turn = Turn()
         self._ahead = timedelta()
 
     # -- time -----------------------------------------------------------------------------------------------------
@@ -224,7 +223,7 @@ class Database:
         row.written, row.written_about_orphan, row.outcome = each, orphaned, each.outcome
         if each.error is not None:
             row.errors = (*row.errors, each.error)[-KEPT_ERRORS:]
-        if each.kind not in _AGAIN:
+        if each.kind.finishes:
             row.state, row.finished_at, row.output = int(each.kind), now, each.output
             return
         row.state, row.run_at = StoredState.PENDING, again_at

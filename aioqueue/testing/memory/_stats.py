@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aioqueue.testing.memory._listing import state_of
+from aioqueue.testing.memory._listing import is_known, state_of
 from aioqueue.vocabulary._job import JobState
 from aioqueue.vocabulary._stats import Stats, TypeStats
 
@@ -33,5 +33,5 @@ def stats(database: Database) -> Stats:
 
 
 def counted(rows: Collection[Row]) -> Collection[Row]:
-    """The jobs that count: all of them, finished or not."""
-    return rows
+    """The jobs that count: all of them, finished or not, whose state is known."""
+    return [row for row in rows if is_known(row)]

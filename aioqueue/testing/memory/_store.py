@@ -1,4 +1,4 @@
-"""The store in memory: the protocol's methods, each of which is a function of another file that `perform` calls."""
+"""The store in memory: the protocol's methods, nearly each of which is a function of another file that `perform` calls."""
 
 from __future__ import annotations
 
@@ -43,8 +43,9 @@ class MemoryStore:
     the process, and other processes see nothing of it. What was stored stays while it's closed, so a test may open a client
     on it, leave that, and look later.
 
-    Every call goes through `perform`. A test that wants calls to fail, hang, or lose their answers derives a class that
-    overrides it:
+    Every call that a real store would send to its database goes through `perform`, but for the rollback of a transaction, and
+    the calls of a `LeaseSession`, which has a `perform` of its own; `subscribe` asks nobody. A test that wants calls to fail,
+    hang, or lose their answers derives a class that overrides it:
 
         class Away(MemoryStore):
             async def perform(self, verb, work):
@@ -76,7 +77,7 @@ class MemoryStore:
         self.database.tell(Notification(types=None))
 
     async def perform(self, verb: str, work: Callable[[], T]) -> T:  # noqa: ARG002 - for those who override it
-        """Do what was asked for. Every call goes through here: what refuses, delays or loses calls overrides it.
+        """Do what was asked for: what refuses, delays or loses calls overrides it. `MemoryStore` says which come here.
 
         Arguments:
             verb: The name of the store's method; `begin`, `transaction.insert`, `execute` and `commit` in a transaction.
@@ -128,12 +129,14 @@ class MemoryStore:
         """Open a transaction, as soon as no other is open. See `Store.transaction`."""
         async with self._opened.database.turn:
             transaction = MemoryTransaction(self._verb, self._sql)
-            await self._verb("begin", transaction.begin)
             try:
+                await self._verb("begin", transaction.begin)
                 yield transaction
                 await self._verb("commit", transaction.commit)
             finally:
-                transaction.roll_back(self.database)
+                # Not by way of `perform`: what it began, though the answer may be lost, ends in any case.
+                with self.database.lock:
+                    transaction.roll_back(self.database)
 
     # -- workers --------------------------------------------------------------------------------------------------
 
