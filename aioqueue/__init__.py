@@ -3,7 +3,6 @@
 # First of all: in a process that is a worker, it takes the signals over before anything else is imported.
 from aioqueue.runtime import _process as _process  # isort: split
 
-from aioqueue.abc import Changed, Page, Stats
 from aioqueue.client import BoundClient, Client, JobHandle, Transaction
 from aioqueue.definitions._call import Call
 from aioqueue.definitions._context import Attempt, current_attempt
@@ -43,8 +42,11 @@ from aioqueue.errors import (
     StoreUnavailable,
     TransactionError,
 )
+from aioqueue.vocabulary._answers import Changed
 from aioqueue.vocabulary._job import AttemptError, Inserted, Job, JobState, NewJob, Priority
+from aioqueue.vocabulary._listing import Page
 from aioqueue.vocabulary._retry import Backoff, Exponential, Fixed, Linear, Retry, Steps
+from aioqueue.vocabulary._stats import Stats
 from aioqueue.worker import Health, OnceResult, Worker
 
 __all__ = [

@@ -3,6 +3,8 @@
 Everything is batched: one call serves many jobs, and a store on a server needs one round trip for it in the ordinary
 case. "Now" is always the database's clock. A call that raises has changed nothing, except that after
 `StoreUnavailable` its commit may be unclear: each write says what repeating it does.
+
+The values that it speaks of are in `vocabulary`, where the package's own modules take them from; users find them here.
 """
 
 from __future__ import annotations

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 import orjson
 
-from aioqueue.abc import Changed
 from aioqueue.cli._options import Problem, WrongUsage, log_level_option, looking_at, run, url_option
 from aioqueue.cli._text import one_line
 from aioqueue.client import Client
+from aioqueue.vocabulary._answers import Changed
 from aioqueue.vocabulary._job import JobState
 
 if TYPE_CHECKING:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 import orjson
 
-from aioqueue.abc import SupportsMigrationSQL, SupportsPendingMigrations
 from aioqueue.cli._imports import load_registry
 from aioqueue.cli._jobs import table
 from aioqueue.cli._options import (
@@ -26,15 +25,16 @@ from aioqueue.cli._options import (
 )
 from aioqueue.client import Client
 from aioqueue.errors import ArgumentsError, JobCancelled, JobFailed, ResultTimeout
+from aioqueue.vocabulary._abilities import SupportsMigrationSQL, SupportsPendingMigrations
 from aioqueue.vocabulary._job import JobState
 from aioqueue.vocabulary._retry import Retry
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioqueue.abc import Stats
     from aioqueue.client import JobHandle
     from aioqueue.definitions._call import Call, CallOptions
+    from aioqueue.vocabulary._stats import Stats
 
 __all__ = ["enqueue", "migrate", "stats"]
 

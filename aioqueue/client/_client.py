@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
-from aioqueue.abc import SupportsMigrate, SupportsStatement
 from aioqueue.client._bound import MISSING, BoundClient, Connection, Missing, enqueue_bound
 from aioqueue.client._enqueue import check_call, read_calls
 from aioqueue.client._handle import JobHandle, ids_of, make_handles
@@ -15,6 +14,7 @@ from aioqueue.client._session import Session
 from aioqueue.client._stores import store_maker
 from aioqueue.client._transaction import Transaction, open_transaction
 from aioqueue.errors import JobNotFound, NotSupported
+from aioqueue.vocabulary._abilities import SupportsMigrate, SupportsStatement
 from aioqueue.vocabulary._time import seconds
 
 if TYPE_CHECKING:

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
-    from aioqueue.abc import Notification, Store
+    from aioqueue.abc import Store
+    from aioqueue.vocabulary._notification import Notification
 
 __all__ = ["Waiters", "ended"]
 

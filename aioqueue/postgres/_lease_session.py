@@ -8,13 +8,13 @@ import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from aioqueue.abc import Renewal
 from aioqueue.errors import ClientClosed, ConfigurationError, StoreUnavailable
 from aioqueue.postgres._connections_closing import close_connection, close_socket
 from aioqueue.postgres._errors import translated
 from aioqueue.postgres._lease_rights import LEASE_THREAD, MISSING_RIGHTS, refuse_missing, rights_arguments
 from aioqueue.postgres._settle_fates import Fence, fate_of, fates_statements
 from aioqueue.store_rules._lost import lost_reason
+from aioqueue.vocabulary._answers import Renewal
 from aioqueue.vocabulary._job import Claim, LostReason
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from aioqueue.abc import JobFilter, Page
 from aioqueue.postgres._claim_lanes import lanes_of
 from aioqueue.postgres._rows import ARCHIVED_COLUMNS, LIVE_COLUMNS, job_snapshot
 from aioqueue.store_rules._cursors import read_cursor, write_cursor
 from aioqueue.vocabulary._job import JobState
+from aioqueue.vocabulary._listing import JobFilter, Page
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

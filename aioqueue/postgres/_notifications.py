@@ -7,7 +7,7 @@ from uuid import UUID
 
 import orjson
 
-from aioqueue.abc import Notification
+from aioqueue.vocabulary._notification import Notification
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

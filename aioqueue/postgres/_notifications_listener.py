@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from aioqueue.abc import Notification
 from aioqueue.errors import StoreError, StoreUnavailable
 from aioqueue.postgres._connections_closing import close_connection, terminate
 from aioqueue.postgres._connections_opener import Opener
 from aioqueue.postgres._errors import translated
 from aioqueue.postgres._notifications import decode_note, notify_statements
+from aioqueue.vocabulary._notification import Notification
 
 if TYPE_CHECKING:
     from aioqueue.postgres._connections import Pool

@@ -7,10 +7,10 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from aioqueue.abc import Changed
 from aioqueue.errors import StoreContended
 from aioqueue.postgres._connections_source import WAIT_BRIEFLY
 from aioqueue.postgres._notifications import due_note, notify_statements
+from aioqueue.vocabulary._answers import Changed
 from aioqueue.vocabulary._job import StoredState
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from aioqueue.abc import Due
 from aioqueue.postgres._claim_lanes import lanes_of
 from aioqueue.postgres._claim_throttle import Throttle
 from aioqueue.postgres._rows import RECOVERED_COLUMNS, claimed_job
+from aioqueue.vocabulary._answers import Due
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

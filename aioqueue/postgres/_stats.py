@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aioqueue.abc import Stats, TypeStats
 from aioqueue.store_rules._counts import MOST_COUNTED_JOBS
 from aioqueue.vocabulary._job import JobState
+from aioqueue.vocabulary._stats import Stats, TypeStats
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

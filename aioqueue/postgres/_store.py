@@ -7,7 +7,6 @@ import uuid
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from aioqueue.abc import Changed, Due, JobFilter, LeaseSession, Listener, Notification, Page, Stats
 from aioqueue.errors import StoreUnavailable
 from aioqueue.postgres import _foreign, _migrations
 from aioqueue.postgres._connections_closing import close_connection
@@ -20,16 +19,20 @@ from aioqueue.postgres._options import Options, read_options
 from aioqueue.postgres._stats import read_stats
 from aioqueue.postgres._transaction import TransactionBlock
 from aioqueue.store_rules._life import StoreLife
+from aioqueue.vocabulary._notification import Notification
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
     from uuid import UUID
 
-    from aioqueue.abc import StoreTransaction
+    from aioqueue.abc import LeaseSession, Listener, StoreTransaction
     from aioqueue.postgres._connections_driver import Connection
     from aioqueue.postgres._settle import Settled
+    from aioqueue.vocabulary._answers import Changed, Due
     from aioqueue.vocabulary._job import Claim, ClaimedJob, Inserted, Job, NewJob, Settlement, SettleResult
+    from aioqueue.vocabulary._listing import JobFilter, Page
+    from aioqueue.vocabulary._stats import Stats
 
 __all__ = ["PostgresStore", "make_store"]
 

@@ -14,10 +14,10 @@ from aioqueue.sqlite._rows import Unreadable, dump
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from aioqueue.abc import Notification
     from aioqueue.sqlite._connections_access import Writer
     from aioqueue.sqlite._rows_odd import OddRows
     from aioqueue.vocabulary._job import ClaimedJob
+    from aioqueue.vocabulary._notification import Notification
 
 __all__ = ["Claims"]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING
 
-from aioqueue.abc import Notification
 from aioqueue.errors import LeaseLost, StoreError
 from aioqueue.sqlite._claim_take import take, valid_now
 from aioqueue.sqlite._connections import in_transaction
@@ -16,6 +15,7 @@ from aioqueue.sqlite._rows_ids import ANY_ID, RowId
 from aioqueue.sqlite._rows_odd import what_is_odd
 from aioqueue.sqlite._rows_times import NOW
 from aioqueue.vocabulary._job import StoredState
+from aioqueue.vocabulary._notification import Notification
 
 if TYPE_CHECKING:
     import sqlite3

@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Callable
 
-    from aioqueue.abc import Notification
     from aioqueue.sqlite._connections import Connection
     from aioqueue.sqlite._connections_threads import DatabaseThreads, Request
     from aioqueue.store_rules._listeners import Listeners
+    from aioqueue.vocabulary._notification import Notification
 
 __all__ = ["Reader", "Writer"]
 

@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from aioqueue.abc import Notification
 from aioqueue.errors import RowRejected
 from aioqueue.sqlite._rows import dump, load
 from aioqueue.sqlite._rows_ids import id_of
@@ -14,6 +13,7 @@ from aioqueue.sqlite._rows_times import NOW, due_after, due_at
 from aioqueue.store_rules._json import require_json
 from aioqueue.store_rules._unique_keys import unique_hashes
 from aioqueue.vocabulary._job import Inserted
+from aioqueue.vocabulary._notification import Notification
 
 if TYPE_CHECKING:
     import sqlite3

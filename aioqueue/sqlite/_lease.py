@@ -9,7 +9,6 @@ import functools
 import logging
 from typing import TYPE_CHECKING
 
-from aioqueue.abc import Notification
 from aioqueue.errors import StoreError
 from aioqueue.sqlite._connections import Connection, in_transaction
 from aioqueue.sqlite._connections_halving import halved
@@ -20,6 +19,7 @@ from aioqueue.sqlite._notifications import merged
 from aioqueue.sqlite._rows import dump, load, one
 from aioqueue.sqlite._rows_times import NOW
 from aioqueue.store_rules._lease_ids import new_lease_id
+from aioqueue.vocabulary._notification import Notification
 
 if TYPE_CHECKING:
     import sqlite3

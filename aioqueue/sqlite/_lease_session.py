@@ -8,7 +8,6 @@ import time
 import warnings
 from typing import TYPE_CHECKING, TypeVar
 
-from aioqueue.abc import Notification, Renewal
 from aioqueue.errors import StoreError
 from aioqueue.sqlite._connections import Connection, connect, in_transaction
 from aioqueue.sqlite._lease_clock import clock_parameters
@@ -17,6 +16,8 @@ from aioqueue.sqlite._rows import Unreadable, one
 from aioqueue.sqlite._rows_claimed import held_claims
 from aioqueue.sqlite._rows_times import NOW
 from aioqueue.sqlite._settle import lost_reasons
+from aioqueue.vocabulary._answers import Renewal
+from aioqueue.vocabulary._notification import Notification
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -6,13 +6,13 @@ import sys
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from aioqueue.abc import JobFilter, Page
 from aioqueue.sqlite._rows import SELECT_ARCHIVED, SELECT_LIVE, dump, job_snapshot
 from aioqueue.sqlite._rows_ids import ANY_ID, RowId, any_id
 from aioqueue.sqlite._rows_times import NOW
 from aioqueue.sqlite._stats import ARCHIVED_TYPES
 from aioqueue.store_rules._cursors import OddId, read_any_cursor, write_cursor
 from aioqueue.vocabulary._job import JobState, StoredState
+from aioqueue.vocabulary._listing import JobFilter, Page
 
 if TYPE_CHECKING:
     import sqlite3

@@ -7,7 +7,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from aioqueue.abc import Notification
+from aioqueue.vocabulary._notification import Notification
 
 if TYPE_CHECKING:
     import sqlite3

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from aioqueue.abc import Changed, Notification
 from aioqueue.errors import StoreError
 from aioqueue.sqlite._connections_halving import halved
 from aioqueue.sqlite._notifications import merged
 from aioqueue.sqlite._rows import one, text_of
 from aioqueue.sqlite._rows_times import NOW
+from aioqueue.vocabulary._answers import Changed
+from aioqueue.vocabulary._notification import Notification
 
 if TYPE_CHECKING:
     import sqlite3

@@ -6,7 +6,6 @@ import functools
 import math
 from typing import TYPE_CHECKING
 
-from aioqueue.abc import Due, Notification
 from aioqueue.sqlite._connections import Connection, begin, in_transaction
 from aioqueue.sqlite._lease import DELETE_LEASE
 from aioqueue.sqlite._lease_clock import LEASE_END, clock_parameters
@@ -15,7 +14,9 @@ from aioqueue.sqlite._rows_claimed import CLAIMED_COLUMNS, claimed_job, claimed_
 from aioqueue.sqlite._rows_ids import ANY_ID, RowId
 from aioqueue.sqlite._rows_odd import what_is_odd
 from aioqueue.sqlite._rows_times import NOW
+from aioqueue.vocabulary._answers import Due
 from aioqueue.vocabulary._job import StoredState
+from aioqueue.vocabulary._notification import Notification
 
 if TYPE_CHECKING:
     import sqlite3

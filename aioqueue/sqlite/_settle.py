@@ -6,7 +6,6 @@ import functools
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from aioqueue.abc import Notification
 from aioqueue.errors import RowRejected, StoreError
 from aioqueue.sqlite._connections_halving import halved
 from aioqueue.sqlite._lease_clock import LEASE_VALID, clock_parameters
@@ -15,6 +14,7 @@ from aioqueue.sqlite._rows import dump, history, load, one
 from aioqueue.sqlite._rows_times import NOW, due_after, due_at
 from aioqueue.store_rules._lost import lost_reason
 from aioqueue.vocabulary._job import Claim, LostReason, Settlement, SettleResult
+from aioqueue.vocabulary._notification import Notification
 
 if TYPE_CHECKING:
     import sqlite3

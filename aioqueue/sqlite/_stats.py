@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aioqueue.abc import Stats, TypeStats
 from aioqueue.sqlite._lease_clock import LEASE_VALID, clock_parameters
 from aioqueue.sqlite._rows import load, text_of
 from aioqueue.sqlite._rows_times import NOW
 from aioqueue.store_rules._counts import MOST_COUNTED_JOBS
 from aioqueue.vocabulary._job import JobState, StoredState
+from aioqueue.vocabulary._stats import Stats, TypeStats
 
 if TYPE_CHECKING:
     import sqlite3

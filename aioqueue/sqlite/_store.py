@@ -22,8 +22,11 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
     from uuid import UUID
 
-    from aioqueue.abc import Changed, Due, JobFilter, Listener, Page, Stats
+    from aioqueue.abc import Listener
+    from aioqueue.vocabulary._answers import Changed, Due
     from aioqueue.vocabulary._job import Claim, ClaimedJob, Inserted, Job, NewJob, Settlement, SettleResult
+    from aioqueue.vocabulary._listing import JobFilter, Page
+    from aioqueue.vocabulary._stats import Stats
 
 __all__ = ["SQLiteStore", "make_store"]
 

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import TracebackType
 
-    from aioqueue.abc import Notification
     from aioqueue.sqlite._connections import Connection
     from aioqueue.sqlite._connections_threads import DatabaseThreads, Request
     from aioqueue.sqlite._insert import InsertResult
     from aioqueue.vocabulary._job import Inserted, NewJob
+    from aioqueue.vocabulary._notification import Notification
 
 __all__ = ["TransactionBlock", "SQLiteTransaction"]
 

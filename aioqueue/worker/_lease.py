@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from aioqueue.abc import Renewal, Store
+    from aioqueue.abc import Store
     from aioqueue.definitions._job_type import JobType
     from aioqueue.definitions._settings import WorkerSettings
+    from aioqueue.vocabulary._answers import Renewal
     from aioqueue.worker._health import Troubles
     from aioqueue.worker._holdings import Holdings, Slot
     from aioqueue.worker._recovery import Recovery

@@ -24,7 +24,8 @@ from aioqueue.worker._text import one_line
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from aioqueue.abc import LeaseSession, Renewal
+    from aioqueue.abc import LeaseSession
+    from aioqueue.vocabulary._answers import Renewal
     from aioqueue.vocabulary._job import Claim
     from aioqueue.worker._holdings import Slot
 

@@ -8,8 +8,8 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from aioqueue.abc import Due
 from aioqueue.errors import ClientClosed, LeaseLost, StoreIncompatible
+from aioqueue.vocabulary._answers import Due
 from aioqueue.worker._backoff import Backoff
 
 if TYPE_CHECKING:

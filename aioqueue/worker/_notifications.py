@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioqueue.abc import Notification
+    from aioqueue.vocabulary._notification import Notification
     from aioqueue.worker._lease import Leases
     from aioqueue.worker._wakeup import Wakeup
 

@@ -104,3 +104,10 @@ def test_a_package_imports_nothing_by_the_way(name: str) -> None:
 @pytest.mark.parametrize("name", INNER)
 def test_a_folder_of_an_inner_layer_exports_nothing(name: str) -> None:
     assert importlib.import_module(name).__all__ == []
+
+
+def test_what_the_protocol_passes_on_is_imported_from_where_it_is() -> None:
+    """`aioqueue.abc` passes the values in the protocol on to users; inside the package each has one address."""
+    passed = passed_on("aioqueue.abc") & set(importlib.import_module("aioqueue.abc").__all__)
+    assert len(passed) > 5
+    assert IMPORTED["aioqueue.abc"] & passed == set()

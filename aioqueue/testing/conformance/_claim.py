@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from aioqueue.abc import Changed, JobFilter
 from aioqueue.errors import LeaseLost
 from aioqueue.testing.conformance._case import Fault, Subject
 from aioqueue.testing.conformance._tools import (
@@ -27,7 +26,9 @@ from aioqueue.testing.conformance._tools import (
     start_one,
     written,
 )
+from aioqueue.vocabulary._answers import Changed
 from aioqueue.vocabulary._job import JobState, SettlementKind
+from aioqueue.vocabulary._listing import JobFilter
 
 if TYPE_CHECKING:
     from uuid import UUID

@@ -26,8 +26,8 @@ from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import Claim, JobState, LostReason, SettlementKind
 
 if TYPE_CHECKING:
-    from aioqueue.abc import Renewal
     from aioqueue.testing.conformance._case import Harness
+    from aioqueue.vocabulary._answers import Renewal
 
 __all__ = ["subject"]
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from aioqueue.abc import SupportsMigrate
 from aioqueue.errors import ClientClosed, ConfigurationError, RowRejected
 from aioqueue.testing.conformance._case import Subject
 from aioqueue.testing.conformance._tools import (
@@ -25,6 +24,7 @@ from aioqueue.testing.conformance._tools import (
     written,
 )
 from aioqueue.testing.conformance._verbs import blocking_verbs, each_verb_raises
+from aioqueue.vocabulary._abilities import SupportsMigrate
 from aioqueue.vocabulary._job import JobState, SettlementKind
 
 if TYPE_CHECKING:

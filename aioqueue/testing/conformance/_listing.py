@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aioqueue.abc import JobFilter
 from aioqueue.testing.conformance._case import Fault, Subject
 from aioqueue.testing.conformance._tools import HOUR, check, end_as, equal, insert_one, job, raises, start_one
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import JobState, SettlementKind
+from aioqueue.vocabulary._listing import JobFilter
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence

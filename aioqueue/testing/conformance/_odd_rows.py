@@ -6,7 +6,6 @@ import math
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from aioqueue.abc import Changed, JobFilter
 from aioqueue.errors import RowRejected
 from aioqueue.testing.conformance._case import Fault, Subject
 from aioqueue.testing.conformance._tools import (
@@ -28,7 +27,9 @@ from aioqueue.testing.conformance._tools import (
     start_one,
     written,
 )
+from aioqueue.vocabulary._answers import Changed
 from aioqueue.vocabulary._job import JobState, Settlement, SettlementKind
+from aioqueue.vocabulary._listing import JobFilter
 
 if TYPE_CHECKING:
     from uuid import UUID

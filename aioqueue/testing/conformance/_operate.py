@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aioqueue.abc import Changed
 from aioqueue.testing.conformance._case import Subject
 from aioqueue.testing.conformance._tools import (
     HOUR,
@@ -20,6 +19,7 @@ from aioqueue.testing.conformance._tools import (
     start_one,
     written,
 )
+from aioqueue.vocabulary._answers import Changed
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import JobState, SettlementKind
 

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
     from uuid import UUID
 
-    from aioqueue.abc import Notification, Renewal, Store
+    from aioqueue.abc import Store
+    from aioqueue.vocabulary._answers import Renewal
     from aioqueue.vocabulary._job import Claim, ClaimedJob, Job, SettleResult
+    from aioqueue.vocabulary._notification import Notification
 
 __all__ = [
     "HOUR",

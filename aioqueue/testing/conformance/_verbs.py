@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from aioqueue.abc import JobFilter
 from aioqueue.testing.conformance._tools import HOUR, job, raises, settlement
 from aioqueue.vocabulary._job import SettlementKind
+from aioqueue.vocabulary._listing import JobFilter
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
