@@ -10,7 +10,7 @@ import pytest
 
 from aioqueue import ConfigurationError, Exponential, Fixed, JobState, Linear, Retry, Steps
 from aioqueue.vocabulary._identifiers import new_id
-from aioqueue.vocabulary._job import AttemptError, SettlementKind, StoredState
+from aioqueue.vocabulary._job import AttemptError, StoredState
 from aioqueue.vocabulary._time import aware, seconds
 
 
@@ -128,12 +128,6 @@ def test_states() -> None:
     assert StoredState.PENDING.shown(due=False) is JobState.SCHEDULED
     assert StoredState.FAILED.shown(due=True) is JobState.FAILED
     assert [state for state in JobState if state.finished] == ["completed", "continued", "failed", "cancelled"]
-
-
-def test_what_finishes_a_job() -> None:
-    archived = {kind for kind in SettlementKind if kind in set(StoredState)}
-    assert {kind for kind in SettlementKind if kind.finishes} == archived
-    assert set(SettlementKind) - archived == {SettlementKind.RETRIED, SettlementKind.RESCHEDULED}
 
 
 def test_error_entries_are_read_as_well_as_can_be() -> None:
