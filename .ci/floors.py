@@ -8,8 +8,8 @@ import sys
 import tomllib
 from pathlib import Path
 
-REQUIREMENT = re.compile(r"(?P<name>[A-Za-z0-9._-]+)(?:\[[^\]]*\])?>=(?P<version>[0-9][0-9.]*)")
-EXTRAS = ("uvloop", "pydantic", "sqlalchemy")
+REQUIREMENT = re.compile(r"(?P<name>[A-Za-z0-9._-]+)(?:\[[^\]]*\])?>=(?P<version>[0-9][0-9.]*(?:b[0-9]+)?)")
+EXTRAS = ("uvloop", "pydantic", "sqlalchemy", "otel", "cli")
 
 
 def main() -> None:

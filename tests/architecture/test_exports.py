@@ -1,8 +1,8 @@
 """Each module says in `__all__` what others may import from it; a public one offers that and nothing else.
 
 Public is a module without an underscore in its dotted name. The folders of the inner layers (vocabulary, definitions, runtime,
-store_rules) are public by that rule, and export nothing: what users may name is in `aioqueue`, and the package's own modules
-import from the module that has it.
+store_rules, telemetry) are public by that rule, and export nothing: what users may name is in `aioqueue`, and the package's own
+modules import from the module that has it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PACKAGE = Path(__file__).parent.parent.parent / "aioqueue"
-INNER = ["aioqueue.definitions", "aioqueue.runtime", "aioqueue.store_rules", "aioqueue.vocabulary"]
+INNER = ["aioqueue.definitions", "aioqueue.runtime", "aioqueue.store_rules", "aioqueue.telemetry", "aioqueue.vocabulary"]
 
 
 def module_name(path: Path) -> str:
