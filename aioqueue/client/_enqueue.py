@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from aioqueue.abc import Store, StoreTransaction
     from aioqueue.client._phase import TransactionState
     from aioqueue.definitions._middleware import EnqueueMiddleware, EnqueueNext
+    from aioqueue.telemetry._counters import Counters
     from aioqueue.vocabulary._job import Inserted, NewJob
 
 __all__ = ["Enqueuer", "check_call", "read_calls"]
@@ -33,11 +34,13 @@ class Enqueuer:
         middlewares: Around each enqueueing, the first listed outermost.
         retry_for: Seconds for which an enqueue outside of a user's transaction is tried again while the database is away, or
             somebody's open transaction holds its unique key.
+        counters: What is counted: also what a transaction of the user's may still roll back.
     """
 
-    def __init__(self, store: Store, middlewares: Sequence[EnqueueMiddleware], retry_for: float) -> None:
+    def __init__(self, store: Store, middlewares: Sequence[EnqueueMiddleware], retry_for: float, counters: Counters) -> None:
         self._store = store
         self._middlewares = middlewares
+        self._counters = counters
         self._inserter = Inserter(store, retry_for)
 
     async def enqueue_one(self, call: Call[Any]) -> Inserted:
@@ -92,11 +95,15 @@ class Enqueuer:
                 call.mark_enqueueing()
                 marked.append(call)
             jobs = [call.to_new_job() for call in calls]
-            return await (self._insert_through_middlewares(jobs, insert) if self._middlewares else insert(jobs))
+            results = await (self._insert_through_middlewares(jobs, insert) if self._middlewares else insert(jobs))
         except BaseException:
             for call in marked:
                 call.mark_failed()
             raise
+        for job, stored in zip(jobs, results, strict=False):
+            if stored.created:
+                self._counters.count_enqueued(job.type)
+        return results
 
     async def _insert_through_middlewares(self, jobs: Sequence[NewJob], insert: EnqueueNext) -> Sequence[Inserted]:
         ids = [job.id for job in jobs]

@@ -14,6 +14,7 @@ from aioqueue.errors import OutsideTransaction, StoreError
 from aioqueue.runtime._home import Home
 from aioqueue.runtime._left_behind import bounded
 from aioqueue.runtime._shield import finish
+from aioqueue.telemetry._counters import LEDGER, Counters
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -57,7 +58,8 @@ class Opened:
         self.store = store
         self.settings = settings
         self.home = Home()
-        self.enqueuer = Enqueuer(store, settings.middlewares, settings.retry_for)
+        self._counters = Counters()
+        self.enqueuer = Enqueuer(store, settings.middlewares, settings.retry_for, self._counters)
         self.waiters = Waiters(store, settings.poll_interval)
         self.tasks_in_transaction: set[asyncio.Task[Any] | None] = set()
 
@@ -80,6 +82,7 @@ class Opened:
         except BaseException:
             await finish(self._begin_to_close_store(), again=self._begin_to_close_store)
             raise
+        LEDGER.open(self._counters)
 
     def begin_to_close(self) -> asyncio.Task[None]:
         """Close in a task of its own, so that nothing that cancels the one who waits cuts it short."""
@@ -96,6 +99,7 @@ class Opened:
 
         Cancelling it leaves the rest undone; it may be called again.
         """
+        LEDGER.close(self._counters)
         # Half of the timeout for what is in flight, which may be a commit, and an eighth more to say what has become of it. An
         # eighth for the waiters, whose task has only to be cancelled. What is left, a quarter at least, is the store's.
         eighth = self.settings.close_timeout / 8

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+from aioqueue.telemetry._counters import AttemptOutcome, Counters
 from aioqueue.worker._outcome import CancelReason
 from aioqueue.worker._text import job_extra, one_line
 
@@ -80,7 +81,11 @@ class Slot:
 class Holdings:
     """The claims and slots of one worker. Its parts share it; what happens to a slot is decided here and in `Slots`.
 
+    Arguments:
+        counters: What the run counts; by default its own.
+
     Attributes:
+        counters: As given.
         held: Claims that the database knows as ours, until their outcome is written or they're lost. The lease's thread
             reads it.
         running: Attempts that run, by claim: also those whose claim was lost, until they have ended.
@@ -90,7 +95,8 @@ class Holdings:
             held, and don't keep others from being claimed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, counters: Counters | None = None) -> None:
+        self.counters = Counters() if counters is None else counters
         self.held: dict[Claim, Slot] = {}
         self.running: dict[Claim, Slot] = {}
         self.unwritten = 0
@@ -139,6 +145,7 @@ class Holdings:
             if slot.lost is not None or self.held.pop(slot.claim, None) is None:
                 continue
             slot.lost = reason
+            self.counters.of(slot.job.type).outcomes[AttemptOutcome.LOST] += 1
             self.stuck.discard(slot.claim)
             job = slot.job
             logger.warning(

@@ -321,6 +321,7 @@ class Leases:
         if not renewal.valid:
             self._lose(group, lease)
             return
+        self._holdings.counters.renewals += 1
         if self._refused:
             self._refused = False
             self._wakeup.wake()  # claims were refused meanwhile
@@ -332,6 +333,7 @@ class Leases:
 
     def _lose(self, group: LeaseGroup, lease: KeptLease) -> None:
         logger.warning("worker %s: the lease %d is lost; its jobs are no longer ours", self._name, lease.id)
+        self._holdings.counters.leases_lost += 1
         del self._by_id[lease.id]
         group.lease = self._all = None
         self._lost[lease.id] = time.monotonic() + lease.duration
@@ -348,6 +350,7 @@ class Leases:
             return
         if isinstance(error, ClientClosed):
             self._wakeup.fail(error)
+        self._holdings.counters.renewals_failed += 1
         self._troubles.add("renew", error, told=True)
         self._recovery.disturbed()
         self._watch_the_end(lease)

@@ -181,6 +181,9 @@ class Loop:
             raise
         self._works("claim")
         self._claimed_types = claimable.types
+        counters = self._holdings.counters
+        counters.claims += 1
+        counters.claimed += len(jobs)
         self.last_claim = time.monotonic()
         self._slots.take(jobs)
         turn.asked, turn.claimed = free, len(jobs)
@@ -195,6 +198,7 @@ class Loop:
         """Take over the jobs of one dead worker, if it's time."""
         if self._recovery.due_in() <= 0:
             turn.reaped = await self._recovery.reap(self._leases.own)
+            self._holdings.counters.reaped += turn.reaped
             self._works("reap")
 
     async def wait(self, turn: Turn) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeGuard, TypeVar, cast
 
 from aioqueue.errors import ConfigurationError, Fail, JobControl, Reschedule, RetryIn
 from aioqueue.runtime._exits import members, traceback_of
+from aioqueue.telemetry._counters import AttemptOutcome
 from aioqueue.vocabulary._job import AttemptError, Settlement, SettlementKind
 from aioqueue.vocabulary._retry import Retry
 from aioqueue.vocabulary._safe_text import type_name
@@ -51,6 +52,15 @@ _USUAL = Retry()
 """Whose waits count where a policy is broken, and which counts as a whole where nothing else is known to be sound."""
 
 
+_COUNTED_AS = {
+    SettlementKind.COMPLETED: AttemptOutcome.OK,
+    SettlementKind.FAILED: AttemptOutcome.FAILED,
+    SettlementKind.CANCELLED: AttemptOutcome.CANCELLED,
+    SettlementKind.RETRIED: AttemptOutcome.RETRY,
+    SettlementKind.RESCHEDULED: AttemptOutcome.RESCHEDULED,
+}
+
+
 class CancelReason(StrEnum):
     """Why the worker cancelled an attempt."""
 
@@ -72,6 +82,7 @@ class Outcome:
         delay, run_at: When it's due again.
         error: For the history.
         exception: What was raised, for the log alone.
+        poison: Whether the job has failed for good though it had attempts left: it said so, or can't be read. For metrics alone.
     """
 
     kind: SettlementKind
@@ -81,6 +92,12 @@ class Outcome:
     run_at: datetime | None = None
     error: AttemptError | None = None
     exception: BaseException | None = field(default=None, repr=False, compare=False)
+    poison: bool = field(default=False, compare=False)
+
+    @property
+    def counted_as(self) -> AttemptOutcome:
+        """What metrics and traces call it."""
+        return AttemptOutcome.POISON if self.poison else _COUNTED_AS[self.kind]
 
     def without_exception(self) -> Outcome:
         """The same, without what was raised, which would keep everything that its frames hold."""
@@ -127,6 +144,7 @@ class Unreadable(Exception):
             kind=SettlementKind.FAILED,
             error=attempt_error(self.error, job.attempt, kind=self.kind),
             exception=self.error,
+            poison=True,
         )
 
 
@@ -232,7 +250,7 @@ def _meaning(
         error = late.with_traceback(traceback_of(error))
     explained = attempt_error(error, job.attempt)
     if not _retries(job, policy, error):
-        return Outcome(kind=SettlementKind.FAILED, label=label, error=explained)
+        return Outcome(kind=SettlementKind.FAILED, label=label, error=explained, poison=not policy.exhausted(job.attempt))
     return _again(job, policy, explained, label)
 
 
@@ -260,6 +278,7 @@ def _controlled(job: ClaimedJob, policy: Policy, control: JobControl, label: str
             kind=SettlementKind.FAILED,
             label=_label(_attribute(control, "outcome")) or label,
             error=_noted(job, "Fail", _attribute(control, "reason")),
+            poison=True,
         )
     if _is(control, RetryIn):
         delay = seconds(control.delay, "RetryIn's delay")

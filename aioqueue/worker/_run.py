@@ -7,6 +7,7 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from aioqueue.definitions._resources import ResourceScope
+from aioqueue.telemetry._counters import Counters
 from aioqueue.worker._attempt import Attempts
 from aioqueue.worker._holdings import Holdings
 from aioqueue.worker._interruption import Interruptions
@@ -71,7 +72,8 @@ class Run:
         self.names = names
         # What everyone shares: what wakes the loop, and what this worker holds.
         self._wakeup = wakeup = Wakeup()
-        self.holdings = holdings = Holdings()
+        labels = {each: job_type.name for each, job_type in registry.types.items()}
+        self.holdings = holdings = Holdings(Counters(labels))
         # Who writes, who recovers, and who keeps the leases.
         self.writer = writer = Writer(store, holdings, wakeup, troubles)
         policies, groups = Policies(registry, settings), lease_groups(names, registry.types, settings)

@@ -119,6 +119,8 @@ class Slots:
         """Run the attempt. Whatever goes wrong around it, also in our own code, is an outcome: no claim is left to nobody."""
         try:
             slot.began = time.monotonic()
+            job = slot.job
+            self._holdings.counters.of(job.type).delay.record(max(0.0, (job.started_at - job.run_at).total_seconds()))
             log_begin(slot)
             outcome = await self._attempts.run(slot)
         except GeneratorExit:
@@ -152,6 +154,8 @@ class Slots:
     def _finish(self, slot: Slot, outcome: Outcome | Interrupted) -> None:
         if not slot.in_thread:
             self._bodies.discard(slot.job.id)
+        if slot.began:
+            self._holdings.counters.of(slot.job.type).duration.record(time.monotonic() - slot.began)
         self._holdings.ended(slot)
         self._wakeup.slot_freed()
         if not slot.abandoned:

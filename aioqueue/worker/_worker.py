@@ -16,6 +16,7 @@ from aioqueue.errors import AioqueueError, ClientClosed, ConfigurationError, Sto
 from aioqueue.runtime._left_behind import forget_dead
 from aioqueue.runtime._log import enable_loggers
 from aioqueue.runtime._shield import finish
+from aioqueue.telemetry._counters import LEDGER
 from aioqueue.vocabulary._job import SettlementKind
 from aioqueue.worker._backoff import Backoff
 from aioqueue.worker._event_loop_end import WatchfulTask, hook_exception_handler
@@ -254,6 +255,7 @@ class Worker:
         run: Run | None = None
         try:
             run = self._run = self._made()
+            LEDGER.open(run.holdings.counters)
             if self._stop_asked:
                 run.stop(force=self._force_asked)
             with run.subscribed():
@@ -270,6 +272,7 @@ class Worker:
         finally:
             if run is not None:
                 run.shutdown.let_go()
+                LEDGER.close(run.holdings.counters)
                 self._left_behind = run.shutdown.left_behind
                 self._log_end(run)
             self._run = None

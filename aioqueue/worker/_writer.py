@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from aioqueue.errors import ClientClosed, RowRejected, StoreIncompatible, StoreUnavailable
 from aioqueue.runtime._batcher import NOT_ABOUT_ROWS, Batcher
+from aioqueue.telemetry._counters import AttemptOutcome
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import LostReason, Settlement, SettlementKind, SettleResult
 from aioqueue.worker._attempt_log import log_end, log_interrupted
@@ -99,6 +100,7 @@ class Writer:
             return
         if isinstance(outcome, Interrupted):
             self.interrupted += 1
+            self._holdings.counters.of(slot.job.type).outcomes[AttemptOutcome.INTERRUPTED] += 1
             self.give_back(slot.job.lease_id, slot.claim)
             log_interrupted(slot)
             return
@@ -204,6 +206,7 @@ class Writer:
 
     def _wrote(self, slot: Slot, outcome: Outcome, refusal: Refusal | None) -> None:
         self.written[outcome.kind] = self.written.get(outcome.kind, 0) + 1
+        self._holdings.counters.of(slot.job.type).outcomes[outcome.counted_as] += 1
         self._holdings.let_go(slot.claim)
         if refusal is not None:
             job = slot.job

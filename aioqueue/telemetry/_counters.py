@@ -1,0 +1,222 @@
+"""Plain integers: what the workers and clients of this process have done. Counting is an addition, with no lock.
+
+Each run of a worker, and each opening of a client, has a `Counters` of its own, which only its event loop's thread writes. The
+`Ledger` knows those that live, and keeps the sums of those that are over, so that no counter ever falls.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from bisect import bisect_left
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+__all__ = [
+    "DELAY_BOUNDS_SECONDS",
+    "DURATION_BOUNDS_SECONDS",
+    "LEDGER",
+    "OTHER",
+    "AttemptOutcome",
+    "Counters",
+    "Histogram",
+    "Ledger",
+    "TypeCounters",
+]
+
+OTHER = "other"
+"""The label of job types that the registry doesn't know: a name that anybody may store must not become a label."""
+
+_MOST_ENQUEUED_TYPES = 200
+"""Names that one client counts apart; what it enqueues beyond them is `other`."""
+
+DURATION_BOUNDS_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
+DELAY_BOUNDS_SECONDS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 86400.0)
+
+
+class AttemptOutcome(StrEnum):
+    """How an attempt ended, as metrics and traces name it.
+
+    `FAILED` has used its last attempt; `POISON` failed for good since it said so (`Fail`, `fail_on`), or couldn't be read.
+    `LOST` was taken by another worker meanwhile; `INTERRUPTED` was given back with no attempt used.
+    """
+
+    OK = "ok"
+    RETRY = "retry"
+    FAILED = "failed"
+    POISON = "poison"
+    CANCELLED = "cancelled"
+    RESCHEDULED = "rescheduled"
+    LOST = "lost"
+    INTERRUPTED = "interrupted"
+
+
+class Histogram:
+    """How many values fell into each bucket, and their sum.
+
+    Arguments:
+        bounds: The buckets' upper bounds, inclusive, ascending. A last bucket has what is above them.
+
+    Attributes:
+        bounds: As given.
+        counts: One number for each bucket, not cumulated.
+        sum: Of all values.
+    """
+
+    __slots__ = ("bounds", "counts", "sum")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.sum = 0.0
+
+    def record(self, value: float) -> None:
+        """Count one value."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.sum += value
+
+    def add(self, other: Histogram) -> None:
+        """Count what another one with the same bounds has counted."""
+        for place, count in enumerate(list(other.counts)):
+            self.counts[place] += count
+        self.sum += other.sum
+
+
+class TypeCounters:
+    """What was counted of one job type.
+
+    Attributes:
+        outcomes: Attempts by how they ended.
+        duration: Seconds from an attempt's first step to its end.
+        delay: Seconds from when a job was due to when it was claimed, by the database's clock.
+    """
+
+    __slots__ = ("delay", "duration", "outcomes")
+
+    def __init__(self) -> None:
+        self.outcomes = dict.fromkeys(AttemptOutcome, 0)
+        self.duration = Histogram(DURATION_BOUNDS_SECONDS)
+        self.delay = Histogram(DELAY_BOUNDS_SECONDS)
+
+    def add(self, other: TypeCounters) -> None:
+        """Count what another one has counted."""
+        for outcome, count in other.outcomes.items():
+            self.outcomes[outcome] += count
+        self.duration.add(other.duration)
+        self.delay.add(other.delay)
+
+
+class Counters:
+    """What one run of a worker, or one opening of a client, has done.
+
+    Arguments:
+        labels: The names of job types as they are stored, aliases too, and the label of each. What isn't among them is `other`.
+
+    Attributes:
+        labels: As given.
+        claims, claimed: Claims that succeeded, empty ones too; jobs that they brought.
+        renewals, renewals_failed, leases_lost: Of leases.
+        reaped: Jobs of dead workers that were taken over.
+        enqueued: Jobs that were stored, by label.
+    """
+
+    __slots__ = (
+        "_others",
+        "_types",
+        "claimed",
+        "claims",
+        "enqueued",
+        "labels",
+        "leases_lost",
+        "reaped",
+        "renewals",
+        "renewals_failed",
+    )
+
+    def __init__(self, labels: Mapping[str, str] | None = None) -> None:
+        self.labels: Mapping[str, str] = {} if labels is None else labels
+        self.claims = self.claimed = self.reaped = 0
+        self.renewals = self.renewals_failed = self.leases_lost = 0
+        self.enqueued: dict[str, int] = {}
+        by_label = {label: TypeCounters() for label in self.labels.values()}
+        self._types = {name: by_label[label] for name, label in self.labels.items()}
+        self._others: TypeCounters | None = None
+
+    def of(self, name: str) -> TypeCounters:
+        """What is counted of a type, given the name under which its job is stored."""
+        found = self._types.get(name)
+        if found is None:
+            found = self._others = self._others or TypeCounters()
+        return found
+
+    def by_label(self) -> dict[str, TypeCounters]:
+        """What was counted, by label; `other` only where there was one. May be called from any thread."""
+        found = {label: self._types[name] for name, label in self.labels.items()}
+        if self._others is not None:
+            found[OTHER] = self._others
+        return found
+
+    def count_enqueued(self, name: str) -> None:
+        """Count one job that was stored."""
+        enqueued = self.enqueued
+        if name not in enqueued and len(enqueued) >= _MOST_ENQUEUED_TYPES:
+            name = OTHER
+        enqueued[name] = enqueued.get(name, 0) + 1
+
+    def add(self, other: Counters) -> None:
+        """Count what another one has counted, under its labels."""
+        for name in ("claims", "claimed", "reaped", "renewals", "renewals_failed", "leases_lost"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for label, counted in other.by_label().items():
+            mine = self._types.get(label)
+            if mine is None:
+                mine = self._types[label] = TypeCounters()
+                self.labels = {**self.labels, label: label}
+            mine.add(counted)
+        for name, count in other.enqueued.copy().items():
+            self.enqueued[name] = self.enqueued.get(name, 0) + count
+
+
+class Ledger:
+    """All counters of this process: those that live, and the sums of those that are over. For any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._past = Counters()
+        self._live: list[Counters] = []
+
+    def open(self, counters: Counters) -> None:
+        """Count these too, from now on."""
+        with self._lock:
+            self._live.append(counters)
+
+    def close(self, counters: Counters) -> None:
+        """Keep only the sums of these: nobody writes them any more. Closing them again does nothing."""
+        with self._lock:
+            if counters in self._live:
+                self._live.remove(counters)
+                self._past.add(counters)
+
+    def total(self) -> Counters:
+        """The sums of all, at this moment."""
+        with self._lock:
+            counted: Iterable[Counters] = (self._past, *self._live)
+            total = Counters()
+            for each in counted:
+                total.add(each)
+            return total
+
+    def forget(self) -> None:
+        """Begin anew: in a forked process, what was counted is its parent's, and the lock may be held by nobody."""
+        self._lock = threading.Lock()
+        self._past = Counters()
+        self._live = []
+
+
+LEDGER = Ledger()
+"""This process's."""
+
+os.register_at_fork(after_in_child=LEDGER.forget)
