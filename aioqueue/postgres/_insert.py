@@ -20,6 +20,7 @@ from aioqueue.postgres._notifications import inserted_note
 from aioqueue.postgres._rows_portions import in_portions
 from aioqueue.store_rules._unique_keys import unique_hashes
 from aioqueue.vocabulary._job import Inserted
+from aioqueue.vocabulary._trace import stored_trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -39,14 +40,15 @@ _SAVEPOINT, _ROLL_BACK, _RELEASE = (
 _INSERT = """WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now),
 created AS (
     INSERT INTO @schema@.job (id, type, priority, run_at, expires_at, max_attempts, timeout, key, unique_key, created_at,
-                              tags, retry, metadata, payload)
+                              trace, tags, retry, metadata, payload)
     SELECT given.id, given.type, given.priority, due.at, due.at + given.expires * interval '1 second', given.max_attempts,
-           given.timeout, given.key, given.unique_key, clock.now, coalesce(given.tags::text[], '{}'), given.retry::json,
-           coalesce(given.metadata::json, '{}'), given.payload::json
+           given.timeout, given.key, given.unique_key, clock.now, given.trace, coalesce(given.tags::text[], '{}'),
+           given.retry::json, coalesce(given.metadata::json, '{}'), given.payload::json
     FROM clock CROSS JOIN unnest($1::uuid[], $2::text[], $3::smallint[], $4::float8[], $5::timestamptz[], $6::float8[],
-             $7::integer[], $8::float8[], $9::text[], $10::uuid[], $11::text[], $12::text[], $13::text[], $14::text[])
+             $7::integer[], $8::float8[], $9::text[], $10::uuid[], $11::text[], $12::text[], $13::text[], $14::text[],
+             $15::text[])
         AS given(id, type, priority, delay, run_at, expires, max_attempts, timeout, key, unique_key, tags, retry, metadata,
-                 payload)
+                 payload, trace)
     CROSS JOIN LATERAL (
         SELECT greatest(clock.now, coalesce(given.run_at, clock.now + given.delay * interval '1 second', clock.now)) AS at
     ) AS due
@@ -55,8 +57,8 @@ created AS (
 )
 SELECT id FROM created
 UNION ALL
-SELECT NULL FROM (SELECT pg_catalog.pg_notify('@channel@', $15::text)::text AS told
-                  WHERE $15::text IS NOT NULL AND EXISTS (SELECT FROM created)) AS note WHERE told IS NOT NULL"""
+SELECT NULL FROM (SELECT pg_catalog.pg_notify('@channel@', $16::text)::text AS told
+                  WHERE $16::text IS NOT NULL AND EXISTS (SELECT FROM created)) AS note WHERE told IS NOT NULL"""
 _MISSING = "WHERE NOT EXISTS (SELECT FROM @schema@.archive a WHERE a.id = given.id)"
 _LOCK = "SELECT id FROM @schema@.job WHERE id = ANY($1::uuid[]) ORDER BY id FOR KEY SHARE"
 _TAKE_BACK = """DELETE FROM @schema@.job j WHERE j.id = ANY($1::uuid[])
@@ -113,7 +115,7 @@ def _refuse_naive(jobs: Sequence[NewJob]) -> None:
 
 
 def _arguments(jobs: Sequence[NewJob]) -> list[Any]:
-    """The first 14 arguments of `_insert_statement`: one array for each column.
+    """The first 15 arguments of `_insert_statement`: one array for each column.
 
     Raises:
         RowRejected: A row can't be stored, such as one that is to be unique without a key.
@@ -139,6 +141,7 @@ def _arguments(jobs: Sequence[NewJob]) -> list[Any]:
         [None if job.retry is None else _text(job.retry) for job in jobs],
         [None if job.metadata == b"{}" else _text(job.metadata) for job in jobs],
         [_text(job.payload) for job in jobs],
+        [None if job.trace is None else stored_trace(job.trace) for job in jobs],
     ]
 
 
@@ -168,6 +171,7 @@ def encode_jobs(jobs: Sequence[NewJob]) -> str:
                     **({"aliases": job.aliases} if job.aliases and job.unique else {}),
                     "tags": list(job.tags),
                     "metadata": job.metadata.decode(),
+                    **({} if job.trace is None else {"trace": stored_trace(job.trace)}),
                 }
                 for job in jobs
             ]

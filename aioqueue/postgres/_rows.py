@@ -9,6 +9,7 @@ import orjson
 
 from aioqueue.store_rules._states import shown_state
 from aioqueue.vocabulary._job import AttemptError, ClaimedJob, Job
+from aioqueue.vocabulary._trace import stored_trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -27,7 +28,8 @@ def _moment(column: str) -> str:
 # As text: a user's pool or connect function may have set its own codecs for json.
 _OWNED_COLUMNS = f"""j.id, j.type, j.payload::text, j.priority, j.attempt, j.claims, coalesce(j.lease_id, 0),
     {_moment("j.created_at")}, {_moment("j.run_at")}, {_moment("j.started_at")}, j.max_attempts, j.retry::text, j.timeout,
-    %s, j.reschedules, j.key, j.tags, j.metadata::text"""
+    %s, j.reschedules, j.key, j.tags, j.metadata::text,
+    CASE WHEN octet_length(j.trace) <= 1024 THEN j.trace END"""
 CLAIMED_COLUMNS = _OWNED_COLUMNS % "j.expires_at IS NOT NULL AND j.expires_at <= now() AND j.attempt = 1 AND j.reschedules = 0"
 # What had expired when it was to be started was discarded then: what is recovered was started in time.
 RECOVERED_COLUMNS = _OWNED_COLUMNS % "false"
@@ -35,7 +37,7 @@ RECOVERED_COLUMNS = _OWNED_COLUMNS % "false"
 _COMMON = f"""j.id, j.type, j.state, j.priority, j.payload::text AS payload, {_moment("j.created_at")} AS created_at,
     {_moment("j.run_at")} AS run_at, {_moment("j.started_at")} AS started_at, %s AS finished_at, j.attempt, j.max_attempts,
     %s AS worker, %s AS output, %s AS outcome, j.errors::text[] AS errors, j.key, j.tags, j.metadata::text AS metadata,
-    j.timeout, {_moment("j.expires_at")} AS expires_at, j.reschedules, j.run_at <= now() AS due"""
+    j.timeout, {_moment("j.expires_at")} AS expires_at, j.reschedules, j.trace, j.run_at <= now() AS due"""
 LIVE_COLUMNS = _COMMON % (
     "NULL::timestamptz",
     "CASE WHEN j.state = 2 THEN (SELECT l.worker FROM @schema@.lease l WHERE l.id = j.lease_id) END",
@@ -58,7 +60,7 @@ def claimed_job(row: Row) -> ClaimedJob:
     """Read one row of `CLAIMED_COLUMNS` or `RECOVERED_COLUMNS`."""
     (
         job_id, type_name, payload, priority, attempt, claims, lease_id, created_at, run_at, started_at, max_attempts,
-        retry, timeout, expired, reschedules, key, tags, metadata,
+        retry, timeout, expired, reschedules, key, tags, metadata, trace,
     ) = row  # fmt: skip
     return ClaimedJob(
         id=job_id,
@@ -80,6 +82,7 @@ def claimed_job(row: Row) -> ClaimedJob:
         key=key,
         tags=tuple(_flat(tags)) if tags else (),
         metadata=metadata.encode(),
+        trace=None if trace is None else stored_trace(trace),
     )
 
 
@@ -119,4 +122,5 @@ def job_snapshot(row: Row) -> Job:
         timeout=row["timeout"],
         expires_at=row["expires_at"],
         reschedules=row["reschedules"],
+        trace=stored_trace(row["trace"]),
     )

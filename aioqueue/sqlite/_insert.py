@@ -14,6 +14,7 @@ from aioqueue.store_rules._json import require_json
 from aioqueue.store_rules._unique_keys import unique_hashes
 from aioqueue.vocabulary._job import Inserted
 from aioqueue.vocabulary._notification import Notification
+from aioqueue.vocabulary._trace import stored_trace
 
 if TYPE_CHECKING:
     import sqlite3
@@ -41,9 +42,9 @@ SELECT {NOW},
 
 _INSERT = """
 INSERT INTO job (id, type, priority, state, run_at, created_at, expires_at, max_attempts, retry, timeout, key, unique_key,
-                 tags, metadata, payload)
+                 tags, metadata, payload, trace)
 SELECT n ->> 0, n ->> 1, n ->> 2, 1, n ->> 3, :now, n ->> 4, n ->> 5, n ->> 6, n ->> 7, n ->> 8, n ->> 9,
-       n ->> 10, n ->> 11, n ->> 12
+       n ->> 10, n ->> 11, n ->> 12, n ->> 13
 FROM (SELECT value AS n FROM json_each(:rows))
 """
 
@@ -159,6 +160,7 @@ def _job_row(job: NewJob, now: int, unique: str | None) -> list[object]:
             dump(job.tags),
             job.metadata.decode(),
             job.payload.decode(),
+            None if job.trace is None else stored_trace(job.trace),
         ]
     except UnicodeError as error:
         raise RowRejected(f"job {job.id}: a value can't be stored: {error}") from error

@@ -14,6 +14,7 @@ from aioqueue.sqlite._rows_times import moment
 from aioqueue.store_rules._history import KEPT_ERRORS
 from aioqueue.store_rules._states import shown_state
 from aioqueue.vocabulary._job import AttemptError, Job
+from aioqueue.vocabulary._trace import stored_trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,7 +35,7 @@ __all__ = [
 T = TypeVar("T")
 
 _JOB_COLUMNS = """id, type, state, priority, payload, created_at, run_at, started_at, {finished_at}, attempt, max_attempts,
-    {worker}, {output}, {outcome}, errors, key, tags, metadata, timeout, expires_at, reschedules"""
+    {worker}, {output}, {outcome}, errors, key, tags, metadata, timeout, expires_at, reschedules, trace"""
 
 SELECT_LIVE = "SELECT " + _JOB_COLUMNS.format(
     finished_at="NULL",
@@ -139,7 +140,8 @@ def _integer(value: Any) -> int:
 def job_snapshot(row: Sequence[Any], now: int) -> Job:
     """Read a row of `SELECT_LIVE` or `SELECT_ARCHIVED`."""
     (job_id, job_type, state, priority, payload, created_at, run_at, started_at, finished_at) = row[:9]
-    (attempt, max_attempts, worker, output, outcome, errors, key, tags, metadata, timeout, expires_at, reschedules) = row[9:21]
+    (attempt, max_attempts, worker, output, outcome, errors, key, tags, metadata, timeout, expires_at) = row[9:20]
+    reschedules, trace = row[20:22]
     return Job(
         id=id_of(job_id),
         type=str(job_type),
@@ -162,4 +164,5 @@ def job_snapshot(row: Sequence[Any], now: int) -> Job:
         timeout=timeout if isinstance(timeout, float) else None,
         expires_at=_optional(expires_at, moment),
         reschedules=_integer(reschedules),
+        trace=stored_trace(trace),
     )

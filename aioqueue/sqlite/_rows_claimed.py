@@ -9,6 +9,7 @@ from uuid import UUID
 from aioqueue.sqlite._rows import Unreadable, load, tags_of
 from aioqueue.sqlite._rows_times import moment
 from aioqueue.vocabulary._job import Claim, ClaimedJob
+from aioqueue.vocabulary._trace import stored_trace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,7 +21,8 @@ _LARGEST_COUNT = 2**31 - 2
 CLAIMED_COLUMNS = """job.id, CAST(job.type AS TEXT), CAST(job.payload AS TEXT), job.priority, CAST(job.attempt AS INTEGER),
     job.claims, job.lease_id, job.created_at, job.run_at, job.started_at, CAST(job.max_attempts AS INTEGER),
     CAST(job.retry AS TEXT), CAST(job.timeout AS REAL), job.expires_at, job.reschedules, CAST(job.key AS TEXT),
-    CAST(job.tags AS TEXT), CAST(job.metadata AS TEXT)"""
+    CAST(job.tags AS TEXT), CAST(job.metadata AS TEXT),
+    iif(typeof(job.trace) = 'text' AND length(job.trace) <= 1024, job.trace, NULL)"""
 """Cast, where a strange value can be read as something harmless."""
 
 
@@ -93,7 +95,7 @@ def _check_fences(entries: Sequence[Sequence[Any]], jobs: Sequence[ClaimedJob]) 
 def claimed_job(entry: Sequence[Any], taken: Taken | None) -> ClaimedJob:
     """Read one row. Its values may be strange: what it raises then is any of a few errors."""
     (job_id, job_type, payload, priority, attempt, claims, lease_id, created_at, run_at, started_at) = entry[:10]
-    (max_attempts, retry, timeout, expires_at, reschedules, key, tags, metadata) = entry[10:]
+    (max_attempts, retry, timeout, expires_at, reschedules, key, tags, metadata, trace) = entry[10:]
     if max(attempt, claims, reschedules) > _LARGEST_COUNT:
         raise ValueError("a counter is out of its range")
     expired = False
@@ -122,4 +124,5 @@ def claimed_job(entry: Sequence[Any], taken: Taken | None) -> ClaimedJob:
         key=key,
         tags=() if tags == "[]" else tags_of(tags),
         metadata=metadata.encode(),
+        trace=None if trace is None else stored_trace(trace),
     )

@@ -196,6 +196,7 @@ _SOUND: dict[str, Callable[[Any], bool]] = {
     "key": _or_null(_is_text),
     "tags": _is_text,
     "metadata": _is_text,
+    "trace": _or_null(_is_text),
 }
 """What each column that a claim reads may hold, in the statement's order."""
 

@@ -147,6 +147,7 @@ class NewJob:
         aliases: Older names of the type, the oldest first: a unique key counts under all of them.
         tags: Short labels.
         metadata: A JSON object for middlewares.
+        trace: The trace context of whoever enqueues it, as JSON text. What `vocabulary._trace` doesn't take isn't stored.
     """
 
     id: UUID
@@ -164,6 +165,7 @@ class NewJob:
     aliases: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     metadata: bytes = b"{}"
+    trace: str | None = None
 
     @property
     def unique_names(self) -> tuple[str, ...]:
@@ -202,7 +204,7 @@ class ClaimedJob:
     """One job that a worker has claimed.
 
     Attributes:
-        id, type, payload, priority, key, tags, metadata, retry, timeout, max_attempts: As inserted.
+        id, type, payload, priority, key, tags, metadata, retry, timeout, max_attempts, trace: As inserted.
         attempt: The number of the attempt that this claim begins, from 1. It has been counted already.
         claims: How often the job was claimed, this time included: the fence.
         lease_id: The lease that holds it.
@@ -229,6 +231,7 @@ class ClaimedJob:
     key: str | None = None
     tags: tuple[str, ...] = ()
     metadata: bytes = b"{}"
+    trace: str | None = None
 
     @property
     def claim(self) -> Claim:
@@ -329,6 +332,7 @@ class Job:
         timeout: Seconds for one attempt, where the call gave one.
         expires_at: When it is discarded if it hasn't been started, in UTC.
         reschedules: How often it was rescheduled without using an attempt.
+        trace: The trace context of whoever has enqueued it, as JSON text, if there was one.
     """
 
     id: UUID
@@ -352,6 +356,7 @@ class Job:
     timeout: float | None = None
     expires_at: datetime | None = None
     reschedules: int = 0
+    trace: str | None = None
 
     @property
     def last_error(self) -> AttemptError | None:

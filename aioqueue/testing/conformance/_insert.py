@@ -120,6 +120,7 @@ async def each_field_lasts(harness: Harness) -> None:
         aliases=("old name",),
         tags=("t",),
         metadata=b'{"m": 1}',
+        trace='{"traceparent": "00-1"}',
     )
     given = {each.name: getattr(new, each.name) for each in fields(NewJob)}
     left_out = {each.name for each in fields(NewJob) if given[each.name] == each.default} - {"delay"}  # `run_at` excludes it
@@ -239,6 +240,18 @@ async def repeating_after_the_end_stores_no_second_one(harness: Harness) -> None
         await expect_state(store, new.id, JobState.COMPLETED)
     lease_id = await store.open_lease("w", HOUR)
     equal([each.id for each in await store.claim(lease_id, ["a"], 10)], [fresh.id], "what is pending")
+
+
+@subject()
+async def an_odd_trace_is_none(harness: Harness) -> None:
+    """A trace context that is too long, or has letters that none has, isn't stored, and costs the job nothing."""
+    store = harness.store
+    lease_id = await store.open_lease("w", HOUR)
+    for odd in ("x" * 1025, "", "\0", "ü", "\ud800", "a\nb"):
+        new = NewJob(id=new_id(), type="a", trace=odd)
+        equal((await snapshot(store, await insert_one(store, new))).trace, None, f"the stored trace {odd!r:.20}")
+        claimed = await claim_one(store, lease_id)
+        equal((claimed.id, claimed.trace), (new.id, None), f"the claimed trace {odd!r:.20}")
 
 
 @subject()

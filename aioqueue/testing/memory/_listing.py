@@ -8,6 +8,7 @@ from aioqueue.store_rules._cursors import read_cursor, write_cursor
 from aioqueue.store_rules._states import shown_state
 from aioqueue.vocabulary._job import Job, StoredState
 from aioqueue.vocabulary._listing import Page
+from aioqueue.vocabulary._trace import stored_trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -93,4 +94,5 @@ def _job(database: Database, row: Row, now: datetime) -> Job:
         timeout=new.timeout,
         expires_at=row.expires_at,
         reschedules=row.reschedules,
+        trace=stored_trace(row.new.trace),
     )

@@ -11,6 +11,7 @@ from aioqueue.store_rules._history import KEPT_ERRORS
 from aioqueue.store_rules._lease_ids import new_lease_id
 from aioqueue.testing.memory._transaction_turn import Turn
 from aioqueue.vocabulary._job import Claim, ClaimedJob, SettlementKind, StoredState
+from aioqueue.vocabulary._trace import stored_trace
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -99,6 +100,7 @@ class Row:
             key=new.key,
             tags=new.tags,
             metadata=new.metadata,
+            trace=stored_trace(new.trace),
         )
 
 

@@ -1,0 +1,76 @@
+"""What is stored with a job of the trace that it was enqueued in: short, and harmless whatever somebody writes there."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, TraceState
+
+from aioqueue.telemetry._trace_context import read_trace, write_trace
+
+PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+def span(state: TraceState | None = None) -> NonRecordingSpan:
+    return NonRecordingSpan(SpanContext(0xAF, 0xB7, is_remote=False, trace_flags=TraceFlags(1), trace_state=state))
+
+
+def test_what_is_written_is_read() -> None:
+    context = span(TraceState([("vendor", "x")])).get_span_context()
+    text = write_trace(NonRecordingSpan(context))
+    assert text is not None
+    assert json.loads(text).keys() == {"traceparent", "tracestate"}
+    found = read_trace(text)
+    assert found is not None
+    assert (found.trace_id, found.span_id, found.trace_flags) == (0xAF, 0xB7, 1)
+    assert found.trace_state == context.trace_state
+    assert found.is_remote
+
+
+def test_a_long_state_is_left_out() -> None:
+    text = write_trace(span(TraceState([(f"vendor{number}", "x" * 200) for number in range(20)])))
+    assert text is not None
+    assert json.loads(text).keys() == {"traceparent"}
+
+
+def test_no_span_is_no_trace() -> None:
+    assert write_trace(trace.INVALID_SPAN) is None
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        None,
+        "",
+        "5",
+        "null",
+        "[]",
+        '"text"',
+        "{",
+        "{}",
+        PARENT,
+        '{"traceparent": 5}',
+        '{"traceparent": null}',
+        '{"traceparent": "00-1"}',
+        '{"traceparent": "00-00000000000000000000000000000000-b7ad6b7169203331-01"}',
+        f'{{"traceparent": ["{PARENT}"]}}',
+        f'{{"Traceparent": "{PARENT}"}}',
+        f'{{"b3": "{PARENT}"}}',
+        f'{{"traceparent": "ff{PARENT[2:]}"}}',
+        f'{{"traceparent": "{PARENT}", "tracestate": "{"x" * 1024}"}}',
+        "[" * 1000,
+        f'{{"traceparent": "{PARENT}\\u0000"}}',
+    ],
+)
+def test_what_is_no_trace_is_none(stored: str | None) -> None:
+    assert read_trace(stored) is None
+
+
+@pytest.mark.parametrize("state", ["", "=", "a=b=c,,", ",".join(f"k{number}=v" for number in range(100)), "ü=1"])
+def test_an_odd_state_costs_only_itself(state: str) -> None:
+    stored = json.dumps({"traceparent": PARENT, "tracestate": state, "baggage": "secret=1"})
+    found = read_trace(stored)
+    assert found is not None
+    assert f"{found.span_id:016x}" == "b7ad6b7169203331"
