@@ -38,7 +38,9 @@ T = TypeVar("T")
 Command = TypeVar("Command", bound="Callable[..., Any]")
 
 _LOG_LEVEL_KEY = "aioqueue.log_level"
+_LOG_FORMAT_KEY = "aioqueue.log_format"
 LEVELS = ("debug", "info", "warning", "error", "critical")
+LOG_FORMATS = ("text", "json")
 
 
 if TYPE_CHECKING:
@@ -178,17 +180,22 @@ def _remember_level(context: click.Context, parameter: click.Parameter, level: s
     return level
 
 
+def _remember_format(context: click.Context, parameter: click.Parameter, log_format: str) -> str:  # noqa: ARG001 - of click
+    context.meta[_LOG_FORMAT_KEY] = log_format.lower()
+    return log_format
+
+
 def set_up_logging() -> None:
-    """Set up logging as `--log-level` says. Commands that import an application call it afterwards: it may have done so."""
+    """Set up logging as its options say. Commands that import an application call it afterwards: it may have done so."""
     context = click.get_current_context(silent=True)
     if context is not None and _LOG_LEVEL_KEY in context.meta:
         level, given = context.meta[_LOG_LEVEL_KEY]
-        configure_logging(level, given=given)
+        configure_logging(level, context.meta.get(_LOG_FORMAT_KEY, "text"), given=given)
 
 
 def log_level_option(default: str) -> Callable[[Command], Command]:
-    """Add `--log-level`, with the command's own default."""
-    return command_option(
+    """Add `--log-level`, with the command's own default, and `--log-format`."""
+    add_level = command_option(
         "--log-level",
         default=default,
         show_default=True,
@@ -197,3 +204,13 @@ def log_level_option(default: str) -> Callable[[Command], Command]:
         is_eager=False,
         expose_value=False,
     )
+    add_format = command_option(
+        "--log-format",
+        default="text",
+        show_default=True,
+        type=click.Choice(LOG_FORMATS, case_sensitive=False),
+        callback=_remember_format,
+        expose_value=False,
+        help="For people, or one JSON object a line.",
+    )
+    return lambda command: add_level(add_format(command))

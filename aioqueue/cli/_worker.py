@@ -31,6 +31,7 @@ from aioqueue.client import Client
 from aioqueue.definitions._settings import MOST_CONCURRENT_JOBS
 from aioqueue.errors import StoreUnavailable
 from aioqueue.runtime._left_behind import leave
+from aioqueue.runtime._log import event
 from aioqueue.runtime._process import END_SECONDS, LEFT_BEHIND, Stopped, process
 from aioqueue.worker import Worker
 from aioqueue.worker._own_event_loop import run_in_own_event_loop
@@ -94,7 +95,7 @@ def worker(
             with asyncio.Runner(loop_factory=loop_factory) as runner:
                 code = run_in_own_event_loop(runner, _serve(url, registry, wanted, once=once, **settings))
     except Stopped:
-        logger.info("stopped before the worker has begun")
+        logger.info("stopped before the worker has begun", extra=event("worker.stopped_early"))
     raise click.exceptions.Exit(code)
 
 
@@ -127,7 +128,13 @@ def _stopped_by_signals(worker: Worker, asked: asyncio.Event) -> Generator[None]
 
     def stop(number: int) -> None:
         name, how = signal.Signals(number).name, " at once" if process.received > 1 else ""
-        logger.info("worker %s: %s: stopping%s", one_line(worker.name), name, how)
+        logger.info(
+            "worker %s: %s: stopping%s",
+            one_line(worker.name),
+            name,
+            how,
+            extra=event("worker.stopping", worker=worker.name, signal=name),
+        )
         asked.set()
         worker.stop(force=process.received > 1)
 
@@ -185,7 +192,9 @@ async def _reached(client: Client, *, patient: bool) -> None:
         except StoreUnavailable as error:
             if not patient:
                 raise
-            logger.warning("the database can't be reached, trying again: %s", one_line(str(error)))
+            logger.warning(
+                "the database can't be reached, trying again: %s", one_line(str(error)), extra=event("client.database_away")
+            )
             await asyncio.sleep(random.uniform(0.5, 1.0) * pause)  # noqa: S311 - keeps processes apart
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
         else:

@@ -18,6 +18,7 @@ from aioqueue.client._rows import PATIENCE_SECONDS, Row, row_size
 from aioqueue.client._unclear import UnclearIds
 from aioqueue.errors import ClientClosed, StoreContended, StoreUnavailable
 from aioqueue.runtime._batcher import Batcher, portions
+from aioqueue.runtime._log import event
 from aioqueue.vocabulary._job import Inserted
 
 if TYPE_CHECKING:
@@ -165,7 +166,12 @@ class Inserter:
                 if (contended and gathered) or left <= 0 or self._closing.is_set():
                     raise
                 if not contended:
-                    logger.warning("%d jobs couldn't be enqueued in %s, trying again", count, self._store.description)
+                    logger.warning(
+                        "%d jobs couldn't be enqueued in %s, trying again",
+                        count,
+                        self._store.description,
+                        extra=event("client.enqueue_retried", jobs=count),
+                    )
                 pause = _CONTENDED_PAUSE_SECONDS if contended else next(pauses)
                 pause *= random.uniform(0.5, 1.0)  # noqa: S311 - keeps processes apart
                 with anyio.move_on_after(min(pause, left)):

@@ -13,6 +13,7 @@ from aioqueue.client._waiters import Waiters
 from aioqueue.errors import OutsideTransaction, StoreError
 from aioqueue.runtime._home import Home
 from aioqueue.runtime._left_behind import bounded
+from aioqueue.runtime._log import event
 from aioqueue.runtime._shield import finish
 from aioqueue.telemetry._counters import LEDGER, Counters
 
@@ -113,6 +114,13 @@ class Opened:
     async def _close_store(self, longest: float) -> None:
         try:
             if not await bounded(self.store.close(), longest, name="aioqueue close"):
-                logger.warning("%s couldn't be closed within %.1f s", self.store.description, longest)
+                logger.warning(
+                    "%s couldn't be closed within %.1f s", self.store.description, longest, extra=event("client.not_closed")
+                )
         except StoreError as error:
-            logger.warning("%s couldn't be closed properly: %s", self.store.description, type(error).__name__)
+            logger.warning(
+                "%s couldn't be closed properly: %s",
+                self.store.description,
+                type(error).__name__,
+                extra=event("client.not_closed"),
+            )

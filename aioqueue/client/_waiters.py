@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from aioqueue.errors import ClientClosed, StoreUnavailable
+from aioqueue.runtime._log import event
 from aioqueue.vocabulary._job import Job, JobState
 
 if TYPE_CHECKING:
@@ -133,7 +134,11 @@ class Waiters:
                 try:
                     await self._look()
                 except StoreUnavailable as error:
-                    logger.warning("results can't be looked up at the moment, trying again: %s", type(error).__name__)
+                    logger.warning(
+                        "results can't be looked up at the moment, trying again: %s",
+                        type(error).__name__,
+                        extra=event("client.results_retried"),
+                    )
                     pause = min(_LONGEST_PAUSE_SECONDS, self._poll_interval)
                     await asyncio.sleep(random.uniform(0.5, 1.0) * pause)  # noqa: S311 - keeps many processes apart
                 else:
@@ -197,7 +202,7 @@ class Waiters:
             # The event loop ends, or the client is being closed.
             self._fail(ClientClosed("the client was closed while a result was awaited; the job goes on"))
         elif (error := task.exception()) is not None:
-            logger.error("waiting for results has failed: %s", type(error).__name__)
+            logger.error("waiting for results has failed: %s", type(error).__name__, extra=event("client.results_failed"))
             self._fail(error)
         elif self._wanted and not self._closed:
             self._start()

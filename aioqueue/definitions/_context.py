@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from aioqueue.definitions._resources import ResourceScope
     from aioqueue.vocabulary._job import ClaimedJob
 
-__all__ = ["Attempt", "activate", "attempt_in", "current_attempt"]
+__all__ = ["Attempt", "activate", "attempt_in", "current_attempt", "running_attempt"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -170,10 +170,15 @@ def current_attempt() -> Attempt:
     Raises:
         RuntimeError: No attempt is running here.
     """
-    attempt = _current.get(None)
+    attempt = running_attempt()
     if attempt is None:
         raise RuntimeError("current_attempt() is only there while a worker runs a job, in its handler and middlewares")
     return attempt
+
+
+def running_attempt() -> Attempt | None:
+    """Give the attempt in which this code runs, or None where there is none: for what is called anywhere, such as logging."""
+    return _current.get(None)
 
 
 def attempt_in(context: contextvars.Context) -> Attempt | None:

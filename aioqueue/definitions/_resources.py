@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
 
 from aioqueue.runtime._exits import from_a_signal
 from aioqueue.runtime._left_behind import leave
+from aioqueue.runtime._log import event
 from aioqueue.runtime._shield import wait_until_ended
 from aioqueue.vocabulary._safe_text import safe_str, type_name
 
@@ -160,7 +161,11 @@ class _Opened:
         )  # one more cancellation says no more: one is on its way already
         if not self.task.done():
             leave(self.task)
-            logger.error("the resource %s doesn't end though it was cancelled: it's left behind", self.resource.name)
+            logger.error(
+                "the resource %s doesn't end though it was cancelled: it's left behind",
+                self.resource.name,
+                extra=event("resource.left_behind", resource=self.resource.name),
+            )
 
 
 class ResourceScope:
@@ -242,7 +247,12 @@ class ResourceScope:
                 if first is None:
                     first = raised
                 else:
-                    logger.error("the resource %s has failed to close", resource.name, exc_info=raised)
+                    logger.error(
+                        "the resource %s has failed to close",
+                        resource.name,
+                        exc_info=raised,
+                        extra=event("resource.not_closed", resource=resource.name),
+                    )
             del self._opened[resource]
         if cancelled is not None:
             raise cancelled

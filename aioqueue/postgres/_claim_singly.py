@@ -14,6 +14,7 @@ from aioqueue.errors import RowRejected, StoreError, StoreIncompatible, StoreUna
 from aioqueue.postgres._claim_owners import ALL_VALID, OWNERS, claimed
 from aioqueue.postgres._rows import claimed_job
 from aioqueue.postgres._settle_archive import archive
+from aioqueue.runtime._log import event
 from aioqueue.vocabulary._job import AttemptError
 
 if TYPE_CHECKING:
@@ -124,6 +125,12 @@ class SingleClaims:
                 reason = f"{reason}, nor be moved to the archive: {worse}"
         if moved or job_id not in self._told:
             became = "it has failed" if moved else "it stays where it is, and makes the claims of others slow"
-            logger.error("job %s can't be claimed: %s; %s", job_id, reason, became)
+            logger.error(
+                "job %s can't be claimed: %s; %s",
+                job_id,
+                reason,
+                became,
+                extra=event("store.job_not_claimed", job_id=str(job_id)),
+            )
         if len(self._told) < _MOST_REMEMBERED_ROWS:
             self._told.add(job_id)

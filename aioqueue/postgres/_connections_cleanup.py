@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from aioqueue.postgres._connections_closing import CLOSE_SECONDS, PATIENCE_SECONDS, terminate
 from aioqueue.postgres._connections_tracker import wait_or_cancel
+from aioqueue.runtime._log import event
 from aioqueue.runtime._shield import wait_until_ended
 
 if TYPE_CHECKING:
@@ -92,7 +93,9 @@ async def roll_back(connection: Connection) -> bool:
             # Also where no transaction seems to be open: a BEGIN that was cut short may have arrived.
             await connection.execute("ROLLBACK")
     except BaseException as error:
-        logger.debug("a rollback failed, its connection is cut off: %s", type(error).__name__)
+        logger.debug(
+            "a rollback failed, its connection is cut off: %s", type(error).__name__, extra=event("store.connection_cut")
+        )
         terminate(connection)
         if not isinstance(error, Exception):
             raise
@@ -106,7 +109,9 @@ async def answers(connection: Connection) -> bool:
         async with asyncio.timeout(_ASK_SECONDS):
             await connection.execute("SELECT 1")
     except BaseException as error:
-        logger.debug("a connection doesn't answer and is cut off: %s", type(error).__name__)
+        logger.debug(
+            "a connection doesn't answer and is cut off: %s", type(error).__name__, extra=event("store.connection_cut")
+        )
         terminate(connection)
         if not isinstance(error, Exception):
             raise

@@ -7,6 +7,7 @@ import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from aioqueue.runtime._log import event
 from aioqueue.runtime._shield import hold_off_scopes, to_the_end
 
 if TYPE_CHECKING:
@@ -57,7 +58,10 @@ def loop_has_ended() -> bool:
 
 def warn_of_ended_loop() -> None:
     """Say that a statement's caller has gone together with its event loop."""
-    logger.warning("the event loop was closed while a statement ran: nobody hears what became of it")
+    logger.warning(
+        "the event loop was closed while a statement ran: nobody hears what became of it",
+        extra=event("store.loop_closed_early"),
+    )
 
 
 def terminate(connection: Connection) -> None:

@@ -16,6 +16,7 @@ from aioqueue.postgres._connections import Loan, Pool
 from aioqueue.postgres._connections_closing import CLOSE_SECONDS, terminate
 from aioqueue.postgres._connections_source import TRUSTED_SECONDS
 from aioqueue.postgres._errors import breaks_connection, translated
+from aioqueue.runtime._log import event
 
 if TYPE_CHECKING:
     from aioqueue.postgres._connections_driver import Connection
@@ -98,7 +99,7 @@ class UsersPool(Pool):
                 await self.source.set_up(connection)
                 await self._test(connection)
         except BaseException as error:
-            logger.debug("a connection that was in a user's hands is cut off: %s", error)
+            logger.debug("a connection that was in a user's hands is cut off: %s", error, extra=event("store.connection_cut"))
             terminate(connection)
             if not isinstance(error, Exception):
                 raise
@@ -123,4 +124,8 @@ class UsersPool(Pool):
         try:
             await pool.release(connection, timeout=CLOSE_SECONDS)
         except Exception as error:  # noqa: BLE001 - the pool cuts it off
-            logger.debug("a connection of the user's pool couldn't be given back in order: %s", error)
+            logger.debug(
+                "a connection of the user's pool couldn't be given back in order: %s",
+                error,
+                extra=event("store.connection_cut"),
+            )

@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from aioqueue.postgres._lease_rights import MISSING_RIGHTS, WORKER, refuse_missing, rights_arguments
+from aioqueue.runtime._log import event
 from aioqueue.store_rules._lease_ids import new_lease_id
 
 if TYPE_CHECKING:
@@ -139,5 +140,6 @@ class Leases:
                 len(left),
                 named,
                 more,
+                extra=event("store.jobs_not_returned", lease_id=lease_id, jobs=len(left)),
             )
         return types

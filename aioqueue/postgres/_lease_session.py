@@ -13,6 +13,7 @@ from aioqueue.postgres._connections_closing import close_connection, close_socke
 from aioqueue.postgres._errors import translated
 from aioqueue.postgres._lease_rights import LEASE_THREAD, MISSING_RIGHTS, refuse_missing, rights_arguments
 from aioqueue.postgres._settle_fates import Fence, fate_of, fates_statements
+from aioqueue.runtime._log import event
 from aioqueue.store_rules._lost import lost_reason
 from aioqueue.vocabulary._answers import Renewal
 from aioqueue.vocabulary._job import Claim, LostReason
@@ -191,7 +192,11 @@ class PostgresLeaseSession:
 
 def _note(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """What is left of connecting that was given up, mostly."""
-    logger.debug("in the lease thread: %s", context.get("exception") or context.get("message"))
+    logger.debug(
+        "in the lease thread: %s",
+        context.get("exception") or context.get("message"),
+        extra=event("store.lease_connection_noise"),
+    )
 
 
 def _lost_by_its_own_end(fate: Row) -> LostReason:

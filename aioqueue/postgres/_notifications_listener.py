@@ -22,6 +22,7 @@ from aioqueue.postgres._connections_closing import close_connection, terminate
 from aioqueue.postgres._connections_opener import Opener
 from aioqueue.postgres._errors import translated
 from aioqueue.postgres._notifications import decode_note, notify_statements
+from aioqueue.runtime._log import event
 from aioqueue.vocabulary._notification import Notification
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ class Listening:
                 async with asyncio.timeout(1.0):
                     await self._pool.fetch(self._statements["unsubscribe"], self._origin)
             except (StoreError, TimeoutError) as error:
-                logger.debug("the subscriber's row is left to expire: %s", error)
+                logger.debug("the subscriber's row is left to expire: %s", error, extra=event("notifications.subscriber_left"))
 
     async def _listen(self) -> None:
         pause = _FIRST_PAUSE
@@ -131,11 +132,15 @@ class Listening:
             except StoreError as error:
                 heard = False
                 self.trouble = f"the connection for notifications was lost, jobs are found by polling: {error}"
-                logger.warning("the connection for notifications was lost, polling meanwhile: %s", error)
+                logger.warning(
+                    "the connection for notifications was lost, polling meanwhile: %s", error, extra=event("notifications.lost")
+                )
             except Exception as error:
                 heard = False
                 self.trouble = f"listening for notifications has failed, jobs are found by polling: {type(error).__name__}"
-                logger.exception("listening for notifications has failed, polling meanwhile")
+                logger.exception(
+                    "listening for notifications has failed, polling meanwhile", extra=event("notifications.failed")
+                )
             finally:
                 self._listening.clear()
             pause = _FIRST_PAUSE if heard else min(pause * 2, _LONGEST_PAUSE)
@@ -178,7 +183,7 @@ class Listening:
         )
         if not self._warned:
             self._warned = True
-            logger.warning("%s", self.trouble)
+            logger.warning("%s", self.trouble, extra=event("notifications.missing"))
         await close_connection(connection)
         # A busy server answers late; a pooler never does.
         await asyncio.sleep(self._probe_again)
@@ -214,18 +219,24 @@ class Listening:
                     probed = loop.time()
                     if not await self._echoes(ended):
                         return
-        logger.info("%s: the connection for notifications has ended", self._source.description)
+        logger.info(
+            "%s: the connection for notifications has ended", self._source.description, extra=event("notifications.ended")
+        )
 
     async def _echoes(self, ended: asyncio.Event) -> bool:
         """Whether notifications still arrive: somebody may have undone LISTEN on a connection that seems sound."""
         try:
             heard = await self._hears(ended)
         except StoreError as error:
-            logger.debug("no probe could be sent: %s", error)
+            logger.debug("no probe could be sent: %s", error, extra=event("notifications.probe_failed"))
             return True
         if not heard and not ended.is_set():
             self.trouble = f"{self._source.description}: notifications have ceased to arrive, jobs are found by polling"
-            logger.warning("%s: notifications have ceased to arrive, listening on a new connection", self._source.description)
+            logger.warning(
+                "%s: notifications have ceased to arrive, listening on a new connection",
+                self._source.description,
+                extra=event("notifications.missing"),
+            )
         return heard
 
     def _tell(self, notification: Notification) -> None:
@@ -254,13 +265,17 @@ class Listening:
                 if first:
                     self._tell(Notification(finished=None))
             except StoreUnavailable as error:
-                logger.debug("the subscriber's row couldn't be written: %s", error)
+                logger.debug(
+                    "the subscriber's row couldn't be written: %s", error, extra=event("notifications.subscriber_failed")
+                )
             except StoreError as error:
                 # Such as a role that may not: who waits for results looks now and then, and nothing else would say why.
                 (logger.debug if refused else logger.warning)(
-                    "results are found by polling, as nobody tells of them: %s", error
+                    "results are found by polling, as nobody tells of them: %s",
+                    error,
+                    extra=event("notifications.subscriber_refused"),
                 )
                 refused = True
             except Exception:
-                logger.exception("keeping the subscriber's row has failed")
+                logger.exception("keeping the subscriber's row has failed", extra=event("notifications.subscriber_failed"))
             await asyncio.sleep(SUBSCRIBED_SECONDS / 3)

@@ -11,6 +11,7 @@ from aioqueue.errors import StoreError, StoreUnavailable, TransactionError
 from aioqueue.postgres._connections_closing import loop_has_ended
 from aioqueue.postgres._connections_source import commit, control
 from aioqueue.postgres._errors import sqlstate, translated
+from aioqueue.runtime._log import event
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -160,7 +161,7 @@ class TransactionBlock:
         self._loan = None
         failure = error
         if isinstance(error, GeneratorExit) and not loop_has_ended():
-            logger.warning(_NEVER_LEFT)
+            logger.warning(_NEVER_LEFT, extra=event("transaction.never_left"))
         try:
             if failure is None:
                 await self._commit(loan)
@@ -184,7 +185,7 @@ class TransactionBlock:
     def __del__(self) -> None:
         if (loan := self._loan) is None:
             return
-        logger.warning(_NEVER_LEFT)
+        logger.warning(_NEVER_LEFT, extra=event("transaction.never_left"))
         with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._pool.take_back, loan)
 

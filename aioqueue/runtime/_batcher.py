@@ -8,6 +8,7 @@ import logging
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from aioqueue.errors import ClientClosed, StoreIncompatible, StoreUnavailable
+from aioqueue.runtime._log import event
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -121,7 +122,7 @@ class Batcher(Generic[T, R]):
             for _, future in left:
                 future.cancel()
         elif (error := task.exception()) is not None:
-            logger.error("the %s has failed", self._name, exc_info=error)
+            logger.error("the %s has failed", self._name, exc_info=error, extra=event("batch.failed", batcher=self._name))
         # An item that came after the task's last look, and before this callback, has found the task still there.
         self._start()
 

@@ -10,6 +10,8 @@ import contextvars
 import logging
 from typing import TYPE_CHECKING, Any
 
+from aioqueue.runtime._log import event
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
 
@@ -47,7 +49,7 @@ def take_out_of_sight(task: asyncio.Task[Any]) -> None:
 def _ended(task: asyncio.Task[Any]) -> None:
     _left.pop(task, None)
     if not task.cancelled() and (error := task.exception()) is not None:
-        logger.debug("what was left behind has ended: %r", error)
+        logger.debug("what was left behind has ended: %r", error, extra=event("process.leftover_ended"))
 
 
 def forget_dead() -> None:

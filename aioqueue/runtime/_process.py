@@ -13,6 +13,8 @@ import sys
 import time
 from contextlib import contextmanager
 
+from aioqueue.runtime._log import event
+
 TYPE_CHECKING = False  # `typing` would be most of what this imports
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -162,7 +164,9 @@ def _name_the_rest() -> None:
 
     rest = [thread.name for thread in threading.enumerate() if not thread.daemon and thread is not threading.main_thread()]
     what = f"threads: {rest!r}" if rest else "tasks, or what runs at exit"
-    logging.getLogger("aioqueue.worker").warning("the process is ended while something of it still runs: %s", what)
+    logging.getLogger("aioqueue.worker").warning(
+        "the process is ended while something of it still runs: %s", what, extra=event("process.ended_early")
+    )
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
 

@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from aioqueue.errors import StoreUnavailable
+from aioqueue.runtime._log import event
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -85,4 +86,4 @@ class FileWatch:
             f"{self._path} was {how} while it was open, and what was written to it lately may be lost: "
             "close the client and open it again"
         )
-        logger.error("%s", self.trouble)
+        logger.error("%s", self.trouble, extra=event("store.file_replaced"))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from aioqueue.errors import ClientClosed
 from aioqueue.runtime._home import check_process, is_inherited
+from aioqueue.runtime._log import event
 from aioqueue.sqlite._connections import Abandoned, Connection
 from aioqueue.sqlite._errors import breaks_connection
 
@@ -57,13 +58,16 @@ class Request(Generic[T]):
         """Hand the answer to the event loop; for a loop that has been closed there is nobody to hear it."""
         if self.loop is None:
             if error is not None:
-                logger.warning("a statement that nobody waits for failed: %s", error)
+                logger.warning("a statement that nobody waits for failed: %s", error, extra=event("store.statement_failed"))
             return
         try:
             self.loop.call_soon_threadsafe(self._resolve, result, error)
         except RuntimeError:
             if not self.abandoned:
-                logger.warning("the event loop was closed while a statement ran: nobody hears what became of it")
+                logger.warning(
+                    "the event loop was closed while a statement ran: nobody hears what became of it",
+                    extra=event("store.loop_closed_early"),
+                )
                 if self.task is not None:
                     # It never ends. That has been said now; asyncio would say so once more, when it's destroyed.
                     self.task._log_destroy_pending = False
@@ -168,7 +172,10 @@ class DatabaseThreads:
         pause = 0.0005
         while any(thread.is_alive() for thread in self._threads):
             if time.monotonic() > deadline:
-                logger.warning("a thread of the database still waits for a lock; it ends by itself")
+                logger.warning(
+                    "a thread of the database still waits for a lock; it ends by itself",
+                    extra=event("store.thread_left_behind"),
+                )
                 return
             await asyncio.sleep(pause)
             pause = min(pause * 2, 0.05)
@@ -197,7 +204,9 @@ class DatabaseThreads:
             tick(connection)
         except Exception:
             # The thread must outlive it: requests wait. Who writes next learns what is wrong, on a new connection.
-            logger.warning("looking after the %s's connection failed", self._name, exc_info=True)
+            logger.warning(
+                "looking after the %s's connection failed", self._name, exc_info=True, extra=event("store.upkeep_failed")
+            )
             _close(connection)
             return None
         return connection
@@ -227,7 +236,7 @@ def _close(connection: Connection) -> None:
     try:
         connection.close()
     except sqlite3.Error:
-        logger.warning("a connection couldn't be closed", exc_info=True)
+        logger.warning("a connection couldn't be closed", exc_info=True, extra=event("store.connection_not_closed"))
 
 
 _NOTHING = cast("Request[Any]", object())

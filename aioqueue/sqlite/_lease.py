@@ -10,6 +10,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from aioqueue.errors import StoreError
+from aioqueue.runtime._log import event
 from aioqueue.sqlite._connections import Connection, in_transaction
 from aioqueue.sqlite._connections_halving import halved
 from aioqueue.sqlite._errors import concerns_a_row
@@ -124,7 +125,12 @@ def _end_one_by_one(connection: sqlite3.Connection, odd_rows: OddRows, lease_id:
     give = functools.partial(_release, lease_id=lease_id, end=False)
     for part, outcome in halved(connection, odd_rows.timeout, claims, lambda each, some: give(each, claims=some)):
         if isinstance(outcome, StoreError):
-            logger.error("job %s can't be given back: %s", part[0].id, outcome)
+            logger.error(
+                "job %s can't be given back: %s",
+                part[0].id,
+                outcome,
+                extra=event("store.job_not_returned", job_id=str(part[0].id)),
+            )
         elif outcome is not None:
             notifications.append(outcome)
     in_transaction(connection, odd_rows.timeout, lambda each: each.execute(DELETE_LEASE, {"lease": lease_id}))

@@ -9,6 +9,7 @@ import warnings
 from typing import TYPE_CHECKING, TypeVar
 
 from aioqueue.errors import StoreError
+from aioqueue.runtime._log import event
 from aioqueue.sqlite._connections import Connection, connect, in_transaction
 from aioqueue.sqlite._lease_clock import clock_parameters
 from aioqueue.sqlite._lease_odd import fail_held, held_one_by_one
@@ -105,7 +106,12 @@ class SQLiteLeaseSession:
         try:
             failed = fail_held(self._open(time.monotonic() + self._timeout), self._odd, lease_id, odd)
         except StoreError as error:
-            logger.warning("what lease %d holds and can't be read is looked at later: %s", lease_id, error)
+            logger.warning(
+                "what lease %d holds and can't be read is looked at later: %s",
+                lease_id,
+                error,
+                extra=event("store.rows_not_read", lease_id=lease_id),
+            )
             self.close()
         else:
             self._tell(Notification(finished=frozenset(failed)))

@@ -7,6 +7,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
+from aioqueue.runtime._log import event
 from aioqueue.vocabulary._notification import Notification
 
 if TYPE_CHECKING:
@@ -95,6 +96,7 @@ class Housekeeping:
                 "the write-ahead log of %s has %d bytes and can't be cut: some connection keeps a read transaction open",
                 self._options.path,
                 size,
+                extra=event("store.log_not_cut", bytes=size),
             )
 
     def _log_size(self) -> int:

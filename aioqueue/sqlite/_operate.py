@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from aioqueue.errors import StoreError
+from aioqueue.runtime._log import event
 from aioqueue.sqlite._connections_halving import halved
 from aioqueue.sqlite._notifications import merged
 from aioqueue.sqlite._rows import one, text_of
@@ -61,7 +62,12 @@ class Operator:
                     raise outcome
                 else:
                     results.append(Changed.WRONG_STATE)
-                    logger.error("job %s can't be changed: %s", part[0], outcome)
+                    logger.error(
+                        "job %s can't be changed: %s",
+                        part[0],
+                        outcome,
+                        extra=event("store.job_not_changed", job_id=str(part[0])),
+                    )
             return results, merged(notifications)
 
         return await self._writer.hop(run)

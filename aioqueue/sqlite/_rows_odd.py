@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from aioqueue.errors import StoreError
+from aioqueue.runtime._log import event
 from aioqueue.sqlite._connections import in_transaction
 from aioqueue.sqlite._errors import concerns_a_row
 from aioqueue.sqlite._rows import history
@@ -127,11 +128,18 @@ class OddRows:
                 raise
             told = f"{reason}; nor can it be moved to the archive: {refused}"
             self._stuck[row_id] = (time.monotonic() + _PASSED_OVER_SECONDS, told)
-            logger.error("job %s is passed over: %s", row_id.shown, told)
+            logger.error(
+                "job %s is passed over: %s", row_id.shown, told, extra=event("store.row_passed_over", job_id=row_id.shown)
+            )
             return []
         if not moved:
             return []
-        logger.error("job %s was moved to the archive as failed: %s", row_id.shown, reason)
+        logger.error(
+            "job %s was moved to the archive as failed: %s",
+            row_id.shown,
+            reason,
+            extra=event("store.row_failed", job_id=row_id.shown),
+        )
         return [row_id.shown]
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from aioqueue.errors import StoreError, StoreUnavailable
+from aioqueue.runtime._log import event
 from aioqueue.sqlite._connections import begin, rollback
 from aioqueue.sqlite._errors import translated
 from aioqueue.sqlite._insert import insert_rows
@@ -182,7 +183,7 @@ class TransactionBlock:
                 if scope.cancelled_caught:
                     raise StoreUnavailable(f"the commit wasn't done within {_END_SECONDS:g} s")
             elif kind is GeneratorExit:
-                logger.warning(_NEVER_LEFT)
+                logger.warning(_NEVER_LEFT, extra=event("transaction.never_left"))
         finally:
             if not committed:
                 await self._roll_back(last=transaction.leaves_something)
@@ -193,7 +194,7 @@ class TransactionBlock:
     def __del__(self) -> None:
         if self._transaction is None:
             return
-        logger.warning(_NEVER_LEFT)
+        logger.warning(_NEVER_LEFT, extra=event("transaction.never_left"))
         self._transaction.ended()
         if self._timer is not None:
             self._timer.cancel()
@@ -209,7 +210,7 @@ class TransactionBlock:
             try:
                 await self._threads.call(functools.partial(_ended, _rolled_back, last=last))
             except StoreError as error:
-                logger.warning("a transaction couldn't be rolled back: %s", error)
+                logger.warning("a transaction couldn't be rolled back: %s", error, extra=event("transaction.not_rolled_back"))
 
     # -- in the thread ------------------------------------------------------------------------------------------------
 
@@ -246,4 +247,5 @@ def _warn() -> None:
     logger.warning(
         "a transaction has been open for over %g s: nothing else can write to the file meanwhile, leases aren't renewed",
         _LONG_SECONDS,
+        extra=event("transaction.long"),
     )

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from contextvars import Context
 from typing import TYPE_CHECKING
 
+from aioqueue.runtime._log import event
+
 if TYPE_CHECKING:
     import logging
     from collections.abc import Generator
@@ -67,7 +69,7 @@ class Listeners:
             try:
                 Context().run(listener, notification)
             except Exception:
-                self._logger.exception("a listener failed")
+                self._logger.exception("a listener failed", extra=event("notifications.listener_failed"))
 
     def tell_from_thread(self, notification: Notification) -> None:
         """Have every listener called in the event loop, from a thread of the store's."""
@@ -76,4 +78,4 @@ class Listeners:
         try:
             self._loop.call_soon_threadsafe(self.tell, notification)
         except RuntimeError:
-            self._logger.debug("a notification came after the event loop was closed")
+            self._logger.debug("a notification came after the event loop was closed", extra=event("notifications.too_late"))

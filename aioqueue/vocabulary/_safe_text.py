@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-__all__ = ["safe_repr", "safe_str", "type_name"]
+import re
+
+__all__ = ["safe_repr", "safe_str", "type_name", "visible"]
+
+# Control characters, the line separators that str.splitlines knows, and what turns the direction of writing round.
+_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_SHORT_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 _LONGEST_REPR_CHARACTERS = 300
 
@@ -30,3 +36,21 @@ def type_name(value: object) -> str:
         return str.__str__(type.__dict__["__name__"].__get__(type(value)))
     except BaseException:  # noqa: BLE001 - a name that isn't a text
         return "object"
+
+
+def visible(text: str) -> str:
+    r"""Make control characters visible: a newline becomes `\n`, an escape `\x1b`.
+
+    Arguments:
+        text: Anything.
+
+    Returns:
+        Text that stays on its line and does nothing to a terminal.
+    """
+    return _UNSAFE.sub(_escaped, text)
+
+
+def _escaped(match: re.Match[str]) -> str:
+    character = match[0]
+    code = ord(character)
+    return _SHORT_ESCAPES.get(character) or (f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}")

@@ -41,7 +41,9 @@ def log_begin(slot: Slot) -> None:
     if logger.isEnabledFor(logging.INFO):
         job = slot.job
         with suppress(*_HARMLESS):  # a handler of the user's that raises: it costs its line, and no job
-            logger.info("%s %s: attempt %d begins", one_line(job.type), job.id, job.attempt, extra=slot.extra())
+            logger.info(
+                "%s %s: attempt %d begins", one_line(job.type), job.id, job.attempt, extra=slot.event("attempt.started")
+            )
 
 
 def log_end(slot: Slot, outcome: Outcome) -> None:
@@ -66,20 +68,21 @@ def log_interrupted(slot: Slot) -> None:
                 one_line(job.type),
                 job.id,
                 job.attempt,
-                extra=slot.extra(),
+                extra=slot.event("attempt.interrupted", outcome="interrupted", duration=_duration(slot)),
             )
 
 
 def _log_end(slot: Slot, outcome: Outcome, level: int, kind: str) -> None:
-    job, duration = slot.job, time.monotonic() - slot.began if slot.began else 0.0
+    job, duration = slot.job, _duration(slot)
     text = f"{one_line(job.type)} {job.id}: {_said(slot, outcome, duration)}"
-    extra = {
-        **slot.extra(),
-        "duration": duration,
-        "outcome": kind,
-        "label": outcome.label,
-        "next_try_in": outcome.delay if outcome.kind is SettlementKind.RETRIED else None,
-    }
+    extra = slot.event(
+        "attempt.ended",
+        outcome=kind,
+        label=outcome.label,
+        duration=duration,
+        next_try_in=outcome.delay if outcome.kind is SettlementKind.RETRIED else None,
+        error=_error(slot, outcome) or None,
+    )
     error, exception = outcome.error, outcome.exception
     if level < logging.ERROR or error is None or exception is None or error.type in _QUOTING:
         logger.log(level, "%s", text, extra=extra)
@@ -108,15 +111,26 @@ def _said(slot: Slot, outcome: Outcome, duration: float) -> str:
             assert_never(outcome.kind)
 
 
+def _duration(slot: Slot) -> float:
+    """Seconds since its first step."""
+    return time.monotonic() - slot.began if slot.began else 0.0
+
+
 def _why(slot: Slot, outcome: Outcome) -> str:
+    error = _error(slot, outcome)
+    return f": {error}" if error else ""
+
+
+def _error(slot: Slot, outcome: Outcome) -> str:
+    """The error in a line, without what it may quote of values."""
     error, exception = outcome.error, outcome.exception
     if error is None:
         return ""
     if error.type not in _QUOTING:
-        return f": {one_line(error)}"
+        return one_line(error)
     path = exception.path if isinstance(exception, (ArgumentsError, CodecError)) else ""
     at = f" at {one_line(path)}" if path else ""
-    return f": {one_line(error.type)}{at}; `aioqueue jobs show {slot.job.id}` shows it"
+    return f"{one_line(error.type)}{at}; `aioqueue jobs show {slot.job.id}` shows it"
 
 
 def _seconds(value: float | None) -> str:

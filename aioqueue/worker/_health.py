@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from aioqueue.errors import LeaseLost, RowRejected, StoreUnavailable
+from aioqueue.runtime._log import event
 from aioqueue.worker._text import one_line
 
 if TYPE_CHECKING:
@@ -109,10 +110,16 @@ class Troubles:
                     part,
                     text,
                     exc_info=None if known else error,
+                    extra=event("part.failing", worker=self._name, part=part),
                 )
         self.current[part] = text
 
     def clear(self, part: str) -> None:
         """Note that a part works. If it has failed before, that's logged as loudly as its failure was."""
         if self.current and self.current.pop(part, None) is not None:
-            logger.warning("worker %s: %s works again", one_line(self._name), part)
+            logger.warning(
+                "worker %s: %s works again",
+                one_line(self._name),
+                part,
+                extra=event("part.works_again", worker=self._name, part=part),
+            )

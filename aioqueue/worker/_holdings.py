@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from aioqueue.telemetry._counters import AttemptOutcome, Counters
 from aioqueue.worker._outcome import CancelReason
-from aioqueue.worker._text import job_extra, one_line
+from aioqueue.worker._text import job_event, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -26,6 +26,7 @@ class Slot:
     """One claimed job, from its claim until its outcome is written.
 
     Attributes:
+        worker: The worker's name, for the log.
         began: When its attempt took its first step, by the monotonic clock; 0 before that.
         reasons: Why its attempt was cancelled by us, in order; each once.
         exit: The `SystemExit` of one of its tasks or callbacks.
@@ -35,10 +36,24 @@ class Slot:
         on_end: What its task calls when it's done, unless it has seen to that itself.
     """
 
-    __slots__ = ("abandoned", "attempt", "began", "claim", "exit", "in_thread", "job", "lost", "on_end", "reasons", "task")
+    __slots__ = (
+        "abandoned",
+        "attempt",
+        "began",
+        "claim",
+        "exit",
+        "in_thread",
+        "job",
+        "lost",
+        "on_end",
+        "reasons",
+        "task",
+        "worker",
+    )
 
-    def __init__(self, job: ClaimedJob) -> None:
+    def __init__(self, job: ClaimedJob, worker: str = "") -> None:
         self.job = job
+        self.worker = worker
         self.claim = job.claim
         self.attempt: Attempt | None = None
         self.task: asyncio.Task[Outcome | Interrupted] | None = None
@@ -73,9 +88,9 @@ class Slot:
             self.exit = error
         self.cancel(CancelReason.EXIT)
 
-    def extra(self) -> dict[str, object]:
-        """What log records about it carry beside their text."""
-        return job_extra(self.job)
+    def event(self, name: str, /, **fields: object) -> dict[str, object]:
+        """What log records about it carry beside their text: the event's name, which job it is, and more fields."""
+        return job_event(name, self.job, self.worker, **fields)
 
 
 class Holdings:
@@ -83,6 +98,7 @@ class Holdings:
 
     Arguments:
         counters: What the run counts; by default its own.
+        worker: The worker's name, for the log.
 
     Attributes:
         counters: As given.
@@ -95,7 +111,8 @@ class Holdings:
             held, and don't keep others from being claimed.
     """
 
-    def __init__(self, counters: Counters | None = None) -> None:
+    def __init__(self, worker: str = "", counters: Counters | None = None) -> None:
+        self._worker = worker
         self.counters = Counters() if counters is None else counters
         self.held: dict[Claim, Slot] = {}
         self.running: dict[Claim, Slot] = {}
@@ -121,7 +138,7 @@ class Holdings:
 
     def hold(self, job: ClaimedJob) -> Slot:
         """Answer for a job that has just been claimed."""
-        slot = Slot(job)
+        slot = Slot(job, self._worker)
         self.held[slot.claim] = slot
         return slot
 
@@ -149,7 +166,12 @@ class Holdings:
             self.stuck.discard(slot.claim)
             job = slot.job
             logger.warning(
-                "%s %s: attempt %d is lost: %s", one_line(job.type), job.id, job.attempt, reason.value, extra=slot.extra()
+                "%s %s: attempt %d is lost: %s",
+                one_line(job.type),
+                job.id,
+                job.attempt,
+                reason.value,
+                extra=slot.event("attempt.lost", outcome="lost", reason=reason.value),
             )
             slot.cancel(CancelReason.LOST)
 

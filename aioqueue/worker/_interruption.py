@@ -91,5 +91,5 @@ def _log_guilty(slot: Slot, error: BaseException) -> None:
         job.id,
         job.attempt,
         described(error),
-        extra=slot.extra(),
+        extra=slot.event("attempt.ended_worker"),
     )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from aioqueue.definitions._settings import longest_try
 from aioqueue.errors import ClientClosed
 from aioqueue.runtime._left_behind import leave
+from aioqueue.runtime._log import event
 from aioqueue.vocabulary._job import LostReason
 from aioqueue.worker._lease_thread import KeptLease, LeaseThread
 from aioqueue.worker._text import one_line
@@ -265,9 +266,13 @@ class Leases:
         await asyncio.sleep(0)
         for task in ending:
             if not task.done() or task.cancelled():
-                logger.warning("worker %s: the lease wasn't ended: it took longer than %.1f s", self._name, longest)
+                why = f"it took longer than {longest:.1f} s"
             elif (error := task.exception()) is not None:
-                logger.warning("worker %s: the lease wasn't ended: %s", self._name, one_line(repr(error)))
+                why = one_line(repr(error))
+            else:
+                continue
+            extra = event("lease.not_ended", worker=self._worker)
+            logger.warning("worker %s: the lease wasn't ended: %s", self._name, why, extra=extra)
 
     def _in_use(self, *, keep: bool) -> set[int]:
         """Leases under which something still runs; and, if such are to be kept, those of which something isn't written."""
@@ -332,7 +337,12 @@ class Leases:
         self._unheld.seen(lease.id, renewal.unheld)
 
     def _lose(self, group: LeaseGroup, lease: KeptLease) -> None:
-        logger.warning("worker %s: the lease %d is lost; its jobs are no longer ours", self._name, lease.id)
+        logger.warning(
+            "worker %s: the lease %d is lost; its jobs are no longer ours",
+            self._name,
+            lease.id,
+            extra=event("lease.lost", worker=self._worker, lease_id=lease.id),
+        )
         self._holdings.counters.leases_lost += 1
         del self._by_id[lease.id]
         group.lease = self._all = None
@@ -379,6 +389,7 @@ class Leases:
             self._name,
             lease.id,
             len(slots),
+            extra=event("lease.over", worker=self._worker, lease_id=lease.id, jobs=len(slots)),
         )
         self._unheld.let_go(lease.id, [slot.claim for slot in slots])
         self._holdings.lose(slots, LostReason.LAPSED)

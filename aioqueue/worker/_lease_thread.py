@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aioqueue.errors import ConfigurationError
+from aioqueue.runtime._log import event
 from aioqueue.worker._backoff import Backoff
 from aioqueue.worker._text import one_line
 
@@ -189,14 +190,23 @@ class LeaseThread:
                     if (work := self._wait()) is not None:
                         work()
                 except Exception:
-                    logger.exception("worker %s: the lease's thread has failed, and goes on", self._name)
+                    logger.exception(
+                        "worker %s: the lease's thread has failed, and goes on",
+                        self._name,
+                        extra=event("lease.thread_failed", worker=self._name),
+                    )
                     with self._condition:
                         self._condition.wait(_LOOK_SECONDS)
         finally:
             try:
                 self._session.close()
             except _UNFORESEEN as error:
-                logger.warning("worker %s: the lease's connection couldn't be closed: %s", self._name, one_line(repr(error)))
+                logger.warning(
+                    "worker %s: the lease's connection couldn't be closed: %s",
+                    self._name,
+                    one_line(repr(error)),
+                    extra=event("lease.connection_not_closed", worker=self._name),
+                )
             self._tell(self._end)
 
     def _wait(self) -> Callable[[], None] | None:
@@ -275,6 +285,7 @@ class LeaseThread:
                 lease.id,
                 f"in {left:.1f} s" if left > 0 else "now",
                 reason,
+                extra=event("lease.ending", worker=self._name, lease_id=lease.id),
             )
         elif first:
             logger.warning(
@@ -283,6 +294,7 @@ class LeaseThread:
                 lease.id,
                 left,
                 reason,
+                extra=event("lease.renewal_failed", worker=self._name, lease_id=lease.id),
             )
         self._tell(self._on_error, lease, error)
 
@@ -317,6 +329,7 @@ class LeaseThread:
             what,
             one_line(jobs),
             one_line(where),
+            extra=event("event_loop.blocked", worker=self._name, duration=blocked),
         )
 
     def _tell(self, callback: Callable[..., None], *arguments: object) -> None:

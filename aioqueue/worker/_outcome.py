@@ -21,7 +21,7 @@ from aioqueue.vocabulary._retry import Retry
 from aioqueue.vocabulary._safe_text import type_name
 from aioqueue.vocabulary._time import aware, seconds
 from aioqueue.worker._policy import Policy
-from aioqueue.worker._text import attempt_error, described, job_extra, one_line, stored_text
+from aioqueue.worker._text import attempt_error, described, job_event, one_line, stored_text
 
 if TYPE_CHECKING:
     from aioqueue.vocabulary._job import ClaimedJob
@@ -338,7 +338,7 @@ def _log_broken_policy(job: ClaimedJob, policy: Policy, instead: str, error: Bas
         job.attempt,
         instead,
         described(error),
-        extra=job_extra(job),
+        extra=job_event("attempt.policy_failed", job),
     )
 
 

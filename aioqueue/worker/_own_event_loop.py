@@ -7,6 +7,7 @@ import logging
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from aioqueue.runtime._exits import is_exit
+from aioqueue.runtime._log import event
 from aioqueue.worker._attempt import SlotAttempt
 from aioqueue.worker._event_loop_end import what_ended
 from aioqueue.worker._text import described, one_line, traceback_text
@@ -61,6 +62,7 @@ def _ends_its_attempt(error: BaseException) -> bool:
             "a callback has raised %s, which would end the worker; whose it was can't be told\n%s",
             described(error),
             traceback_text(error),
+            extra=event("worker.callback_exited"),
         )
         return True
     if not isinstance(end.attempt, SlotAttempt):
@@ -72,7 +74,7 @@ def _ends_its_attempt(error: BaseException) -> bool:
         slot.job.id,
         slot.job.attempt,
         described(error),
-        extra=slot.extra(),
+        extra=slot.event("attempt.exited"),
     )
     slot.exited(error)
     return True

@@ -9,11 +9,12 @@ import time
 from typing import TYPE_CHECKING
 
 from aioqueue.errors import ClientClosed, LeaseLost, StoreUnavailable
+from aioqueue.runtime._log import event
 from aioqueue.vocabulary._job import LostReason, SettlementKind, SettleResult
 from aioqueue.worker._backoff import Backoff
 from aioqueue.worker._outcome import worker_lost
 from aioqueue.worker._refusal import Refusal
-from aioqueue.worker._text import one_line
+from aioqueue.worker._text import job_event, one_line
 from aioqueue.worker._waiting_orphans import WaitingOrphans
 
 if TYPE_CHECKING:
@@ -197,6 +198,7 @@ class Recovery:
                     len(written),
                     len(written) - gone,
                     gone,
+                    extra=event("recovery.taken_over", worker=self._name, jobs=len(written), failed=gone),
                 )
         return len(written)
 
@@ -204,7 +206,12 @@ class Recovery:
         try:
             return worker_lost(job, self._policies.of(job))
         except Exception:
-            logger.exception("%s %s: its policy is broken: the usual one counts instead", one_line(job.type), job.id)
+            logger.exception(
+                "%s %s: its policy is broken: the usual one counts instead",
+                one_line(job.type),
+                job.id,
+                extra=job_event("recovery.policy_failed", job, self._name),
+            )
             return worker_lost(job, self._policies.of_last_resort(job))
 
     async def _settle(self, portion: Sequence[tuple[ClaimedJob, Outcome]], written: list[SettlementKind]) -> None:
@@ -254,7 +261,13 @@ class Recovery:
                 return
             if result.lost is None:
                 written.append(SettlementKind.FAILED)
-                logger.error("%s %s: of a lost worker: the outcome was refused: %s", one_line(job.type), job.id, refusal.reason)
+                logger.error(
+                    "%s %s: of a lost worker: the outcome was refused: %s",
+                    one_line(job.type),
+                    job.id,
+                    refusal.reason,
+                    extra=job_event("recovery.outcome_refused", job, self._name),
+                )
             if result.lost is not LostReason.ERROR:
                 return
             refusal = refusal.again()

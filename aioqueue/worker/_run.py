@@ -73,7 +73,7 @@ class Run:
         # What everyone shares: what wakes the loop, and what this worker holds.
         self._wakeup = wakeup = Wakeup()
         labels = {each: job_type.name for each, job_type in registry.types.items()}
-        self.holdings = holdings = Holdings(Counters(labels))
+        self.holdings = holdings = Holdings(name, Counters(labels))
         # Who writes, who recovers, and who keeps the leases.
         self.writer = writer = Writer(store, holdings, wakeup, troubles)
         policies, groups = Policies(registry, settings), lease_groups(names, registry.types, settings)

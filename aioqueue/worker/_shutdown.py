@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from aioqueue.definitions._context import attempt_in
 from aioqueue.runtime._contexts import tasks_whose_context
 from aioqueue.runtime._left_behind import bounded, ended_meanwhile, leave, take_out_of_sight
+from aioqueue.runtime._log import event
 from aioqueue.worker._outcome import CancelReason
 from aioqueue.worker._text import one_line
 
@@ -158,7 +159,11 @@ class Shutdown:
             keep = bool(unwritten) or any(slot.lost is None for slot in left)
             ending = self._leases.end(keep=keep, longest=longest, late=_FORCED_SECONDS)
             if not await bounded(ending, longest + _FORCED_SECONDS, name="aioqueue end of a lease"):
-                logger.warning("worker %s: the lease wasn't ended: it runs out by itself", self._name)
+                logger.warning(
+                    "worker %s: the lease wasn't ended: it runs out by itself",
+                    self._name,
+                    extra=event("lease.not_ended", worker=self._name),
+                )
             self.let_go()
             await closing
             await self._leases.close(_FORCED_SECONDS)
@@ -188,7 +193,13 @@ class Shutdown:
             return ()
         still = ", ".join(f"{one_line(slot.job.type)} {slot.job.id}" for slot in list(running.values())[:_MOST_NAMED])
         more = f" and {len(running) - _MOST_NAMED} more" if len(running) > _MOST_NAMED else ""
-        logger.info("worker %s: asked to stop, since they still run: %s%s", self._name, still, more)
+        logger.info(
+            "worker %s: asked to stop, since they still run: %s%s",
+            self._name,
+            still,
+            more,
+            extra=event("worker.cancelling", worker=self._name, jobs=len(running)),
+        )
         self._holdings.cancel_all(CancelReason.SHUTDOWN)
         await self._wait_for_slots(_INTERRUPTED_SECONDS)
         if running and self._forced.is_set():
@@ -208,7 +219,7 @@ class Shutdown:
             self._name,
             one_line(slot.job.type),
             slot.job.id,
-            extra=slot.extra(),
+            extra=slot.event("attempt.left_behind"),
         )
         if slot.task is None:  # a thread runs it
             return
@@ -248,7 +259,11 @@ class Shutdown:
         if not working.done():
             await asyncio.wait([working], timeout=self._unless_forced(_LOOP_SECONDS))
         if not working.done():
-            logger.warning("worker %s: a statement of its loop doesn't end, and is left behind", self._name)
+            logger.warning(
+                "worker %s: a statement of its loop doesn't end, and is left behind",
+                self._name,
+                extra=event("worker.loop_left_behind", worker=self._name),
+            )
             leave(working)
         elif not working.cancelled():
             working.exception()  # looked at: `Worker` raises it, unless it was cancelled itself
@@ -272,7 +287,7 @@ class Shutdown:
                 self._name,
                 one_line(slot.job.type),
                 slot.job.id,
-                extra=slot.extra(),
+                extra=slot.event("attempt.unwritten"),
             )
         return len(unwritten)
 
@@ -285,12 +300,21 @@ class Shutdown:
             if closing.done():
                 closing.result()
         except Exception:
-            logger.exception("worker %s: a resource has failed to close", self._name)
+            logger.exception(
+                "worker %s: a resource has failed to close",
+                self._name,
+                extra=event("worker.resource_not_closed", worker=self._name),
+            )
         finally:
             closing.cancel()
             leave(closing)
         for task in await self._resources.abandon(self._unless_forced(_RESOURCES_LEAST_SECONDS)):
-            logger.warning("worker %s: left behind, since it doesn't close: %s", self._name, one_line(task.get_name()))
+            logger.warning(
+                "worker %s: left behind, since it doesn't close: %s",
+                self._name,
+                one_line(task.get_name()),
+                extra=event("worker.resource_left_behind", worker=self._name),
+            )
             self._leave_task(task)
 
 

@@ -8,6 +8,7 @@ import signal
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from aioqueue.runtime._log import event
 from aioqueue.runtime._process import LEFT_BEHIND
 from aioqueue.worker._text import one_line
 
@@ -37,7 +38,13 @@ def stopped_by_signals(worker: Worker) -> Generator[None]:
 
     def tell(number: int) -> None:
         name, how = signal.Signals(number).name, " at once" if received > 1 else ""
-        logger.info("worker %s: %s: stopping%s", one_line(worker.name), name, how)
+        logger.info(
+            "worker %s: %s: stopping%s",
+            one_line(worker.name),
+            name,
+            how,
+            extra=event("worker.stopping", worker=worker.name, signal=name),
+        )
         worker.stop(force=received > 1)
 
     # Not the event loop's own handlers: a handler that blocks the loop would keep the second signal from counting.

@@ -145,7 +145,7 @@ class Slots:
             job.attempt,
             one_line(error),
             "" if error is None else error.traceback,
-            extra=slot.extra(),
+            extra=slot.event("attempt.broken"),
         )
 
     def _ended(self, slot: Slot, task: asyncio.Task[Outcome | Interrupted]) -> None:

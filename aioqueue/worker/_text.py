@@ -14,7 +14,7 @@ from aioqueue.vocabulary._safe_text import safe_str, type_name
 if TYPE_CHECKING:
     from aioqueue.vocabulary._job import ClaimedJob
 
-__all__ = ["attempt_error", "described", "job_extra", "one_line", "stored_text", "traceback_text"]
+__all__ = ["attempt_error", "described", "job_event", "one_line", "stored_text", "traceback_text"]
 
 _LONGEST_MESSAGE_CHARACTERS = 4_000
 _LONGEST_TRACEBACK_CHARACTERS = 16_000
@@ -51,9 +51,17 @@ def described(error: BaseException) -> str:
     return one_line(f"{type_name(error)}: {safe_str(error)}")
 
 
-def job_extra(job: ClaimedJob) -> dict[str, object]:
-    """What log records about a job carry beside their text."""
-    return {"job_id": str(job.id), "job_type": job.type, "attempt": job.attempt}
+def job_event(name: str, job: ClaimedJob, worker: str = "", /, **fields: object) -> dict[str, object]:
+    """What log records about a job carry beside their text: as `runtime._log.event`, with which job and attempt it is."""
+    return {
+        "event": name,
+        "job_id": str(job.id),
+        "job_type": job.type,
+        "job_key": job.key,
+        "attempt": job.attempt,
+        "worker": worker,
+        **fields,
+    }
 
 
 def attempt_error(error: BaseException, attempt: int, *, kind: str | None = None) -> AttemptError:

@@ -6,6 +6,7 @@ import logging
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from aioqueue.runtime._log import event
 from aioqueue.worker._text import one_line
 
 if TYPE_CHECKING:
@@ -76,7 +77,13 @@ class Unheld:
             else:
                 suspects[claim] = self._newest if newest_then is None else newest_then
                 continue
-            logger.warning("worker %s: job %s is given back: %s", self._name, claim.id, why)
+            logger.warning(
+                "worker %s: job %s is given back: %s",
+                self._name,
+                claim.id,
+                why,
+                extra=event("lease.claim_returned", worker=self._name, job_id=str(claim.id)),
+            )
             self._writer.give_back(lease_id, claim)
         if suspects:
             self._suspects[lease_id] = suspects

@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from aioqueue.runtime._log import event
 from aioqueue.worker._backoff import Backoff
 from aioqueue.worker._text import one_line
 
@@ -90,4 +91,5 @@ class WaitingOrphans:
                 len(news),
                 "; ".join(one_line(each) for each in news[:_MOST_NAMED]),
                 "" if len(news) <= _MOST_NAMED else "; …",
+                extra=event("recovery.waiting", worker=self._name, jobs=len(news)),
             )

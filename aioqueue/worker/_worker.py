@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 from aioqueue.definitions._settings import WorkerSettings
 from aioqueue.errors import AioqueueError, ClientClosed, ConfigurationError, StoreUnavailable
 from aioqueue.runtime._left_behind import forget_dead
-from aioqueue.runtime._log import enable_loggers
+from aioqueue.runtime._log import enable_loggers, event
 from aioqueue.runtime._shield import finish
 from aioqueue.telemetry._counters import LEDGER
 from aioqueue.vocabulary._job import SettlementKind
@@ -203,7 +203,12 @@ class Worker:
 
     def _crashed(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
-            logger.error("worker %s has ended: %s", one_line(self.name), one_line(repr(error)))
+            logger.error(
+                "worker %s has ended: %s",
+                one_line(self.name),
+                one_line(repr(error)),
+                extra=event("worker.crashed", worker=self.name),
+            )
 
     def health(self) -> Health:
         """What it is doing at the moment."""
@@ -283,7 +288,13 @@ class Worker:
         counts += [f"{run.writer.interrupted} interrupted"] if run.writer.interrupted else []
         counts += [f"{self._left_behind} left behind"] if self._left_behind else []
         level = logging.WARNING if self._left_behind else logging.INFO
-        logger.log(level, "worker %s has ended: %s", one_line(self.name), ", ".join(counts) or "no attempts")
+        logger.log(
+            level,
+            "worker %s has ended: %s",
+            one_line(self.name),
+            ", ".join(counts) or "no attempts",
+            extra=event("worker.ended", worker=self.name, left_behind=self._left_behind),
+        )
 
     def _made(self) -> Run:
         self._client.check_open()
@@ -354,6 +365,7 @@ class Worker:
                 self.settings.concurrency,
                 ", ".join(run.names),
                 one_line(self._client.store.description),
+                extra=event("worker.started", worker=self.name, slots=self.settings.concurrency),
             )
         if self._started is not None and not self._started.done():
             self._started.set_result(None)

@@ -215,7 +215,7 @@ class Writer:
                 one_line(job.type),
                 job.id,
                 refusal.reason,
-                extra=slot.extra(),
+                extra=slot.event("attempt.outcome_refused"),
             )
         self._done_with(slot, refusal)
 
@@ -250,7 +250,7 @@ class Writer:
                     one_line(job.type),
                     job.id,
                     reason,
-                    extra=slot.extra(),
+                    extra=slot.event("attempt.outcome_impossible"),
                 )
                 self._one_less_unwritten()
                 self._wakeup.slot_freed()

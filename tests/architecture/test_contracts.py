@@ -57,7 +57,7 @@ BROKEN: list[tuple[dict[str, str], list[str]]] = [
     ({"sqlite/_rows.py": "import asyncpg"}, ["asyncpg", "sqlite"]),
     ({"sqlite/_rows.py": "import aioqueue.postgres"}, ["adapters", "layers", "sqlite"]),
     ({"postgres/_rows.py": "from aioqueue.runtime import _batcher"}, ["postgres"]),
-    ({"postgres/_rows.py": ONLY_FOR_THE_CHECKER.format("from aioqueue.runtime._log import enable_loggers")}, ["postgres"]),
+    ({"postgres/_rows.py": ONLY_FOR_THE_CHECKER.format("from aioqueue.runtime._exits import traceback_of")}, ["postgres"]),
     ({"postgres/_new.py": "import psycopg"}, ["postgres"]),
     ({"postgres/_rows.py": "import aioqueue.definitions._call"}, ["layers", "postgres"]),
 ]
