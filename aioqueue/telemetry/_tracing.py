@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from opentelemetry import context, metrics, trace
 from opentelemetry.trace import Link, SpanKind, Status, StatusCode
 
+from aioqueue.runtime._log import event
 from aioqueue.telemetry._trace_context import read_trace, write_trace
 
 if TYPE_CHECKING:
@@ -243,7 +244,8 @@ def _started(
 
 
 def _log_broken(error: Exception) -> None:
-    logger.warning("a span is lost, since the SDK for OpenTelemetry has failed: %s", type(error).__name__)
+    what = type(error).__name__
+    logger.warning("a span is lost, since the SDK for OpenTelemetry has failed: %s", what, extra=event("telemetry.span_lost"))
 
 
 def flush_telemetry(seconds: float) -> bool:
@@ -264,7 +266,8 @@ def flush_telemetry(seconds: float) -> bool:
             try:
                 flush(int(seconds * 1000))
             except Exception as error:  # noqa: BLE001 - logged: an exporter of the user's may raise
-                logger.warning("what was recorded couldn't be sent: %s", type(error).__name__)
+                what = type(error).__name__
+                logger.warning("what was recorded couldn't be sent: %s", what, extra=event("telemetry.not_sent"))
 
     thread = threading.Thread(target=flush_all, name="aioqueue flush of telemetry", daemon=True)
     thread.start()

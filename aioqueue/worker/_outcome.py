@@ -82,7 +82,7 @@ class Outcome:
         delay, run_at: When it's due again.
         error: For the history.
         exception: What was raised, for the log alone.
-        poison: Whether the job has failed for good though it had attempts left: it said so, or can't be read. For metrics alone.
+        poison: Whether the job has failed for good with attempts left: it said so, or can't be read. For metrics alone.
     """
 
     kind: SettlementKind
