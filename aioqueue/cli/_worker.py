@@ -73,6 +73,7 @@ def longest_end(grace: float) -> float:
 @setting_option("--poll-interval", type=DURATION, help="Between looks for jobs when nothing wakes it: 5 s.")
 @setting_option("--grace", type=DURATION, help="For running jobs at shutdown: 30 s.")
 @setting_option("--lease", type=DURATION, help="How long a killed worker's jobs wait: 60 s.")
+@setting_option("--blocked-after", type=DURATION, help="Tell what blocks the event loop for longer: 5 s; 0 for never.")
 @command_option("--name", help="The worker's: by default host and process id.")
 @command_option("--uvloop/--no-uvloop", default=None, help="By default if it's installed.")
 @log_level_option("info")

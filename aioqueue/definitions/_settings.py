@@ -37,6 +37,7 @@ class WorkerSettings:
         poll_interval: Seconds between looks for jobs when nothing wakes the worker, varied by ±10 %.
         grace: Seconds that running jobs get to finish at shutdown.
         max_reschedules: How often one job may be rescheduled; None for no limit.
+        blocked_after: Seconds after which the log names what blocks the event loop; 0 for never.
         default_retry: For jobs whose type and call have no policy: its attempts and its waits.
     """
 
@@ -47,6 +48,7 @@ class WorkerSettings:
     poll_interval: float = 5.0
     grace: float = 30.0
     max_reschedules: int | None = 1000
+    blocked_after: float = 5.0
     default_retry: Retry = field(default_factory=Retry)
 
     @classmethod
@@ -59,6 +61,7 @@ class WorkerSettings:
         poll_interval: float | timedelta | None = None,
         grace: float | timedelta | None = None,
         max_reschedules: int | None = None,
+        blocked_after: float | timedelta | None = None,
         default_retry: Retry | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> WorkerSettings:
@@ -75,6 +78,7 @@ class WorkerSettings:
             poll_interval: Seconds or timedelta; at least 10 ms.
             grace: Seconds or timedelta; zero cancels at once.
             max_reschedules: Zero or more.
+            blocked_after: Seconds or timedelta; zero turns it off.
             default_retry: A policy.
             environment: The variables; by default the process's.
 
@@ -94,6 +98,7 @@ class WorkerSettings:
             poll_interval=read.duration("poll_interval", poll_interval, 5.0, least=_SHORTEST_POLL_SECONDS),
             grace=read.duration("grace", grace, 30.0),
             max_reschedules=read.whole_number("max_reschedules", max_reschedules, 1000, least=0, most=_MOST_RESCHEDULES),
+            blocked_after=read.duration("blocked_after", blocked_after, 5.0),
             default_retry=read.retry(default_retry),
         )
 

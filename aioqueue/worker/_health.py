@@ -34,8 +34,8 @@ class Health:
         unwritten: Outcomes and claims that wait to be written.
         last_claim: Seconds since a claim succeeded (an empty one too); None before the first.
         troubles: The newest error of each part that fails at the moment: `claim`, `next_due`, `settle`, `release`, `renew`,
-            `reap`; `outcome`: what became of one job can't be written, and its neighbours' outcomes can; and what the store
-            says of its own parts.
+            `reap`; `event_loop`: a job blocks it for longer than `blocked_after`, which another thread can see; `outcome`: what
+            became of one job can't be written, and its neighbours' outcomes can; and what the store says of its own parts.
     """
 
     running: bool
@@ -113,6 +113,14 @@ class Troubles:
                     extra=event("part.failing", worker=self._name, part=part),
                 )
         self.current[part] = text
+
+    def note(self, part: str, text: str) -> None:
+        """Note what is told in the log elsewhere. May be called in any thread."""
+        self.current[part] = text
+
+    def forget(self, part: str) -> None:
+        """Undo `note`."""
+        self.current.pop(part, None)
 
     def clear(self, part: str) -> None:
         """Note that a part works. If it has failed before, that's logged as loudly as its failure was."""

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from aioqueue.worker._holdings import Holdings, Slot
     from aioqueue.worker._recovery import Recovery
     from aioqueue.worker._wakeup import Wakeup
+    from aioqueue.worker._watchdog import Watchdog
     from aioqueue.worker._writer import Writer
 
 __all__ = ["Claimable", "LeaseGroup", "Leases", "lease_groups"]
@@ -100,6 +101,7 @@ class Leases:
         writer: Gives back what turns out to be ours without our knowing.
         wakeup: Wakes the loop.
         recovery: Told when something keeps us from the database.
+        watchdog: Looks at the event loop, from the leases' thread.
         troubles: Where errors show.
 
     Attributes:
@@ -116,6 +118,7 @@ class Leases:
         writer: Writer,
         wakeup: Wakeup,
         recovery: Recovery,
+        watchdog: Watchdog,
         troubles: Troubles,
     ) -> None:
         self._store = store
@@ -142,6 +145,7 @@ class Leases:
             self._longest_try,
             holdings.held,
             several=len(groups) > 1,
+            watchdog=watchdog,
             on_renewal=self._renewed,
             on_error=self._renewal_failed,
         )
@@ -337,12 +341,8 @@ class Leases:
         self._unheld.seen(lease.id, renewal.unheld)
 
     def _lose(self, group: LeaseGroup, lease: KeptLease) -> None:
-        logger.warning(
-            "worker %s: the lease %d is lost; its jobs are no longer ours",
-            self._name,
-            lease.id,
-            extra=event("lease.lost", worker=self._worker, lease_id=lease.id),
-        )
+        extra = event("lease.lost", worker=self._worker, lease_id=lease.id)
+        logger.warning("worker %s: the lease %d is lost; its jobs are no longer ours", self._name, lease.id, extra=extra)
         self._holdings.counters.leases_lost += 1
         del self._by_id[lease.id]
         group.lease = self._all = None

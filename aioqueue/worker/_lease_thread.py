@@ -10,10 +10,8 @@ import asyncio
 import contextvars
 import functools
 import logging
-import sys
 import threading
 import time
-import traceback
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,6 +19,7 @@ from aioqueue.errors import ConfigurationError
 from aioqueue.runtime._log import event
 from aioqueue.worker._backoff import Backoff
 from aioqueue.worker._text import one_line
+from aioqueue.worker._watchdog import STUCK_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -29,18 +28,14 @@ if TYPE_CHECKING:
     from aioqueue.vocabulary._answers import Renewal
     from aioqueue.vocabulary._job import Claim
     from aioqueue.worker._holdings import Slot
+    from aioqueue.worker._watchdog import Watchdog
 
 __all__ = ["KeptLease", "LeaseThread"]
 
 logger = logging.getLogger("aioqueue.worker")
 
-_BLOCKED_SECONDS = 5.0
-"""After which the log names what blocks the event loop."""
-_STUCK_SECONDS = 300.0
-"""After which a blocked event loop is taken for stuck, and no lease is renewed."""
-_LONGEST_STACK_CHARACTERS = 900
-_LOOK_SECONDS = 1.0
-"""Between looks at the event loop."""
+_FAILED_SECONDS = 1.0
+"""Between something unforeseen and the next try."""
 _FIRST_BACKOFF_SECONDS = 0.1
 _LONGEST_BACKOFF_SECONDS = 3.0
 _UNFORESEEN = (Exception, SystemExit, KeyboardInterrupt)
@@ -100,6 +95,7 @@ class LeaseThread:
         longest_try: Seconds that a call of the session may take.
         held: What the worker holds; read from the thread.
         several: Whether there's more than one lease.
+        watchdog: Looks at the event loop, from the thread.
         on_renewal: Gets the lease and each answer.
         on_error: Gets the lease and each error.
     """
@@ -112,6 +108,7 @@ class LeaseThread:
         held: dict[Claim, Slot],
         *,
         several: bool,
+        watchdog: Watchdog,
         on_renewal: Callable[[KeptLease, Renewal], None],
         on_error: Callable[[KeptLease, BaseException], None],
     ) -> None:
@@ -120,10 +117,10 @@ class LeaseThread:
         self._longest_try = longest_try
         self._held = held
         self._several = several
+        self._watchdog = watchdog
         self._on_renewal = on_renewal
         self._on_error = on_error
         self._loop = asyncio.get_running_loop()
-        self._loop_thread = threading.get_ident()
         self._condition = threading.Condition()
         self._kept: dict[int, KeptLease] = {}
         self._backoff = Backoff(_FIRST_BACKOFF_SECONDS, _LONGEST_BACKOFF_SECONDS)
@@ -131,8 +128,6 @@ class LeaseThread:
         self._connected: asyncio.Future[None] = self._loop.create_future()
         self._connecting: asyncio.Future[None] | None = None
         self._stopped = False
-        self._asked: float | None = None
-        self._warned = 0.0
         self._thread: threading.Thread | None = None
         self.ended: asyncio.Future[None] = self._loop.create_future()
 
@@ -196,7 +191,7 @@ class LeaseThread:
                         extra=event("lease.thread_failed", worker=self._name),
                     )
                     with self._condition:
-                        self._condition.wait(_LOOK_SECONDS)
+                        self._condition.wait(_FAILED_SECONDS)
         finally:
             try:
                 self._session.close()
@@ -212,15 +207,15 @@ class LeaseThread:
     def _wait(self) -> Callable[[], None] | None:
         """Wait until there is something to do, and give what that is; None when the thread is to end."""
         while True:
-            blocked = self._watch()
+            blocked = self._watchdog.look(self._tell)
             with self._condition:
                 if self._stopped:
                     return None
                 if self._connecting is not None:
                     return self._connect
                 now = time.monotonic()
-                wait = _LOOK_SECONDS
-                if self._kept and blocked < _STUCK_SECONDS:
+                wait = self._watchdog.look_every
+                if self._kept and blocked < STUCK_SECONDS:
                     first = min(self._kept.values(), key=lambda lease: lease.urgency(now))
                     if first.due <= now >= self._not_before:
                         first.due = now + first.renew_every
@@ -266,7 +261,7 @@ class LeaseThread:
         if lease.id not in self._kept:  # nobody waits for it any more
             return
         now = time.monotonic()
-        if now - sent > 2 * self._longest_try + _LOOK_SECONDS and not lease.excused:
+        if now - sent > 2 * self._longest_try + _FAILED_SECONDS and not lease.excused:
             # It was this process that stood still: what it waited for may have come long ago. Once, or a machine that is
             # always so slow would never be said to fail.
             lease.excused = True
@@ -298,40 +293,6 @@ class LeaseThread:
             )
         self._tell(self._on_error, lease, error)
 
-    def _watch(self) -> float:
-        """See whether the event loop still answers, and give for how many seconds it hasn't."""
-        now = time.monotonic()
-        asked = self._asked
-        if asked is None:
-            if not self._held:  # nothing of a user's runs
-                return 0.0
-            self._asked, self._warned = now, _BLOCKED_SECONDS
-            self._tell(self._answer)
-            return 0.0
-        blocked = now - asked
-        if blocked >= self._warned:
-            self._warned = _STUCK_SECONDS if self._warned < _STUCK_SECONDS <= blocked * 2 else blocked * 2
-            self._name_the_blocker(blocked)
-        return blocked
-
-    def _answer(self) -> None:
-        self._asked = None
-
-    def _name_the_blocker(self, blocked: float) -> None:
-        frame = sys._current_frames().get(self._loop_thread)
-        where = _innermost(traceback.format_stack(frame, limit=12)) if frame is not None else "unknown"
-        del frame
-        jobs = ", ".join(f"{slot.job.type} {slot.job.id}" for slot in list(self._held.values())[:10])
-        what = "the lease is left to lapse" if blocked >= _STUCK_SECONDS else "the lease is still renewed"
-        logger.warning(
-            "the event loop has been blocked for %.0f s (%s): use a `def` handler, or a thread. Running: %s. Stuck at: %s",
-            blocked,
-            what,
-            one_line(jobs),
-            one_line(where),
-            extra=event("event_loop.blocked", worker=self._name, duration=blocked),
-        )
-
     def _tell(self, callback: Callable[..., None], *arguments: object) -> None:
         try:
             self._loop.call_soon_threadsafe(callback, *arguments)
@@ -351,11 +312,3 @@ def _succeed(future: asyncio.Future[None]) -> None:
 def _fail(future: asyncio.Future[None], error: Exception) -> None:
     if not future.done():
         future.set_exception(error)
-
-
-def _innermost(frames: list[str]) -> str:
-    """As many whole frames as a line of the log has place for, the innermost at the end."""
-    chosen: list[str] = []
-    while frames and sum(map(len, chosen)) + len(frames[-1]) <= _LONGEST_STACK_CHARACTERS:
-        chosen.insert(0, frames.pop())
-    return "".join(chosen) or "a frame that is too long to be shown"

@@ -21,6 +21,7 @@ from aioqueue.worker._slots import Slots
 from aioqueue.worker._threads import HandlerThreads
 from aioqueue.worker._until_idle import UntilIdle
 from aioqueue.worker._wakeup import Wakeup
+from aioqueue.worker._watchdog import Watchdog
 from aioqueue.worker._writer import Writer
 
 if TYPE_CHECKING:
@@ -79,7 +80,15 @@ class Run:
         policies, groups = Policies(registry, settings), lease_groups(names, registry.types, settings)
         self.recovery = Recovery(store, policies, settings, name, renew_every=min(group.renew_every for group in groups))
         self.leases = leases = Leases(
-            store, groups, name, holdings=holdings, writer=writer, wakeup=wakeup, recovery=self.recovery, troubles=troubles
+            store,
+            groups,
+            name,
+            holdings=holdings,
+            writer=writer,
+            wakeup=wakeup,
+            recovery=self.recovery,
+            watchdog=Watchdog(name, settings.blocked_after, holdings.held, troubles),
+            troubles=troubles,
         )
         self.interruptions = Interruptions(policies, _cancellation_of_this_task())
         threads, scope = HandlerThreads(name), ResourceScope(resources)

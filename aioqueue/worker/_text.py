@@ -14,7 +14,7 @@ from aioqueue.vocabulary._safe_text import safe_str, type_name
 if TYPE_CHECKING:
     from aioqueue.vocabulary._job import ClaimedJob
 
-__all__ = ["attempt_error", "described", "job_event", "one_line", "stored_text", "traceback_text"]
+__all__ = ["attempt_error", "described", "job_event", "job_fields", "one_line", "stored_text", "traceback_text"]
 
 _LONGEST_MESSAGE_CHARACTERS = 4_000
 _LONGEST_TRACEBACK_CHARACTERS = 16_000
@@ -53,15 +53,12 @@ def described(error: BaseException) -> str:
 
 def job_event(name: str, job: ClaimedJob, worker: str = "", /, **fields: object) -> dict[str, object]:
     """What log records about a job carry beside their text: as `runtime._log.event`, with which job and attempt it is."""
-    return {
-        "event": name,
-        "job_id": str(job.id),
-        "job_type": job.type,
-        "job_key": job.key,
-        "attempt": job.attempt,
-        "worker": worker,
-        **fields,
-    }
+    return {"event": name, **job_fields(job, worker), **fields}
+
+
+def job_fields(job: ClaimedJob, worker: str) -> dict[str, object]:
+    """Which job and attempt a record is about, and whose."""
+    return {"job_id": str(job.id), "job_type": job.type, "job_key": job.key, "attempt": job.attempt, "worker": worker}
 
 
 def attempt_error(error: BaseException, attempt: int, *, kind: str | None = None) -> AttemptError:

@@ -70,6 +70,7 @@ class Worker:
         poll_interval: Seconds between looks when nothing wakes it; 5.
         grace: Seconds that running jobs get when it stops; 30.
         max_reschedules: How often a job may put itself off; 1,000.
+        blocked_after: Seconds for which a job may block the event loop, until the log names it and its code; 5. 0 for never.
         default_retry: For jobs whose type and call have no policy: its attempts and its waits. 10 attempts (or
             `AIOQUEUE_MAX_ATTEMPTS`) with exponential waits.
         resources: Values in place of resources, for tests.
@@ -91,6 +92,7 @@ class Worker:
         poll_interval: float | timedelta | None = None,
         grace: float | timedelta | None = None,
         max_reschedules: int | None = None,
+        blocked_after: float | timedelta | None = None,
         default_retry: Retry | None = None,
         resources: Mapping[Resource[Any], Any] | None = None,
     ) -> None:
@@ -101,6 +103,7 @@ class Worker:
             poll_interval=poll_interval,
             grace=grace,
             max_reschedules=max_reschedules,
+            blocked_after=blocked_after,
             default_retry=default_retry,
         )
         self.name = name or f"{socket.gethostname()}-{os.getpid()}"

@@ -37,18 +37,17 @@ def events() -> tuple[dict[str, set[str]], list[str]]:
     missing: list[str] = []
     for path in sorted((ROOT / "aioqueue").rglob("*.py")):
         tree = ast.parse(path.read_text())
-        named = {
-            node.targets[0].id: node.value
-            for node in ast.walk(tree)
-            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and made_by(node.value)
-        }
+        named = [node for node in ast.walk(tree) if isinstance(node, ast.Assign) and made_by(node.value)]
         for call in log_calls(tree):
             given = next((keyword.value for keyword in call.keywords if keyword.arg == "extra"), None)
-            made = made_by(named.get(given.id) if isinstance(given, ast.Name) else given)
+            if isinstance(given, ast.Name):  # what was put there last
+                before = [each for each in named if ast.unparse(each.targets[0]) == given.id and each.lineno < call.lineno]
+                given = max(before, key=lambda each: each.lineno).value if before else None
+            made = made_by(given)
             if made is None or not isinstance(made.args[0], ast.Constant):
                 missing.append(f"{path.relative_to(ROOT)}:{call.lineno}")
                 continue
-            fields = {keyword.arg or "**" for keyword in made.keywords}
+            fields = {keyword.arg or JOB for keyword in made.keywords}
             found[str(made.args[0].value)] |= fields | (set() if ast.unparse(made.func) == "event" else {JOB})
     return found, missing
 

@@ -43,10 +43,12 @@ def test_every_variable() -> None:
             "AIOQUEUE_GRACE": "0",
             "AIOQUEUE_MAX_RESCHEDULES": "5",
             "AIOQUEUE_MAX_ATTEMPTS": "4",
+            "AIOQUEUE_BLOCKED_AFTER": "2s",
         }
     )
     assert settings == WorkerSettings(
         concurrency=1, lease=10, renew_every=2, renewals_set=True, poll_interval=0.1, grace=0, max_reschedules=5,
+        blocked_after=2,
         default_retry=Retry(max_attempts=4),
     )  # fmt: skip
 

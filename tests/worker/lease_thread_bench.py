@@ -11,7 +11,8 @@ import pytest
 from aioqueue.abc import Renewal
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import Claim
-from aioqueue.worker import _lease_thread
+from aioqueue.worker import _lease_thread, _watchdog
+from aioqueue.worker._health import Troubles
 from aioqueue.worker._lease_thread import KeptLease, LeaseThread
 
 if TYPE_CHECKING:
@@ -91,19 +92,28 @@ class Recorder:
 class Bench:
     """A lease thread whose thread's function runs here: the event loop is blocked by that, in time that is made up."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, holds: bool = True, leases: Sequence[float] = (60.0,)) -> None:
+    def __init__(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        *,
+        holds: bool = True,
+        leases: Sequence[float] = (60.0,),
+        blocked_after: float = 5.0,
+    ) -> None:
         self.clock = FakeTime()
-        monkeypatch.setattr(_lease_thread, "time", self.clock)
+        for module in (_lease_thread, _watchdog):
+            monkeypatch.setattr(module, "time", self.clock)
         self.session = Recorder(self.clock)
         self.until = 0.0
         self.moments: dict[float, Callable[[], None]] = {}
         self.errors: list[BaseException] = []
-        slot = SimpleNamespace(job=SimpleNamespace(type="stuck\nERROR forged", id=new_id()))
+        slot = SimpleNamespace(job=SimpleNamespace(type="stuck\nERROR forged", id=new_id()), task=None)
         held: dict[Any, Any] = {Claim(slot.job.id, 1): slot} if holds else {}
         self.leases = [
             KeptLease(7 + number, duration, duration / 3, self.clock.now + duration) for number, duration in enumerate(leases)
         ]
         self.lease = self.leases[0]
+        self.watchdog = _watchdog.Watchdog("worker", blocked_after, held, Troubles("worker"))
         self._threading = FakeThreading(self.clock, self._waited)
         monkeypatch.setattr(_lease_thread, "threading", self._threading)
         self.thread = LeaseThread(
@@ -112,6 +122,7 @@ class Bench:
             min(leases) / 6,
             held,
             several=len(leases) > 1,
+            watchdog=self.watchdog,
             on_renewal=lambda lease, renewal: None,
             on_error=lambda lease, error: self.errors.append(error),
         )

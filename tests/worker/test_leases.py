@@ -22,6 +22,7 @@ from aioqueue.worker._lease import Leases, lease_groups
 from aioqueue.worker._policy import Policies
 from aioqueue.worker._recovery import Recovery
 from aioqueue.worker._wakeup import Wakeup
+from aioqueue.worker._watchdog import Watchdog
 from tests.harnesses import PostgresHarness, SQLiteHarness
 from tests.worker.faults import Faults, Jobs, until
 from tests.worker.insides import parts
@@ -167,6 +168,7 @@ class Bench:
             writer=writer,
             wakeup=wakeup,
             recovery=recovery,
+            watchdog=Watchdog("w", 0, self.holdings.held, troubles),
             troubles=troubles,
         )
         (self.thread,) = threads

@@ -12,7 +12,9 @@ from aioqueue import Registry
 from aioqueue.abc import Renewal
 from aioqueue.errors import StoreUnavailable
 from aioqueue.worker import Worker, _lease_thread
+from aioqueue.worker._health import Troubles
 from aioqueue.worker._lease_thread import KeptLease, LeaseThread
+from aioqueue.worker._watchdog import Watchdog
 from tests.worker.faults import until
 from tests.worker.insides import parts
 from tests.worker.lease_thread_bench import FakeThreading, FakeTime
@@ -112,6 +114,7 @@ async def test_each_lease_is_known_to_fail_before_it_is_over(
         LONGEST_TRY,
         {},
         several=True,
+        watchdog=Watchdog("worker", 0, {}, Troubles("worker")),
         on_renewal=lambda lease, renewal: None,
         on_error=lambda lease, error: None,
     )
