@@ -33,6 +33,7 @@ from aioqueue.errors import StoreUnavailable
 from aioqueue.runtime._left_behind import leave
 from aioqueue.runtime._log import event
 from aioqueue.runtime._process import END_SECONDS, LEFT_BEHIND, Stopped, process
+from aioqueue.telemetry._tracing import flush_telemetry
 from aioqueue.worker import Worker
 from aioqueue.worker._own_event_loop import run_in_own_event_loop
 from aioqueue.worker._shutdown import longest_stop
@@ -50,6 +51,10 @@ logger = logging.getLogger("aioqueue.worker")
 _LONGEST_PAUSE_SECONDS = 10.0
 _CLOSE_SECONDS = 5.0
 """For closing the client, after the worker has ended."""
+_FLUSH_SECONDS = 2.0
+"""For sending what was recorded for OpenTelemetry, at the end."""
+_UNSENT_SECONDS = 0.5
+"""Until the process ends where that takes longer: the SDK would wait at exit."""
 _OPENING_SECONDS = 1.0
 """For connections that were being opened when the process was told to stop."""
 
@@ -74,6 +79,10 @@ def longest_end(grace: float) -> float:
 @setting_option("--grace", type=DURATION, help="For running jobs at shutdown: 30 s.")
 @setting_option("--lease", type=DURATION, help="How long a killed worker's jobs wait: 60 s.")
 @setting_option("--blocked-after", type=DURATION, help="Tell what blocks the event loop for longer: 5 s; 0 for never.")
+@setting_option("--tracing/--no-tracing", default=None, help="Spans, where an SDK for OpenTelemetry is configured: on.")
+@setting_option(
+    "--trace-links/--no-trace-links", default=None, help="Link traces to producers', in place of joining them: off."
+)
 @command_option("--name", help="The worker's: by default host and process id.")
 @command_option("--uvloop/--no-uvloop", default=None, help="By default if it's installed.")
 @log_level_option("info")
@@ -95,6 +104,9 @@ def worker(
             process.hold_back()
             with asyncio.Runner(loop_factory=loop_factory) as runner:
                 code = run_in_own_event_loop(runner, _serve(url, registry, wanted, once=once, **settings))
+            if not flush_telemetry(_FLUSH_SECONDS):
+                logger.warning("what was recorded for OpenTelemetry couldn't be sent within %g s", _FLUSH_SECONDS)
+                process.end_within(_UNSENT_SECONDS)
     except Stopped:
         logger.info("stopped before the worker has begun", extra=event("worker.stopped_early"))
     raise click.exceptions.Exit(code)
@@ -103,7 +115,7 @@ def worker(
 async def _serve(url: str | None, registry: Registry, types: list[str] | None, *, once: bool, **settings: Any) -> int:
     """Run a worker until a signal comes, or, once, until nothing is due. Returns the exit code."""
     code = 1
-    client = Client(url, close_timeout=_CLOSE_SECONDS)
+    client = Client(url, close_timeout=_CLOSE_SECONDS, tracing=settings.get("tracing"))
     worker = Worker(client, registry, types=types, **settings)
     asked = asyncio.Event()
     with _stopped_by_signals(worker, asked):

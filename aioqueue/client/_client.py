@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from aioqueue.client._bound import MISSING, BoundClient, Connection, Missing, enqueue_bound
-from aioqueue.client._enqueue import check_call, read_calls
+from aioqueue.client._enqueue import check_call, read_calls, traced_row
 from aioqueue.client._handle import JobHandle, ids_of, make_handles
 from aioqueue.client._named import named_call
 from aioqueue.client._opened import ClientSettings
@@ -13,7 +13,10 @@ from aioqueue.client._operate import change_in_portions, read_filter
 from aioqueue.client._session import Session
 from aioqueue.client._stores import store_maker
 from aioqueue.client._transaction import Transaction, open_transaction
+from aioqueue.definitions._environment import Environment
+from aioqueue.definitions._settings import read_flag
 from aioqueue.errors import JobNotFound, NotSupported
+from aioqueue.telemetry._tracing import Tracing
 from aioqueue.vocabulary._abilities import SupportsMigrate, SupportsStatement
 from aioqueue.vocabulary._time import seconds
 
@@ -57,6 +60,8 @@ class Client:
         uncommitted_grace: Seconds for which a result is waited for before a job that was enqueued in a user's
             transaction (`tx=`) must be there.
         close_timeout: Seconds that closing may take.
+        tracing: False makes no spans, and stores no trace context with jobs. By default both are done where an SDK for
+            OpenTelemetry is configured, unless `AIOQUEUE_TRACING` says no.
         options: For the store, such as `connect=` (PostgreSQL: a function that gives an asyncpg connection).
 
     Raises:
@@ -72,6 +77,7 @@ class Client:
         retry_for: float | timedelta = 10.0,
         uncommitted_grace: float | timedelta = 30.0,
         close_timeout: float | timedelta = 10.0,
+        tracing: bool | None = None,
         **options: Any,
     ) -> None:
         settings = ClientSettings(
@@ -80,6 +86,7 @@ class Client:
             retry_for=seconds(retry_for, "retry_for"),
             uncommitted_grace=seconds(uncommitted_grace, "uncommitted_grace"),
             close_timeout=seconds(close_timeout, "close_timeout", positive=True),
+            tracing=Tracing(on=read_flag(Environment(), "tracing", tracing, default=True)),
         )
         self._session = Session(store_maker(source, options), settings)
 
@@ -242,7 +249,7 @@ class Client:
         if not isinstance(store, SupportsStatement):
             raise NotSupported(f"{store.description} has no statement that any driver could run: use tx=", ability="statement")
         call.mark_enqueueing()
-        return store.statement([call.to_new_job()], placeholder=placeholder)
+        return store.statement([traced_row(call, self._session.tracing)], placeholder=placeholder)
 
     def using(self, tx: Connection | Transaction) -> BoundClient:
         """Bind `tx=` once: for a dependency that gives each request a producer in its own transaction.

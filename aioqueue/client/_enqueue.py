@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from aioqueue.client._phase import TransactionState
     from aioqueue.definitions._middleware import EnqueueMiddleware, EnqueueNext
     from aioqueue.telemetry._counters import Counters
+    from aioqueue.telemetry._tracing import SendSpan, Tracing
     from aioqueue.vocabulary._job import Inserted, NewJob
 
-__all__ = ["Enqueuer", "check_call", "read_calls"]
+__all__ = ["Enqueuer", "check_call", "read_calls", "traced_row"]
 
 R = TypeVar("R")
 
@@ -35,12 +36,21 @@ class Enqueuer:
         retry_for: Seconds for which an enqueue outside of a user's transaction is tried again while the database is away, or
             somebody's open transaction holds its unique key.
         counters: What is counted: also what a transaction of the user's may still roll back.
+        tracing: Makes the spans: one for each call of a verb.
     """
 
-    def __init__(self, store: Store, middlewares: Sequence[EnqueueMiddleware], retry_for: float, counters: Counters) -> None:
+    def __init__(
+        self,
+        store: Store,
+        middlewares: Sequence[EnqueueMiddleware],
+        retry_for: float,
+        counters: Counters,
+        tracing: Tracing,
+    ) -> None:
         self._store = store
         self._middlewares = middlewares
         self._counters = counters
+        self._tracing = tracing
         self._inserter = Inserter(store, retry_for)
 
     async def enqueue_one(self, call: Call[Any]) -> Inserted:
@@ -76,7 +86,7 @@ class Enqueuer:
                 inserted += await transaction.insert(chunk)
             return with_stored(jobs, stored, inserted)
 
-        results = await self._enqueue(calls, insert)
+        results = await self._enqueue(calls, insert, state=state)
         state.calls.extend(calls)
         return results
 
@@ -88,18 +98,31 @@ class Enqueuer:
         """Wait for what is being written for `patience` seconds; what isn't by then fails as unclear."""
         await self._inserter.aclose(patience)
 
-    async def _enqueue(self, calls: Sequence[Call[Any]], insert: EnqueueNext) -> Sequence[Inserted]:
+    async def _enqueue(
+        self, calls: Sequence[Call[Any]], insert: EnqueueNext, *, state: TransactionState | None = None
+    ) -> Sequence[Inserted]:
+        span = _begin_span(self._tracing, calls)
+        trace = None if span is None else span.trace
         marked: list[Call[Any]] = []
         try:
             for call in calls:
                 call.mark_enqueueing()
                 marked.append(call)
-            jobs = [call.to_new_job() for call in calls]
+            jobs = [call.to_new_job(trace) for call in calls]
             results = await (self._insert_through_middlewares(jobs, insert) if self._middlewares else insert(jobs))
-        except BaseException:
+        except BaseException as error:
             for call in marked:
                 call.mark_failed()
+            if span is not None:
+                span.failed(error)
             raise
+        if span is not None:
+            if len(results) == 1:
+                span.stored_as(results[0].id)
+            if state is None:
+                span.sent()
+            else:
+                state.spans.append(span)
         for job, stored in zip(jobs, results, strict=False):
             if stored.created:
                 self._counters.count_enqueued(job.type)
@@ -128,6 +151,24 @@ class Enqueuer:
                 self._inserter.unclear.add(ids)
             raise
         return inserted
+
+
+def _begin_span(tracing: Tracing, calls: Sequence[Call[Any]]) -> SendSpan | None:
+    tracer = tracing.tracer()
+    if tracer is None or not calls:
+        return None
+    types = list(dict.fromkeys(call.job_type.name for call in calls))
+    return tracing.send(tracer, types, count=None if len(calls) == 1 else len(calls))
+
+
+def traced_row(call: Call[Any], tracing: Tracing) -> NewJob:
+    """Make the row of a call that somebody else inserts: its span ends at once, since nothing is seen of its commit."""
+    span = _begin_span(tracing, [call])
+    job = call.to_new_job(None if span is None else span.trace)
+    if span is not None:
+        span.stored_as(job.id)
+        span.sent()
+    return job
 
 
 def check_call(call: Call[Any]) -> None:

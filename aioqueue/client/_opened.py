@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from aioqueue.abc import Store
     from aioqueue.definitions._middleware import EnqueueMiddleware
+    from aioqueue.telemetry._tracing import Tracing
 
 __all__ = ["ClientSettings", "Opened"]
 
@@ -37,6 +38,7 @@ class ClientSettings:
     retry_for: float
     uncommitted_grace: float
     close_timeout: float
+    tracing: Tracing
 
 
 class Opened:
@@ -60,7 +62,7 @@ class Opened:
         self.settings = settings
         self.home = Home()
         self._counters = Counters()
-        self.enqueuer = Enqueuer(store, settings.middlewares, settings.retry_for, self._counters)
+        self.enqueuer = Enqueuer(store, settings.middlewares, settings.retry_for, self._counters, settings.tracing)
         self.waiters = Waiters(store, settings.poll_interval)
         self.tasks_in_transaction: set[asyncio.Task[Any] | None] = set()
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from aioqueue.definitions._call import Call
+    from aioqueue.telemetry._tracing import SendSpan
 
 __all__ = ["Phase", "TransactionState"]
 
@@ -21,13 +22,14 @@ class Phase(Enum):
 
 
 class TransactionState:
-    """What a transaction has in common with its handles: how far it is, and the calls that were enqueued in it."""
+    """What a transaction has in common with its handles: how far it is, and the calls and spans of what was enqueued in it."""
 
-    __slots__ = ("calls", "phase")
+    __slots__ = ("calls", "phase", "spans")
 
     def __init__(self) -> None:
         self.phase = Phase.OPEN
         self.calls: list[Call[Any]] = []
+        self.spans: list[SendSpan] = []
 
     def end(self, phase: Phase) -> None:
         """Say how it ended. Unless it was committed, its calls may be enqueued again."""
@@ -35,4 +37,9 @@ class TransactionState:
         if phase is not Phase.COMMITTED:
             for call in self.calls:
                 call.mark_failed()
-        self.calls = []
+        for span in self.spans:
+            if phase is Phase.COMMITTED:
+                span.sent()
+            else:
+                span.not_committed("unclear" if phase is Phase.UNCLEAR else "rolled_back")
+        self.calls, self.spans = [], []

@@ -30,12 +30,14 @@ class Session:
 
     Attributes:
         store: The newest opening's; before the first one, the one that it will open.
+        tracing: Makes the client's spans.
     """
 
     def __init__(self, make_store: Callable[[], Store], settings: ClientSettings) -> None:
         self.store = make_store()
         self._make_store = make_store
         self._settings = settings
+        self.tracing = settings.tracing
         self._store_was_opened = False
         self._opened: Opened | None = None
         self._opening = False

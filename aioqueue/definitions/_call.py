@@ -162,8 +162,12 @@ class Call(Generic[R_co]):
         made._options = self._options
         return made
 
-    def to_new_job(self) -> NewJob:
-        """Make the row that a store inserts. Counts as a use of the call."""
+    def to_new_job(self, trace: str | None = None) -> NewJob:
+        """Make the row that a store inserts. Counts as a use of the call.
+
+        Arguments:
+            trace: The trace context of whoever enqueues it.
+        """
         self._used = True
         given, job_type = self._options, self.job_type
         retry = given.get("retry") or job_type.retry
@@ -185,6 +189,7 @@ class Call(Generic[R_co]):
             aliases=job_type.aliases,
             tags=tuple(dict.fromkeys((*job_type.tags, *given.get("tags", ())))),
             metadata=b"{}" if metadata is None else orjson.dumps(metadata),
+            trace=trace,
         )
 
     def mark_used(self) -> None:

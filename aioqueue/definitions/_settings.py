@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import timedelta
 
-__all__ = ["MOST_CONCURRENT_JOBS", "SHORTEST_LEASE_SECONDS", "WorkerSettings", "longest_try"]
+__all__ = ["MOST_CONCURRENT_JOBS", "SHORTEST_LEASE_SECONDS", "WorkerSettings", "longest_try", "read_flag"]
 
 SHORTEST_LEASE_SECONDS = 1.0
 """Seconds: renewals of a shorter one would be late whenever the machine is busy."""
@@ -39,6 +39,8 @@ class WorkerSettings:
         max_reschedules: How often one job may be rescheduled; None for no limit.
         blocked_after: Seconds after which the log names what blocks the event loop; 0 for never.
         default_retry: For jobs whose type and call have no policy: its attempts and its waits.
+        tracing: Whether spans are made, where an SDK for OpenTelemetry is configured.
+        trace_links: Whether a first attempt's span is linked to its producer's, in place of being its child.
     """
 
     concurrency: int = 10
@@ -50,6 +52,8 @@ class WorkerSettings:
     max_reschedules: int | None = 1000
     blocked_after: float = 5.0
     default_retry: Retry = field(default_factory=Retry)
+    tracing: bool = True
+    trace_links: bool = False
 
     @classmethod
     def resolve(
@@ -63,6 +67,8 @@ class WorkerSettings:
         max_reschedules: int | None = None,
         blocked_after: float | timedelta | None = None,
         default_retry: Retry | None = None,
+        tracing: bool | None = None,
+        trace_links: bool | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> WorkerSettings:
         """Read the settings: an argument that is None comes from its variable, or is the default.
@@ -80,6 +86,7 @@ class WorkerSettings:
             max_reschedules: Zero or more.
             blocked_after: Seconds or timedelta; zero turns it off.
             default_retry: A policy.
+            tracing, trace_links: True or False.
             environment: The variables; by default the process's.
 
         Raises:
@@ -100,6 +107,8 @@ class WorkerSettings:
             max_reschedules=read.whole_number("max_reschedules", max_reschedules, 1000, least=0, most=_MOST_RESCHEDULES),
             blocked_after=read.duration("blocked_after", blocked_after, 5.0),
             default_retry=read.retry(default_retry),
+            tracing=read.flag("tracing", tracing, default=True),
+            trace_links=read.flag("trace_links", trace_links, default=False),
         )
 
     def renewal_of(self, lease: float, job_type: str) -> float:
@@ -139,6 +148,20 @@ def _refuse_renewal(renewal: float, lease: float, name: str, whose: str, other_w
         )
 
 
+def read_flag(environment: Environment, setting: str, argument: object, *, default: bool) -> bool:
+    """Read a setting that is on or off, of a client or a worker: from its argument, else from its variable.
+
+    Raises:
+        ConfigurationError: It says neither.
+    """
+    if argument is None:
+        given = environment.flag(variable_of(setting))
+        return default if given is None else given
+    if not isinstance(argument, bool):
+        raise ConfigurationError(f"{setting} must be True or False, not {argument!r}")
+    return argument
+
+
 class _Reader:
     """Reads each setting from its argument or its variable, and refuses what is out of its range."""
 
@@ -173,6 +196,10 @@ class _Reader:
         if not least <= given <= most:
             raise ConfigurationError(f"{self.name_of(setting, argument)} must be from {least:,} to {most:,}, not {given}")
         return given
+
+    def flag(self, setting: str, argument: bool | None, *, default: bool) -> bool:  # noqa: FBT001 - as its neighbours
+        """Yes or no from the argument, else from the variable."""
+        return read_flag(self._environment, setting, argument, default=default)
 
     def retry(self, argument: Retry | None) -> Retry:
         """The policy of jobs that have none. Only its number of attempts has a variable."""

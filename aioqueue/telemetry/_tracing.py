@@ -21,6 +21,7 @@ from aioqueue.telemetry._trace_context import read_trace, write_trace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from uuid import UUID
 
     from opentelemetry.trace import Span, Tracer
     from opentelemetry.util.types import AttributeValue
@@ -167,9 +168,14 @@ class SendSpan(_OpenSpan):
         """What is stored with its jobs."""
         return None if self._span is None else write_trace(self._span)
 
-    def sent(self, job_id: object | None = None) -> None:
-        """The jobs are stored; the id says which, if it's one."""
-        self._end({} if job_id is None else {"messaging.message.id": str(job_id)}, None)
+    def stored_as(self, job_id: UUID) -> None:
+        """Say which job it is, if it's one: that of the unfinished job, where a unique key is taken."""
+        if self._span is not None:
+            self._span.set_attribute("messaging.message.id", str(job_id))
+
+    def sent(self) -> None:
+        """The jobs are stored, and committed if the transaction is ours."""
+        self._end({}, None)
 
     def failed(self, error: BaseException) -> None:
         """Nothing was stored, or nobody knows: the error says so."""
@@ -185,13 +191,14 @@ class ProcessSpan(_OpenSpan):
 
     __slots__ = ()
 
-    def end(self, outcome: str, error: AttemptError | None = None, *, succeeded: bool) -> None:
+    def end(self, outcome: str, error: AttemptError | None = None, *, succeeded: bool, reason: str = "") -> None:
         """End it.
 
         Arguments:
             outcome: What became of the attempt.
             error: As the job's history has it, if something was raised: it's recorded here once, as it's stored.
             succeeded: Whether the attempt did what it was to do; otherwise the span's status is an error.
+            reason: Why it didn't, where nothing was raised.
         """
         span = self._span
         if span is None:
@@ -204,7 +211,7 @@ class ProcessSpan(_OpenSpan):
                 span.add_event("exception", exception)
             except Exception as wrong:  # noqa: BLE001 - logged, as above
                 _log_broken(wrong)
-        failed = None if succeeded else (outcome, outcome) if error is None else (error.type, str(error))
+        failed = None if succeeded else (outcome, reason) if error is None else (error.type, str(error))
         self._end({"aioqueue.outcome": outcome}, failed)
 
 

@@ -9,7 +9,7 @@
 | `_attempt`, `_threads` | run one attempt, where its handler is a plain function in a thread |
 | `_policy`, `_interruption` | the retry policy that counts; what becomes of a cancelled attempt |
 | `_outcome`, `_refusal` | what became of an attempt; less of it where the database refuses it |
-| `_attempt_log`, `_text` | that in the log; texts that can be stored |
+| `_attempt_log`, `_attempt_span`, `_text` | that in the log, and in its span; texts that can be stored |
 | `_writer`, `_postponed`, `_backoff` | write outcomes and give claims back: in batches, and again later |
 | `_lease`, `_lease_thread`, `_unheld` | leases: kept, renewed by a thread, compared with what is held |
 | `_recovery`, `_waiting_orphans` | the jobs of dead workers; those that can't be settled now |

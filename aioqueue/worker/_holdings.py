@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from aioqueue.definitions._context import Attempt
+    from aioqueue.telemetry._tracing import ProcessSpan
     from aioqueue.vocabulary._job import Claim, ClaimedJob, LostReason
     from aioqueue.worker._outcome import Interrupted, Outcome
 
@@ -33,6 +34,7 @@ class Slot:
         lost: Why the claim is no longer ours.
         in_thread: Whether a thread runs its body.
         abandoned: Whether nobody waits for its body any more.
+        span: Its attempt's, if somebody takes spans, until that has ended.
         on_end: What its task calls when it's done, unless it has seen to that itself.
     """
 
@@ -47,6 +49,7 @@ class Slot:
         "lost",
         "on_end",
         "reasons",
+        "span",
         "task",
         "worker",
     )
@@ -63,6 +66,7 @@ class Slot:
         self.lost: LostReason | None = None
         self.in_thread = False
         self.abandoned = False
+        self.span: ProcessSpan | None = None
         self.on_end: Callable[[asyncio.Task[Outcome | Interrupted]], None] | None = None
 
     @property

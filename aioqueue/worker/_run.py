@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from aioqueue.definitions._resources import ResourceScope
 from aioqueue.telemetry._counters import Counters
+from aioqueue.telemetry._tracing import Tracing
 from aioqueue.worker._attempt import Attempts
 from aioqueue.worker._holdings import Holdings
 from aioqueue.worker._interruption import Interruptions
@@ -75,8 +76,9 @@ class Run:
         self._wakeup = wakeup = Wakeup()
         labels = {each: job_type.name for each, job_type in registry.types.items()}
         self.holdings = holdings = Holdings(name, Counters(labels))
+        tracing = Tracing(on=settings.tracing, client_id=name, links=settings.trace_links)
         # Who writes, who recovers, and who keeps the leases.
-        self.writer = writer = Writer(store, holdings, wakeup, troubles)
+        self.writer = writer = Writer(store, holdings, wakeup, troubles, tracing)
         policies, groups = Policies(registry, settings), lease_groups(names, registry.types, settings)
         self.recovery = Recovery(store, policies, settings, name, renew_every=min(group.renew_every for group in groups))
         self.leases = leases = Leases(
@@ -102,7 +104,7 @@ class Run:
             threads=threads,
             bodies=_BODIES,
         )
-        self.loop = self._made_loop(store, settings, troubles, attempts)
+        self.loop = self._made_loop(store, settings, troubles, attempts, tracing)
         self.shutdown = Shutdown(
             settings,
             name,
@@ -116,7 +118,9 @@ class Run:
         )
         self.subscribed = functools.partial(store.subscribe, Notifications(names, wakeup, leases).heard)
 
-    def _made_loop(self, store: Store, settings: WorkerSettings, troubles: Troubles, attempts: Attempts) -> Loop:
+    def _made_loop(
+        self, store: Store, settings: WorkerSettings, troubles: Troubles, attempts: Attempts, tracing: Tracing
+    ) -> Loop:
         """Who claims, over who runs what was claimed."""
         slots = Slots(
             attempts,
@@ -127,6 +131,7 @@ class Run:
             writer=self.writer,
             wakeup=self._wakeup,
             leases=self.leases,
+            tracing=tracing,
         )
         return Loop(
             store,

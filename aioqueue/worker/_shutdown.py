@@ -12,7 +12,8 @@ from aioqueue.definitions._context import attempt_in
 from aioqueue.runtime._contexts import tasks_whose_context
 from aioqueue.runtime._left_behind import bounded, ended_meanwhile, leave, take_out_of_sight
 from aioqueue.runtime._log import event
-from aioqueue.worker._outcome import CancelReason
+from aioqueue.worker._attempt_span import end_span
+from aioqueue.worker._outcome import INTERRUPTED, CancelReason
 from aioqueue.worker._text import one_line
 
 if TYPE_CHECKING:
@@ -221,6 +222,7 @@ class Shutdown:
             slot.job.id,
             extra=slot.event("attempt.left_behind"),
         )
+        end_span(slot, INTERRUPTED)
         if slot.task is None:  # a thread runs it
             return
         self._leave_task(slot.task, dead=functools.partial(self._bodies.discard, slot.job.id))

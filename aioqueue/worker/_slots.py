@@ -10,7 +10,9 @@ import time
 from typing import TYPE_CHECKING
 
 from aioqueue.runtime._exits import from_a_signal
+from aioqueue.telemetry._tracing import Tracing
 from aioqueue.worker._attempt_log import log_begin
+from aioqueue.worker._attempt_span import end_span
 from aioqueue.worker._outcome import INTERRUPTED, broken, expired
 from aioqueue.worker._text import one_line
 
@@ -49,6 +51,7 @@ class Slots:
         writer: Takes the outcomes.
         wakeup: Told when a slot is free again.
         leases: Whose jobs may be begun.
+        tracing: Makes the attempts' spans; none by default.
     """
 
     def __init__(
@@ -62,6 +65,7 @@ class Slots:
         writer: Writer,
         wakeup: Wakeup,
         leases: Leases,
+        tracing: Tracing | None = None,
     ) -> None:
         self._attempts = attempts
         self._interruptions = interruptions
@@ -72,6 +76,8 @@ class Slots:
         self._writer = writer
         self._wakeup = wakeup
         self._leases = leases
+        self._tracing = Tracing(on=False) if tracing is None else tracing
+        self._tracer = self._tracing.tracer()
         self._stopping = False
         self._loop = asyncio.get_running_loop()
 
@@ -91,6 +97,7 @@ class Slots:
 
     def take(self, jobs: Sequence[ClaimedJob]) -> None:
         """Begin what has just been claimed. What may not be begun is given back, or put off."""
+        self._tracer = self._tracing.tracer()
         live = {lease_id for lease_id in {job.lease_id for job in jobs} if self._leases.may_start(lease_id)}
         for job in jobs:
             if self._stopping or job.lease_id not in live:
@@ -121,6 +128,8 @@ class Slots:
             slot.began = time.monotonic()
             job = slot.job
             self._holdings.counters.of(job.type).delay.record(max(0.0, (job.started_at - job.run_at).total_seconds()))
+            if self._tracer is not None:
+                slot.span = self._tracing.process(self._tracer, job)
             log_begin(slot)
             outcome = await self._attempts.run(slot)
         except GeneratorExit:
@@ -156,6 +165,8 @@ class Slots:
             self._bodies.discard(slot.job.id)
         if slot.began:
             self._holdings.counters.of(slot.job.type).duration.record(time.monotonic() - slot.began)
+        if slot.span is not None:
+            end_span(slot, outcome)
         self._holdings.ended(slot)
         self._wakeup.slot_freed()
         if not slot.abandoned:

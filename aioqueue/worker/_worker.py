@@ -73,6 +73,9 @@ class Worker:
         blocked_after: Seconds for which a job may block the event loop, until the log names it and its code; 5. 0 for never.
         default_retry: For jobs whose type and call have no policy: its attempts and its waits. 10 attempts (or
             `AIOQUEUE_MAX_ATTEMPTS`) with exponential waits.
+        tracing: False makes no spans. By default they're made where an SDK for OpenTelemetry is configured.
+        trace_links: Whether the span of a first attempt is linked to the one that has enqueued the job, in a trace of its own,
+            in place of being its child.
         resources: Values in place of resources, for tests.
 
     Raises:
@@ -94,6 +97,8 @@ class Worker:
         max_reschedules: int | None = None,
         blocked_after: float | timedelta | None = None,
         default_retry: Retry | None = None,
+        tracing: bool | None = None,
+        trace_links: bool | None = None,
         resources: Mapping[Resource[Any], Any] | None = None,
     ) -> None:
         self.settings = WorkerSettings.resolve(
@@ -105,6 +110,8 @@ class Worker:
             max_reschedules=max_reschedules,
             blocked_after=blocked_after,
             default_retry=default_retry,
+            tracing=tracing,
+            trace_links=trace_links,
         )
         self.name = name or f"{socket.gethostname()}-{os.getpid()}"
         self._client = client

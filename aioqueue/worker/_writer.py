@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from aioqueue.errors import ClientClosed, RowRejected, StoreIncompatible, StoreUnavailable
 from aioqueue.runtime._batcher import NOT_ABOUT_ROWS, Batcher
 from aioqueue.telemetry._counters import AttemptOutcome
+from aioqueue.telemetry._tracing import Tracing
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import LostReason, Settlement, SettlementKind, SettleResult
 from aioqueue.worker._attempt_log import log_end, log_interrupted
@@ -59,14 +60,18 @@ class Writer:
         holdings: What the worker holds: a claim is let go when its outcome is written.
         wakeup: Told when something was written.
         troubles: Where errors show.
+        tracing: Makes the batches' spans; none by default.
 
     Attributes:
         written: How many outcomes of each kind were written.
         interrupted: How many attempts were interrupted.
     """
 
-    def __init__(self, store: Store, holdings: Holdings, wakeup: Wakeup, troubles: Troubles) -> None:
+    def __init__(
+        self, store: Store, holdings: Holdings, wakeup: Wakeup, troubles: Troubles, tracing: Tracing | None = None
+    ) -> None:
         self._store = store
+        self._tracing = Tracing(on=False) if tracing is None else tracing
         self._holdings = holdings
         self._wakeup = wakeup
         self._troubles = troubles
@@ -311,7 +316,7 @@ class Writer:
     async def _settle(self, settlements: Sequence[Settlement]) -> Sequence[SettleResult]:
         """Write outcomes. The fence makes repeating it safe, also after a lost answer."""
         try:
-            results = await self._store.settle(settlements)
+            results = await self._write(settlements)
         except NOT_ABOUT_ROWS as error:
             self._troubles.add("settle", error)
             raise
@@ -321,11 +326,24 @@ class Writer:
 
     async def _settle_late(self, lates: Sequence[_Late]) -> Sequence[SettleResult]:
         try:
-            results = await self._store.settle([late.settlement for late in lates])
+            results = await self._write([late.settlement for late in lates])
         except StoreIncompatible:
             await self._check_schema()
             raise
         self._troubles.clear("settle")
+        return results
+
+    async def _write(self, settlements: Sequence[Settlement]) -> Sequence[SettleResult]:
+        """Have the store write them, within a span if somebody takes it."""
+        span = self._tracing.settle(len(settlements))
+        if span is None:
+            return await self._store.settle(settlements)
+        try:
+            results = await self._store.settle(settlements)
+        except BaseException as error:
+            span.end(error)
+            raise
+        span.end()
         return results
 
     async def _check_schema(self) -> None:
