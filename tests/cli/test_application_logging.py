@@ -65,6 +65,12 @@ def test_a_level_that_was_asked_for_counts_for_our_records(tmp_path: Path) -> No
     assert any("attempt 1 failed" in line for line in lines)
 
 
+def test_the_applications_format_stays(tmp_path: Path) -> None:
+    lines = run(tmp_path, BASIC, "--log-format", "json")
+    assert any(line.startswith("APP ERROR aioqueue.worker fails ") for line in lines)
+    assert not any(line.startswith("{") for line in lines)
+
+
 def test_where_nothing_is_set_up_there_is_one_line_per_record(tmp_path: Path) -> None:
     lines = run(tmp_path, "")
     assert len([line for line in lines if "attempt 1 failed" in line]) == 1
