@@ -3,7 +3,7 @@
 # First of all: in a process that is a worker, it takes the signals over before anything else is imported.
 from aioqueue.runtime import _process as _process  # isort: split
 
-from aioqueue.client import BoundClient, Client, JobHandle, Transaction
+from aioqueue.client import BoundClient, Client, JobHandle, Reason, ReasonCode, Transaction, Why
 from aioqueue.definitions._call import Call
 from aioqueue.definitions._context import Attempt, current_attempt
 from aioqueue.definitions._job_type import JobType
@@ -47,6 +47,7 @@ from aioqueue.vocabulary._job import AttemptError, Inserted, Job, JobState, NewJ
 from aioqueue.vocabulary._listing import Page
 from aioqueue.vocabulary._retry import Backoff, Exponential, Fixed, Linear, Retry, Steps
 from aioqueue.vocabulary._stats import Stats
+from aioqueue.vocabulary._workers import LeaseFacts
 from aioqueue.worker import Health, OnceResult, Worker
 
 __all__ = [
@@ -82,6 +83,7 @@ __all__ = [
     "JobNotFound",
     "JobState",
     "JobType",
+    "LeaseFacts",
     "LeaseLost",
     "Linear",
     "Middleware",
@@ -94,6 +96,8 @@ __all__ = [
     "Page",
     "Priority",
     "Registry",
+    "Reason",
+    "ReasonCode",
     "RegistrationError",
     "Reschedule",
     "Resource",
@@ -110,6 +114,7 @@ __all__ = [
     "StoreUnavailable",
     "Transaction",
     "TransactionError",
+    "Why",
     "Worker",
     "current_attempt",
 ]

@@ -21,6 +21,7 @@ from aioqueue.vocabulary._answers import Changed, Due, Renewal
 from aioqueue.vocabulary._listing import JobFilter, Page
 from aioqueue.vocabulary._notification import Notification
 from aioqueue.vocabulary._stats import Stats, TypeStats
+from aioqueue.vocabulary._workers import LeaseFacts, Standing
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -33,11 +34,13 @@ __all__ = [
     "Changed",
     "Due",
     "JobFilter",
+    "LeaseFacts",
     "LeaseSession",
     "Listener",
     "Notification",
     "Page",
     "Renewal",
+    "Standing",
     "Stats",
     "Store",
     "StoreFactory",
@@ -200,7 +203,9 @@ class Store(Protocol):
 
     # -- workers --------------------------------------------------------------------------------------------------
 
-    async def open_lease(self, worker: str, duration: float, *, extra: bool = False) -> int:
+    async def open_lease(
+        self, worker: str, duration: float, *, extra: bool = False, types: Sequence[str] | None = None, slots: int | None = None
+    ) -> int:
         """Make a lease that is valid for `duration` seconds from now, and return its id.
 
         An id is positive and has a random part, so that none comes again, also after a restore from a backup or a failover
@@ -210,6 +215,8 @@ class Store(Protocol):
             worker: The worker's name; others may have the same.
             duration: Seconds.
             extra: Whether the worker has another lease already, so that `stats` counts it once.
+            types: What is claimed for it, for `leases` to tell.
+            slots: How many jobs the worker runs at once, for `leases` to tell.
 
         Raises:
             ConfigurationError: The database's role may not do what a worker does; each missing right is named.
@@ -325,6 +332,18 @@ class Store(Protocol):
 
     async def stats(self) -> Stats:
         """Numbers by type and state, exact up to 10,000 each. Rows in an unknown state aren't counted."""
+        ...
+
+    async def leases(self) -> Sequence[LeaseFacts]:
+        """All leases, run out or not, by the worker's name and then by id; 10,000 at most."""
+        ...
+
+    async def standing(self, job_id: UUID, types: Collection[str]) -> Standing | None:
+        """Where a live job stands: who holds it, and how many due jobs of these types are claimed before it if it's pending.
+
+        Returns:
+            None if there is no such live job.
+        """
         ...
 
     async def retry(self, ids: Sequence[UUID]) -> Sequence[Changed]:

@@ -6,6 +6,7 @@ import click
 
 from aioqueue.cli._jobs import jobs
 from aioqueue.cli._queue import enqueue, migrate, stats
+from aioqueue.cli._why import why
 from aioqueue.cli._worker import worker
 
 __all__ = ["main"]
@@ -21,5 +22,6 @@ def main() -> None:
     """
 
 
+jobs.add_command(why)
 for command in (worker, migrate, enqueue, jobs, stats):
     main.add_command(command)

@@ -11,7 +11,7 @@
 | `_insert`, `_keyed` | store the rows: gathered; with unique keys |
 | `_rows`, `_unclear` | one row of those; what may have been stored already |
 | `_handle`, `_waiters` | make handles, and wait for results |
-| `_operate` | what operators ask for |
+| `_operate`, `_why` | what operators ask for; why a job isn't running |
 | `_named`, `_stores`, `_phase` | calls by name; the store for a URL; how far a transaction is |
 """
 
@@ -21,5 +21,6 @@ from aioqueue.client._bound import BoundClient, Connection
 from aioqueue.client._client import Client
 from aioqueue.client._handle import JobHandle
 from aioqueue.client._transaction import Transaction
+from aioqueue.client._why import Reason, ReasonCode, Why
 
-__all__ = ["BoundClient", "Client", "Connection", "JobHandle", "Transaction"]
+__all__ = ["BoundClient", "Client", "Connection", "JobHandle", "Reason", "ReasonCode", "Transaction", "Why"]

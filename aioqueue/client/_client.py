@@ -15,6 +15,7 @@ from aioqueue.client._stores import store_maker
 from aioqueue.client._transaction import Transaction, open_transaction
 from aioqueue.definitions._environment import Environment
 from aioqueue.definitions._settings import read_flag
+from aioqueue.client._why import Why, why
 from aioqueue.errors import JobNotFound, NotSupported
 from aioqueue.telemetry._tracing import Tracing
 from aioqueue.vocabulary._abilities import SupportsMigrate, SupportsStatement
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from aioqueue.vocabulary._job import Job, JobState
     from aioqueue.vocabulary._listing import Page
     from aioqueue.vocabulary._stats import Stats
+    from aioqueue.vocabulary._workers import LeaseFacts
 
 __all__ = ["Client"]
 
@@ -330,6 +332,24 @@ class Client:
     async def stats(self) -> Stats:
         """Count jobs by type and state, exactly up to 10,000 each, and name the workers that are alive."""
         return await self._session.opened().store.stats()
+
+    async def why(self, job: UUID | str | JobHandle[Any]) -> Why:
+        """Say why a job isn't running: with reasons for programs and for people, and what to do about each.
+
+        Arguments:
+            job: Its id or handle, whatever its type and state. That there is no such job is a reason, too.
+
+        Raises:
+            ValueError: The id isn't one.
+            StoreUnavailable: The database can't be reached.
+            ClientClosed: The client isn't open.
+        """
+        (wanted,) = ids_of([job])
+        return await why(self._session.opened().store, wanted)
+
+    async def leases(self) -> Sequence[LeaseFacts]:
+        """Show the leases of all workers: who is alive, since when, for which types, with how many slots, and how busy."""
+        return await self._session.opened().store.leases()
 
     async def retry(self, *jobs: UUID | str | JobHandle[Any]) -> dict[UUID, Changed]:
         """Make failed or cancelled jobs pending again, with all their attempts.

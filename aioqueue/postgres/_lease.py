@@ -30,8 +30,8 @@ _END_PAUSE_SECONDS = 0.05
 _MOST_NAMED = 20
 
 # The column gives numbers by itself to whoever names none.
-_OPEN_LEASE = """INSERT INTO @schema@.lease (id, worker, expires_at, extra) OVERRIDING SYSTEM VALUE
-VALUES ($1::bigint, $2::text, clock_timestamp() + $3::float8 * interval '1 second', $4::boolean)
+_OPEN_LEASE = """INSERT INTO @schema@.lease (id, worker, expires_at, extra, types, slots) OVERRIDING SYSTEM VALUE
+VALUES ($1::bigint, $2::text, clock_timestamp() + $3::float8 * interval '1 second', $4::boolean, $5::text[], $6::integer)
 ON CONFLICT DO NOTHING RETURNING id"""
 
 _END_LEASE = "DELETE FROM @schema@.lease l WHERE l.id = $1::bigint RETURNING l.id"
@@ -90,7 +90,7 @@ class Leases:
         self._origin = origin
         self._description = description
 
-    async def open(self, worker: str, duration: float, *, extra: bool) -> int:
+    async def open(self, worker: str, duration: float, *, extra: bool, types: Sequence[str] | None, slots: int | None) -> int:
         """Open a lease, as `aioqueue.abc.Store.open_lease` says.
 
         Raises:
@@ -98,8 +98,9 @@ class Leases:
         """
         missing = await self._pool.fetch(MISSING_RIGHTS, *rights_arguments(self._schema, WORKER))
         refuse_missing(missing, self._schema, self._description, "a worker")
+        told = (extra, None if types is None else list(types), slots)
         while True:
-            rows = await self._pool.fetch(self._statements["open_lease"], new_lease_id(), worker, duration, extra)
+            rows = await self._pool.fetch(self._statements["open_lease"], new_lease_id(), worker, duration, *told)
             if rows:
                 return int(rows[0][0])
 

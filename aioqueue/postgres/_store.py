@@ -17,6 +17,7 @@ from aioqueue.postgres._notifications import inserted_types
 from aioqueue.postgres._opened import Opened
 from aioqueue.postgres._options import Options, read_options
 from aioqueue.postgres._stats import read_stats
+from aioqueue.postgres._stats_workers import read_leases, read_standing
 from aioqueue.postgres._transaction import TransactionBlock
 from aioqueue.store_rules._life import StoreLife
 from aioqueue.vocabulary._notification import Notification
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from aioqueue.vocabulary._job import Claim, ClaimedJob, Inserted, Job, NewJob, Settlement, SettleResult
     from aioqueue.vocabulary._listing import JobFilter, Page
     from aioqueue.vocabulary._stats import Stats
+    from aioqueue.vocabulary._workers import LeaseFacts, Standing
 
 __all__ = ["PostgresStore", "make_store"]
 
@@ -164,9 +166,11 @@ class PostgresStore:
 
     # -- workers --------------------------------------------------------------------------------------------------
 
-    async def open_lease(self, worker: str, duration: float, *, extra: bool = False) -> int:
+    async def open_lease(
+        self, worker: str, duration: float, *, extra: bool = False, types: Sequence[str] | None = None, slots: int | None = None
+    ) -> int:
         """See `aioqueue.abc.Store.open_lease`."""
-        return await self._opened.leases.open(worker, duration, extra=extra)
+        return await self._opened.leases.open(worker, duration, extra=extra, types=types, slots=slots)
 
     def lease_session(self, *, timeout: float = 10.0) -> LeaseSession:
         """See `aioqueue.abc.Store.lease_session`."""
@@ -226,6 +230,14 @@ class PostgresStore:
     async def stats(self) -> Stats:
         """See `aioqueue.abc.Store.stats`."""
         return await read_stats(self._opened.operations, self._schema)
+
+    async def leases(self) -> Sequence[LeaseFacts]:
+        """See `aioqueue.abc.Store.leases`."""
+        return await read_leases(self._opened.operations, self._schema)
+
+    async def standing(self, job_id: UUID, types: Collection[str]) -> Standing | None:
+        """See `aioqueue.abc.Store.standing`."""
+        return await read_standing(self._opened.operations, self._schema, job_id, types)
 
     async def retry(self, ids: Sequence[UUID]) -> Sequence[Changed]:
         """See `aioqueue.abc.Store.retry`."""

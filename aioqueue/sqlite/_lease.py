@@ -35,8 +35,8 @@ __all__ = ["DELETE_LEASE", "Leases", "open_lease"]
 logger = logging.getLogger("aioqueue.sqlite")
 
 _OPEN = f"""
-INSERT INTO lease (id, worker, expires_at, clock, boot, extra)
-VALUES (:lease, :worker, {NOW} + :duration, :clock, :boot, :extra)
+INSERT INTO lease (id, worker, opened_at, expires_at, clock, boot, extra, types, slots)
+VALUES (:lease, :worker, {NOW}, {NOW} + :duration, :clock, :boot, :extra, :types, :slots)
 """
 
 DELETE_LEASE = "DELETE FROM lease WHERE id = :lease"
@@ -72,9 +72,10 @@ class Leases:
         self._writer = writer
         self._odd_rows = odd_rows
 
-    async def open(self, worker: str, duration: float, *, extra: bool) -> int:
+    async def open(self, worker: str, duration: float, *, extra: bool, types: Sequence[str] | None, slots: int | None) -> int:
         """Make a lease, as `aioqueue.abc.Store.open_lease` promises."""
-        return await self._writer.write(lambda connection: (open_lease(connection, worker, duration, extra=extra), None))
+        make = functools.partial(open_lease, worker=worker, duration=duration, extra=extra, types=types, slots=slots)
+        return await self._writer.write(lambda connection: (make(connection), None))
 
     async def release(self, lease_id: int, claims: Sequence[Claim], *, end: bool) -> None:
         """Give claims back, as `aioqueue.abc.Store.release` promises.
@@ -94,11 +95,20 @@ class Leases:
         await self._writer.hop(run)
 
 
-def open_lease(connection: sqlite3.Connection, worker: str, duration: float, *, extra: bool = False) -> int:
+def open_lease(
+    connection: sqlite3.Connection,
+    worker: str,
+    duration: float,
+    *,
+    extra: bool = False,
+    types: Sequence[str] | None = None,
+    slots: int | None = None,
+) -> int:
     """Make a lease, and give its id."""
     lease_id = new_lease_id()
     parameters = {"lease": lease_id, "worker": worker, "duration": round(duration * 1e6), "extra": int(extra)}
-    connection.execute(_OPEN, {**parameters, **clock_parameters()})
+    told = {"types": None if types is None else dump(list(types)), "slots": slots}
+    connection.execute(_OPEN, {**parameters, **told, **clock_parameters()})
     return lease_id
 
 

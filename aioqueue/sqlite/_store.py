@@ -14,6 +14,7 @@ from aioqueue.sqlite._migrations import migrate
 from aioqueue.sqlite._opened import Opened
 from aioqueue.sqlite._options import Options, network_file_system, read_options
 from aioqueue.sqlite._stats import read_stats
+from aioqueue.sqlite._stats_workers import read_leases, read_standing
 from aioqueue.sqlite._transaction import SQLiteTransaction, TransactionBlock
 from aioqueue.store_rules._life import StoreLife
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from aioqueue.vocabulary._job import Claim, ClaimedJob, Inserted, Job, NewJob, Settlement, SettleResult
     from aioqueue.vocabulary._listing import JobFilter, Page
     from aioqueue.vocabulary._stats import Stats
+    from aioqueue.vocabulary._workers import LeaseFacts, Standing
 
 __all__ = ["SQLiteStore", "make_store"]
 
@@ -127,9 +129,11 @@ class SQLiteStore:
 
     # -- workers --------------------------------------------------------------------------------------------------
 
-    async def open_lease(self, worker: str, duration: float, *, extra: bool = False) -> int:
+    async def open_lease(
+        self, worker: str, duration: float, *, extra: bool = False, types: Sequence[str] | None = None, slots: int | None = None
+    ) -> int:
         """See `aioqueue.abc.Store.open_lease`."""
-        return await self._opened.leases.open(worker, duration, extra=extra)
+        return await self._opened.leases.open(worker, duration, extra=extra, types=types, slots=slots)
 
     def lease_session(self, *, timeout: float = 10.0) -> SQLiteLeaseSession:
         """See `aioqueue.abc.Store.lease_session`."""
@@ -177,6 +181,14 @@ class SQLiteStore:
     async def stats(self) -> Stats:
         """See `aioqueue.abc.Store.stats`."""
         return await self._opened.reading.read(read_stats)
+
+    async def leases(self) -> Sequence[LeaseFacts]:
+        """See `aioqueue.abc.Store.leases`."""
+        return await self._opened.reading.read(read_leases)
+
+    async def standing(self, job_id: UUID, types: Collection[str]) -> Standing | None:
+        """See `aioqueue.abc.Store.standing`."""
+        return await self._opened.reading.read(lambda connection: read_standing(connection, job_id, types))
 
     async def retry(self, ids: Sequence[UUID]) -> Sequence[Changed]:
         """See `aioqueue.abc.Store.retry`."""

@@ -97,6 +97,7 @@ class Leases:
         store: Where they are.
         groups: One lease each.
         name: The worker's.
+        slots: How many jobs it runs at once: told to the store.
         holdings: What is lost together with a lease.
         writer: Gives back what turns out to be ours without our knowing.
         wakeup: Wakes the loop.
@@ -114,6 +115,7 @@ class Leases:
         groups: Sequence[LeaseGroup],
         name: str,
         *,
+        slots: int | None = None,
         holdings: Holdings,
         writer: Writer,
         wakeup: Wakeup,
@@ -125,6 +127,7 @@ class Leases:
         self.groups = groups
         self._name = one_line(name)
         self._worker = name
+        self._slots = slots
         self._holdings = holdings
         self._wakeup = wakeup
         self._recovery = recovery
@@ -201,7 +204,13 @@ class Leases:
     async def _open(self, group: LeaseGroup) -> None:
         before = time.monotonic()
         opening = self._opening = self._loop.create_task(
-            self._store.open_lease(self._worker, group.duration, extra=group is not self.groups[0]),
+            self._store.open_lease(
+                self._worker,
+                group.duration,
+                extra=group is not self.groups[0],
+                types=group.types,
+                slots=self._slots,
+            ),
             name="aioqueue opening of a lease",
         )
         # If this is cancelled, the answer may be on its way: `end` waits for it, so that no lease is left behind.

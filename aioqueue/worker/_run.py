@@ -85,6 +85,7 @@ class Run:
             store,
             groups,
             name,
+            slots=settings.concurrency,
             holdings=holdings,
             writer=writer,
             wakeup=wakeup,

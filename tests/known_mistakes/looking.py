@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from aioqueue.store_rules._cursors import read_cursor
-from aioqueue.testing.memory import _listing, _operate, _stats, _store
+from aioqueue.testing.memory import _listing, _operate, _stats, _stats_workers, _store
 from aioqueue.testing.memory._rows import Database
 from aioqueue.vocabulary._answers import Changed
 from aioqueue.vocabulary._notification import Notification
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aioqueue.testing.memory._rows import Row
+    from aioqueue.vocabulary._workers import LeaseFacts
 
 __all__ = ["LOOKING"]
 
@@ -48,9 +49,22 @@ def _delete_anything(database: Database, row: Row) -> Changed:
     return Changed.DONE
 
 
-def _all_alike(real: Callable[..., int], database: Database, worker: str, duration: float, *, extra: bool) -> int:
+def _all_alike(
+    real: Callable[..., int], database: Database, worker: str, duration: float, *, extra: bool, **told: object
+) -> int:
     del extra
-    return real(database, worker, duration, extra=False)
+    return real(database, worker, duration, extra=False, **told)
+
+
+def _says_nothing(
+    real: Callable[..., int], database: Database, worker: str, duration: float, *, extra: bool, **told: object
+) -> int:
+    del told
+    return real(database, worker, duration, extra=extra)
+
+
+def _only_valid(real: Callable[..., list[LeaseFacts]], database: Database) -> list[LeaseFacts]:
+    return [each for each in real(database) if each.ends_in > 0]
 
 
 LOOKING: dict[str, Mistake] = {
@@ -93,6 +107,18 @@ LOOKING: dict[str, Mistake] = {
     "a store that counts a worker once for each of its leases": Mistake(
         (instead_of(Database, "add_lease", _all_alike),),
         cases=("stats/workers_are_counted_once_each",),
+    ),
+    "a store that forgets what a worker says of itself": Mistake(
+        (instead_of(Database, "add_lease", _says_nothing),),
+        cases=("workers/leases_tell_what_their_worker_said",),
+    ),
+    "a store that shows valid leases only": Mistake(
+        (instead_of(_store, "leases", _only_valid),),
+        cases=("workers/leases_that_have_run_out_are_shown",),
+    ),
+    "a store whose line has no order within a priority": Mistake(
+        ((_stats_workers, "place", lambda row: row.new.priority),),
+        cases=("workers/due_jobs_before_one",),
     ),
     "a store that fetches in another order": Mistake(
         (instead_of(_store, "fetch", lambda real, *arguments: real(*arguments)[::-1]),),

@@ -15,6 +15,7 @@ from aioqueue.postgres._operate import operate_statements
 from aioqueue.postgres._recovery import recovery_statements
 from aioqueue.postgres._settle import settle_statements
 from aioqueue.postgres._stats import stats_statements
+from aioqueue.postgres._stats_workers import worker_statements
 
 if TYPE_CHECKING:
     from aioqueue.postgres._options_schema import Schema
@@ -36,4 +37,5 @@ def all_statements(schema: Schema) -> dict[str, str]:
         **listing_statements(schema),
         **listener_statements(schema),
         **stats_statements(schema),
+        **worker_statements(schema),
     }

@@ -71,9 +71,11 @@ class WatchedDatabase(Database):
         self.last_lease += 1
         return self.last_lease
 
-    def add_lease(self, worker: str, duration: float, *, extra: bool) -> int:
+    def add_lease(
+        self, worker: str, duration: float, *, extra: bool, types: Sequence[str] | None = None, slots: int | None = None
+    ) -> int:
         """As it says."""
-        lease_id = super().add_lease(worker, duration, extra=extra)
+        lease_id = super().add_lease(worker, duration, extra=extra, types=types, slots=slots)
         self.checker.lease_opened(lease_id, worker, duration)
         return lease_id
 

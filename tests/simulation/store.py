@@ -70,10 +70,12 @@ class FaultyStore(MemoryStore):
         self.network.request(self._process, verb, work, answered)
         return await future
 
-    async def open_lease(self, worker: str, duration: float, *, extra: bool = False) -> int:
+    async def open_lease(
+        self, worker: str, duration: float, *, extra: bool = False, types: Sequence[str] | None = None, slots: int | None = None
+    ) -> int:
         """As it says."""
         asked_at = self.network.scheduler.now
-        lease_id = await super().open_lease(worker, duration, extra=extra)
+        lease_id = await super().open_lease(worker, duration, extra=extra, types=types, slots=slots)
         self._watched.checker.lease_told(lease_id, self._process, asked_at)
         return lease_id
 

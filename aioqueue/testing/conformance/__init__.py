@@ -16,6 +16,7 @@ from aioqueue.testing.conformance import (
     _settle,
     _settle_fences,
     _stats,
+    _stats_workers,
     _transaction,
 )
 from aioqueue.testing.conformance._case import Capability, Case, Fault, Harness
@@ -36,6 +37,7 @@ CASES: tuple[Case, ...] = tuple(
         _listing.fetching,
         _listing.subject,
         _stats.subject,
+        _stats_workers.subject,
         _recovery.due,
         _operate.retrying,
         _operate.running,

@@ -44,6 +44,8 @@ def verbs(store: Store, claimed: ClaimedJob) -> dict[str, Callable[[], Awaitable
         "fetch of nothing": lambda: store.fetch([]),
         "list": lambda: store.list(JobFilter(), 1),
         "stats": store.stats,
+        "leases": store.leases,
+        "standing": lambda: store.standing(claimed.id, [claimed.type]),
         "retry": lambda: store.retry(ids),
         "retry of nothing": lambda: store.retry([]),
         "run_now": lambda: store.run_now(ids),

@@ -14,6 +14,7 @@ from aioqueue.vocabulary._job import Claim, ClaimedJob, SettlementKind, StoredSt
 from aioqueue.vocabulary._trace import stored_trace
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from uuid import UUID
 
     from aioqueue.store_rules._listeners import Listeners
@@ -110,11 +111,15 @@ class Lease:
 
     Attributes:
         extra: Whether its worker has another one that counts.
+        opened_at, types, slots: As shown by `Store.leases`.
     """
 
     worker: str
     expires_at: datetime
     extra: bool = False
+    opened_at: datetime | None = None
+    types: tuple[str, ...] | None = None
+    slots: int | None = None
 
 
 def is_late(row: Row, now: datetime) -> bool:
@@ -173,10 +178,14 @@ class Database:
         lease = self.leases.get(lease_id)
         return lease is not None and lease.expires_at > now
 
-    def add_lease(self, worker: str, duration: float, *, extra: bool) -> int:
+    def add_lease(
+        self, worker: str, duration: float, *, extra: bool, types: Sequence[str] | None = None, slots: int | None = None
+    ) -> int:
         """Make a lease; returns its id."""
-        lease_id = self.new_lease_id()
-        self.leases[lease_id] = Lease(worker, self.now() + timedelta(seconds=duration), extra)
+        lease_id, now = self.new_lease_id(), self.now()
+        self.leases[lease_id] = Lease(
+            worker, now + timedelta(seconds=duration), extra, now, None if types is None else tuple(types), slots
+        )
         return lease_id
 
     def renew_lease(self, lease_id: int, duration: float) -> None:

@@ -17,6 +17,7 @@ from aioqueue.testing.memory._recovery import next_due, take_expired
 from aioqueue.testing.memory._rows import Database
 from aioqueue.testing.memory._settle import settle
 from aioqueue.testing.memory._stats import stats
+from aioqueue.testing.memory._stats_workers import leases, standing
 from aioqueue.testing.memory._transaction import MemoryTransaction
 from aioqueue.vocabulary._notification import Notification
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from aioqueue.vocabulary._job import Claim, ClaimedJob, Inserted, Job, NewJob, Settlement, SettleResult
     from aioqueue.vocabulary._listing import JobFilter, Page
     from aioqueue.vocabulary._stats import Stats
+    from aioqueue.vocabulary._workers import LeaseFacts, Standing
 
 __all__ = ["MemoryStore"]
 
@@ -140,9 +142,13 @@ class MemoryStore:
 
     # -- workers --------------------------------------------------------------------------------------------------
 
-    async def open_lease(self, worker: str, duration: float, *, extra: bool = False) -> int:
+    async def open_lease(
+        self, worker: str, duration: float, *, extra: bool = False, types: Sequence[str] | None = None, slots: int | None = None
+    ) -> int:
         """Make a lease. See `Store.open_lease`."""
-        return await self._verb("open_lease", lambda database: database.add_lease(worker, duration, extra=extra))
+        return await self._verb(
+            "open_lease", lambda database: database.add_lease(worker, duration, extra=extra, types=types, slots=slots)
+        )
 
     def lease_session(self, *, timeout: float = 10.0) -> MemoryLeaseSession:
         """What a lease thread uses. See `Store.lease_session`."""
@@ -183,6 +189,14 @@ class MemoryStore:
     async def stats(self) -> Stats:
         """Numbers by type and state. See `Store.stats`."""
         return await self._verb("stats", lambda database: stats(database))
+
+    async def leases(self) -> Sequence[LeaseFacts]:
+        """All leases. See `Store.leases`."""
+        return await self._verb("leases", leases)
+
+    async def standing(self, job_id: UUID, types: Collection[str]) -> Standing | None:
+        """Where a live job stands. See `Store.standing`."""
+        return await self._verb("standing", lambda database: standing(database, job_id, types))
 
     async def retry(self, ids: Sequence[UUID]) -> Sequence[Changed]:
         """Make failed and cancelled jobs pending again. See `Store.retry`."""

@@ -1,0 +1,46 @@
+"""`aioqueue jobs why`: why a job isn't running."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from aioqueue.cli._options import log_level_option, looking_at, run, url_option
+from aioqueue.cli._text import one_line
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from aioqueue.client import Why
+
+__all__ = ["why"]
+
+
+@click.command()
+@url_option
+@click.argument("job_id", type=click.UUID)
+@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+@log_level_option("warning")
+def why(url: str | None, job_id: UUID, *, as_json: bool) -> None:
+    """Say why a job isn't running, and what to do about it. Exits with 1 if there is no such job."""
+
+    async def look() -> Why:
+        async with looking_at(url) as client:
+            return await client.why(job_id)
+
+    answer = run(look)
+    if as_json:
+        reasons = [{"code": each.code.value, "text": each.text, "advice": each.advice or None} for each in answer.reasons]
+        state, job_type = (None, None) if answer.job is None else (answer.job.state.value, answer.job.type)
+        click.echo(json.dumps({"id": str(answer.id), "type": job_type, "state": state, "reasons": reasons}))
+    else:
+        if answer.job is not None:
+            click.echo(one_line(f"{answer.id}  {answer.job.type}  {answer.job.state.value}"))
+        for reason in answer.reasons:
+            click.echo(one_line(f"{reason.code.value}: {reason.text}"))
+            if reason.advice:
+                click.echo(one_line(f"    {reason.advice}"))
+    if answer.state is None:
+        raise click.exceptions.Exit(1)

@@ -1,0 +1,307 @@
+"""Why a job isn't running: put together of what is stored about it, of the workers' leases, and of the line before it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from aioqueue.vocabulary._job import JobState
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+    from datetime import datetime
+    from uuid import UUID
+
+    from aioqueue.abc import Store
+    from aioqueue.vocabulary._job import Job
+    from aioqueue.vocabulary._workers import LeaseFacts, Standing
+
+__all__ = ["Reason", "ReasonCode", "Why", "find_reasons", "why"]
+
+_MOST_NAMED = 10
+_TRIES = 5
+_COUNTED_JOBS = 10_000
+
+
+class ReasonCode(StrEnum):
+    """Why a job isn't running, or that it is."""
+
+    NOT_FOUND = "not_found"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+    """It wasn't started in time, and was discarded."""
+    EXPIRES = "expires"
+    """It wasn't started in time: the next worker that takes it discards it."""
+    SCHEDULED = "scheduled"
+    RETRY = "retry"
+    """An attempt failed, and the next one waits for its time."""
+    RESCHEDULED = "rescheduled"
+    HELD = "held"
+    """It's held back, or in a state that this version doesn't know."""
+    RUNNING = "running"
+    WORKER_LOST = "worker_lost"
+    """It counts as running, and its worker's lease has run out, or is gone: another worker will take it over."""
+    NO_WORKER = "no_worker"
+    NO_WORKER_FOR_TYPE = "no_worker_for_type"
+    TYPES_UNKNOWN = "types_unknown"
+    """Workers of an older version are alive, which don't say what types they run."""
+    SLOTS_BUSY = "slots_busy"
+    JOBS_BEFORE = "jobs_before"
+    ABOUT_TO_START = "about_to_start"
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One reason.
+
+    Attributes:
+        code: For programs.
+        text: For people.
+        advice: What to do about it; empty if there is nothing to be done.
+    """
+
+    code: ReasonCode
+    text: str
+    advice: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Why:
+    """Why a job isn't running.
+
+    Attributes:
+        id: The job's id.
+        state: Its state; None if there is no such job.
+        reasons: At least one, the most important first.
+        job: The job as it is stored; None if there is no such job.
+    """
+
+    id: UUID
+    state: JobState | None
+    reasons: tuple[Reason, ...]
+    job: Job | None
+
+
+async def why(store: Store, job_id: UUID) -> Why:
+    """Look at a job, the leases, and the line before it."""
+    (job,) = await store.fetch([job_id])
+    standing: Standing | None = None
+    leases = await store.leases()
+    for _ in range(_TRIES):
+        standing = None
+        if job is None or job.state.finished:
+            break
+        standing = await store.standing(job_id, _rivals(job.type, leases))
+        leases, before = await store.leases(), job
+        (job,) = await store.fetch([job_id])
+        # These are several looks: one that moved between them is looked at again, so that they fit together.
+        if job is not None and (job.state, job.attempt, job.started_at) == (before.state, before.attempt, before.started_at):
+            break
+    return Why(
+        id=job_id,
+        state=None if job is None else job.state,
+        reasons=tuple(find_reasons(job, standing, leases)),
+        job=job,
+    )
+
+
+def _rivals(job_type: str, leases: Sequence[LeaseFacts]) -> Collection[str]:
+    """The types that wait for the same slots."""
+    return {job_type, *(name for each in _serving(job_type, _alive(leases)) for name in each.types or ())}
+
+
+def _alive(leases: Sequence[LeaseFacts]) -> list[LeaseFacts]:
+    return [each for each in leases if each.ends_in > 0]
+
+
+def _serving(job_type: str, alive: Sequence[LeaseFacts]) -> list[LeaseFacts]:
+    return [each for each in alive if each.types is not None and job_type in each.types]
+
+
+def find_reasons(job: Job | None, standing: Standing | None, leases: Sequence[LeaseFacts]) -> list[Reason]:
+    """Say why a job isn't running.
+
+    Arguments:
+        job: As it is stored.
+        standing: Where it stands; None if it isn't live.
+        leases: Of all workers.
+    """
+    if job is None:
+        return [
+            Reason(
+                ReasonCode.NOT_FOUND,
+                "there is no such job: it was never committed, or has been deleted",
+                "Look whether the transaction that enqueued it was committed, and whether it went to this database.",
+            )
+        ]
+    if job.state.finished:
+        return [_finished(job)]
+    if job.state is JobState.BLOCKED:
+        return [
+            Reason(
+                ReasonCode.HELD,
+                "it is held back, or in a state that this version doesn't know",
+                "If a newer version of aioqueue has written it, use that version to look at it.",
+            )
+        ]
+    if job.state is JobState.RUNNING:
+        return _running(job, standing, leases)
+    if standing is None:
+        return _about_to_start(0.0)
+    waiting = (standing.now - job.run_at).total_seconds()
+    if waiting < 0:
+        return [_not_due(job, -waiting), *_without_worker(job, leases)]
+    late = [_expires(job.expires_at)] if _is_late(job, standing.now) else []
+    return late + (_without_worker(job, leases) or _in_line(job, standing, leases) or _about_to_start(waiting))
+
+
+def _finished(job: Job) -> Reason:
+    error = f": {job.last_error}" if job.last_error is not None else ""
+    when = _at(job.finished_at)
+    if job.state is JobState.FAILED:
+        return Reason(
+            ReasonCode.FAILED,
+            f"it failed for good at {when}, at attempt {job.attempt}{error}",
+            f"When the cause is gone: `aioqueue jobs retry {job.id}`.",
+        )
+    if job.state is JobState.CANCELLED:
+        if job.last_error is not None and job.last_error.type == "Expired":
+            return Reason(
+                ReasonCode.EXPIRED,
+                f"no worker started it before {_at(job.expires_at)}, as it had to be, so it was discarded at {when}",
+                f"See that there are enough workers for its type. If it's still wanted: `aioqueue jobs retry {job.id}`.",
+            )
+        again = f"If it's still wanted: `aioqueue jobs retry {job.id}`."
+        return Reason(ReasonCode.CANCELLED, f"it was cancelled at {when}{error}", again)
+    return Reason(ReasonCode.COMPLETED, f"it has run: it completed at {when}, at attempt {job.attempt}")
+
+
+def _running(job: Job, standing: Standing | None, leases: Sequence[LeaseFacts]) -> list[Reason]:
+    lease_id = None if standing is None else standing.lease_id
+    lease = next((each for each in leases if each.id == lease_id), None)
+    if lease is not None and lease.ends_in > 0:
+        return [
+            Reason(
+                ReasonCode.RUNNING,
+                f"it is running: attempt {job.attempt}, on the worker {lease.worker}, since {_at(job.started_at)}; that "
+                f"worker's lease is valid for another {_span(lease.ends_in)}, and is renewed as long as the worker lives",
+                "If it takes too long, see that worker's log, and give the job a timeout.",
+            )
+        ]
+    if lease is None:
+        gone = f"the worker that began it at {_at(job.started_at)} has no lease any more"
+    else:
+        gone = f"the worker {lease.worker}, which began it at {_at(job.started_at)}, lost its lease {_span(-lease.ends_in)} ago"
+    if _alive(leases):
+        text, advice = "a worker that is alive takes it over within seconds, and then its retry policy counts", ""
+    else:
+        text, advice = "no worker is alive that could take it over", "Start a worker: `aioqueue worker MODULE:REGISTRY`."
+    return [Reason(ReasonCode.WORKER_LOST, f"{gone}: {text}", advice)]
+
+
+def _not_due(job: Job, seconds: float) -> Reason:
+    when = f"at {_at(job.run_at)}, in {_span(seconds)}"
+    advice = f"To have it now: `aioqueue jobs run-now {job.id}`."
+    if job.started_at is None and not job.attempt:
+        return Reason(ReasonCode.SCHEDULED, f"it is due {when}", advice)
+    if job.last_error is not None and job.last_error.attempt == job.attempt:
+        text = f"attempt {job.last_error.attempt} failed at {_at(job.last_error.at)} ({job.last_error}); the next one is {when}"
+        return Reason(ReasonCode.RETRY, text, advice)
+    return Reason(ReasonCode.RESCHEDULED, f"its handler has put it off: it is due {when}", advice)
+
+
+def _is_late(job: Job, now: datetime) -> bool:
+    return job.expires_at is not None and job.expires_at <= now and job.started_at is None
+
+
+def _expires(expires_at: datetime | None) -> Reason:
+    return Reason(
+        ReasonCode.EXPIRES,
+        f"it had to be started before {_at(expires_at)}: the next worker that takes it discards it",
+        "Enqueue it anew, with a longer `expires`.",
+    )
+
+
+def _without_worker(job: Job, leases: Sequence[LeaseFacts]) -> list[Reason]:
+    """Why nobody would take it, even if it stood first; nothing where somebody would."""
+    alive = _alive(leases)
+    if not alive:
+        gone = (
+            f"; the last one seen is {leases[0].worker}, whose lease ran out {_span(-leases[0].ends_in)} ago" if leases else ""
+        )
+        advice = "Start a worker on this database: `aioqueue worker MODULE:REGISTRY`."
+        return [Reason(ReasonCode.NO_WORKER, f"no worker is alive{gone}", advice)]
+    if _serving(job.type, alive):
+        return []
+    silent = sorted({each.worker for each in alive if each.types is None})
+    if silent:
+        text = f"no worker says that it runs {job.type}; these are of a version that doesn't say: {_some(silent)}"
+        return [Reason(ReasonCode.TYPES_UNKNOWN, text, "Look at their settings, or upgrade them.")]
+    served = sorted({name for each in alive for name in each.types or ()})
+    return [
+        Reason(
+            ReasonCode.NO_WORKER_FOR_TYPE,
+            f"no worker that is alive runs {job.type}: they run {_some(served) or 'nothing'}",
+            "Start a worker whose registry has that type, and whose --types, if it's given, names it; or, if it was renamed, "
+            "give it this name as an alias.",
+        )
+    ]
+
+
+def _in_line(job: Job, standing: Standing, leases: Sequence[LeaseFacts]) -> list[Reason]:
+    """What is before it: busy slots, other jobs."""
+    reasons: list[Reason] = []
+    serving = {each.worker for each in _serving(job.type, _alive(leases))}
+    slots, running = 0, 0
+    for each in leases:
+        if each.worker in serving and each.ends_in > 0:
+            slots += 0 if each.extra else each.slots or 0
+            running += each.running
+    if slots and running >= slots:
+        reasons.append(
+            Reason(
+                ReasonCode.SLOTS_BUSY,
+                f"all {slots} slots of the {len(serving)} workers that run {job.type} are busy",
+                "Start more workers, or raise --concurrency if the jobs mostly wait for something.",
+            )
+        )
+    if standing.before:
+        most = f"{standing.before:,}{' or more' if standing.before >= _COUNTED_JOBS else ''} due jobs come before it, which are"
+        text = "1 due job comes before it, which is" if standing.before == 1 else most
+        reasons.append(
+            Reason(
+                ReasonCode.JOBS_BEFORE,
+                f"{text} more urgent or due for longer",
+                "Start more workers; what is more urgent is enqueued with a lower `priority`.",
+            )
+        )
+    return reasons
+
+
+def _about_to_start(waiting: float) -> list[Reason]:
+    return [
+        Reason(
+            ReasonCode.ABOUT_TO_START,
+            f"it has been due for {_span(waiting)}, and is about to be started: a slot is free, and nothing is before it",
+            "If this stays so, some transaction may have locked the job's row, or the workers can't claim: see their logs.",
+        )
+    ]
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return f"{', '.join(names[:_MOST_NAMED])}{more}"
+
+
+def _at(time: datetime | None) -> str:
+    return "an unknown time" if time is None else f"{time:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _span(seconds: float) -> str:
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.1f} s"
