@@ -13,9 +13,9 @@ from aioqueue.client._operate import change_in_portions, read_filter
 from aioqueue.client._session import Session
 from aioqueue.client._stores import store_maker
 from aioqueue.client._transaction import Transaction, open_transaction
+from aioqueue.client._why import Why, why
 from aioqueue.definitions._environment import Environment
 from aioqueue.definitions._settings import read_flag
-from aioqueue.client._why import Why, why
 from aioqueue.errors import JobNotFound, NotSupported
 from aioqueue.telemetry._tracing import Tracing
 from aioqueue.vocabulary._abilities import SupportsMigrate, SupportsStatement

@@ -11,7 +11,7 @@
 | `_outcome`, `_refusal` | what became of an attempt; less of it where the database refuses it |
 | `_attempt_log`, `_attempt_span`, `_text` | that in the log, and in its span; texts that can be stored |
 | `_writer`, `_postponed`, `_backoff` | write outcomes and give claims back: in batches, and again later |
-| `_lease`, `_lease_thread`, `_unheld` | leases: kept, renewed by a thread, compared with what is held |
+| `_lease`, `_lease_groups`, `_lease_thread`, `_unheld` | leases: kept, shared, renewed by a thread, compared |
 | `_recovery`, `_waiting_orphans` | the jobs of dead workers; those that can't be settled now |
 | `_shutdown`, `_health` | the end of a run; what fails at the moment |
 | `_signals`, `_event_loop_end`, `_own_event_loop` | what ends a program: a signal must, a job's exit mustn't |

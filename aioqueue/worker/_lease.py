@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from aioqueue.definitions._settings import longest_try
 from aioqueue.errors import ClientClosed
@@ -22,64 +21,20 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from aioqueue.abc import Store
-    from aioqueue.definitions._job_type import JobType
-    from aioqueue.definitions._settings import WorkerSettings
     from aioqueue.vocabulary._answers import Renewal
     from aioqueue.worker._health import Troubles
     from aioqueue.worker._holdings import Holdings, Slot
+    from aioqueue.worker._lease_groups import LeaseGroup
     from aioqueue.worker._recovery import Recovery
     from aioqueue.worker._wakeup import Wakeup
     from aioqueue.worker._watchdog import Watchdog
     from aioqueue.worker._writer import Writer
 
-__all__ = ["Claimable", "LeaseGroup", "Leases", "lease_groups"]
+__all__ = ["Claimable", "Leases"]
 
 logger = logging.getLogger("aioqueue.worker")
 
 _FROZEN_SECONDS = 5.0
-
-
-@dataclass(eq=False)
-class LeaseGroup:
-    """The job types whose leases last equally long: they share one.
-
-    Attributes:
-        duration: Seconds that the lease is valid for without being renewed.
-        renew_every: Seconds between renewals.
-        types: Their names, aliases too.
-        lease: None while there is none.
-    """
-
-    duration: float
-    renew_every: float
-    types: tuple[str, ...]
-    lease: KeptLease | None = None
-
-
-def lease_groups(
-    names: Sequence[str], types: Mapping[str, JobType[..., Any, Any]], settings: WorkerSettings
-) -> list[LeaseGroup]:
-    """Sort job types by how long their leases last. The group with the worker's own duration comes first, if there is one.
-
-    Arguments:
-        names: Of the types to claim.
-        types: By name and alias.
-        settings: The worker's: for types that don't say.
-
-    Raises:
-        ConfigurationError: `renew_every` was set, and doesn't fit one of them.
-    """
-    by_duration: dict[float, list[str]] = {settings.lease: []}
-    for name in names:
-        own = types[name].lease
-        by_duration.setdefault(settings.lease if own is None else own, []).append(name)
-    return [
-        LeaseGroup(
-            duration, settings.renew_every if duration == settings.lease else settings.renewal_of(duration, own[0]), tuple(own)
-        )
-        for duration, own in by_duration.items()
-        if own
-    ]
 
 
 class Claimable(NamedTuple):
@@ -97,7 +52,6 @@ class Leases:
         store: Where they are.
         groups: One lease each.
         name: The worker's.
-        slots: How many jobs it runs at once: told to the store.
         holdings: What is lost together with a lease.
         writer: Gives back what turns out to be ours without our knowing.
         wakeup: Wakes the loop.
@@ -115,7 +69,6 @@ class Leases:
         groups: Sequence[LeaseGroup],
         name: str,
         *,
-        slots: int | None = None,
         holdings: Holdings,
         writer: Writer,
         wakeup: Wakeup,
@@ -127,7 +80,6 @@ class Leases:
         self.groups = groups
         self._name = one_line(name)
         self._worker = name
-        self._slots = slots
         self._holdings = holdings
         self._wakeup = wakeup
         self._recovery = recovery
@@ -209,7 +161,7 @@ class Leases:
                 group.duration,
                 extra=group is not self.groups[0],
                 types=group.types,
-                slots=self._slots,
+                slots=group.slots,
             ),
             name="aioqueue opening of a lease",
         )

@@ -12,7 +12,8 @@ from aioqueue.telemetry._tracing import Tracing
 from aioqueue.worker._attempt import Attempts
 from aioqueue.worker._holdings import Holdings
 from aioqueue.worker._interruption import Interruptions
-from aioqueue.worker._lease import Leases, lease_groups
+from aioqueue.worker._lease import Leases
+from aioqueue.worker._lease_groups import lease_groups
 from aioqueue.worker._loop import Loop
 from aioqueue.worker._notifications import Notifications
 from aioqueue.worker._policy import Policies
@@ -85,7 +86,6 @@ class Run:
             store,
             groups,
             name,
-            slots=settings.concurrency,
             holdings=holdings,
             writer=writer,
             wakeup=wakeup,

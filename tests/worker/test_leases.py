@@ -18,7 +18,8 @@ from aioqueue.vocabulary._job import ClaimedJob, LostReason
 from aioqueue.worker import Worker, _lease
 from aioqueue.worker._health import Troubles
 from aioqueue.worker._holdings import Holdings
-from aioqueue.worker._lease import Leases, lease_groups
+from aioqueue.worker._lease import Leases
+from aioqueue.worker._lease_groups import lease_groups
 from aioqueue.worker._policy import Policies
 from aioqueue.worker._recovery import Recovery
 from aioqueue.worker._wakeup import Wakeup
