@@ -105,5 +105,5 @@ async def test_a_schema_of_the_next_release_is_refused_if_that_says_so(path: Pat
 @pytest.mark.parametrize("table", ["CREATE TABLE job (x)", "CREATE TABLE migration (x)"])
 async def test_a_file_that_holds_something_else(path: Path, table: str) -> None:
     execute(path, table)
-    with pytest.raises(StoreIncompatible):
+    with pytest.raises(StoreIncompatible, match="use another file if"):
         await make_store(f"sqlite:///{path}").open()
