@@ -198,7 +198,11 @@ class Store(Protocol):
         ...
 
     def transaction(self) -> AbstractAsyncContextManager[StoreTransaction]:
-        """Open a transaction: committed when the block ends, rolled back when it raises or is cancelled."""
+        """Open a transaction: committed when the block ends, rolled back when it raises or is cancelled.
+
+        One that is open while the store is closed is rolled back, and the end of its block raises ClientClosed; who catches
+        that may rely on nothing having been written.
+        """
         ...
 
     # -- workers --------------------------------------------------------------------------------------------------

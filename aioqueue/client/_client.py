@@ -116,6 +116,7 @@ class Client:
     async def close(self) -> None:
         """Wait for enqueues in flight, tell those who wait for results, and disconnect; bounded by `close_timeout`.
 
+        A `transaction()` that is still open isn't waited for: it's rolled back, and its block raises ClientClosed.
         May be called twice, and cancelled: it ends the same way.
 
         Raises:
@@ -270,7 +271,7 @@ class Client:
         Raises:
             OutsideTransaction: One of this client's is open in this task already.
             StoreUnavailable: The database can't be reached; on leaving the block: its commit may be unclear.
-            ClientClosed: The client isn't open.
+            ClientClosed: The client isn't open; on leaving the block: it was closed meanwhile, and all is rolled back.
         """
         return open_transaction(self._session)
 

@@ -10,7 +10,7 @@ from aioqueue.client._enqueue import read_calls
 from aioqueue.client._handle import make_handles
 from aioqueue.client._named import named_call
 from aioqueue.client._phase import Phase, TransactionState
-from aioqueue.errors import RowRejected, TransactionError
+from aioqueue.errors import ClientClosed, RowRejected, TransactionError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
@@ -134,7 +134,8 @@ async def open_transaction(session: Session) -> AsyncGenerator[Transaction, None
                 opened.tasks_in_transaction.discard(task)
             ended_well = True
     except BaseException as error:
-        if ended_well and not isinstance(error, RowRejected):
+        # A store that was closed meanwhile has refused to commit.
+        if ended_well and not isinstance(error, RowRejected | ClientClosed):
             opened.enqueuer.remember_unclear(state.calls)
             state.end(Phase.UNCLEAR)
         else:

@@ -264,7 +264,11 @@ class Pool:
             yield connection
 
     async def close(self) -> None:
-        """Close the idle ones; those in use close when they're given back."""
+        """Close the idle ones, and lend no more.
+
+        Those in use close when they're given back: a statement of ours goes on until then, and a transaction of a user's is
+        rolled back, since `check_open` refuses its commit.
+        """
         self._closed = True
         await self._opener.close()
         await self._cleanup.close()

@@ -113,16 +113,19 @@ def begin(connection: sqlite3.Connection, timeout: float, abandoned: Callable[[]
 
     Raises:
         Abandoned: Nobody wants it any more.
-        StoreUnavailable: Somebody else kept the lock.
+        StoreUnavailable: Somebody else kept the lock, or the file can't be written.
     """
     started = time.monotonic()
-    with translated(f"no write lock within {timeout:g} s"):
+    with translated("no write lock"):
         while True:
             try:
                 connection.execute("BEGIN IMMEDIATE")
             except sqlite3.OperationalError as error:
-                if not is_busy(error) or time.monotonic() - started >= timeout:
+                if not is_busy(error):
                     raise
+                if time.monotonic() - started >= timeout:
+                    with translated(f"no write lock within {timeout:g} s"):
+                        raise
             else:
                 return time.monotonic() - started
             if abandoned():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from typing import TYPE_CHECKING
 
+from aioqueue.errors import StoreIncompatible
 from aioqueue.sqlite._connections import in_transaction
 from aioqueue.sqlite._errors import translated
 from aioqueue.sqlite._migrations_unique_keys import add_functions
@@ -57,6 +58,15 @@ def _pending(connection: sqlite3.Connection) -> list[Migration]:
     return pending_migrations(applied, known)
 
 
+def _run(connection: sqlite3.Connection, migration: Migration) -> None:
+    try:
+        with translated(f"{migration.name} can't be applied"):
+            for statement in _statements(migration.sql):
+                connection.execute(statement)
+    except StoreIncompatible as error:
+        raise StoreIncompatible(f"{error}; use another file if this one holds something else") from error.__cause__
+
+
 def migrate(connection: sqlite3.Connection, timeout: float) -> list[str]:
     """Apply what is missing. Several processes may do so at once: each looks again once it has the write lock.
 
@@ -75,9 +85,7 @@ def migrate(connection: sqlite3.Connection, timeout: float) -> list[str]:
             if migration.number not in {each.number for each in _pending(connection)}:
                 return False
             connection.execute(_TABLE)
-            with translated(f"{migration.name} can't be applied; use another file if this one holds something else"):
-                for statement in _statements(migration.sql):
-                    connection.execute(statement)
+            _run(connection, migration)
             connection.execute(
                 f"INSERT INTO migration (number, name, oldest_code, applied_at) VALUES (?, ?, ?, {NOW})",
                 (migration.number, migration.name, migration.oldest_code),

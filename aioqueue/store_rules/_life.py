@@ -169,6 +169,7 @@ def _give_up(opened: Openable, home: Home, never_closed: str | None) -> None:
         return
     try:
         if never_closed is not None:
-            warnings.warn(f"{never_closed} was never closed", ResourceWarning, stacklevel=2)
+            # The store itself may be gone. The home was made where it was opened, which is what tracemalloc then names.
+            warnings.warn(f"{never_closed} was never closed", ResourceWarning, stacklevel=2, source=home)
     finally:
         opened.give_up()

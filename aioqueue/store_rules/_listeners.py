@@ -69,7 +69,7 @@ class Listeners:
             try:
                 Context().run(listener, notification)
             except Exception:
-                self._logger.exception("a listener failed", extra=event("notifications.listener_failed"))
+                self._logger.exception("a listener of notifications has failed", extra=event("notifications.listener_failed"))
 
     def tell_from_thread(self, notification: Notification) -> None:
         """Have every listener called in the event loop, from a thread of the store's."""

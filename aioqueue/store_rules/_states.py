@@ -14,7 +14,8 @@ def shown_state(stored: Any, *, archived: bool, due: bool) -> JobState:
 
     The table decides where the state doesn't fit it, or isn't known (newer code may have written it): a live row that no
     worker takes is blocked, and not finished, so that nobody who waits for its result is told that there is one. An archived
-    row is failed: it can be retried.
+    row is failed, so that nobody waits for a result that won't come; it stays as it is, since `retry` brings back only what is
+    stored as failed or cancelled.
 
     Arguments:
         stored: The value of the column.

@@ -10,6 +10,7 @@ import pytest
 from aioqueue.client import Client
 from aioqueue.errors import (
     CallAlreadyEnqueued,
+    ClientClosed,
     JobNotFound,
     NotCommitted,
     NotInTransaction,
@@ -70,6 +71,23 @@ async def test_one_that_is_cancelled_is_rolled_back(client: Client) -> None:
         await task
     assert await client.store.fetch([call.id]) == [None]
     assert (await client.enqueue(call)).created
+
+
+async def test_one_whose_client_is_closed_is_rolled_back(each_url: str) -> None:
+    call = add(1, 2)
+    client = Client(each_url)
+    await client.migrate()
+    await client.open()
+    with pytest.raises(ClientClosed):
+        async with client.transaction() as tx:
+            handle = await tx.enqueue(call)
+            await client.close()
+    assert "rolled back" in repr(tx)
+    async with client:
+        with pytest.raises(JobNotFound, match="rolled back"):
+            await handle.result()
+        assert await client.store.fetch([call.id]) == [None]
+        assert (await client.enqueue(call)).created
 
 
 async def test_a_call_is_enqueued_once_in_a_transaction(client: Client) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,6 +14,12 @@ from aioqueue.client import Client
 from aioqueue.errors import CallAlreadyEnqueued, ClientClosed, RowRejected, StoreUnavailable
 from tests.client.fake_store import FakeStore
 from tests.client.jobs import add
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aioqueue.client import JobHandle
+    from aioqueue.vocabulary._job import Inserted, NewJob
 
 pytestmark = pytest.mark.anyio
 
@@ -144,6 +151,36 @@ async def test_cancelled_at_any_step_a_call_can_be_enqueued_again_and_makes_one_
         assert list(fake.jobs) == [call.id]
     assert not fake.opened
     assert _tasks_of_ours() == []
+
+
+@pytest.mark.parametrize("way", ["gathered", "with a key", "many"])
+async def test_cancelled_between_the_commit_and_its_answer_a_call_is_found_when_it_is_enqueued_again(
+    fake: FakeStore, fake_client: Client, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """Also if it has finished meanwhile."""
+    insert, committed, answers = fake.insert, asyncio.Event(), asyncio.Event()
+
+    async def late(jobs: Sequence[NewJob], **named: Any) -> Sequence[Inserted]:
+        inserted = await insert(jobs, **named)
+        committed.set()
+        await answers.wait()
+        return inserted
+
+    async def enqueue() -> JobHandle[int]:
+        return (await fake_client.enqueue_many([call]))[0] if way == "many" else await fake_client.enqueue(call)
+
+    monkeypatch.setattr(fake, "insert", late)
+    call = add(1, 2).options(key="k", unique=True) if way == "with a key" else add(1, 2)
+    task = asyncio.create_task(enqueue())
+    await committed.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    fake.end(call.id)
+    answers.set()
+    assert (await enqueue()).created
+    assert fake.inserts == [(1, False), (1, True)]
+    assert list(fake.jobs) == [call.id]
 
 
 @pytest.mark.parametrize("steps", range(12))

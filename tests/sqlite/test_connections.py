@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import anyio
@@ -17,7 +18,7 @@ import pytest
 from aioqueue.abc import JobFilter
 from aioqueue.errors import ClientClosed, ConfigurationError, RowRejected, StoreIncompatible, StoreUnavailable
 from aioqueue.sqlite import SQLiteStore, make_store
-from aioqueue.sqlite._connections import connect
+from aioqueue.sqlite._connections import begin, connect
 from aioqueue.sqlite._options import read_options
 from tests.sqlite.conftest import new_job
 
@@ -178,12 +179,19 @@ async def test_what_the_errors_are(tmp_path: Path, store: SQLiteStore, path: Pat
     assert (await store.stats()).types == {}
 
 
+def test_only_an_error_after_a_wait_says_how_long_it_was(tmp_path: Path) -> None:
+    text = tmp_path / "text.db"
+    text.write_text("this is no database, but it is long enough to be looked at " * 20)
+    with closing(sqlite3.connect(text)) as connection, pytest.raises(StoreIncompatible, match="no write lock: file is not"):
+        begin(connection, 30)
+
+
 async def test_a_lock_that_somebody_keeps(path: Path) -> None:
     store = make_store(f"sqlite:///{path}", busy_timeout=0.01)
     await store.open()
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    with pytest.raises(StoreUnavailable, match="write lock"):
+    with pytest.raises(StoreUnavailable, match=r"no write lock within 0\.01 s"):
         await store.insert([new_job()])
     with pytest.raises(StoreUnavailable, match="write lock"):
         async with store.transaction():

@@ -5,14 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from aioqueue.errors import StoreIncompatible
 from aioqueue.sqlite import make_store
 from aioqueue.sqlite._migrations import known_migrations
-from tests.sqlite.conftest import execute, query
+from tests.sqlite.conftest import execute, outsider, query
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,6 +50,26 @@ def test_several_processes_migrate_at_once(path: Path) -> None:
     assert query(path, "SELECT count(*) FROM migration") == [(len(known_migrations()),)]
 
 
+async def test_whoever_gets_the_lock_second_finds_nothing_left_to_do(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both have seen an empty file; the other one gets the lock first."""
+    from aioqueue.sqlite import _migrations
+
+    in_transaction, theirs = _migrations.in_transaction, list[str]()
+
+    def after_the_other(*arguments: Any) -> bool:
+        monkeypatch.setattr(_migrations, "in_transaction", in_transaction)
+        with outsider(path) as connection:
+            theirs.extend(_migrations.migrate(connection, 60))
+        return in_transaction(*arguments)
+
+    monkeypatch.setattr(_migrations, "in_transaction", after_the_other)
+    store = make_store(f"sqlite:///{path}")
+    assert await store.migrate() == []
+    assert theirs == [each.name for each in known_migrations()]
+    await store.open()
+    await store.close()
+
+
 async def test_a_migration_that_was_interrupted_begins_anew(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from aioqueue.sqlite import _migrations
 
@@ -73,8 +93,17 @@ async def test_a_schema_of_newer_code_is_refused_with_a_reason(path: Path) -> No
         await store.open()
 
 
+async def test_a_schema_of_the_next_release_is_refused_if_that_says_so(path: Path) -> None:
+    store = make_store(f"sqlite:///{path}")
+    await store.migrate()
+    next_number = len(known_migrations()) + 1
+    execute(path, f"INSERT INTO migration VALUES ({next_number}, 'next', {next_number}, 0)")
+    with pytest.raises(StoreIncompatible, match=f"newer aioqueue .* {next_number} at least"):
+        await store.open()
+
+
 @pytest.mark.parametrize("table", ["CREATE TABLE job (x)", "CREATE TABLE migration (x)"])
 async def test_a_file_that_holds_something_else(path: Path, table: str) -> None:
     execute(path, table)
-    with pytest.raises(StoreIncompatible):
+    with pytest.raises(StoreIncompatible, match="use another file if"):
         await make_store(f"sqlite:///{path}").open()

@@ -10,6 +10,7 @@ from uuid import UUID
 import pytest
 
 from aioqueue.abc import Changed
+from aioqueue.errors import StoreError
 from aioqueue.sqlite import make_store
 from aioqueue.sqlite._migrations import known_migrations
 from aioqueue.vocabulary._identifiers import new_id
@@ -37,9 +38,12 @@ INSERT INTO archive (id, type, priority, state, run_at, created_at, finished_at,
 VALUES (?, ?, 2, ?, 0, 0, 0, 1, 1, 0, 0, ?, ?, '[]', '{}', '[]', '{}')"""
 
 
-@pytest.fixture
-async def older(path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[sqlite3.Connection]:
-    """A connection to a file as the code before left it."""
+@pytest.fixture(params=["UTF-8"])
+async def older(
+    request: pytest.FixtureRequest, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[sqlite3.Connection]:
+    """A connection to a file as the code before left it; `indirect` gives its text another encoding."""
+    execute(path, f"PRAGMA encoding = '{request.param}'", "CREATE TABLE of_the_user (x)")
     with monkeypatch.context() as patched:
         patched.setattr("aioqueue.sqlite._migrations.known_migrations", lambda: known_migrations()[:2])
         assert len(await make_store(f"sqlite:///{path}").migrate()) == 2
@@ -59,6 +63,7 @@ async def opened(path: Path) -> SQLiteStore:
     return store
 
 
+@pytest.mark.parametrize("older", ["UTF-8", "UTF-16le", "UTF-16be"], indirect=True)
 async def test_a_key_that_was_held_before_still_is(older: sqlite3.Connection, path: Path) -> None:
     held = old_job(older, "räume", "k 😀", old_hash("räume", "k 😀"))
     store = await opened(path)
@@ -69,6 +74,7 @@ async def test_a_key_that_was_held_before_still_is(older: sqlite3.Connection, pa
     await store.close()
 
 
+@pytest.mark.parametrize("older", ["UTF-8", "UTF-16"], indirect=True)
 @pytest.mark.parametrize("remembered", [True, False], ids=["jobs of its old name are left", "none are"])
 async def test_a_key_of_a_renamed_type(older: sqlite3.Connection, path: Path, remembered: bool) -> None:
     if remembered:
@@ -83,6 +89,7 @@ async def test_a_key_of_a_renamed_type(older: sqlite3.Connection, path: Path, re
     await store.close()
 
 
+@pytest.mark.parametrize("older", ["UTF-8", "UTF-16"], indirect=True)
 async def test_a_failed_job_that_is_retried_holds_its_key_again(older: sqlite3.Connection, path: Path) -> None:
     failed = new_id()
     older.execute(OLD_ARCHIVE, [str(failed), "t", 6, "k", old_hash("t", "k")])
@@ -108,6 +115,31 @@ async def test_odd_rows_do_not_stop_the_migration(older: sqlite3.Connection, pat
     assert again.id in {job_id, twin}
     assert [job and job.state for job in await store.fetch([job_id, twin, odd])] == [JobState.READY] * 3
     await store.close()
+
+
+@pytest.mark.parametrize("older", ["UTF-8", "UTF-16le"], indirect=True)
+@pytest.mark.parametrize("text", ["ff", "00d8", "d800", "610062"])
+async def test_text_that_is_in_no_encoding(older: sqlite3.Connection, path: Path, text: str) -> None:
+    held = old_job(older, "t", "k", old_hash("t", "k"))
+    odd = old_job(older, "t", "k", "odd")
+    execute(path, f"UPDATE job SET type = CAST(x'{text}' AS TEXT), key = CAST(x'{text}' AS TEXT) WHERE id = '{odd}'")
+    store = await opened(path)
+    (again,) = await store.insert([new_job("t", key="k", unique=True)])
+    assert (again.id, again.created) == (held, False)
+    await store.close()
+
+
+async def test_a_failure_of_its_own_is_not_laid_on_the_file(
+    older: sqlite3.Connection, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise ZeroDivisionError
+
+    old_job(older, "t", "k", old_hash("t", "k"))
+    monkeypatch.setattr("aioqueue.sqlite._migrations_unique_keys._rehashed", fails)
+    with pytest.raises(StoreError, match="0003_unique_keys can't be applied: user-defined function") as caught:
+        await opened(path)
+    assert "another file" not in str(caught.value)
 
 
 async def test_older_code_that_still_runs_is_told_instead_of_storing_a_key_twice(older: sqlite3.Connection, path: Path) -> None:

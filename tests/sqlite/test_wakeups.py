@@ -99,7 +99,7 @@ async def test_a_listener_that_fails_harms_nobody(store: SQLiteStore, caplog: py
     with store.subscribe(fails), store.subscribe(heard):
         await store.insert([new_job()])
     assert Notification(types=frozenset({"a"})) in heard.all
-    assert "a listener failed" in caplog.text
+    assert "a listener of notifications has failed" in caplog.text
 
 
 async def test_the_file_failing_under_the_look_is_survived(store: SQLiteStore, monkeypatch: pytest.MonkeyPatch) -> None:

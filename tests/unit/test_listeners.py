@@ -33,7 +33,7 @@ async def test_one_that_fails_is_logged_and_the_others_hear(listeners: Listeners
         listeners.tell(NEWS)
     assert heard == [NEWS]
     (record,) = caplog.records
-    assert (record.name, record.message) == ("aioqueue.test", "a listener failed")
+    assert (record.name, record.message) == ("aioqueue.test", "a listener of notifications has failed")
 
 
 async def test_the_same_listener_twice(listeners: Listeners) -> None:

@@ -82,3 +82,5 @@ def test_newer_schemas() -> None:
     check_not_newer({**BOTH, 3: AppliedMigration("0003_more", 2)}, KNOWN, "file")
     with pytest.raises(StoreIncompatible, match=r"^the file is too new .* up to 2\): 0007_odd needs .* migration 5 at least$"):
         check_not_newer({**BOTH, 7: AppliedMigration("0007_odd", 5)}, KNOWN, "file")
+    with pytest.raises(StoreIncompatible, match=r"0003_next needs .* migration 3 at least$"):  # the very next release
+        check_not_newer({**BOTH, 3: AppliedMigration("0003_next", 3)}, KNOWN, "file")

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import gc
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
 
 from aioqueue.runtime import _shield
 from aioqueue.runtime._shield import finish, to_the_end, wait_until_ended
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
 
 pytestmark = pytest.mark.anyio
 
@@ -22,9 +26,11 @@ class Work:
         self.begun = asyncio.Event()
         self.released = asyncio.Event()
         self.done = False
+        self.task: asyncio.Task[Any] | None = None
         self._error = error
 
     async def run(self) -> str:
+        self.task = asyncio.current_task()
         self.begun.set()
         await self.released.wait()
         self.done = True
@@ -39,9 +45,20 @@ async def rounds() -> None:
         await asyncio.sleep(0)
 
 
-@pytest.mark.parametrize("error", [None, OSError("refused")], ids=str)
-async def test_a_call_goes_on_when_its_waiter_is_cancelled(error: Exception | None) -> None:
-    work = Work(error)
+@pytest.fixture
+async def reported() -> AsyncIterator[list[dict[str, Any]]]:
+    """What the event loop is told of that nobody has looked at."""
+    loop = asyncio.get_running_loop()
+    told: list[dict[str, Any]] = []
+    before = loop.get_exception_handler()
+    loop.set_exception_handler(lambda _, context: told.append(context))
+    yield told
+    loop.set_exception_handler(before)
+
+
+@pytest.mark.parametrize("refused", [False, True])
+async def test_a_call_goes_on_when_its_waiter_is_cancelled(*, refused: bool, reported: list[dict[str, Any]]) -> None:
+    work = Work(OSError("refused") if refused else None)
     task = asyncio.create_task(to_the_end(work.run(), 60))
     await work.begun.wait()
     for _ in range(2):
@@ -52,8 +69,10 @@ async def test_a_call_goes_on_when_its_waiter_is_cancelled(error: Exception | No
     with pytest.raises(asyncio.CancelledError):
         await task
     assert work.done
-    del task
+    del task, work
+    await rounds()  # within the turn that has raised the cancellation, the event loop itself still has its traceback
     gc.collect()  # an error that nobody has looked at would be reported now
+    assert reported == []
 
 
 async def test_a_call_goes_on_when_a_scope_is_cancelled() -> None:
@@ -69,12 +88,42 @@ async def test_a_call_goes_on_when_a_scope_is_cancelled() -> None:
     assert not went_on
 
 
+async def test_waiting_in_a_cancelled_scope_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scope that isn't held off would cancel each wait anew, in every turn of the event loop."""
+    wait, waits = asyncio.wait, list[object]()
+
+    def counted(*arguments: Any, **named: Any) -> Any:
+        waits.append(arguments)
+        return wait(*arguments, **named)
+
+    work = Work()
+    task = asyncio.create_task(work.run())
+    with anyio.CancelScope() as scope:
+        await work.begun.wait()
+        monkeypatch.setattr(asyncio, "wait", counted)
+        scope.cancel()
+        asyncio.get_running_loop().call_later(0.01, work.released.set)
+        assert await wait_until_ended(task) is None
+    assert len(waits) == 1
+
+
+async def test_a_call_has_nothing_of_its_waiters_context() -> None:
+    contextvars.ContextVar[str]("request").set("the waiter's")
+
+    async def seen() -> list[contextvars.ContextVar[Any]]:
+        return list(contextvars.copy_context())
+
+    assert await to_the_end(seen(), 60) == []
+
+
 async def test_a_call_that_takes_too_long_is_cancelled() -> None:
     work = Work()
     with pytest.raises(TimeoutError):
         await to_the_end(work.run(), 0.01)
     await rounds()
     assert not work.done
+    assert work.task is not None
+    assert work.task.cancelled()
 
 
 async def test_a_call_has_less_time_once_its_waiter_is_cancelled() -> None:
@@ -84,7 +133,10 @@ async def test_a_call_has_less_time_once_its_waiter_is_cancelled() -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asyncio.wait_for(task, 60)
+    await rounds()
     assert not work.done
+    assert work.task is not None
+    assert work.task.cancelled()
 
 
 async def test_what_a_call_gives_or_raises_is_its_waiters() -> None:

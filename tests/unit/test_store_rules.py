@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import hashlib
+import tracemalloc
 from uuid import UUID
 
 import pytest
 
 from aioqueue.errors import RowRejected
 from aioqueue.store_rules._cursors import OddId, read_any_cursor, read_cursor, write_cursor
+from aioqueue.store_rules._life import StoreLife
 from aioqueue.store_rules._lost import lost_reason
 from aioqueue.store_rules._states import shown_state
 from aioqueue.store_rules._unique_keys import unique_hash, unique_hashes
@@ -32,6 +36,29 @@ ID = UUID("01a220e9-b801-7000-93c9-5e3914d6501c")
 )
 def test_why_a_claim_was_lost(live: bool, archived: int | None, reason: LostReason) -> None:
     assert lost_reason(live=live, archived=archived) is reason
+
+
+def test_a_store_that_was_never_closed_names_where_it_was_opened() -> None:
+    class Nothing:
+        async def start(self) -> None: ...
+
+        async def close(self) -> None: ...
+
+        def give_up(self) -> None: ...
+
+    async def forget() -> None:
+        await StoreLife[Nothing]("the store").open(Nothing)
+        gc.collect()
+
+    tracemalloc.start(20)
+    try:
+        with pytest.warns(ResourceWarning, match="the store was never closed") as caught:
+            asyncio.run(forget())
+        found = tracemalloc.get_object_traceback(caught[0].source)
+    finally:
+        tracemalloc.stop()
+    assert found is not None
+    assert __file__ in {frame.filename for frame in found}
 
 
 @pytest.mark.parametrize("due", [False, True])

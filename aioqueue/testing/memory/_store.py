@@ -41,9 +41,9 @@ T = TypeVar("T")
 class MemoryStore:
     """A store whose jobs live in this process, for unit tests: `Client(MemoryStore())`.
 
-    It does what the conformance cases ask of every store, in a few microseconds, and leaves no file behind. Nothing survives
-    the process, and other processes see nothing of it. What was stored stays while it's closed, so a test may open a client
-    on it, leave that, and look later.
+    It does what the conformance cases ask of every store, in a few microseconds while its jobs are few (a claim or a count
+    looks at all of them), and leaves no file behind. Nothing survives the process, and other processes see nothing of it.
+    What was stored stays while it's closed, so a test may open a client on it, leave that, and look later.
 
     Every call that a real store would send to its database goes through `perform`, but for the rollback of a transaction, and
     the calls of a `LeaseSession`, which has a `perform` of its own; `subscribe` asks nobody. A test that wants calls to fail,
