@@ -42,13 +42,14 @@ from aioqueue.errors import (
     StoreUnavailable,
     TransactionError,
 )
+from aioqueue.telemetry._server import MetricsServer, serve_metrics
 from aioqueue.vocabulary._answers import Changed
 from aioqueue.vocabulary._job import AttemptError, Inserted, Job, JobState, NewJob, Priority
 from aioqueue.vocabulary._listing import Page
 from aioqueue.vocabulary._retry import Backoff, Exponential, Fixed, Linear, Retry, Steps
 from aioqueue.vocabulary._stats import Stats
 from aioqueue.vocabulary._workers import LeaseFacts
-from aioqueue.worker import Health, OnceResult, Worker
+from aioqueue.worker import Health, LateAttempt, OnceResult, Worker
 
 __all__ = [
     "AioqueueError",
@@ -83,9 +84,11 @@ __all__ = [
     "JobNotFound",
     "JobState",
     "JobType",
+    "LateAttempt",
     "LeaseFacts",
     "LeaseLost",
     "Linear",
+    "MetricsServer",
     "Middleware",
     "NewJob",
     "NotCommitted",
@@ -117,4 +120,5 @@ __all__ = [
     "Why",
     "Worker",
     "current_attempt",
+    "serve_metrics",
 ]

@@ -1,4 +1,7 @@
-"""The command line: `aioqueue worker | migrate | enqueue | jobs | stats`, a thin layer over the client and the worker."""
+"""The command line: `aioqueue worker | migrate | enqueue | jobs | stats | health`.
+
+A thin layer over the client and the worker.
+"""
 
 from aioqueue.cli._main import main
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from aioqueue.cli._health import health
 from aioqueue.cli._jobs import jobs
 from aioqueue.cli._queue import enqueue, migrate, stats
 from aioqueue.cli._why import why
@@ -23,5 +24,5 @@ def main() -> None:
 
 
 jobs.add_command(why)
-for command in (worker, migrate, enqueue, jobs, stats):
+for command in (worker, migrate, enqueue, jobs, stats, health):
     main.add_command(command)

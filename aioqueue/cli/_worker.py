@@ -33,6 +33,7 @@ from aioqueue.errors import StoreUnavailable
 from aioqueue.runtime._left_behind import leave
 from aioqueue.runtime._log import event
 from aioqueue.runtime._process import END_SECONDS, LEFT_BEHIND, Stopped, process
+from aioqueue.telemetry._server import serving
 from aioqueue.telemetry._tracing import flush_telemetry
 from aioqueue.worker import Worker
 from aioqueue.worker._own_event_loop import run_in_own_event_loop
@@ -83,6 +84,8 @@ def longest_end(grace: float) -> float:
 @setting_option(
     "--trace-links/--no-trace-links", default=None, help="Link traces to producers', in place of joining them: off."
 )
+@setting_option("--metrics-port", type=click.IntRange(0, 65_535), help="Serves /metrics, /healthz and /readyz.")
+@setting_option("--metrics-host", help="The address for that: 127.0.0.1.")
 @command_option("--name", help="The worker's: by default host and process id.")
 @command_option("--uvloop/--no-uvloop", default=None, help="By default if it's installed.")
 @log_level_option("info")
@@ -118,7 +121,8 @@ async def _serve(url: str | None, registry: Registry, types: list[str] | None, *
     client = Client(url, close_timeout=_CLOSE_SECONDS, tracing=settings.get("tracing"))
     worker = Worker(client, registry, types=types, **settings)
     asked = asyncio.Event()
-    with _stopped_by_signals(worker, asked):
+    # Before the first connection: that the database can't be reached is to be seen.
+    with serving(worker.settings.metrics_port, worker.settings.metrics_host), _stopped_by_signals(worker, asked):
         try:
             if not await _open(client, asked, patient=not once):
                 code = 0

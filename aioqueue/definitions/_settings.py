@@ -41,6 +41,8 @@ class WorkerSettings:
         default_retry: For jobs whose type and call have no policy: its attempts and its waits.
         tracing: Whether spans are made, where an SDK for OpenTelemetry is configured.
         trace_links: Whether a first attempt's span is linked to its producer's, in place of being its child.
+        metrics_port: Where `/metrics`, `/healthz` and `/readyz` are served; None for nowhere.
+        metrics_host: The address to listen at for that; None for the usual one.
     """
 
     concurrency: int = 10
@@ -54,6 +56,8 @@ class WorkerSettings:
     default_retry: Retry = field(default_factory=Retry)
     tracing: bool = True
     trace_links: bool = False
+    metrics_port: int | None = None
+    metrics_host: str | None = None
 
     @classmethod
     def resolve(
@@ -69,6 +73,8 @@ class WorkerSettings:
         default_retry: Retry | None = None,
         tracing: bool | None = None,
         trace_links: bool | None = None,
+        metrics_port: int | None = None,
+        metrics_host: str | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> WorkerSettings:
         """Read the settings: an argument that is None comes from its variable, or is the default.
@@ -87,6 +93,8 @@ class WorkerSettings:
             blocked_after: Seconds or timedelta; zero turns it off.
             default_retry: A policy.
             tracing, trace_links: True or False.
+            metrics_port: From 1 to 65,535; 0 for one that is free.
+            metrics_host: An address of this machine.
             environment: The variables; by default the process's.
 
         Raises:
@@ -109,6 +117,8 @@ class WorkerSettings:
             default_retry=read.retry(default_retry),
             tracing=read.flag("tracing", tracing, default=True),
             trace_links=read.flag("trace_links", trace_links, default=False),
+            metrics_port=read.port("metrics_port", metrics_port),
+            metrics_host=read.text("metrics_host", metrics_host),
         )
 
     def renewal_of(self, lease: float, job_type: str) -> float:
@@ -200,6 +210,16 @@ class _Reader:
     def flag(self, setting: str, argument: bool | None, *, default: bool) -> bool:  # noqa: FBT001 - as its neighbours
         """Yes or no from the argument, else from the variable."""
         return read_flag(self._environment, setting, argument, default=default)
+
+    def port(self, setting: str, argument: int | None) -> int | None:
+        """A port of TCP from the argument, else from the variable; None if nobody has set it."""
+        return self.whole_number(setting, argument, 0, least=0, most=65_535) if self.is_set(setting, argument) else None
+
+    def text(self, setting: str, argument: str | None) -> str | None:
+        """A text from the argument, else from the variable; None if nobody has set it."""
+        if argument is not None and (not isinstance(argument, str) or not argument.strip()):
+            raise ConfigurationError(f"{setting} must be a text, not {argument!r}")
+        return self._environment.text(variable_of(setting)) if argument is None else argument.strip()
 
     def retry(self, argument: Retry | None) -> Retry:
         """The policy of jobs that have none. Only its number of attempts has a variable."""

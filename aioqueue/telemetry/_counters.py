@@ -13,7 +13,9 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    Recorders = tuple[Callable[[str, float], None], Callable[[str, float], None]]
 
 __all__ = [
     "DELAY_BOUNDS_SECONDS",
@@ -88,18 +90,36 @@ class Histogram:
 class TypeCounters:
     """What was counted of one job type.
 
+    Arguments:
+        label: The type's, for the recorders.
+        recorders: Who is told of durations and of delays too, if anybody is.
+
     Attributes:
         outcomes: Attempts by how they ended.
         duration: Seconds from an attempt's first step to its end.
         delay: Seconds from when a job was due to when it was claimed, by the database's clock.
     """
 
-    __slots__ = ("delay", "duration", "outcomes")
+    __slots__ = ("_label", "_recorders", "delay", "duration", "outcomes")
 
-    def __init__(self) -> None:
+    def __init__(self, label: str = OTHER, recorders: Recorders | None = None) -> None:
+        self._label = label
+        self._recorders = recorders
         self.outcomes = dict.fromkeys(AttemptOutcome, 0)
         self.duration = Histogram(DURATION_BOUNDS_SECONDS)
         self.delay = Histogram(DELAY_BOUNDS_SECONDS)
+
+    def begun(self, delay: float) -> None:
+        """Count that an attempt has begun, so many seconds after it was due."""
+        self.delay.record(delay)
+        if self._recorders is not None:
+            self._recorders[1](self._label, delay)
+
+    def ended(self, duration: float) -> None:
+        """Count that an attempt has ended, after so many seconds."""
+        self.duration.record(duration)
+        if self._recorders is not None:
+            self._recorders[0](self._label, duration)
 
     def add(self, other: TypeCounters) -> None:
         """Count what another one has counted."""
@@ -114,6 +134,7 @@ class Counters:
 
     Arguments:
         labels: The names of job types as they are stored, aliases too, and the label of each. What isn't among them is `other`.
+        recorders: Who is told of durations and of delays too, if anybody is.
 
     Attributes:
         labels: As given.
@@ -125,6 +146,7 @@ class Counters:
 
     __slots__ = (
         "_others",
+        "_recorders",
         "_types",
         "claimed",
         "claims",
@@ -136,12 +158,13 @@ class Counters:
         "renewals_failed",
     )
 
-    def __init__(self, labels: Mapping[str, str] | None = None) -> None:
+    def __init__(self, labels: Mapping[str, str] | None = None, recorders: Recorders | None = None) -> None:
+        self._recorders = recorders
         self.labels: Mapping[str, str] = {} if labels is None else labels
         self.claims = self.claimed = self.reaped = 0
         self.renewals = self.renewals_failed = self.leases_lost = 0
         self.enqueued: dict[str, int] = {}
-        by_label = {label: TypeCounters() for label in self.labels.values()}
+        by_label = {label: TypeCounters(label, recorders) for label in self.labels.values()}
         self._types = {name: by_label[label] for name, label in self.labels.items()}
         self._others: TypeCounters | None = None
 
@@ -149,7 +172,7 @@ class Counters:
         """What is counted of a type, given the name under which its job is stored."""
         found = self._types.get(name)
         if found is None:
-            found = self._others = self._others or TypeCounters()
+            found = self._others = self._others or TypeCounters(OTHER, self._recorders)
         return found
 
     def by_label(self) -> dict[str, TypeCounters]:

@@ -1,7 +1,7 @@
 """The metrics: their names, which are stable, and what each shows at the moment.
 
-One table for both ways out: Prometheus text (`_prometheus`), and OpenTelemetry's instruments (`_instruments`). docs/how-to/metrics.md
-tells them to users, and a test compares it with what is printed.
+One table for both ways out: Prometheus text (`_prometheus`), and OpenTelemetry's instruments (`_instruments`). The page
+docs/how-to/metrics.md tells them to users, and a test compares it with what is printed.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from aioqueue.telemetry._counters import Histogram
     from aioqueue.telemetry._views import Figures, Gauges
 
-__all__ = ["METRICS", "Kind", "Metric", "Values", "look", "read"]
+__all__ = ["DELAY", "DURATION", "METRICS", "Kind", "Metric", "Values", "look", "read"]
 
 _ANSWER_SECONDS = 0.25
 """That an event loop gets to answer, for the lag to be today's."""
 
-_PARTS = ("claim", "next_due", "notifications", "outcome", "reap", "release", "renew", "settle", "stats")
+_PARTS = ("claim", "event_loop", "next_due", "notifications", "outcome", "reap", "release", "renew", "settle", "stats")
 """Parts that may fail, and are shown with 0 while they don't."""
 
 

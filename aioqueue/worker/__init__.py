@@ -13,14 +13,14 @@
 | `_writer`, `_postponed`, `_backoff` | write outcomes and give claims back: in batches, and again later |
 | `_lease`, `_lease_groups`, `_lease_thread`, `_unheld` | leases: kept, shared, renewed by a thread, compared |
 | `_recovery`, `_waiting_orphans` | the jobs of dead workers; those that can't be settled now |
-| `_shutdown`, `_health` | the end of a run; what fails at the moment |
+| `_shutdown`, `_health`, `_view` | the end of a run; what fails at the moment; what other threads see of it |
 | `_signals`, `_event_loop_end`, `_own_event_loop` | what ends a program: a signal must, a job's exit mustn't |
 
 docs/internals.md has who is given whom, and what they hand on.
 """
 
-from aioqueue.worker._health import Health, OnceResult
+from aioqueue.worker._health import Health, LateAttempt, OnceResult
 from aioqueue.worker._signals import run_until_signalled, stopped_by_signals
 from aioqueue.worker._worker import Worker
 
-__all__ = ["Health", "OnceResult", "Worker", "run_until_signalled", "stopped_by_signals"]
+__all__ = ["Health", "LateAttempt", "OnceResult", "Worker", "run_until_signalled", "stopped_by_signals"]

@@ -141,6 +141,7 @@ class Attempts:
         )
         if timeout is not None:
             attempt.timeout = timeout
+            slot.over_at = slot.began + timeout
             attempt.timer = asyncio.get_running_loop().call_later(timeout, slot.cancel, CancelReason.TIMEOUT)
         return attempt
 

@@ -12,13 +12,41 @@ from aioqueue.runtime._log import event
 from aioqueue.worker._text import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+    from uuid import UUID
 
-__all__ = ["Health", "OnceResult", "Troubles"]
+__all__ = ["Health", "LateAttempt", "OnceResult", "Troubles"]
 
 logger = logging.getLogger("aioqueue.worker")
 
 _LOG_EVERY_SECONDS = 30.0
+
+
+_TOLERATED = frozenset({"notifications", "outcome", "rows", "stats"})
+"""Troubles that don't keep the worker from its work: it polls, or they're about single jobs, or only about what is shown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LateAttempt:
+    """An attempt that should have ended: it's past its timeout or its claim, or was asked to stop and doesn't.
+
+    Attributes:
+        id, type, attempt: Which job's, and its number from 1.
+        running: Seconds since it began.
+        reasons: Why it should have ended: `timeout`, `lost`, `shutdown`, `exit`.
+    """
+
+    id: UUID
+    type: str
+    attempt: int
+    running: float
+    reasons: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return one_line(
+            f"{self.type} {self.id}: attempt {self.attempt} runs for {self.running:.0f} s, and doesn't stop "
+            f"({', '.join(self.reasons)})"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +63,9 @@ class Health:
         last_claim: Seconds since a claim succeeded (an empty one too); None before the first.
         troubles: The newest error of each part that fails at the moment: `claim`, `next_due`, `settle`, `release`, `renew`,
             `reap`; `event_loop`: a job blocks it for longer than `blocked_after`, which another thread can see; `outcome`: what
-            became of one job can't be written, and its neighbours' outcomes can; and what the store says of its own parts.
+            became of one job can't be written, and its neighbours' outcomes can; `stats`: the store's figures for the metrics;
+            and what the store says of its own parts.
+        late: Attempts that should have ended.
     """
 
     running: bool
@@ -46,14 +76,37 @@ class Health:
     unwritten: int = 0
     last_claim: float | None = None
     troubles: Mapping[str, str] = field(default_factory=dict[str, str])
+    late: Sequence[LateAttempt] = ()
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why it isn't ready to do its work; empty if it is. Polling in place of notifications doesn't count."""
+        if not self.running:
+            return ("it doesn't run",)
+        found = ["it is stopping"] if self.stopping else []
+        found += [] if self.lease_valid else ["it has no valid lease"]
+        found += [f"{part}: {text}" for part, text in self.troubles.items() if part not in _TOLERATED]
+        return tuple(found)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is odd, and doesn't keep it from its work."""
+        found = [f"{part}: {text}" for part, text in self.troubles.items() if part in _TOLERATED]
+        return (*found, *map(str, self.late))
+
+    @property
+    def ready(self) -> bool:
+        """Whether it does its work, and will go on: it runs, isn't stopping, holds a lease, and nothing that matters fails."""
+        return not self.reasons
 
     @property
     def ok(self) -> bool:
         """Whether it does its work: it runs, holds a lease, and nothing fails.
 
-        One job's outcome that can't be written (`outcome`) doesn't count: the others are, and a restart wouldn't help.
+        One job's outcome that can't be written (`outcome`) doesn't count: the others are, and a restart wouldn't help. Nor do
+        figures that are only shown (`stats`).
         """
-        return self.running and self.lease_valid and not (self.troubles.keys() - {"outcome"})
+        return self.running and self.lease_valid and not (self.troubles.keys() - {"outcome", "stats"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

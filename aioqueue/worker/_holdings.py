@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from typing import TYPE_CHECKING
 
 from aioqueue.telemetry._counters import AttemptOutcome, Counters
+from aioqueue.worker._health import LateAttempt
 from aioqueue.worker._outcome import CancelReason
 from aioqueue.worker._text import job_event, one_line
 
@@ -23,6 +25,10 @@ __all__ = ["Holdings", "Slot"]
 logger = logging.getLogger("aioqueue.worker")
 
 
+_LATE_SECONDS = 1.0
+"""That an attempt may take to stop, until it's called late."""
+
+
 class Slot:
     """One claimed job, from its claim until its outcome is written.
 
@@ -30,6 +36,8 @@ class Slot:
         worker: The worker's name, for the log.
         began: When its attempt took its first step, by the monotonic clock; 0 before that.
         reasons: Why its attempt was cancelled by us, in order; each once.
+        cancelled_at: When it was first, by the monotonic clock; 0 before that.
+        over_at: When its timeout is over; 0 without one.
         exit: The `SystemExit` of one of its tasks or callbacks.
         lost: Why the claim is no longer ours.
         in_thread: Whether a thread runs its body.
@@ -42,12 +50,14 @@ class Slot:
         "abandoned",
         "attempt",
         "began",
+        "cancelled_at",
         "claim",
         "exit",
         "in_thread",
         "job",
         "lost",
         "on_end",
+        "over_at",
         "reasons",
         "span",
         "task",
@@ -60,7 +70,7 @@ class Slot:
         self.claim = job.claim
         self.attempt: Attempt | None = None
         self.task: asyncio.Task[Outcome | Interrupted] | None = None
-        self.began = 0.0
+        self.began = self.cancelled_at = self.over_at = 0.0
         self.reasons: tuple[CancelReason, ...] = ()
         self.exit: BaseException | None = None
         self.lost: LostReason | None = None
@@ -80,11 +90,20 @@ class Slot:
         """Ask the attempt to stop. Each reason does so once: a body that swallowed one is cancelled again by the next."""
         if reason in self.reasons or (self.task is not None and self.task.done()):
             return
+        self.cancelled_at = self.cancelled_at or time.monotonic()
         self.reasons += (reason,)
         if self.attempt is not None:
             self.attempt.mark_cancelled()
         if self.task is not None:
             self.task.cancel(reason.value)
+
+    def late(self, now: float) -> tuple[str, ...]:
+        """Why its attempt should have ended a while ago; empty if it needn't have. For any thread."""
+        reasons = self.reasons if self.cancelled_at and now - self.cancelled_at > _LATE_SECONDS else ()
+        over = self.over_at and now - self.over_at > _LATE_SECONDS
+        if over and CancelReason.TIMEOUT not in reasons:  # the event loop is blocked: its timer hasn't come yet
+            reasons = (*reasons, CancelReason.TIMEOUT)
+        return tuple(reason.value for reason in reasons)
 
     def exited(self, error: BaseException) -> None:
         """Note that a task or callback of the handler's has raised an exit: it means this attempt, which is cancelled."""
@@ -130,6 +149,15 @@ class Holdings:
     def idle(self) -> bool:
         """Whether nothing runs, and nothing waits to be written."""
         return not self.running and not self.unwritten
+
+    def late_attempts(self) -> tuple[LateAttempt, ...]:
+        """Attempts that should have ended a while ago. For any thread."""
+        now = time.monotonic()
+        return tuple(
+            LateAttempt(id=slot.job.id, type=slot.job.type, attempt=slot.job.attempt, running=now - slot.began, reasons=reasons)
+            for slot in list(self.running.values())
+            if (reasons := slot.late(now))
+        )
 
     def tell_when_idle(self, listener: Callable[[], None]) -> None:
         """Call somebody each time that nothing runs any more, and nothing waits to be written."""

@@ -110,9 +110,9 @@ class Leases:
 
     @property
     def valid(self) -> bool:
-        """Whether there are all, and the database has confirmed each within its duration."""
+        """Whether there are all, the database has confirmed each within its duration, and the thread goes on renewing them."""
         now = time.monotonic()
-        return all(group.lease is not None and now < group.lease.ends for group in self.groups)
+        return self._thread.alive and all(group.lease is not None and now < group.lease.ends for group in self.groups)
 
     @property
     def own(self) -> Collection[int]:

@@ -136,6 +136,11 @@ class LeaseThread:
         self._thread = threading.Thread(target=self._serve, name=f"aioqueue lease of {self._name}", daemon=True)
         contextvars.Context().run(self._thread.start)  # a thread may inherit the context that starts it (Python 3.14)
 
+    @property
+    def alive(self) -> bool:
+        """Whether it runs, or is still to be told that it needn't."""
+        return self._stopped or (self._thread is not None and self._thread.is_alive())
+
     async def connect(self) -> None:
         """Open the thread's connection, from the thread.
 

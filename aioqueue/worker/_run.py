@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from aioqueue.definitions._resources import ResourceScope
 from aioqueue.telemetry._counters import Counters
+from aioqueue.telemetry._instruments import recorders
 from aioqueue.telemetry._tracing import Tracing
 from aioqueue.worker._attempt import Attempts
 from aioqueue.worker._holdings import Holdings
@@ -22,6 +23,7 @@ from aioqueue.worker._shutdown import Shutdown
 from aioqueue.worker._slots import Slots
 from aioqueue.worker._threads import HandlerThreads
 from aioqueue.worker._until_idle import UntilIdle
+from aioqueue.worker._view import WorkerView
 from aioqueue.worker._wakeup import Wakeup
 from aioqueue.worker._watchdog import Watchdog
 from aioqueue.worker._writer import Writer
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     from aioqueue.definitions._registry import Registry
     from aioqueue.definitions._resources import Resource
     from aioqueue.definitions._settings import WorkerSettings
-    from aioqueue.worker._health import Troubles
+    from aioqueue.worker._health import Health, Troubles
 
 __all__ = ["Run"]
 
@@ -54,10 +56,12 @@ class Run:
         name: The worker's.
         troubles: Where errors show.
         resources: Values in place of resources.
+        health: Gives the worker's.
 
     Attributes:
         names: Of the job types to claim.
         holdings, writer, recovery, leases, interruptions, loop, shutdown: The parts that `Worker` speaks to.
+        view: What other threads see of it.
         subscribed: Gives a block within which the store's notifications are heard.
     """
 
@@ -70,14 +74,15 @@ class Run:
         name: str,
         troubles: Troubles,
         resources: Mapping[Resource[Any], Any] | None,
+        health: Callable[[], Health],
     ) -> None:
         store = client.store
         self.names = names
         # What everyone shares: what wakes the loop, and what this worker holds.
         self._wakeup = wakeup = Wakeup()
         labels = {each: job_type.name for each, job_type in registry.types.items()}
-        self.holdings = holdings = Holdings(name, Counters(labels))
         tracing = Tracing(on=settings.tracing, client_id=name, links=settings.trace_links)
+        self.holdings = holdings = Holdings(name, Counters(labels, recorders()))
         # Who writes, who recovers, and who keeps the leases.
         self.writer = writer = Writer(store, holdings, wakeup, troubles, tracing)
         policies, groups = Policies(registry, settings), lease_groups(names, registry.types, settings)
@@ -117,6 +122,7 @@ class Run:
             resources=scope,
             wakeup=wakeup,
         )
+        self.view = WorkerView(name, store, holdings, troubles, health)
         self.subscribed = functools.partial(store.subscribe, Notifications(names, wakeup, leases).heard)
 
     def _made_loop(

@@ -127,7 +127,7 @@ class Slots:
         try:
             slot.began = time.monotonic()
             job = slot.job
-            self._holdings.counters.of(job.type).delay.record(max(0.0, (job.started_at - job.run_at).total_seconds()))
+            self._holdings.counters.of(job.type).begun(max(0.0, (job.started_at - job.run_at).total_seconds()))
             if self._tracer is not None:
                 slot.span = self._tracing.process(self._tracer, job)
             log_begin(slot)
@@ -164,7 +164,7 @@ class Slots:
         if not slot.in_thread:
             self._bodies.discard(slot.job.id)
         if slot.began:
-            self._holdings.counters.of(slot.job.type).duration.record(time.monotonic() - slot.began)
+            self._holdings.counters.of(slot.job.type).ended(time.monotonic() - slot.began)
         if slot.span is not None:
             end_span(slot, outcome)
         self._holdings.ended(slot)

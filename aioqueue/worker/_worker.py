@@ -16,7 +16,7 @@ from aioqueue.errors import AioqueueError, ClientClosed, ConfigurationError, Sto
 from aioqueue.runtime._left_behind import forget_dead
 from aioqueue.runtime._log import enable_loggers, event
 from aioqueue.runtime._shield import finish
-from aioqueue.telemetry._counters import LEDGER
+from aioqueue.telemetry._server import serving
 from aioqueue.vocabulary._job import SettlementKind
 from aioqueue.worker._backoff import Backoff
 from aioqueue.worker._event_loop_end import WatchfulTask, hook_exception_handler
@@ -76,6 +76,7 @@ class Worker:
         tracing: False makes no spans. By default they're made where an SDK for OpenTelemetry is configured.
         trace_links: Whether the span of a first attempt is linked to the one that has enqueued the job, in a trace of its own,
             in place of being its child.
+        metrics_port, metrics_host: Where `serve_metrics` serves while it runs; nowhere, by default, and then at 127.0.0.1.
         resources: Values in place of resources, for tests.
 
     Raises:
@@ -99,6 +100,8 @@ class Worker:
         default_retry: Retry | None = None,
         tracing: bool | None = None,
         trace_links: bool | None = None,
+        metrics_port: int | None = None,
+        metrics_host: str | None = None,
         resources: Mapping[Resource[Any], Any] | None = None,
     ) -> None:
         self.settings = WorkerSettings.resolve(
@@ -112,6 +115,8 @@ class Worker:
             default_retry=default_retry,
             tracing=tracing,
             trace_links=trace_links,
+            metrics_port=metrics_port,
+            metrics_host=metrics_host,
         )
         self.name = name or f"{socket.gethostname()}-{os.getpid()}"
         self._client = client
@@ -221,7 +226,7 @@ class Worker:
             )
 
     def health(self) -> Health:
-        """What it is doing at the moment."""
+        """What it is doing at the moment. May be called from any thread."""
         run = self._run
         if run is None:
             return Health(
@@ -242,6 +247,7 @@ class Worker:
             unwritten=run.holdings.unwritten,
             last_claim=None if last is None else time.monotonic() - last,
             troubles={**self._client.store.troubles, **self._troubles.current},
+            late=run.holdings.late_attempts(),
         )
 
     # -- one run ------------------------------------------------------------------------------------------------------
@@ -270,10 +276,9 @@ class Worker:
         run: Run | None = None
         try:
             run = self._run = self._made()
-            LEDGER.open(run.holdings.counters)
             if self._stop_asked:
                 run.stop(force=self._force_asked)
-            with run.subscribed():
+            with serving(self.settings.metrics_port, self.settings.metrics_host), run.view.shown(), run.subscribed():
                 working = WatchfulTask(
                     self._work(run, once=once),
                     name="aioqueue worker's loop",
@@ -287,7 +292,6 @@ class Worker:
         finally:
             if run is not None:
                 run.shutdown.let_go()
-                LEDGER.close(run.holdings.counters)
                 self._left_behind = run.shutdown.left_behind
                 self._log_end(run)
             self._run = None
@@ -320,6 +324,7 @@ class Worker:
             self.name,
             self._troubles,
             self._resources,
+            self.health,
         )
 
     async def _until_ended(self, run: Run, working: asyncio.Task[None]) -> None:

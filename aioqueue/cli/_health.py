@@ -1,0 +1,75 @@
+"""`aioqueue health`: asks the worker that runs on this machine how it is, for a container's probe."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from typing import TYPE_CHECKING, Any, cast
+
+import click
+
+from aioqueue.cli._options import Problem, WrongUsage, explained, setting_option
+from aioqueue.cli._text import one_line
+from aioqueue.definitions._settings import WorkerSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["health"]
+
+_ANSWER_SECONDS = 5.0
+_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - nothing is bound to it here
+
+
+@click.command()
+@setting_option("--metrics-port", type=click.IntRange(1, 65_535), help="The running worker's.")
+@setting_option("--metrics-host", help="The address at which it listens: 127.0.0.1.")
+@click.option("--live", is_flag=True, help="Only whether its event loop turns, not whether it does its work.")
+@click.option("--json", "as_json", is_flag=True, help="Print what the worker has answered.")
+def health(metrics_port: int | None, metrics_host: str | None, *, live: bool, as_json: bool) -> None:
+    """Ask the worker that runs here whether it does its work.
+
+    Exits with 1, and prints the reasons, if it doesn't, or doesn't answer within 5 s. The worker has to be started with
+    --metrics-port, or the variable, which counts here too.
+    """
+    with explained():
+        settings = WorkerSettings.resolve(metrics_port=metrics_port, metrics_host=metrics_host)
+    if not settings.metrics_port:
+        raise WrongUsage("--metrics-port: at which port does the worker serve its health?")
+    host = settings.metrics_host or "127.0.0.1"
+    status, text = _ask(_EVERYWHERE.get(host, host), settings.metrics_port, "/healthz" if live else "/readyz")
+    if as_json:
+        click.echo(text.strip())
+    else:
+        for line in _lines(text):
+            click.echo(line)
+    if status != 200:
+        raise click.exceptions.Exit(1)
+
+
+def _ask(host: str, port: int, path: str) -> tuple[int, str]:
+    connection = http.client.HTTPConnection(host, port, timeout=_ANSWER_SECONDS)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode(errors="replace")
+    except (OSError, http.client.HTTPException) as error:
+        raise Problem(f"the worker doesn't answer at {host}:{port}: {error!r}") from None
+    finally:
+        connection.close()
+
+
+def _lines(text: str) -> list[str]:
+    """What a person reads: the state, and below it why."""
+    try:
+        answer = cast("Any", json.loads(text))
+        if "alive" in answer:
+            lag = float(answer["event_loop_lag_seconds"])
+            return ["alive" if answer["alive"] else f"the event loop hasn't turned for {lag:.0f} s"]
+        lines = ["ready" if answer["ready"] else "not ready", *(f"  {each}" for each in answer.get("reasons", ()))]
+        workers = cast("list[Mapping[str, Any]]", answer["workers"])
+        for worker in workers:
+            lines += [f"  {worker['name']}: {each}" for each in (*worker["reasons"], *worker["notes"])]
+    except (ValueError, KeyError, TypeError) as error:
+        raise Problem(f"what answers isn't a worker's port: {error!r}") from None
+    return [one_line(line) for line in lines]

@@ -1,0 +1,63 @@
+"""The same metrics on OpenTelemetry's meter provider, for programs that have set one.
+
+Counters and gauges are observable instruments over what is counted anyway. OpenTelemetry has no observable histograms, and to
+record a value costs some microseconds: that's done only if there is a provider other than the API's own when a worker starts.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+from opentelemetry import metrics
+from opentelemetry.metrics import Observation
+
+from aioqueue.telemetry._counters import DELAY_BOUNDS_SECONDS, DURATION_BOUNDS_SECONDS
+from aioqueue.telemetry._metrics import DELAY, DURATION, METRICS, Kind, Metric, read
+from aioqueue.telemetry._views import VIEWS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from opentelemetry.metrics import CallbackOptions
+
+__all__ = ["instrument", "recorders"]
+
+
+@functools.cache
+def instrument() -> None:
+    """Make the observable instruments, once in the process: a provider that is set later gets them too."""
+    meter = metrics.get_meter("aioqueue")
+    for metric in METRICS:
+        callbacks = [functools.partial(_observe, metric)]
+        if metric.kind is Kind.COUNTER:
+            meter.create_observable_counter(metric.name, callbacks, metric.unit, metric.help)
+        elif metric.kind is Kind.GAUGE:
+            meter.create_observable_gauge(metric.name, callbacks, metric.unit, metric.help)
+
+
+def recorders() -> tuple[Callable[[str, float], None], Callable[[str, float], None]] | None:
+    """What records durations and delays of a type, in this order; nothing where nobody has set a meter provider."""
+    if type(metrics.get_meter_provider()).__module__.startswith("opentelemetry.metrics"):  # the API's own, which does nothing
+        return None
+    return _recorder(DURATION, DURATION_BOUNDS_SECONDS), _recorder(DELAY, DELAY_BOUNDS_SECONDS)
+
+
+def _recorder(metric: Metric, bounds: tuple[float, ...]) -> Callable[[str, float], None]:
+    histogram = metrics.get_meter("aioqueue").create_histogram(
+        metric.name, metric.unit, metric.help, explicit_bucket_boundaries_advisory=bounds
+    )
+
+    def record(label: str, value: float) -> None:
+        histogram.record(value, {"type": label})
+
+    return record
+
+
+def _observe(metric: Metric, _: CallbackOptions) -> Iterable[Observation]:
+    for view in VIEWS.all():
+        view.want_figures()
+        view.watch.ask()
+    for labels, value in read()[metric].items():
+        if isinstance(value, (int, float)):
+            yield Observation(value, dict(zip(metric.labels, labels, strict=True)))

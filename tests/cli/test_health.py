@@ -1,0 +1,59 @@
+"""`aioqueue health`, and the worker's port."""
+
+from __future__ import annotations
+
+import json
+import socket
+from typing import TYPE_CHECKING
+
+from aioqueue import serve_metrics
+from aioqueue.telemetry._views import VIEWS, Readiness
+
+if TYPE_CHECKING:
+    import pytest
+
+    from tests.cli.conftest import Invoke
+
+
+class Shown:
+    """A view of a worker that isn't there."""
+
+    def __init__(self, *reasons: str, notes: tuple[str, ...] = ()) -> None:
+        self._readiness = Readiness(name="w1", reasons=reasons, notes=notes)
+
+    def readiness(self) -> Readiness:
+        return self._readiness
+
+
+def test_a_worker_that_is_ready(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(VIEWS, "_all", [Shown(notes=("notifications: they don't arrive",))])
+    with serve_metrics(0) as server:
+        result = invoke("health", "--metrics-port", str(server.port))
+        assert result.output == "ready\n  w1: notifications: they don't arrive\n"
+        result = invoke("health", "--json", AIOQUEUE_METRICS_PORT=str(server.port), AIOQUEUE_METRICS_HOST="0.0.0.0")
+        assert json.loads(result.output)["ready"] is True
+
+
+def test_a_worker_that_isnt(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serve_metrics(0) as server:
+        assert "no worker runs" in invoke("health", "--metrics-port", str(server.port), exit_code=1).output
+        assert invoke("health", "--live", "--metrics-port", str(server.port)).output == "alive\n"
+        monkeypatch.setattr(VIEWS, "_all", [Shown("claim: the database\x1b[31m is away")])
+        output = invoke("health", "--metrics-port", str(server.port), exit_code=1).output
+        assert output.startswith("not ready\n  w1: claim: the database")
+        assert "\x1b" not in output
+
+
+def test_nobody_answers(invoke: Invoke) -> None:
+    assert "at which port" in invoke("health", exit_code=2).output
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    assert "doesn't answer" in invoke("health", "--metrics-port", str(port), exit_code=1).output
+
+
+def test_an_occupied_port_ends_the_start(invoke: Invoke) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = str(server.getsockname()[1])
+        output = invoke("worker", "tests.cli.jobs:registry", "--once", "--metrics-port", port, exit_code=2).output
+    assert "can't be served" in output
+    invoke("worker", "tests.cli.jobs:registry", "--once", "--metrics-port", "0")
