@@ -3,7 +3,7 @@
 Each round is a process of its own, on a database of its own where `--url` doesn't name one: a new SQLite file, or, with
 `--postgres`, a new database on a server that is started for it, as durable as in production (`benchmarks.server`).
 `--against COMMIT` measures another commit, too: the rounds of the two alternate, so that what else the machine does
-hits both, and the ratios of their medians are printed.
+hits both, and the ratios of their medians are printed. `--tracing` does the same with spans: made by an SDK, and thrown away.
 """
 
 from __future__ import annotations
@@ -97,11 +97,26 @@ def database(url: str | None, databases: Databases | None) -> Iterator[str]:
         yield url
 
 
-def in_process(tree: Path, url: str | None, databases: Databases | None, jobs: int, concurrency: int) -> Round:
+def take_spans() -> None:
+    """Configure an SDK as a service does, with an exporter that throws spans away."""
+    from opentelemetry import trace  # lazy: other rounds don't have it in their memory
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+
+    class Nowhere(SpanExporter):
+        def export(self, spans: object) -> SpanExportResult:  # noqa: ARG002 - the signature of the base
+            return SpanExportResult.SUCCESS
+
+    provider = TracerProvider()
+    provider.add_span_processor(BatchSpanProcessor(Nowhere(), max_queue_size=100_000))
+    trace.set_tracer_provider(provider)
+
+
+def in_process(tree: Path, url: str | None, databases: Databases | None, jobs: int, concurrency: int, how: str) -> Round:
     """Run one round in a new process, on the code of a tree."""
     with database(url, databases) as own:
         completed = subprocess.run(
-            [sys.executable, __file__, "--round", own, str(jobs), str(concurrency)],
+            [sys.executable, __file__, "--round", own, str(jobs), str(concurrency), how],
             env={**os.environ, "PYTHONPATH": str(tree)},
             stdout=subprocess.PIPE,
             check=True,
@@ -122,15 +137,15 @@ def worktree(commit: str) -> Iterator[Path]:
             subprocess.run([*git, "remove", "--force", str(tree)], check=True)
 
 
-def compare(trees: dict[str, Path], databases: Databases | None, arguments: argparse.Namespace) -> None:
+def compare(trees: dict[str, tuple[Path, str]], databases: Databases | None, arguments: argparse.Namespace) -> None:
     """Measure each tree at each concurrency and print a table."""
     width = max(map(len, trees))
     print(f"{'code':{width}}  slots  jobs/s (lowest to highest)       CPU µs/job  enqueued/s  peak MB")
     for concurrency in arguments.concurrency:
         rounds: dict[str, list[Round]] = {name: [] for name in trees}
         for _ in range(arguments.rounds):
-            for name, tree in trees.items():
-                rounds[name].append(in_process(tree, arguments.url, databases, arguments.jobs, concurrency))
+            for name, (tree, how) in trees.items():
+                rounds[name].append(in_process(tree, arguments.url, databases, arguments.jobs, concurrency, how))
         for name, measured in rounds.items():
             rates = sorted(each.rate for each in measured)
             spread = f"{statistics.median(rates):8,.0f} ({rates[0]:,.0f} to {rates[-1]:,.0f})"
@@ -147,7 +162,9 @@ def compare(trees: dict[str, Path], databases: Databases | None, arguments: argp
 def main() -> None:
     """Read the command line."""
     if sys.argv[1:2] == ["--round"]:
-        url, jobs, concurrency = sys.argv[2:]
+        url, jobs, concurrency, how = sys.argv[2:]
+        if how == "tracing":
+            take_spans()
         print(json.dumps(vars(asyncio.run(measure(url, int(jobs), int(concurrency))))))
         return
     parser = argparse.ArgumentParser(prog="python -m benchmarks.drain", description=(__doc__ or "").splitlines()[0])
@@ -157,12 +174,14 @@ def main() -> None:
     parser.add_argument("--concurrency", type=int, nargs="+", default=[1, 10, 100])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--against", metavar="COMMIT", help="measure this commit, too")
+    parser.add_argument("--tracing", action="store_true", help="measure it with spans, too (needs opentelemetry-sdk)")
     arguments = parser.parse_args()
     with ExitStack() as stack:
-        trees = {"here": ROOT}
+        trees = {"here, with spans": (ROOT, "tracing")} if arguments.tracing else {}
+        trees["here"] = ROOT, ""
         databases: Databases | None = None
         if arguments.against is not None:
-            trees[arguments.against] = stack.enter_context(worktree(arguments.against))
+            trees[arguments.against] = stack.enter_context(worktree(arguments.against)), ""
         if arguments.postgres:
             from benchmarks.server import postgres  # lazy: it needs what the tests need
 

@@ -35,6 +35,12 @@ def test_drain() -> None:
     assert "here" in run("benchmarks.drain", "--jobs", "20", "--rounds", "1", "--concurrency", "5")
 
 
+def test_drain_with_spans() -> None:
+    printed = run("benchmarks.drain", "--tracing", "--jobs", "20", "--rounds", "1", "--concurrency", "5")
+    assert "here, with spans" in printed
+    assert "ratio" in printed
+
+
 def test_drain_on_postgresql(postgres_url: str) -> None:
     printed = run("benchmarks.drain", "--jobs", "20", "--rounds", "1", "--concurrency", "5", "--url", postgres_url)
     assert "here" in printed

@@ -268,3 +268,21 @@ async def test_a_setting_that_is_neither_on_nor_off_is_refused(url: str, monkeyp
     monkeypatch.setenv("AIOQUEUE_TRACING", "perhaps")
     with pytest.raises(ConfigurationError, match="AIOQUEUE_TRACING must be 1 or 0"):
         Client(url)
+
+
+async def test_an_sdk_that_is_configured_later_gets_spans(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    await client.enqueue(add(1))
+    spans = Recorded(monkeypatch)
+    await client.enqueue(add(2))
+    other = Recorded(monkeypatch)
+    await client.enqueue(add(3))
+    assert [spans.counts(), other.counts()] == [{"send add": 1}, {"send add": 1}]
+
+
+async def test_an_api_without_the_variable_that_is_looked_at_is_asked_by_its_function(
+    client: Client, spans: Recorded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(trace, "_TRACER_PROVIDER")
+    monkeypatch.setattr(trace, "get_tracer_provider", lambda: spans.provider)
+    await client.enqueue(add(1))
+    assert spans.counts() == {"send add": 1}
