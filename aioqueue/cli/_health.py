@@ -62,7 +62,7 @@ def _ask(host: str, port: int, path: str) -> tuple[int, str]:
 def _lines(text: str) -> list[str]:
     """What a person reads: the state, and below it why."""
     try:
-        answer = cast("Any", json.loads(text))
+        answer: Any = json.loads(text)
         if "alive" in answer:
             lag = float(answer["event_loop_lag_seconds"])
             return ["alive" if answer["alive"] else f"the event loop hasn't turned for {lag:.0f} s"]
