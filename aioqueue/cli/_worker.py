@@ -108,7 +108,11 @@ def worker(
             with asyncio.Runner(loop_factory=loop_factory) as runner:
                 code = run_in_own_event_loop(runner, _serve(url, registry, wanted, once=once, **settings))
             if not flush_telemetry(_FLUSH_SECONDS):
-                logger.warning("what was recorded for OpenTelemetry couldn't be sent within %g s", _FLUSH_SECONDS)
+                logger.warning(
+                    "what was recorded for OpenTelemetry couldn't be sent within %g s",
+                    _FLUSH_SECONDS,
+                    extra=event("telemetry.not_sent"),
+                )
                 process.end_within(_UNSENT_SECONDS)
     except Stopped:
         logger.info("stopped before the worker has begun", extra=event("worker.stopped_early"))

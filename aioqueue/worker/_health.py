@@ -172,7 +172,7 @@ class Troubles:
         self.current[part] = text
 
     def forget(self, part: str) -> None:
-        """Undo `note`."""
+        """Undo what `note` has noted. May be called in any thread."""
         self.current.pop(part, None)
 
     def clear(self, part: str) -> None:

@@ -119,6 +119,7 @@ class QuietThread:
 
     def __init__(self, *_: object, on_error: Callable[[KeptLease, BaseException], None], **__: object) -> None:
         self.on_error = on_error
+        self.alive = True
         self.asked: list[int] = []
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
