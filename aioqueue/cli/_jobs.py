@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import orjson
 
+from aioqueue.cli._bulk import change_all
+from aioqueue.cli._ids import find_ids
 from aioqueue.cli._options import Problem, WrongUsage, log_level_option, looking_at, run, url_option
 from aioqueue.cli._text import one_line
 from aioqueue.client import Client
@@ -85,28 +87,32 @@ def list_jobs(url: str | None, *, as_json: bool, **filters: Any) -> None:
 
 @jobs.command()
 @url_option
-@click.argument("job_id", type=click.UUID)
+@click.argument("job_id", metavar="ID")
 @click.option("--arguments", is_flag=True, help="Show its arguments and metadata, too; they may hold secrets.")
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
 @log_level_option("warning")
-def show(url: str | None, job_id: UUID, *, arguments: bool, as_json: bool) -> None:
+def show(url: str | None, job_id: str, *, arguments: bool, as_json: bool) -> None:
     """Show all that is known about a job."""
 
     async def look() -> None:
         async with looking_at(url) as client:
-            (job,) = await client.store.fetch([job_id])
+            (wanted,) = await find_ids(client, [job_id])
+            (job,) = await client.store.fetch([wanted])
         if job is None:
             raise Problem(f"there is no job {job_id}")
-        described = _describe(job, arguments=arguments)
+        described = _describe(job, arguments=arguments) | {"timeline": _timeline(job)}
         if as_json:
             click.echo(json.dumps(described))
             return
         if took := _end_and_duration(job)[1]:
             described["took"] = took
-        errors = described.pop("errors")
+        errors, timeline = described.pop("errors"), described.pop("timeline")
         width = max(map(len, described))
         for name, value in described.items():
             click.echo(f"{name:{width}}  {one_line(value if isinstance(value, str) else json.dumps(value))}")
+        click.echo()
+        for entry in timeline:
+            click.echo(f"{entry['at']}  {one_line(entry['what'])}")
         for error in errors:
             click.echo(f"\nattempt {error['attempt']}, {error['at']}: {one_line(error['type'])}: {one_line(error['message'])}")
             for line in error["traceback"].splitlines():
@@ -116,18 +122,45 @@ def show(url: str | None, job_id: UUID, *, arguments: bool, as_json: bool) -> No
 
 
 def _add_changing_command(
-    name: str, text: str, change: Callable[[Client, Sequence[UUID]], Awaitable[dict[UUID, Changed]]], wrong: str
+    name: str,
+    text: str,
+    change: Callable[[Client, Sequence[UUID]], Awaitable[dict[UUID, Changed]]],
+    wrong: str,
+    *,
+    done: str,
+    states: tuple[str, ...],
 ) -> None:
-    """Make one of the commands that take ids and change those jobs; `wrong` is said of a job that isn't in the right state."""
+    """Make one of the commands that change jobs: those whose ids are given, or all that fit a filter.
+
+    Arguments:
+        name, text: The command's.
+        change: What does it.
+        wrong: Said of a job that isn't in the right state.
+        done: What becomes of jobs, such as `deleted`.
+        states: Those of the jobs that it can change.
+    """
 
     @jobs.command(name, help=text)
     @url_option
-    @click.argument("job_ids", type=click.UUID, nargs=-1, required=True)
+    @click.argument("job_ids", metavar="[ID]...", nargs=-1)
+    @click.option("--state", "states_given", multiple=True, type=click.Choice(states), help="All in any of these states.")
+    @click.option("--type", "types", multiple=True, metavar="NAME", help="All of any of these job types.")
+    @click.option("--key", help="All with exactly this key.")
+    @click.option("--tag", help="All with this tag.")
+    @click.option("--yes", is_flag=True, help="Don't ask before changing all that fit.")
     @log_level_option("warning")
-    def command(url: str | None, job_ids: tuple[UUID, ...]) -> None:
+    def command(url: str | None, job_ids: tuple[str, ...], *, states_given: tuple[str, ...], yes: bool, **filters: Any) -> None:
+        filtered = bool(states_given) or any(filters.values())
+        if filtered == bool(job_ids):
+            raise WrongUsage("give either ids, or at least one of --state, --type, --key and --tag")
+
         async def apply() -> dict[UUID, Changed]:
             async with Client(url) as client:
-                return await change(client, job_ids)
+                if filtered:
+                    wanted = {**filters, "states": states_given or states}
+                    await change_all(client, done, change, wanted, yes=yes)
+                    return {}
+                return await change(client, await find_ids(client, job_ids))
 
         changed = run(apply)
         for job_id, became in changed.items():
@@ -141,13 +174,24 @@ _add_changing_command(
     "Make failed or cancelled jobs pending again, with all their attempts.",
     lambda client, ids: client.retry(*ids),
     "it isn't failed or cancelled, or another unfinished job has its unique key",
+    done="made pending",
+    states=("failed", "cancelled"),
 )
-_add_changing_command("run-now", "Make pending jobs due now.", lambda client, ids: client.run_now(*ids), "it isn't pending")
+_add_changing_command(
+    "run-now",
+    "Make pending jobs due now.",
+    lambda client, ids: client.run_now(*ids),
+    "it isn't pending",
+    done="made due",
+    states=("scheduled",),
+)
 _add_changing_command(
     "delete",
     "Remove jobs that aren't running, finished or not.",
     lambda client, ids: client.delete(*ids),
     "it can't be deleted",
+    done="deleted",
+    states=tuple(each.value for each in JobState if each is not JobState.RUNNING),
 )
 
 
@@ -195,6 +239,17 @@ def _describe(job: Job, *, arguments: bool = False) -> dict[str, Any]:
         for error in job.errors
     ]
     return described
+
+
+def _timeline(job: Job) -> list[dict[str, str]]:
+    """What happened to it and when, as far as that is kept: its newest errors, and its newest start."""
+    entries = [(job.created_at, "created"), (job.run_at, "due")]
+    entries += [(error.at, f"attempt {error.attempt} failed: {error}" if error.attempt else str(error)) for error in job.errors]
+    if job.started_at is not None:
+        entries.append((job.started_at, f"started{f' by {job.worker}' if job.worker else ''}: attempt {job.attempt}"))
+    if job.finished_at is not None:
+        entries.append((job.finished_at, f"finished: {job.state.value}{f' ({job.outcome})' if job.outcome else ''}"))
+    return [{"at": at.isoformat(), "what": what} for at, what in sorted(entries, key=lambda entry: entry[0])]
 
 
 def _json_or_text(value: bytes | None) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from aioqueue.cli._bulk import prune
 from aioqueue.cli._health import health
 from aioqueue.cli._jobs import jobs
 from aioqueue.cli._queue import enqueue, migrate, stats
@@ -24,5 +25,6 @@ def main() -> None:
 
 
 jobs.add_command(why)
+jobs.add_command(prune)
 for command in (worker, migrate, enqueue, jobs, stats, health):
     main.add_command(command)

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from aioqueue.cli._ids import find_ids
 from aioqueue.cli._options import log_level_option, looking_at, run, url_option
 from aioqueue.cli._text import one_line
 
 if TYPE_CHECKING:
-    from uuid import UUID
-
     from aioqueue.client import Why
 
 __all__ = ["why"]
@@ -20,15 +19,16 @@ __all__ = ["why"]
 
 @click.command()
 @url_option
-@click.argument("job_id", type=click.UUID)
+@click.argument("job_id", metavar="ID")
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
 @log_level_option("warning")
-def why(url: str | None, job_id: UUID, *, as_json: bool) -> None:
+def why(url: str | None, job_id: str, *, as_json: bool) -> None:
     """Say why a job isn't running, and what to do about it. Exits with 1 if there is no such job."""
 
     async def look() -> Why:
         async with looking_at(url) as client:
-            return await client.why(job_id)
+            (wanted,) = await find_ids(client, [job_id])
+            return await client.why(wanted)
 
     answer = run(look)
     if as_json:

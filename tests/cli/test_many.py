@@ -1,0 +1,96 @@
+"""Ids by their first digits, timelines, and commands that change all jobs that fit."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+import anyio
+import pytest
+
+from aioqueue import Client, Worker
+from aioqueue.vocabulary._job import NewJob
+from tests.cli.jobs import fail, greet, registry
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Invoke
+
+IDS = [UUID(f"abcd{digit}000-0000-7000-8000-000000000000") for digit in "012"] + [UUID(int=2**128 - 2)]
+
+
+@pytest.fixture
+def url(each_url: str) -> str:
+    return each_url
+
+
+def _store(url: str, *jobs: NewJob) -> None:
+    async def put() -> None:
+        async with Client(url) as client:
+            await client.store.insert(jobs)
+
+    anyio.run(put)
+
+
+def _work(url: str) -> None:
+    async def work() -> None:
+        async with Client(url) as client:
+            await client.enqueue_many([greet("Ada"), greet("Bob"), fail("no"), greet("Eve").options(delay=3600)])
+            await Worker(client, registry).run_once()
+
+    anyio.run(work)
+
+
+def _states(invoke: Invoke) -> list[str]:
+    return sorted(json.loads(line)["state"] for line in invoke("jobs", "list", "--json").stdout.splitlines())
+
+
+def test_first_digits_of_an_id(invoke: Invoke, each_url: str) -> None:
+    _store(each_url, *(NewJob(id=each, type="a") for each in IDS))
+    assert json.loads(invoke("jobs", "show", "abcd1", "--json").stdout)["id"] == str(IDS[1])
+    assert json.loads(invoke("jobs", "why", "ABCD2000-0", "--json").stdout)["id"] == str(IDS[2])
+    assert json.loads(invoke("jobs", "show", "ffff", "--json").stdout)["id"] == str(IDS[3])
+    several = invoke("jobs", "delete", "abcd", exit_code=1).output
+    assert all(str(each) in several for each in IDS[:3])
+    assert "begins with abce" in invoke("jobs", "delete", "abce", exit_code=1).output
+    assert "UUID" in invoke("jobs", "delete", "abc", exit_code=2).output
+    invoke("jobs", "delete", "abcd0", "abcd1")
+    assert _states(invoke) == ["ready", "ready"]
+
+
+def test_a_timeline(invoke: Invoke, each_url: str) -> None:
+    _work(each_url)
+    job_id = json.loads(invoke("jobs", "list", "--json", "--state", "failed").stdout)["id"]
+    timeline = json.loads(invoke("jobs", "show", job_id, "--json").stdout)["timeline"]
+    assert [each["at"] for each in timeline] == sorted(each["at"] for each in timeline)
+    told = [each["what"] for each in timeline]
+    assert told[0] == "created"
+    assert any(each.startswith("started: attempt 1") for each in told)
+    assert any(each.startswith("attempt 1 failed: ") for each in told)
+    assert "finished: failed" in told
+    assert "finished: failed" in invoke("jobs", "show", job_id).stdout
+
+
+def test_all_that_fit(invoke: Invoke, each_url: str) -> None:
+    _work(each_url)
+    assert _states(invoke) == ["completed", "completed", "failed", "scheduled"]
+    refused = invoke("jobs", "retry", "--type", "jobs.fail", exit_code=1)  # nobody answers
+    assert "1 jobs in" in refused.output
+    assert _states(invoke) == ["completed", "completed", "failed", "scheduled"]
+    assert invoke("jobs", "retry", "--type", "jobs.fail", "--yes").stdout == "1 made pending\n"
+    assert invoke("jobs", "run-now", "--type", "jobs.greet", "--yes").stdout == "1 made due\n"
+    assert _states(invoke) == ["completed", "completed", "ready", "ready"]
+    assert invoke("jobs", "delete", "--state", "ready", "--yes").stdout == "2 deleted\n"
+    assert _states(invoke) == ["completed", "completed"]
+    assert "either ids" in invoke("jobs", "delete", exit_code=2).output
+    assert "either ids" in invoke("jobs", "delete", "abcd", "--type", "a", exit_code=2).output
+
+
+def test_pruning(invoke: Invoke, each_url: str) -> None:
+    _work(each_url)
+    assert invoke("jobs", "prune", "--older-than", "1h", "--yes").stdout == "0 deleted\n"
+    assert invoke("jobs", "prune", "--older-than", "0s", "--state", "failed", "--yes").stdout == "1 deleted\n"
+    invoke("jobs", "prune", "--older-than", "0s", exit_code=1)  # nobody answers
+    assert _states(invoke) == ["completed", "completed", "scheduled"]
+    assert invoke("jobs", "prune", "--older-than", "0s", "--yes").stdout == "2 deleted\n"
+    assert _states(invoke) == ["scheduled"]
