@@ -13,8 +13,6 @@ import sys
 import time
 from contextlib import contextmanager
 
-from aioqueue.runtime._log import event
-
 TYPE_CHECKING = False  # `typing` would be most of what this imports
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -161,6 +159,8 @@ def _started_as_worker() -> bool:
 def _name_the_rest() -> None:
     import logging
     import threading
+
+    from aioqueue.runtime._log import event
 
     rest = [thread.name for thread in threading.enumerate() if not thread.daemon and thread is not threading.main_thread()]
     what = f"threads: {rest!r}" if rest else "tasks, or what runs at exit"

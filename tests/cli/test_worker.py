@@ -91,7 +91,7 @@ async def test_once_says_that_jobs_failed_and_logs_no_arguments_and_a_line_each(
     assert "secret" not in ended.stderr + ended.stdout
     assert "\x1b" not in ended.stderr
     for line in ended.stderr.splitlines():
-        assert re.match(r"\d{4}-\d\d-\d\dT[\d:.]+Z (DEBUG|INFO|WARNING|ERROR) aioqueue", line), line
+        assert re.match(r"\d{4}-\d\d-\d\dT[\d:.]+Z (DEBUG|INFO|WARNING|ERROR) +aioqueue", line), line
 
 
 async def test_only_the_given_types_are_run(url: str) -> None:

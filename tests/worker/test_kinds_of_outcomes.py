@@ -13,6 +13,7 @@ from uuid import UUID
 import pytest
 
 import aioqueue.worker
+from aioqueue.runtime._log import event
 from aioqueue.vocabulary._job import JobState, SettlementKind, StoredState
 from aioqueue.worker import OnceResult, _attempt_log, _worker
 from aioqueue.worker._outcome import Outcome
@@ -33,7 +34,7 @@ def test_a_single_run_counts_each() -> None:
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_the_log_has_a_line_for_each(kind: SettlementKind, caplog: pytest.LogCaptureFixture) -> None:
     job = SimpleNamespace(type="a.job", id=UUID(int=1), attempt=1)
-    slot = SimpleNamespace(job=job, began=0.0, extra=dict)
+    slot = SimpleNamespace(job=job, began=0.0, event=event)
     with caplog.at_level(logging.INFO, logger="aioqueue.worker"):
         _attempt_log.log_end(cast("Any", slot), Outcome(kind=kind))
     assert [cast("Any", record).outcome for record in caplog.records] == [kind.name.lower()]
