@@ -268,6 +268,17 @@ class Thread:
         self._scheduler = scheduler
         self._target = target
         self._name = name
+        self._runs = False
 
     def start(self) -> None:
-        self._scheduler.start(self._scheduler.host, self._target, self._name)
+        self._runs = True
+        self._scheduler.start(self._scheduler.host, self._run, self._name)
+
+    def is_alive(self) -> bool:
+        return self._runs
+
+    def _run(self) -> None:
+        try:
+            self._target()
+        finally:
+            self._runs = False

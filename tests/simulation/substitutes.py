@@ -86,6 +86,7 @@ def substituted(scheduler: Scheduler, chance: random.Random, clock_error: dict[s
         id(threading): SimpleNamespace(
             Condition=functools.partial(Condition, scheduler),
             Event=threading.Event,
+            Lock=threading.Lock,
             Thread=lambda target, name, daemon: Thread(scheduler, target, name),
             get_ident=lambda: 0,
         ),
