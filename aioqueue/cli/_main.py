@@ -10,6 +10,7 @@ from aioqueue.cli._jobs import jobs
 from aioqueue.cli._queue import enqueue, migrate, stats
 from aioqueue.cli._why import why
 from aioqueue.cli._worker import worker
+from aioqueue.cli._workers import workers
 
 __all__ = ["main"]
 
@@ -26,5 +27,5 @@ def main() -> None:
 
 jobs.add_command(why)
 jobs.add_command(prune)
-for command in (worker, migrate, enqueue, jobs, stats, health):
+for command in (worker, migrate, enqueue, jobs, workers, stats, health):
     main.add_command(command)
