@@ -9,7 +9,7 @@ import tomllib
 from pathlib import Path
 
 REQUIREMENT = re.compile(r"(?P<name>[A-Za-z0-9._-]+)(?:\[[^\]]*\])?>=(?P<version>[0-9][0-9.]*(?:b[0-9]+)?)")
-EXTRAS = ("uvloop", "pydantic", "sqlalchemy", "otel", "cli")
+EXTRAS = ("uvloop", "pydantic", "sqlalchemy", "otel")
 
 
 def main() -> None:
