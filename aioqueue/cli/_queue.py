@@ -44,18 +44,19 @@ __all__ = ["enqueue", "migrate", "stats"]
 @click.command()
 @url_option
 @click.option("--check", is_flag=True, help="Change nothing; exit with 1 if the schema doesn't fit this version.")
+@click.option("--dry-run", is_flag=True, help="Change nothing; print what would be run.")
 @click.option("--sql", is_flag=True, help="Change nothing; print the statements, for those who run them by hand.")
 @log_level_option("warning")
-def migrate(url: str | None, *, check: bool, sql: bool) -> None:
+def migrate(url: str | None, *, check: bool, dry_run: bool, sql: bool) -> None:
     """Bring the database's schema up to date. Several may do so at once."""
-    if check and sql:
-        raise WrongUsage("--check and --sql exclude each other")
+    if check + dry_run + sql > 1:
+        raise WrongUsage("--check, --dry-run and --sql exclude each other")
     if sql:
         click.echo(run(_statements, url))
     elif check:
         run(_check, url)
     else:
-        names = run(_migrate, url)
+        names = run(_would_migrate if dry_run else _migrate, url)
         for name in names:
             click.echo(name)
         if not names:
@@ -64,6 +65,13 @@ def migrate(url: str | None, *, check: bool, sql: bool) -> None:
 
 async def _migrate(url: str | None) -> Sequence[str]:
     return await Client(url).migrate()
+
+
+async def _would_migrate(url: str | None) -> Sequence[str]:
+    store = Client(url).store
+    if not isinstance(store, SupportsPendingMigrations):
+        raise WrongUsage("this store migrates by itself when it's opened, and doesn't say beforehand what it would run")
+    return await store.pending_migrations()
 
 
 async def _check(url: str | None) -> None:

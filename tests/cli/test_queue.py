@@ -61,6 +61,8 @@ def test_migrating_twice_changes_nothing_the_second_time(invoke: Invoke) -> None
     assert "by itself" in invoke("migrate", "--check").stdout
     invoke("migrate", "--sql", exit_code=2)
     invoke("migrate", "--sql", "--check", exit_code=2)
+    invoke("migrate", "--sql", "--dry-run", exit_code=2)
+    assert "by itself" in invoke("migrate", "--dry-run", exit_code=2).output
 
 
 def test_enqueueing_by_name_stores_what_was_given(invoke: Invoke) -> None:

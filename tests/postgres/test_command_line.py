@@ -33,8 +33,11 @@ def test_from_nothing_to_a_finished_job(empty_postgres_url: str, schema: str) ->
     # What isn't there yet is told, and isn't made by itself.
     assert "aioqueue migrate" in aioqueue(url, "enqueue", "jobs.greet", "name=world", code=1)
     assert "0001_initial" in aioqueue(url, "migrate", "--check", code=1)
+    would_run = aioqueue(url, "migrate", "--dry-run")
     assert execute(empty_postgres_url, f"select 1 from pg_namespace where nspname = '{schema}'") == []
-    assert "0001_initial" in aioqueue(url, "migrate")
+    assert aioqueue(url, "migrate") == would_run
+    assert "0001_initial" in would_run
+    assert "nothing to do" in aioqueue(url, "migrate", "--dry-run")
     aioqueue(url, "migrate", "--check")
     assert "nothing to do" in aioqueue(url, "migrate")
     job_id = aioqueue(url, "enqueue", "jobs.greet", "name=world").split()[0]
