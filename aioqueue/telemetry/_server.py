@@ -6,12 +6,14 @@ It needs nothing but the standard library. Whoever asks for a port that this pro
 from __future__ import annotations
 
 import contextvars
+import io
 import json
 import logging
 import os
 import socket
 import sys
 import threading
+import time
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Self
@@ -24,7 +26,7 @@ from aioqueue.telemetry._prometheus import CONTENT_TYPE, exposition
 from aioqueue.telemetry._views import VIEWS
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
     from types import TracebackType
 
 __all__ = ["DEFAULT_METRICS_HOST", "HEALTHY_WITHIN_SECONDS", "MetricsServer", "serve_metrics", "serving"]
@@ -38,8 +40,14 @@ HEALTHY_WITHIN_SECONDS = 330.0
 lapse: a process that is killed sooner would lose what it could still finish."""
 
 _CLIENT_SECONDS = 5.0
-"""That a client may take to send its request, and to read the answer."""
+"""That a client may take to send its request, all of it, and as long again to read the answer."""
+_LEAST_SECONDS = 0.001
+"""A socket's timeout of 0 would mean something else."""
 _MOST_CLIENTS = 16
+_PLACE_SECONDS = 1.0
+"""Within which the oldest client, whose connection is shut, makes place for the newest."""
+_REFUSED_SECONDS = 0.1
+"""After which a connection that can't be accepted, for want of file descriptors, is tried again."""
 _ANSWER_SECONDS = 0.25
 """That an event loop gets to show that it turns."""
 _END_SECONDS = 2.0
@@ -123,15 +131,20 @@ def _shared(host: str, port: int) -> _Listener:
 def _let_go(listener: _Listener) -> None:
     with _lock:
         listener.users -= 1
-        if not listener.users:
-            _open.pop((listener.host, listener.asked_port), None)
-            listener.close()
+        if listener.users:
+            return
+        address = (listener.host, listener.asked_port)
+        if _open.get(address) is listener:
+            del _open[address]
+    listener.close()  # it waits for the thread: whoever asks for another port shouldn't
 
 
 def _forget() -> None:
-    """In a forked process the threads are gone, and the port is its parent's."""
+    """In a forked process the threads are gone, and the port is its parent's: it would stay taken after the parent's end."""
     global _lock  # the parent's may be held by a thread that isn't there
     _lock = threading.Lock()
+    for listener in _open.values():
+        listener.drop()
     _open.clear()
 
 
@@ -163,6 +176,11 @@ class _Listener:
         while not self._ended:
             self._server.handle_request()
 
+    def drop(self) -> None:
+        """Close this process' copy of the socket; whoever else has one goes on."""
+        with suppress(OSError):
+            self._server.socket.close()
+
     def close(self) -> None:
         """End the thread. It waits for the next connection, so it gets one."""
         if os.getpid() != self._pid:
@@ -187,6 +205,8 @@ class _Server(ThreadingHTTPServer):
     def __init__(self, host: str, port: int) -> None:
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._places = threading.BoundedSemaphore(_MOST_CLIENTS)
+        self._turn = threading.Lock()
+        self._answering: dict[socket.socket, None] = {}  # the oldest first
         super().__init__((host, port), _Handler)
 
     def server_bind(self) -> None:
@@ -196,12 +216,42 @@ class _Server(ThreadingHTTPServer):
         self.server_address = self.socket.getsockname()
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
 
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """Accept. What can't be accepted is still waiting, so that the next try comes at once."""
+        try:
+            return super().get_request()
+        except OSError:
+            time.sleep(_REFUSED_SECONDS)
+            raise
+
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread, unless too many are being answered."""
+        """Answer in a thread. If too many are being answered, the one that has taken longest makes place."""
         if not self._places.acquire(blocking=False):
-            self.shutdown_request(request)
-            return
-        super().process_request(request, client_address)
+            self._shut_oldest()
+            if not self._places.acquire(timeout=_PLACE_SECONDS):
+                self.shutdown_request(request)
+                return
+        try:
+            with self._turn:
+                self._answering[request] = None
+            super().process_request(request, client_address)
+        except BaseException:  # there's no thread that would do it
+            self._places.release()
+            raise
+
+    def _shut_oldest(self) -> None:
+        with self._turn:
+            oldest = next(iter(self._answering), None)
+            if oldest is not None:
+                del self._answering[oldest]
+                with suppress(OSError):
+                    oldest.shutdown(socket.SHUT_RDWR)
+
+    def shutdown_request(self, request: Any) -> None:
+        """End the connection."""
+        with self._turn:
+            self._answering.pop(request, None)
+        super().shutdown_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """Answer, and make place for the next."""
@@ -215,10 +265,37 @@ class _Server(ThreadingHTTPServer):
         logger.debug("a request to the metrics' port has failed: %r", sys.exception(), extra=event("metrics.request_failed"))
 
 
+class _Reading(io.RawIOBase):
+    """What a client sends, within the time that is left: by itself a socket's timeout begins anew with each byte."""
+
+    def __init__(self, connection: socket.socket, left: Callable[[], float]) -> None:
+        super().__init__()
+        self._connection, self._left = connection, left
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Read what is there, or wait for it."""
+        self._connection.settimeout(self._left())
+        return self._connection.recv_into(buffer)
+
+
 class _Handler(BaseHTTPRequestHandler):
     server_version = "aioqueue"
     sys_version = ""
     timeout = _CLIENT_SECONDS
+
+    def setup(self) -> None:
+        """Read by the clock."""
+        super().setup()
+        self._until: float = time.monotonic() + (self.timeout or _CLIENT_SECONDS)
+        self.rfile.close()
+        self.rfile = io.BufferedReader(_Reading(self.connection, self._left))
+
+    def _left(self) -> float:
+        return max(_LEAST_SECONDS, self._until - time.monotonic())
 
     def do_GET(self) -> None:
         """Answer one request."""
@@ -246,12 +323,15 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(status, "application/json", json.dumps(answer, indent=2).encode() + b"\n")
 
     def _answer(self, status: int, content_type: str, body: bytes) -> None:
+        self._until = time.monotonic() + (self.timeout or _CLIENT_SECONDS)
+        self.connection.settimeout(self._left())
         self.send_response(status)
         self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))
         self.send_header("Cache-Control", "no-store")
         self.end_headers()
         if self.command != "HEAD":
+            self.connection.settimeout(self._left())
             self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name in the base class

@@ -8,6 +8,7 @@ import threading
 import time
 from collections import Counter
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from aioqueue.errors import ClientClosed
@@ -32,6 +33,9 @@ _STATES = (JobState.READY, JobState.SCHEDULED, JobState.BLOCKED, JobState.RUNNIN
 _OLD_SECONDS = 10.0
 """After which figures are read anew when somebody looks. Below the usual 15 s between scrapes, so that each has new ones."""
 _LONGEST_READ_SECONDS = 60.0
+_OWN_WORDS = frozenset({"event_loop"})
+"""Troubles that are told in the worker's own words, not in those of an error."""
+_INSTEAD = {"notifications": "they don't arrive: jobs are found by polling"}
 
 
 class WorkerView:
@@ -80,7 +84,17 @@ class WorkerView:
     def readiness(self) -> Readiness:
         """See `aioqueue.telemetry._views.View`."""
         health = self._health()
+        health = replace(health, troubles={part: self._public(part) for part in health.troubles})
         return Readiness(name=self._name, reasons=health.reasons, notes=health.notes)
+
+    def _public(self, part: str) -> str:
+        """What anybody may read of a trouble: the error's class. Its text may quote addresses and values."""
+        if part in _INSTEAD:
+            return _INSTEAD[part]
+        text = self._troubles.current.get(part)
+        if text is None:  # the store's own, whatever that says
+            return "see the log"
+        return text if part in _OWN_WORDS else text.partition(":")[0]
 
     def want_figures(self) -> None:
         """See `aioqueue.telemetry._views.View`."""
