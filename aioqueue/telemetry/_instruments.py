@@ -9,17 +9,17 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING
 
-from opentelemetry import metrics
 from opentelemetry.metrics import Observation
 
 from aioqueue.telemetry._counters import DELAY_BOUNDS_SECONDS, DURATION_BOUNDS_SECONDS
 from aioqueue.telemetry._metrics import DELAY, DURATION, METRICS, Kind, Metric, read
+from aioqueue.telemetry._providers import log_broken_meter, meter_provider
 from aioqueue.telemetry._views import VIEWS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from opentelemetry.metrics import CallbackOptions
+    from opentelemetry.metrics import CallbackOptions, MeterProvider
 
 __all__ = ["instrument", "recorders"]
 
@@ -27,7 +27,16 @@ __all__ = ["instrument", "recorders"]
 @functools.cache
 def instrument() -> None:
     """Make the observable instruments, once in the process: a provider that is set later gets them too."""
-    meter = metrics.get_meter("aioqueue")
+    if (provider := meter_provider()) is None:
+        return
+    try:
+        _instrument(provider)
+    except Exception as error:  # noqa: BLE001 - logged: a provider of the user's may raise
+        log_broken_meter(error)
+
+
+def _instrument(provider: MeterProvider) -> None:
+    meter = provider.get_meter("aioqueue")
     for metric in METRICS:
         callbacks = [functools.partial(_observe, metric)]
         if metric.kind is Kind.COUNTER:
@@ -38,18 +47,26 @@ def instrument() -> None:
 
 def recorders() -> tuple[Callable[[str, float], None], Callable[[str, float], None]] | None:
     """What records durations and delays of a type, in this order; nothing where nobody has set a meter provider."""
-    if type(metrics.get_meter_provider()).__module__.startswith("opentelemetry.metrics"):  # the API's own, which does nothing
+    provider = meter_provider()
+    if provider is None or type(provider).__module__.startswith("opentelemetry.metrics"):  # the API's own, which does nothing
         return None
-    return _recorder(DURATION, DURATION_BOUNDS_SECONDS), _recorder(DELAY, DELAY_BOUNDS_SECONDS)
+    try:
+        return _recorder(provider, DURATION, DURATION_BOUNDS_SECONDS), _recorder(provider, DELAY, DELAY_BOUNDS_SECONDS)
+    except Exception as error:  # noqa: BLE001 - logged, as above
+        log_broken_meter(error)
+        return None
 
 
-def _recorder(metric: Metric, bounds: tuple[float, ...]) -> Callable[[str, float], None]:
-    histogram = metrics.get_meter("aioqueue").create_histogram(
+def _recorder(provider: MeterProvider, metric: Metric, bounds: tuple[float, ...]) -> Callable[[str, float], None]:
+    histogram = provider.get_meter("aioqueue").create_histogram(
         metric.name, metric.unit, metric.help, explicit_bucket_boundaries_advisory=bounds
     )
 
     def record(label: str, value: float) -> None:
-        histogram.record(value, {"type": label})
+        try:
+            histogram.record(value, {"type": label})
+        except Exception as error:  # noqa: BLE001 - logged: a reader or view of the user's may raise; it costs no job
+            log_broken_meter(error)
 
     return record
 

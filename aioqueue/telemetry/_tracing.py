@@ -13,10 +13,11 @@ import threading
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
-from opentelemetry import context, metrics, trace
+from opentelemetry import context, trace
 from opentelemetry.trace import Link, SpanKind, Status, StatusCode
 
 from aioqueue.runtime._log import event
+from aioqueue.telemetry._providers import log_broken, meter_provider, tracer_provider
 from aioqueue.telemetry._trace_context import read_trace, write_trace
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class Tracing:
         self._process = {**_PROCESS, **own}
         self._settle = {**_SETTLE, **own}
         if self._on:
-            _provider()  # one that a variable names is made at its first use
+            tracer_provider()  # one that a variable names is made at its first use
         self._seen: object = None
         self._tracer: Tracer | None = None
 
@@ -79,10 +80,10 @@ class Tracing:
         if found is None:
             return None
         if found is _UNKNOWN:  # an API that has no such variable
-            found = _provider()
+            found = tracer_provider()
         if found is not self._seen:
             self._seen = found
-            self._tracer = _made(_provider())
+            self._tracer = _made(tracer_provider())
         return self._tracer
 
     def send(self, tracer: Tracer, types: Sequence[str], *, count: int | None = None) -> SendSpan | None:
@@ -163,7 +164,7 @@ class _OpenSpan:
                 span.set_status(Status(StatusCode.ERROR, failed[1]))
             span.end()
         except Exception as error:  # noqa: BLE001 - logged: a processor of the user's may raise
-            _log_broken(error)
+            log_broken(error)
 
 
 class SendSpan(_OpenSpan):
@@ -174,12 +175,22 @@ class SendSpan(_OpenSpan):
     @property
     def trace(self) -> str | None:
         """What is stored with its jobs."""
-        return None if self._span is None else write_trace(self._span)
+        if self._span is None:
+            return None
+        try:
+            return write_trace(self._span)
+        except Exception as error:  # noqa: BLE001 - logged: a span of the user's SDK may raise
+            log_broken(error)
+            return None
 
     def stored_as(self, job_id: UUID) -> None:
         """Say which job it is, if it's one: that of the unfinished job, where a unique key is taken."""
-        if self._span is not None:
+        if self._span is None:
+            return
+        try:
             self._span.set_attribute("messaging.message.id", str(job_id))
+        except Exception as error:  # noqa: BLE001 - logged, as above
+            log_broken(error)
 
     def sent(self) -> None:
         """The jobs are stored, and committed if the transaction is ours."""
@@ -212,13 +223,15 @@ class ProcessSpan(_OpenSpan):
         if span is None:
             return
         if error is not None:
-            exception: dict[str, Any] = {"exception.type": error.type, "exception.message": error.message}
+            exception: dict[str, Any] = {"exception.type": error.type}
+            if error.message:
+                exception["exception.message"] = error.message
             if error.traceback:
                 exception["exception.stacktrace"] = error.traceback
             try:
                 span.add_event("exception", exception)
             except Exception as wrong:  # noqa: BLE001 - logged, as above
-                _log_broken(wrong)
+                log_broken(wrong)
         failed = None if succeeded else (outcome, reason) if error is None else (error.type, str(error))
         self._end({"aioqueue.outcome": outcome}, failed)
 
@@ -233,21 +246,13 @@ class SettleSpan(_OpenSpan):
         self._end({}, None if error is None else (type(error).__qualname__, ""))
 
 
-def _provider() -> trace.TracerProvider | None:
-    try:
-        return trace.get_tracer_provider()
-    except Exception as error:  # noqa: BLE001 - logged: a variable may name a provider that can't be made
-        _log_broken(error)
-        return None
-
-
 def _made(provider: trace.TracerProvider | None) -> Tracer | None:
     if provider is None or isinstance(provider, _NONE):
         return None
     try:
         return provider.get_tracer("aioqueue", _version())
     except Exception as error:  # noqa: BLE001 - logged: a provider of the user's may raise
-        _log_broken(error)
+        log_broken(error)
         return None
 
 
@@ -264,13 +269,8 @@ def _started(
             name, parent, kind=kind, attributes=attributes, links=links, record_exception=False, set_status_on_exception=False
         )
     except Exception as error:  # noqa: BLE001 - logged: a sampler or processor of the user's may raise
-        _log_broken(error)
+        log_broken(error)
         return None
-
-
-def _log_broken(error: Exception) -> None:
-    what = type(error).__name__
-    logger.warning("a span is lost, since the SDK for OpenTelemetry has failed: %s", what, extra=event("telemetry.span_lost"))
 
 
 def flush_telemetry(seconds: float) -> bool:
@@ -281,7 +281,7 @@ def flush_telemetry(seconds: float) -> bool:
     Returns:
         Whether it was done in time.
     """
-    providers = [trace.get_tracer_provider(), metrics.get_meter_provider()]
+    providers = [tracer_provider(), meter_provider()]
     flushes = [flush for each in providers if callable(flush := getattr(each, "force_flush", None))]
     if not flushes:
         return True

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from aioqueue.worker._holdings import Slot
     from aioqueue.worker._outcome import Outcome
 
-__all__ = ["log_begin", "log_end", "log_interrupted"]
+__all__ = ["QUOTING", "log_begin", "log_end", "log_interrupted", "place_of"]
 
 logger = logging.getLogger("aioqueue.worker")
 
@@ -32,8 +32,8 @@ _LEVELS = {
 _HARMLESS = (Exception, SystemExit)
 """What may be raised while a line is written: an exit would end the event loop."""
 
-_QUOTING = frozenset({"ArgumentsError", "OutputError"})
-"""Types of errors whose texts may quote values, which don't belong in logs."""
+QUOTING = frozenset({"ArgumentsError", "OutputError"})
+"""Types of errors whose texts may quote values, which don't belong in logs, nor in spans."""
 
 
 def log_begin(slot: Slot) -> None:
@@ -84,7 +84,7 @@ def _log_end(slot: Slot, outcome: Outcome, level: int, kind: str) -> None:
         error=_error(slot, outcome) or None,
     )
     error, exception = outcome.error, outcome.exception
-    if level < logging.ERROR or error is None or exception is None or error.type in _QUOTING:
+    if level < logging.ERROR or error is None or exception is None or error.type in QUOTING:
         logger.log(level, "%s", text, extra=extra)
         return
     exc_info = (type(exception), exception, traceback_of(exception))
@@ -123,14 +123,20 @@ def _why(slot: Slot, outcome: Outcome) -> str:
 
 def _error(slot: Slot, outcome: Outcome) -> str:
     """The error in a line, without what it may quote of values."""
-    error, exception = outcome.error, outcome.exception
+    error = outcome.error
     if error is None:
         return ""
-    if error.type not in _QUOTING:
+    if error.type not in QUOTING:
         return one_line(error)
-    path = exception.path if isinstance(exception, (ArgumentsError, CodecError)) else ""
-    at = f" at {one_line(path)}" if path else ""
+    at = f" {place}" if (place := place_of(outcome)) else ""
     return f"{one_line(error.type)}{at}; `aioqueue jobs show {slot.job.id}` shows it"
+
+
+def place_of(outcome: Outcome) -> str:
+    """Where in the arguments or the output the value is that doesn't fit, as `at` and its path; empty if nobody says so."""
+    exception = outcome.exception
+    path = exception.path if isinstance(exception, (ArgumentsError, CodecError)) else ""
+    return f"at {one_line(path)}" if path else ""
 
 
 def _seconds(value: float | None) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from aioqueue.telemetry._counters import AttemptOutcome
+from aioqueue.worker._attempt_log import QUOTING, place_of
 from aioqueue.worker._outcome import Interrupted
 
 if TYPE_CHECKING:
@@ -27,4 +29,7 @@ def end_span(slot: Slot, outcome: Outcome | Interrupted) -> None:
         reason = slot.reasons[0].value if slot.reasons else "the event loop has ended"
         span.end(AttemptOutcome.INTERRUPTED, reason=reason, succeeded=False)
     else:
-        span.end(outcome.counted_as, outcome.error, succeeded=outcome.counted_as in _WELL)
+        error = outcome.error
+        if error is not None and error.type in QUOTING:
+            error = replace(error, message=place_of(outcome), traceback="")
+        span.end(outcome.counted_as, error, succeeded=outcome.counted_as in _WELL)

@@ -154,7 +154,13 @@ class Holdings:
         """Attempts that should have ended a while ago. For any thread."""
         now = time.monotonic()
         return tuple(
-            LateAttempt(id=slot.job.id, type=slot.job.type, attempt=slot.job.attempt, running=now - slot.began, reasons=reasons)
+            LateAttempt(
+                id=slot.job.id,
+                type=slot.job.type,
+                attempt=slot.job.attempt,
+                running=now - began if (began := slot.began) else 0.0,
+                reasons=reasons,
+            )
             for slot in list(self.running.values())
             if (reasons := slot.late(now))
         )
@@ -194,7 +200,8 @@ class Holdings:
             if slot.lost is not None or self.held.pop(slot.claim, None) is None:
                 continue
             slot.lost = reason
-            self.counters.of(slot.job.type).outcomes[AttemptOutcome.LOST] += 1
+            if slot.began and slot.claim not in self.returning:  # otherwise it's no attempt, or one that counts as interrupted
+                self.counters.of(slot.job.type).outcomes[AttemptOutcome.LOST] += 1
             self.stuck.discard(slot.claim)
             job = slot.job
             logger.warning(

@@ -163,14 +163,15 @@ class Slots:
     def _finish(self, slot: Slot, outcome: Outcome | Interrupted) -> None:
         if not slot.in_thread:
             self._bodies.discard(slot.job.id)
-        if slot.began:
-            self._holdings.counters.of(slot.job.type).ended(time.monotonic() - slot.began)
+        duration = time.monotonic() - slot.began if slot.began else None
         if slot.span is not None:
             end_span(slot, outcome)
         self._holdings.ended(slot)
         self._wakeup.slot_freed()
         if not slot.abandoned:
             self._writer.take(slot, outcome)
+        if duration is not None:  # last: whatever it does, the slot is free, and the outcome is with the writer
+            self._holdings.counters.of(slot.job.type).ended(duration)
 
     def _outcome(self, slot: Slot, task: asyncio.Task[Outcome | Interrupted]) -> Outcome | Interrupted:
         if task.cancelled():  # before its first step: nothing of it has run
