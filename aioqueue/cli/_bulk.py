@@ -52,12 +52,13 @@ async def change_all(
     while True:
         page = await client.list_jobs(**filters, limit=_PAGE_JOBS, cursor=cursor)
         ids = [job.id for job in page.jobs if fits(job)]
+        if ids and not asked:
+            count = f"{len(ids)} or more jobs" if page.cursor is not None else f"{len(ids)} job{'s' if len(ids) > 1 else ''}"
+            click.confirm(f"{count} in {client.store.description} will be {done}. Go on?", abort=True, err=True)
+            asked = True
+            continue  # the answer may have taken minutes: whoever was retried meanwhile doesn't fit any more
         looked_at += len(page.jobs)
         cursor = page.cursor
-        if ids and not asked:
-            count = f"{len(ids)} or more" if cursor is not None else f"{len(ids)}"
-            click.confirm(f"{count} jobs in {client.store.description} will be {done}. Go on?", abort=True, err=True)
-            asked = True
         if ids:
             became.update((await change(client, ids)).values())
         if sys.stderr.isatty():

@@ -102,7 +102,6 @@ class Opened:
 
         Cancelling it leaves the rest undone; it may be called again.
         """
-        LEDGER.close(self._counters)
         # Half of the timeout for what is in flight, which may be a commit, and an eighth more to say what has become of it. An
         # eighth for the waiters, whose task has only to be cancelled. What is left, a quarter at least, is the store's.
         eighth = self.settings.close_timeout / 8
@@ -111,6 +110,7 @@ class Opened:
             await bounded(self.enqueuer.aclose(4 * eighth), 5 * eighth, name="aioqueue close")
             await bounded(self.waiters.aclose(), eighth, name="aioqueue close")
         finally:
+            LEDGER.close(self._counters)
             await self._close_store(self.settings.close_timeout - (self.home.loop.time() - began))
 
     async def _close_store(self, longest: float) -> None:

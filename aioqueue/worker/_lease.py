@@ -110,9 +110,13 @@ class Leases:
 
     @property
     def valid(self) -> bool:
-        """Whether there are all, the database has confirmed each within its duration, and the thread goes on renewing them."""
+        """Whether there are all, the database has confirmed each within its duration, and the thread goes on renewing them.
+
+        For any thread.
+        """
         now = time.monotonic()
-        return self._thread.alive and all(group.lease is not None and now < group.lease.ends for group in self.groups)
+        leases = [group.lease for group in self.groups]
+        return self._thread.alive and all(lease is not None and now < lease.ends for lease in leases)
 
     @property
     def own(self) -> Collection[int]:

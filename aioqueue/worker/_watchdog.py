@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 import traceback
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aioqueue.definitions._context import attempt_in
@@ -125,8 +126,10 @@ class Watchdog:
         frame = sys._current_frames().get(self._loop_thread)
         if frame is None:
             return "unknown"
-        frames = traceback.format_stack(frame, limit=12)
+        stack = traceback.extract_stack(frame, limit=12)
         del frame
+        # Of a path its end: what people look for is there, and a line has place for few whole ones.
+        frames = [f"{'/'.join(Path(each.filename).parts[-3:])}:{each.lineno} in {each.name}: {each.line}\n" for each in stack]
         chosen: list[str] = []
         while frames and sum(map(len, chosen)) + len(frames[-1]) <= _LONGEST_STACK_CHARACTERS:
             chosen.insert(0, frames.pop())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -75,7 +76,7 @@ def test_all_that_fit(invoke: Invoke, each_url: str) -> None:
     _work(each_url)
     assert _states(invoke) == ["completed", "completed", "failed", "scheduled"]
     refused = invoke("jobs", "retry", "--type", "jobs.fail", exit_code=1)  # nobody answers
-    assert "1 jobs in" in refused.output
+    assert "1 job in" in refused.output
     assert _states(invoke) == ["completed", "completed", "failed", "scheduled"]
     assert invoke("jobs", "retry", "--type", "jobs.fail", "--yes").stdout == "1 made pending\n"
     assert invoke("jobs", "run-now", "--type", "jobs.greet", "--yes").stdout == "1 made due\n"
@@ -94,3 +95,23 @@ def test_pruning(invoke: Invoke, each_url: str) -> None:
     assert _states(invoke) == ["completed", "completed", "scheduled"]
     assert invoke("jobs", "prune", "--older-than", "0s", "--yes").stdout == "2 deleted\n"
     assert _states(invoke) == ["scheduled"]
+
+
+def test_what_is_retried_while_the_question_stands_is_kept(
+    invoke: Invoke, each_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _work(each_url)
+
+    async def retry() -> None:
+        async with Client(each_url) as client:
+            (failed,) = (await client.list_jobs(states=["failed"])).jobs
+            await client.retry(failed.id)
+
+    def retried_meanwhile(*_: object, **__: object) -> None:
+        other = threading.Thread(target=anyio.run, args=[retry])
+        other.start()
+        other.join()
+
+    monkeypatch.setattr("click.confirm", retried_meanwhile)
+    assert invoke("jobs", "prune", "--older-than", "0s", "--state", "failed").stdout == "0 deleted\n"
+    assert _states(invoke) == ["completed", "completed", "ready", "scheduled"]

@@ -129,12 +129,15 @@ async def in_a_group(run: Callable[[], Awaitable[Any]]) -> Any:
 
 async def held(app: App, request: weakref.ref[Request]) -> bool:
     """Whether somebody still has the request, once what belonged to it has had the time to end."""
-    for _ in range(150):
-        gc.collect()
-        if request() is None:
-            return False
-        await asyncio.sleep(0.01)
-    return True
+    try:
+        async with asyncio.timeout(LIMIT):
+            while True:
+                gc.collect()
+                if request() is None:
+                    return False
+                await asyncio.sleep(0.01)
+    except TimeoutError:
+        return True
 
 
 @pytest.mark.parametrize("start", [in_a_task, in_a_group])
