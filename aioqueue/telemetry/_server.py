@@ -273,7 +273,7 @@ class _Reading(io.RawIOBase):
         self._connection, self._left = connection, left
 
     def readable(self) -> bool:
-        """It is."""
+        """Say that it can be read, as every raw stream does."""
         return True
 
     def readinto(self, buffer: Any) -> int:
