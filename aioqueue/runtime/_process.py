@@ -157,6 +157,7 @@ def _started_as_worker() -> bool:
 
 
 def _name_the_rest() -> None:
+    # Imported here: this module comes first of all, before its signal handlers stand, and may cost next to nothing.
     import logging
     import threading
 
