@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
+from aioqueue.cli._json import json_option, print_json
 from aioqueue.cli._options import Problem, WrongUsage, explained, setting_option
 from aioqueue.cli._text import one_line
 from aioqueue.definitions._settings import WorkerSettings
@@ -25,7 +26,7 @@ _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - nothing is b
 @setting_option("--metrics-port", type=click.IntRange(1, 65_535), help="The running worker's.")
 @setting_option("--metrics-host", help="The address at which it listens: 127.0.0.1.")
 @click.option("--live", is_flag=True, help="Only whether its event loop turns, not whether it does its work.")
-@click.option("--json", "as_json", is_flag=True, help="Print what the worker has answered.")
+@json_option("What the worker has answered, as one JSON object.")
 def health(metrics_port: int | None, metrics_host: str | None, *, live: bool, as_json: bool) -> None:
     """Ask the worker that runs here whether it does its work.
 
@@ -38,10 +39,11 @@ def health(metrics_port: int | None, metrics_host: str | None, *, live: bool, as
         raise WrongUsage("--metrics-port: at which port does the worker serve its health?")
     host = settings.metrics_host or "127.0.0.1"
     status, text = _ask(_EVERYWHERE.get(host, host), settings.metrics_port, "/healthz" if live else "/readyz")
+    answer, lines = _read(text)
     if as_json:
-        click.echo(text.strip())
+        print_json(answer)
     else:
-        for line in _lines(text):
+        for line in lines:
             click.echo(line)
     if status != 200:
         raise click.exceptions.Exit(1)
@@ -59,17 +61,17 @@ def _ask(host: str, port: int, path: str) -> tuple[int, str]:
         connection.close()
 
 
-def _lines(text: str) -> list[str]:
-    """What a person reads: the state, and below it why."""
+def _read(text: str) -> tuple[Mapping[str, Any], list[str]]:
+    """What was answered, and what a person reads: the state, and below it why."""
     try:
         answer: Any = json.loads(text)
         if "alive" in answer:
             lag = float(answer["event_loop_lag_seconds"])
-            return ["alive" if answer["alive"] else f"the event loop hasn't turned for {lag:.0f} s"]
+            return answer, ["alive" if answer["alive"] else f"the event loop hasn't turned for {lag:.0f} s"]
         lines = ["ready" if answer["ready"] else "not ready", *(f"  {each}" for each in answer.get("reasons", ()))]
         workers = cast("list[Mapping[str, Any]]", answer["workers"])
         for worker in workers:
             lines += [f"  {worker['name']}: {each}" for each in (*worker["reasons"], *worker["notes"])]
     except (ValueError, KeyError, TypeError) as error:
         raise Problem(f"what answers isn't a worker's port: {error!r}") from None
-    return [one_line(line) for line in lines]
+    return answer, [one_line(line) for line in lines]

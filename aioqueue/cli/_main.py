@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from aioqueue.cli._bulk import prune
+from aioqueue.cli._changes import changing_commands
 from aioqueue.cli._health import health
 from aioqueue.cli._jobs import jobs
 from aioqueue.cli._queue import enqueue, migrate, stats
@@ -25,7 +26,7 @@ def main() -> None:
     """
 
 
-jobs.add_command(why)
-jobs.add_command(prune)
+for command in (why, *changing_commands(), prune):
+    jobs.add_command(command)
 for command in (worker, migrate, enqueue, jobs, workers, stats, health):
     main.add_command(command)

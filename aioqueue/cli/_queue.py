@@ -11,7 +11,7 @@ import click
 import orjson
 
 from aioqueue.cli._imports import load_registry
-from aioqueue.cli._jobs import table
+from aioqueue.cli._json import json_option, print_json
 from aioqueue.cli._options import (
     DURATION,
     JobsFailed,
@@ -23,6 +23,7 @@ from aioqueue.cli._options import (
     run,
     url_option,
 )
+from aioqueue.cli._tables import show_table
 from aioqueue.client import Client
 from aioqueue.errors import ArgumentsError, JobCancelled, JobFailed, ResultTimeout
 from aioqueue.vocabulary._abilities import SupportsMigrationSQL, SupportsPendingMigrations
@@ -46,42 +47,57 @@ __all__ = ["enqueue", "migrate", "stats"]
 @click.option("--check", is_flag=True, help="Change nothing; exit with 1 if the schema doesn't fit this version.")
 @click.option("--dry-run", is_flag=True, help="Change nothing; print what would be run.")
 @click.option("--sql", is_flag=True, help="Change nothing; print the statements, for those who run them by hand.")
+@json_option("As one JSON object: `migrated`, `pending` or `sql`.")
 @log_level_option("warning")
-def migrate(url: str | None, *, check: bool, dry_run: bool, sql: bool) -> None:
+def migrate(url: str | None, *, check: bool, dry_run: bool, sql: bool, as_json: bool) -> None:
     """Bring the database's schema up to date. Several may do so at once."""
     if check + dry_run + sql > 1:
         raise WrongUsage("--check, --dry-run and --sql exclude each other")
     if sql:
-        click.echo(run(_statements, url))
+        statements = run(_statements, url)
+        if as_json:
+            print_json({"sql": statements})
+        else:
+            click.echo(statements)
     elif check:
-        run(_check, url)
+        _tell_whether_up_to_date(run(_pending, url), as_json=as_json)
     else:
         names = run(_would_migrate if dry_run else _migrate, url)
+        if as_json:
+            print_json({"pending" if dry_run else "migrated": names})
+            return
         for name in names:
             click.echo(name)
         if not names:
             click.echo("nothing to do")
 
 
-async def _migrate(url: str | None) -> Sequence[str]:
-    return await Client(url).migrate()
+async def _migrate(url: str | None) -> list[str]:
+    return list(await Client(url).migrate())
 
 
-async def _would_migrate(url: str | None) -> Sequence[str]:
-    store = Client(url).store
-    if not isinstance(store, SupportsPendingMigrations):
+async def _would_migrate(url: str | None) -> list[str]:
+    names = await _pending(url)
+    if names is None:
         raise WrongUsage("this store migrates by itself when it's opened, and doesn't say beforehand what it would run")
-    return await store.pending_migrations()
+    return names
 
 
-async def _check(url: str | None) -> None:
+async def _pending(url: str | None) -> list[str] | None:
+    """What `migrate` would run; None for a store that migrates by itself."""
     store = Client(url).store
-    if not isinstance(store, SupportsPendingMigrations):
+    return list(await store.pending_migrations()) if isinstance(store, SupportsPendingMigrations) else None
+
+
+def _tell_whether_up_to_date(pending: list[str] | None, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"pending": pending})
+    elif pending is None:
         click.echo("this store migrates by itself when it's opened")
-    elif names := await store.pending_migrations():
-        raise Problem(f"not up to date: {', '.join(names)}")
-    else:
+    elif not pending:
         click.echo("up to date")
+    if pending:
+        raise Problem(f"not up to date: {', '.join(pending)}")
 
 
 async def _statements(url: str | None) -> str:
@@ -110,8 +126,9 @@ async def _statements(url: str | None) -> str:
 @click.option("--timeout", type=DURATION, help="For each attempt.")
 @click.option("--expires", type=DURATION, help="Discard it if it hasn't started this long after it was due.")
 @click.option("--wait", type=DURATION, metavar="DURATION", help="Wait for its end and print its output; 3 if it failed.")
+@json_option("One JSON object with the id; with --wait a second one with the state and the output.")
 @log_level_option("warning")
-def enqueue(url: str | None, name: str, arguments: tuple[str, ...], *, wait: float | None, **given: Any) -> None:
+def enqueue(url: str | None, name: str, arguments: tuple[str, ...], *, wait: float | None, as_json: bool, **given: Any) -> None:
     """Enqueue a job and print its id.
 
     ARGUMENTS are name=text, name:=json, or one JSON object: aioqueue enqueue greet name=world shout:=true
@@ -119,19 +136,21 @@ def enqueue(url: str | None, name: str, arguments: tuple[str, ...], *, wait: flo
     app, app_dir = given.pop("app"), given.pop("app_dir")
     values, options = _read_arguments(arguments), _read_options(given)
 
-    async def put() -> str:
+    async def put() -> None:
         async with Client(url) as client:
             handle: JobHandle[Any]
             if app is None:
                 handle = await client.enqueue_by_name(name, values, **options)
             else:
                 handle = await client.enqueue(_typed_call(app, app_dir, name, values, options))
-            click.echo(f"{handle.id}{'' if handle.created else '  (was there already)'}")
-            return "" if wait is None else await _wait(handle, wait)
+            if as_json:
+                print_json({"id": str(handle.id), "type": name, "created": handle.created})
+            else:
+                click.echo(f"{handle.id}{'' if handle.created else '  (was there already)'}")
+            if wait is not None:
+                await _wait(client, handle, wait, as_json=as_json)
 
-    output = run(put)
-    if wait is not None:
-        click.echo(output)
+    run(put)
 
 
 def _typed_call(app: str, app_dir: str | None, name: str, values: dict[str, Any], options: CallOptions) -> Call[Any]:
@@ -148,13 +167,18 @@ def _typed_call(app: str, app_dir: str | None, name: str, values: dict[str, Any]
         raise
 
 
-async def _wait(handle: JobHandle[Any], seconds: float) -> str:
+async def _wait(client: Client, handle: JobHandle[Any], seconds: float, *, as_json: bool) -> None:
+    """Wait for the job's end, and print its output; with `as_json` also the state in which it is if there is none."""
     try:
-        return json.dumps(await handle.result(timeout=seconds), default=str)
-    except (JobFailed, JobCancelled) as error:
-        raise JobsFailed(str(error)) from None
-    except ResultTimeout as error:
-        raise Problem(str(error)) from None
+        output = await handle.result(timeout=seconds)
+    except (JobFailed, JobCancelled, ResultTimeout) as error:
+        if as_json:
+            print_json({"id": str(handle.id), "state": (await client.job(handle)).state.value})
+        raise (Problem if isinstance(error, ResultTimeout) else JobsFailed)(str(error)) from None
+    if as_json:
+        print_json({"id": str(handle.id), "state": JobState.COMPLETED.value, "output": output})
+    else:
+        click.echo(json.dumps(output, default=str))
 
 
 def _read_arguments(texts: Sequence[str]) -> dict[str, Any]:
@@ -212,7 +236,7 @@ _EXAMPLE_TIME = "2030-01-31T12:00:00+01:00"
 
 @click.command()
 @url_option
-@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+@json_option()
 @log_level_option("warning")
 def stats(url: str | None, *, as_json: bool) -> None:
     """Count jobs by type and state, exactly up to 10,000 each, and name the workers that are alive."""
@@ -231,7 +255,7 @@ def stats(url: str | None, *, as_json: bool) -> None:
             }
             for name, each in numbers.types.items()
         }
-        click.echo(json.dumps({"types": types, "workers": list(numbers.workers)}))
+        print_json({"types": types, "workers": list(numbers.workers)})
         return
     if not numbers.types:
         click.echo(f"no jobs in {description}")
@@ -245,5 +269,5 @@ def stats(url: str | None, *, as_json: bool) -> None:
         for name, each in sorted(numbers.types.items())
     ]
     if rows:
-        click.echo(table(("type", *(state.value for state in shown), "oldest ready"), rows))
+        show_table(("type", *(state.value for state in shown), "oldest ready"), rows)
     click.echo(f"workers: {', '.join(numbers.workers) or 'none'}")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import click
 
 from aioqueue.cli._ids import find_ids
+from aioqueue.cli._json import json_option, print_json
 from aioqueue.cli._options import log_level_option, looking_at, run, url_option
 from aioqueue.cli._text import one_line
 
@@ -20,7 +20,7 @@ __all__ = ["why"]
 @click.command()
 @url_option
 @click.argument("job_id", metavar="ID")
-@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+@json_option()
 @log_level_option("warning")
 def why(url: str | None, job_id: str, *, as_json: bool) -> None:
     """Say why a job isn't running, and what to do about it. Exits with 1 if there is no such job."""
@@ -34,7 +34,7 @@ def why(url: str | None, job_id: str, *, as_json: bool) -> None:
     if as_json:
         reasons = [{"code": each.code.value, "text": each.text, "advice": each.advice or None} for each in answer.reasons]
         state, job_type = (None, None) if answer.job is None else (answer.job.state.value, answer.job.type)
-        click.echo(json.dumps({"id": str(answer.id), "type": job_type, "state": state, "reasons": reasons}))
+        print_json({"id": str(answer.id), "type": job_type, "state": state, "reasons": reasons})
     else:
         if answer.job is not None:
             click.echo(one_line(f"{answer.id}  {answer.job.type}  {answer.job.state.value}"))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import click
 
-from aioqueue.cli._jobs import table
+from aioqueue.cli._json import json_option, print_json
 from aioqueue.cli._options import log_level_option, looking_at, run, url_option
+from aioqueue.cli._tables import show_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +20,7 @@ __all__ = ["workers"]
 
 @click.command()
 @url_option
-@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+@json_option()
 @log_level_option("warning")
 def workers(url: str | None, *, as_json: bool) -> None:
     """Show the workers that are alive, and the leases of those that died and whose jobs nobody has taken over yet."""
@@ -31,11 +31,11 @@ def workers(url: str | None, *, as_json: bool) -> None:
 
     leases, description = run(look)
     if as_json:
-        click.echo(json.dumps({"leases": [_as_json(each) for each in leases]}))
+        print_json({"leases": [_as_json(each) for each in leases]})
     elif not leases:
         click.echo(f"no workers in {description}")
     else:
-        click.echo(table(("worker", "since", "lease", "running", "slots", "types"), [_row(each) for each in leases]))
+        show_table(("worker", "since", "lease", "running", "slots", "types"), [_row(each) for each in leases])
 
 
 def _as_json(lease: LeaseFacts) -> dict[str, object]:

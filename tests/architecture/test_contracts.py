@@ -49,6 +49,7 @@ BROKEN: list[tuple[dict[str, str], list[str]]] = [
     ({"testing/_new.py": "from sqlite3 import Connection"}, ["sqlite3"]),
     ({"postgres/_rows.py": "import sqlite3"}, ["sqlite3"]),
     ({"worker/_run.py": "import click"}, ["click"]),
+    ({"worker/_run.py": "import rich.text"}, ["rich"]),
     ({"worker/_run.py": "from opentelemetry import trace"}, ["opentelemetry"]),
     ({"telemetry/_new.py": "import aioqueue.definitions._call"}, ["layers"]),
     ({"definitions/_settings.py": "import aioqueue.telemetry"}, ["layers"]),

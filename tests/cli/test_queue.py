@@ -156,14 +156,14 @@ def test_running_now_and_deleting(invoke: Invoke) -> None:
     other = "01a220ea-1ed8-7000-a079-c642a115fa2a"
     assert "no such job" in invoke("jobs", "run-now", job_id, other, exit_code=1).stdout
     assert _show(invoke, job_id)["state"] == "ready"
-    invoke("jobs", "delete", job_id)
+    invoke("jobs", "delete", job_id, "--yes")
     invoke("jobs", "show", job_id, exit_code=1)
-    assert "UUID" in invoke("jobs", "delete", "nonsense", exit_code=2).output
+    assert "UUID" in invoke("jobs", "delete", "nonsense", "--yes", exit_code=2).output
 
 
 def test_statistics(invoke: Invoke) -> None:
     job_id = _enqueue(invoke, "jobs.greet")
-    invoke("jobs", "delete", job_id)
+    invoke("jobs", "delete", job_id, "--yes")
     first, second = invoke("stats").stdout.splitlines()
     assert first.startswith("no jobs in sqlite:///")
     assert second == "workers: none"

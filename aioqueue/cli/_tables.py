@@ -1,0 +1,147 @@
+"""The one place that draws tables and progress: with rich on a terminal, where it's installed, and as plain text otherwise.
+
+What is written to a pipe or a file is for other programs: aligned columns, without colours, lines or a terminal's width. Texts
+of users are never markup, and their control characters are made visible.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import unicodedata
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, TextIO
+
+import click
+
+from aioqueue.cli._text import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Sequence
+
+    from rich.console import Console
+
+__all__ = ["plain_table", "show_progress", "show_table"]
+
+_WIDEST_CELL_CHARACTERS = 60
+_COLORS = {"failed": "red", "running": "cyan", "completed": "green", "ready": "yellow"}
+"""Of columns that are headed so, and of what the column `state` holds."""
+
+
+def show_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print columns of text to standard output.
+
+    Arguments:
+        header: Their names; the first column is what a row is known by, and stays whole.
+        rows: What they hold.
+    """
+    if _draws(sys.stdout):
+        _draw_table(header, rows)
+    else:
+        click.echo(plain_table(header, rows))
+
+
+def plain_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns of text, as wide as they have to be.
+
+    Arguments:
+        header: Their names.
+        rows: What they hold; control characters are made visible, and what is very long is shortened.
+    """
+    cells = [header, *([_shortened(one_line(cell)) for cell in row] for row in rows)]
+    widths = [max(_width(row[column]) for row in cells) for column in range(len(header))]
+    lines: list[str] = []
+    for row in cells:
+        padded = (cell + " " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True))
+        lines.append("  ".join(padded).rstrip())
+    return "\n".join(lines)
+
+
+@contextmanager
+def show_progress(*, beside_output: bool = False) -> Generator[Callable[[str], None]]:
+    """Show on standard error how far something is, while the context lasts; nothing where that isn't a terminal.
+
+    Arguments:
+        beside_output: Whether something is printed meanwhile: on one terminal with that there is no progress.
+
+    Yields:
+        What is called with each new text, such as `1,000 deleted`.
+    """
+    if not _is_terminal(sys.stderr) or (beside_output and _is_terminal(sys.stdout)):
+        yield lambda _: None
+    elif not _draws(sys.stderr):
+        with _rewritten_line() as show:
+            yield show
+    else:
+        from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        columns = SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn()
+        # Redirected, standard output would end up on standard error, whoever reads it.
+        with Progress(*columns, console=_console(sys.stderr), redirect_stdout=False, redirect_stderr=False) as progress:
+            task = progress.add_task("", total=None)
+            yield lambda text: progress.update(task, description=one_line(text))
+
+
+@contextmanager
+def _rewritten_line() -> Generator[Callable[[str], None]]:
+    shown = False
+
+    def show(text: str) -> None:
+        nonlocal shown
+        shown = True
+        click.echo(f"\r{one_line(text)}", err=True, nl=False)
+
+    try:
+        yield show
+    finally:
+        if shown:
+            click.echo(err=True)
+
+
+def _draw_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Draw with rich what there is: a column in which no row has anything is left out."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
+    columns = [number for number in range(len(header)) if number == 0 or any(row[number] for row in rows)]
+    for number in columns:
+        table.add_column(Text(header[number]), no_wrap=number == 0, overflow="fold", style=_COLORS.get(header[number], ""))
+    for row in rows:
+        cells = ((header[number], _shortened(one_line(row[number]))) for number in columns)
+        table.add_row(*(Text(text, style=_COLORS.get(text, "") if name == "state" else "") for name, text in cells))
+    _console(sys.stdout).print(table)
+
+
+def _console(stream: TextIO) -> Console:
+    from rich.console import Console
+
+    return Console(
+        file=stream, force_terminal=True, no_color=bool(os.environ.get("NO_COLOR")), markup=False, highlight=False, emoji=False
+    )
+
+
+def _draws(stream: TextIO) -> bool:
+    """Whether there is a terminal that can be drawn on, and rich to do it."""
+    return _is_terminal(stream) and os.environ.get("TERM") not in ("dumb", "unknown") and find_spec("rich") is not None
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    try:
+        return stream is not None and stream.isatty()
+    except ValueError:  # it's closed
+        return False
+
+
+def _shortened(cell: str) -> str:
+    """Shorten a cell, so that the others keep their place, whatever somebody has called something."""
+    return cell if len(cell) <= _WIDEST_CELL_CHARACTERS else f"{cell[: _WIDEST_CELL_CHARACTERS - 1]}…"
+
+
+def _width(text: str) -> int:
+    """How many columns a terminal takes for it."""
+    if text.isascii():
+        return len(text)
+    return sum(0 if unicodedata.combining(each) else 2 if unicodedata.east_asian_width(each) in "WF" else 1 for each in text)

@@ -1,0 +1,93 @@
+"""Tables and progress: drawn on a terminal where rich is installed, plain otherwise; users' texts do nothing to either."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from uuid import UUID
+
+import anyio
+import pytest
+
+from aioqueue import Client
+from aioqueue.cli._tables import plain_table
+from aioqueue.vocabulary._job import NewJob
+from tests.cli.terminal import on_terminal
+
+ID = UUID("abcd0000-0000-7000-8000-000000000000")
+EVIL = "[red]a[/red][link=http://x]\x1b[31m:smile:\nforged"
+VISIBLE = r"[red]a[/red][link=http://x]\x1b[31m:smile:\nforged"
+ESCAPE = "\x1b["
+COLOR = re.compile(r"\x1b\[(?:\d+;)*(?:3[0-8]|9[0-7])(?:;\d+)*m")
+
+
+@pytest.fixture
+def full_url(url: str) -> str:
+    async def put() -> None:
+        async with Client(url) as client:
+            await client.store.insert([NewJob(id=ID, type=EVIL), NewJob(id=UUID(int=1), type="plain")])
+
+    anyio.run(put)
+    return url
+
+
+@pytest.mark.parametrize("command", [("jobs", "list"), ("stats",)])
+def test_on_a_terminal_it_is_drawn(full_url: str, command: tuple[str, ...]) -> None:
+    ended = on_terminal(*command, AIOQUEUE_URL=full_url)
+    assert ended.exit_code == 0
+    assert "─" in ended.shown
+    assert COLOR.search(ended.shown)
+    assert VISIBLE in ended.shown
+    assert "31m" not in COLOR.sub("", ended.shown).replace(r"\x1b[31m", "")
+
+
+def test_an_id_stays_whole_on_a_narrow_terminal(full_url: str) -> None:
+    assert str(ID) in on_terminal("jobs", "list", columns=70, AIOQUEUE_URL=full_url).shown
+
+
+@pytest.mark.parametrize("variables", [{"NO_COLOR": "1"}, {"TERM": "dumb"}, {"TERM": "dumb", "NO_COLOR": "1"}])
+def test_without_colours(full_url: str, variables: dict[str, str]) -> None:
+    shown = on_terminal("jobs", "list", AIOQUEUE_URL=full_url, **variables).shown
+    assert VISIBLE in shown
+    assert not COLOR.search(shown)
+    if "TERM" in variables:
+        assert ESCAPE not in shown
+        assert "─" not in shown
+
+
+@pytest.mark.parametrize("how", ["pipe", "without rich"])
+def test_plain_text(full_url: str, how: str) -> None:
+    if how == "pipe":
+        shown = on_terminal("jobs", "list", output="pipe", columns=20, AIOQUEUE_URL=full_url).stdout
+    else:
+        shown = on_terminal("jobs", "list", without_rich=True, columns=20, AIOQUEUE_URL=full_url).shown
+    assert ESCAPE not in shown
+    assert "─" not in shown
+    lines = shown.splitlines()
+    assert len(lines) == 3
+    assert VISIBLE in shown
+    assert lines[0].index("state") == lines[1].index("ready") == lines[2].index("ready")
+
+
+def test_wide_letters_keep_the_columns_in_place() -> None:
+    lines = plain_table(("type", "n"), [("漢字", "1"), ("e\u0301tat", "2"), ("plain", "3")]).splitlines()
+    assert lines == ["type   n", "漢字   1", "e\u0301tat   2", "plain  3"]
+
+
+@pytest.mark.parametrize("how", ["drawn", "without rich", "pipe"])
+def test_progress(full_url: str, how: str) -> None:
+    output = "pipe" if how == "pipe" else "terminal"
+    command = ("jobs", "delete", "--type", "plain", "--yes")
+    ended = on_terminal(*command, output=output, without_rich=how == "without rich", AIOQUEUE_URL=full_url)
+    assert ended.exit_code == 0
+    assert "1 looked at, 1 deleted" in ended.shown
+    assert ended.stdout == ("1 deleted\n" if how == "pipe" else "")
+    assert (ESCAPE in ended.shown) is (how != "without rich")
+
+
+def test_rich_is_imported_only_to_draw(full_url: str) -> None:
+    code = "import sys; from aioqueue.cli import main; main(standalone_mode=False); print('rich' in sys.modules)"
+    command = [sys.executable, "-c", code, "jobs", "list", "--url", full_url]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert ended.stdout.splitlines()[-1] == "False"
