@@ -26,9 +26,10 @@ from aioqueue.cli._options import (
     setting_option,
     url_option,
 )
+from aioqueue.cli._reload import follow_reloader, run_reloading
 from aioqueue.cli._text import one_line
 from aioqueue.client import Client
-from aioqueue.definitions._settings import MOST_CONCURRENT_JOBS
+from aioqueue.definitions._settings import MOST_CONCURRENT_JOBS, WorkerSettings
 from aioqueue.errors import StoreUnavailable
 from aioqueue.runtime._left_behind import leave
 from aioqueue.runtime._log import event
@@ -86,11 +87,20 @@ def longest_end(grace: float) -> float:
 )
 @setting_option("--metrics-port", type=click.IntRange(0, 65_535), help="Serves /metrics, /healthz and /readyz.")
 @setting_option("--metrics-host", help="The address for that: 127.0.0.1.")
+@command_option("--reload", is_flag=True, help="For development: start anew when Python files in the app's folder change.")
 @command_option("--name", help="The worker's: by default host and process id.")
 @command_option("--uvloop/--no-uvloop", default=None, help="By default if it's installed.")
 @log_level_option("info")
 def worker(
-    app: str, url: str | None, app_dir: str | None, types: tuple[str, ...], *, once: bool, uvloop: bool | None, **settings: Any
+    app: str,
+    url: str | None,
+    app_dir: str | None,
+    types: tuple[str, ...],
+    *,
+    once: bool,
+    reload: bool,
+    uvloop: bool | None,
+    **settings: Any,
 ) -> None:
     """Run jobs until SIGINT or SIGTERM.
 
@@ -100,23 +110,43 @@ def worker(
     code = 0
     try:
         with process.command(), explained():
-            registry = load_registry(app, app_dir)
-            set_up_logging()
-            wanted = _read_types(types, registry, app)
-            loop_factory = _loop_factory(wanted=uvloop)
-            process.hold_back()
-            with asyncio.Runner(loop_factory=loop_factory) as runner:
-                code = run_in_own_event_loop(runner, _serve(url, registry, wanted, once=once, **settings))
-            if not flush_telemetry(_FLUSH_SECONDS):
-                logger.warning(
-                    "what was recorded for OpenTelemetry couldn't be sent within %g s",
-                    _FLUSH_SECONDS,
-                    extra=event("telemetry.not_sent"),
-                )
-                process.end_within(_UNSENT_SECONDS)
+            if reload and not follow_reloader():
+                code = process.exit_code = _reload(app_dir, once=once, grace=settings["grace"])
+            else:
+                code = _work(load_registry(app, app_dir), app, url, types, once=once, uvloop=uvloop, **settings)
     except Stopped:
         logger.info("stopped before the worker has begun", extra=event("worker.stopped_early"))
     raise click.exceptions.Exit(code)
+
+
+def _reload(app_dir: str | None, *, once: bool, grace: float | None) -> int:
+    """Run the worker in a process of its own, anew after each change. Returns the exit code."""
+    if once:
+        raise WrongUsage("--reload runs until a signal, and --once until nothing is due: choose one")
+    if importlib.util.find_spec("watchfiles") is None:
+        raise WrongUsage("--reload: watchfiles isn't installed: pip install 'aioqueue-jobs[reload]'")
+    set_up_logging()
+    return run_reloading(app_dir, longest_end(WorkerSettings.resolve(grace=grace).grace))
+
+
+def _work(
+    registry: Registry, app: str, url: str | None, types: Sequence[str], *, once: bool, uvloop: bool | None, **settings: Any
+) -> int:
+    """Run the worker in this process. Returns the exit code."""
+    set_up_logging()
+    wanted = _read_types(types, registry, app)
+    loop_factory = _loop_factory(wanted=uvloop)
+    process.hold_back()
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        code = run_in_own_event_loop(runner, _serve(url, registry, wanted, once=once, **settings))
+    if not flush_telemetry(_FLUSH_SECONDS):
+        logger.warning(
+            "what was recorded for OpenTelemetry couldn't be sent within %g s",
+            _FLUSH_SECONDS,
+            extra=event("telemetry.not_sent"),
+        )
+        process.end_within(_UNSENT_SECONDS)
+    return code
 
 
 async def _serve(url: str | None, registry: Registry, types: list[str] | None, *, once: bool, **settings: Any) -> int:

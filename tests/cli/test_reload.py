@@ -1,0 +1,276 @@
+"""`aioqueue worker --reload`: a real worker whose files change, which is stopped, and whose parent is killed."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+from aioqueue import Client
+from aioqueue.cli._reload import _is_watched
+from tests.processes import ROOT, until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.cli.conftest import Invoke
+
+pytestmark = pytest.mark.anyio
+
+APP = """
+import asyncio, os, signal, sys
+import version
+from aioqueue import Registry
+
+registry = Registry()
+print(f"imported {version.NUMBER} as {os.getpid()}", file=sys.stderr, flush=True)
+
+@registry.job
+async def say() -> int:
+    return version.NUMBER
+
+@registry.job
+async def wait() -> None:
+    print("waiting", file=sys.stderr, flush=True)
+    await asyncio.sleep(3600)
+"""
+
+
+class Reloading:
+    """A worker with `--reload` in a process group of its own, as a shell starts it, and the folder that it watches."""
+
+    def __init__(self, process: subprocess.Popen[bytes], folder: Path) -> None:
+        self.process = process
+        self.folder = folder
+
+    def log(self) -> str:
+        return (self.folder / "log").read_text()
+
+    async def logs(self, text: str, times: int = 1) -> None:
+        await until(lambda: self.log().count(text) >= times, f"{times} of {text!r}", story=self.log)
+
+    async def started(self, times: int) -> int:
+        """Wait until the worker claims for so many times. Returns the newest child's process id."""
+        await self.logs(" slots for ", times)
+        return self.children()[-1]
+
+    def children(self) -> list[int]:
+        return [int(each) for each in re.findall(r"^imported -?\d+ as (\d+)$", self.log(), re.MULTILINE)]
+
+    async def ends(self) -> int:
+        await until(lambda: self.process.poll() is not None, "the end", story=self.log)
+        return self.process.returncode
+
+
+def write(folder: Path, name: str, text: str) -> None:
+    """Write as editors do: nobody reads half a file."""
+    (folder / "new").write_text(text)
+    (folder / "new").rename(folder / name)
+
+
+@contextmanager
+def reloading(url: str, folder: Path, *options: str) -> Iterator[Reloading]:
+    code = folder / "code"
+    code.mkdir()
+    write(code, "app.py", APP)
+    write(code, "version.py", "NUMBER = 1")
+    with (folder / "log").open("wb") as output:
+        process = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "aioqueue.worker",
+                "app:registry",
+                "--url",
+                url,
+                "--reload",
+                "--app-dir",
+                str(code),
+                *options,
+            ],
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    try:
+        yield Reloading(process, folder)
+    finally:
+        for each in psutil.Process(process.pid).children() if process.poll() is None else ():
+            each.kill()
+        process.kill()
+        process.wait()
+
+
+async def said(url: str) -> object:
+    async with Client(url) as client:
+        return await (await client.enqueue_by_name("say")).result(timeout=60)
+
+
+async def test_changed_code_runs_in_a_fresh_process(url: str, tmp_path: Path) -> None:
+    with reloading(url, tmp_path) as worker:
+        first = await worker.started(1)
+        assert await said(url) == 1
+        write(tmp_path / "code", "version.py", "NUMBER = 2")
+        assert await worker.started(2) != first
+        assert await said(url) == 2
+        assert "version.py has changed: the worker is started anew" in worker.log()
+        worker.process.terminate()
+        assert await worker.ends() == 0
+    assert not psutil.pid_exists(first)
+
+
+async def test_what_isn_t_code_of_the_app_s_starts_nothing_anew(url: str, tmp_path: Path) -> None:
+    with reloading(url, tmp_path) as worker:
+        await worker.started(1)
+        for name in ("notes.txt", ".venv/some.py", "env/lib/site-packages/some.py", "__pycache__/some.py", ".git/some.py"):
+            (tmp_path / "code" / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / "code" / name).write_text("")
+        write(tmp_path / "code", "version.py", "NUMBER = 2")
+        await worker.started(2)
+        worker.process.terminate()
+        assert await worker.ends() == 0
+    assert len(worker.children()) == 2
+    assert worker.log().count("has changed") == 1
+    assert "more have changed" not in worker.log()
+
+
+def test_which_files_are_watched(tmp_path: Path) -> None:
+    """By their place in the folder, wherever that lies."""
+    where = tmp_path / ".venv" / "project"
+    watched = {name: _is_watched(where / name, where) for name in ("a.py", "b/a.py", "a.pyc", "b/.c/a.py", "__pycache__/a.py")}
+    assert watched == {"a.py": True, "b/a.py": True, "a.pyc": False, "b/.c/a.py": False, "__pycache__/a.py": False}
+
+
+async def test_several_changes_at_once_are_one_restart(url: str, tmp_path: Path) -> None:
+    with reloading(url, tmp_path) as worker:
+        await worker.started(1)
+        for number in range(20):
+            (tmp_path / "code" / f"part{number}.py").write_text("")
+        write(tmp_path / "code", "version.py", "NUMBER = 2")
+        await worker.started(2)
+        assert await said(url) == 2
+        worker.process.terminate()
+        assert await worker.ends() == 0
+    assert len(worker.children()) == 2
+
+
+async def test_what_changes_while_the_worker_stops_is_the_same_restart(url: str, tmp_path: Path) -> None:
+    with reloading(url, tmp_path, "--grace", "1s") as worker:
+        await worker.started(1)
+        async with Client(url) as client:
+            await client.enqueue_by_name("wait")
+        await worker.logs("waiting")
+        write(tmp_path / "code", "version.py", "NUMBER = 2")
+        await worker.logs(": stopping")
+        write(tmp_path / "code", "version.py", "NUMBER = 3")
+        await worker.started(2)
+        assert await said(url) == 3
+        worker.process.terminate()
+        assert await worker.ends() == 0
+    assert worker.log().count("has changed") == 1
+
+
+async def test_code_that_can_t_be_imported_is_told_and_waits_for_the_next_change(url: str, tmp_path: Path) -> None:
+    with reloading(url, tmp_path) as worker:
+        await worker.started(1)
+        write(tmp_path / "code", "version.py", "NUMBER = 1 / 0")
+        await worker.logs("the worker has ended with exit code 2: it's started again at the next change")
+        assert "ZeroDivisionError" in worker.log()
+        assert "app can't be imported" in worker.log()
+        write(tmp_path / "code", "version.py", "NUMBER = 3")
+        await worker.started(2)
+        assert await said(url) == 3
+        write(tmp_path / "code", "version.py", "1 / 0")
+        await worker.logs("at the next change", 2)
+        worker.process.terminate()
+        assert await worker.ends() == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("whom", ["the process", "its group"])
+async def test_one_signal_is_one_stop(url: str, tmp_path: Path, number: int, whom: str) -> None:
+    """With a job that runs: a second signal would give it back at once, rather than after the grace."""
+    with reloading(url, tmp_path, "--grace", "1s") as worker:
+        child = await worker.started(1)
+        async with Client(url) as client:
+            await client.enqueue_by_name("wait")
+        await worker.logs("waiting")
+        if whom == "the process":
+            worker.process.send_signal(number)
+        else:
+            os.killpg(worker.process.pid, number)
+        assert await worker.ends() == 0
+    assert ": stopping\n" in worker.log()
+    assert "at once" not in worker.log()
+    assert "asked to stop, since they still run" in worker.log()
+    assert not psutil.pid_exists(child)
+
+
+@pytest.mark.parametrize("whom", ["the process", "its group"])
+async def test_a_second_signal_ends_both_at_once(url: str, tmp_path: Path, whom: str) -> None:
+    with reloading(url, tmp_path, "--grace", "10m") as worker:
+        child = await worker.started(1)
+        async with Client(url) as client:
+            await client.enqueue_by_name("wait")
+        await worker.logs("waiting")
+        for said in (": stopping\n", ": stopping at once\n"):
+            if whom == "the process":
+                worker.process.send_signal(signal.SIGINT)
+            else:
+                os.killpg(worker.process.pid, signal.SIGINT)
+            await worker.logs(said)
+        assert await worker.ends() == 0
+    assert not psutil.pid_exists(child)
+
+
+async def test_a_signal_before_the_worker_has_begun(url: str, tmp_path: Path) -> None:
+    with reloading(url, tmp_path) as worker:
+        await worker.logs("are watched")
+        os.killpg(worker.process.pid, signal.SIGINT)
+        assert await worker.ends() == 0
+    assert "Traceback" not in worker.log()
+
+
+async def test_a_worker_that_doesn_t_end_is_killed(url: str, tmp_path: Path) -> None:
+    with reloading(url, tmp_path) as worker:
+        child = await worker.started(1)
+        os.kill(child, signal.SIGSTOP)
+        worker.process.terminate()
+        worker.process.terminate()
+        assert await worker.ends() in {0, 128 + signal.SIGKILL}
+    assert not psutil.pid_exists(child)
+
+
+async def test_a_killed_parent_leaves_no_worker_with_old_code(url: str, tmp_path: Path) -> None:
+    with reloading(url, tmp_path, "--grace", "1s") as worker:
+        child = await worker.started(1)
+        worker.process.kill()
+        await worker.logs("has ended: ")
+        await until(lambda: not psutil.pid_exists(child), "the worker's end", story=worker.log)
+    assert "SIGTERM: stopping" in worker.log()
+
+
+def test_it_can_t_be_had_with_once(invoke: Invoke) -> None:
+    assert "--once" in invoke("worker", "tests.cli.jobs:registry", "--reload", "--once", exit_code=2).output
+
+
+def test_without_watchfiles_it_says_how_to_get_it(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    result = invoke("worker", "tests.cli.jobs:registry", "--reload", exit_code=2)
+    assert "pip install 'aioqueue-jobs[reload]'" in result.output
+
+
+def test_a_folder_that_is_not_there(invoke: Invoke) -> None:
+    result = invoke("worker", "tests.cli.jobs:registry", "--reload", "--app-dir", "nowhere", exit_code=2)
+    assert "--app-dir: there is no folder" in result.output
