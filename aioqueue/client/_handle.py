@@ -5,10 +5,8 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, cast
 
-import anyio
-
 from aioqueue.client._phase import Phase
-from aioqueue.client._waiters import ended
+from aioqueue.client._waiters import GAVE_UP, ended
 from aioqueue.definitions._context import current_attempt
 from aioqueue.errors import JobCancelled, JobFailed, JobNotFound, NotCommitted, RegistrationError, ResultError, ResultTimeout
 from aioqueue.vocabulary._identifiers import read_id
@@ -121,13 +119,16 @@ class JobHandle(Generic[R_co]):
             if (job is None and not uncommitted) or (job is not None and ended(job)):
                 return self._found(job)
             self._timed_out(job, 0)
-        waiter = opened.waiters.add(self.id, patience=opened.settings.uncommitted_grace if uncommitted else 0)
+        waiter = opened.waiters.add(
+            self.id, patience=opened.settings.uncommitted_grace if uncommitted else 0, give_up_after=limit
+        )
         try:
-            with anyio.move_on_after(limit):
-                return self._found(await waiter.future)
-            self._timed_out(waiter.seen, cast("float", limit))
+            found = await waiter.future
         finally:
             opened.waiters.remove(self.id, waiter)
+        if found is GAVE_UP:
+            self._timed_out(waiter.seen, cast("float", limit))
+        return self._found(found)
 
     def _found(self, job: Job | None) -> Job:
         if job is None:

@@ -8,7 +8,8 @@ import logging
 import random
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from enum import Enum
+from typing import TYPE_CHECKING, Final, Literal
 
 from aioqueue.errors import ClientClosed, StoreUnavailable
 from aioqueue.runtime._log import event
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from aioqueue.abc import Store
     from aioqueue.vocabulary._notification import Notification
 
-__all__ = ["Waiters", "ended"]
+__all__ = ["GAVE_UP", "Waiters", "ended"]
 
 logger = logging.getLogger("aioqueue")
 
@@ -35,6 +36,15 @@ _LONGEST_PAUSE_SECONDS = 1.0
 """Between two look-ups, however long the one before took."""
 
 
+class _GaveUp(Enum):
+    """What a waiter gets in place of a job when its time is over."""
+
+    GAVE_UP = "gave up"
+
+
+GAVE_UP: Final = _GaveUp.GAVE_UP
+
+
 def ended(job: Job) -> bool:
     """Whether a job has a result: it won't change any more, unless an operator retries the job."""
     return job.state.finished and job.state is not JobState.CONTINUED
@@ -45,13 +55,15 @@ class Waiter:
     """One await of a result.
 
     Attributes:
-        future: Gets the finished job; None if there is no such job.
+        future: Gets the finished job; None if there is no such job; `GAVE_UP` if the time to wait is over.
         patience: When, by the loop's clock, a job that isn't there is taken as not there at all.
+        timer: Of the time to wait.
         seen: The newest snapshot.
     """
 
-    future: asyncio.Future[Job | None]
+    future: asyncio.Future[Job | Literal[_GaveUp.GAVE_UP] | None]
     patience: float
+    timer: asyncio.TimerHandle | None = None
     seen: Job | None = None
 
 
@@ -81,17 +93,21 @@ class Waiters:
         self._next_poll = 0.0
         self._closed = False
 
-    def add(self, job_id: UUID, *, patience: float = 0.0) -> Waiter:
+    def add(self, job_id: UUID, *, patience: float = 0.0, give_up_after: float | None = None) -> Waiter:
         """Begin to wait. Always `remove` it.
 
         Arguments:
             job_id: Whose end.
             patience: Seconds for which the job needn't be there yet.
+            give_up_after: Seconds to wait; None for ever.
         """
         if self._closed:
             raise ClientClosed("the client was closed")
         loop = asyncio.get_running_loop()
         waiter = Waiter(loop.create_future(), loop.time() + patience)
+        if give_up_after is not None:
+            # In an empty context: asyncio keeps a cancelled timer until its time, and with it the context that it was made in.
+            waiter.timer = loop.call_later(give_up_after, _resolve, waiter.future, GAVE_UP, context=contextvars.Context())
         self._wanted.setdefault(job_id, _Wanted()).waiters.append(waiter)
         self._stale.add(job_id)
         self._wake.set()
@@ -108,6 +124,8 @@ class Waiters:
     def remove(self, job_id: UUID, waiter: Waiter) -> None:
         """End one wait: its future is cancelled, and the job isn't looked up any more if nobody else waits for it."""
         waiter.future.cancel()
+        if waiter.timer is not None:
+            waiter.timer.cancel()
         if (wanted := self._wanted.get(job_id)) is not None and waiter in wanted.waiters:
             wanted.waiters.remove(waiter)
             if not wanted.waiters:
@@ -215,6 +233,8 @@ class Waiters:
                     waiter.future.exception()  # one whose awaiter was cancelled has nobody to warn
 
 
-def _resolve(future: asyncio.Future[Job | None], job: Job | None) -> None:
+def _resolve(
+    future: asyncio.Future[Job | Literal[_GaveUp.GAVE_UP] | None], answer: Job | Literal[_GaveUp.GAVE_UP] | None
+) -> None:
     if not future.done():
-        future.set_result(job)
+        future.set_result(answer)

@@ -170,6 +170,21 @@ async def test_what_serves_all_requests_is_begun_again_without_one(each_url: str
         assert [await held(app, each) for each in requests] == [False] * 5
 
 
+async def test_who_was_ready_to_wait_long_for_a_result_is_let_go_of_at_once(url: str) -> None:
+    """A loop keeps the timers that were cancelled until their time, where another one comes before them."""
+    earlier = asyncio.get_running_loop().call_later(LIMIT * 10, lambda: None, context=contextvars.Context())
+    async with Client(url, poll_interval=0.1) as client, Worker(client, registry, poll_interval=0.1):
+
+        async def request() -> weakref.ref[Request]:
+            mine = Request()
+            CURRENT.set(mine)
+            await (await client.enqueue(seen())).result(timeout=3600)
+            return weakref.ref(mine)
+
+        assert not await held(App(url), await asyncio.create_task(request()))
+    earlier.cancel()
+
+
 async def test_what_failed_in_a_context_is_let_go_of(client: Client, caplog) -> None:
     """A timer of an hour, a failed attempt's error, a resource that it was the first to use: none of them keeps its context."""
     caplog.set_level(logging.CRITICAL, logger="aioqueue.worker")  # pytest keeps what is logged, with the exceptions
