@@ -44,6 +44,7 @@ from aioqueue.errors import (
 )
 from aioqueue.telemetry._server import MetricsServer, serve_metrics
 from aioqueue.vocabulary._answers import Changed
+from aioqueue.vocabulary._finding import Finding, Verdict
 from aioqueue.vocabulary._job import AttemptError, Inserted, Job, JobState, NewJob, Priority
 from aioqueue.vocabulary._listing import Page
 from aioqueue.vocabulary._retry import Backoff, Exponential, Fixed, Linear, Retry, Steps
@@ -72,6 +73,7 @@ __all__ = [
     "EnqueueNext",
     "Exponential",
     "Fail",
+    "Finding",
     "Fixed",
     "Health",
     "Inserted",
@@ -117,6 +119,7 @@ __all__ = [
     "StoreUnavailable",
     "Transaction",
     "TransactionError",
+    "Verdict",
     "Why",
     "Worker",
     "current_attempt",

@@ -12,12 +12,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from aioqueue.vocabulary._abilities import (
+    SupportsDiagnosis,
     SupportsMigrate,
     SupportsMigrationSQL,
     SupportsPendingMigrations,
     SupportsStatement,
 )
 from aioqueue.vocabulary._answers import Changed, Due, Renewal
+from aioqueue.vocabulary._finding import Finding, Verdict
 from aioqueue.vocabulary._listing import JobFilter, Page
 from aioqueue.vocabulary._notification import Notification
 from aioqueue.vocabulary._stats import Stats, TypeStats
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Changed",
     "Due",
+    "Finding",
     "JobFilter",
     "LeaseFacts",
     "LeaseSession",
@@ -45,11 +48,13 @@ __all__ = [
     "Store",
     "StoreFactory",
     "StoreTransaction",
+    "SupportsDiagnosis",
     "SupportsMigrate",
     "SupportsMigrationSQL",
     "SupportsPendingMigrations",
     "SupportsStatement",
     "TypeStats",
+    "Verdict",
 ]
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-__all__ = ["plain_table", "show_progress", "show_table"]
+__all__ = ["colored", "plain_table", "show_progress", "show_table"]
 
 _WIDEST_CELL_CHARACTERS = 60
 _COLORS = {"failed": "red", "running": "cyan", "completed": "green", "ready": "yellow"}
@@ -56,6 +56,12 @@ def plain_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         padded = (cell + " " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True))
         lines.append("  ".join(padded).rstrip())
     return "\n".join(lines)
+
+
+def colored(text: str, color: str) -> str:
+    """Text of our own for standard output, in a colour where that is a terminal that may have some."""
+    plain = not _is_terminal(sys.stdout) or os.environ.get("TERM") in ("dumb", "unknown") or os.environ.get("NO_COLOR")
+    return text if plain else click.style(text, fg=color)
 
 
 @contextmanager

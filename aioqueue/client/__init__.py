@@ -11,7 +11,7 @@
 | `_insert`, `_keyed` | store the rows: gathered; with unique keys |
 | `_rows`, `_unclear` | one row of those; what may have been stored already |
 | `_handle`, `_waiters` | make handles, and wait for results |
-| `_operate`, `_why` | what operators ask for; why a job isn't running |
+| `_operate`, `_why`, `_diagnosis` | what operators ask for; why a job isn't running; what is wrong around the queue |
 | `_named`, `_stores`, `_phase` | calls by name; the store for a URL; how far a transaction is |
 """
 

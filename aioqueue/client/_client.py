@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from aioqueue.client._bound import MISSING, BoundClient, Connection, Missing, enqueue_bound
+from aioqueue.client._diagnosis import diagnose
 from aioqueue.client._enqueue import check_call, read_calls, traced_row
 from aioqueue.client._handle import JobHandle, ids_of, make_handles
 from aioqueue.client._named import named_call
@@ -34,7 +35,9 @@ if TYPE_CHECKING:
     from aioqueue.definitions._call import Call, CallOptions
     from aioqueue.definitions._job_type import JobType
     from aioqueue.definitions._middleware import EnqueueMiddleware
+    from aioqueue.definitions._registry import Registry
     from aioqueue.vocabulary._answers import Changed
+    from aioqueue.vocabulary._finding import Finding
     from aioqueue.vocabulary._job import Job, JobState
     from aioqueue.vocabulary._listing import Page
     from aioqueue.vocabulary._stats import Stats
@@ -347,6 +350,14 @@ class Client:
         """
         (wanted,) = ids_of([job])
         return await why(self._session.opened().store, wanted)
+
+    async def diagnose(self, registry: Registry | None = None) -> Sequence[Finding]:
+        """Look for what is wrong around the queue, as `aioqueue doctor` does, whether the client is open or not.
+
+        Arguments:
+            registry: Its types are compared with those of unfinished jobs.
+        """
+        return await diagnose(self._session, registry)
 
     async def leases(self) -> Sequence[LeaseFacts]:
         """Show the leases of all workers: who is alive, since when, for which types, with how many slots, and how busy."""

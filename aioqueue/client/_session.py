@@ -45,7 +45,7 @@ class Session:
 
     async def open(self) -> None:
         """Connect, in this event loop. Raises as `Client.open`."""
-        if self._opening or (self._opened is not None and not self._opened.home.gone):
+        if self._opening or self.is_open:
             raise ConfigurationError("the client is open already: close it first, or make another")
         self._opening = True
         try:
@@ -70,6 +70,11 @@ class Session:
         if (closing := self._closing) is not None and closing.get_loop() is asyncio.get_running_loop():
             await finish(closing, again=None if opened is None else opened.begin_to_close)
             self._closing = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the client is open, here or elsewhere."""
+        return self._opened is not None and not self._opened.home.gone
 
     def opened(self) -> Opened:
         """Give what is there while the client is open.

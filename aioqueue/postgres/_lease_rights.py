@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from aioqueue.postgres._connections_driver import Row
     from aioqueue.postgres._options_schema import Schema
 
-__all__ = ["LEASE_THREAD", "MISSING_RIGHTS", "WORKER", "refuse_missing", "rights_arguments"]
+__all__ = ["LEASE_THREAD", "MISSING_RIGHTS", "WORKER", "missing_grants", "refuse_missing", "rights_arguments"]
 
 _ALL = ("SELECT", "INSERT", "UPDATE", "DELETE")
 
@@ -52,8 +52,14 @@ def refuse_missing(rows: Sequence[Row], schema: Schema, description: str, purpos
     Raises:
         ConfigurationError: Something is missing; each is named, with the statements that grant it.
     """
-    if not rows:
-        return
+    if grants := missing_grants(rows, schema):
+        raise ConfigurationError(
+            f"{description}: the role {rows[0][0]} may not do what {purpose} does. Grant what is missing: {' '.join(grants)}"
+        )
+
+
+def missing_grants(rows: Sequence[Row], schema: Schema) -> list[str]:
+    """The statements that grant what `MISSING_RIGHTS` found to be missing."""
     grants: list[str] = []
     tables: dict[str, list[str]] = {}
     for role, _, table, privilege in rows:
@@ -61,7 +67,4 @@ def refuse_missing(rows: Sequence[Row], schema: Schema, description: str, purpos
             grants.append(f"GRANT {privilege} ON SCHEMA {schema.quoted} TO {role};")
         else:
             tables.setdefault(table, []).append(privilege)
-    grants += [f"GRANT {', '.join(each)} ON {schema.quoted}.{table} TO {rows[0][0]};" for table, each in tables.items()]
-    raise ConfigurationError(
-        f"{description}: the role {rows[0][0]} may not do what {purpose} does. Grant what is missing: {' '.join(grants)}"
-    )
+    return grants + [f"GRANT {', '.join(each)} ON {schema.quoted}.{table} TO {rows[0][0]};" for table, each in tables.items()]

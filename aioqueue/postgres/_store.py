@@ -11,6 +11,7 @@ from aioqueue.errors import StoreUnavailable
 from aioqueue.postgres import _foreign, _migrations
 from aioqueue.postgres._connections_closing import close_connection
 from aioqueue.postgres._connections_source import in_transaction
+from aioqueue.postgres._diagnosis import diagnose
 from aioqueue.postgres._errors import translated
 from aioqueue.postgres._lease_session import PostgresLeaseSession
 from aioqueue.postgres._notifications import inserted_types
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from aioqueue.postgres._connections_driver import Connection
     from aioqueue.postgres._settle import Settled
     from aioqueue.vocabulary._answers import Changed, Due
+    from aioqueue.vocabulary._finding import Finding
     from aioqueue.vocabulary._job import Claim, ClaimedJob, Inserted, Job, NewJob, Settlement, SettleResult
     from aioqueue.vocabulary._listing import JobFilter, Page
     from aioqueue.vocabulary._stats import Stats
@@ -129,6 +131,10 @@ class PostgresStore:
     def migration_sql(self) -> str:
         """Everything that `migrate` would run on an empty database, as one script for psql."""
         return _migrations.migration_sql(self._schema, _migrations.known_migrations())
+
+    async def diagnose(self) -> Sequence[Finding]:
+        """See `aioqueue.abc.SupportsDiagnosis.diagnose`."""
+        return await diagnose(self._options)
 
     @property
     def _opened(self) -> Opened:

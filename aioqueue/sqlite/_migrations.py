@@ -15,7 +15,7 @@ from aioqueue.store_rules._migrations import AppliedMigration, check_not_newer, 
 if TYPE_CHECKING:
     from aioqueue.store_rules._migrations import Migration
 
-__all__ = ["known_migrations", "migrate"]
+__all__ = ["known_migrations", "migrate", "pending"]
 
 _TABLE = """
 CREATE TABLE IF NOT EXISTS migration (
@@ -52,7 +52,12 @@ def _applied(connection: sqlite3.Connection) -> dict[int, AppliedMigration]:
     return {number: AppliedMigration(name, oldest_code) for number, name, oldest_code in rows}
 
 
-def _pending(connection: sqlite3.Connection) -> list[Migration]:
+def pending(connection: sqlite3.Connection) -> list[Migration]:
+    """Give the migrations that haven't been applied yet, in order.
+
+    Raises:
+        StoreIncompatible: The schema is too new, or not aioqueue's.
+    """
     applied, known = _applied(connection), known_migrations()
     check_not_newer(applied, known, "database")
     return pending_migrations(applied, known)
@@ -79,10 +84,10 @@ def migrate(connection: sqlite3.Connection, timeout: float) -> list[str]:
     """
     done: list[str] = []
     add_functions(connection)
-    for migration in _pending(connection):
+    for migration in pending(connection):
 
         def apply(connection: sqlite3.Connection, migration: Migration = migration) -> bool:
-            if migration.number not in {each.number for each in _pending(connection)}:
+            if migration.number not in {each.number for each in pending(connection)}:
                 return False
             connection.execute(_TABLE)
             _run(connection, migration)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from aioqueue.errors import ConfigurationError
 from aioqueue.sqlite._connections import connect
 from aioqueue.sqlite._connections_threads import DatabaseThreads
+from aioqueue.sqlite._diagnosis import diagnose
 from aioqueue.sqlite._foreign import insert_foreign
 from aioqueue.sqlite._lease_session import SQLiteLeaseSession
 from aioqueue.sqlite._migrations import migrate
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from aioqueue.abc import Listener
     from aioqueue.vocabulary._answers import Changed, Due
+    from aioqueue.vocabulary._finding import Finding
     from aioqueue.vocabulary._job import Claim, ClaimedJob, Inserted, Job, NewJob, Settlement, SettleResult
     from aioqueue.vocabulary._listing import JobFilter, Page
     from aioqueue.vocabulary._stats import Stats
@@ -95,6 +97,10 @@ class SQLiteStore:
             return await threads.call(lambda connection, _: migrate(connection, self._options.busy_timeout))
         finally:
             threads.close_soon()
+
+    async def diagnose(self) -> Sequence[Finding]:
+        """See `aioqueue.abc.SupportsDiagnosis.diagnose`."""
+        return await diagnose(self._options)
 
     @property
     def _opened(self) -> Opened:

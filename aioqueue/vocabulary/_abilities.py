@@ -7,9 +7,21 @@ from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from aioqueue.vocabulary._finding import Finding
     from aioqueue.vocabulary._job import NewJob
 
-__all__ = ["SupportsMigrate", "SupportsMigrationSQL", "SupportsPendingMigrations", "SupportsStatement"]
+__all__ = ["SupportsDiagnosis", "SupportsMigrate", "SupportsMigrationSQL", "SupportsPendingMigrations", "SupportsStatement"]
+
+
+@runtime_checkable
+class SupportsDiagnosis(Protocol):
+    """A store that looks whether all around it is as it should be: what `aioqueue doctor` needs."""
+
+    async def diagnose(self) -> Sequence[Finding]:
+        """Look at the database, whether the store is open or not. Changes nothing, is bounded in time, and raises no
+        `StoreError`: what can't be looked at is a finding too.
+        """
+        ...
 
 
 @runtime_checkable

@@ -52,6 +52,7 @@ TRIED: dict[str, dict[str, int]] = {
     "workers": {"": 0},
     "stats": {"": 0},
     "health": {"": 0, "--live": 0},
+    "doctor": {"": 0, "tests.cli.jobs:registry": 0, "isnt.there:registry": 2},
 }
 NOT_ON_SQLITE = {"migrate --dry-run", "migrate --sql"}
 
