@@ -11,7 +11,8 @@ import click
 from aioqueue.cli._json import json_option, print_json
 from aioqueue.cli._options import Problem, WrongUsage, explained, setting_option
 from aioqueue.cli._text import one_line
-from aioqueue.definitions._settings import WorkerSettings
+from aioqueue.definitions._environment import Environment
+from aioqueue.definitions._setting_table import METRICS_HOST, METRICS_PORT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,8 +24,8 @@ _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - nothing is b
 
 
 @click.command()
-@setting_option("--metrics-port", type=click.IntRange(1, 65_535), help="The running worker's.")
-@setting_option("--metrics-host", help="The address at which it listens: 127.0.0.1.")
+@setting_option(METRICS_PORT)
+@setting_option(METRICS_HOST)
 @click.option("--live", is_flag=True, help="Only whether its event loop turns, not whether it does its work.")
 @json_option("What the worker has answered, as one JSON object.")
 def health(metrics_port: int | None, metrics_host: str | None, *, live: bool, as_json: bool) -> None:
@@ -34,11 +35,10 @@ def health(metrics_port: int | None, metrics_host: str | None, *, live: bool, as
     --metrics-port, or the variable, which counts here too.
     """
     with explained():
-        settings = WorkerSettings.resolve(metrics_port=metrics_port, metrics_host=metrics_host)
-    if not settings.metrics_port:
+        port, host = METRICS_PORT.read(metrics_port, Environment()), METRICS_HOST.read(metrics_host, Environment())
+    if not port:
         raise WrongUsage("--metrics-port: at which port does the worker serve its health?")
-    host = settings.metrics_host or "127.0.0.1"
-    status, text = _ask(_EVERYWHERE.get(host, host), settings.metrics_port, "/healthz" if live else "/readyz")
+    status, text = _ask(_EVERYWHERE.get(host, host), port, "/healthz" if live else "/readyz")
     answer, lines = _read(text)
     if as_json:
         print_json(answer)

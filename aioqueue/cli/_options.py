@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 import click
-from click.core import ParameterSource
 
 from aioqueue.cli._text import configure_logging, one_line
 from aioqueue.client import Client
-from aioqueue.definitions._environment import DEFAULT_URL, Environment, variable_of
+from aioqueue.definitions._environment import Environment
+from aioqueue.definitions._setting_kinds import Choice, Names, YesNo
+from aioqueue.definitions._setting_table import APP_DIR, LOG_FORMAT, LOG_LEVEL, SETTINGS, URL
 from aioqueue.errors import AioqueueError, CallError, ConfigurationError
 from aioqueue.vocabulary._numbers import read_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Generator, Mapping
+    from collections.abc import Awaitable, Callable, Generator
+
+    from aioqueue.definitions._setting_kinds import Setting
 
 __all__ = [
     "DURATION",
     "JobsFailed",
     "Problem",
+    "SettingsCommand",
     "WrongUsage",
     "app_dir_option",
-    "command_option",
     "explained",
     "log_level_option",
     "looking_at",
@@ -39,14 +43,13 @@ Command = TypeVar("Command", bound="Callable[..., Any]")
 
 _LOG_LEVEL_KEY = "aioqueue.log_level"
 _LOG_FORMAT_KEY = "aioqueue.log_format"
-LEVELS = ("debug", "info", "warning", "error", "critical")
-LOG_FORMATS = ("text", "json")
 
 
 if TYPE_CHECKING:
     FloatType = click.ParamType[float]
+    AnyType = click.ParamType[Any]
 else:
-    FloatType = click.ParamType  # not generic before click 8.4
+    FloatType = AnyType = click.ParamType  # not generic before click 8.4
 
 
 class Duration(FloatType):
@@ -67,43 +70,73 @@ class Duration(FloatType):
 DURATION = Duration()
 
 
-class CommandOption(click.Option):
-    """An option of the command line alone, whose variable is read by the one reader of variables."""
+class SettingType(AnyType):
+    """A setting's value after its option: read and checked as its variable's.
 
-    def resolve_envvar_value(self, ctx: click.Context) -> str | None:  # noqa: ARG002 - the signature of the base
-        """The variable's text, if it's set."""
-        assert isinstance(self.envvar, str)
-        return Environment().text(self.envvar)
-
-
-class SettingOption(click.Option):
-    """An option for a setting whose variable and default the client or the worker knows: the help only tells them.
-
-    What isn't given as an option is None, and left to the client or the worker.
+    Arguments:
+        setting: Whose.
     """
 
-    def resolve_envvar_value(self, ctx: click.Context) -> str | None:  # noqa: ARG002 - the signature of the base
-        """None: the variable isn't read here."""
-        return None
+    def __init__(self, setting: Setting[Any]) -> None:
+        self.name = setting.name
+        self._setting = setting
 
-    def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> tuple[Any, ParameterSource]:
-        """None where there would be the default."""
-        value, source = super().consume_value(ctx, opts)
-        return (None if source is ParameterSource.DEFAULT else value), source
-
-
-def command_option(*names: str, **attributes: Any) -> Callable[[Command], Command]:
-    """An option of the command line alone, such as `--once`, with its variable."""
-    return click.option(*names, cls=CommandOption, envvar=_variable(names), show_envvar=True, **attributes)
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Read what was written; click calls it."""
+        try:
+            return self._setting.kind.from_text(str(value), self._setting.name)
+        except ConfigurationError as error:
+            self.fail(str(error), param, ctx)
 
 
-def setting_option(*names: str, **attributes: Any) -> Callable[[Command], Command]:
-    """An option for a setting of the client or the worker, such as `--lease`."""
-    return click.option(*names, cls=SettingOption, envvar=_variable(names), show_envvar=True, **attributes)
+def setting_option(setting: Setting[Any], **attributes: Any) -> Callable[[Command], Command]:
+    """An option for a setting, made of its definition.
+
+    What isn't given is None and left to the client or the worker, which know the variable and the default; but a setting of
+    the command line alone is read here.
+
+    Arguments:
+        setting: From the table.
+        attributes: Others for click: `shown`, where the command has a default of its own, and `callback`.
+    """
+    kind = setting.kind
+    shown = attributes.pop("shown", setting.shown_default)
+    given: dict[str, Any] = {"default": None, "help": f"{setting.what}  [{setting.variable}; default: {shown}]"}
+    if isinstance(kind, Choice):
+        given["type"] = click.Choice(kind.words, case_sensitive=False)
+    elif not isinstance(kind, YesNo):
+        given["type"] = SettingType(setting)
+    else:
+        given["is_flag"] = True
+    if kind.metavar is not None:
+        given["metavar"] = kind.metavar
+    if isinstance(kind, Names):
+        given["multiple"] = True
+    if not setting.of:
+        given["callback"] = partial(_read_here, setting)
+    return click.option(setting.flag, setting.name, **given | attributes)
 
 
-def _variable(names: tuple[str, ...]) -> str:
-    return variable_of(names[0].partition("/")[0].removeprefix("--").replace("-", "_"))
+def _read_here(setting: Setting[Any], _context: click.Context, _parameter: click.Parameter, value: Any) -> Any:
+    with explained():
+        return setting.read(value, Environment())
+
+
+class SettingsCommand(click.Command):
+    """A command with many settings: its help has them in groups."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options; click calls it."""
+        options = {each.name: each for each in self.get_params(ctx) if isinstance(each, click.Option)}
+        grouped: dict[str, list[tuple[str, str]]] = {}
+        for setting in SETTINGS:
+            option = options.pop(setting.name, None)
+            if option is not None and (record := option.get_help_record(ctx)) is not None:
+                grouped.setdefault(setting.group, []).append(record)
+        others = [record for option in options.values() if (record := option.get_help_record(ctx)) is not None]
+        for title, records in {**grouped, "Others": others}.items():
+            with formatter.section(title):
+                formatter.write_dl(records)
 
 
 class Problem(click.ClickException):
@@ -151,12 +184,7 @@ def run(function: Callable[..., Awaitable[T]], *arguments: Any) -> T:
 
 def url_option(command: Command) -> Command:
     """Add `--url`, which may be missing: the client knows the variable and the default."""
-    return setting_option(
-        "--url",
-        default=DEFAULT_URL,
-        show_default=True,
-        help="The database. A password is better given by the variable.",
-    )(command)
+    return setting_option(URL)(command)
 
 
 def looking_at(url: str | None) -> Client:
@@ -167,22 +195,7 @@ def looking_at(url: str | None) -> Client:
 
 def app_dir_option(command: Command) -> Command:
     """Add `--app-dir`: where the module with the registry lies."""
-    return command_option(
-        "--app-dir",
-        metavar="FOLDER",
-        help="Where the module lies; appended to the import path. By default the working folder.",
-    )(command)
-
-
-def _remember_level(context: click.Context, parameter: click.Parameter, level: str) -> str:
-    source = context.get_parameter_source(parameter.name or "")
-    context.meta[_LOG_LEVEL_KEY] = level, source is not ParameterSource.DEFAULT
-    return level
-
-
-def _remember_format(context: click.Context, parameter: click.Parameter, log_format: str) -> str:  # noqa: ARG001 - of click
-    context.meta[_LOG_FORMAT_KEY] = log_format.lower()
-    return log_format
+    return setting_option(APP_DIR)(command)
 
 
 def set_up_logging() -> None:
@@ -190,27 +203,21 @@ def set_up_logging() -> None:
     context = click.get_current_context(silent=True)
     if context is not None and _LOG_LEVEL_KEY in context.meta:
         level, given = context.meta[_LOG_LEVEL_KEY]
-        configure_logging(level, context.meta.get(_LOG_FORMAT_KEY, "text"), given=given)
+        configure_logging(level, context.meta.get(_LOG_FORMAT_KEY, LOG_FORMAT.default), given=given)
 
 
 def log_level_option(default: str) -> Callable[[Command], Command]:
     """Add `--log-level`, with the command's own default, and `--log-format`."""
-    add_level = command_option(
-        "--log-level",
-        default=default,
-        show_default=True,
-        type=click.Choice(LEVELS, case_sensitive=False),
-        callback=_remember_level,
-        is_eager=False,
-        expose_value=False,
-    )
-    add_format = command_option(
-        "--log-format",
-        default="text",
-        show_default=True,
-        type=click.Choice(LOG_FORMATS, case_sensitive=False),
-        callback=_remember_format,
-        expose_value=False,
-        help="For people, or one JSON object a line.",
-    )
+
+    def remember_level(context: click.Context, _parameter: click.Parameter, level: str | None) -> None:
+        with explained():
+            read = LOG_LEVEL.read(level, Environment(), default=default)
+        context.meta[_LOG_LEVEL_KEY] = read, LOG_LEVEL.is_set(level, Environment())
+
+    def remember_format(context: click.Context, _parameter: click.Parameter, log_format: str | None) -> None:
+        with explained():
+            context.meta[_LOG_FORMAT_KEY] = LOG_FORMAT.read(log_format, Environment())
+
+    add_level = setting_option(LOG_LEVEL, callback=remember_level, expose_value=False, shown=default)
+    add_format = setting_option(LOG_FORMAT, callback=remember_format, expose_value=False)
     return lambda command: add_level(add_format(command))

@@ -21,10 +21,12 @@ from aioqueue.cli._options import (
     log_level_option,
     looking_at,
     run,
+    setting_option,
     url_option,
 )
 from aioqueue.cli._tables import show_table
 from aioqueue.client import Client
+from aioqueue.definitions._setting_table import RETRY_FOR
 from aioqueue.errors import ArgumentsError, JobCancelled, JobFailed, ResultTimeout
 from aioqueue.vocabulary._abilities import SupportsMigrationSQL, SupportsPendingMigrations
 from aioqueue.vocabulary._job import JobState
@@ -122,13 +124,23 @@ async def _statements(url: str | None) -> str:
 @click.option("--unique", is_flag=True, help="At most one unfinished job of the type with this key.")
 @click.option("--priority", type=click.IntRange(1, 4), help="1 is the most urgent; 2 is the default.")
 @click.option("--tag", "tags", multiple=True)
-@click.option("--max-attempts", type=click.IntRange(min=1))
+@click.option("--max-attempts", type=click.IntRange(min=1), help="Of this job.")
 @click.option("--timeout", type=DURATION, help="For each attempt.")
 @click.option("--expires", type=DURATION, help="Discard it if it hasn't started this long after it was due.")
 @click.option("--wait", type=DURATION, metavar="DURATION", help="Wait for its end and print its output; 3 if it failed.")
+@setting_option(RETRY_FOR)
 @json_option("One JSON object with the id; with --wait a second one with the state and the output.")
 @log_level_option("warning")
-def enqueue(url: str | None, name: str, arguments: tuple[str, ...], *, wait: float | None, as_json: bool, **given: Any) -> None:
+def enqueue(
+    url: str | None,
+    name: str,
+    arguments: tuple[str, ...],
+    *,
+    wait: float | None,
+    retry_for: float | None,
+    as_json: bool,
+    **given: Any,
+) -> None:
     """Enqueue a job and print its id.
 
     ARGUMENTS are name=text, name:=json, or one JSON object: aioqueue enqueue greet name=world shout:=true
@@ -137,7 +149,7 @@ def enqueue(url: str | None, name: str, arguments: tuple[str, ...], *, wait: flo
     values, options = _read_arguments(arguments), _read_options(given)
 
     async def put() -> None:
-        async with Client(url) as client:
+        async with Client(url, retry_for=retry_for) as client:
             handle: JobHandle[Any]
             if app is None:
                 handle = await client.enqueue_by_name(name, values, **options)

@@ -16,20 +16,18 @@ import click
 
 from aioqueue.cli._imports import load_registry
 from aioqueue.cli._options import (
-    DURATION,
+    SettingsCommand,
     WrongUsage,
-    app_dir_option,
-    command_option,
     explained,
     log_level_option,
     set_up_logging,
     setting_option,
-    url_option,
 )
 from aioqueue.cli._reload import follow_reloader, run_reloading
 from aioqueue.cli._text import one_line
 from aioqueue.client import Client
-from aioqueue.definitions._settings import MOST_CONCURRENT_JOBS, WorkerSettings
+from aioqueue.definitions._environment import Environment
+from aioqueue.definitions._setting_table import CLOSE_TIMEOUT, GRACE, LOG_FORMAT, LOG_LEVEL, SETTINGS, TYPES
 from aioqueue.errors import StoreUnavailable
 from aioqueue.runtime._left_behind import leave
 from aioqueue.runtime._log import event
@@ -42,7 +40,7 @@ from aioqueue.worker._shutdown import longest_stop
 from aioqueue.worker._signals import exit_code
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import Callable, Generator, Mapping, Sequence
 
     from aioqueue.definitions._registry import Registry
 
@@ -52,7 +50,7 @@ logger = logging.getLogger("aioqueue.worker")
 
 _LONGEST_PAUSE_SECONDS = 10.0
 _CLOSE_SECONDS = 5.0
-"""For closing the client, after the worker has ended."""
+"""For closing the client, after the worker has ended: shorter than elsewhere, as somebody waits for the process's end."""
 _FLUSH_SECONDS = 2.0
 """For sending what was recorded for OpenTelemetry, at the end."""
 _UNSENT_SECONDS = 0.5
@@ -61,41 +59,32 @@ _OPENING_SECONDS = 1.0
 """For connections that were being opened when the process was told to stop."""
 
 
-def longest_end(grace: float) -> float:
+def longest_end(grace: float, close_timeout: float = _CLOSE_SECONDS) -> float:
     """Give the seconds within which the process ends after SIGTERM, whatever jobs, threads and the database do.
 
     Arguments:
         grace: The worker's.
+        close_timeout: The client's.
     """
-    return longest_stop(grace) + _CLOSE_SECONDS + END_SECONDS
+    return longest_stop(grace) + close_timeout + END_SECONDS
 
 
-@click.command()
+def _settings(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add an option for every setting; those of the log are added by `log_level_option`."""
+    for setting in reversed(SETTINGS):
+        if setting not in (LOG_LEVEL, LOG_FORMAT):
+            own = {"shown": CLOSE_TIMEOUT.kind.written(_CLOSE_SECONDS)} if setting is CLOSE_TIMEOUT else {}
+            command = setting_option(setting, **own)(command)
+    return log_level_option(LOG_LEVEL.default)(command)
+
+
+@click.command(cls=SettingsCommand)
 @click.argument("app", metavar="MODULE:REGISTRY")
-@url_option
-@app_dir_option
-@setting_option("--concurrency", type=click.IntRange(1, MOST_CONCURRENT_JOBS), help="Jobs at once: 10.")
-@command_option("--types", multiple=True, help="Only these job types, separated by commas.")
-@command_option("--once", is_flag=True, help="Work off what is due, and exit: 3 if some failed.")
-@setting_option("--poll-interval", type=DURATION, help="Between looks for jobs when nothing wakes it: 5 s.")
-@setting_option("--grace", type=DURATION, help="For running jobs at shutdown: 30 s.")
-@setting_option("--lease", type=DURATION, help="How long a killed worker's jobs wait: 60 s.")
-@setting_option("--blocked-after", type=DURATION, help="Tell what blocks the event loop for longer: 5 s; 0 for never.")
-@setting_option("--tracing/--no-tracing", default=None, help="Spans, where an SDK for OpenTelemetry is configured: on.")
-@setting_option(
-    "--trace-links/--no-trace-links", default=None, help="Link traces to producers', in place of joining them: off."
-)
-@setting_option("--metrics-port", type=click.IntRange(0, 65_535), help="Serves /metrics, /healthz and /readyz.")
-@setting_option("--metrics-host", help="The address for that: 127.0.0.1.")
-@command_option("--reload", is_flag=True, help="For development: start anew when Python files in the app's folder change.")
-@command_option("--name", help="The worker's: by default host and process id.")
-@command_option("--uvloop/--no-uvloop", default=None, help="By default if it's installed.")
-@log_level_option("info")
+@_settings
 def worker(
     app: str,
-    url: str | None,
     app_dir: str | None,
-    types: tuple[str, ...],
+    types: tuple[tuple[str, ...], ...],
     *,
     once: bool,
     reload: bool,
@@ -106,31 +95,40 @@ def worker(
 
     app:registry is an attribute of a module, or a function that returns a registry. Signals let running jobs finish
     within the grace, then give them back; a second one does so at once, and ends the process within a second.
+
+    A DURATION is a number of seconds, or one with a unit: 500ms, 30s, 5m, 1h, 2d. What isn't given as an option comes from
+    the variable in brackets, else it's the default.
     """
     code = 0
     try:
         with process.command(), explained():
             if reload and not follow_reloader():
-                code = process.exit_code = _reload(app_dir, once=once, grace=settings["grace"])
+                code = process.exit_code = _reload(app_dir, once=once, settings=settings)
             else:
-                code = _work(load_registry(app, app_dir), app, url, types, once=once, uvloop=uvloop, **settings)
+                code = _work(load_registry(app, app_dir), app, types, once=once, uvloop=uvloop, settings=settings)
     except Stopped:
         logger.info("stopped before the worker has begun", extra=event("worker.stopped_early"))
     raise click.exceptions.Exit(code)
 
 
-def _reload(app_dir: str | None, *, once: bool, grace: float | None) -> int:
+def _reload(app_dir: str | None, *, once: bool, settings: Mapping[str, Any]) -> int:
     """Run the worker in a process of its own, anew after each change. Returns the exit code."""
     if once:
         raise WrongUsage("--reload runs until a signal, and --once until nothing is due: choose one")
     if importlib.util.find_spec("watchfiles") is None:
         raise WrongUsage("--reload: watchfiles isn't installed: pip install 'aioqueue-jobs[reload]'")
     set_up_logging()
-    return run_reloading(app_dir, longest_end(WorkerSettings.resolve(grace=grace).grace))
+    return run_reloading(app_dir, longest_end(GRACE.read(settings["grace"], Environment()), _close_timeout(settings)))
 
 
 def _work(
-    registry: Registry, app: str, url: str | None, types: Sequence[str], *, once: bool, uvloop: bool | None, **settings: Any
+    registry: Registry,
+    app: str,
+    types: Sequence[tuple[str, ...]],
+    *,
+    once: bool,
+    uvloop: bool | None,
+    settings: Mapping[str, Any],
 ) -> int:
     """Run the worker in this process. Returns the exit code."""
     set_up_logging()
@@ -138,7 +136,7 @@ def _work(
     loop_factory = _loop_factory(wanted=uvloop)
     process.hold_back()
     with asyncio.Runner(loop_factory=loop_factory) as runner:
-        code = run_in_own_event_loop(runner, _serve(url, registry, wanted, once=once, **settings))
+        code = run_in_own_event_loop(runner, _serve(registry, wanted, once=once, settings=settings))
     if not flush_telemetry(_FLUSH_SECONDS):
         logger.warning(
             "what was recorded for OpenTelemetry couldn't be sent within %g s",
@@ -149,11 +147,15 @@ def _work(
     return code
 
 
-async def _serve(url: str | None, registry: Registry, types: list[str] | None, *, once: bool, **settings: Any) -> int:
+def _close_timeout(settings: Mapping[str, Any]) -> float:
+    return CLOSE_TIMEOUT.read(settings["close_timeout"], Environment(), default=_CLOSE_SECONDS)
+
+
+async def _serve(registry: Registry, types: Sequence[str] | None, *, once: bool, settings: Mapping[str, Any]) -> int:
     """Run a worker until a signal comes, or, once, until nothing is due. Returns the exit code."""
     code = 1
-    client = Client(url, close_timeout=_CLOSE_SECONDS, tracing=settings.get("tracing"))
-    worker = Worker(client, registry, types=types, **settings)
+    client = Client(**_of("Client", {**settings, "close_timeout": _close_timeout(settings)}))
+    worker = Worker(client, registry, **_of("Worker", {**settings, "types": types}))
     asked = asyncio.Event()
     # Before the first connection: that the database can't be reached is to be seen.
     with serving(worker.settings.metrics_port, worker.settings.metrics_host), _stopped_by_signals(worker, asked):
@@ -170,6 +172,11 @@ async def _serve(url: str | None, registry: Registry, types: list[str] | None, *
         finally:
             process.exit_code = code
     return code
+
+
+def _of(owner: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Of the settings those that are the client's, or the worker's."""
+    return {each.name: settings[each.name] for each in SETTINGS if owner in each.of and each.name in settings}
 
 
 @contextmanager
@@ -196,15 +203,15 @@ def _stopped_by_signals(worker: Worker, asked: asyncio.Event) -> Generator[None]
         yield
 
 
-def _read_types(given: Sequence[str], registry: Registry, app: str) -> list[str] | None:
-    names = [name.strip() for each in given for name in each.split(",") if name.strip()]
+def _read_types(given: Sequence[tuple[str, ...]], registry: Registry, app: str) -> Sequence[str] | None:
+    names = TYPES.read([name for names in given for name in names] or None, Environment())
     known = sorted(registry.runnable)
-    for name in names:
+    for name in names or ():
         if name not in known:
             close = difflib.get_close_matches(name, known, n=3) or known[:10]
             hint = f": did you mean {' or '.join(close)}?" if close else ""
-            raise WrongUsage(f"--types: {app} has no handler for {name!r}{hint}")
-    return names or None
+            raise WrongUsage(f"{TYPES.flag if given else TYPES.variable}: {app} has no handler for {name!r}{hint}")
+    return names
 
 
 def _loop_factory(*, wanted: bool | None) -> Callable[[], asyncio.AbstractEventLoop] | None:

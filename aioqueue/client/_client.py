@@ -16,11 +16,10 @@ from aioqueue.client._stores import store_maker
 from aioqueue.client._transaction import Transaction, open_transaction
 from aioqueue.client._why import Why, why
 from aioqueue.definitions._environment import Environment
-from aioqueue.definitions._settings import read_flag
-from aioqueue.errors import JobNotFound, NotSupported
+from aioqueue.definitions._setting_table import CLOSE_TIMEOUT, POLL_INTERVAL, RETRY_FOR, TRACING, UNCOMMITTED_GRACE
+from aioqueue.errors import ConfigurationError, JobNotFound, NotSupported
 from aioqueue.telemetry._tracing import Tracing
 from aioqueue.vocabulary._abilities import SupportsMigrate, SupportsStatement
-from aioqueue.vocabulary._time import seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -54,19 +53,22 @@ class Client:
     It belongs to the event loop and the process in which it was opened; several may be open at once. Open it with
     `async with Client(...) as client:`, or with `open()` and `close()`. A closed one may be opened again.
 
+    A setting that isn't given comes from its `AIOQUEUE_*` variable, else it's the default.
+
     Arguments:
         source: The database's URL: `sqlite:///relative.db`, `postgresql://user@host/database`; or an asyncpg pool; or a
             `Store`, which the client opens and closes. None takes `AIOQUEUE_URL`, else `sqlite:///aioqueue.db`.
         middlewares: Around each enqueueing, the first listed outermost.
-        poll_interval: Seconds after which waiting results are looked up even without a notification. (SQLite's own option
+        url: The source by name, as in the variable and on the command line: either of the two.
+        poll_interval: Seconds after which waiting results are looked up even without a notification; 5. (SQLite's own option
             of that name stands in the URL.)
         retry_for: Seconds for which an enqueue outside a transaction is tried again while the database is away, or somebody's
-            open transaction holds its unique key.
+            open transaction holds its unique key; 10.
         uncommitted_grace: Seconds for which a result is waited for before a job that was enqueued in a user's
-            transaction (`tx=`) must be there.
-        close_timeout: Seconds that closing may take.
+            transaction (`tx=`) must be there; 30.
+        close_timeout: Seconds that closing may take; 10.
         tracing: False makes no spans, and stores no trace context with jobs. By default both are done where an SDK for
-            OpenTelemetry is configured, unless `AIOQUEUE_TRACING` says no.
+            OpenTelemetry is configured.
         options: For the store, such as `connect=` (PostgreSQL: a function that gives an asyncpg connection).
 
     Raises:
@@ -78,22 +80,26 @@ class Client:
         source: object | None = None,
         *,
         middlewares: Iterable[EnqueueMiddleware] = (),
-        poll_interval: float | timedelta = 5.0,
-        retry_for: float | timedelta = 10.0,
-        uncommitted_grace: float | timedelta = 30.0,
-        close_timeout: float | timedelta = 10.0,
+        url: str | None = None,
+        poll_interval: float | timedelta | None = None,
+        retry_for: float | timedelta | None = None,
+        uncommitted_grace: float | timedelta | None = None,
+        close_timeout: float | timedelta | None = None,
         tracing: bool | None = None,
         **options: Any,
     ) -> None:
+        if url is not None and source is not None:
+            raise ConfigurationError("a client has one source: either the first argument, or url=")
+        environment = Environment()
         settings = ClientSettings(
             middlewares=tuple(middlewares),
-            poll_interval=seconds(poll_interval, "poll_interval", positive=True),
-            retry_for=seconds(retry_for, "retry_for"),
-            uncommitted_grace=seconds(uncommitted_grace, "uncommitted_grace"),
-            close_timeout=seconds(close_timeout, "close_timeout", positive=True),
-            tracing=Tracing(on=read_flag(Environment(), "tracing", tracing, default=True)),
+            poll_interval=POLL_INTERVAL.read(poll_interval, environment),
+            retry_for=RETRY_FOR.read(retry_for, environment),
+            uncommitted_grace=UNCOMMITTED_GRACE.read(uncommitted_grace, environment),
+            close_timeout=CLOSE_TIMEOUT.read(close_timeout, environment),
+            tracing=Tracing(on=TRACING.read(tracing, environment)),
         )
-        self._session = Session(store_maker(source, options), settings)
+        self._session = Session(store_maker(url if source is None else source, options), settings)
 
     @property
     def store(self) -> Store:

@@ -5,9 +5,6 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from aioqueue.errors import ConfigurationError
-from aioqueue.vocabulary._numbers import read_duration, read_whole_number
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -15,9 +12,6 @@ __all__ = ["DEFAULT_URL", "URL_VARIABLE", "Environment", "variable_of"]
 
 DEFAULT_URL = "sqlite:///aioqueue.db"
 URL_VARIABLE = "AIOQUEUE_URL"
-
-_YES = frozenset({"1", "true", "yes", "on"})
-_NO = frozenset({"0", "false", "no", "off"})
 
 
 def variable_of(setting: str) -> str:
@@ -42,34 +36,3 @@ class Environment:
     def text(self, variable: str) -> str | None:
         """Its text without the spaces around it; None if it isn't set."""
         return self._variables.get(variable, "").strip() or None
-
-    def duration(self, variable: str) -> float | None:
-        """Its seconds; None if it isn't set.
-
-        Raises:
-            ConfigurationError: It isn't a duration.
-        """
-        text = self.text(variable)
-        return None if text is None else read_duration(text, variable)
-
-    def whole_number(self, variable: str) -> int | None:
-        """Its number; None if it isn't set.
-
-        Raises:
-            ConfigurationError: It isn't a whole number.
-        """
-        text = self.text(variable)
-        return None if text is None else read_whole_number(text, variable)
-
-    def flag(self, variable: str) -> bool | None:
-        """Whether it says yes or no; None if it isn't set.
-
-        Raises:
-            ConfigurationError: It says something else.
-        """
-        text = self.text(variable)
-        if text is None:
-            return None
-        if (lower := text.lower()) not in _YES | _NO:
-            raise ConfigurationError(f"{variable} must be 1 or 0 (or true, false, yes, no, on, off), not {text!r}")
-        return lower in _YES

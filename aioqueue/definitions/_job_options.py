@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from aioqueue.definitions._call import read_priority, read_tags
 from aioqueue.definitions._job_type import TypeOptions
-from aioqueue.definitions._settings import SHORTEST_LEASE_SECONDS
+from aioqueue.definitions._setting_table import SHORTEST_LEASE_SECONDS
 from aioqueue.errors import ConfigurationError, RegistrationError
 from aioqueue.vocabulary._retry import Retry
 from aioqueue.vocabulary._time import seconds

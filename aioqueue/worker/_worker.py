@@ -8,6 +8,7 @@ import logging
 import os
 import socket
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
@@ -25,7 +26,7 @@ from aioqueue.worker._run import Run
 from aioqueue.worker._text import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
     from datetime import timedelta
     from types import TracebackType
 
@@ -46,6 +47,13 @@ _ENDS = {
 }
 
 logger = logging.getLogger("aioqueue.worker")
+
+
+def _names(types: Iterable[JobType[..., Any, Any] | str] | None) -> Iterable[str] | None:
+    """The names of job types. What isn't several is left to be refused."""
+    if isinstance(types, Iterable) and not isinstance(types, str):
+        return [each if isinstance(each, str) else each.name for each in types]
+    return types
 
 
 class Worker:
@@ -71,8 +79,8 @@ class Worker:
         grace: Seconds that running jobs get when it stops; 30.
         max_reschedules: How often a job may put itself off; 1,000.
         blocked_after: Seconds for which a job may block the event loop, until the log names it and its code; 5. 0 for never.
-        default_retry: For jobs whose type and call have no policy: its attempts and its waits. 10 attempts (or
-            `AIOQUEUE_MAX_ATTEMPTS`) with exponential waits.
+        max_attempts: For jobs whose type and call have no policy; 10, with exponential waits.
+        default_retry: A whole policy in place of that: its attempts and its waits.
         tracing: False makes no spans. By default they're made where an SDK for OpenTelemetry is configured.
         trace_links: Whether the span of a first attempt is linked to the one that has enqueued the job, in a trace of its own,
             in place of being its child.
@@ -97,6 +105,7 @@ class Worker:
         grace: float | timedelta | None = None,
         max_reschedules: int | None = None,
         blocked_after: float | timedelta | None = None,
+        max_attempts: int | None = None,
         default_retry: Retry | None = None,
         tracing: bool | None = None,
         trace_links: bool | None = None,
@@ -112,18 +121,18 @@ class Worker:
             grace=grace,
             max_reschedules=max_reschedules,
             blocked_after=blocked_after,
+            max_attempts=max_attempts,
             default_retry=default_retry,
             tracing=tracing,
             trace_links=trace_links,
             metrics_port=metrics_port,
             metrics_host=metrics_host,
+            name=name or None,
+            types=_names(types),
         )
-        self.name = name or f"{socket.gethostname()}-{os.getpid()}"
+        self.name = self.settings.name or f"{socket.gethostname()}-{os.getpid()}"
         self._client = client
         self._registry = registry
-        if isinstance(types, str):
-            raise ConfigurationError("types= takes several, such as types=['mail.send']")
-        self._types = None if types is None else tuple(each if isinstance(each, str) else each.name for each in types)
         self._resources = resources
         self._run: Run | None = None
         self._task: asyncio.Task[None] | None = None
@@ -259,12 +268,15 @@ class Worker:
     def _names(self) -> list[str]:
         self._registry.check()
         runnable = self._registry.runnable
-        if self._types is None:
+        types = self.settings.types
+        if types is None:
             names = set(runnable)
         else:
-            if missing := [each for each in self._types if each not in runnable]:
-                raise ConfigurationError(f"types= names what has no handler in the registry: {', '.join(missing)}")
-            wanted = {runnable[each].name for each in self._types}
+            if missing := [each for each in types if each not in runnable]:
+                raise ConfigurationError(
+                    f"types= (or AIOQUEUE_TYPES) names what has no handler in the registry: {', '.join(missing)}"
+                )
+            wanted = {runnable[each].name for each in types}
             names = {name for name, job_type in runnable.items() if job_type.name in wanted}
         if not names:
             raise ConfigurationError("the registry has no handlers: nothing could ever run")

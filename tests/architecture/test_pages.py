@@ -80,7 +80,7 @@ def test_every_place_in_the_table_of_places_exists() -> None:
         "a new command",
         "a new conformance case",
         "a known mistake",
-        "a setting of the worker",
+        "a setting of the worker, the client or the command line",
         "an error that callers want to catch",
     ],
 )

@@ -1,0 +1,266 @@
+"""Every setting, defined once.
+
+Keyword arguments and variables are read by it, the command line's options are made of it, and so is the table in
+docs/configuration.md (`python -m tests.docs.settings_page` writes it there).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from aioqueue.definitions._environment import DEFAULT_URL
+from aioqueue.definitions._setting_kinds import Choice, Duration, Names, Setting, Text, WholeNumber, YesNo
+from aioqueue.vocabulary._retry import MOST_ATTEMPTS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = [
+    "APP_DIR",
+    "BLOCKED_AFTER",
+    "CLOSE_TIMEOUT",
+    "CONCURRENCY",
+    "GRACE",
+    "LEASE",
+    "LOG_FORMAT",
+    "LOG_LEVEL",
+    "MAX_ATTEMPTS",
+    "MAX_RESCHEDULES",
+    "METRICS_HOST",
+    "METRICS_PORT",
+    "NAME",
+    "ONCE",
+    "POLL_INTERVAL",
+    "RELOAD",
+    "RENEW_EVERY",
+    "RETRY_FOR",
+    "SETTINGS",
+    "SHORTEST_LEASE_SECONDS",
+    "TRACE_LINKS",
+    "TRACING",
+    "TYPES",
+    "UNCOMMITTED_GRACE",
+    "URL",
+    "UVLOOP",
+]
+
+SHORTEST_LEASE_SECONDS = 1.0
+"""Seconds: renewals of a shorter one would be late whenever the machine is busy."""
+
+_SHORTEST_POLL_SECONDS = 0.01
+_MOST_CONCURRENT_JOBS = 10_000
+_MOST_RESCHEDULES = 2**31 - 1
+
+_WORKER, _BOTH, _CLIENT, _COMMAND_LINE = ("Worker",), ("Worker", "Client"), ("Client",), ()
+
+_WHERE, _WHAT, _ENDS = "Where things are", "What runs, and how often", "When a worker stops or dies"
+_SEEN, _CLIENTS, _PROCESS = "What is seen of it", "Enqueueing and results", "The process"
+
+URL = Setting(
+    "url",
+    Text(),
+    DEFAULT_URL,
+    "The database. A password is better given by the variable.",
+    _CLIENT,
+    _WHERE,
+    more="`Client(url)` is the same; a pool or a store may stand there, too.",
+)
+APP_DIR: Setting[str | None] = Setting(
+    "app_dir",
+    Text("FOLDER"),
+    None,
+    "Where the module with the registry lies; it's appended to the import path.",
+    _COMMAND_LINE,
+    _WHERE,
+    "the working folder",
+)
+TYPES: Setting[tuple[str, ...] | None] = Setting(
+    "types",
+    Names(),
+    None,
+    "Only these job types, separated by commas. The option may be repeated.",
+    _WORKER,
+    _WHAT,
+    "all of the registry",
+)
+ONCE = Setting(
+    "once",
+    YesNo(pair=False),
+    default=False,
+    what="Work off what is due, and exit: 0, or 3 if some failed.",
+    of=_COMMAND_LINE,
+    group=_WHAT,
+    more="In a program: `run_once()`.",
+)
+CONCURRENCY = Setting("concurrency", WholeNumber(1, _MOST_CONCURRENT_JOBS), 10, "Jobs at once.", _WORKER, _WHAT)
+POLL_INTERVAL = Setting(
+    "poll_interval",
+    Duration(least=_SHORTEST_POLL_SECONDS),
+    5.0,
+    "How often the database is asked when no notification comes: for jobs by a worker, for results by who waits for them.",
+    _BOTH,
+    _WHAT,
+    more="A worker varies it by ±10 %.",
+)
+MAX_ATTEMPTS = Setting(
+    "max_attempts",
+    WholeNumber(1, MOST_ATTEMPTS),
+    10,
+    "For jobs without a retry policy of their own.",
+    _WORKER,
+    _WHAT,
+    more="`default_retry=` gives a whole policy in place of it.",
+)
+MAX_RESCHEDULES = Setting(
+    "max_reschedules", WholeNumber(0, _MOST_RESCHEDULES), 1000, "How often one job may put itself off.", _WORKER, _WHAT
+)
+GRACE = Setting("grace", Duration(), 30.0, "For running jobs at shutdown, until they're cancelled.", _WORKER, _ENDS)
+LEASE = Setting(
+    "lease",
+    Duration(least=SHORTEST_LEASE_SECONDS),
+    60.0,
+    "How long a lease lives without being renewed, and so how long a killed worker's jobs wait.",
+    _WORKER,
+    _ENDS,
+    more="At least 1 s.",
+)
+RENEW_EVERY: Setting[float | None] = Setting(
+    "renew_every",
+    Duration(),
+    None,
+    "How often leases are renewed; at most half of the lease.",
+    _WORKER,
+    _ENDS,
+    "a third of the lease",
+    "See below.",
+)
+NAME: Setting[str | None] = Setting(
+    "name", Text(), None, "The worker's, in logs and listings.", _WORKER, _SEEN, "host and process id"
+)
+BLOCKED_AFTER = Setting(
+    "blocked_after",
+    Duration(),
+    5.0,
+    "The log names the job that blocks the event loop for longer, and its code; 0 for never.",
+    _WORKER,
+    _SEEN,
+)
+METRICS_PORT: Setting[int | None] = Setting(
+    "metrics_port",
+    WholeNumber(0, 65_535, metavar="PORT"),
+    None,
+    "Where /metrics, /healthz and /readyz are served; 0 for a port that is free.",
+    _WORKER,
+    _SEEN,
+    "none",
+    "See [metrics and health](how-to/metrics.md).",
+)
+METRICS_HOST = Setting(
+    "metrics_host",
+    Text("ADDRESS"),
+    "127.0.0.1",
+    "The address for that; 0.0.0.0 in a container.",
+    _WORKER,
+    _SEEN,
+)
+TRACING = Setting(
+    "tracing",
+    YesNo(),
+    default=True,
+    what="Spans, where an SDK for OpenTelemetry is configured.",
+    of=_BOTH,
+    group=_SEEN,
+    more="See [observability](how-to/observability.md).",
+)
+TRACE_LINKS = Setting(
+    "trace_links",
+    YesNo(),
+    default=False,
+    what="Link the spans of first attempts to their producers', in place of making them children.",
+    of=_WORKER,
+    group=_SEEN,
+)
+LOG_LEVEL = Setting(
+    "log_level",
+    Choice("debug", "info", "warning", "error", "critical", metavar="LEVEL"),
+    "info",
+    "From debug, info, warning, error or critical on.",
+    _COMMAND_LINE,
+    _SEEN,
+    "info, or warning where no worker runs",
+)
+LOG_FORMAT = Setting(
+    "log_format",
+    Choice("text", "json", metavar="FORMAT"),
+    "text",
+    "Either text, for people, or json: one object a line.",
+    _COMMAND_LINE,
+    _SEEN,
+    more="See [logging](how-to/logging.md).",
+)
+RETRY_FOR = Setting(
+    "retry_for",
+    Duration(),
+    10.0,
+    "How long an enqueue goes on trying while the database is away, or an open transaction holds its unique key.",
+    _CLIENT,
+    _CLIENTS,
+    more="Outside of transactions.",
+)
+UNCOMMITTED_GRACE = Setting(
+    "uncommitted_grace",
+    Duration(),
+    30.0,
+    "How long a result is waited for before a job that was enqueued in a transaction must be there.",
+    _CLIENT,
+    _CLIENTS,
+)
+CLOSE_TIMEOUT = Setting(
+    "close_timeout",
+    Duration(positive=True),
+    10.0,
+    "How long closing the client may take.",
+    _CLIENT,
+    _CLIENTS,
+    "10 s; 5 s in aioqueue worker",
+)
+RELOAD = Setting(
+    "reload",
+    YesNo(pair=False),
+    default=False,
+    what="For development: start anew when Python files in the app's folder change.",
+    of=_COMMAND_LINE,
+    group=_PROCESS,
+    more="See [reload](cli.md#reload).",
+)
+UVLOOP: Setting[bool | None] = Setting(
+    "uvloop", YesNo(), None, "Whether the event loop is uvloop's.", _COMMAND_LINE, _PROCESS, "on, if it's installed"
+)
+
+SETTINGS: Sequence[Setting[Any]] = (
+    URL,
+    APP_DIR,
+    TYPES,
+    ONCE,
+    CONCURRENCY,
+    POLL_INTERVAL,
+    MAX_ATTEMPTS,
+    MAX_RESCHEDULES,
+    GRACE,
+    LEASE,
+    RENEW_EVERY,
+    NAME,
+    BLOCKED_AFTER,
+    METRICS_PORT,
+    METRICS_HOST,
+    TRACING,
+    TRACE_LINKS,
+    LOG_LEVEL,
+    LOG_FORMAT,
+    RETRY_FOR,
+    UNCOMMITTED_GRACE,
+    CLOSE_TIMEOUT,
+    RELOAD,
+    UVLOOP,
+)
+"""All of them, in the order in which the page and the help have them."""
