@@ -231,7 +231,7 @@ RELOAD = Setting(
     what="For development: start anew when Python files in the app's folder change.",
     of=_COMMAND_LINE,
     group=_PROCESS,
-    more="See [reload](cli.md#reload).",
+    more="See [reload](cli.md#-reload).",
 )
 UVLOOP: Setting[bool | None] = Setting(
     "uvloop", YesNo(), None, "Whether the event loop is uvloop's.", _COMMAND_LINE, _PROCESS, "on, if it's installed"
