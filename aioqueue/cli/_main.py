@@ -10,6 +10,7 @@ from aioqueue.cli._doctor import doctor
 from aioqueue.cli._health import health
 from aioqueue.cli._jobs import jobs
 from aioqueue.cli._queue import enqueue, migrate, stats
+from aioqueue.cli._top import top
 from aioqueue.cli._why import why
 from aioqueue.cli._worker import worker
 from aioqueue.cli._workers import workers
@@ -29,5 +30,5 @@ def main() -> None:
 
 for command in (why, *changing_commands(), prune):
     jobs.add_command(command)
-for command in (worker, migrate, enqueue, jobs, workers, stats, health, doctor):
+for command in (worker, migrate, enqueue, jobs, workers, stats, top, health, doctor):
     main.add_command(command)

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
     from rich.console import Console
+    from rich.table import Table
 
-__all__ = ["colored", "plain_table", "show_progress", "show_table"]
+__all__ = ["colored", "draws", "plain_table", "rich_console", "rich_table", "show_progress", "show_table"]
 
 _WIDEST_CELL_CHARACTERS = 60
 _COLORS = {"failed": "red", "running": "cyan", "completed": "green", "ready": "yellow"}
@@ -36,8 +37,8 @@ def show_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         header: Their names; the first column is what a row is known by, and stays whole.
         rows: What they hold.
     """
-    if _draws(sys.stdout):
-        _draw_table(header, rows)
+    if draws(sys.stdout):
+        rich_console(sys.stdout).print(rich_table(header, rows))
     else:
         click.echo(plain_table(header, rows))
 
@@ -76,7 +77,7 @@ def show_progress(*, beside_output: bool = False) -> Generator[Callable[[str], N
     """
     if not _is_terminal(sys.stderr) or (beside_output and _is_terminal(sys.stdout)):
         yield lambda _: None
-    elif not _draws(sys.stderr):
+    elif not draws(sys.stderr):
         with _rewritten_line() as show:
             yield show
     else:
@@ -84,7 +85,7 @@ def show_progress(*, beside_output: bool = False) -> Generator[Callable[[str], N
 
         columns = SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn()
         # Redirected, standard output would end up on standard error, whoever reads it.
-        with Progress(*columns, console=_console(sys.stderr), redirect_stdout=False, redirect_stderr=False) as progress:
+        with Progress(*columns, console=rich_console(sys.stderr), redirect_stdout=False, redirect_stderr=False) as progress:
             task = progress.add_task("", total=None)
             yield lambda text: progress.update(task, description=one_line(text))
 
@@ -105,8 +106,8 @@ def _rewritten_line() -> Generator[Callable[[str], None]]:
             click.echo(err=True)
 
 
-def _draw_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Draw with rich what there is: a column in which no row has anything is left out."""
+def rich_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    """What rich draws of a table, where `draws` says that it's there: a column in which no row has anything is left out."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -118,10 +119,11 @@ def _draw_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     for row in rows:
         cells = ((header[number], _shortened(one_line(row[number]))) for number in columns)
         table.add_row(*(Text(text, style=_COLORS.get(text, "") if name == "state" else "") for name, text in cells))
-    _console(sys.stdout).print(table)
+    return table
 
 
-def _console(stream: TextIO) -> Console:
+def rich_console(stream: TextIO) -> Console:
+    """What rich draws on, where `draws` says that it's there: it takes nothing for markup."""
     from rich.console import Console
 
     return Console(
@@ -129,7 +131,7 @@ def _console(stream: TextIO) -> Console:
     )
 
 
-def _draws(stream: TextIO) -> bool:
+def draws(stream: TextIO) -> bool:
     """Whether there is a terminal that can be drawn on, and rich to do it."""
     return _is_terminal(stream) and os.environ.get("TERM") not in ("dumb", "unknown") and find_spec("rich") is not None
 

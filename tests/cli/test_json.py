@@ -51,6 +51,7 @@ TRIED: dict[str, dict[str, int]] = {
     "jobs prune": {"--older-than 0s --yes": 0, "--older-than 1d --yes": 0, "--older-than 0s": 2},
     "workers": {"": 0},
     "stats": {"": 0},
+    "top": {"--once": 0, "--interval 0s": 2},
     "health": {"": 0, "--live": 0},
     "doctor": {"": 0, "tests.cli.jobs:registry": 0, "isnt.there:registry": 2},
 }
