@@ -16,6 +16,7 @@ from aioqueue.vocabulary._abilities import (
     SupportsMigrate,
     SupportsMigrationSQL,
     SupportsPendingMigrations,
+    SupportsReconnects,
     SupportsStatement,
 )
 from aioqueue.vocabulary._answers import Changed, Due, Renewal
@@ -52,6 +53,7 @@ __all__ = [
     "SupportsMigrate",
     "SupportsMigrationSQL",
     "SupportsPendingMigrations",
+    "SupportsReconnects",
     "SupportsStatement",
     "TypeStats",
     "Verdict",
@@ -183,11 +185,11 @@ class Store(Protocol):
     async def insert(self, jobs: Sequence[NewJob], *, tx: object | None = None, repeated: bool = False) -> Sequence[Inserted]:
         """Store jobs, all or none.
 
-        Without `tx` it commits before it returns, and tells listeners. With `tx` it writes on that connection and
-        leaves the commit to its owner. An id that exists already, live or finished, stays as it is, so repeating an
-        insert is safe; `repeated` says that this is one, and that finished jobs must be looked at too.
-        A unique key that an unfinished job of the type holds gives that job's id, `created=False`. Keys are taken
-        in sorted order, so that concurrent batches don't deadlock.
+        Without `tx` it commits before it returns, and tells listeners. With `tx` it writes on that connection and leaves
+        the commit to its owner. An id that exists already, live or finished, stays as it is, so repeating an insert is
+        safe; `repeated` says that this is one, and that finished jobs must be looked at too. A unique key that an
+        unfinished job of the type holds gives that job's id, `created=False`. Keys are taken in sorted order, so that
+        concurrent batches don't deadlock.
 
         Arguments:
             jobs: In the order of the results.
@@ -205,8 +207,7 @@ class Store(Protocol):
     def transaction(self) -> AbstractAsyncContextManager[StoreTransaction]:
         """Open a transaction: committed when the block ends, rolled back when it raises or is cancelled.
 
-        One that is open while the store is closed is rolled back, and the end of its block raises ClientClosed; who catches
-        that may rely on nothing having been written.
+        If the store is closed meanwhile it's rolled back for certain, and the end of its block raises ClientClosed.
         """
         ...
 
@@ -217,8 +218,7 @@ class Store(Protocol):
     ) -> int:
         """Make a lease that is valid for `duration` seconds from now, and return its id.
 
-        An id is positive and has a random part, so that none comes again, also after a restore from a backup or a failover
-        to a server that lagged behind.
+        An id is positive and has a random part, so that none comes again, also after a restore or a failover.
 
         Arguments:
             worker: The worker's name; others may have the same.

@@ -16,6 +16,7 @@ from aioqueue.runtime._left_behind import bounded
 from aioqueue.runtime._log import event
 from aioqueue.runtime._shield import finish
 from aioqueue.telemetry._counters import LEDGER, Counters
+from aioqueue.vocabulary._abilities import SupportsReconnects
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -85,6 +86,8 @@ class Opened:
         except BaseException:
             await finish(self._begin_to_close_store(), again=self._begin_to_close_store)
             raise
+        if isinstance(self.store, SupportsReconnects):
+            self._counters.reconnects = self.store.reconnects
         LEDGER.open(self._counters)
 
     def begin_to_close(self) -> asyncio.Task[None]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from aioqueue.errors import ClientClosed, ConfigurationError, StoreUnavailable
 from aioqueue.postgres._connections_closing import close_connection, close_socket
+from aioqueue.postgres._connections_reconnects import LEASE
 from aioqueue.postgres._errors import translated
 from aioqueue.postgres._lease_rights import LEASE_THREAD, MISSING_RIGHTS, refuse_missing, rights_arguments
 from aioqueue.postgres._settle_fates import Fence, fate_of, fates_statements
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
 
     from aioqueue.postgres._connections_driver import Connection, Row
+    from aioqueue.postgres._connections_reconnects import Reconnects
     from aioqueue.postgres._connections_source import Source
     from aioqueue.postgres._options_schema import Schema
     from aioqueue.runtime._home import Home
@@ -65,14 +67,19 @@ class PostgresLeaseSession:
         home: Where the store is open.
         timeout: Seconds that each call may take.
         option: The store's option with the user's function that connects; None if there is no such function.
+        reconnects: Where it's counted that a lost connection is there again.
     """
 
-    def __init__(self, source: Source, schema: Schema, home: Home, timeout: float, option: str | None) -> None:
+    def __init__(
+        self, source: Source, schema: Schema, home: Home, timeout: float, option: str | None, reconnects: Reconnects
+    ) -> None:
         self._source = replace(source, timeout=timeout, pool=None)
         self._schema = schema
         self._statements = session_statements(schema)
         self._timeout = timeout
         self._option = option
+        self._reconnects = reconnects
+        self._has_connected = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._connection: Connection | None = None
         self._home = home
@@ -167,6 +174,9 @@ class PostgresLeaseSession:
                     "lease_connect= too: an async function that opens an asyncpg connection with nothing that belongs to "
                     "another event loop"
                 ) from error
+            if self._has_connected:
+                self._reconnects.count(LEASE)
+            self._has_connected = True
         return self._connection
 
     async def _start(self) -> None:

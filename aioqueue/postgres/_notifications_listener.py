@@ -20,6 +20,7 @@ import orjson
 from aioqueue.errors import StoreError, StoreUnavailable
 from aioqueue.postgres._connections_closing import close_connection, terminate
 from aioqueue.postgres._connections_opener import Opener
+from aioqueue.postgres._connections_reconnects import NOTIFICATIONS
 from aioqueue.postgres._errors import translated
 from aioqueue.postgres._notifications import decode_note, notify_statements
 from aioqueue.runtime._log import event
@@ -28,6 +29,7 @@ from aioqueue.vocabulary._notification import Notification
 if TYPE_CHECKING:
     from aioqueue.postgres._connections import Pool
     from aioqueue.postgres._connections_driver import Connection
+    from aioqueue.postgres._connections_reconnects import Reconnects
     from aioqueue.postgres._connections_source import Source
     from aioqueue.postgres._connections_tracker import Tracker
     from aioqueue.postgres._options_schema import Schema
@@ -69,6 +71,7 @@ class Listening:
         listeners: Who is told.
         pool: Sends the probes, and writes the row.
         origin: This store, in notes.
+        reconnects: Where it's counted that it listens again.
 
     Attributes:
         trouble: Why notifications don't arrive at the moment; None if they do, or aren't expected yet.
@@ -83,6 +86,7 @@ class Listening:
         *,
         pool: Pool,
         origin: uuid.UUID,
+        reconnects: Reconnects,
     ) -> None:
         self._tracker = tracker
         self._source = source
@@ -94,6 +98,8 @@ class Listening:
         self._finished_wanted = listeners.finished_wanted
         self._pool = pool
         self._origin = origin
+        self._reconnects = reconnects
+        self._has_listened = False
         self._probe = ""
         self._probed = False
         self._woken = asyncio.Event()
@@ -168,6 +174,9 @@ class Listening:
                 self._warned = False
                 self.trouble = None
                 self._listening.set()
+                if self._has_listened:
+                    self._reconnects.count(NOTIFICATIONS)
+                self._has_listened = True
                 # What was told while nobody listened.
                 self._tell(CATCH_UP)
                 await self._watch(connection, ended)

@@ -12,6 +12,7 @@ import anyio
 from aioqueue.postgres import _migrations
 from aioqueue.postgres._claim import Claims
 from aioqueue.postgres._connections import Pool
+from aioqueue.postgres._connections_reconnects import Reconnects
 from aioqueue.postgres._connections_reserved import ReservedConnection
 from aioqueue.postgres._connections_tracker import Tracker
 from aioqueue.postgres._connections_users import UsersPool
@@ -59,6 +60,7 @@ class Opened:
         leases, recovery: What workers need over `work`.
         inserter, operator, listings: What clients need over `operations`.
         listeners: Who is told in this process.
+        reconnects: How often the listening connection and those of lease threads were lost.
     """
 
     def __init__(self, options: Options, identity: UUID) -> None:
@@ -79,6 +81,7 @@ class Opened:
         self.operator = Operator(self.operations, options.schema, origin)
         self.listings = Listings(self.operations, options.schema)
         self.listeners = Listeners(asyncio.get_running_loop(), logger)
+        self.reconnects = Reconnects()
         self._listening: Listening | None = None
         if options.notify:
             self._listening = Listening(
@@ -88,6 +91,7 @@ class Opened:
                 self.listeners,
                 pool=self.operations,
                 origin=identity,
+                reconnects=self.reconnects,
             )
 
     async def start(self) -> None:

@@ -88,6 +88,11 @@ class PostgresStore:
         """See `aioqueue.abc.Store.troubles`."""
         return {} if (opened := self._life.opened) is None else opened.troubles
 
+    @property
+    def reconnects(self) -> Mapping[str, int]:
+        """See `aioqueue.abc.SupportsReconnects`."""
+        return {} if (opened := self._life.opened) is None else opened.reconnects.counts
+
     # -- life ---------------------------------------------------------------------------------------------------
 
     async def open(self) -> None:
@@ -181,7 +186,12 @@ class PostgresStore:
     def lease_session(self, *, timeout: float = 10.0) -> LeaseSession:
         """See `aioqueue.abc.Store.lease_session`."""
         return PostgresLeaseSession(
-            self._options.lease_source, self._schema, self._life.home, timeout, self._options.lease_option
+            self._options.lease_source,
+            self._schema,
+            self._life.home,
+            timeout,
+            self._options.lease_option,
+            self._opened.reconnects,
         )
 
     async def claim(

@@ -33,7 +33,7 @@ OTHER = "other"
 """The label of job types that the registry doesn't know: a name that anybody may store must not become a label."""
 
 _MOST_ENQUEUED_TYPES = 200
-"""Names that one client counts apart; what it enqueues beyond them is `other`."""
+"""Names that are counted apart; what is enqueued beyond them is `other`, with one client and in the sums of all."""
 
 DURATION_BOUNDS_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
 DELAY_BOUNDS_SECONDS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 86400.0)
@@ -142,6 +142,7 @@ class Counters:
         renewals, renewals_failed, leases_lost: Of leases.
         reaped: Jobs of dead workers that were taken over.
         enqueued: Jobs that were stored, by label.
+        reconnects: Connections of the store that were lost and are there again, by what they're for; the store counts them.
     """
 
     __slots__ = (
@@ -154,6 +155,7 @@ class Counters:
         "labels",
         "leases_lost",
         "reaped",
+        "reconnects",
         "renewals",
         "renewals_failed",
     )
@@ -164,6 +166,7 @@ class Counters:
         self.claims = self.claimed = self.reaped = 0
         self.renewals = self.renewals_failed = self.leases_lost = 0
         self.enqueued: dict[str, int] = {}
+        self.reconnects: Mapping[str, int] = {}
         by_label = {label: TypeCounters(label, recorders) for label in self.labels.values()}
         self._types = {name: by_label[label] for name, label in self.labels.items()}
         self._others: TypeCounters | None = None
@@ -189,8 +192,13 @@ class Counters:
             name = OTHER
         enqueued[name] = enqueued.get(name, 0) + 1
 
-    def add(self, other: Counters) -> None:
-        """Count what another one has counted, under its labels."""
+    def add(self, other: Counters, names: set[str]) -> None:
+        """Count what another one has counted, under its labels.
+
+        Arguments:
+            other: What is added.
+            names: Of what was enqueued, those that are shown apart; new ones join them, as long as there are few.
+        """
         for name in ("claims", "claimed", "reaped", "renewals", "renewals_failed", "leases_lost"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for label, counted in other.by_label().items():
@@ -200,7 +208,19 @@ class Counters:
                 self.labels = {**self.labels, label: label}
             mine.add(counted)
         for name, count in other.enqueued.copy().items():
-            self.enqueued[name] = self.enqueued.get(name, 0) + count
+            shown = _shown(name, names)
+            self.enqueued[shown] = self.enqueued.get(shown, 0) + count
+        if other.reconnects:
+            one, two = self.reconnects, other.reconnects
+            self.reconnects = {name: one.get(name, 0) + two.get(name, 0) for name in {*one, *two}}
+
+
+def _shown(name: str, names: set[str]) -> str:
+    if name not in names:
+        if len(names) >= _MOST_ENQUEUED_TYPES:
+            return OTHER
+        names.add(name)
+    return name
 
 
 class Ledger:
@@ -210,6 +230,7 @@ class Ledger:
         self._lock = threading.Lock()
         self._past = Counters()
         self._live: list[Counters] = []
+        self._names: set[str] = set()
 
     def open(self, counters: Counters) -> None:
         """Count these too, from now on."""
@@ -221,7 +242,7 @@ class Ledger:
         with self._lock:
             if counters in self._live:
                 self._live.remove(counters)
-                self._past.add(counters)
+                self._past.add(counters, self._names)
 
     def total(self) -> Counters:
         """The sums of all, at this moment."""
@@ -229,7 +250,7 @@ class Ledger:
             counted: Iterable[Counters] = (self._past, *self._live)
             total = Counters()
             for each in counted:
-                total.add(each)
+                total.add(each, self._names)
             return total
 
     def forget(self) -> None:
@@ -237,6 +258,7 @@ class Ledger:
         self._lock = threading.Lock()
         self._past = Counters()
         self._live = []
+        self._names = set()
 
 
 LEDGER = Ledger()

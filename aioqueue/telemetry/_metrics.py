@@ -26,6 +26,8 @@ __all__ = ["DELAY", "DURATION", "METRICS", "Kind", "Metric", "Values", "look", "
 _ANSWER_SECONDS = 0.25
 """That an event loop gets to answer, for the lag to be today's."""
 
+_CONNECTIONS = ("lease", "notifications")
+"""Those of which it's counted how often they were lost, and that are shown with 0 until then."""
 _PARTS = ("claim", "event_loop", "next_due", "notifications", "outcome", "reap", "release", "renew", "settle", "stats")
 """Parts that may fail, and are shown with 0 while they don't."""
 
@@ -79,6 +81,7 @@ CLAIMED = Metric("aioqueue.jobs.claimed", _C, (), "Jobs that claims have brought
 RENEWALS = Metric("aioqueue.lease.renewals", _C, ("result",), "Renewals of leases.")
 LEASES_LOST = Metric("aioqueue.leases.lost", _C, (), "Leases that were lost, with all that ran under them.")
 REAPED = Metric("aioqueue.jobs.reaped", _C, (), "Jobs of dead workers that were taken over.")
+RECONNECTS = Metric("aioqueue.reconnects", _C, ("connection",), "Connections that were lost, and are there again.")
 LAG = Metric("aioqueue.event_loop.lag", _G, (), "How long the event loop takes to answer.", "s")
 FAILING = Metric("aioqueue.failing", _G, ("part",), "1 for each part that fails at the moment.")
 JOBS = Metric("aioqueue.jobs", _G, ("type", "state"), "Jobs in the store; counting stops at 10,000.")
@@ -100,6 +103,7 @@ METRICS = (
     RENEWALS,
     LEASES_LOST,
     REAPED,
+    RECONNECTS,
     LAG,
     FAILING,
     JOBS,
@@ -141,6 +145,7 @@ def _read_counters(values: Mapping[Metric, Values]) -> None:
     values[CLAIMS][()], values[CLAIMED][()] = total.claims, total.claimed
     values[RENEWALS].update({("ok",): total.renewals, ("failed",): total.renewals_failed})
     values[LEASES_LOST][()], values[REAPED][()] = total.leases_lost, total.reaped
+    values[RECONNECTS].update({(name,): total.reconnects.get(name, 0) for name in sorted({*_CONNECTIONS, *total.reconnects})})
 
 
 def _read_gauges(values: Mapping[Metric, Values], gauges: Sequence[Gauges]) -> None:

@@ -5,12 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from aioqueue.vocabulary._finding import Finding
     from aioqueue.vocabulary._job import NewJob
 
-__all__ = ["SupportsDiagnosis", "SupportsMigrate", "SupportsMigrationSQL", "SupportsPendingMigrations", "SupportsStatement"]
+__all__ = [
+    "SupportsDiagnosis",
+    "SupportsMigrate",
+    "SupportsMigrationSQL",
+    "SupportsPendingMigrations",
+    "SupportsReconnects",
+    "SupportsStatement",
+]
 
 
 @runtime_checkable
@@ -52,6 +59,19 @@ class SupportsMigrationSQL(Protocol):
 
     def migration_sql(self) -> str:
         """Everything that `migrate` would run on an empty database, as one script. Needs no connection."""
+        ...
+
+
+@runtime_checkable
+class SupportsReconnects(Protocol):
+    """A store that counts how often its lasting connections were lost: what the metric `aioqueue_reconnects_total` needs."""
+
+    @property
+    def reconnects(self) -> Mapping[str, int]:
+        """How often each had to connect anew since the store was opened, by what it's for: `lease`, `notifications`.
+
+        The same mapping all the while that the store is open; it may be read from any thread. Empty if it isn't open.
+        """
         ...
 
 

@@ -60,6 +60,22 @@ def test_names_that_somebody_makes_up_are_counted_together() -> None:
     assert sum(counters.enqueued.values()) == 1000
 
 
+def test_so_are_those_of_many_clients_and_none_of_the_sums_falls() -> None:
+    """Whichever of them ends first: names that were shown once stay, and the rest stays with the others."""
+    LEDGER.forget()
+    clients = [Counters() for _ in range(3)]
+    for number, counters in enumerate(clients):
+        LEDGER.open(counters)
+        for name in range(150):
+            counters.count_enqueued(f"{number} {name}")
+    before = LEDGER.total().enqueued
+    for counters in reversed(clients):
+        LEDGER.close(counters)
+        assert LEDGER.total().enqueued == before
+    assert len(before) == 201
+    assert sum(before.values()) == 450
+
+
 async def test_each_attempt_is_counted_once_by_how_it_ended(client: Client) -> None:
     LEDGER.forget()
     registry = Registry()
