@@ -11,6 +11,7 @@ from aioqueue.cli._json import json_option, print_json
 from aioqueue.cli._options import app_dir_option, explained, log_level_option, looking_at, run, url_option
 from aioqueue.cli._tables import colored
 from aioqueue.cli._text import one_line
+from aioqueue.cli._variables import judge_variables
 from aioqueue.vocabulary._finding import Verdict
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def doctor(url: str | None, app: str | None, app_dir: str | None, *, as_json: bo
         return await looking_at(url).diagnose(registry)
 
     with explained():
-        findings = run(look)
+        findings = [*run(look), *judge_variables()]
     if as_json:
         described = [
             {"check": each.check, "verdict": each.verdict.value, "seen": each.seen, "advice": each.advice or None}

@@ -44,7 +44,7 @@ class Kind(Protocol[T_co]):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Setting(Generic[T]):
     """One setting, the same for programs, variables and the command line. They stand in `_setting_table`.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -150,3 +151,22 @@ def test_what_only_the_command_line_reads_is_refused_by_name(invoke: Invoke, var
     output = invoke("worker", APP, exit_code=2, **{variable: text}).output
     assert variable in output
     assert text in output
+
+
+def doctored(invoke: Invoke, exit_code: int = 0, **variables: str) -> list[dict[str, str]]:
+    """What `aioqueue doctor` finds of the variables."""
+    found = json.loads(invoke("doctor", "--json", exit_code=exit_code, **variables).stdout)["findings"]
+    return [each for each in found if each["check"] == "variables"]
+
+
+def test_the_doctor_knows_misspelt_and_bad_variables(invoke: Invoke) -> None:
+    invoke("migrate")
+    (fine,) = doctored(invoke, AIOQUEUE_GRACE="5m", AIOQUEUE_LEASE=" ")
+    assert (fine["verdict"], fine["seen"]) == ("ok", "set for this process: AIOQUEUE_GRACE, AIOQUEUE_URL")
+    (misspelt,) = doctored(invoke, AIOQUEUE_CONCURENCY="3")
+    assert misspelt["verdict"] == "warning"
+    assert misspelt["advice"] == "Did you mean AIOQUEUE_CONCURRENCY?"
+    for bad in ({"AIOQUEUE_LEASE": "soon"}, {"AIOQUEUE_RENEW_EVERY": "50"}, {"AIOQUEUE_ONCE": "perhaps"}):
+        (problem,) = doctored(invoke, exit_code=1, **bad)
+        assert problem["verdict"] == "problem"
+        assert problem["seen"].startswith(next(iter(bad)))

@@ -148,6 +148,9 @@ registry.converter(int, encode=str)  # error
 async def workers(client: Client) -> None:
     Worker(registry, client)  # error
     Worker(client, registry, slots=3)  # error
+    Worker(client, registry, max_attempts="3")  # error
+    Client(url=3)  # error
+    Client(poll_interval="5s")  # error
     async with Worker(client, registry, concurrency="3"):  # error
         pass
 

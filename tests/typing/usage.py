@@ -259,3 +259,5 @@ async def workers(client: Client) -> None:
     async with Worker(client, registry, name="w", resources={session: [1]}) as running:
         assert_type(running, Worker)
         running.stop()
+    Worker(client, registry, max_attempts=3, renew_every=2.5)
+    Client(url="sqlite:///jobs.db", poll_interval=timedelta(seconds=1), retry_for=0, close_timeout=2.5, tracing=None)
