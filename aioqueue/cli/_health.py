@@ -24,8 +24,8 @@ _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - nothing is b
 
 
 @click.command()
-@setting_option(METRICS_PORT)
-@setting_option(METRICS_HOST)
+@setting_option(METRICS_PORT, what="The running worker's.")
+@setting_option(METRICS_HOST, what="The address at which it listens.")
 @click.option("--live", is_flag=True, help="Only whether its event loop turns, not whether it does its work.")
 @json_option("What the worker has answered, as one JSON object.")
 def health(metrics_port: int | None, metrics_host: str | None, *, live: bool, as_json: bool) -> None:

@@ -97,11 +97,11 @@ def setting_option(setting: Setting[Any], **attributes: Any) -> Callable[[Comman
 
     Arguments:
         setting: From the table.
-        attributes: Others for click: `shown`, where the command has a default of its own, and `callback`.
+        attributes: For click, before those of the setting; and `what` and `shown` in place of its sentence and its default.
     """
     kind = setting.kind
-    shown = attributes.pop("shown", setting.shown_default)
-    given: dict[str, Any] = {"default": None, "help": f"{setting.what}  [{setting.variable}; default: {shown}]"}
+    what, shown = attributes.pop("what", setting.what), attributes.pop("shown", setting.shown_default)
+    given: dict[str, Any] = {"default": None, "help": f"{what}  [{setting.variable}; default: {shown}]"}
     if isinstance(kind, Choice):
         given["type"] = click.Choice(kind.words, case_sensitive=False)
     elif not isinstance(kind, YesNo):

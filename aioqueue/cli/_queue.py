@@ -123,7 +123,7 @@ async def _statements(url: str | None) -> str:
 @click.option("--key", help="A label to find it by.")
 @click.option("--unique", is_flag=True, help="At most one unfinished job of the type with this key.")
 @click.option("--priority", type=click.IntRange(1, 4), help="1 is the most urgent; 2 is the default.")
-@click.option("--tag", "tags", multiple=True)
+@click.option("--tag", "tags", multiple=True, help="A label; may be repeated.")
 @click.option("--max-attempts", type=click.IntRange(min=1), help="Of this job.")
 @click.option("--timeout", type=DURATION, help="For each attempt.")
 @click.option("--expires", type=DURATION, help="Discard it if it hasn't started this long after it was due.")

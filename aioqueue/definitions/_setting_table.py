@@ -184,10 +184,10 @@ LOG_LEVEL = Setting(
     "log_level",
     Choice("debug", "info", "warning", "error", "critical", metavar="LEVEL"),
     "info",
-    "From debug, info, warning, error or critical on.",
+    "What is logged at least: debug, info, warning, error or critical.",
     _COMMAND_LINE,
     _SEEN,
-    "info, or warning where no worker runs",
+    "info for a worker, else warning",
 )
 LOG_FORMAT = Setting(
     "log_format",
