@@ -187,7 +187,7 @@ LOG_LEVEL = Setting(
     "What is logged at least: debug, info, warning, error or critical.",
     _COMMAND_LINE,
     _SEEN,
-    "info for a worker, else warning",
+    "info, for other commands warning or critical",
 )
 LOG_FORMAT = Setting(
     "log_format",
