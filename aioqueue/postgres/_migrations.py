@@ -1,13 +1,19 @@
-"""Migrations: numbered SQL files, each run in one transaction under an advisory lock that ends with it."""
+"""Migrations: numbered SQL files, each run in one transaction under an advisory lock that ends with it.
+
+What a migration locks behind somebody's long transaction holds up everybody who comes after it, workers too. So it waits for
+each lock only briefly, gives way, and is tried again later.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import random
+import time
 from typing import TYPE_CHECKING
 
 import asyncpg
 
+from aioqueue.errors import StoreContended
 from aioqueue.postgres._errors import sqlstate
 from aioqueue.store_rules._migrations import (
     AppliedMigration,
@@ -27,11 +33,15 @@ if TYPE_CHECKING:
 __all__ = ["check_version", "known_migrations", "migrate", "migration_sql", "pending"]
 
 # A search_path of the role's may name functions and types that only look like PostgreSQL's own.
-_LOCAL = "SET LOCAL search_path = pg_catalog, pg_temp; SET LOCAL lock_timeout = '10s'"
+_LOCAL = "SET LOCAL search_path = pg_catalog, pg_temp; SET LOCAL lock_timeout = '1s'"
 # What is there already or was changed meanwhile, although the lock was held: by a tool that doesn't take it. The next try
 # sees what has been done.
 _OTHERS_WERE_QUICKER = frozenset({"42P06", "42P07", "42710", "42723", "42701", "23505", "40001", "40P01"})
 _MOST_TRIES = 5
+_LOCKED = "55P03"
+_LONGEST_TRYING_SECONDS = 30.0
+"""For each migration, where others hold what it locks; less than the time that a store gives them all."""
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 3.0
 
 _TABLE = """CREATE TABLE IF NOT EXISTS @schema@.migration (
     number integer NOT NULL PRIMARY KEY,
@@ -79,20 +89,35 @@ async def migrate(connection: Connection, schema: Schema, known: Sequence[Migrat
 
     Returns:
         The names of the migrations that this call applied.
+
+    Raises:
+        StoreContended: For half a minute others have held what a migration locks. Those before it are done.
     """
-    done: list[str] = []
-    for migration in known:
-        for again in range(_MOST_TRIES - 1, -1, -1):
-            try:
-                if await _apply(connection, schema, migration):
-                    done.append(migration.name)
-                break
-            except asyncpg.PostgresError as error:
-                quicker = sqlstate(error) in _OTHERS_WERE_QUICKER or "tuple concurrently" in str(error)
-                if not again or not quicker:
-                    raise
-                await asyncio.sleep(random.uniform(0.1, 0.5))  # noqa: S311 - keeps processes apart
-    return done
+    return [migration.name for migration in known if await _applied_here(connection, schema, migration)]
+
+
+async def _applied_here(connection: Connection, schema: Schema, migration: Migration) -> bool:
+    """Apply one unless it has been, and try again where that may help; returns whether it was done here."""
+    until = time.monotonic() + _LONGEST_TRYING_SECONDS
+    pause, quicker = _FIRST_PAUSE_SECONDS, 0
+    while True:
+        try:
+            return await _apply(connection, schema, migration)
+        except asyncpg.PostgresError as error:
+            if sqlstate(error) == _LOCKED:
+                if time.monotonic() + pause > until:
+                    raise StoreContended(
+                        f"migration {migration.name}: for {_LONGEST_TRYING_SECONDS:.0f} s other transactions have held what it "
+                        "locks. So that no worker queues behind it, it has given way each time: run it again when they have "
+                        "ended (pg_stat_activity shows the old ones: ORDER BY xact_start)"
+                    ) from error
+                await asyncio.sleep(pause * random.uniform(0.8, 1.2))  # noqa: S311 - keeps processes apart
+                pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+                continue
+            quicker += 1
+            if quicker == _MOST_TRIES or not (sqlstate(error) in _OTHERS_WERE_QUICKER or "tuple concurrently" in str(error)):
+                raise
+            await asyncio.sleep(random.uniform(0.1, 0.5))  # noqa: S311 - keeps processes apart
 
 
 async def _apply(connection: Connection, schema: Schema, migration: Migration) -> bool:

@@ -18,7 +18,7 @@ import pytest
 
 from aioqueue import Client, Registry, Worker
 from aioqueue.abc import JobFilter
-from aioqueue.errors import StoreIncompatible, StoreUnavailable
+from aioqueue.errors import StoreContended, StoreIncompatible, StoreUnavailable
 from aioqueue.postgres import _migrations, make_store
 from aioqueue.postgres._migrations import known_migrations
 from aioqueue.postgres._options_schema import Schema
@@ -27,7 +27,7 @@ from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import NewJob, Settlement, SettlementKind
 from tests.postgres.test_statements import ODD_NAMES
 from tests.postgres_server import execute
-from tests.processes import ROOT
+from tests.processes import ROOT, until
 
 if TYPE_CHECKING:
     from aioqueue.postgres import PostgresStore
@@ -324,3 +324,38 @@ async def test_a_migration_that_fails_leaves_nothing(postgres_url: str) -> None:
             await make_store(postgres_url).migrate()
         assert await make_store(postgres_url).pending_migrations() == [broken.name]
     await _works(make_store(postgres_url))
+
+
+async def test_a_migration_gives_way_to_a_long_transaction_and_is_tried_again(postgres_url: str) -> None:
+    """Others aren't held up behind it meanwhile: a worker's statements go through between its tries."""
+    with pytest.MonkeyPatch.context() as newer:
+        _with(newer, ADDS_A_COLUMN)
+        holder = await asyncpg.connect(postgres_url)
+        other = await asyncpg.connect(postgres_url)
+        waiting = "select 1 from pg_locks where mode = 'AccessExclusiveLock' and not granted"
+        try:
+            await holder.execute("begin; select 1 from aioqueue.job")
+            migrating = asyncio.create_task(make_store(postgres_url).migrate())
+            for _ in range(2):
+                await until(lambda: execute(postgres_url, waiting), "a try that waits")
+                await asyncio.wait_for(other.fetch("select 1 from aioqueue.job"), 60)
+                assert not migrating.done()
+            await holder.execute("rollback")
+            assert await migrating == [ADDS_A_COLUMN.name]
+        finally:
+            await holder.close()
+            await other.close()
+
+
+async def test_a_migration_that_is_always_in_somebodys_way_says_so(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    _with(monkeypatch, ADDS_A_COLUMN)
+    monkeypatch.setattr(_migrations, "_LONGEST_TRYING_SECONDS", 1.0)
+    holder = await asyncpg.connect(postgres_url)
+    try:
+        await holder.execute("begin; select 1 from aioqueue.job")
+        with pytest.raises(StoreContended, match=rf"{ADDS_A_COLUMN.name}.*run it again when they have ended"):
+            await make_store(postgres_url).migrate()
+        await holder.execute("rollback")
+    finally:
+        await holder.close()
+    assert await make_store(postgres_url).migrate() == [ADDS_A_COLUMN.name]
