@@ -16,10 +16,11 @@ from aioqueue.vocabulary._abilities import (
     SupportsMigrate,
     SupportsMigrationSQL,
     SupportsPendingMigrations,
+    SupportsPrune,
     SupportsReconnects,
     SupportsStatement,
 )
-from aioqueue.vocabulary._answers import Changed, Due, Renewal
+from aioqueue.vocabulary._answers import Changed, Due, Pruned, Renewal
 from aioqueue.vocabulary._finding import Finding, Verdict
 from aioqueue.vocabulary._listing import JobFilter, Page
 from aioqueue.vocabulary._notification import Notification
@@ -43,6 +44,7 @@ __all__ = [
     "Listener",
     "Notification",
     "Page",
+    "Pruned",
     "Renewal",
     "Standing",
     "Stats",
@@ -53,6 +55,7 @@ __all__ = [
     "SupportsMigrate",
     "SupportsMigrationSQL",
     "SupportsPendingMigrations",
+    "SupportsPrune",
     "SupportsReconnects",
     "SupportsStatement",
     "TypeStats",
@@ -314,12 +317,7 @@ class Store(Protocol):
         ...
 
     async def next_due(self, types: Sequence[str], *, own: Collection[int] = ()) -> Due:
-        """When there is something to do, in one statement.
-
-        Arguments:
-            types: Whose jobs count.
-            own: Leases that don't count.
-        """
+        """When there is something to do for jobs of these types, in one statement; the leases in `own` don't count."""
         ...
 
     # -- looking and operating ------------------------------------------------------------------------------------

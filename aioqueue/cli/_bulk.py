@@ -1,8 +1,8 @@
-"""Changing all jobs that fit a filter, page by page: with a question before, and with progress."""
+"""Changing all jobs that fit a filter, and pruning, a thousand in each commit: with a question before, and with progress."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,15 +12,14 @@ from aioqueue.cli._json import json_option
 from aioqueue.cli._options import DURATION, log_level_option, run, url_option
 from aioqueue.cli._report import Report
 from aioqueue.cli._tables import show_progress
+from aioqueue.cli._text import one_line
 from aioqueue.client import Client
+from aioqueue.vocabulary._answers import Changed
 from aioqueue.vocabulary._job import JobState
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from uuid import UUID
-
-    from aioqueue.vocabulary._answers import Changed
-    from aioqueue.vocabulary._job import Job
 
 __all__ = ["change_all", "prune"]
 
@@ -36,7 +35,6 @@ async def change_all(
     report: Report,
     *,
     yes: bool,
-    fits: Callable[[Job], bool] = lambda _: True,
 ) -> None:
     """Change all jobs that fit, each page with commits of its own, and tell how many there were.
 
@@ -49,11 +47,10 @@ async def change_all(
         filters: As `Client.list_jobs` takes them.
         report: Counts and tells them.
         yes: Whether not to ask before.
-        fits: Whether a job that was listed is meant.
     """
     if not yes:
         page = await client.list_jobs(**filters, limit=_PAGE_JOBS)
-        if ids := [job.id for job in page.jobs if fits(job)]:
+        if ids := [job.id for job in page.jobs]:
             count = f"{len(ids)} or more jobs" if page.cursor is not None else f"{len(ids)} job{'s' if len(ids) > 1 else ''}"
             ask(f"{count} in {client.store.description} will be {done}.", yes=False)
     # Listed again: the answer may have taken minutes, and whoever was retried meanwhile doesn't fit any more.
@@ -61,7 +58,7 @@ async def change_all(
     with show_progress(beside_output=report.as_json) as show:
         while True:
             page = await client.list_jobs(**filters, limit=_PAGE_JOBS, cursor=cursor)
-            if ids := [job.id for job in page.jobs if fits(job)]:
+            if ids := [job.id for job in page.jobs]:
                 report.add(await change(client, ids))
             looked_at += len(page.jobs)
             show(f"{looked_at:,} looked at, {report.done:,} {done}")
@@ -81,20 +78,22 @@ async def change_all(
 def prune(
     url: str | None, *, older_than: float, states: tuple[str, ...], types: tuple[str, ...], yes: bool, as_json: bool
 ) -> None:
-    """Remove jobs that finished long ago, a thousand in each commit."""
+    """Remove jobs that finished long ago, by the database's clock, a thousand in each commit."""
     check_somebody_answers(yes=yes)
-    before = datetime.now(UTC) - timedelta(seconds=older_than)
+    report = Report("deleted", as_json=as_json)
 
     async def remove() -> None:
         async with Client(url) as client:
-            await change_all(
-                client,
-                "deleted",
-                lambda client, ids: client.delete(*ids),
-                {"states": states or FINISHED, "types": types},
-                Report("deleted", as_json=as_json),
-                yes=yes,
-                fits=lambda job: job.finished_at is not None and job.finished_at < before,
-            )
+            which = f"{' or '.join(states) or 'finished'} jobs" + (f" of {one_line(', '.join(types))}" if types else "")
+            age = timedelta(seconds=older_than)
+            ask(f"All {which} in {client.store.description} that ended {age} ago or earlier will be deleted.", yes=yes)
+            with show_progress(beside_output=as_json) as show:
+
+                def tell(ids: Sequence[UUID]) -> None:
+                    report.add(dict.fromkeys(ids, Changed.DONE))
+                    show(f"{report.done:,} deleted")
+
+                await client.prune(older_than=older_than, states=states, types=types, on_portion=tell)
+            report.end()
 
     run(remove)

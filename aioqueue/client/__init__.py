@@ -2,7 +2,8 @@
 
 | file | what it does |
 |---|---|
-| `_client` | the verbs that users call |
+| `_client` | the verbs that producers call, and the client's life |
+| `_operations` | the verbs that operators call |
 | `_bound` | the same in a transaction that the user commits: `using(tx)`, `tx=` |
 | `_transaction` | a transaction of the client's own |
 | `_session` | owns the connection to the store: opens, closes, refuses use from elsewhere |

@@ -5,21 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from aioqueue.client._bound import MISSING, BoundClient, Connection, Missing, enqueue_bound
-from aioqueue.client._diagnosis import diagnose
 from aioqueue.client._enqueue import check_call, read_calls, traced_row
-from aioqueue.client._handle import JobHandle, ids_of, make_handles
+from aioqueue.client._handle import JobHandle, make_handles
 from aioqueue.client._named import named_call
 from aioqueue.client._opened import ClientSettings
-from aioqueue.client._operate import change_in_portions, read_filter
+from aioqueue.client._operate import migrate
+from aioqueue.client._operations import Operations
 from aioqueue.client._session import Session
 from aioqueue.client._stores import store_maker
 from aioqueue.client._transaction import Transaction, open_transaction
-from aioqueue.client._why import Why, why
 from aioqueue.definitions._environment import Environment
 from aioqueue.definitions._setting_table import CLOSE_TIMEOUT, POLL_INTERVAL, RETRY_FOR, TRACING, UNCOMMITTED_GRACE
-from aioqueue.errors import ConfigurationError, JobNotFound, NotSupported
+from aioqueue.errors import ConfigurationError, NotSupported
 from aioqueue.telemetry._tracing import Tracing
-from aioqueue.vocabulary._abilities import SupportsMigrate, SupportsStatement
+from aioqueue.vocabulary._abilities import SupportsStatement
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -34,20 +33,13 @@ if TYPE_CHECKING:
     from aioqueue.definitions._call import Call, CallOptions
     from aioqueue.definitions._job_type import JobType
     from aioqueue.definitions._middleware import EnqueueMiddleware
-    from aioqueue.definitions._registry import Registry
-    from aioqueue.vocabulary._answers import Changed
-    from aioqueue.vocabulary._finding import Finding
-    from aioqueue.vocabulary._job import Job, JobState
-    from aioqueue.vocabulary._listing import Page
-    from aioqueue.vocabulary._stats import Stats
-    from aioqueue.vocabulary._workers import LeaseFacts
 
 __all__ = ["Client"]
 
 R = TypeVar("R")
 
 
-class Client:
+class Client(Operations):
     """A way into one queue: for producers, for operators, and for a `Worker`.
 
     It belongs to the event loop and the process in which it was opened; several may be open at once. Open it with
@@ -155,10 +147,7 @@ class Client:
             StoreIncompatible: The schema is of a newer version, or the database holds something else.
             NotSupported: The store has no migrations.
         """
-        store = self.store
-        if not isinstance(store, SupportsMigrate):
-            raise NotSupported(f"{store.description} has no migrations", ability="migrate")
-        return await store.migrate()
+        return await migrate(self.store)
 
     async def __aenter__(self) -> Self:
         return await self.open()
@@ -284,8 +273,6 @@ class Client:
         """
         return open_transaction(self._session)
 
-    # -- looking and operating ---------------------------------------------------------------------------------------
-
     def handle(self, job_type: JobType[..., R, Any], job_id: UUID | str) -> JobHandle[R]:
         """Make a handle of a job whose id was kept; its type says what the result is. Nothing is looked up.
 
@@ -293,107 +280,6 @@ class Client:
             ValueError: The id isn't one.
         """
         return JobHandle(self._session, job_type, job_id)
-
-    async def job(self, job_id: UUID | str | JobHandle[Any]) -> Job:
-        """Look at one job as it is stored now, whatever its type.
-
-        Raises:
-            ValueError: The id isn't one.
-            JobNotFound: There is no such job.
-            StoreUnavailable: The database can't be reached.
-            ClientClosed: The client isn't open.
-        """
-        (wanted,) = ids_of([job_id])
-        (found,) = await self._session.opened().store.fetch([wanted])
-        if found is None:
-            raise JobNotFound(f"there is no job {wanted}: it was never committed, or has been deleted", job_id=wanted)
-        return found
-
-    async def list_jobs(
-        self,
-        *,
-        states: Iterable[JobState | str] = (),
-        types: Iterable[JobType[..., Any, Any] | str] = (),
-        key: str | None = None,
-        tag: str | None = None,
-        limit: int = 100,
-        cursor: str | None = None,
-    ) -> Page:
-        """Show jobs, live and finished, the newest first.
-
-        Arguments:
-            states: Any of these; none means all.
-            types: Any of these job types (under their older names too) or names; none means all.
-            key: Exactly this key.
-            tag: Among the tags.
-            limit: Jobs on the page at most: 1 to 1,000.
-            cursor: `page.cursor` of the page before.
-
-        Returns:
-            The page; its `cursor` is None at the end.
-
-        Raises:
-            ValueError: The cursor isn't one of ours, or a state isn't known.
-            ConfigurationError: The limit is out of its range.
-        """
-        where = read_filter(states, types, key, tag, limit)
-        return await self._session.opened().store.list(where, limit, cursor)
-
-    async def stats(self) -> Stats:
-        """Count jobs by type and state, exactly up to 10,000 each, and name the workers that are alive."""
-        return await self._session.opened().store.stats()
-
-    async def why(self, job: UUID | str | JobHandle[Any]) -> Why:
-        """Say why a job isn't running: with reasons for programs and for people, and what to do about each.
-
-        Arguments:
-            job: Its id or handle, whatever its type and state. That there is no such job is a reason, too.
-
-        Raises:
-            ValueError: The id isn't one.
-            StoreUnavailable: The database can't be reached.
-            ClientClosed: The client isn't open.
-        """
-        (wanted,) = ids_of([job])
-        return await why(self._session.opened().store, wanted)
-
-    async def diagnose(self, registry: Registry | None = None) -> Sequence[Finding]:
-        """Look for what is wrong around the queue, as `aioqueue doctor` does, whether the client is open or not.
-
-        Arguments:
-            registry: Its types are compared with those of unfinished jobs.
-        """
-        return await diagnose(self._session, registry)
-
-    async def leases(self) -> Sequence[LeaseFacts]:
-        """Show the leases of all workers: who is alive, since when, for which types, with how many slots, and how busy."""
-        return await self._session.opened().store.leases()
-
-    async def retry(self, *jobs: UUID | str | JobHandle[Any]) -> dict[UUID, Changed]:
-        """Make failed or cancelled jobs pending again, with all their attempts.
-
-        Many are changed in portions of 1,000, each with a commit of its own.
-
-        Arguments:
-            jobs: Ids or handles.
-
-        Returns:
-            What became of each, by id.
-
-        Raises:
-            ValueError: An id isn't one; nothing was changed.
-            StoreError: The database refused; its `changed` says what became of the portions before.
-            ClientClosed: The client isn't open.
-        """
-        return await change_in_portions(self._session.opened().store.retry, jobs)
-
-    async def run_now(self, *jobs: UUID | str | JobHandle[Any]) -> dict[UUID, Changed]:
-        """Make pending jobs due now. Arguments, return value and errors are those of `retry`."""
-        return await change_in_portions(self._session.opened().store.run_now, jobs)
-
-    async def delete(self, *jobs: UUID | str | JobHandle[Any]) -> dict[UUID, Changed]:
-        """Remove jobs that aren't running, finished or not. Arguments, return value and errors are those of `retry`."""
-        return await change_in_portions(self._session.opened().store.delete, jobs)
 
     def __repr__(self) -> str:
         return repr(self._session)

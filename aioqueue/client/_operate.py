@@ -1,27 +1,58 @@
-"""What operators ask for, read from what they gave: which jobs a listing shows, and changes of many in portions."""
+"""What operators ask for, read from what they gave: one job, which jobs a listing shows, and changes in portions."""
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 from aioqueue.client._handle import ids_of
-from aioqueue.errors import ConfigurationError, StoreError
-from aioqueue.vocabulary._job import JobState
+from aioqueue.errors import ConfigurationError, JobNotFound, NotSupported, StoreError
+from aioqueue.vocabulary._abilities import SupportsMigrate, SupportsPrune
+from aioqueue.vocabulary._job import JobState, StoredState
 from aioqueue.vocabulary._listing import JobFilter
+from aioqueue.vocabulary._time import seconds
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from datetime import timedelta
     from uuid import UUID
 
+    from aioqueue.abc import Store
     from aioqueue.client._handle import JobHandle
     from aioqueue.definitions._job_type import JobType
     from aioqueue.vocabulary._answers import Changed
+    from aioqueue.vocabulary._job import Job
 
-__all__ = ["change_in_portions", "read_filter"]
+__all__ = ["change_in_portions", "find_job", "migrate", "prune_in_portions", "read_filter"]
 
 _LARGEST_PAGE_JOBS = 1_000
 _PORTION_JOBS = 1_000
-"""Jobs that one statement of `retry`, `run_now` and `delete` changes, with a commit of its own."""
+"""Jobs that one statement of `retry`, `run_now`, `delete` and `prune` changes, with a commit of its own."""
+
+
+async def migrate(store: Store) -> Sequence[str]:
+    """Bring the schema up to date, as `Client.migrate` promises.
+
+    Raises:
+        NotSupported: The store has no migrations.
+    """
+    if not isinstance(store, SupportsMigrate):
+        raise NotSupported(f"{store.description} has no migrations", ability="migrate")
+    return await store.migrate()
+
+
+async def find_job(store: Store, job_id: UUID | str | JobHandle[Any]) -> Job:
+    """Look at one job, as `Client.job` promises.
+
+    Raises:
+        ValueError: The id isn't one.
+        JobNotFound: There is no such job.
+    """
+    (wanted,) = ids_of([job_id])
+    (found,) = await store.fetch([wanted])
+    if found is None:
+        raise JobNotFound(f"there is no job {wanted}: it was never committed, or has been deleted", job_id=wanted)
+    return found
 
 
 def read_filter(
@@ -73,3 +104,38 @@ async def change_in_portions(
             error.changed = changed
             raise
     return changed
+
+
+async def prune_in_portions(
+    store: Store,
+    older_than: float | timedelta,
+    states: Iterable[JobState | str],
+    types: Iterable[JobType[..., Any, Any] | str],
+    on_portion: Callable[[Sequence[UUID]], object] | None,
+) -> int:
+    """Remove what finished long ago, as `Client.prune` promises.
+
+    Raises:
+        ConfigurationError: The duration can't be one, a state isn't that of finished jobs, or one text was given where several
+            are taken.
+        NotSupported: The store can't.
+    """
+    age = seconds(older_than, "older_than")
+    where = read_filter(states, types, None, None, _LARGEST_PAGE_JOBS)
+    if unfinished := sorted(state for state in where.states if not state.finished):
+        raise ConfigurationError(f"only finished jobs are pruned, not those that are {', '.join(unfinished)}")
+    if not isinstance(store, SupportsPrune):
+        raise NotSupported(f"{store.description} can't prune: list jobs, and delete them", ability="prune")
+    begun, removed = time.monotonic(), 0
+    for state in (each for each in JobState if each.finished and (not where.states or each in where.states)):
+        cursor: str | None = None
+        while True:
+            # What finishes meanwhile doesn't become old enough meanwhile: otherwise it might never end.
+            limit_age = age + time.monotonic() - begun
+            pruned = await store.prune(StoredState[state.name], limit_age, where.types or None, _PORTION_JOBS, cursor)
+            removed += len(pruned.ids)
+            if on_portion is not None and pruned.ids:
+                on_portion(pruned.ids)
+            if (cursor := pruned.cursor) is None:
+                break
+    return removed

@@ -10,16 +10,18 @@ from typing import TYPE_CHECKING, Literal
 from aioqueue.errors import StoreContended
 from aioqueue.postgres._connections_source import WAIT_BRIEFLY
 from aioqueue.postgres._notifications import due_note, notify_statements
+from aioqueue.postgres._operate_prune import prune, prune_statements
 from aioqueue.vocabulary._answers import Changed
 from aioqueue.vocabulary._job import StoredState
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
     from uuid import UUID
 
     from aioqueue.postgres._connections import Pool
     from aioqueue.postgres._connections_driver import Row
     from aioqueue.postgres._options_schema import Schema
+    from aioqueue.vocabulary._answers import Pruned
 
 __all__ = ["Changes", "Operator", "operate_statements"]
 
@@ -71,7 +73,11 @@ _DELETE = f"""WITH wanted AS MATERIALIZED (
 def operate_statements(schema: Schema) -> dict[str, str]:
     """All statements of this module, by name."""
     templates = {"retry": _RETRY, "run_now": _RUN_NOW, "delete": _DELETE}
-    return {name: schema.render(template) for name, template in templates.items()} | notify_statements(schema)
+    return (
+        {name: schema.render(template) for name, template in templates.items()}
+        | prune_statements(schema)
+        | notify_statements(schema)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +123,12 @@ class Operator:
                 if time.monotonic() >= deadline:
                     raise
             await asyncio.sleep(_CONTENDED_SECONDS)
+
+    async def prune(
+        self, state: StoredState, older_than: float, types: Collection[str] | None, limit: int, cursor: str | None
+    ) -> Pruned:
+        """Remove one portion of what finished long ago."""
+        return await prune(self._pool, self._statements["prune"], state, older_than, types, limit, cursor)
 
     async def _try_to_change(self, verb: str, ids: Sequence[UUID]) -> Changes:
         async with self._pool.transaction() as connection:

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from aioqueue.abc import LeaseSession, Listener, StoreTransaction
     from aioqueue.postgres._connections_driver import Connection
     from aioqueue.postgres._settle import Settled
-    from aioqueue.vocabulary._answers import Changed, Due
+    from aioqueue.vocabulary._answers import Changed, Due, Pruned
     from aioqueue.vocabulary._finding import Finding
-    from aioqueue.vocabulary._job import Claim, ClaimedJob, Inserted, Job, NewJob, Settlement, SettleResult
+    from aioqueue.vocabulary._job import Claim, ClaimedJob, Inserted, Job, NewJob, Settlement, SettleResult, StoredState
     from aioqueue.vocabulary._listing import JobFilter, Page
     from aioqueue.vocabulary._stats import Stats
     from aioqueue.vocabulary._workers import LeaseFacts, Standing
@@ -272,6 +272,14 @@ class PostgresStore:
         changes = await self._opened.operator.change("delete", ids)
         self._tell(Notification(finished=changes.ids))
         return changes.results
+
+    async def prune(
+        self, state: StoredState, older_than: float, types: Collection[str] | None, limit: int, cursor: str | None = None
+    ) -> Pruned:
+        """See `aioqueue.abc.SupportsPrune.prune`."""
+        pruned = await self._opened.operator.prune(state, older_than, types, limit, cursor)
+        self._tell(Notification(finished=frozenset(pruned.ids)))
+        return pruned
 
     # -- notifications --------------------------------------------------------------------------------------------
 

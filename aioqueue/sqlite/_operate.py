@@ -9,6 +9,7 @@ from aioqueue.errors import StoreError
 from aioqueue.runtime._log import event
 from aioqueue.sqlite._connections_halving import halved
 from aioqueue.sqlite._notifications import merged
+from aioqueue.sqlite._operate_prune import prune
 from aioqueue.sqlite._rows import one, text_of
 from aioqueue.sqlite._rows_times import NOW
 from aioqueue.vocabulary._answers import Changed
@@ -16,11 +17,13 @@ from aioqueue.vocabulary._notification import Notification
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
     from uuid import UUID
 
     from aioqueue.sqlite._connections import Connection
     from aioqueue.sqlite._connections_access import Writer
+    from aioqueue.vocabulary._answers import Pruned
+    from aioqueue.vocabulary._job import StoredState
 
 __all__ = ["Operator"]
 
@@ -71,6 +74,12 @@ class Operator:
             return results, merged(notifications)
 
         return await self._writer.hop(run)
+
+    async def prune(
+        self, state: StoredState, older_than: float, types: Collection[str] | None, limit: int, cursor: str | None
+    ) -> Pruned:
+        """Remove one portion of what finished long ago."""
+        return await self._writer.write(lambda connection: prune(connection, state, older_than, types, limit, cursor))
 
 
 def _retry(connection: sqlite3.Connection, ids: Sequence[UUID]) -> tuple[list[Changed], Notification | None]:

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from aioqueue.abc import Listener
-    from aioqueue.vocabulary._answers import Changed, Due
+    from aioqueue.vocabulary._answers import Changed, Due, Pruned
     from aioqueue.vocabulary._finding import Finding
-    from aioqueue.vocabulary._job import Claim, ClaimedJob, Inserted, Job, NewJob, Settlement, SettleResult
+    from aioqueue.vocabulary._job import Claim, ClaimedJob, Inserted, Job, NewJob, Settlement, SettleResult, StoredState
     from aioqueue.vocabulary._listing import JobFilter, Page
     from aioqueue.vocabulary._stats import Stats
     from aioqueue.vocabulary._workers import LeaseFacts, Standing
@@ -207,6 +207,12 @@ class SQLiteStore:
     async def delete(self, ids: Sequence[UUID]) -> Sequence[Changed]:
         """See `aioqueue.abc.Store.delete`."""
         return await self._opened.operator.change("delete", ids)
+
+    async def prune(
+        self, state: StoredState, older_than: float, types: Collection[str] | None, limit: int, cursor: str | None = None
+    ) -> Pruned:
+        """See `aioqueue.abc.SupportsPrune.prune`."""
+        return await self._opened.operator.prune(state, older_than, types, limit, cursor)
 
     # -- notifications --------------------------------------------------------------------------------------------
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
+    from aioqueue.vocabulary._answers import Pruned
     from aioqueue.vocabulary._finding import Finding
-    from aioqueue.vocabulary._job import NewJob
+    from aioqueue.vocabulary._job import NewJob, StoredState
 
 __all__ = [
     "SupportsDiagnosis",
     "SupportsMigrate",
     "SupportsMigrationSQL",
     "SupportsPendingMigrations",
+    "SupportsPrune",
     "SupportsReconnects",
     "SupportsStatement",
 ]
@@ -59,6 +61,28 @@ class SupportsMigrationSQL(Protocol):
 
     def migration_sql(self) -> str:
         """Everything that `migrate` would run on an empty database, as one script. Needs no connection."""
+        ...
+
+
+@runtime_checkable
+class SupportsPrune(Protocol):
+    """A store that removes what finished long ago by itself: what `Client.prune` and `aioqueue jobs prune` need."""
+
+    async def prune(
+        self, state: StoredState, older_than: float, types: Collection[str] | None, limit: int, cursor: str | None = None
+    ) -> Pruned:
+        """Remove finished jobs, those that finished first before the others: one portion, in one commit.
+
+        State and age are looked at by the statement that removes a job, by the database's clock: one that is retried at that
+        moment, or has failed again since, stays. So may one that somebody else has locked. Listeners are told as by `delete`.
+
+        Arguments:
+            state: One of those in the archive.
+            older_than: Seconds: those that finished as long ago as this, or longer.
+            types: Names; None means all.
+            limit: Jobs that are looked at, at most: its cost is bounded, however few of them are of these types.
+            cursor: Of the portion before.
+        """
         ...
 
 

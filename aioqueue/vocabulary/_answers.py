@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from uuid import UUID
 
     from aioqueue.vocabulary._job import Claim, LostReason
 
-__all__ = ["Changed", "Due", "Renewal"]
+__all__ = ["Changed", "Due", "Pruned", "Renewal"]
 
 
 class Changed(StrEnum):
@@ -22,6 +23,19 @@ class Changed(StrEnum):
     RUNNING = "running"
     WRONG_STATE = "wrong_state"
     """Nothing to retry (not failed or cancelled), nothing to bring forward (not pending)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """What one portion of pruning has done.
+
+    Attributes:
+        ids: The jobs that it removed.
+        cursor: Where the next portion begins; None at the end.
+    """
+
+    ids: tuple[UUID, ...]
+    cursor: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -112,7 +112,7 @@ def test_what_is_retried_while_the_question_stands_is_kept(
         other.start()
         other.join()
 
-    monkeypatch.setattr("aioqueue.cli._bulk.check_somebody_answers", lambda **_: None)
+    monkeypatch.setattr("aioqueue.cli._changes.check_somebody_answers", lambda **_: None)
     monkeypatch.setattr("click.confirm", retried_meanwhile)
-    assert invoke("jobs", "prune", "--older-than", "0s", "--state", "failed").stdout == "0 deleted\n"
+    assert invoke("jobs", "delete", "--state", "failed").stdout == "0 deleted\n"
     assert _states(invoke) == ["completed", "completed", "ready", "scheduled"]

@@ -222,3 +222,9 @@ class Model:
             return Changed.RUNNING
         del self.jobs[job_id]
         return Changed.DONE
+
+    def prune(self, state: JobState, types: Sequence[str] | None) -> list[UUID]:
+        gone = [each.new.id for each in self.jobs.values() if each.state is state and (types is None or each.new.type in types)]
+        for job_id in gone:
+            del self.jobs[job_id]
+        return gone

@@ -19,7 +19,7 @@ from aioqueue.abc import JobFilter
 from aioqueue.errors import LeaseLost
 from aioqueue.testing.conformance._tools import LeaseThread
 from aioqueue.vocabulary._identifiers import new_id
-from aioqueue.vocabulary._job import AttemptError, Claim, ClaimedJob, NewJob, Settlement, SettlementKind
+from aioqueue.vocabulary._job import AttemptError, Claim, ClaimedJob, JobState, NewJob, Settlement, SettlementKind, StoredState
 from tests.conformance.memory_harness import MemoryHarness
 from tests.conformance.model import Model, ModelJob
 from tests.harnesses import PostgresHarness, SQLiteHarness
@@ -244,6 +244,15 @@ class StoreMachine(RuleBasedStateMachine):
         results = list(self.run(getattr(self.store, verb)(ids)))
         change: Callable[[Any], Any] = getattr(self.model, verb)
         assert results == [change(job_id) for job_id in ids]
+
+    @rule(state=st.sampled_from(["COMPLETED", "FAILED", "CANCELLED"]), types=st.sampled_from([None, ["a"], ["b", "c"]]))
+    def prune(self, state: str, types: list[str] | None) -> None:
+        self.tick()
+        removed, cursor, begun = [], None, False
+        while cursor is not None or not begun:
+            pruned = self.run(self.store.prune(StoredState[state], 0.0, types, 2, cursor))
+            removed, cursor, begun = [*removed, *pruned.ids], pruned.cursor, True
+        assert sorted(removed) == sorted(self.model.prune(JobState[state], types))
 
     @rule(hours=st.integers(1, 4))
     def age(self, hours: int) -> None:

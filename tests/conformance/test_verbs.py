@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from aioqueue.abc import Store
+from aioqueue.abc import Store, SupportsPrune
 from aioqueue.testing.conformance._tools import HOUR, start_one
 from aioqueue.testing.conformance._verbs import blocking_verbs, verbs
 from tests.conformance.memory_harness import MemoryHarness
 
 pytestmark = pytest.mark.anyio
 
-METHODS = {name for name, value in vars(Store).items() if callable(value) and not name.startswith("_")}
+PROTOCOLS = (Store, SupportsPrune)
+METHODS = {name for each in PROTOCOLS for name, value in vars(each).items() if callable(value) and not name.startswith("_")}
 
 
 async def test_each_method_is_a_verb_that_needs_an_open_store() -> None:

@@ -104,6 +104,14 @@ LOOKING: dict[str, Mistake] = {
         ((_operate, "_delete", _delete_anything),),
         cases=("delete/all_but_running",),
     ),
+    "a store that prunes whatever has finished": Mistake(
+        ((_operate, "finished_before", lambda *_: True),),
+        cases=("prune/only_what_is_old_enough",),
+    ),
+    "a store that doesn't tell of pruned jobs": Mistake(
+        ((_operate, "gone", lambda _: Notification()),),
+        cases=("prune/whoever_waits_is_told",),
+    ),
     "a store that counts a worker once for each of its leases": Mistake(
         (instead_of(Database, "add_lease", _all_alike),),
         cases=("stats/workers_are_counted_once_each",),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import asyncpg
 import pytest
@@ -155,6 +156,19 @@ async def test_looking_and_operating(connection: asyncpg.Connection[Any], name: 
     pending = await connection.fetch("SELECT id FROM aioqueue.job WHERE state = 1 ORDER BY id DESC LIMIT 10")
     ids = [row[0] for row in [*failed, *pending]]
     bounded(await explain(connection, STATEMENTS[name], [ids]), buffers=2_000)
+
+
+@pytest.mark.parametrize("state", [4, 6])
+@pytest.mark.parametrize("types", [None, ["nothing"], ["busy"]])
+@pytest.mark.parametrize("begin", [0, 20_000], ids=["first", "later"])
+async def test_prune(connection: asyncpg.Connection[Any], state: int, types: list[str] | None, begin: int) -> None:
+    """A portion looks at as many as its limit, wherever it begins, however few of them are of its types."""
+    after = await connection.fetchval(
+        "SELECT to_json(finished_at) #>> '{}' FROM aioqueue.archive WHERE state = 4 ORDER BY finished_at OFFSET $1 LIMIT 1",
+        begin,
+    )
+    arguments = [state, 3600, types, after, UUID(int=0), 1_000]
+    bounded(await explain(connection, STATEMENTS["prune"], arguments), buffers=20_000)
 
 
 async def test_stats(connection: asyncpg.Connection[Any]) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aioqueue.sqlite import _listing
+from aioqueue.sqlite import _listing, _operate_prune
 from aioqueue.sqlite._claim_take import _PICK, Wanted, claim
 from aioqueue.sqlite._connections import connect, in_transaction
 from aioqueue.sqlite._insert import insert_rows
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 ROOMS = (
     *("_claim_odd", "_claim_take", "_insert", "_lease", "_lease_odd", "_lease_session", "_listing", "_operate", "_recovery"),
-    *("_rows_odd", "_settle", "_stats", "_stats_workers"),
+    *("_operate_prune", "_rows_odd", "_settle", "_stats", "_stats_workers"),
 )
 WALKS = {
     # What is running is walked whole to find what has no lease, and to count it: it's as much as there are slots.
@@ -84,6 +84,14 @@ def test_no_table_is_scanned(connection: sqlite3.Connection, name: str) -> None:
     # Over the parameters' own rows and over what an index has narrowed down, but never over a table of jobs.
     scans = [step for step in plan if re.match(r"SCAN (job|archive)\b", step) and step.split()[-1] not in WALKS.get(name, ())]
     assert not scans, plan
+
+
+def test_pruning_goes_along_its_index(connection: sqlite3.Connection) -> None:
+    parameters = dict.fromkeys(re.findall(r":(\w+)", _operate_prune._LOOK), 1)
+    plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {_operate_prune._LOOK}", parameters)]
+    (search,) = [step for step in plan if "archive" in step]
+    assert re.fullmatch(r"SEARCH archive USING INDEX archive_finished \(state=\? AND .*>.* AND finished_at<\?\)", search)
+    assert not any("TEMP B-TREE" in step for step in plan), plan
 
 
 def steps(connection: sqlite3.Connection, statement: str, parameters: dict[str, object]) -> int:

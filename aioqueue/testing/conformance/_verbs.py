@@ -6,7 +6,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from aioqueue.testing.conformance._tools import HOUR, job, raises, settlement
-from aioqueue.vocabulary._job import SettlementKind
+from aioqueue.vocabulary._abilities import SupportsPrune
+from aioqueue.vocabulary._job import SettlementKind, StoredState
 from aioqueue.vocabulary._listing import JobFilter
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ def verbs(store: Store, claimed: ClaimedJob) -> dict[str, Callable[[], Awaitable
         "delete": lambda: store.delete(ids),
         "transaction": lambda: _enter_transaction(store),
     }
+    if isinstance(store, SupportsPrune):
+        calls["prune"] = partial(store.prune, StoredState.COMPLETED, 0.0, None, 1)
     for name, call in blocking_verbs(store).items():
         calls[name] = partial(_at_once, call)
     return calls

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from aioqueue.testing.memory._insert import key_holder
-from aioqueue.vocabulary._answers import Changed
+from aioqueue.vocabulary._answers import Changed, Pruned
 from aioqueue.vocabulary._job import StoredState
 from aioqueue.vocabulary._notification import Notification
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from uuid import UUID
+    from collections.abc import Callable, Collection, Sequence
 
     from aioqueue.testing.memory._rows import Database, Row
 
-__all__ = ["delete", "retry", "run_now"]
+__all__ = ["delete", "prune", "retry", "run_now"]
 
 
 def retry(database: Database, ids: Sequence[UUID]) -> list[Changed]:
@@ -31,6 +32,37 @@ def run_now(database: Database, ids: Sequence[UUID]) -> list[Changed]:
 def delete(database: Database, ids: Sequence[UUID]) -> list[Changed]:
     """Remove jobs that don't run. See `Store.delete`."""
     return _change(database, ids, lambda row: _delete(database, row), gone)
+
+
+def prune(
+    database: Database,
+    state: StoredState,
+    older_than: float,
+    types: Collection[str] | None,
+    limit: int,
+    cursor: str | None,
+) -> Pruned:
+    """Remove a portion of what finished long ago. See `SupportsPrune.prune`."""
+    at, _, after = (cursor or f"0001-01-01T00:00:00+00:00 {UUID(int=0)}").partition(" ")
+    begin = datetime.fromisoformat(at), UUID(after)
+    old = sorted(
+        (row.finished_at, row.new.id, row)
+        for row in database.rows.values()
+        if row.state == state and row.finished_at is not None and finished_before(row, database.now(), older_than)
+    )
+    looked = [each for each in old if each[:2] > begin][:limit]
+    rows = [row for _, _, row in looked if types is None or row.new.type in types]
+    for row in rows:
+        database.remove(row)
+    if rows:
+        database.tell(gone(rows))
+    ended = f"{looked[-1][0].isoformat()} {looked[-1][1]}" if len(looked) == limit else None
+    return Pruned(tuple(row.new.id for row in rows), ended)
+
+
+def finished_before(row: Row, now: datetime, seconds: float) -> bool:
+    """Whether a job finished as many seconds ago, or earlier."""
+    return row.finished_at is not None and now - row.finished_at >= timedelta(seconds=seconds)
 
 
 def _change(

@@ -12,7 +12,7 @@ from aioqueue.testing.memory._insert import insert
 from aioqueue.testing.memory._lease import MemoryLeaseSession, release
 from aioqueue.testing.memory._listing import fetch, list_jobs
 from aioqueue.testing.memory._opened import Opened
-from aioqueue.testing.memory._operate import delete, retry, run_now
+from aioqueue.testing.memory._operate import delete, prune, retry, run_now
 from aioqueue.testing.memory._recovery import next_due, take_expired
 from aioqueue.testing.memory._rows import Database
 from aioqueue.testing.memory._settle import settle
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from aioqueue.abc import Listener
     from aioqueue.testing.memory._transaction import SqlConnection
-    from aioqueue.vocabulary._answers import Changed, Due
-    from aioqueue.vocabulary._job import Claim, ClaimedJob, Inserted, Job, NewJob, Settlement, SettleResult
+    from aioqueue.vocabulary._answers import Changed, Due, Pruned
+    from aioqueue.vocabulary._job import Claim, ClaimedJob, Inserted, Job, NewJob, Settlement, SettleResult, StoredState
     from aioqueue.vocabulary._listing import JobFilter, Page
     from aioqueue.vocabulary._stats import Stats
     from aioqueue.vocabulary._workers import LeaseFacts, Standing
@@ -209,6 +209,12 @@ class MemoryStore:
     async def delete(self, ids: Sequence[UUID]) -> Sequence[Changed]:
         """Remove jobs that don't run. See `Store.delete`."""
         return await self._verb("delete", lambda database: delete(database, ids))
+
+    async def prune(
+        self, state: StoredState, older_than: float, types: Collection[str] | None, limit: int, cursor: str | None = None
+    ) -> Pruned:
+        """Remove what finished long ago. See `SupportsPrune.prune`."""
+        return await self._verb("prune", lambda database: prune(database, state, older_than, types, limit, cursor))
 
     # -- notifications --------------------------------------------------------------------------------------------
 

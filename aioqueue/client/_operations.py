@@ -1,0 +1,156 @@
+"""What operators call: looking at jobs, and changing them. `Client` has it all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from aioqueue.client._diagnosis import diagnose
+from aioqueue.client._handle import ids_of
+from aioqueue.client._operate import change_in_portions, find_job, prune_in_portions, read_filter
+from aioqueue.client._why import Why, why
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from datetime import timedelta
+    from uuid import UUID
+
+    from aioqueue.client._handle import JobHandle
+    from aioqueue.client._session import Session
+    from aioqueue.definitions._job_type import JobType
+    from aioqueue.definitions._registry import Registry
+    from aioqueue.vocabulary._answers import Changed
+    from aioqueue.vocabulary._finding import Finding
+    from aioqueue.vocabulary._job import Job, JobState
+    from aioqueue.vocabulary._listing import Page
+    from aioqueue.vocabulary._stats import Stats
+    from aioqueue.vocabulary._workers import LeaseFacts
+
+__all__ = ["Operations"]
+
+
+class Operations:
+    """The client's methods for operators."""
+
+    _session: Session
+
+    async def job(self, job_id: UUID | str | JobHandle[Any]) -> Job:
+        """Look at one job as it is stored now, whatever its type.
+
+        Raises:
+            ValueError: The id isn't one.
+            JobNotFound: There is no such job.
+            StoreUnavailable: The database can't be reached.
+            ClientClosed: The client isn't open.
+        """
+        return await find_job(self._session.opened().store, job_id)
+
+    async def list_jobs(
+        self,
+        *,
+        states: Iterable[JobState | str] = (),
+        types: Iterable[JobType[..., Any, Any] | str] = (),
+        key: str | None = None,
+        tag: str | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> Page:
+        """Show jobs, live and finished, the newest first.
+
+        Arguments:
+            states: Any of these; none means all.
+            types: Any of these job types (under their older names too) or names; none means all.
+            key: Exactly this key.
+            tag: Among the tags.
+            limit: Jobs on the page at most: 1 to 1,000.
+            cursor: `page.cursor` of the page before.
+
+        Returns:
+            The page; its `cursor` is None at the end.
+
+        Raises:
+            ValueError: The cursor isn't one of ours, or a state isn't known.
+            ConfigurationError: The limit is out of its range.
+        """
+        where = read_filter(states, types, key, tag, limit)
+        return await self._session.opened().store.list(where, limit, cursor)
+
+    async def stats(self) -> Stats:
+        """Count jobs by type and state, exactly up to 10,000 each, and name the workers that are alive."""
+        return await self._session.opened().store.stats()
+
+    async def why(self, job: UUID | str | JobHandle[Any]) -> Why:
+        """Say why a job isn't running: with reasons for programs and for people, and what to do about each.
+
+        Arguments:
+            job: Its id or handle, whatever its type and state. That there is no such job is a reason, too.
+
+        Raises:
+            ValueError: The id isn't one.
+            StoreUnavailable: The database can't be reached.
+            ClientClosed: The client isn't open.
+        """
+        (wanted,) = ids_of([job])
+        return await why(self._session.opened().store, wanted)
+
+    async def diagnose(self, registry: Registry | None = None) -> Sequence[Finding]:
+        """Look for what is wrong around the queue, as `aioqueue doctor` does, whether the client is open or not.
+
+        Arguments:
+            registry: Its types are compared with those of unfinished jobs.
+        """
+        return await diagnose(self._session, registry)
+
+    async def leases(self) -> Sequence[LeaseFacts]:
+        """Show the leases of all workers: who is alive, since when, for which types, with how many slots, and how busy."""
+        return await self._session.opened().store.leases()
+
+    async def retry(self, *jobs: UUID | str | JobHandle[Any]) -> dict[UUID, Changed]:
+        """Make failed or cancelled jobs pending again, with all their attempts.
+
+        Many are changed in portions of 1,000, each with a commit of its own.
+
+        Arguments:
+            jobs: Ids or handles.
+
+        Returns:
+            What became of each, by id.
+
+        Raises:
+            ValueError: An id isn't one; nothing was changed.
+            StoreError: The database refused; its `changed` says what became of the portions before.
+            ClientClosed: The client isn't open.
+        """
+        return await change_in_portions(self._session.opened().store.retry, jobs)
+
+    async def run_now(self, *jobs: UUID | str | JobHandle[Any]) -> dict[UUID, Changed]:
+        """Make pending jobs due now. Arguments, return value and errors are those of `retry`."""
+        return await change_in_portions(self._session.opened().store.run_now, jobs)
+
+    async def delete(self, *jobs: UUID | str | JobHandle[Any]) -> dict[UUID, Changed]:
+        """Remove jobs that aren't running, finished or not. Arguments, return value and errors are those of `retry`."""
+        return await change_in_portions(self._session.opened().store.delete, jobs)
+
+    async def prune(
+        self,
+        *,
+        older_than: float | timedelta,
+        states: Iterable[JobState | str] = (),
+        types: Iterable[JobType[..., Any, Any] | str] = (),
+        on_portion: Callable[[Sequence[UUID]], object] | None = None,
+    ) -> int:
+        """Remove jobs that finished long ago, in portions of up to 1,000, each with a commit of its own.
+
+        Arguments:
+            older_than: Seconds, or a timedelta, since they finished, by the database's clock.
+            states, types: As of `list_jobs`; states of finished jobs.
+            on_portion: Called with the ids of each portion once they're gone.
+
+        Returns:
+            How many were removed. A job that is retried meanwhile, or has failed again since, stays.
+
+        Raises:
+            ConfigurationError: An argument can't be used.
+            NotSupported: The store can't prune.
+            StoreUnavailable: The database can't be reached; what was removed before is gone.
+        """
+        return await prune_in_portions(self._session.opened().store, older_than, states, types, on_portion)
