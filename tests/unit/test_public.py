@@ -13,13 +13,13 @@ from aioqueue import errors
 _NAMES = """
 AioqueueError ArgumentsError Attempt AttemptError Backoff BoundClient Call CallAlreadyEnqueued CallError CallNeverEnqueued
 CallNext Changed Client ClientClosed ConfigurationError ConflictingOptions EnqueueMiddleware EnqueueNext Exponential Fail
-Fixed Health Inserted Job JobCancelled JobControl JobError JobFailed JobHandle JobNotFound JobState JobType
+Finding Fixed Health Inserted Job JobCancelled JobControl JobError JobFailed JobHandle JobNotFound JobState JobType
 LateAttempt LeaseFacts
 LeaseLost Linear MetricsServer Middleware NewJob NotCommitted NotInTransaction NotSupported OnceResult OutsideTransaction Page
 Priority
 Reason ReasonCode RegistrationError Registry Reschedule Resource ResultError ResultTimeout Retry RetryIn RowRejected Stats
 Steps StoreContended StoreError StoreIncompatible StoreUnavailable Transaction TransactionError Why Worker current_attempt
-serve_metrics
+Verdict serve_metrics
 """
 
 NAMES = _NAMES.split()
