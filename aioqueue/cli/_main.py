@@ -6,6 +6,7 @@ import click
 
 from aioqueue.cli._bulk import prune
 from aioqueue.cli._changes import changing_commands
+from aioqueue.cli._completion import completion
 from aioqueue.cli._doctor import doctor
 from aioqueue.cli._health import health
 from aioqueue.cli._jobs import jobs
@@ -30,5 +31,5 @@ def main() -> None:
 
 for command in (why, *changing_commands(), prune):
     jobs.add_command(command)
-for command in (worker, migrate, enqueue, jobs, workers, stats, top, health, doctor):
+for command in (worker, migrate, enqueue, jobs, workers, stats, top, health, doctor, completion):
     main.add_command(command)
