@@ -8,7 +8,7 @@ import click
 
 from aioqueue.cli._imports import load_registry
 from aioqueue.cli._json import json_option, print_json
-from aioqueue.cli._options import app_dir_option, explained, log_level_option, looking_at, run, url_option
+from aioqueue.cli._options import app_dir_option, log_level_option, looking_at, run, url_option
 from aioqueue.cli._tables import colored
 from aioqueue.cli._text import one_line
 from aioqueue.cli._variables import judge_variables
@@ -42,8 +42,7 @@ def doctor(url: str | None, app: str | None, app_dir: str | None, *, as_json: bo
     async def look() -> Sequence[Finding]:
         return await looking_at(url).diagnose(registry)
 
-    with explained():
-        findings = [*run(look), *judge_variables()]
+    findings = [*run(look), *judge_variables()]
     if as_json:
         described = [
             {"check": each.check, "verdict": each.verdict.value, "seen": each.seen, "advice": each.advice or None}

@@ -55,7 +55,7 @@ def make_frame(at: datetime, stats: Stats, leases: Sequence[LeaseFacts], running
         before: The frame before this one.
     """
     seconds = 0.0 if before is None else (at - before.at).total_seconds()
-    earlier = {} if before is None else before.stats.types
+    earlier: Mapping[str, TypeStats] = {} if before is None else before.stats.types
     rates: dict[str, float | None] = {}
     for name, each in stats.types.items():
         finished, then = _finished(each), _finished(earlier[name]) if name in earlier else 0

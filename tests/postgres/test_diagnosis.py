@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 from urllib.parse import urlsplit
 
 import asyncpg
@@ -14,6 +14,7 @@ import pytest
 from aioqueue import Verdict
 from aioqueue.postgres import _diagnosis_notifications, make_store
 from aioqueue.postgres._diagnosis import diagnose
+from aioqueue.postgres._diagnosis_access import server
 from aioqueue.postgres._diagnosis_connection import Look
 from aioqueue.postgres._diagnosis_vacuum import dead_rows, judge_slots, old_transactions, prepared_transactions
 from aioqueue.postgres._lease_rights import WORKER
@@ -97,6 +98,29 @@ async def test_a_server_that_takes_no_writes(postgres_url: str) -> None:
     finding = await found(postgres_url, "server")
     assert finding.verdict is Verdict.PROBLEM
     assert "default_transaction_read_only" in finding.advice
+
+
+class Answers:
+    """Stands in for a server that the tests don't have."""
+
+    def __init__(self, *row: object) -> None:
+        self._row = row
+
+    async def row(self, _sql: str) -> tuple[object, ...]:
+        return self._row
+
+
+@pytest.mark.parametrize(
+    ("row", "verdict", "text"),
+    [
+        (("18.1", 18, True, True), Verdict.PROBLEM, "standby"),
+        (("12.4", 12, False, False), Verdict.WARNING, "12.4"),
+        (("15.0", 15, False, False), Verdict.OK, "15.0"),
+    ],
+)
+async def test_standbys_and_old_servers(row: tuple[object, ...], verdict: Verdict, text: str) -> None:
+    (finding,) = await server(cast("Look", Answers(*row)))
+    assert (finding.verdict, text in finding.seen) == (verdict, True)
 
 
 async def test_no_schema_and_an_old_and_a_newer_one(empty_postgres_url: str, postgres_url: str) -> None:
