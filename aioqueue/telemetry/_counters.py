@@ -111,13 +111,17 @@ class TypeCounters:
 
     def begun(self, delay: float) -> None:
         """Count that an attempt has begun, so many seconds after it was due."""
-        self.delay.record(delay)
+        histogram = self.delay  # as `Histogram.record` does: this and `ended` are called for each job
+        histogram.counts[bisect_left(DELAY_BOUNDS_SECONDS, delay)] += 1
+        histogram.sum += delay
         if self._recorders is not None:
             self._recorders[1](self._label, delay)
 
     def ended(self, duration: float) -> None:
         """Count that an attempt has ended, after so many seconds."""
-        self.duration.record(duration)
+        histogram = self.duration
+        histogram.counts[bisect_left(DURATION_BOUNDS_SECONDS, duration)] += 1
+        histogram.sum += duration
         if self._recorders is not None:
             self._recorders[0](self._label, duration)
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from aioqueue.definitions._context import Attempt
+    from aioqueue.telemetry._counters import TypeCounters
     from aioqueue.telemetry._tracing import ProcessSpan
     from aioqueue.vocabulary._job import Claim, ClaimedJob, LostReason
     from aioqueue.worker._outcome import Interrupted, Outcome
@@ -42,6 +43,7 @@ class Slot:
         lost: Why the claim is no longer ours.
         in_thread: Whether a thread runs its body.
         abandoned: Whether nobody waits for its body any more.
+        counted: Where its attempt is counted; None before its first step.
         span: Its attempt's, if somebody takes spans, until that has ended.
         on_end: What its task calls when it's done, unless it has seen to that itself.
     """
@@ -52,6 +54,7 @@ class Slot:
         "began",
         "cancelled_at",
         "claim",
+        "counted",
         "exit",
         "in_thread",
         "job",
@@ -76,6 +79,7 @@ class Slot:
         self.lost: LostReason | None = None
         self.in_thread = False
         self.abandoned = False
+        self.counted: TypeCounters | None = None
         self.span: ProcessSpan | None = None
         self.on_end: Callable[[asyncio.Task[Outcome | Interrupted]], None] | None = None
 

@@ -127,12 +127,15 @@ class Slots:
         try:
             slot.began = time.monotonic()
             job = slot.job
-            self._holdings.counters.of(job.type).begun(max(0.0, (job.started_at - job.run_at).total_seconds()))
+            slot.counted = counted = self._holdings.counters.of(job.type)
+            delay = (job.started_at - job.run_at).total_seconds()
+            counted.begun(delay if delay > 0 else 0.0)
             if self._tracer is not None:
                 slot.span = self._tracing.process(self._tracer, job)
             log_begin(slot)
             outcome = await self._attempts.run(slot)
         except GeneratorExit:
+            end_span(slot, INTERRUPTED)
             raise  # it's dropped: its event loop was closed before its end, and nobody waits for what becomes of it
         except BaseException as error:
             if from_a_signal(error) or slot.abandoned:
@@ -163,15 +166,15 @@ class Slots:
     def _finish(self, slot: Slot, outcome: Outcome | Interrupted) -> None:
         if not slot.in_thread:
             self._bodies.discard(slot.job.id)
-        duration = time.monotonic() - slot.began if slot.began else None
+        ended_at = time.monotonic()
         if slot.span is not None:
             end_span(slot, outcome)
         self._holdings.ended(slot)
         self._wakeup.slot_freed()
         if not slot.abandoned:
             self._writer.take(slot, outcome)
-        if duration is not None:  # last: whatever it does, the slot is free, and the outcome is with the writer
-            self._holdings.counters.of(slot.job.type).ended(duration)
+        if slot.counted is not None:  # last: whatever it does, the slot is free, and the outcome is with the writer
+            slot.counted.ended(ended_at - slot.began)
 
     def _outcome(self, slot: Slot, task: asyncio.Task[Outcome | Interrupted]) -> Outcome | Interrupted:
         if task.cancelled():  # before its first step: nothing of it has run

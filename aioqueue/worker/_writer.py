@@ -211,7 +211,9 @@ class Writer:
 
     def _wrote(self, slot: Slot, outcome: Outcome, refusal: Refusal | None) -> None:
         self.written[outcome.kind] = self.written.get(outcome.kind, 0) + 1
-        if slot.began or outcome.kind is not SettlementKind.RESCHEDULED:  # what was put off unbegun is no attempt
+        if slot.counted is not None:
+            slot.counted.outcomes[outcome.counted_as] += 1
+        elif outcome.kind is not SettlementKind.RESCHEDULED:  # what was put off unbegun is no attempt
             self._holdings.counters.of(slot.job.type).outcomes[outcome.counted_as] += 1
         self._holdings.let_go(slot.claim)
         if refusal is not None:

@@ -13,6 +13,7 @@ from aioqueue import Client, Registry
 from aioqueue.telemetry._counters import LEDGER, AttemptOutcome, TypeCounters
 from aioqueue.vocabulary._job import LostReason
 from aioqueue.worker import Worker, _slots
+from aioqueue.worker._health import Health
 from aioqueue.worker._holdings import Holdings
 from aioqueue.worker._outcome import CancelReason
 from aioqueue.worker._slots import Slots
@@ -44,6 +45,22 @@ def test_a_late_attempt_that_never_began_has_run_for_no_time() -> None:
     slot.cancelled_at -= 5
     (late,) = holdings.late_attempts()
     assert late.running == 0.0
+
+
+@pytest.mark.parametrize("reason", list(CancelReason))
+def test_a_worker_s_health_names_each_attempt_that_should_have_ended(reason: CancelReason) -> None:
+    holdings = Holdings()
+    slot = holdings.hold(orphan(type="a"))
+    holdings.running[slot.claim] = slot
+    slot.began = time.monotonic() - 60
+    slot.cancel(reason)
+    assert holdings.late_attempts() == ()  # it may take a moment
+    slot.cancelled_at -= 5
+    health = Health(running=True, stopping=False, lease_valid=True, busy=1, concurrency=1, late=holdings.late_attempts())
+    (note,) = health.notes
+    assert note.startswith(f"a {slot.job.id}: attempt {slot.job.attempt} runs for 60 s")
+    assert note.endswith(f"({reason.value})")
+    assert health.ready
 
 
 async def test_a_job_that_is_put_off_unbegun_is_no_attempt(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:

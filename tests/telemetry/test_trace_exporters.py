@@ -23,7 +23,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 
 from aioqueue import Client, Registry, Worker
 from aioqueue.telemetry._tracing import flush_telemetry
-from tests.telemetry.spans import install
+from tests.telemetry.spans import Recorded, install
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -197,6 +197,44 @@ async def test_the_last_spans_are_sent_when_a_signal_comes_right_after_the_last_
     assert process.returncode == 0, errors
     assert "detach" not in errors
     assert {"process add", "settle"} <= {span.name for span in sent(received)}
+
+
+@pytest.mark.parametrize(
+    ("options", "variables", "shown"),
+    [
+        ((), {}, "a child"),
+        (("--trace-links",), {}, "a link"),
+        (("--no-trace-links",), {"AIOQUEUE_TRACE_LINKS": "1"}, "a child"),
+        (("--no-tracing",), {}, "nothing"),
+        (("--tracing",), {"AIOQUEUE_TRACING": "0"}, "a child"),
+        ((), {"AIOQUEUE_TRACING": "0"}, "nothing"),
+    ],
+)
+async def test_the_command_s_options(
+    url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    options: tuple[str, ...],
+    variables: dict[str, str],
+    shown: str,
+) -> None:
+    spans = Recorded(monkeypatch)
+    async with Client(url) as client:
+        await client.enqueue(add(1))
+    producer = spans.one("send add").get_span_context()
+    assert producer is not None
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with receiver() as (endpoint, received, _):
+        process = started(tmp_path, url, endpoint, "--once", *options)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    found = [
+        (int.from_bytes(span.parent_span_id) == producer.span_id, [int.from_bytes(link.span_id) for link in span.links])
+        for span in sent(received)
+        if span.name == "process add"
+    ]
+    assert found == {"a child": [(True, [])], "a link": [(False, [producer.span_id])], "nothing": []}[shown]
 
 
 async def test_a_backend_that_hangs_doesn_t_keep_the_command_from_ending(url: str, tmp_path: Path) -> None:
