@@ -60,8 +60,8 @@ def plain_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def colored(text: str, color: str) -> str:
-    """Text of our own for standard output, in a colour where that is a terminal that may have some."""
-    plain = not _is_terminal(sys.stdout) or os.environ.get("TERM") in ("dumb", "unknown") or os.environ.get("NO_COLOR")
+    """Text of our own for `click.echo`, which takes the colour away where there is no terminal."""
+    plain = os.environ.get("TERM") in ("dumb", "unknown") or os.environ.get("NO_COLOR")
     return text if plain else click.style(text, fg=color)
 
 

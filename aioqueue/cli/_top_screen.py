@@ -21,7 +21,11 @@ if TYPE_CHECKING:
 
     Show = Callable[[str, str, str, Sequence[Table]], None]
 
-__all__ = ["pressed", "screen"]
+__all__ = ["fit", "pressed", "screen"]
+
+_LINES_AROUND_ROWS = 4
+"""Of a table: one that parts it from the one above, two for its head, and one more at the end."""
+_LINES_ABOVE = 4
 
 _OTHER_SCREEN, _FIRST_SCREEN = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 _TO_THE_TOP, _REST_OF_LINE, _REST_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
@@ -33,8 +37,7 @@ def screen(stream: TextIO) -> Generator[Show]:
     """A screen of its own, which is gone when the context is left, whatever ends it.
 
     Yields:
-        What shows a frame: its title, what is wrong (empty for nothing), the line below, and its tables. What doesn't fit is
-        cut off at the bottom.
+        What shows a frame: its title, what is wrong (empty for nothing), the line below, and its tables.
     """
     if draws(stream):
         with _drawn(stream) as show:
@@ -65,8 +68,8 @@ def _drawn(stream: TextIO) -> Generator[Show]:
         if trouble:
             parts.append(Text(one_line(trouble), style="red"))
         parts.append(Text(one_line(line)))
-        for header, rows in tables:
-            parts += ["", rich_table(header, rows[: console.height])]
+        for header, rows in fit(tables, console.height):
+            parts += ["", rich_table(header, rows)]
         live.update(Group(*parts), refresh=True)
 
     with live:
@@ -77,7 +80,7 @@ def _drawn(stream: TextIO) -> Generator[Show]:
 def _redrawn(stream: TextIO) -> Generator[Show]:
     def show(title: str, trouble: str, line: str, tables: Sequence[Table]) -> None:
         columns, height = shutil.get_terminal_size()
-        shown = [each[:columns] for each in _lines(title, trouble, line, tables)[: height - 1]]
+        shown = [each[:columns] for each in _lines(title, trouble, line, fit(tables, height))[: height - 1]]
         stream.write(_TO_THE_TOP + "".join(f"{each}{_REST_OF_LINE}\n" for each in shown) + _REST_OF_SCREEN)
         stream.flush()
 
@@ -87,6 +90,27 @@ def _redrawn(stream: TextIO) -> Generator[Show]:
     finally:
         stream.write(_FIRST_SCREEN)
         stream.flush()
+
+
+def fit(tables: Sequence[Table], lines: int) -> list[Table]:
+    """Shorten the longest tables, so that each has its place on the screen, and say how many rows are left out.
+
+    Arguments:
+        tables: With all their rows.
+        lines: The screen's height.
+    """
+    left = lines - _LINES_ABOVE - _LINES_AROUND_ROWS * len(tables)
+    most: dict[int, int] = {}
+    for number in sorted(range(len(tables)), key=lambda number: len(tables[number][1])):
+        share = max(left // (len(tables) - len(most)), 1)
+        most[number] = min(len(tables[number][1]), share)
+        left -= most[number]
+    fitted: list[Table] = []
+    for number, (header, rows) in enumerate(tables):
+        more = len(rows) - most[number]
+        shown = rows[: most[number]]
+        fitted.append((header, [*shown, (f"and {more} more", *[""] * (len(header) - 1))] if more else shown))
+    return fitted
 
 
 def _lines(title: str, trouble: str, line: str, tables: Sequence[Table]) -> list[str]:

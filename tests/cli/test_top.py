@@ -23,6 +23,7 @@ import pytest
 
 from aioqueue import Client, JobState, NewJob, Stats
 from aioqueue.cli._top_frame import make_frame, summary, tables
+from aioqueue.cli._top_screen import fit
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._stats import TypeStats
 from tests.cli.jobs import greet
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from aioqueue.cli._top_frame import Table
     from tests.cli.conftest import Invoke
     from tests.postgres_server import Server
 
@@ -182,6 +184,34 @@ def test_users_texts_do_nothing_to_the_terminal(url: str, kind: str) -> None:
         assert terminal.end() == 0
         assert EVIL not in terminal.shown
         assert "link=http://x" in terminal.shown
+
+
+@pytest.mark.parametrize("kind", ["rich", "without rich"])
+def test_each_table_has_its_place_on_the_screen(url: str, kind: str) -> None:
+    async def put() -> None:
+        async with Client(url) as client:
+            await client.store.insert([NewJob(id=new_id(), type=f"type.{number}") for number in range(100)])
+            for number in range(100):
+                await client.store.open_lease(f"worker-{number}", 3600, types=["a"], slots=1)
+
+    anyio.run(put)
+    with on_terminal(url, kind=kind) as terminal:
+        terminal.wait_for(r"type\.\d+ .*and \d+ more.*worker-\d+ .*and \d+ more")
+        terminal.press("q")
+        assert terminal.end() == 0
+
+
+@pytest.mark.parametrize(
+    ("sizes", "lines", "shown"),
+    [((5, 3), 40, (5, 3)), ((100, 3), 40, (26, 3)), ((100, 100), 40, (15, 15)), ((9, 9), 5, (2, 2)), ((), 40, ())],
+)
+def test_the_longest_tables_are_shortened(sizes: tuple[int, ...], lines: int, shown: tuple[int, ...]) -> None:
+    tables: list[Table] = [(("name", "number"), [(f"row {number}", "1") for number in range(size)]) for size in sizes]
+    fitted = fit(tables, lines)
+    assert tuple(len(rows) for _, rows in fitted) == shown
+    for (_, rows), size in zip(fitted, sizes, strict=True):
+        if len(rows) < size:
+            assert rows[-1] == (f"and {size - len(rows) + 1} more", "")
 
 
 @pytest.mark.parametrize("kind", ["rich", "without rich"])

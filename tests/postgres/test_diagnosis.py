@@ -47,13 +47,16 @@ async def look(postgres_url: str) -> AsyncIterator[Look]:
     await opened.close()
 
 
-async def test_all_is_well(postgres_url: str) -> None:
-    execute(postgres_url, "select pg_stat_reset()")
-    findings = {each.check: each for each in await make_store(postgres_url).diagnose()}
+@pytest.mark.parametrize("fixture", ["postgres_url", "postgres15_url"])
+async def test_all_is_well(request: pytest.FixtureRequest, fixture: str) -> None:
+    url: str = request.getfixturevalue(fixture)
+    execute(url, "select pg_stat_reset()")
+    findings = {each.check: each for each in await make_store(url).diagnose()}
     assert len(findings) == 15
     # What other tests do on this server at the same time, and how it is set up for tests, isn't for this one to judge.
     others = {"durability", "connections", "old_transactions", "prepared_transactions", "replication_slots"}
     assert [each for each in findings.values() if each.check not in others and each.verdict is not Verdict.OK] == []
+    assert Verdict.UNKNOWN not in {each.verdict for each in findings.values()}
     assert "postgres" in findings["connection"].seen
 
 
@@ -153,6 +156,16 @@ async def test_rights_that_are_missing(postgres_url: str) -> None:
         # A check that can't be made stops only itself.
         assert findings["schema"].verdict is Verdict.UNKNOWN
         assert findings["dead_rows"].verdict is Verdict.OK
+
+
+async def test_a_check_that_waits_stops_only_itself(postgres_url: str) -> None:
+    with psycopg.connect(postgres_url) as connection:
+        connection.execute("lock table aioqueue.migration")
+        findings = {each.check: each for each in await diagnose(read_options(postgres_url, {}), longest=2.0)}
+    assert findings["schema"].verdict is Verdict.UNKNOWN
+    assert "no answer within 2 s" in findings["schema"].seen
+    assert findings["rights"].verdict is Verdict.OK
+    assert len(findings) == 15
 
 
 async def test_the_owner_may_do_all(postgres_url: str) -> None:

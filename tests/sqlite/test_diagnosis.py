@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from aioqueue import Client, Verdict
+from aioqueue import Client, StoreUnavailable, Verdict
 from aioqueue.sqlite import _diagnosis, _diagnosis_contents, _diagnosis_file, make_store
 from aioqueue.sqlite._options import read_options
 from tests.processes import until
@@ -57,6 +57,12 @@ async def test_a_file_that_isnt_there_isnt_made(url: str, tmp_path: Path) -> Non
     found = await verdicts(url)
     assert found["file"] is Verdict.PROBLEM
     assert "schema" not in found
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_file_that_goes_away_meanwhile_isnt_made(tmp_path: Path) -> None:
+    with pytest.raises(StoreUnavailable):
+        _diagnosis_contents.schema(tmp_path / "jobs.db")
     assert list(tmp_path.iterdir()) == []
 
 
