@@ -27,7 +27,7 @@ _ANOTHERS_TURN_SECONDS = 60.0
 _MOST_NAMED = 10
 _QUEUE_SECONDS = 60.0
 # Without these there's no queue to be looked at, or opening it would make or change something.
-_NEEDED = frozenset({"connection", "file", "filesystem", "schema"})
+_NEEDED = frozenset({"connection", "file", "schema"})
 _START_A_WORKER = "Start a worker on this database: `aioqueue worker MODULE:REGISTRY`."
 
 

@@ -6,9 +6,10 @@ import asyncio
 
 import pytest
 
-from aioqueue import Client, Finding, JobState, LeaseFacts, Registry, Verdict, Worker
+from aioqueue import Client, Finding, JobState, LeaseFacts, NewJob, Registry, Verdict, Worker
 from aioqueue.client._diagnosis import judge_leases, judge_registry, judge_types
 from aioqueue.store_rules._diagnosis import run_checks
+from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._stats import TypeStats
 from tests.client.fake_store import FakeStore
 
@@ -45,6 +46,19 @@ async def test_whether_the_client_is_open_or_not(each_url: str) -> None:
         await client.stats()  # it's still open
     with pytest.raises(Exception, match="isn't open"):
         await client.stats()
+
+
+async def test_a_type_that_the_workers_who_are_alive_dont_run(each_url: str) -> None:
+    async with Client(each_url) as client, Worker(client, registry):
+        job = NewJob(id=new_id(), type="nobodys")
+        await client.store.insert([job])
+        findings = {each.check: each for each in await client.diagnose(registry)}
+        assert (findings["types"].verdict, findings["registry"].verdict) == (Verdict.WARNING, Verdict.WARNING)
+        assert "1 due job of nobodys" in findings["types"].seen
+        await client.delete(job.id)
+        await client.enqueue(known())
+        findings = {each.check: each for each in await client.diagnose(registry)}
+        assert (findings["types"].verdict, findings["registry"].verdict) == (Verdict.OK, Verdict.OK)
 
 
 async def test_without_the_schema_the_queue_isnt_looked_at(empty_postgres_url: str) -> None:

@@ -153,3 +153,13 @@ async def test_a_network_file_system(path: Path, monkeypatch: pytest.MonkeyPatch
     (allowed,) = _diagnosis_file.local(read_options(f"sqlite:///{path}?allow_network=true", {}))
     assert (refused.verdict, allowed.verdict) == (Verdict.PROBLEM, Verdict.WARNING)
     assert "nfs4" in refused.seen
+
+
+async def test_the_queue_on_a_network_file_system(url: str, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It's looked at where that is allowed, and refused as it's to every client where it isn't."""
+    for module in ("_diagnosis_file", "_store"):
+        monkeypatch.setattr(f"aioqueue.sqlite.{module}.network_file_system", lambda _: "nfs4")
+    refused = {each.check: each for each in await Client(url).diagnose()}
+    assert "nfs4" in refused["queue"].seen
+    allowed = {each.check: each for each in await Client(f"{url}?allow_network=true").diagnose()}
+    assert allowed["types"].verdict is Verdict.OK
