@@ -25,6 +25,7 @@ from aioqueue.vocabulary._finding import Finding, Verdict
 from aioqueue.vocabulary._listing import JobFilter, Page
 from aioqueue.vocabulary._notification import Notification
 from aioqueue.vocabulary._stats import Stats, TypeStats
+from aioqueue.vocabulary._store_parts import LeaseSession, Listener, StoreTransaction
 from aioqueue.vocabulary._workers import LeaseFacts, Standing
 
 if TYPE_CHECKING:
@@ -61,63 +62,6 @@ __all__ = [
     "TypeStats",
     "Verdict",
 ]
-
-
-class Listener(Protocol):
-    """Called in the event loop in which the store was opened. Must not block or raise."""
-
-    def __call__(self, notification: Notification, /) -> None: ...
-
-
-class LeaseSession(Protocol):
-    """Renews leases from a thread of its own, whatever the event loop does. All methods block; one thread uses it.
-
-    It has its own connection, opened by `connect` or at first use, and a new one after an error. Each call ends within the
-    session's timeout, connecting included: a connection that has fallen silent is given up in time for another try. It
-    may raise `StoreError`; and `ClientClosed`, for good, once its store was closed, and in a fork.
-    """
-
-    def connect(self) -> None:
-        """Open the connection if none is open: a worker does so before its first claim, to see that it can.
-
-        Raises:
-            StoreUnavailable: The database can't be reached at the moment.
-            ConfigurationError: The way in which this thread connects can't work, such as a `connect=` that only works in
-                the event loop of the caller.
-        """
-        ...
-
-    def renew(self, lease_id: int, duration: float, held: Sequence[Claim]) -> Renewal:
-        """Move the lease's end to now + `duration` seconds, unless its row is gone, and compare what it holds.
-
-        A late renewal is granted: as long as the row exists, nobody has taken anything of it. Takes no lock on jobs.
-        """
-        ...
-
-    def close(self) -> None:
-        """Close the connection. May be called twice."""
-        ...
-
-
-class StoreTransaction(Protocol):
-    """An open transaction of the store's own, given by `Store.transaction`."""
-
-    @property
-    def connection(self) -> Any:
-        """The driver's connection."""
-        ...
-
-    async def execute(self, sql: str, *arguments: Any) -> int:
-        """Run one statement of the user's; returns the number of rows that it changed."""
-        ...
-
-    async def fetch(self, sql: str, *arguments: Any) -> Sequence[Any]:
-        """Run one query of the user's; the rows are the driver's, readable by position and by name."""
-        ...
-
-    async def insert(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
-        """As `Store.insert`; listeners hear of it after the commit."""
-        ...
 
 
 @runtime_checkable
@@ -191,7 +135,7 @@ class Store(Protocol):
         Without `tx` it commits before it returns, and tells listeners. With `tx` it writes on that connection and leaves
         the commit to its owner. An id that exists already, live or finished, stays as it is, so repeating an insert is
         safe; `repeated` says that this is one, and that finished jobs must be looked at too. A unique key that an
-        unfinished job of the type holds gives that job's id, `created=False`. Keys are taken in sorted order, so that
+        unfinished chain holds gives that chain's id, `created=False`. Keys are taken in sorted order, so that
         concurrent batches don't deadlock.
 
         Arguments:
@@ -277,6 +221,9 @@ class Store(Protocol):
         lease's row, if there is one, is then deleted or locked in the same transaction: a renewal at that moment is either
         seen, and the settlement is refused, or it finds no lease.
         Finished jobs move to the archive. Every change to pending sets the due time to at least now.
+        A continued one is replaced by its `next` in the same transaction, and as one change: nobody can take its chain's unique
+        key in between. Listeners are told of the next one's type and due time, and of chains that have ended, by the chain's
+        id; of a continued job they aren't. A settlement whose `next` has an id that is there already is refused.
         Repeating a settlement that was written answers as the first time did.
 
         It doesn't wait for a row that somebody else has locked: its result says `busy`, nothing of it was written, and its
@@ -326,6 +273,21 @@ class Store(Protocol):
         """Snapshots in the order of the ids, live and archived in one snapshot of the database."""
         ...
 
+    async def fetch_ends(self, ids: Sequence[UUID]) -> Sequence[Job | None]:
+        """Snapshots of the live or last step of the chain of each id, which may be any step's, as the database is at one moment.
+
+        Earlier steps may have been deleted: the chain's own id, which is its first step's, finds it all the same.
+        """
+        ...
+
+    async def list_chain(self, chain_id: UUID, limit: int, cursor: str | None = None) -> Page:
+        """One page of a chain's steps, live and archived, by their positions from the first.
+
+        Raises:
+            ValueError: The cursor isn't one of ours.
+        """
+        ...
+
     async def list(self, where: JobFilter, limit: int, cursor: str | None = None) -> Page:
         """One page of jobs, live and archived, newest id first. Bounded in cost whatever the filter.
 
@@ -354,7 +316,8 @@ class Store(Protocol):
         ...
 
     async def retry(self, ids: Sequence[UUID]) -> Sequence[Changed]:
-        """Make failed or cancelled jobs pending again, due now, and tell listeners of their types.
+        """Make failed or cancelled jobs pending again, due now, and tell listeners of their types. Any step's id stands for
+        its chain's last step.
 
         Such a job begins anew, as one that was never started: no attempts, no reschedules, no time to expire, start or end,
         no outcome and no output. It keeps what it was inserted with, its history of errors, and the number of its claims, so
@@ -363,11 +326,12 @@ class Store(Protocol):
         ...
 
     async def run_now(self, ids: Sequence[UUID]) -> Sequence[Changed]:
-        """Make pending jobs due now, and tell listeners of their types."""
+        """Make pending jobs due now, and tell listeners of their types. Any step's id stands for its chain's live step."""
         ...
 
     async def delete(self, ids: Sequence[UUID]) -> Sequence[Changed]:
-        """Remove jobs that aren't running, live or archived.
+        """Remove jobs that aren't running, live or archived. Any step's id stands for its chain: all of its steps are
+        removed, unless one is running.
 
         Listeners of this store are told of them as of finished ones, so that whoever waits for a result looks, and finds
         none. Other processes need not be told: they find out when they look.

@@ -29,7 +29,7 @@ def _moment(column: str) -> str:
 _OWNED_COLUMNS = f"""j.id, j.type, j.payload::text, j.priority, j.attempt, j.claims, coalesce(j.lease_id, 0),
     {_moment("j.created_at")}, {_moment("j.run_at")}, {_moment("j.started_at")}, j.max_attempts, j.retry::text, j.timeout,
     %s, j.reschedules, j.key, j.tags, j.metadata::text,
-    CASE WHEN octet_length(j.trace) <= 1024 THEN j.trace END"""
+    CASE WHEN octet_length(j.trace) <= 1024 THEN j.trace END, coalesce(j.chain_id, j.id), j.position"""
 CLAIMED_COLUMNS = _OWNED_COLUMNS % "j.expires_at IS NOT NULL AND j.expires_at <= now() AND j.attempt = 1 AND j.reschedules = 0"
 # What had expired when it was to be started was discarded then: what is recovered was started in time.
 RECOVERED_COLUMNS = _OWNED_COLUMNS % "false"
@@ -37,7 +37,8 @@ RECOVERED_COLUMNS = _OWNED_COLUMNS % "false"
 _COMMON = f"""j.id, j.type, j.state, j.priority, j.payload::text AS payload, {_moment("j.created_at")} AS created_at,
     {_moment("j.run_at")} AS run_at, {_moment("j.started_at")} AS started_at, %s AS finished_at, j.attempt, j.max_attempts,
     %s AS worker, %s AS output, %s AS outcome, j.errors::text[] AS errors, j.key, j.tags, j.metadata::text AS metadata,
-    j.timeout, {_moment("j.expires_at")} AS expires_at, j.reschedules, j.trace, j.run_at <= now() AS due"""
+    j.timeout, {_moment("j.expires_at")} AS expires_at, j.reschedules, j.trace, j.run_at <= now() AS due,
+    coalesce(j.chain_id, j.id) AS chain_id, j.position"""
 LIVE_COLUMNS = _COMMON % (
     "NULL::timestamptz",
     "CASE WHEN j.state = 2 THEN (SELECT l.worker FROM @schema@.lease l WHERE l.id = j.lease_id) END",
@@ -60,7 +61,7 @@ def claimed_job(row: Row) -> ClaimedJob:
     """Read one row of `CLAIMED_COLUMNS` or `RECOVERED_COLUMNS`."""
     (
         job_id, type_name, payload, priority, attempt, claims, lease_id, created_at, run_at, started_at, max_attempts,
-        retry, timeout, expired, reschedules, key, tags, metadata, trace,
+        retry, timeout, expired, reschedules, key, tags, metadata, trace, chain_id, position,
     ) = row  # fmt: skip
     return ClaimedJob(
         id=job_id,
@@ -70,6 +71,8 @@ def claimed_job(row: Row) -> ClaimedJob:
         attempt=attempt,
         claims=claims,
         lease_id=lease_id,
+        chain_id=chain_id,
+        position=position,
         created_at=created_at,
         run_at=run_at,
         started_at=started_at or run_at,
@@ -102,6 +105,8 @@ def job_snapshot(row: Row) -> Job:
     output = row["output"]
     return Job(
         id=row["id"],
+        chain_id=row["chain_id"],
+        position=row["position"],
         type=row["type"],
         state=shown_state(row["state"], archived=row["finished_at"] is not None, due=bool(row["due"])),
         priority=row["priority"],

@@ -35,7 +35,8 @@ __all__ = [
 T = TypeVar("T")
 
 _JOB_COLUMNS = """id, type, state, priority, payload, created_at, run_at, started_at, {finished_at}, attempt, max_attempts,
-    {worker}, {output}, {outcome}, errors, key, tags, metadata, timeout, expires_at, reschedules, trace"""
+    {worker}, {output}, {outcome}, errors, key, tags, metadata, timeout, expires_at, reschedules, trace,
+    coalesce(chain_id, id), position"""
 
 SELECT_LIVE = "SELECT " + _JOB_COLUMNS.format(
     finished_at="NULL",
@@ -141,9 +142,11 @@ def job_snapshot(row: Sequence[Any], now: int) -> Job:
     """Read a row of `SELECT_LIVE` or `SELECT_ARCHIVED`."""
     (job_id, job_type, state, priority, payload, created_at, run_at, started_at, finished_at) = row[:9]
     (attempt, max_attempts, worker, output, outcome, errors, key, tags, metadata, timeout, expires_at) = row[9:20]
-    reschedules, trace = row[20:22]
+    reschedules, trace, chain_id, position = row[20:24]
     return Job(
         id=id_of(job_id),
+        chain_id=id_of(chain_id),
+        position=_integer(position),
         type=str(job_type),
         state=shown_state(state, archived=finished_at is not None, due=isinstance(run_at, (int, float)) and run_at <= now),
         priority=_integer(priority),

@@ -22,7 +22,8 @@ CLAIMED_COLUMNS = """job.id, CAST(job.type AS TEXT), CAST(job.payload AS TEXT), 
     job.claims, job.lease_id, job.created_at, job.run_at, job.started_at, CAST(job.max_attempts AS INTEGER),
     CAST(job.retry AS TEXT), CAST(job.timeout AS REAL), job.expires_at, job.reschedules, CAST(job.key AS TEXT),
     CAST(job.tags AS TEXT), CAST(job.metadata AS TEXT),
-    iif(typeof(job.trace) = 'text' AND length(job.trace) <= 1024, job.trace, NULL)"""
+    iif(typeof(job.trace) = 'text' AND length(job.trace) <= 1024, job.trace, NULL),
+    coalesce(job.chain_id, job.id), job.position"""
 """Cast, where a strange value can be read as something harmless."""
 
 
@@ -95,7 +96,7 @@ def _check_fences(entries: Sequence[Sequence[Any]], jobs: Sequence[ClaimedJob]) 
 def claimed_job(entry: Sequence[Any], taken: Taken | None) -> ClaimedJob:
     """Read one row. Its values may be strange: what it raises then is any of a few errors."""
     (job_id, job_type, payload, priority, attempt, claims, lease_id, created_at, run_at, started_at) = entry[:10]
-    (max_attempts, retry, timeout, expires_at, reschedules, key, tags, metadata, trace) = entry[10:]
+    (max_attempts, retry, timeout, expires_at, reschedules, key, tags, metadata, trace, chain_id, position) = entry[10:]
     if max(attempt, claims, reschedules) > _LARGEST_COUNT:
         raise ValueError("a counter is out of its range")
     expired = False
@@ -113,6 +114,8 @@ def claimed_job(entry: Sequence[Any], taken: Taken | None) -> ClaimedJob:
         attempt=attempt,
         claims=claims,
         lease_id=lease_id or 0,
+        chain_id=UUID(chain_id),
+        position=position,
         created_at=moment(created_at),
         run_at=moment(run_at),
         started_at=moment(started_at),

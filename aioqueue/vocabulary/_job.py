@@ -207,6 +207,8 @@ class ClaimedJob:
         id, type, payload, priority, key, tags, metadata, retry, timeout, max_attempts, trace: As inserted.
         attempt: The number of the attempt that this claim begins, from 1. It has been counted already.
         claims: How often the job was claimed, this time included: the fence.
+        chain_id: The id of its chain's first job: its own, if it is that.
+        position: Its place in the chain, from 0.
         lease_id: The lease that holds it.
         created_at, run_at, started_at: UTC, by the database's clock.
         expired: Whether it had to be started earlier, and must be discarded. Only at its first start.
@@ -220,10 +222,12 @@ class ClaimedJob:
     attempt: int
     claims: int
     lease_id: int
+    chain_id: UUID
     created_at: datetime
     run_at: datetime
     started_at: datetime
     max_attempts: int | None
+    position: int = 0
     retry: bytes | None = None
     timeout: float | None = None
     expired: bool = False
@@ -243,6 +247,8 @@ class SettlementKind(IntEnum):
     """How an attempt ended, as far as the store is concerned."""
 
     COMPLETED = 4
+    CONTINUED = 5
+    """Finished, and its chain goes on with `Settlement.next`."""
     FAILED = 6
     CANCELLED = 7
     RETRIED = 8
@@ -254,6 +260,11 @@ class SettlementKind(IntEnum):
     def finishes(self) -> bool:
         """Whether the job has finished, and goes to the archive; otherwise it is pending again."""
         return self < SettlementKind.RETRIED
+
+    @property
+    def ends_chain(self) -> bool:
+        """Whether the job's chain has ended with it: whoever waits for the chain's result is told."""
+        return self.finishes and self is not SettlementKind.CONTINUED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,6 +279,8 @@ class Settlement:
         delay: Seconds from the database's now, for the kinds that make it pending. Not together with `run_at`.
         run_at: When it is due again, in UTC.
         error: Appended to the job's history.
+        next: The chain's next job, where the kind is `CONTINUED`. It's stored as it is, except for what belongs to the chain:
+            the store takes its id, the next position, key and unique key from the job that has finished.
     """
 
     id: UUID
@@ -279,6 +292,7 @@ class Settlement:
     delay: float | None = None
     run_at: datetime | None = None
     error: AttemptError | None = None
+    next: NewJob | None = None
 
 
 class LostReason(StrEnum):
@@ -333,9 +347,12 @@ class Job:
         expires_at: When it is discarded if it hasn't been started, in UTC.
         reschedules: How often it was rescheduled without using an attempt.
         trace: The trace context of whoever has enqueued it, as JSON text, if there was one.
+        chain_id: The id of its chain's first job: its own, if it is that.
+        position: Its place in the chain, from 0.
     """
 
     id: UUID
+    chain_id: UUID
     type: str
     state: JobState
     priority: int
@@ -357,6 +374,7 @@ class Job:
     expires_at: datetime | None = None
     reschedules: int = 0
     trace: str | None = None
+    position: int = 0
 
     @property
     def last_error(self) -> AttemptError | None:

@@ -74,6 +74,8 @@ def _job(database: Database, row: Row, now: datetime) -> Job:
     lease = database.leases.get(row.lease_id) if row.state == StoredState.RUNNING else None
     return Job(
         id=new.id,
+        chain_id=row.chain_id or new.id,
+        position=row.position,
         type=new.type,
         state=state_of(row, now),
         priority=new.priority,

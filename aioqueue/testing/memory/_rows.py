@@ -41,6 +41,8 @@ class Row:
         written: The settlement that was written last, until the next claim: it's recognised when it's repeated.
         written_about_orphan: Whether that was written by whoever recovered it.
         locked_until: Until when somebody who isn't a worker has it locked; None if nobody has.
+        chain_id: Of its chain's first job; None if it is that.
+        position: Its place in the chain, from 0.
         unreadable: What is wrong with it if it can't be read any more.
     """
 
@@ -62,6 +64,8 @@ class Row:
     written: Settlement | None = None
     written_about_orphan: bool = False
     locked_until: datetime | None = None
+    chain_id: UUID | None = None
+    position: int = 0
     unreadable: str = ""
 
     @property
@@ -90,6 +94,8 @@ class Row:
             attempt=self.attempt,
             claims=self.claims,
             lease_id=self.lease_id,
+            chain_id=self.chain_id or new.id,
+            position=self.position,
             created_at=self.created_at,
             run_at=self.run_at,
             started_at=started_at,
