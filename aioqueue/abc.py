@@ -274,9 +274,10 @@ class Store(Protocol):
         ...
 
     async def fetch_ends(self, ids: Sequence[UUID]) -> Sequence[Job | None]:
-        """Snapshots of the live or last step of the chain of each id, which may be any step's, as the database is at one moment.
+        """Snapshots of the live or last step of each id's chain, in the order of the ids, in one snapshot of the database.
 
-        Earlier steps may have been deleted: the chain's own id, which is its first step's, finds it all the same.
+        Any step's id stands for its chain. Earlier steps may have been deleted: the chain's own id, which is its first
+        step's, finds it all the same.
         """
         ...
 

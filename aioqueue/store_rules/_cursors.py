@@ -1,17 +1,19 @@
-"""Cursors of listings: text that says after which id the next page begins, the same for every store.
+"""Cursors of listings: text that says after which job the next page begins, the same for every store.
 
 A UUID's 32 hexadecimal digits; `2.` and more for an id that isn't a UUID. Readers also know `1.` and a UUID, as SQLite's
-listings wrote it once: somebody may have kept one.
+listings wrote it once: somebody may have kept one. The steps of a chain are listed by their positions: `3.` and a number.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from uuid import UUID
 
-__all__ = ["OddId", "read_any_cursor", "read_cursor", "write_cursor"]
+__all__ = ["OddId", "read_any_cursor", "read_cursor", "read_position_cursor", "write_cursor", "write_position_cursor"]
 
 _UUID_CHARACTERS = frozenset({32, 36})
+_POSITION = re.compile(r"3\.([0-9]{1,9})", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,3 +70,20 @@ def read_cursor(cursor: str) -> UUID:
     if isinstance(last, UUID):
         return last
     raise ValueError(f"not a cursor of this store's listings: {cursor[:60]!r}")
+
+
+def write_position_cursor(last: int) -> str:
+    """Say that a page of a chain ended with the step at this position."""
+    return f"3.{last}"
+
+
+def read_position_cursor(cursor: str) -> int:
+    """Read what `write_position_cursor` wrote.
+
+    Raises:
+        ValueError: It isn't a cursor of a chain's steps.
+    """
+    found = _POSITION.fullmatch(str(cursor))
+    if found is None:
+        raise ValueError(f"not a cursor of a chain's steps: {str(cursor)[:60]!r}")
+    return int(found[1])

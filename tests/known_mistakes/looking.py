@@ -13,7 +13,7 @@ from aioqueue.vocabulary._notification import Notification
 from tests.known_mistakes.mistake import Mistake, instead_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from aioqueue.testing.memory._rows import Row
     from aioqueue.vocabulary._workers import LeaseFacts
@@ -44,8 +44,9 @@ def _with_what_came_of_it(real: Callable[..., Changed], database: Database, row:
     return changed
 
 
-def _delete_anything(database: Database, row: Row) -> Changed:
-    database.remove(row)
+def _delete_anything(database: Database, steps: Sequence[Row]) -> Changed:
+    for row in steps:
+        database.remove(row)
     return Changed.DONE
 
 

@@ -68,8 +68,8 @@ def _without_its_batch(real: Callable[..., Any], new: NewJob, tables: Sequence[A
     return real(new, tables[:2])
 
 
-def _by_key_alone(rows: Mapping[UUID, Row], new: NewJob) -> UUID | None:
-    return next((job_id for job_id, row in rows.items() if row.new.key == new.key and row.live), None)
+def _by_key_alone(rows: Mapping[UUID, Row], new: NewJob) -> Row | None:
+    return next((row for row in rows.values() if row.new.key == new.key and row.live), None)
 
 
 def _whole_seconds(real: Callable[..., datetime], new: NewJob, now: datetime) -> datetime:

@@ -89,6 +89,7 @@ class SettlementFields(TypedDict, total=False):
     delay: float | None
     run_at: datetime | None
     error: AttemptError | None
+    next: NewJob | None
 
 
 def check(condition: object, message: str) -> None:
@@ -116,7 +117,9 @@ def failure(attempt: int = 1, message: str = "no") -> AttemptError:
 
 
 def settlement(claimed: ClaimedJob, kind: SettlementKind, **fields: Unpack[SettlementFields]) -> Settlement:
-    """How the attempt of a claimed job ended."""
+    """How the attempt of a claimed job ended. Its chain goes on with a job of a type of its own, unless another is given."""
+    if kind is SettlementKind.CONTINUED and "next" not in fields:
+        fields["next"] = job("next")
     return Settlement(id=claimed.id, claims=claimed.claims, lease_id=claimed.lease_id, kind=kind, **fields)
 
 

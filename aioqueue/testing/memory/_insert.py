@@ -13,14 +13,14 @@ from aioqueue.vocabulary._job import Inserted
 from aioqueue.vocabulary._notification import Notification
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
     from datetime import datetime
     from uuid import UUID
 
     from aioqueue.testing.memory._rows import Database
     from aioqueue.vocabulary._job import NewJob
 
-__all__ = ["announce", "due_at", "insert", "insert_uncommitted", "key_holder"]
+__all__ = ["announce", "due_at", "holder_of", "insert", "insert_uncommitted", "make_row"]
 
 
 def insert(database: Database, jobs: Sequence[NewJob]) -> list[Inserted]:
@@ -57,21 +57,29 @@ def prepare(database: Database, jobs: Sequence[NewJob]) -> tuple[list[Row], list
 
 
 def stored_as(new: NewJob, tables: Iterable[Mapping[UUID, Row]]) -> UUID | None:
-    """The job that is there already in place of a new one: itself, or the unfinished one that has its unique key."""
+    """The job that is there already in place of a new one: itself, or the unfinished chain that has its unique key."""
     for rows in tables:
         if new.id in rows:
             return new.id
     for rows in tables:
         if new.unique and (holder := key_holder(rows, new)) is not None:
-            return holder
+            return told_of(holder)
     return None
 
 
-def key_holder(rows: Mapping[UUID, Row], new: NewJob) -> UUID | None:
+def told_of(holder: Row) -> UUID:
+    """The id by which whoever wants a unique key hears of the job that has it: its chain's, which lasts longer than a step."""
+    return holder.chain
+
+
+def key_holder(rows: Mapping[UUID, Row], new: NewJob) -> Row | None:
     """The unfinished job that has a unique key, under any name that the type has had."""
-    hashes = unique_hashes(new)
-    holders = (job_id for job_id, row in rows.items() if row.unique_hash in hashes and holds_key(row))
-    return next(holders, None)
+    return holder_of(rows, unique_hashes(new))
+
+
+def holder_of(rows: Mapping[UUID, Row], hashes: Collection[UUID]) -> Row | None:
+    """The unfinished job that has one of the unique keys."""
+    return next((row for row in rows.values() if row.unique_hash in hashes and holds_key(row)), None)
 
 
 def holds_key(row: Row) -> bool:

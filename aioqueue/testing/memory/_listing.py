@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aioqueue.store_rules._cursors import read_cursor, write_cursor
+from aioqueue.store_rules._cursors import read_cursor, read_position_cursor, write_cursor, write_position_cursor
 from aioqueue.store_rules._states import shown_state
+from aioqueue.testing.memory._rows_chains import Chains, the_end
 from aioqueue.vocabulary._job import Job, StoredState
 from aioqueue.vocabulary._listing import Page
 from aioqueue.vocabulary._trace import stored_trace
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from aioqueue.vocabulary._job import JobState
     from aioqueue.vocabulary._listing import JobFilter
 
-__all__ = ["fetch", "is_known", "list_jobs", "state_of"]
+__all__ = ["fetch", "fetch_ends", "is_known", "list_chain", "list_jobs", "state_of"]
 
 KNOWN_STATES = frozenset(StoredState)
 
@@ -29,6 +30,26 @@ def fetch(database: Database, ids: Sequence[UUID]) -> list[Job | None]:
     now = database.now()
     rows = [database.rows.get(each) for each in ids]
     return [None if row is None else _job(database, row, now) for row in rows]
+
+
+def fetch_ends(database: Database, ids: Sequence[UUID]) -> list[Job | None]:
+    """Snapshots of the steps that count, in the order of the ids. See `Store.fetch_ends`."""
+    now, chains = database.now(), Chains(database)
+    ends = [the_end(chains.steps_of(each)) for each in ids]
+    return [None if row is None else _job(database, row, now) for row in ends]
+
+
+def list_chain(database: Database, chain_id: UUID, limit: int, cursor: str | None) -> Page:
+    """One page of a chain, the first step first. See `Store.list_chain`."""
+    now, after = database.now(), -1 if cursor is None else read_position_cursor(cursor)
+    steps = [row for row in Chains(database).steps(chain_id) if follows(row, after)]
+    jobs = [_job(database, row, now) for row in steps[:limit]]
+    return Page(tuple(jobs), write_position_cursor(jobs[-1].position) if len(steps) > limit else None)
+
+
+def follows(row: Row, position: int) -> bool:
+    """Whether a step belongs to a later page of its chain."""
+    return row.position > position
 
 
 def list_jobs(database: Database, where: JobFilter, limit: int, cursor: str | None) -> Page:
@@ -74,7 +95,7 @@ def _job(database: Database, row: Row, now: datetime) -> Job:
     lease = database.leases.get(row.lease_id) if row.state == StoredState.RUNNING else None
     return Job(
         id=new.id,
-        chain_id=row.chain_id or new.id,
+        chain_id=row.chain,
         position=row.position,
         type=new.type,
         state=state_of(row, now),

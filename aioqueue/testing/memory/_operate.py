@@ -6,7 +6,8 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from aioqueue.testing.memory._insert import key_holder
+from aioqueue.testing.memory._insert import holder_of
+from aioqueue.testing.memory._rows_chains import Chains, the_end
 from aioqueue.vocabulary._answers import Changed, Pruned
 from aioqueue.vocabulary._job import StoredState
 from aioqueue.vocabulary._notification import Notification
@@ -21,17 +22,17 @@ __all__ = ["delete", "prune", "retry", "run_now"]
 
 def retry(database: Database, ids: Sequence[UUID]) -> list[Changed]:
     """Make failed and cancelled jobs pending again. See `Store.retry`."""
-    return _change(database, ids, lambda row: _retry(database, row), due)
+    return _change(database, ids, lambda steps: _retry(database, changed_by(steps)), due)
 
 
 def run_now(database: Database, ids: Sequence[UUID]) -> list[Changed]:
     """Make pending jobs due. See `Store.run_now`."""
-    return _change(database, ids, lambda row: _run_now(database, row), due)
+    return _change(database, ids, lambda steps: _run_now(database, changed_by(steps)), due)
 
 
 def delete(database: Database, ids: Sequence[UUID]) -> list[Changed]:
-    """Remove jobs that don't run. See `Store.delete`."""
-    return _change(database, ids, lambda row: _delete(database, row), gone)
+    """Remove chains that don't run. See `Store.delete`."""
+    return _change(database, ids, lambda steps: _delete(database, steps), gone)
 
 
 def prune(
@@ -68,19 +69,32 @@ def finished_before(row: Row, now: datetime, seconds: float) -> bool:
 def _change(
     database: Database,
     ids: Sequence[UUID],
-    change: Callable[[Row], Changed],
+    change: Callable[[Sequence[Row]], Changed],
     notification: Callable[[Sequence[Row]], Notification],
 ) -> list[Changed]:
     results: list[Changed] = []
     changed: list[Row] = []
+    chains = Chains(database)
     for job_id in ids:
-        row = database.rows.get(job_id)
-        results.append(Changed.NOT_FOUND if row is None else change(row))
-        if row is not None and results[-1] is Changed.DONE:
-            changed.append(row)
+        steps = named_by(chains, job_id)
+        results.append(change(steps) if steps else Changed.NOT_FOUND)
+        if results[-1] is Changed.DONE:
+            changed.append(changed_by(steps))
     if changed:
         database.tell(notification(changed))
     return results
+
+
+def named_by(chains: Chains, job_id: UUID) -> Sequence[Row]:
+    """What an operator means by an id: the steps of its chain."""
+    return chains.steps_of(job_id)
+
+
+def changed_by(steps: Sequence[Row]) -> Row:
+    """The step that is retried or run for its chain."""
+    row = the_end(steps)
+    assert row is not None
+    return row
 
 
 def due(rows: Sequence[Row]) -> Notification:
@@ -89,8 +103,8 @@ def due(rows: Sequence[Row]) -> Notification:
 
 
 def gone(rows: Sequence[Row]) -> Notification:
-    """What listeners are told of jobs that were deleted: nobody's result will come."""
-    return Notification(finished=frozenset(row.new.id for row in rows))
+    """What listeners are told of chains that were deleted: nobody's result will come."""
+    return Notification(finished=frozenset(row.chain for row in rows))
 
 
 def _retry(database: Database, row: Row) -> Changed:
@@ -105,9 +119,9 @@ def _retry(database: Database, row: Row) -> Changed:
 
 def key_is_taken(database: Database, row: Row) -> bool:
     """Whether somebody else has got a finished job's unique key."""
-    if not row.new.unique:
+    if row.unique_hash is None:
         return False
-    return any(key_holder(rows, row.new) is not None for rows in (database.rows, database.uncommitted))
+    return any(holder_of(rows, (row.unique_hash,)) is not None for rows in (database.rows, database.uncommitted))
 
 
 def _run_now(database: Database, row: Row) -> Changed:
@@ -117,8 +131,14 @@ def _run_now(database: Database, row: Row) -> Changed:
     return Changed.DONE
 
 
-def _delete(database: Database, row: Row) -> Changed:
-    if row.state == StoredState.RUNNING:
+def _delete(database: Database, steps: Sequence[Row]) -> Changed:
+    if any(row.state == StoredState.RUNNING for row in steps):
         return Changed.RUNNING
-    database.remove(row)
+    for row in removed(steps):
+        database.remove(row)
     return Changed.DONE
+
+
+def removed(steps: Sequence[Row]) -> Sequence[Row]:
+    """What goes with a chain that is deleted."""
+    return steps

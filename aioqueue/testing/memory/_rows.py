@@ -74,6 +74,11 @@ class Row:
         return Claim(self.new.id, self.claims)
 
     @property
+    def chain(self) -> UUID:
+        """The id of its chain: that of its first job, which may be this one."""
+        return self.chain_id or self.new.id
+
+    @property
     def live(self) -> bool:
         """Whether the job hasn't finished: it is held, pending or running."""
         return self.state not in _FINISHED
@@ -94,7 +99,7 @@ class Row:
             attempt=self.attempt,
             claims=self.claims,
             lease_id=self.lease_id,
-            chain_id=self.chain_id or new.id,
+            chain_id=self.chain,
             position=self.position,
             created_at=self.created_at,
             run_at=self.run_at,

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from aioqueue.errors import RowRejected
 from aioqueue.store_rules._lost import lost_reason
 from aioqueue.testing.memory._insert import due_at
-from aioqueue.vocabulary._job import LostReason, SettleResult, StoredState
+from aioqueue.testing.memory._settle_next import next_row
+from aioqueue.vocabulary._job import LostReason, SettlementKind, SettleResult, StoredState
 from aioqueue.vocabulary._notification import Notification
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def settle(database: Database, settlements: Sequence[Settlement], *, orphaned: b
     now = database.now()
     # What is locked or refused is told before anything is written: a database that can't tell which row it refuses raises.
     refused = [_refused(database, each, now, orphaned=orphaned) for each in settlements]
-    written: list[Settlement] = []
+    written: list[tuple[Settlement, Row]] = []
     results: list[SettleResult] = []
     for each, refusal in zip(settlements, refused, strict=True):
         result = refusal or _settle(database, each, now, written, orphaned=orphaned)
@@ -51,7 +52,9 @@ def _refused(database: Database, each: Settlement, now: datetime, *, orphaned: b
     return SettleResult(LostReason.ERROR, message) if message else None
 
 
-def _settle(database: Database, each: Settlement, now: datetime, written: list[Settlement], *, orphaned: bool) -> SettleResult:
+def _settle(
+    database: Database, each: Settlement, now: datetime, written: list[tuple[Settlement, Row]], *, orphaned: bool
+) -> SettleResult:
     row = database.rows.get(each.id)
     if row is None:
         return SettleResult(why_lost(None, each.claims, each.lease_id))
@@ -60,8 +63,16 @@ def _settle(database: Database, each: Settlement, now: datetime, written: list[S
     lost = why_lost_to(database, row, each, now, orphaned=orphaned)
     if lost is not None:
         return SettleResult(lost)
+    try:
+        following = next_row(database, row, each, now) if each.kind is SettlementKind.CONTINUED else None
+    except RowRejected as error:
+        return SettleResult(LostReason.ERROR, str(error))
+    if following is not None and following.new.id in database.uncommitted:
+        return SettleResult(busy=True)
     database.write(row, each, now, due_again(each, now), orphaned=orphaned)
-    written.append(each)
+    if following is not None:
+        database.add(following)
+    written.append((each, following or row))
     if orphaned:
         end_lease_of_orphan(database, each.lease_id, now)
     return SettleResult()
@@ -113,20 +124,24 @@ def end_lease_of_orphan(database: Database, lease_id: int, now: datetime) -> Non
         database.take_lease(lease_id)
 
 
-def _tell(database: Database, written: Iterable[Settlement], now: datetime, *, orphaned: bool) -> None:
+def ended(each: Settlement) -> bool:
+    """Whether somebody who waits for a result has one now."""
+    return each.kind.ends_chain
+
+
+def _tell(database: Database, written: Iterable[tuple[Settlement, Row]], now: datetime, *, orphaned: bool) -> None:
     types: set[str] = set()
     finished: set[UUID] = set()
     leases: set[int] = set()
     waits: list[float] = []
-    for each in written:
+    for each, row in written:
         if orphaned:
             leases.add(each.lease_id)
-        row = database.rows.get(each.id)
-        if row is not None and row.live:
+        if ended(each):
+            finished.add(row.chain)
+        else:
             types.add(row.new.type)
             waits.append((row.run_at - now).total_seconds())
-        else:
-            finished.add(each.id)
     if types or finished:
         database.tell(
             Notification(

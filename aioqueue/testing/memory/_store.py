@@ -10,7 +10,7 @@ from aioqueue.store_rules._life import StoreLife
 from aioqueue.testing.memory._claim import claim
 from aioqueue.testing.memory._insert import insert
 from aioqueue.testing.memory._lease import MemoryLeaseSession, release
-from aioqueue.testing.memory._listing import fetch, list_jobs
+from aioqueue.testing.memory._listing import fetch, fetch_ends, list_chain, list_jobs
 from aioqueue.testing.memory._opened import Opened
 from aioqueue.testing.memory._operate import delete, prune, retry, run_now
 from aioqueue.testing.memory._recovery import next_due, take_expired
@@ -181,6 +181,14 @@ class MemoryStore:
     async def fetch(self, ids: Sequence[UUID]) -> Sequence[Job | None]:
         """Snapshots of jobs. See `Store.fetch`."""
         return await self._verb("fetch", lambda database: fetch(database, ids))
+
+    async def fetch_ends(self, ids: Sequence[UUID]) -> Sequence[Job | None]:
+        """Snapshots of the steps that count. See `Store.fetch_ends`."""
+        return await self._verb("fetch_ends", lambda database: fetch_ends(database, ids))
+
+    async def list_chain(self, chain_id: UUID, limit: int, cursor: str | None = None) -> Page:
+        """One page of a chain. See `Store.list_chain`."""
+        return await self._verb("list_chain", lambda database: list_chain(database, chain_id, limit, cursor))
 
     async def list(self, where: JobFilter, limit: int, cursor: str | None = None) -> Page:
         """One page of jobs. See `Store.list`."""

@@ -1,0 +1,43 @@
+"""How a chain goes on: the job that takes the place of a continued one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from aioqueue.errors import RowRejected
+from aioqueue.testing.memory._insert import make_row
+
+if TYPE_CHECKING:
+    from datetime import datetime
+    from uuid import UUID
+
+    from aioqueue.testing.memory._rows import Database, Row
+    from aioqueue.vocabulary._job import Settlement
+
+__all__ = ["next_row"]
+
+
+def next_row(database: Database, row: Row, each: Settlement, now: datetime) -> Row:
+    """The row with which a chain goes on from one of its steps, if it can be stored.
+
+    Raises:
+        RowRejected: It can't.
+    """
+    if each.next is None:
+        raise RowRejected("continued, and nothing to go on with")
+    if is_taken(database, each.next.id):
+        raise RowRejected(f"{each.next.id} is there already")
+    made = make_row(replace(each.next, key=row.new.key, unique=False), now)
+    made.chain_id, made.position, made.unique_hash = row.chain, row.position + 1, inherited_hash(row)
+    return made
+
+
+def is_taken(database: Database, job_id: UUID) -> bool:
+    """Whether an id is there already, live or finished."""
+    return job_id in database.rows
+
+
+def inherited_hash(row: Row) -> UUID | None:
+    """What stands for the unique key of a step's chain: the next one holds it as the first one did."""
+    return row.unique_hash
