@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from aioqueue.sqlite._connections_access import Writer
     from aioqueue.vocabulary._job import NewJob
 
-__all__ = ["Conversation", "InsertResult", "Inserter", "insert_conversation", "insert_rows"]
+__all__ = ["Conversation", "InsertResult", "Inserter", "insert_conversation", "insert_rows", "job_row"]
 
 if TYPE_CHECKING:
     Conversation = Generator[tuple[str, dict[str, Any]], Sequence[Any] | None, "InsertResult"]
@@ -36,7 +36,8 @@ SELECT {NOW},
        (SELECT json_group_array(id) FROM (
            SELECT id FROM job WHERE id IN (SELECT value FROM json_each(:ids))
            UNION ALL SELECT id FROM archive WHERE id IN (SELECT value FROM json_each(:ids)))),
-       (SELECT json_group_object(unique_key, CAST(id AS TEXT)) FROM job
+       (SELECT json_group_object(unique_key,
+            CAST(iif(typeof(chain_id) = 'text' AND length(chain_id) = 36, chain_id, id) AS TEXT)) FROM job
         WHERE unique_key IS NOT NULL AND unique_key IN (SELECT value FROM json_each(:keys)))
 """
 
@@ -107,7 +108,7 @@ def insert_conversation(jobs: Sequence[NewJob]) -> Conversation:
         for place, job in enumerate(chunk):
             own_keys = keys.get(place, ())
             unique = own_keys[0] if own_keys else None
-            values = _job_row(job, now, unique)
+            values = job_row(job, now, unique)
             job_id = str(job.id)
             if job_id in existing:
                 inserted.append(Inserted(job.id, created=False))
@@ -128,8 +129,8 @@ def insert_conversation(jobs: Sequence[NewJob]) -> Conversation:
     return InsertResult(inserted, notification)
 
 
-def _job_row(job: NewJob, now: int, unique: str | None) -> list[object]:
-    """Make one row of an insert.
+def job_row(job: NewJob, now: int, unique: str | None) -> list[object]:
+    """Make one row of an insert, in the order of its statement: the due time is the fourth value.
 
     Raises:
         RowRejected: It can't be stored as it is.

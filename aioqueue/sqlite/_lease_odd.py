@@ -41,7 +41,7 @@ def held_one_by_one(connection: sqlite3.Connection, odd_rows: OddRows, lease_id:
 
 
 def fail_held(connection: sqlite3.Connection, odd_rows: OddRows, lease_id: int, odd: dict[RowId, str]) -> list[UUID]:
-    """Move what `held_one_by_one` found to be odd to the archive. Returns the ids."""
+    """Move what `held_one_by_one` found to be odd to the archive. Returns the ids of the chains that have ended so."""
     failed: list[UUID] = []
     for row_id, reason in odd.items():
         failed += odd_rows.fail(connection, row_id, reason, state=StoredState.RUNNING, lease=lease_id)

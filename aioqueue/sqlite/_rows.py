@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 _JOB_COLUMNS = """id, type, state, priority, payload, created_at, run_at, started_at, {finished_at}, attempt, max_attempts,
     {worker}, {output}, {outcome}, errors, key, tags, metadata, timeout, expires_at, reschedules, trace,
-    coalesce(chain_id, id), position"""
+    chain_id, position"""
 
 SELECT_LIVE = "SELECT " + _JOB_COLUMNS.format(
     finished_at="NULL",
@@ -143,9 +143,10 @@ def job_snapshot(row: Sequence[Any], now: int) -> Job:
     (job_id, job_type, state, priority, payload, created_at, run_at, started_at, finished_at) = row[:9]
     (attempt, max_attempts, worker, output, outcome, errors, key, tags, metadata, timeout, expires_at) = row[9:20]
     reschedules, trace, chain_id, position = row[20:24]
+    own_id = id_of(job_id)
     return Job(
-        id=id_of(job_id),
-        chain_id=id_of(chain_id),
+        id=own_id,
+        chain_id=own_id if chain_id is None else id_of(chain_id),
         position=_integer(position),
         type=str(job_type),
         state=shown_state(state, archived=finished_at is not None, due=isinstance(run_at, (int, float)) and run_at <= now),

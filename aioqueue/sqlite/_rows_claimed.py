@@ -14,7 +14,7 @@ from aioqueue.vocabulary._trace import stored_trace
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["CLAIMED_COLUMNS", "Taken", "claimed_job", "claimed_jobs", "held_claims", "is_counter"]
+__all__ = ["CLAIMED_COLUMNS", "Taken", "claimed_job", "claimed_jobs", "held_claims", "is_counter", "is_position"]
 
 _LARGEST_COUNT = 2**31 - 2
 """Of a counter: what PostgreSQL's hold too, and one more."""
@@ -23,7 +23,7 @@ CLAIMED_COLUMNS = """job.id, CAST(job.type AS TEXT), CAST(job.payload AS TEXT), 
     CAST(job.retry AS TEXT), CAST(job.timeout AS REAL), job.expires_at, job.reschedules, CAST(job.key AS TEXT),
     CAST(job.tags AS TEXT), CAST(job.metadata AS TEXT),
     iif(typeof(job.trace) = 'text' AND length(job.trace) <= 1024, job.trace, NULL),
-    coalesce(job.chain_id, job.id), job.position"""
+    job.chain_id, job.position"""
 """Cast, where a strange value can be read as something harmless."""
 
 
@@ -66,6 +66,11 @@ def is_counter(value: Any) -> bool:
     return isinstance(value, int) and -_LARGEST_COUNT <= value <= _LARGEST_COUNT
 
 
+def is_position(value: Any) -> bool:
+    """Whether it can be a step's place in its chain, and the next step's be counted from here."""
+    return isinstance(value, int) and 0 <= value <= _LARGEST_COUNT
+
+
 def claimed_jobs(rows: str, taken: Taken | None) -> list[ClaimedJob]:
     """Read the rows of a claim.
 
@@ -99,6 +104,9 @@ def claimed_job(entry: Sequence[Any], taken: Taken | None) -> ClaimedJob:
     (max_attempts, retry, timeout, expires_at, reschedules, key, tags, metadata, trace, chain_id, position) = entry[10:]
     if max(attempt, claims, reschedules) > _LARGEST_COUNT:
         raise ValueError("a counter is out of its range")
+    job_uuid = own_chain = UUID(job_id)
+    if position or chain_id is not None:
+        own_chain = _chain_of(chain_id, position, job_uuid)
     expired = False
     if taken is not None:
         expired = expires_at is not None and started_at is None and expires_at <= taken.now
@@ -107,14 +115,14 @@ def claimed_job(entry: Sequence[Any], taken: Taken | None) -> ClaimedJob:
             lease_id = taken.leases.get(job_type, lease_id)
         attempt, claims = attempt + 1, claims + 1
     return ClaimedJob(
-        id=UUID(job_id),
+        id=job_uuid,
         type=job_type,
         payload=payload.encode(),
         priority=priority,
         attempt=attempt,
         claims=claims,
         lease_id=lease_id or 0,
-        chain_id=UUID(chain_id),
+        chain_id=own_chain,
         position=position,
         created_at=moment(created_at),
         run_at=moment(run_at),
@@ -129,3 +137,12 @@ def claimed_job(entry: Sequence[Any], taken: Taken | None) -> ClaimedJob:
         metadata=metadata.encode(),
         trace=None if trace is None else stored_trace(trace),
     )
+
+
+def _chain_of(chain_id: Any, position: Any, job_id: UUID) -> UUID:
+    if not is_position(position):
+        raise ValueError("the position in the chain is out of its range")
+    chain = job_id if chain_id is None else UUID(chain_id)
+    if chain_id is not None and str(chain) != chain_id:
+        raise ValueError("a chain's id isn't written as ours are")
+    return chain

@@ -19,7 +19,7 @@ from aioqueue.runtime._log import event
 from aioqueue.sqlite._connections import in_transaction
 from aioqueue.sqlite._errors import concerns_a_row
 from aioqueue.sqlite._rows import history
-from aioqueue.sqlite._rows_claimed import CLAIMED_COLUMNS, is_counter
+from aioqueue.sqlite._rows_claimed import CLAIMED_COLUMNS, is_counter, is_position
 from aioqueue.sqlite._rows_ids import RowId, any_id, id_of
 from aioqueue.sqlite._rows_times import NOW
 from aioqueue.vocabulary._job import AttemptError, StoredState
@@ -45,6 +45,12 @@ def _sound(column: str, instead: str, condition: str = "true") -> str:
 
 _COUNTER = "{0} BETWEEN 0 AND 2147483646"
 
+_AFTER_THE_LAST_STEP = """coalesce((
+        SELECT position + 1 FROM archive AS step INDEXED BY archive_chain
+        WHERE step.chain_id = :chain AND step.position BETWEEN 0 AND 2147483645 ORDER BY step.position DESC LIMIT 1),
+    :chain IS NOT NULL)"""
+"""The chain ends with the row that fails, and whoever looks for its end has to find that one."""
+
 _ARCHIVE = f"""
 INSERT OR REPLACE INTO archive (id, type, priority, state, run_at, created_at, started_at, finished_at, expires_at, attempt,
     max_attempts, claims, reschedules, chain_id, position, key, unique_key, trace, retry, timeout, tags, metadata, errors,
@@ -54,7 +60,8 @@ SELECT :shown, CAST(type AS TEXT), {_sound("priority", "2")}, 6, {_sound("run_at
     {_sound("attempt", "0", _COUNTER.format("attempt"))}, {_sound("max_attempts", "NULL")},
     {_sound("claims", "1073741823", _COUNTER.format("claims"))},
     {_sound("reschedules", "0", _COUNTER.format("reschedules"))},
-    CAST(chain_id AS TEXT), {_sound("position", "0")}, CAST(key AS TEXT), CAST(unique_key AS TEXT), CAST(trace AS TEXT),
+    :chain, {_sound("position", _AFTER_THE_LAST_STEP, _COUNTER.format("position"))},
+    CAST(key AS TEXT), CAST(unique_key AS TEXT), CAST(trace AS TEXT),
     CAST(retry AS TEXT), iif(typeof(timeout) = 'real' AND abs(timeout) < 9e999, timeout, NULL), CAST(tags AS TEXT),
     CAST(metadata AS TEXT), {history(":error")}, CAST(payload AS TEXT)
 FROM job WHERE id = {any_id("id")} AND state = :state AND (:state = 1 OR lease_id IS :lease)
@@ -115,7 +122,7 @@ class OddRows:
         """Move a row to the archive as failed, in a transaction of its own, if it still is in that state, of that lease.
 
         Returns:
-            The id under which it's archived; nothing when it wasn't moved.
+            The id of the chain that has ended with it; nothing when it wasn't moved.
 
         Raises:
             StoreError: The file can't be written.
@@ -132,7 +139,7 @@ class OddRows:
                 "job %s is passed over: %s", row_id.shown, told, extra=event("store.row_passed_over", job_id=row_id.shown)
             )
             return []
-        if not moved:
+        if moved is None:
             return []
         logger.error(
             "job %s was moved to the archive as failed: %s",
@@ -140,7 +147,7 @@ class OddRows:
             reason,
             extra=event("store.row_failed", job_id=row_id.shown),
         )
-        return [row_id.shown]
+        return [moved]
 
 
 def _read(connection: sqlite3.Connection, row_id: RowId, state: StoredState) -> Sequence[Any] | None:
@@ -148,18 +155,19 @@ def _read(connection: sqlite3.Connection, row_id: RowId, state: StoredState) -> 
     return row[:-1] if row is not None and row[-1] == state else None
 
 
-def _move(connection: sqlite3.Connection, row_id: RowId, reason: str, state: StoredState, lease: object) -> bool:
+def _move(connection: sqlite3.Connection, row_id: RowId, reason: str, state: StoredState, lease: object) -> UUID | None:
     entry = _read(connection, row_id, state)
     if entry is None:
-        return False
+        return None
     attempt = entry[4] if is_counter(entry[4]) else 0
     error = AttemptError(attempt=attempt, at=datetime.now(UTC), type="UnreadableRow", message=reason)
     now = connection.execute(f"SELECT {NOW}").fetchone()[0]
+    chain = entry[19] if _is_id(entry[19]) else None
     new = {"shown": str(row_id.shown), "now": now, "error": error.encode().decode(), "state": int(state), "lease": lease}
-    if connection.execute(_ARCHIVE, row_id.parameters("id") | new).rowcount != 1:
-        return False
+    if connection.execute(_ARCHIVE, row_id.parameters("id") | new | {"chain": chain}).rowcount != 1:
+        return None
     connection.execute(_DELETE, row_id.parameters("id"))
-    return True
+    return row_id.shown if chain is None else id_of(chain)
 
 
 # -- what is odd --------------------------------------------------------------------------------------------------
@@ -205,6 +213,8 @@ _SOUND: dict[str, Callable[[Any], bool]] = {
     "tags": _is_text,
     "metadata": _is_text,
     "trace": _or_null(_is_text),
+    "chain_id": _or_null(_is_id),
+    "position": is_position,
 }
 """What each column that a claim reads may hold, in the statement's order."""
 

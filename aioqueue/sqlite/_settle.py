@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import functools
 from typing import TYPE_CHECKING, Any
-from uuid import UUID
 
 from aioqueue.errors import RowRejected, StoreError
 from aioqueue.sqlite._connections_halving import halved
 from aioqueue.sqlite._lease_clock import LEASE_VALID, clock_parameters
 from aioqueue.sqlite._notifications import merged
 from aioqueue.sqlite._rows import dump, history, load, one
+from aioqueue.sqlite._rows_ids import id_of
 from aioqueue.sqlite._rows_times import NOW, due_after, due_at
+from aioqueue.sqlite._settle_chain import NextStep, insert_steps
 from aioqueue.store_rules._lost import lost_reason
 from aioqueue.vocabulary._job import Claim, LostReason, Settlement, SettleResult
 from aioqueue.vocabulary._notification import Notification
@@ -19,6 +20,7 @@ from aioqueue.vocabulary._notification import Notification
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Callable, Sequence
+    from uuid import UUID
 
     from aioqueue.sqlite._connections import Connection
     from aioqueue.sqlite._connections_access import Writer
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["Settler", "lost_reasons", "settle"]
 
 _OWNED = """
-SELECT {now}, (SELECT json_group_array(json_array(job.id, CAST(job.type AS TEXT)))
+SELECT {now}, (SELECT json_group_array(json_array(job.id, CAST(job.type AS TEXT), CAST(job.chain_id AS TEXT)))
 FROM json_each(:rows) AS s CROSS JOIN job ON job.id = s.value ->> 0
 WHERE job.state = 2 AND job.claims = s.value ->> 1 AND coalesce(job.lease_id, 0) = s.value ->> 2 AND {lease})
 """
@@ -128,45 +130,80 @@ def _settle_distinct(
     else:
         row = one(connection, _OWNED_BY_LEASE, {"rows": fences})
     now, owned = row[0], {entry[0]: entry for entry in load(row[1])}
-    finished: list[list[object]] = []
-    pending: list[list[object]] = []
-    types: set[str] = set()
-    delay: float | None = None
+    batch = _Batch(now)
     lost: list[Settlement] = []
     for settlement in settlements:
         entry = owned.get(str(settlement.id))
         if entry is None:
             lost.append(settlement)
-        elif settlement.kind.finishes:
-            finished.append(_values(settlement, None))
         else:
-            due = _due(settlement, now)
-            pending.append(_values(settlement, due))
-            types.add(entry[1])
-            wait = (due - now) / 1e6
-            delay = wait if delay is None else min(delay, wait)
+            batch.add(settlement, entry[1], entry[2])
     mark = _MARK_OF_AN_ORPHAN if orphaned else 0
-    ended: frozenset[int] = frozenset()
+    leases: frozenset[int] = frozenset()
     if orphaned and owned:
         # Otherwise a late renewal would tell the owner that all is well.
-        ended = frozenset(each.lease_id for each in settlements if str(each.id) in owned)
-        connection.execute(_DELETE_LEASES, {"leases": dump(sorted(ended))})
-    if finished:
-        rows = dump(finished)
+        leases = frozenset(each.lease_id for each in settlements if str(each.id) in owned)
+        connection.execute(_DELETE_LEASES, {"leases": dump(sorted(leases))})
+    if batch.finished:
+        rows = dump(batch.finished)
         connection.execute(_ARCHIVE, {"rows": rows, "now": now, "orphaned": mark})
+        if batch.steps:
+            insert_steps(connection, batch.steps, now)
         connection.execute(_DELETE, {"rows": rows})
-    if pending:
-        connection.execute(_RETURN, {"rows": dump(pending), "orphaned": mark})
+    if batch.pending:
+        connection.execute(_RETURN, {"rows": dump(batch.pending), "orphaned": mark})
     fates = _fates(connection, lost, mark) if lost else {}
     results = [fates.get(each.id, _WRITTEN) for each in settlements]
-    if not finished and not pending:
-        return results, None
-    return results, Notification(
-        types=frozenset(types),
-        delay=delay or 0.0,
-        finished=frozenset(UUID(str(values[0])) for values in finished),
-        leases=ended,
-    )
+    return results, batch.notification(leases) if owned else None
+
+
+class _Batch:
+    """What settlements of jobs that are their owner's still come to.
+
+    Arguments:
+        now: The database's time.
+    """
+
+    def __init__(self, now: int) -> None:
+        self._now = now
+        self.finished: list[list[object]] = []
+        self.pending: list[list[object]] = []
+        self.steps: list[NextStep] = []
+        self._types: set[str] = set()
+        self._due: int | None = None
+        self._ended_chains: set[UUID] = set()
+
+    def add(self, settlement: Settlement, job_type: str, chain_id: str | None) -> None:
+        """Sort one in; its type and chain as they're stored.
+
+        Raises:
+            RowRejected: It can't be written as it is.
+        """
+        if not settlement.kind.finishes:
+            due = _due(settlement, self._now)
+            self.pending.append(_values(settlement, due))
+            self._wake(job_type, due)
+            return
+        self.finished.append(_values(settlement, None))
+        if settlement.kind.ends_chain:
+            self._ended_chains.add(settlement.id if chain_id is None else id_of(chain_id))
+        else:
+            step = NextStep.of(settlement, self._now)
+            self.steps.append(step)
+            self._wake(step.type, step.due)
+
+    def _wake(self, job_type: str, due: int) -> None:
+        self._types.add(job_type)
+        self._due = due if self._due is None else min(self._due, due)
+
+    def notification(self, leases: frozenset[int]) -> Notification:
+        """What listeners are told of it; the leases have ended with it."""
+        return Notification(
+            types=frozenset(self._types),
+            delay=0.0 if self._due is None else (self._due - self._now) / 1e6,
+            finished=frozenset(self._ended_chains),
+            leases=leases,
+        )
 
 
 _WRITTEN = SettleResult()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import pytest
 
@@ -13,7 +14,6 @@ from tests.sqlite.conftest import execute, new_job, outsider
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
-    from uuid import UUID
 
     from aioqueue.sqlite import SQLiteStore
 
@@ -54,6 +54,7 @@ def row(path: Path, table: str, job_id: UUID) -> dict[str, Any]:
 def filled(path: Path, job_id: UUID) -> dict[str, Any]:
     """Give each column of a live job a value of its own."""
     given = {"tags": '["t"]', "metadata": '{"m":1}', "errors": '[{"attempt":1}]', "retry": "{}", "reschedules": 3, "claims": 7}
+    given["chain_id"] = str(UUID(int=7))
     kept = {"id", "type", "priority", "state", "run_at", "created_at", "lease_id", "payload"}
     kinds = {"TEXT": lambda place: f"text {place}", "INTEGER": lambda place: 1000 + place, "REAL": lambda place: place + 0.5}
     with outsider(path) as connection:
