@@ -6,6 +6,7 @@ from aioqueue.runtime import _process as _process  # isort: split
 from aioqueue.client import BoundClient, Client, JobHandle, Reason, ReasonCode, Transaction, Why
 from aioqueue.definitions._call import Call
 from aioqueue.definitions._context import Attempt, current_attempt
+from aioqueue.definitions._continuation import done
 from aioqueue.definitions._job_type import JobType
 from aioqueue.definitions._middleware import CallNext, EnqueueMiddleware, EnqueueNext, Middleware
 from aioqueue.definitions._registry import Registry
@@ -123,5 +124,6 @@ __all__ = [
     "Why",
     "Worker",
     "current_attempt",
+    "done",
     "serve_metrics",
 ]

@@ -47,7 +47,8 @@ _END_OF_COLOR = "\x1b[0m"
 class JobFields(logging.Filter):
     """Puts the job's fields on each record that is made while its handler runs, by whichever library.
 
-    The fields are `job_id`, `job_type`, `job_key`, `attempt` (from 1) and `worker`. A field that the record has already stays.
+    The fields are `job_id`, `job_type`, `job_key`, `chain_id`, `attempt` (from 1) and `worker`. A field that the record has
+    already stays.
     What counts is where the record is made: in an `async def` handler, in the thread of a `def` handler, in the tasks that they
     start, in middlewares and resources; not in threads that a handler starts without its context. Add it to a handler of
     logging's, not to a logger, whose filters don't see the records of loggers below it.
@@ -61,6 +62,7 @@ class JobFields(logging.Filter):
             fields.setdefault("job_id", str(job.id))
             fields.setdefault("job_type", job.type)
             fields.setdefault("job_key", job.key)
+            fields.setdefault("chain_id", str(job.chain_id))
             fields.setdefault("attempt", job.attempt)
             fields.setdefault("worker", attempt.worker_id)
         return True

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from aioqueue.client._insert import Inserter, chunks, with_stored
 from aioqueue.definitions._call import Call
+from aioqueue.definitions._continuation import Done
 from aioqueue.definitions._middleware import fold_enqueue
 from aioqueue.errors import ConfigurationError
 from aioqueue.vocabulary._codec import CodecError, check_size
@@ -176,11 +177,14 @@ def check_call(call: Call[Any]) -> None:
 
     Raises:
         TypeError: It isn't a call.
+        CallError: It's a finished value, which `done` has made.
     """
     if not isinstance(call, Call):
         name = getattr(call, "name", None)
         example = f"{name if isinstance(name, str) else 'job_type'}(...)"
         raise TypeError(f"enqueue takes a call, such as {example}, not {type(call).__qualname__}")
+    if isinstance(call, Done):
+        call.mark_enqueueing()  # which it refuses
     call.mark_used()
 
 

@@ -66,6 +66,8 @@ class JobType(Generic[P, R, F]):
         is_async: Whether the function is a coroutine function; if not, it runs in a thread.
         implements: The declared type of which this is the handler, if it is one.
         declared_only: Whether there is no handler here: it can be enqueued, but not run.
+        continues: Whether its handler returns a `Call`, to continue its chain or to end it with `done(value)`. False until its
+            annotations are resolved.
     """
 
     def __init__(self, fn: F, name: str, options: TypeOptions, namespace: Mapping[str, Any] | None = None) -> None:
@@ -85,6 +87,7 @@ class JobType(Generic[P, R, F]):
         self.declared_only = options.declared_only
         self.implements = options.implements
         self.is_async = inspect.iscoroutinefunction(function)
+        self.continues = False
         self._converters = options.converters
         self._parameters = _signature.read_parameters(function, name)
         self._codecs: tuple[ArgumentsCodec, ValueCodec] | None = None
@@ -123,7 +126,7 @@ class JobType(Generic[P, R, F]):
         return self._resolved()[0].decode(payload)
 
     def encode_output(self, output: object) -> bytes:
-        """Write what the handler returned.
+        """Write the value that the handler has returned, or has ended its chain with.
 
         Raises:
             CodecError: A ValueError: it can't be stored exactly, or isn't of the annotated type.
@@ -177,11 +180,9 @@ class JobType(Generic[P, R, F]):
         try:
             _signature.refuse_hints(hints, is_async=self.is_async)
             annotations = {name: hints.get(name, Any) for name in self._parameters.names}
-            returned = hints.get("return", Any)
-            if _signature.mentions(returned, Call):
-                raise RegistrationError("a handler that returns a Call (a continuation) isn't supported yet: return a value")
+            result, self.continues = _signature.read_result(hints.get("return", Any))
             arguments = ArgumentsCodec(annotations, self._parameters.required, self._converters)
-            self._codecs = arguments, _signature.output_codec(returned, self._converters)
+            self._codecs = arguments, _signature.output_codec(result, self._converters)
         except RegistrationError as error:
             raise RegistrationError(f"{self.name}: {error}") from None
 

@@ -342,5 +342,10 @@ def _refuse_other_signature(declared: AnyJobType, made: AnyJobType) -> None:
         ours, theirs = declared.signature(), made.signature()
     except NameError:  # compared as text while a type can't be resolved yet
         ours, theirs = inspect.signature(declared.fn), inspect.signature(made.fn)
-    if ours != theirs:
+    if _comparable(ours) != _comparable(theirs):
         raise RegistrationError(f"{made.name}: the handler's signature {theirs} isn't the declared one, {ours}")
+
+
+def _comparable(signature: inspect.Signature) -> inspect.Signature:
+    """A signature as its callers see it: whether the handler continues its chain is nothing to them."""
+    return signature.replace(return_annotation=_signature.result_of(signature.return_annotation))

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
+import types
 import typing
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn, ParamSpec, TypeVar, TypeVarTuple
 
+from aioqueue.definitions._call import Call
 from aioqueue.errors import ArgumentsError, RegistrationError
 from aioqueue.vocabulary._codec import Converter, ValueCodec
 
 __all__ = [
     "Parameters",
-    "mentions",
     "output_codec",
     "read_hints",
     "read_name",
     "read_parameters",
+    "read_result",
     "refuse_function",
     "refuse_hints",
     "resolved",
+    "result_of",
     "shown",
 ]
 
@@ -216,9 +220,72 @@ def refuse_hints(hints: Mapping[str, Any], *, is_async: bool) -> None:
         raise RegistrationError("it is a def that returns an awaitable, and would run in a thread: make it async def")
 
 
-def mentions(hint: Any, wanted: type) -> bool:
-    """Whether an annotation is a class, or has it among its parts."""
-    return any(each is wanted for each in _parts(hint, 0))
+def read_result(returned: Any) -> tuple[Any, bool]:
+    """Read what a handler is annotated to return.
+
+    Returns:
+        The type of the value that its chain ends with, and whether the handler may continue it: whether it returns a `Call`.
+
+    Raises:
+        RegistrationError: A `Call` is there in a way that leaves one of the two open; with the way out.
+    """
+    bare = _bare(returned)
+    if bare is Call:
+        raise RegistrationError("-> Call doesn't say what its chain ends with: annotate -> Call[int], say, or -> Call[None]")
+    if not _mentions_call(bare):
+        return returned, False
+    if typing.get_origin(bare) is Call:
+        (result,) = typing.get_args(bare)
+        if not _mentions_call(result):
+            return result, True
+        raise RegistrationError(
+            f"-> {_shown(bare)}: a chain ends with a value, and not with a Call: annotate -> Call[R], where "
+            "R is the value's type"
+        )
+    if typing.get_origin(bare) in (typing.Union, types.UnionType):
+        members = [arg for each in typing.get_args(bare) for arg in (typing.get_args(each) if _is_call(each) else (each,))]
+        wanted = " | ".join(dict.fromkeys("None" if each is type(None) else _shown(each) for each in members))
+        raise RegistrationError(
+            f"-> {_shown(bare)}: a handler that may continue its chain returns a Call in any case: annotate "
+            f"-> Call[{wanted}], and return done(value) for a finished value"
+        )
+    raise RegistrationError(
+        f"-> {_shown(bare)}: a Call can't be a part of a result: return one Call, annotated -> Call[R], to "
+        "continue the chain, and enqueue others with current_attempt().client"
+    )
+
+
+def result_of(returned: Any) -> Any:
+    """The type of the value that a chain ends with: R of `Call[R]`, and what else is annotated as it is. Also of texts."""
+    if isinstance(returned, str):
+        found = re.fullmatch(r"(?:\w+\.)*Call\[(.*)\]", returned.strip(), re.DOTALL)
+        return found[1] if found else returned
+    bare = _bare(returned)
+    return typing.get_args(bare)[0] if typing.get_origin(bare) is Call else returned
+
+
+def _bare(hint: Any) -> Any:
+    """An annotation without `Annotated` around it, and without a name that was given to it by `type`."""
+    for _ in range(_DEEPEST_ANNOTATION_LEVELS):
+        if typing.get_origin(hint) is typing.Annotated:
+            hint = hint.__origin__
+        elif hasattr(hint, "__value__"):
+            hint = hint.__value__
+        else:
+            break
+    return hint
+
+
+def _shown(hint: Any) -> str:
+    return inspect.formatannotation(hint).replace(f"{Call.__module__}.", "")
+
+
+def _is_call(hint: Any) -> bool:
+    return typing.get_origin(hint) is Call
+
+
+def _mentions_call(hint: Any) -> bool:
+    return any(each is Call for each in _parts(hint, 0))
 
 
 def _parts(hint: Any, depth: int) -> Iterator[Any]:
@@ -257,6 +324,6 @@ def resolved(function: Callable[..., Any], namespace: Mapping[str, Any] | None =
 def shown(function: Callable[..., Any]) -> str:
     """A function's signature as text, for its job type's repr."""
     try:
-        return str(inspect.signature(function))
+        return str(inspect.signature(function)).replace(f"{Call.__module__}.", "")
     except (ValueError, TypeError):
         return "(...)"

@@ -197,7 +197,7 @@ class Settler:
         done = Settled([SettleResult()] * len(settlements))
         chosen = _each_job_once(settlements, range(len(settlements)))
         written: set[int] = set()
-        for portion in in_portions(chosen, lambda index: _size(settlements[index])):
+        for portion in in_portions(chosen, lambda index: settlements[index].size):
             written |= await self._write(self._connection, name, settlements, portion, done)
         rest = [index for index in range(len(settlements)) if index not in written]
         if rest and (waiting := await self._look_up(settlements, rest, done, orphaned=orphaned)):
@@ -259,7 +259,7 @@ class Settler:
     ) -> set[int]:
         """Write what can be locked by now. A row that the database refuses is refused alone."""
         written: set[int] = set()
-        portions = list(in_portions(_each_job_once(settlements, indices), lambda index: _size(settlements[index])))
+        portions = list(in_portions(_each_job_once(settlements, indices), lambda index: settlements[index].size))
         while portions:
             portion = portions.pop()
             try:
@@ -282,9 +282,3 @@ def _each_job_once(settlements: Sequence[Settlement], indices: Iterable[int]) ->
     for index in indices:
         first.setdefault(settlements[index].id, index)
     return list(first.values())
-
-
-def _size(settlement: Settlement) -> int:
-    size = 0 if settlement.output is None else len(settlement.output)
-    error = settlement.error
-    return size if error is None else size + len(error.message) + len(error.traceback)

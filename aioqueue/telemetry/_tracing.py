@@ -39,6 +39,9 @@ _SEND: dict[str, AttributeValue] = {**_SYSTEM, "messaging.operation.name": "send
 _PROCESS: dict[str, AttributeValue] = {**_SYSTEM, "messaging.operation.name": "process", "messaging.operation.type": "process"}
 _SETTLE: dict[str, AttributeValue] = {**_SYSTEM, "messaging.operation.name": "settle", "messaging.operation.type": "settle"}
 
+_MOST_STEPS_IN_A_TRACE = 50
+"""A chain can go on for ever, and a trace has to end."""
+
 _NO_CONTEXT = context.Context()
 _UNKNOWN = object()
 _NONE = (trace.ProxyTracerProvider, trace.NoOpTracerProvider)
@@ -107,7 +110,8 @@ class Tracing:
     def process(self, tracer: Tracer, job: ClaimedJob) -> ProcessSpan | None:
         """Begin the span of one attempt, in the attempt's own task, whose context it's current in from now on.
 
-        A first attempt is a child of the span that has enqueued the job. Whatever comes later has a trace of its own, with a
+        A first attempt is a child of the span that has enqueued the job, or of the attempt that its chain goes on from, unless
+        what is stored says that it's only linked to that. Whatever comes later has a trace of its own, with a
         link: a job may be tried again days later, and a trace has to end.
 
         Arguments:
@@ -118,16 +122,17 @@ class Tracing:
             **self._process,
             "messaging.destination.name": job.type,
             "messaging.message.id": str(job.id),
+            "messaging.message.conversation_id": str(job.chain_id),
             "aioqueue.attempt": job.attempt,
             "aioqueue.delay": max(0.0, (job.started_at - job.run_at).total_seconds()),
         }
         parent, links = _NO_CONTEXT, list[Link]()
         producer = read_trace(job.trace)
         if producer is not None:
-            if job.claims == 1 and not self._links:
-                parent = trace.set_span_in_context(trace.NonRecordingSpan(producer), _NO_CONTEXT)
+            if job.claims == 1 and not (self._links or producer.link):
+                parent = trace.set_span_in_context(trace.NonRecordingSpan(producer.context), _NO_CONTEXT)
             else:
-                links.append(Link(producer))
+                links.append(Link(producer.context))
         span = _started(tracer, f"process {job.type}", SpanKind.CONSUMER, attributes, parent, links)
         if span is None:
             return None
@@ -166,6 +171,16 @@ class _OpenSpan:
         except Exception as error:  # noqa: BLE001 - logged: a processor of the user's may raise
             log_broken(error)
 
+    def _trace(self, *, link: bool = False) -> str | None:
+        """What is stored with jobs that come from it."""
+        if self._span is None:
+            return None
+        try:
+            return write_trace(self._span, link=link)
+        except Exception as error:  # noqa: BLE001 - logged: a span of the user's SDK may raise
+            log_broken(error)
+            return None
+
 
 class SendSpan(_OpenSpan):
     """The span of one enqueueing, from its call until its commit."""
@@ -175,20 +190,15 @@ class SendSpan(_OpenSpan):
     @property
     def trace(self) -> str | None:
         """What is stored with its jobs."""
-        if self._span is None:
-            return None
-        try:
-            return write_trace(self._span)
-        except Exception as error:  # noqa: BLE001 - logged: a span of the user's SDK may raise
-            log_broken(error)
-            return None
+        return self._trace()
 
-    def stored_as(self, job_id: UUID) -> None:
-        """Say which job it is, if it's one: that of the unfinished job, where a unique key is taken."""
+    def stored_as(self, chain_id: UUID) -> None:
+        """Say which job it is, if it's one, and so its chain: the unfinished one, where a unique key is taken."""
         if self._span is None:
             return
+        shown = str(chain_id)
         try:
-            self._span.set_attribute("messaging.message.id", str(job_id))
+            self._span.set_attributes({"messaging.message.id": shown, "messaging.message.conversation_id": shown})
         except Exception as error:  # noqa: BLE001 - logged, as above
             log_broken(error)
 
@@ -209,6 +219,17 @@ class ProcessSpan(_OpenSpan):
     """The span of one attempt."""
 
     __slots__ = ()
+
+    def next_trace(self, job: ClaimedJob, next_type: str) -> str | None:
+        """What is stored with the job with which the attempt's chain goes on: it's a child of this attempt.
+
+        A job type that loops, and a chain that has become long, begins a trace of its own there, with a link.
+
+        Arguments:
+            job: The attempt's.
+            next_type: The name of the next job's type.
+        """
+        return self._trace(link=next_type == job.type or (job.position + 1) % _MOST_STEPS_IN_A_TRACE == 0)
 
     def end(self, outcome: str, error: AttemptError | None = None, *, succeeded: bool, reason: str = "") -> None:
         """End it.

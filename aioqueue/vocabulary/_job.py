@@ -294,6 +294,14 @@ class Settlement:
     error: AttemptError | None = None
     next: NewJob | None = None
 
+    @property
+    def size(self) -> int:
+        """About how many bytes it writes: batches are cut by it."""
+        size = 0 if self.output is None else len(self.output)
+        if self.error is not None:
+            size += len(self.error.message) + len(self.error.traceback)
+        return size if self.next is None else size + self.next.size
+
 
 class LostReason(StrEnum):
     """Why a worker's claim is no longer its own."""

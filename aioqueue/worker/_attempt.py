@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
+from aioqueue.definitions._call import Call
 from aioqueue.definitions._context import Attempt, activate
+from aioqueue.definitions._continuation import Done, next_job
 from aioqueue.definitions._middleware import fold
-from aioqueue.errors import ArgumentsError, ConfigurationError
+from aioqueue.errors import ArgumentsError, CallError, ConfigurationError
 from aioqueue.runtime._exits import from_a_signal
+from aioqueue.vocabulary._safe_text import type_name
 from aioqueue.vocabulary._time import seconds
-from aioqueue.worker._outcome import CancelReason, Unreadable, completed, raised
+from aioqueue.worker._outcome import CancelReason, Unreadable, completed, continued, raised
 from aioqueue.worker._threads import HandlerThreads, Raised, leave_if_forked
 
 if TYPE_CHECKING:
@@ -113,6 +116,8 @@ class Attempts:
                     raise
                 if not attempt.resources.empty:  # most attempts open nothing, and needn't pay for one more coroutine
                     await _close(attempt, None)
+                if attempt.job_type.continues:
+                    return _step(attempt, output)
                 encoded = _encode(attempt, output)
             return completed(encoded, attempt.outcome)
         except Unreadable as error:
@@ -161,7 +166,9 @@ class Attempts:
     def _learn(self, name: str) -> tuple[JobType[..., Any, Any], Callable[[Attempt], Awaitable[object]]]:
         """Find a job type, and fold its middlewares: once for each name under which jobs are stored."""
         job_type = self._registry.types[name]
-        handler = self._in_loop if job_type.is_async else self._in_thread
+        handler: Callable[[Attempt], Awaitable[object]] = self._in_loop if job_type.is_async else self._in_thread
+        if job_type.continues:
+            handler = _returning(handler)
         known = self._known[name] = job_type, fold(self._registry.middlewares_of(job_type), handler)
         return known
 
@@ -242,6 +249,47 @@ async def _close(attempt: SlotAttempt, error: BaseException | None) -> None:
         await attempt.resources.aclose(error)
 
 
+def _returning(handler: Callable[[Attempt], Awaitable[object]]) -> Callable[[Attempt], Awaitable[object]]:
+    """Around a handler that may continue its chain: returning a call is a use of it, whatever becomes of the attempt."""
+
+    async def call(attempt: Attempt) -> object:
+        returned = await handler(attempt)
+        if _is_call(returned):
+            returned.mark_used()
+        return returned
+
+    return call
+
+
+def _step(attempt: SlotAttempt, returned: object) -> Outcome:
+    """Make of what a handler has returned that may continue its chain what that says: the chain's end, or its next job.
+
+    Raises:
+        Unreadable: It isn't a call, or the value can't be stored.
+        ConflictingOptions: The call has a key.
+        CallAlreadyEnqueued: The call was enqueued, or returned, before. That isn't taken back if the outcome can't be written:
+            it may be there all the same.
+        CodecError: Its metadata is too large, with that of the job.
+    """
+    job = attempt.job
+    if not _is_call(returned):
+        error = CallError(
+            f"the handler of {job.type} is annotated to return a Call, and has returned a value ({type_name(returned)}): "
+            "return done(value) to end the chain, or a call of a job type to continue it"
+        )
+        raise Unreadable(error, "CallError")
+    if isinstance(returned, Done):
+        return completed(_encode(attempt, returned.value), attempt.outcome)
+    span = attempt.slot.span
+    trace = job.trace if span is None else span.next_trace(job, returned.job_type.name)
+    return continued(next_job(returned, job, trace), attempt.outcome)
+
+
+def _is_call(returned: object) -> TypeGuard[Call[Any]]:
+    """As `isinstance`, without asking the value: its `__class__` may lie, or raise."""
+    return issubclass(type(returned), Call)
+
+
 def _encode(attempt: SlotAttempt, output: object) -> bytes:
     """Make JSON of what the handler has returned.
 
@@ -251,4 +299,14 @@ def _encode(attempt: SlotAttempt, output: object) -> bytes:
     try:
         return attempt.job_type.encode_output(output)
     except Exception as error:  # noqa: BLE001 - classified: looking at an output runs its own code, which may raise anything
+        if _is_call(output):
+            output.mark_used()
+            raise Unreadable(_undeclared(attempt), "CallError") from None
         raise Unreadable(error, "OutputError") from None
+
+
+def _undeclared(attempt: SlotAttempt) -> CallError:
+    return CallError(
+        f"the handler of {attempt.job.type} has returned a Call, and isn't annotated to: -> Call[R] lets it continue its "
+        "chain, where R is the type of the chain's result, and done(value) ends it"
+    )

@@ -23,6 +23,7 @@ logger = logging.getLogger("aioqueue.worker")
 
 _LEVELS = {
     SettlementKind.COMPLETED: logging.INFO,
+    SettlementKind.CONTINUED: logging.INFO,
     SettlementKind.RESCHEDULED: logging.INFO,
     SettlementKind.RETRIED: logging.WARNING,
     SettlementKind.CANCELLED: logging.WARNING,
@@ -74,6 +75,7 @@ def log_interrupted(slot: Slot) -> None:
 
 def _log_end(slot: Slot, outcome: Outcome, level: int, kind: str) -> None:
     job, duration = slot.job, _duration(slot)
+    following = outcome.next
     text = f"{one_line(job.type)} {job.id}: {_said(slot, outcome, duration)}"
     extra = slot.event(
         "attempt.ended",
@@ -82,6 +84,8 @@ def _log_end(slot: Slot, outcome: Outcome, level: int, kind: str) -> None:
         duration=duration,
         next_try_in=outcome.delay if outcome.kind is SettlementKind.RETRIED else None,
         error=_error(slot, outcome) or None,
+        next_job_id=None if following is None else str(following.id),
+        next_job_type=None if following is None else following.type,
     )
     error, exception = outcome.error, outcome.exception
     if level < logging.ERROR or error is None or exception is None or error.type in QUOTING:
@@ -98,6 +102,9 @@ def _said(slot: Slot, outcome: Outcome, duration: float) -> str:
     match outcome.kind:
         case SettlementKind.COMPLETED:
             return f"attempt {number} completed after {duration:.3f} s"
+        case SettlementKind.CONTINUED:
+            following = "" if outcome.next is None else f" with {one_line(outcome.next.type)} {outcome.next.id}"
+            return f"attempt {number} completed after {duration:.3f} s, and its chain goes on{following}"
         case SettlementKind.RETRIED:
             return f"attempt {number} failed after {duration:.3f} s, and the next try is in {_seconds(outcome.delay)} s{why}"
         case SettlementKind.RESCHEDULED:

@@ -115,6 +115,7 @@ class OnceResult:
 
     Attributes:
         completed: Attempts that completed their job.
+        continued: Attempts that completed their job, and whose chain goes on with another.
         failed: Jobs that failed for good.
         retried: Attempts that failed, and will be tried again.
         cancelled: Jobs that had expired.
@@ -122,6 +123,7 @@ class OnceResult:
     """
 
     completed: int = 0
+    continued: int = 0
     failed: int = 0
     retried: int = 0
     cancelled: int = 0

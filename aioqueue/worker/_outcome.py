@@ -24,7 +24,7 @@ from aioqueue.worker._policy import Policy
 from aioqueue.worker._text import attempt_error, described, job_event, one_line, stored_text
 
 if TYPE_CHECKING:
-    from aioqueue.vocabulary._job import ClaimedJob
+    from aioqueue.vocabulary._job import ClaimedJob, NewJob
 
 __all__ = [
     "INTERRUPTED",
@@ -34,6 +34,7 @@ __all__ = [
     "Unreadable",
     "broken",
     "completed",
+    "continued",
     "expired",
     "failed",
     "failed_for_no_reason",
@@ -54,6 +55,7 @@ _USUAL = Retry()
 
 _COUNTED_AS = {
     SettlementKind.COMPLETED: AttemptOutcome.OK,
+    SettlementKind.CONTINUED: AttemptOutcome.OK,
     SettlementKind.FAILED: AttemptOutcome.FAILED,
     SettlementKind.CANCELLED: AttemptOutcome.CANCELLED,
     SettlementKind.RETRIED: AttemptOutcome.RETRY,
@@ -81,6 +83,7 @@ class Outcome:
         label: What `set_outcome` or `Fail` said.
         delay, run_at: When it's due again.
         error: For the history.
+        next: The chain's next job.
         exception: What was raised, for the log alone.
         poison: Whether the job has failed for good with attempts left: it said so, or can't be read. For metrics alone.
     """
@@ -91,6 +94,7 @@ class Outcome:
     delay: float | None = None
     run_at: datetime | None = None
     error: AttemptError | None = None
+    next: NewJob | None = None
     exception: BaseException | None = field(default=None, repr=False, compare=False)
     poison: bool = field(default=False, compare=False)
 
@@ -115,6 +119,7 @@ class Outcome:
             delay=self.delay,
             run_at=self.run_at,
             error=self.error,
+            next=self.next,
         )
 
 
@@ -151,6 +156,11 @@ class Unreadable(Exception):
 def completed(output: bytes, label: str | None) -> Outcome:
     """The outcome of an attempt whose handler has returned a value."""
     return Outcome(kind=SettlementKind.COMPLETED, output=output, label=None if label is None else _label(label))
+
+
+def continued(following: NewJob, label: str | None) -> Outcome:
+    """The outcome of an attempt whose handler has returned a call: its chain goes on with that job."""
+    return Outcome(kind=SettlementKind.CONTINUED, next=following, label=None if label is None else _label(label))
 
 
 def expired(job: ClaimedJob) -> Outcome:

@@ -58,7 +58,14 @@ def job_event(name: str, job: ClaimedJob, worker: str = "", /, **fields: object)
 
 def job_fields(job: ClaimedJob, worker: str) -> dict[str, object]:
     """Which job and attempt a record is about, and whose."""
-    return {"job_id": str(job.id), "job_type": job.type, "job_key": job.key, "attempt": job.attempt, "worker": worker}
+    return {
+        "job_id": str(job.id),
+        "job_type": job.type,
+        "job_key": job.key,
+        "chain_id": str(job.chain_id),
+        "attempt": job.attempt,
+        "worker": worker,
+    }
 
 
 def attempt_error(error: BaseException, attempt: int, *, kind: str | None = None) -> AttemptError:

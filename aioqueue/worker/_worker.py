@@ -40,6 +40,7 @@ __all__ = ["Worker"]
 
 _ENDS = {
     SettlementKind.COMPLETED: "completed",
+    SettlementKind.CONTINUED: "continued",
     SettlementKind.FAILED: "failed",
     SettlementKind.CANCELLED: "discarded",
     SettlementKind.RETRIED: "to be tried again",
@@ -167,6 +168,7 @@ class Worker:
         written = await self._live(once=True)
         return OnceResult(
             completed=written.get(SettlementKind.COMPLETED, 0),
+            continued=written.get(SettlementKind.CONTINUED, 0),
             failed=written.get(SettlementKind.FAILED, 0),
             retried=written.get(SettlementKind.RETRIED, 0),
             cancelled=written.get(SettlementKind.CANCELLED, 0),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from aioqueue.errors import ClientClosed, RowRejected, StoreIncompatible, StoreUnavailable
@@ -43,12 +44,6 @@ class _Late(NamedTuple):
     settlement: Settlement
 
 
-def _size(settlement: Settlement) -> int:
-    error = settlement.error
-    size = 0 if settlement.output is None else len(settlement.output)
-    return size if error is None else size + len(error.message) + len(error.traceback)
-
-
 class Writer:
     """Takes outcomes over from the slots.
 
@@ -75,12 +70,14 @@ class Writer:
         self._holdings = holdings
         self._wakeup = wakeup
         self._troubles = troubles
-        self._settles: Batcher[Settlement, SettleResult] = Batcher(self._settle, size=_size, name="settling of outcomes")
+        self._settles: Batcher[Settlement, SettleResult] = Batcher(
+            self._settle, size=attrgetter("size"), name="settling of outcomes"
+        )
         self._late: Postponed[_Late, SettleResult] = Postponed(
             self._settle_late,
             busy=lambda result: result.busy,
             on_wait=self._settle_waits,
-            size=lambda late: _size(late.settlement),
+            size=attrgetter("settlement.size"),
             name="settling of outcomes that waited",
         )
         self._releases: Batcher[tuple[int, Claim], None] = Batcher(self._release, name="giving back of claims")

@@ -24,15 +24,37 @@ def test_what_is_written_is_read() -> None:
     assert json.loads(text).keys() == {"traceparent", "tracestate"}
     found = read_trace(text)
     assert found is not None
-    assert (found.trace_id, found.span_id, found.trace_flags) == (0xAF, 0xB7, 1)
-    assert found.trace_state == context.trace_state
-    assert found.is_remote
+    assert (found.context.trace_id, found.context.span_id, found.context.trace_flags) == (0xAF, 0xB7, 1)
+    assert found.context.trace_state == context.trace_state
+    assert found.context.is_remote
+    assert not found.link
 
 
-def test_a_long_state_is_left_out() -> None:
-    text = write_trace(span(TraceState([(f"vendor{number}", "x" * 200) for number in range(20)])))
+def test_a_link_is_told_beside_it_and_older_code_finds_a_parent() -> None:
+    text = write_trace(span(), link=True)
     assert text is not None
-    assert json.loads(text).keys() == {"traceparent"}
+    found = read_trace(text)
+    assert found is not None
+    assert found.link
+    assert found.context == getattr(read_trace(write_trace(span())), "context", None)
+    stored = json.loads(text)
+    assert stored.pop("link") is True
+    assert json.dumps(stored, separators=(",", ":")) == write_trace(span())
+
+
+@pytest.mark.parametrize("link", [False, None, 1, "true", [True]])
+def test_an_odd_link_is_none(link: object) -> None:
+    found = read_trace(json.dumps({"traceparent": PARENT, "link": link}))
+    assert found is not None
+    assert not found.link
+
+
+@pytest.mark.parametrize("link", [False, True])
+def test_a_long_state_is_left_out(link: bool) -> None:
+    state = TraceState([(f"vendor{number}", "x" * 200) for number in range(20)])
+    text = write_trace(span(state), link=link)
+    assert text is not None
+    assert json.loads(text).keys() == ({"traceparent", "link"} if link else {"traceparent"})
 
 
 def test_no_span_is_no_trace() -> None:
@@ -73,4 +95,4 @@ def test_an_odd_state_costs_only_itself(state: str) -> None:
     stored = json.dumps({"traceparent": PARENT, "tracestate": state, "baggage": "secret=1"})
     found = read_trace(stored)
     assert found is not None
-    assert f"{found.span_id:016x}" == "b7ad6b7169203331"
+    assert f"{found.context.span_id:016x}" == "b7ad6b7169203331"

@@ -86,6 +86,7 @@ async def test_an_attempt_is_a_child_of_what_has_enqueued_it(each_url: str, span
         "messaging.operation.type": "send",
         "messaging.destination.name": "add",
         "messaging.message.id": str(handle.id),
+        "messaging.message.conversation_id": str(handle.id),
     }
     found = dict(process.attributes or {})
     assert 0 <= found.pop("aioqueue.delay") < 60
@@ -95,6 +96,7 @@ async def test_an_attempt_is_a_child_of_what_has_enqueued_it(each_url: str, span
         "messaging.operation.type": "process",
         "messaging.destination.name": "add",
         "messaging.message.id": str(handle.id),
+        "messaging.message.conversation_id": str(handle.id),
         "messaging.client.id": "w",
         "aioqueue.attempt": 1,
         "aioqueue.outcome": "ok",

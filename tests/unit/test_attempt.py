@@ -29,9 +29,10 @@ async def add(a: int, b: int = 2) -> int:
 
 
 def make(payload: bytes = b'{"a":1}', metadata: bytes = b"{}") -> Attempt:
+    job_id = new_id()
     job = ClaimedJob(
-        id=new_id(), type="add", payload=payload, priority=2, attempt=3, claims=5, lease_id=1, created_at=NOW, run_at=NOW,
-        started_at=NOW, max_attempts=10, metadata=metadata,
+        id=job_id, chain_id=job_id, type="add", payload=payload, priority=2, attempt=3, claims=5, lease_id=1, created_at=NOW,
+        run_at=NOW, started_at=NOW, max_attempts=10, metadata=metadata,
     )  # fmt: skip
     return Attempt(job, add, worker_id="w", client="client", resources=ResourceScope().child())
 

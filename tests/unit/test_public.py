@@ -19,7 +19,7 @@ LeaseLost Linear MetricsServer Middleware NewJob NotCommitted NotInTransaction N
 Priority
 Reason ReasonCode RegistrationError Registry Reschedule Resource ResultError ResultTimeout Retry RetryIn RowRejected Stats
 Steps StoreContended StoreError StoreIncompatible StoreUnavailable Transaction TransactionError Why Worker current_attempt
-Verdict serve_metrics
+Verdict done serve_metrics
 """
 
 NAMES = _NAMES.split()

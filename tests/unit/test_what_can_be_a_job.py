@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 import pytest
 
-from aioqueue import ArgumentsError, Call, RegistrationError, Registry
+from aioqueue import ArgumentsError, RegistrationError, Registry
 from tests.unit.handlers import plain
 
 if TYPE_CHECKING:
@@ -71,14 +71,6 @@ def generator(a: int) -> Iterator[int]:
     yield a
 
 
-async def continues(a: int) -> Call[int]:
-    raise NotImplementedError
-
-
-async def may_continue(a: int) -> int | Call[int]:
-    raise NotImplementedError
-
-
 class Unknown: ...
 
 
@@ -113,8 +105,6 @@ CANNOT: list[tuple[Any, str]] = [
     (wrapped, "make the wrapper async def"),
     (agenerator, "return a list"),
     (generator, "return a list"),
-    (continues, "isn't supported yet"),
-    (may_continue, "isn't supported yet"),
     (functools.partial(Holder.method, None), "is a method"),
     (takes_unknown, r"parameter 'a': there is no converter for Unknown.*registry\.converter"),
     (returns_unknown, r"the result: there is no converter for Unknown"),

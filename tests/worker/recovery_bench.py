@@ -108,4 +108,4 @@ def orphan(**changes: Any) -> ClaimedJob:
         "id": new_id(), "type": "a", "payload": b"{}", "priority": 2, "attempt": 1, "claims": 1, "lease_id": 3,
         "created_at": now, "run_at": now, "started_at": now, "max_attempts": 10, **changes,
     }  # fmt: skip
-    return ClaimedJob(**values)
+    return ClaimedJob(**{"chain_id": values["id"], **values})

@@ -181,9 +181,10 @@ class Bench:
 
     def hold(self, lease_id: int) -> Claim:
         now: Any = None
+        job_id = new_id()
         job = ClaimedJob(
-            id=new_id(), type="a0", payload=b"{}", priority=2, attempt=1, claims=1, lease_id=lease_id, created_at=now,
-            run_at=now, started_at=now, max_attempts=10,
+            id=job_id, chain_id=job_id, type="a0", payload=b"{}", priority=2, attempt=1, claims=1, lease_id=lease_id,
+            created_at=now, run_at=now, started_at=now, max_attempts=10,
         )  # fmt: skip
         slot = self.holdings.hold(job)
         slot.task = asyncio.get_running_loop().create_task(asyncio.sleep(3600))

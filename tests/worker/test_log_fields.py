@@ -85,7 +85,8 @@ async def test_every_record_inside_a_handler_has_the_jobs_fields(client: Client,
     texts = {"works": ["before", "opened", "in the handler", "in a task", "in a thread of its", "closed", "after"],
              "computes": ["before", "in its thread", "after"]}  # fmt: skip
     for handle, (name, expected) in zip(handles, texts.items(), strict=True):
-        fields = {"job_id": str(handle.id), "job_type": name, "job_key": "k1", "attempt": 1, "worker": "w1"}
+        own = str(handle.id)
+        fields = {"job_id": own, "job_type": name, "job_key": "k1", "chain_id": own, "attempt": 1, "worker": "w1"}
         theirs = [each for each in written.objects() if each.get("job_id") == str(handle.id)]
         assert all(fields.items() <= each.items() for each in theirs)
         assert sorted(each["message"] for each in theirs if each["logger"] == "tests.app") == sorted(expected)

@@ -1,0 +1,150 @@
+"""How a handler that is annotated `-> Call[R]` ends its chain, or continues it: what it returns, and the row made of that."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+import msgspec
+
+from aioqueue.definitions._call import Call
+from aioqueue.errors import CallError, ConflictingOptions
+from aioqueue.vocabulary._codec import check_size
+from aioqueue.vocabulary._safe_text import safe_repr
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from aioqueue.definitions._call import CallOptions
+    from aioqueue.vocabulary._job import ClaimedJob, NewJob
+
+__all__ = ["Done", "done", "next_job"]
+
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+_objects = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+class Done(Call[R_co]):
+    """A finished value in the shape of a call: what `done` makes. It stands for no job, so it has no id and no options.
+
+    Two are equal if their values are.
+
+    Attributes:
+        value: As given: it isn't copied.
+    """
+
+    __slots__ = ("value",)
+
+    value: R_co
+
+    def __init__(self, value: R_co) -> None:  # not the call's own: there is no job
+        self.value = value
+
+    def options(self, **options: Unpack[CallOptions]) -> NoReturn:
+        """Refuse: there is no job that could have them.
+
+        Raises:
+            CallError: Always.
+        """
+        raise CallError(f"{self!r} is a finished value, and no job: it takes no options ({', '.join(options) or 'none'})")
+
+    def copy(self) -> Done[R_co]:
+        """Make another with the same value."""
+        return Done(self.value)
+
+    def to_new_job(self, trace: str | None = None) -> NoReturn:  # noqa: ARG002 - as a call's
+        """Refuse, as `mark_enqueueing` does.
+
+        Raises:
+            CallError: Always.
+        """
+        raise self._refusal()
+
+    def mark_used(self) -> None:
+        """Do nothing: dropping a value is no mistake."""
+
+    def mark_enqueueing(self) -> NoReturn:
+        """Refuse: it isn't a job.
+
+        Raises:
+            CallError: Always.
+        """
+        raise self._refusal()
+
+    def _refusal(self) -> CallError:
+        return CallError(f"{self!r} is a finished value, and can't be enqueued: return it from a handler, which ends its chain")
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"done(...) is a finished value, and no job: it has no {name}")
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Call):
+            other.mark_used()
+        return isinstance(other, Done) and self.value == other.value
+
+    def __hash__(self) -> int:
+        return hash((Done, self.value))
+
+    def __repr__(self) -> str:
+        return f"done({safe_repr(self.value)})"
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Done[R_co]:
+        return Done(copy.deepcopy(self.value, memo))
+
+    def __del__(self) -> None:
+        """Don't warn, as a call does: dropping a value is no mistake."""
+
+
+def done(value: R) -> Call[R]:
+    """End a chain: the value is its result. For handlers that are annotated `-> Call[R]`, which else continue with a call.
+
+    Arguments:
+        value: Of the type R. It's checked and stored, as the result of any handler, when the attempt has ended, by the job type
+            whose handler returns it; until then it isn't copied.
+
+    Returns:
+        A call that stands for no job. It has no id, can't be enqueued (`CallError`), and equals another one with an equal
+        value, so that a test can say `assert await poll.fn(7) == done("ready")`.
+    """
+    return Done(value)
+
+
+def next_job(call: Call[Any], finished: ClaimedJob, trace: str | None) -> NewJob:
+    """Make the row of the step that follows a finished one. From here on the call counts as enqueued, whatever comes of it.
+
+    It has the tags and the metadata of the finished step, and its own, which win. What belongs to its chain (its id, the step's
+    place, key and unique key) is the store's to fill in.
+
+    Arguments:
+        call: What the handler has returned.
+        finished: The step whose handler it is.
+        trace: The trace context that the next step gets.
+
+    Raises:
+        ConflictingOptions: The call has a key, and the chain keeps the one that it began with.
+        CallAlreadyEnqueued: It was enqueued, or returned, before.
+        CodecError: A ValueError: the metadata of both is too large.
+    """
+    new = call.to_new_job(trace)
+    if new.key is not None:
+        raise ConflictingOptions(
+            f"this call of {new.type} continues the chain of job {finished.id}, which keeps the key that it began with: leave "
+            "out key= and unique=, or enqueue the call as a chain of its own"
+        )
+    metadata = _merged(finished.metadata, new.metadata)
+    check_size(metadata, "the metadata, with that of the step before")
+    call.mark_enqueueing()
+    return replace(new, tags=tuple(dict.fromkeys((*finished.tags, *new.tags))), metadata=metadata)
+
+
+def _merged(before: bytes, own: bytes) -> bytes:
+    """Metadata of two steps, by its names: each value stays written as it was."""
+    if before == b"{}":
+        return own
+    try:
+        return msgspec.json.encode({**_objects.decode(before), **_objects.decode(own)})
+    except (msgspec.MsgspecError, ValueError, RecursionError):  # somebody has stored what is no JSON object: it isn't passed on
+        return own
