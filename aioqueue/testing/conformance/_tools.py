@@ -42,6 +42,7 @@ __all__ = [
     "lease_thread",
     "listening",
     "near",
+    "next_step",
     "raises",
     "refused",
     "settle_halving",
@@ -49,6 +50,7 @@ __all__ = [
     "settlement",
     "snapshot",
     "start",
+    "start_chain",
     "start_one",
     "take_one",
     "written",
@@ -151,6 +153,23 @@ async def claim_one(store: Store, lease_id: int, job_type: str = "a") -> Claimed
     claimed = await store.claim(lease_id, [job_type], 1)
     equal(len(claimed), 1, "jobs claimed where one is due")
     return claimed[0]
+
+
+async def next_step(store: Store, claimed: ClaimedJob, new: NewJob | None = None) -> ClaimedJob:
+    """Let a claimed job's chain go on with a job that is due, and claim that for the same lease."""
+    new = new or job(claimed.type)
+    await written(store, settlement(claimed, SettlementKind.CONTINUED, next=new))
+    following = await store.claim(claimed.lease_id, [new.type], 1)
+    equal([each.id for each in following], [new.id], "what is claimed after a continuation that is due")
+    return following[0]
+
+
+async def start_chain(store: Store, lease_id: int, steps: int, first: NewJob | None = None) -> list[ClaimedJob]:
+    """Start a chain of so many steps, all of the first one's type; the last is running."""
+    claimed = [await start_one(store, lease_id, first)]
+    while len(claimed) < steps:
+        claimed.append(await next_step(store, claimed[-1]))
+    return claimed
 
 
 async def take_one(store: Store) -> ClaimedJob:
