@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from aioqueue.errors import StoreError
 from aioqueue.runtime._log import event
 from aioqueue.sqlite._connections_halving import halved
 from aioqueue.sqlite._notifications import merged
 from aioqueue.sqlite._operate_prune import prune
-from aioqueue.sqlite._rows import one, text_of
+from aioqueue.sqlite._rows import dump, one, text_of
+from aioqueue.sqlite._rows_chain import LAST_STEPS, OF_CHAIN, chain_of
+from aioqueue.sqlite._rows_ids import RowId, any_id
 from aioqueue.sqlite._rows_times import NOW
 from aioqueue.vocabulary._answers import Changed
+from aioqueue.vocabulary._job import StoredState
 from aioqueue.vocabulary._notification import Notification
 
 if TYPE_CHECKING:
@@ -23,19 +27,42 @@ if TYPE_CHECKING:
     from aioqueue.sqlite._connections import Connection
     from aioqueue.sqlite._connections_access import Writer
     from aioqueue.vocabulary._answers import Pruned
-    from aioqueue.vocabulary._job import StoredState
 
 __all__ = ["Operator"]
 
 logger = logging.getLogger("aioqueue.sqlite")
 
-_RETRY = """
+_RETRY = f"""
 INSERT INTO job (id, type, priority, state, run_at, created_at, max_attempts, claims, chain_id, position, key, unique_key,
                  trace, retry, timeout, tags, metadata, errors, payload)
 SELECT id, type, priority, 1, :now, created_at, max_attempts, claims, chain_id, position, key, unique_key,
        trace, retry, timeout, tags, metadata, errors, payload
-FROM archive WHERE id = :id
+FROM archive WHERE id = {any_id("step")}
 """
+
+_REMOVE_ARCHIVED = f"DELETE FROM archive WHERE id = {any_id('step')}"
+
+_MAKE_DUE = f"UPDATE job SET run_at = :now WHERE id = {any_id('step')} AND run_at > :now"
+
+_END = f"""
+WITH {LAST_STEPS}
+SELECT live IS NULL, coalesce(job.state, archive.state), coalesce(job.type, archive.type), archive.unique_key,
+    typeof(coalesce(live, archived)) = 'blob', CAST(coalesce(live, archived) AS BLOB)
+FROM step LEFT JOIN job ON job.id = step.live LEFT JOIN archive ON archive.id = step.archived
+WHERE coalesce(live, archived) IS NOT NULL
+"""
+
+_LATER, _FIRST = OF_CHAIN
+
+_RUNS = f"""
+SELECT EXISTS (SELECT 1 FROM job INDEXED BY job_chain WHERE {_LATER} AND state = 2)
+    OR EXISTS (SELECT 1 FROM job WHERE {_FIRST} AND state = 2)
+"""
+
+_REMOVE_STEPS = f"DELETE FROM job WHERE {_LATER}"
+_REMOVE_FIRST = f"DELETE FROM job WHERE {_FIRST}"
+_REMOVE_ARCHIVED_STEPS = f"DELETE FROM archive WHERE {_LATER}"
+_REMOVE_ARCHIVED_FIRST = f"DELETE FROM archive WHERE {_FIRST}"
 
 
 class Operator:
@@ -82,26 +109,59 @@ class Operator:
         return await self._writer.write(lambda connection: prune(connection, state, older_than, types, limit, cursor))
 
 
+@dataclass(frozen=True, slots=True)
+class _End:
+    """The live or last step of a chain.
+
+    Attributes:
+        archived: Whether it's in the archive.
+        state: As stored.
+        type: Its type.
+        unique_key: What it held, of an archived one.
+        parameters: Its id, for statements with `any_id("step")`.
+    """
+
+    archived: bool
+    state: Any
+    type: str
+    unique_key: str | None
+    parameters: dict[str, Any]
+
+    @classmethod
+    def of(cls, connection: sqlite3.Connection, job_id: UUID) -> _End | None:
+        """Find the end of a chain by any step's id; None if there is no such chain."""
+        row = one(connection, _END, {"ids": dump([str(job_id)])})
+        if row is None:
+            return None
+        archived, state, job_type, unique_key, blob, raw = row
+        return cls(bool(archived), state, text_of(job_type), unique_key, RowId.read(blob, raw).parameters("step"))
+
+    @property
+    def not_now(self) -> Changed:
+        """What is told where it isn't in the state for a change."""
+        return Changed.RUNNING if self.state == StoredState.RUNNING and not self.archived else Changed.WRONG_STATE
+
+
 def _retry(connection: sqlite3.Connection, ids: Sequence[UUID]) -> tuple[list[Changed], Notification | None]:
     """Bring failed and cancelled jobs back."""
     now = connection.execute(f"SELECT {NOW}").fetchone()[0]
     results: list[Changed] = []
     types: set[str] = set()
-    for job_id in map(str, ids):
-        live = one(connection, "SELECT state FROM job WHERE id = :id", {"id": job_id})
-        row = one(connection, "SELECT state, type, unique_key FROM archive WHERE id = :id", {"id": job_id})
-        if live is not None:
-            results.append(Changed.RUNNING if live[0] == 2 else Changed.WRONG_STATE)
-        elif row is None:
+    for job_id in ids:
+        end = _End.of(connection, job_id)
+        if end is None:
             results.append(Changed.NOT_FOUND)
-        elif row[0] not in {6, 7} or _held(connection, row[2]):
-            results.append(Changed.WRONG_STATE)
+        elif not end.archived or end.state not in _RETRIABLE or _held(connection, end.unique_key):
+            results.append(end.not_now)
         else:
-            connection.execute(_RETRY, {"id": job_id, "now": now})
-            connection.execute("DELETE FROM archive WHERE id = :id", {"id": job_id})
-            types.add(text_of(row[1]))
+            connection.execute(_RETRY, {**end.parameters, "now": now})
+            connection.execute(_REMOVE_ARCHIVED, end.parameters)
+            types.add(end.type)
             results.append(Changed.DONE)
     return results, Notification(types=frozenset(types)) if types else None
+
+
+_RETRIABLE = frozenset({StoredState.FAILED, StoredState.CANCELLED})
 
 
 def _held(connection: sqlite3.Connection, key: str | None) -> bool:
@@ -113,36 +173,36 @@ def _run_now(connection: sqlite3.Connection, ids: Sequence[UUID]) -> tuple[list[
     now = connection.execute(f"SELECT {NOW}").fetchone()[0]
     results: list[Changed] = []
     types: set[str] = set()
-    for job_id in map(str, ids):
-        live = one(connection, "SELECT state, type FROM job WHERE id = :id", {"id": job_id})
-        if live is None:
-            archived = one(connection, "SELECT 1 FROM archive WHERE id = :id", {"id": job_id})
-            results.append(Changed.NOT_FOUND if archived is None else Changed.WRONG_STATE)
-        elif live[0] != 1:
-            results.append(Changed.RUNNING if live[0] == 2 else Changed.WRONG_STATE)
+    for job_id in ids:
+        end = _End.of(connection, job_id)
+        if end is None:
+            results.append(Changed.NOT_FOUND)
+        elif end.state != StoredState.PENDING or end.archived:
+            results.append(end.not_now)
         else:
-            connection.execute("UPDATE job SET run_at = :now WHERE id = :id AND run_at > :now", {"id": job_id, "now": now})
-            types.add(text_of(live[1]))
+            connection.execute(_MAKE_DUE, {**end.parameters, "now": now})
+            types.add(end.type)
             results.append(Changed.DONE)
     return results, Notification(types=frozenset(types)) if types else None
 
 
 def _delete(connection: sqlite3.Connection, ids: Sequence[UUID]) -> tuple[list[Changed], Notification | None]:
-    """Remove jobs that aren't running."""
+    """Remove chains that don't run, all of their steps."""
     results: list[Changed] = []
     gone: set[UUID] = set()
     for job_id in ids:
-        parameters = {"id": str(job_id)}
-        if connection.execute("DELETE FROM job WHERE id = :id AND state <> 2", parameters).rowcount:
-            results.append(Changed.DONE)
-        elif one(connection, "SELECT 1 FROM job WHERE id = :id", parameters) is not None:
-            results.append(Changed.RUNNING)
-        elif connection.execute("DELETE FROM archive WHERE id = :id", parameters).rowcount:
-            results.append(Changed.DONE)
-        else:
+        chain = chain_of(connection, job_id)
+        parameters = chain.parameters("chain")
+        if _End.of(connection, job_id) is None:
             results.append(Changed.NOT_FOUND)
-        if results[-1] is Changed.DONE:
-            gone.add(job_id)
+        elif connection.execute(_RUNS, parameters).fetchone()[0]:
+            results.append(Changed.RUNNING)
+        else:
+            statements = (_REMOVE_STEPS, _REMOVE_FIRST, _REMOVE_ARCHIVED_STEPS, _REMOVE_ARCHIVED_FIRST)
+            removed = sum(connection.execute(each, parameters).rowcount for each in statements)
+            results.append(Changed.DONE if removed else Changed.WRONG_STATE)
+            if removed:
+                gone.add(chain.shown)
     return results, Notification(finished=frozenset(gone)) if gone else None
 
 

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import math
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from aioqueue.sqlite._rows import dump
 from aioqueue.sqlite._rows_ids import ANY_ID, RowId, any_id
 from aioqueue.sqlite._rows_times import NOW
 from aioqueue.vocabulary._answers import Pruned
+from aioqueue.vocabulary._job import StoredState
 from aioqueue.vocabulary._notification import Notification
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Collection
 
-    from aioqueue.vocabulary._job import StoredState
-
 __all__ = ["prune"]
 
 _LOOK = f"""
-SELECT {ANY_ID}, finished_at, :types IS NULL OR type IN (SELECT value FROM json_each(:types))
+SELECT {ANY_ID}, typeof(coalesce(chain_id, id)) = 'blob', CAST(coalesce(chain_id, id) AS BLOB), finished_at,
+    :types IS NULL OR type IN (SELECT value FROM json_each(:types))
 FROM archive INDEXED BY archive_finished
 WHERE state = :state AND finished_at <= {NOW} - :age AND (finished_at, id) > (:at, {any_id("after")})
 ORDER BY finished_at, id LIMIT :limit
@@ -52,11 +53,13 @@ def prune(
             **after.parameters("after"),
         },
     ).fetchall()
-    looked = [(RowId.read(blob, raw), finished_at, fits) for blob, raw, finished_at, fits in rows]
-    fitting = (row_id for row_id, _, fits in looked if fits)
-    ids = tuple(each.shown for each in fitting if connection.execute(_DELETE, each.parameters("id")).rowcount)
-    pruned = Pruned(ids, _write(looked[-1][1], looked[-1][0]) if len(looked) == limit else None)
-    return pruned, Notification(finished=frozenset(ids)) if ids else None
+    fitting = ((RowId.read(*row[0:2]), RowId.read(*row[2:4])) for row in rows if row[-1])
+    removed = [each for each in fitting if connection.execute(_DELETE, each[0].parameters("id")).rowcount]
+    following = _write(rows[-1][4], RowId.read(*rows[-1][0:2])) if len(rows) == limit else None
+    pruned = Pruned(tuple(row_id.shown for row_id, _ in removed), following)
+    # Chains go on without the steps that they have behind them.
+    ended = frozenset(chain.shown for _, chain in removed) if state != StoredState.CONTINUED else frozenset[UUID]()
+    return pruned, Notification(finished=ended) if ended else None
 
 
 def _write(finished_at: float, row_id: RowId) -> str:

@@ -11,6 +11,7 @@ from aioqueue.sqlite._connections_threads import DatabaseThreads
 from aioqueue.sqlite._diagnosis import diagnose
 from aioqueue.sqlite._foreign import insert_foreign
 from aioqueue.sqlite._lease_session import SQLiteLeaseSession
+from aioqueue.sqlite._listing_chain import fetch_ends, list_chain
 from aioqueue.sqlite._migrations import migrate
 from aioqueue.sqlite._opened import Opened
 from aioqueue.sqlite._options import Options, network_file_system, read_options
@@ -179,6 +180,14 @@ class SQLiteStore:
     async def fetch(self, ids: Sequence[UUID]) -> Sequence[Job | None]:
         """See `aioqueue.abc.Store.fetch`."""
         return await self._opened.listings.fetch(ids)
+
+    async def fetch_ends(self, ids: Sequence[UUID]) -> Sequence[Job | None]:
+        """See `aioqueue.abc.Store.fetch_ends`."""
+        return await self._opened.reading.read(lambda connection: fetch_ends(connection, ids))
+
+    async def list_chain(self, chain_id: UUID, limit: int, cursor: str | None = None) -> Page:
+        """See `aioqueue.abc.Store.list_chain`."""
+        return await self._opened.reading.read(lambda connection: list_chain(connection, chain_id, limit, cursor))
 
     async def list(self, where: JobFilter, limit: int, cursor: str | None = None) -> Page:
         """See `aioqueue.abc.Store.list`."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 ROOMS = (
     *("_claim_odd", "_claim_take", "_insert", "_lease", "_lease_odd", "_lease_session", "_listing", "_operate", "_recovery"),
-    *("_operate_prune", "_rows_odd", "_settle", "_stats", "_stats_workers"),
+    *("_listing_chain", "_operate_prune", "_rows_chain", "_rows_odd", "_settle", "_settle_chain", "_stats", "_stats_workers"),
 )
 WALKS = {
     # What is running is walked whole to find what has no lease, and to count it: it's as much as there are slots.

@@ -1,0 +1,43 @@
+"""Chains in SQL: whose step an id is, and which step counts. A chain's id is whatever stands in the rows, also an odd value."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aioqueue.sqlite._rows_ids import RowId, any_id
+
+if TYPE_CHECKING:
+    import sqlite3
+    from uuid import UUID
+
+__all__ = ["LAST_STEPS", "OF_CHAIN", "chain_of"]
+
+LAST_STEPS = """
+chain(place, id) AS MATERIALIZED (
+    SELECT asked.key, coalesce((SELECT coalesce(chain_id, id) FROM job WHERE id = asked.value),
+                               (SELECT coalesce(chain_id, id) FROM archive WHERE id = asked.value), asked.value)
+    FROM json_each(:ids) AS asked),
+step(place, live, archived) AS MATERIALIZED (
+    SELECT place,
+        coalesce((SELECT id FROM job INDEXED BY job_chain WHERE chain_id = chain.id ORDER BY position DESC, id DESC LIMIT 1),
+                 (SELECT id FROM job WHERE id = chain.id AND chain_id IS NULL)),
+        coalesce((SELECT id FROM archive INDEXED BY archive_chain
+                  WHERE chain_id = chain.id ORDER BY position DESC, id DESC LIMIT 1),
+                 (SELECT id FROM archive WHERE id = chain.id AND chain_id IS NULL))
+    FROM chain)"""
+"""Common tables: of each id in `:ids`, any step's, the ids of its chain's live step and of the last one that is archived."""
+
+_CHAIN = """
+SELECT typeof(id) = 'blob', CAST(id AS BLOB) FROM (SELECT coalesce(
+    (SELECT coalesce(chain_id, id) FROM job WHERE id = :id), (SELECT coalesce(chain_id, id) FROM archive WHERE id = :id), :id
+) AS id)
+"""
+
+_ID = any_id("chain")
+OF_CHAIN = (f"chain_id = {_ID}", f"id = {_ID} AND chain_id IS NULL")
+"""Conditions for a chain's later steps, and for its first one."""
+
+
+def chain_of(connection: sqlite3.Connection, job_id: UUID) -> RowId:
+    """The chain of which a job is a step. An id that isn't found may be the chain's own: of its first step, deleted by now."""
+    return RowId.read(*connection.execute(_CHAIN, {"id": str(job_id)}).fetchone())
