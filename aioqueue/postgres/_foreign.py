@@ -33,9 +33,12 @@ Placeholder = Literal["%s", "$1"]
 """How a driver writes a parameter: psycopg and psycopg2 `%s`, asyncpg and the server itself `$1`."""
 
 _INSERT = "select cast(id as text), created from {schema}.enqueue_v1(cast(cast({text} as text) as json))"
+# Themselves, or what their chains have become.
 _FINISHED = (
-    "select cast(id as text), false from {schema}.archive "
-    "where id = any(cast(string_to_array(cast({text} as text), ',') as uuid[]))"
+    "with given as (select unnest(cast(string_to_array(cast({text} as text), ',') as uuid[])) as id) "
+    "select cast(id as text), false from given where exists (select from {schema}.archive a where a.id = given.id) "
+    "or exists (select from {schema}.job c where c.chain_id = given.id) "
+    "or exists (select from {schema}.archive c where c.chain_id = given.id)"
 )
 
 _IDLE = 0  # libpq's PQTRANS_IDLE

@@ -8,7 +8,6 @@ starts again from the first key, with those behind it let go by a savepoint.
 
 from __future__ import annotations
 
-from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -16,6 +15,7 @@ import orjson
 from aioqueue.errors import RowRejected
 from aioqueue.postgres._connections_source import WAIT_BRIEFLY
 from aioqueue.postgres._errors import translated
+from aioqueue.postgres._insert_columns import CLOCK, DUE, GIVEN, STORED, VALUES, job_columns, refuse_naive, unnested
 from aioqueue.postgres._notifications import inserted_note
 from aioqueue.postgres._rows_portions import in_portions
 from aioqueue.store_rules._unique_keys import unique_hashes
@@ -23,7 +23,7 @@ from aioqueue.vocabulary._job import Inserted
 from aioqueue.vocabulary._trace import stored_trace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
     from uuid import UUID
 
     from aioqueue.postgres._connections import Pool
@@ -37,21 +37,12 @@ _SAVEPOINT, _ROLL_BACK, _RELEASE = (
     f"{verb} aioqueue_keys" for verb in ("SAVEPOINT", "ROLLBACK TO SAVEPOINT", "RELEASE SAVEPOINT")
 )
 
-_INSERT = """WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now),
+_INSERT = f"""WITH {CLOCK},
 created AS (
-    INSERT INTO @schema@.job (id, type, priority, run_at, expires_at, max_attempts, timeout, key, unique_key, created_at,
-                              trace, tags, retry, metadata, payload)
-    SELECT given.id, given.type, given.priority, due.at, due.at + given.expires * interval '1 second', given.max_attempts,
-           given.timeout, given.key, given.unique_key, clock.now, given.trace, coalesce(given.tags::text[], '{}'),
-           given.retry::json, coalesce(given.metadata::json, '{}'), given.payload::json
-    FROM clock CROSS JOIN unnest($1::uuid[], $2::text[], $3::smallint[], $4::float8[], $5::timestamptz[], $6::float8[],
-             $7::integer[], $8::float8[], $9::text[], $10::uuid[], $11::text[], $12::text[], $13::text[], $14::text[],
-             $15::text[])
-        AS given(id, type, priority, delay, run_at, expires, max_attempts, timeout, key, unique_key, tags, retry, metadata,
-                 payload, trace)
-    CROSS JOIN LATERAL (
-        SELECT greatest(clock.now, coalesce(given.run_at, clock.now + given.delay * interval '1 second', clock.now)) AS at
-    ) AS due
+    INSERT INTO @schema@.job ({STORED}, key, unique_key)
+    SELECT {VALUES}, given.key, given.unique_key
+    FROM clock CROSS JOIN unnest({unnested(1)}, $14::text[], $15::uuid[]) AS given({GIVEN}, key, unique_key)
+    {DUE}
     @missing@
     ON CONFLICT DO NOTHING RETURNING id
 )
@@ -59,13 +50,22 @@ SELECT id FROM created
 UNION ALL
 SELECT NULL FROM (SELECT pg_catalog.pg_notify('@channel@', $16::text)::text AS told
                   WHERE $16::text IS NOT NULL AND EXISTS (SELECT FROM created)) AS note WHERE told IS NOT NULL"""
-_MISSING = "WHERE NOT EXISTS (SELECT FROM @schema@.archive a WHERE a.id = given.id)"
+# A chain may have gone on from a job, and the job been purged since.
+_MISSING = """WHERE NOT EXISTS (SELECT FROM @schema@.archive a WHERE a.id = given.id)
+      AND NOT EXISTS (SELECT FROM @schema@.job c WHERE c.chain_id = given.id)
+      AND NOT EXISTS (SELECT FROM @schema@.archive c WHERE c.chain_id = given.id)"""
 _LOCK = "SELECT id FROM @schema@.job WHERE id = ANY($1::uuid[]) ORDER BY id FOR KEY SHARE"
 _TAKE_BACK = """DELETE FROM @schema@.job j WHERE j.id = ANY($1::uuid[])
-    AND EXISTS (SELECT FROM @schema@.archive a WHERE a.id = j.id) RETURNING j.id"""
-_HOLDERS = """SELECT id, unique_key FROM @schema@.job WHERE id = ANY($1::uuid[])
-UNION ALL SELECT id, unique_key FROM @schema@.job WHERE unique_key = ANY($2::uuid[])
-UNION ALL SELECT id, NULL FROM @schema@.archive WHERE id = ANY($1::uuid[])"""
+    AND (EXISTS (SELECT FROM @schema@.archive a WHERE a.id = j.id)
+         OR EXISTS (SELECT FROM @schema@.job c WHERE c.chain_id = j.id)
+         OR EXISTS (SELECT FROM @schema@.archive c WHERE c.chain_id = j.id)) RETURNING j.id"""
+# Which of these are there, themselves or what their chains have become; and which chains hold the keys.
+_HOLDERS = """SELECT id, unique_key, coalesce(chain_id, id) FROM @schema@.job WHERE id = ANY($1::uuid[])
+UNION ALL SELECT id, unique_key, coalesce(chain_id, id) FROM @schema@.job WHERE unique_key = ANY($2::uuid[])
+UNION ALL SELECT id, NULL, NULL FROM @schema@.archive WHERE id = ANY($1::uuid[])
+UNION ALL SELECT chain_id, NULL, NULL FROM @schema@.job WHERE chain_id = ANY($1::uuid[])
+UNION ALL SELECT given.id, NULL, NULL FROM unnest($1::uuid[]) AS given(id)
+    WHERE EXISTS (SELECT FROM @schema@.archive a WHERE a.chain_id = given.id)"""
 
 
 def _insert_statement(schema: Schema, *, repeated: bool = False) -> str:
@@ -92,26 +92,9 @@ def _hash_of(job: NewJob) -> UUID | None:
     return hashes[0] if hashes else None
 
 
-def _array(tags: Iterable[str]) -> str | None:
-    quoted = ['"' + tag.replace("\\", "\\\\").replace('"', '\\"') + '"' for tag in tags]
-    return "{" + ",".join(quoted) + "}" if quoted else None
-
-
-def _text(value: bytes) -> str:
-    try:
-        return value.decode()
-    except UnicodeDecodeError as error:
-        raise RowRejected(f"JSON that isn't UTF-8: {error}") from None
-
-
 def _job_size(job: NewJob) -> int:
     """About how many bytes a job takes in a statement."""
     return len(job.payload) + len(job.metadata) + len(job.key or "")
-
-
-def _refuse_naive(jobs: Sequence[NewJob]) -> None:
-    if any(job.run_at is not None and job.run_at.utcoffset() is None for job in jobs):
-        raise RowRejected("run_at has no time zone, so it could mean several moments")
 
 
 def _arguments(jobs: Sequence[NewJob]) -> list[Any]:
@@ -120,29 +103,7 @@ def _arguments(jobs: Sequence[NewJob]) -> list[Any]:
     Raises:
         RowRejected: A row can't be stored, such as one that is to be unique without a key.
     """
-    _refuse_naive(jobs)
-    delays, expires, timeouts = [job.delay for job in jobs], [job.expires for job in jobs], [job.timeout for job in jobs]
-    for column in (delays, expires, timeouts):
-        # PostgreSQL 17 and newer would make an infinite time of it.
-        if not all(map(isfinite, filter(None, column))):
-            raise RowRejected("delay, expires and timeout must be finite")
-    return [
-        [job.id for job in jobs],
-        [job.type for job in jobs],
-        [job.priority for job in jobs],
-        delays,
-        [job.run_at for job in jobs],
-        expires,
-        [job.max_attempts for job in jobs],
-        timeouts,
-        [job.key for job in jobs],
-        [_hash_of(job) if job.unique else None for job in jobs],
-        [_array(job.tags) if job.tags else None for job in jobs],
-        [None if job.retry is None else _text(job.retry) for job in jobs],
-        [None if job.metadata == b"{}" else _text(job.metadata) for job in jobs],
-        [_text(job.payload) for job in jobs],
-        [None if job.trace is None else stored_trace(job.trace) for job in jobs],
-    ]
+    return [*job_columns(jobs), [job.key for job in jobs], [_hash_of(job) if job.unique else None for job in jobs]]
 
 
 def encode_jobs(jobs: Sequence[NewJob]) -> str:
@@ -151,7 +112,7 @@ def encode_jobs(jobs: Sequence[NewJob]) -> str:
     Raises:
         RowRejected: A row can't be expressed.
     """
-    _refuse_naive(jobs)
+    refuse_naive(jobs)
     try:
         return orjson.dumps(
             [
@@ -229,7 +190,7 @@ async def insert_on(
     others = {hash_: job.id for job in jobs for hash_ in unique_hashes(job)[1:]}
     if others:
         found = await connection.fetch(statements["insert_holders"], [], list(others))
-        stored.update((others[row[1]], row[0]) for row in found)
+        stored.update((others[row[1]], row[2]) for row in found)
     in_order = sorted(jobs, key=lambda job: hashes[job.id].bytes if job.id in hashes else b"")
     in_order = [job for job in in_order if job.id not in stored]
     for chunk in in_portions(in_order, _job_size):
@@ -280,7 +241,7 @@ async def _find_holders(
     """Look who holds the keys, and note it in `stored`; give back the jobs whose keys are free again."""
     rows = await connection.fetch(statements["insert_holders"], [job.id for job in jobs], [hashes[job.id] for job in jobs])
     present = {row[0] for row in rows}
-    holders = {row[1]: row[0] for row in rows}
+    holders = {row[1]: row[2] for row in rows}
     missing: list[NewJob] = []
     for job in jobs:
         if job.id in present:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from aioqueue.postgres._chains import chain_statements, fetch_ends, list_chain
 from aioqueue.postgres._claim_lanes import lanes_of
 from aioqueue.postgres._rows import ARCHIVED_COLUMNS, LIVE_COLUMNS, job_snapshot
 from aioqueue.store_rules._cursors import read_cursor, write_cursor
@@ -49,7 +50,7 @@ _ALL_TYPES = """archived_type AS (
 
 def listing_statements(schema: Schema) -> dict[str, str]:
     """The statements of this module that are always the same, by name. Those for pages are put together for each filter."""
-    return {"fetch": schema.render(_FETCH)}
+    return {"fetch": schema.render(_FETCH), **chain_statements(schema)}
 
 
 class Listings:
@@ -71,6 +72,14 @@ class Listings:
         # The live one wins, should both be there.
         found = {row["id"]: row for row in reversed(rows)}
         return [job_snapshot(found[job_id]) if job_id in found else None for job_id in ids]
+
+    async def fetch_ends(self, ids: Sequence[UUID]) -> list[Job | None]:
+        """Show the live or last steps of these jobs' chains, as `aioqueue.abc.Store.fetch_ends` says."""
+        return await fetch_ends(self._pool, self._statements["fetch_ends"], ids)
+
+    async def chain(self, chain_id: UUID, limit: int, cursor: str | None) -> Page:
+        """Show one page of a chain's steps, as `aioqueue.abc.Store.list_chain` says."""
+        return await list_chain(self._pool, self._statements["list_chain"], chain_id, limit, cursor)
 
     async def page(self, where: JobFilter, limit: int, cursor: str | None) -> Page:
         """Show one page, as `aioqueue.abc.Store.list` says."""

@@ -3,7 +3,7 @@
 The fast statement takes the rows that it can lock at once and writes every kind of outcome. What it didn't write is
 looked up in one more statement: lost for a reason, or written by an earlier call. What is neither (locked by somebody,
 or marked `slow_settle`) goes the slow way once, all of it in one statement on another connection. What is locked even
-then is busy: nothing here waits for a row.
+then is busy: nothing here waits for a row. Batches in which chains continue have statements of their own.
 
 A pending or archived row remembers the lease that wrote it (negative when it was written about an orphan), so that a
 repeated settlement is recognised.
@@ -14,16 +14,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import UUID
 
 from aioqueue.errors import RowRejected, StoreError, StoreIncompatible, StoreUnavailable
 from aioqueue.postgres._rows_portions import in_portions
 from aioqueue.postgres._settle_archive import archive, history
-from aioqueue.postgres._settle_fates import Fence, fate_of, fates_statements
+from aioqueue.postgres._settle_continued import CONTINUED_PARTS, PLAIN_PARTS, continuations, next_arguments
+from aioqueue.postgres._settle_fates import Fence, chain_of, fate_of, fates_statements
 from aioqueue.vocabulary._job import LostReason, SettleResult
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from uuid import UUID
 
     from aioqueue.postgres._connections import Pool
     from aioqueue.postgres._connections_reserved import ReservedConnection
@@ -67,13 +68,13 @@ _SETTLE = f"""WITH @ended@given AS MATERIALIZED (
 ), matched AS MATERIALIZED (
     SELECT given.* FROM given JOIN locked ON locked.id = given.id AND locked.claims = given.claims
                                          AND locked.lease_id = given.lease_id
-), gone AS (
-    DELETE FROM @schema@.job j WHERE j.id = ANY(ARRAY(SELECT id FROM matched WHERE kind < 8)) RETURNING j.*
+), @next@gone AS (
+    DELETE FROM @schema@.job j WHERE j.id = ANY(ARRAY(SELECT id FROM matched WHERE kind < 8@kept@)) RETURNING j.*
 ), archived AS (
     {_ARCHIVE}
     FROM gone JOIN matched ON matched.id = gone.id
-    RETURNING id
-), back AS MATERIALIZED (
+    RETURNING id, chain_id, state
+), @continued@back AS MATERIALIZED (
     SELECT * FROM matched WHERE kind >= 8
 ), returned AS (
     UPDATE @schema@.job j
@@ -88,25 +89,25 @@ _SETTLE = f"""WITH @ended@given AS MATERIALIZED (
 ), told AS MATERIALIZED (
     SELECT pg_catalog.pg_notify('@channel@', json_build_object('o', $10::text, 'd', due.delay, 't',
                CASE WHEN octet_length(due.types::text) < 7000 THEN due.types END)::text)::text AS done
-    FROM (SELECT json_agg(DISTINCT type) AS types, min(delay) AS delay FROM returned WHERE delay <= 3600) AS due
+    FROM (SELECT json_agg(DISTINCT type) AS types, min(delay) AS delay FROM @due@ WHERE delay <= 3600) AS due
     WHERE $10::text IS NOT NULL AND due.types IS NOT NULL
     UNION ALL
     SELECT pg_catalog.pg_notify('@channel@', json_build_object('o', $10::text, 'f', json_agg(id))::text)::text
-    FROM (SELECT id, (row_number() OVER () - 1) / 150 AS part FROM archived) AS parts
+    FROM (SELECT coalesce(chain_id, id) AS id, (row_number() OVER () - 1) / 150 AS part FROM archived@ends@) AS parts
     WHERE $10::text IS NOT NULL
       AND EXISTS (SELECT FROM @schema@.subscriber s WHERE s.expires_at > now() AND s.id::text <> $10::text)
     GROUP BY part
     @told@
 )
-SELECT id, NULL::text AS type, NULL::float8 AS delay FROM archived
+SELECT id, chain_id::text AS type, NULL::float8 AS delay FROM archived
 UNION ALL SELECT id, type, delay FROM returned
-@leases@UNION ALL SELECT NULL, NULL, NULL FROM told WHERE done IS NOT NULL"""
+@went_on@@leases@UNION ALL SELECT NULL, NULL, NULL FROM told WHERE done IS NOT NULL"""
 
 
 def settle_statements(schema: Schema) -> dict[str, str]:
     """All statements of this module, by name."""
     statements = fates_statements(schema)
-    parts = {"@owner@": _OWNED, "@sign@": "", "@ended@": "", "@told@": "", "@leases@": ""}
+    owned = {"@owner@": _OWNED, "@sign@": "", "@ended@": "", "@told@": "", "@leases@": ""}
     orphaned = {
         "@owner@": _ORPHANED,
         "@sign@": "-",
@@ -114,7 +115,12 @@ def settle_statements(schema: Schema) -> dict[str, str]:
         "@told@": _ENDED_TOLD,
         "@leases@": "UNION ALL SELECT NULL, id::text, NULL FROM ended\n",
     }
-    for name, replaced in (("settle", parts), ("settle_orphaned", orphaned)):
+    # Whoever recovers a job knows nothing with which its chain could go on.
+    for name, replaced in (
+        ("settle", {**owned, **PLAIN_PARTS}),
+        ("settle_continued", {**owned, **CONTINUED_PARTS}),
+        ("settle_orphaned", {**orphaned, **PLAIN_PARTS}),
+    ):
         template = _SETTLE
         for mark, text in replaced.items():
             template = template.replace(mark, text)
@@ -125,7 +131,7 @@ def settle_statements(schema: Schema) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """A job that became pending again."""
+    """A job that became pending: again, or as the next one of a chain."""
 
     type: str
     delay: float
@@ -137,15 +143,15 @@ class Settled:
 
     Attributes:
         results: One each, in order.
-        finished: Jobs that it moved to the archive, or that were found there.
+        ended_chains: The ids of chains that have ended with it, or were found to have.
         returned: Jobs that it made pending.
-        ended: Leases that orphans had.
+        ended_leases: Leases that orphans had.
     """
 
     results: list[SettleResult]
-    finished: set[UUID] = field(default_factory=set["UUID"])
+    ended_chains: set[UUID] = field(default_factory=set[UUID])
     returned: list[Returned] = field(default_factory=list[Returned])
-    ended: set[int] = field(default_factory=set[int])
+    ended_leases: set[int] = field(default_factory=set[int])
 
 
 def _arguments(settlements: Sequence[Settlement], note: str | None) -> list[Any]:
@@ -193,6 +199,8 @@ class Settler:
 
     async def settle(self, settlements: Sequence[Settlement], *, orphaned: bool) -> Settled:
         """Write how attempts ended, as `aioqueue.abc.Store.settle` says."""
+        if orphaned and continuations(settlements):
+            raise ValueError("whoever recovers a job can't say how its chain goes on")
         name = "settle_orphaned" if orphaned else "settle"
         done = Settled([SettleResult()] * len(settlements))
         chosen = _each_job_once(settlements, range(len(settlements)))
@@ -201,7 +209,7 @@ class Settler:
             written |= await self._write(self._connection, name, settlements, portion, done)
         rest = [index for index in range(len(settlements)) if index not in written]
         if rest and (waiting := await self._look_up(settlements, rest, done, orphaned=orphaned)):
-            written = await self._settle_slowly(f"{name}_slowly", settlements, waiting, done)
+            written = await self._settle_slowly(name, settlements, waiting, done)
             rest = [index for index in waiting if index not in written]
             for index in await self._look_up(settlements, rest, done, orphaned=orphaned):
                 done.results[index] = SettleResult(busy=True)
@@ -214,22 +222,33 @@ class Settler:
         settlements: Sequence[Settlement],
         indices: Sequence[int],
         done: Settled,
+        *,
+        way: str = "",
     ) -> set[int]:
-        """Execute one statement for these, and note what it has written."""
+        """Execute one statement for these, and note what it has written; returns what nothing is left to do about."""
         places = {settlements[index].id: index for index in indices}
         batch = [settlements[index] for index in indices]
+        arguments = _arguments(batch, self._origin)
+        if continued := continuations(batch):
+            name = "settle_continued"
+            arguments += next_arguments(continued)
         written: set[int] = set()
-        for job_id, text, delay in await connections.fetch(self._statements[name], *_arguments(batch, self._origin)):
+        for job_id, text, delay in await connections.fetch(self._statements[name + way], *arguments):
             if job_id is None:
-                if text is not None:
-                    done.ended.add(int(text))
+                if delay is not None:
+                    done.returned.append(Returned(text, delay))
+                elif text is not None:
+                    done.ended_leases.add(int(text))
                 continue
             index = places[job_id]
             written.add(index)
-            if settlements[index].kind.finishes:
-                done.finished.add(job_id)
-            else:
+            kind = settlements[index].kind
+            if not kind.finishes:
                 done.returned.append(Returned(text, delay))
+            elif delay is not None:
+                done.results[index] = SettleResult(LostReason.ERROR, "there is a job with the id of the next one already")
+            elif kind.ends_chain:
+                done.ended_chains.add(job_id if text is None else UUID(text))
         return written
 
     async def _look_up(
@@ -250,8 +269,12 @@ class Settler:
                 waiting.append(index)
                 continue
             done.results[index] = result
-            if result.lost is None and settlements[index].kind.finishes:
-                done.finished.add(fence.id)
+            if result.lost is not None:
+                continue
+            if settlements[index].kind.ends_chain:
+                done.ended_chains.add(chain_of(fates[fence.id]))
+            elif (job := settlements[index].next) is not None:
+                done.returned.append(Returned(job.type, job.delay or 0.0))
         return waiting
 
     async def _settle_slowly(
@@ -263,7 +286,7 @@ class Settler:
         while portions:
             portion = portions.pop()
             try:
-                written |= await self._write(self._pool, name, settlements, portion, done)
+                written |= await self._write(self._pool, name, settlements, portion, done, way="_slowly")
             except (StoreUnavailable, StoreIncompatible):
                 raise
             except StoreError as error:

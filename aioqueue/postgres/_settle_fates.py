@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from aioqueue.postgres._connections_driver import Row
     from aioqueue.postgres._options_schema import Schema
 
-__all__ = ["Fence", "fate_of", "fates_statements"]
+__all__ = ["Fence", "chain_of", "fate_of", "fates_statements"]
 
 # What has become of these jobs, in one snapshot: live, archived, and whether their leases are there, and valid.
 _FATES = """SELECT given.id, j.state, j.claims, coalesce(j.lease_id, 0), a.state, a.claims, coalesce(a.lease_id, 0),
-       l.id IS NOT NULL, coalesce(l.expires_at > now(), false)
+       l.id IS NOT NULL, coalesce(l.expires_at > now(), false), coalesce(a.chain_id, given.id)
 FROM unnest($1::uuid[], $2::bigint[]) AS given(id, lease_id)
 LEFT JOIN LATERAL (SELECT * FROM @schema@.job WHERE id = given.id) AS j ON true
 LEFT JOIN LATERAL (SELECT * FROM @schema@.archive WHERE id = given.id ORDER BY finished_at DESC LIMIT 1) AS a ON true
@@ -54,7 +54,7 @@ def fate_of(row: Row, fence: Fence, *, orphaned: bool) -> SettleResult | None:
     Returns:
         A result without a reason, if an earlier call wrote it; None if nothing stands in the way of writing it.
     """
-    _, state, claims, lease_id, archived, archived_claims, archived_lease_id, exists, valid = row
+    _, state, claims, lease_id, archived, archived_claims, archived_lease_id, exists, valid, _ = row
     writer = -fence.lease_id if orphaned else fence.lease_id
     if state == StoredState.RUNNING and claims == fence.claims and lease_id == fence.lease_id:
         return SettleResult(LostReason.TAKEN) if (valid if orphaned else not exists) else None
@@ -67,3 +67,9 @@ def fate_of(row: Row, fence: Fence, *, orphaned: bool) -> SettleResult | None:
         if same and archived_claims == fence.claims and archived_lease_id == writer:
             return SettleResult()
     return SettleResult(lost_reason(live=state is not None, archived=archived))
+
+
+def chain_of(row: Row) -> UUID:
+    """The chain of an archived job, of one row of `fates`."""
+    chain_id: UUID = row[9]
+    return chain_id

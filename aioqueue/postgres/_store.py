@@ -210,8 +210,8 @@ class PostgresStore:
             Notification(
                 types=frozenset(each.type for each in done.returned),
                 delay=min((each.delay for each in done.returned), default=0.0),
-                finished=frozenset(done.finished),
-                leases=frozenset(done.ended),
+                finished=frozenset(done.ended_chains),
+                leases=frozenset(done.ended_leases),
             )
         )
         return done.results
@@ -238,6 +238,14 @@ class PostgresStore:
     async def fetch(self, ids: Sequence[UUID]) -> Sequence[Job | None]:
         """See `aioqueue.abc.Store.fetch`."""
         return await self._opened.listings.fetch(ids)
+
+    async def fetch_ends(self, ids: Sequence[UUID]) -> Sequence[Job | None]:
+        """See `aioqueue.abc.Store.fetch_ends`."""
+        return await self._opened.listings.fetch_ends(ids)
+
+    async def list_chain(self, chain_id: UUID, limit: int, cursor: str | None = None) -> Page:
+        """See `aioqueue.abc.Store.list_chain`."""
+        return await self._opened.listings.chain(chain_id, limit, cursor)
 
     async def list(self, where: JobFilter, limit: int, cursor: str | None = None) -> Page:
         """See `aioqueue.abc.Store.list`."""

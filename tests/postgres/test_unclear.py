@@ -75,7 +75,17 @@ async def test_a_settlement(postgres_url: str, kind: SettlementKind, slow: bool)
         lease_id, jobs = await claimed(store)
         if slow:
             execute(postgres_url, "update aioqueue.job set slow_settle = true")
-        settlements = [Settlement(id=job.id, claims=job.claims, lease_id=lease_id, kind=kind, outcome="once") for job in jobs]
+        settlements = [
+            Settlement(
+                id=job.id,
+                claims=job.claims,
+                lease_id=lease_id,
+                kind=kind,
+                outcome="once",
+                next=NewJob(id=new_id(), type="a") if kind is SettlementKind.CONTINUED else None,
+            )
+            for job in jobs
+        ]
         await lost(proxy, SLOW_SETTLE if slow else SETTLE, lambda: store.settle(settlements))
         assert [result.lost for result in await store.settle(settlements)] == [None, None]
         (state,) = execute(
@@ -83,7 +93,9 @@ async def test_a_settlement(postgres_url: str, kind: SettlementKind, slow: bool)
             "select (select count(*) from aioqueue.job where state = 1), (select count(*) from aioqueue.archive), "
             "(select max(reschedules) from aioqueue.job), (select max(attempt) from aioqueue.job)",
         )
-    if kind < SettlementKind.RETRIED:
+    if kind is SettlementKind.CONTINUED:
+        assert state == (2, 2, 0, 0)
+    elif kind < SettlementKind.RETRIED:
         assert state == (0, 2, None, None)
     else:
         rescheduled = kind is SettlementKind.RESCHEDULED

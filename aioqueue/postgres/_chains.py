@@ -1,0 +1,79 @@
+"""Chains: from any step's id to the chain's live or last step, and a chain's steps in order.
+
+A chain's id is its first job's, whose own row has none in `chain_id`. At most one step is live; the others are in the
+archive, where the earlier ones may have been purged.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aioqueue.postgres._rows import ARCHIVED_COLUMNS, LIVE_COLUMNS, job_snapshot
+from aioqueue.store_rules._cursors import read_position_cursor, write_position_cursor
+from aioqueue.vocabulary._listing import Page
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from uuid import UUID
+
+    from aioqueue.postgres._connections import Pool
+    from aioqueue.postgres._options_schema import Schema
+    from aioqueue.vocabulary._job import Job
+
+__all__ = ["ENDS", "chain_statements", "fetch_ends", "list_chain"]
+
+ENDS = """chain AS MATERIALIZED (
+    SELECT given.id AS asked,
+           coalesce((SELECT coalesce(j.chain_id, j.id) FROM @schema@.job j WHERE j.id = given.id),
+                    (SELECT coalesce(a.chain_id, a.id) FROM @schema@.archive a WHERE a.id = given.id LIMIT 1), given.id) AS id
+    FROM unnest($1::uuid[]) AS given(id)
+), living AS MATERIALIZED (
+    SELECT chain.asked, chain.id,
+           coalesce((SELECT j.id FROM @schema@.job j WHERE j.chain_id = chain.id),
+                    (SELECT j.id FROM @schema@.job j WHERE j.id = chain.id)) AS live
+    FROM chain
+), ends AS MATERIALIZED (
+    SELECT living.*, CASE WHEN living.live IS NULL THEN
+           coalesce((SELECT a.id FROM @schema@.archive a WHERE a.chain_id = living.id ORDER BY a.position DESC LIMIT 1),
+                    (SELECT a.id FROM @schema@.archive a WHERE a.id = living.id LIMIT 1)) END AS last
+    FROM living
+)"""
+"""Parts of a `WITH`: for each of the ids in $1 (`asked`) the chain's (`id`), its live step, and otherwise its last one."""
+
+_FETCH_ENDS = f"""WITH {ENDS}
+SELECT ends.asked, found.* FROM ends CROSS JOIN LATERAL (
+    SELECT {LIVE_COLUMNS} FROM @schema@.job j WHERE j.id = ends.live OFFSET 0) AS found
+UNION ALL SELECT ends.asked, found.* FROM ends CROSS JOIN LATERAL (
+    SELECT {ARCHIVED_COLUMNS} FROM @schema@.archive j WHERE j.id = ends.last LIMIT 1) AS found"""
+
+_LIST_CHAIN = f"""SELECT * FROM (
+    SELECT {LIVE_COLUMNS} FROM @schema@.job j WHERE j.id = $1::uuid AND j.chain_id IS NULL AND j.position > $2::integer
+    UNION ALL
+    SELECT {LIVE_COLUMNS} FROM @schema@.job j WHERE j.chain_id = $1::uuid AND j.position > $2::integer
+    UNION ALL
+    SELECT {ARCHIVED_COLUMNS} FROM @schema@.archive j
+    WHERE j.id = $1::uuid AND j.chain_id IS NULL AND j.position > $2::integer
+    UNION ALL
+    (SELECT {ARCHIVED_COLUMNS} FROM @schema@.archive j WHERE j.chain_id = $1::uuid AND j.position > $2::integer
+     ORDER BY j.position LIMIT $3::integer)
+) AS step ORDER BY position, id LIMIT $3::integer"""
+
+
+def chain_statements(schema: Schema) -> dict[str, str]:
+    """All statements of this module, by name."""
+    return {"fetch_ends": schema.render(_FETCH_ENDS), "list_chain": schema.render(_LIST_CHAIN)}
+
+
+async def fetch_ends(pool: Pool, statement: str, ids: Sequence[UUID]) -> list[Job | None]:
+    """Show the live or last steps, as `aioqueue.abc.Store.fetch_ends` says."""
+    # The live one wins, should both be there.
+    found = {row["asked"]: row for row in reversed(await pool.read(statement, list(ids)))}
+    return [job_snapshot(found[job_id]) if job_id in found else None for job_id in ids]
+
+
+async def list_chain(pool: Pool, statement: str, chain_id: UUID, limit: int, cursor: str | None) -> Page:
+    """Show one page of a chain's steps, as `aioqueue.abc.Store.list_chain` says."""
+    after = -1 if cursor is None else read_position_cursor(cursor)
+    rows = await pool.read(statement, chain_id, after, limit + 1)
+    jobs = tuple(job_snapshot(row) for row in rows[:limit])
+    return Page(jobs, write_position_cursor(jobs[-1].position) if len(rows) > limit else None)

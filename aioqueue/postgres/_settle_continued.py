@@ -1,0 +1,75 @@
+"""Settling batches in which chains continue: what their statement has beside what that of the others has.
+
+The insert of the next jobs reads from the delete of those that have finished. So each key is taken over within one command:
+whoever wants it waits for this transaction at the old row, and then finds the new one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from aioqueue.errors import RowRejected
+from aioqueue.postgres._insert_columns import CLOCK, DUE, GIVEN, STORED, VALUES, job_columns, unnested
+from aioqueue.vocabulary._job import SettlementKind
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from aioqueue.vocabulary._job import NewJob, Settlement
+
+__all__ = ["CONTINUED_PARTS", "PLAIN_PARTS", "continuations", "next_arguments"]
+
+PLAIN_PARTS: Mapping[str, str] = {
+    "@next@": "",
+    "@kept@": "",
+    "@continued@": "",
+    "@due@": "returned",
+    "@ends@": "",
+    "@went_on@": "",
+}
+"""What stands for the marks in a statement for batches without continuations."""
+
+_NEXT = f"""{CLOCK}, next AS MATERIALIZED (
+    SELECT * FROM unnest($11::uuid[], {unnested(12)}) AS given(of, {GIVEN})
+), taken AS MATERIALIZED (
+    SELECT j.id FROM @schema@.job j WHERE j.id = ANY(ARRAY(SELECT id FROM next))
+    UNION ALL SELECT a.id FROM @schema@.archive a WHERE a.id = ANY(ARRAY(SELECT id FROM next))
+), refused AS MATERIALIZED (
+    SELECT next.of AS id FROM next JOIN matched ON matched.id = next.of WHERE next.id IN (SELECT id FROM taken)
+), """
+
+_CONTINUED = f"""continued AS (
+    INSERT INTO @schema@.job ({STORED}, chain_id, position, slow_settle, key, unique_key)
+    SELECT {VALUES}, coalesce(gone.chain_id, gone.id), least(gone.position, 2147483646) + 1, gone.slow_settle, gone.key,
+           gone.unique_key
+    FROM gone JOIN next AS given ON given.of = gone.id CROSS JOIN clock
+    {DUE}
+    RETURNING type, greatest(0, extract(epoch FROM run_at - now()))::float8 AS delay
+), """
+
+CONTINUED_PARTS: Mapping[str, str] = {
+    "@next@": _NEXT,
+    "@kept@": " AND id NOT IN (SELECT id FROM refused)",
+    "@continued@": _CONTINUED,
+    "@due@": "(SELECT type, delay FROM returned UNION ALL SELECT type, delay FROM continued) AS pending",
+    "@ends@": " WHERE state <> 5",
+    "@went_on@": "UNION ALL SELECT NULL, type, delay FROM continued\nUNION ALL SELECT id, NULL, -1 FROM refused\n",
+}
+"""The same for batches that have any, whose parameters go on with `next_arguments`."""
+
+
+def continuations(settlements: Sequence[Settlement]) -> list[Settlement]:
+    """Those of them by which a chain goes on."""
+    return [each for each in settlements if each.kind is SettlementKind.CONTINUED]
+
+
+def next_arguments(continued: Sequence[Settlement]) -> list[Any]:
+    """The arguments that say how chains go on: an array of the jobs that have finished, and those of the next ones.
+
+    Raises:
+        RowRejected: One has no next job, or one that can't be stored.
+    """
+    jobs: list[NewJob] = [each.next for each in continued if each.next is not None]
+    if len(jobs) < len(continued):
+        raise RowRejected("a job is said to be continued without a next one")
+    return [[each.id for each in continued], *job_columns(jobs)]
