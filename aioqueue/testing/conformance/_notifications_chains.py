@@ -63,7 +63,8 @@ async def the_end_of_a_chain_is_told_by_its_id(harness: Harness) -> None:
     with listening(store, finished=True) as own, listening(second, finished=True) as others:
         for kind in (SettlementKind.COMPLETED, SettlementKind.FAILED, SettlementKind.CANCELLED):
             for orphaned in (False, True):
-                steps = await start_chain(store, await store.open_lease("w", HOUR), 3)
+                lease_id = await store.open_lease("w", HOUR)
+                steps = await start_chain(store, lease_id, 3)
                 last = steps[-1]
                 if orphaned:
                     await harness.age(2 * HOUR)
@@ -73,6 +74,7 @@ async def the_end_of_a_chain_is_told_by_its_id(harness: Harness) -> None:
                 await written(store, settlement(last, kind, error=failure()), orphaned=orphaned)
                 await own.wait_for_end(steps[0].id)
                 await others.wait_for_end(steps[0].id)
+                await store.release(lease_id, [], end=True)
 
 
 @subject(Capability.NAMES_FINISHED)
