@@ -32,6 +32,25 @@ def full_url(url: str) -> str:
     return url
 
 
+@pytest.mark.parametrize("output", ["terminal", "pipe"])
+@pytest.mark.parametrize(
+    "command", [("stats",), ("workers",), ("jobs", "show", str(ID)), ("jobs", "why", str(ID)), ("jobs", "list")]
+)
+def test_no_name_forges_a_line_or_a_colour(full_url: str, command: tuple[str, ...], output: str) -> None:
+    """A type's and a worker's, and an error's."""
+
+    async def work() -> None:
+        async with Client(full_url) as client:
+            await client.store.open_lease(EVIL, 600, types=[EVIL], slots=1)
+
+    anyio.run(work)
+    ended = on_terminal(*command, output=output, AIOQUEUE_URL=full_url, TERM="dumb")
+    text = ended.stdout if output == "pipe" else ended.shown
+    assert VISIBLE in text
+    assert ESCAPE not in text
+    assert not any(line.startswith("forged") for line in text.splitlines())
+
+
 @pytest.mark.parametrize("command", [("jobs", "list"), ("stats",)])
 def test_on_a_terminal_it_is_drawn(full_url: str, command: tuple[str, ...]) -> None:
     ended = on_terminal(*command, AIOQUEUE_URL=full_url)
