@@ -25,6 +25,7 @@ from aioqueue.cli._options import (
     url_option,
 )
 from aioqueue.cli._tables import show_table
+from aioqueue.cli._text import one_line
 from aioqueue.client import Client
 from aioqueue.definitions._setting_table import RETRY_FOR
 from aioqueue.errors import ArgumentsError, JobCancelled, JobFailed, ResultTimeout
@@ -282,4 +283,4 @@ def stats(url: str | None, *, as_json: bool) -> None:
     ]
     if rows:
         show_table(("type", *(state.value for state in shown), "oldest ready"), rows)
-    click.echo(f"workers: {', '.join(numbers.workers) or 'none'}")
+    click.echo(one_line(f"workers: {', '.join(numbers.workers) or 'none'}"))

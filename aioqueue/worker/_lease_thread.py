@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from aioqueue.errors import ConfigurationError
 from aioqueue.runtime._log import event
+from aioqueue.runtime._log_apart import logging_apart
 from aioqueue.worker._backoff import Backoff
 from aioqueue.worker._text import one_line
 from aioqueue.worker._watchdog import STUCK_SECONDS
@@ -184,30 +185,34 @@ class LeaseThread:
     # -- in the thread ------------------------------------------------------------------------------------------------
 
     def _serve(self) -> None:
-        try:
-            while not self._stopped:
-                try:
-                    if (work := self._wait()) is not None:
-                        work()
-                except Exception:
-                    logger.exception(
-                        "worker %s: the lease's thread has failed, and goes on",
-                        self._name,
-                        extra=event("lease.thread_failed", worker=self._name),
-                    )
-                    with self._condition:
-                        self._condition.wait(_FAILED_SECONDS)
-        finally:
+        with logging_apart():
             try:
-                self._session.close()
-            except _UNFORESEEN as error:
-                logger.warning(
-                    "worker %s: the lease's connection couldn't be closed: %s",
-                    self._name,
-                    one_line(repr(error)),
-                    extra=event("lease.connection_not_closed", worker=self._name),
-                )
-            self._tell(self._end)
+                while not self._stopped:
+                    self._do_next()
+            finally:
+                try:
+                    self._session.close()
+                except _UNFORESEEN as error:
+                    logger.warning(
+                        "worker %s: the lease's connection couldn't be closed: %s",
+                        self._name,
+                        one_line(repr(error)),
+                        extra=event("lease.connection_not_closed", worker=self._name),
+                    )
+                self._tell(self._end)
+
+    def _do_next(self) -> None:
+        try:
+            if (work := self._wait()) is not None:
+                work()
+        except Exception:
+            logger.exception(
+                "worker %s: the lease's thread has failed, and goes on",
+                self._name,
+                extra=event("lease.thread_failed", worker=self._name),
+            )
+            with self._condition:
+                self._condition.wait(_FAILED_SECONDS)
 
     def _wait(self) -> Callable[[], None] | None:
         """Wait until there is something to do, and give what that is; None when the thread is to end."""

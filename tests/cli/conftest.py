@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+import inspect
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import pytest
 from click.testing import CliRunner
 
 from aioqueue.cli import main
 
-if TYPE_CHECKING:
-    from click.testing import Result
+# Before click 8.2 they're one unless it's told to keep them apart, and `output` is then only one of them.
+APART: dict[str, Any] = {"mix_stderr": False} if "mix_stderr" in inspect.signature(CliRunner).parameters else {}
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a command has written; `output` is both."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+    output: str
 
 
 class Invoke(Protocol):
@@ -24,11 +36,12 @@ def _same_logging(same_logging: None) -> None:
 
 @pytest.fixture
 def invoke(url: str) -> Invoke:
-    def call(*arguments: str, exit_code: int = 0, **environment: str) -> Any:
-        result = CliRunner().invoke(main, arguments, env={"AIOQUEUE_URL": url, **environment})
+    def call(*arguments: str, exit_code: int = 0, **environment: str) -> Result:
+        result = CliRunner(**APART).invoke(main, arguments, env={"AIOQUEUE_URL": url, **environment})
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
-        assert result.exit_code == exit_code, result.output
-        return result
+        output = result.stdout + result.stderr if APART else result.output
+        assert result.exit_code == exit_code, output
+        return Result(result.exit_code, result.stdout, result.stderr, output)
 
     return call

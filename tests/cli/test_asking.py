@@ -68,5 +68,6 @@ def test_deleting_shows_what_and_asks(invoke: Invoke, url: str, ids: tuple[str, 
 def test_all_that_fit_are_counted_before(invoke: Invoke, url: str, answer: str) -> None:
     ended = on_terminal("jobs", "delete", "--type", "a", answer=f"{answer}\n", output="pipe", AIOQUEUE_URL=url)
     assert "2 jobs in sqlite:///" in ended.shown
-    assert ended.stdout == ("2 deleted\n" if answer == "y" else "")
+    # Before click 8.2 a space of the question comes with it.
+    assert ended.stdout.removeprefix(" ") == ("2 deleted\n" if answer == "y" else "")
     assert _left(invoke) == (0 if answer == "y" else 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -30,6 +31,25 @@ def full_url(url: str) -> str:
 
     anyio.run(put)
     return url
+
+
+@pytest.mark.parametrize("output", ["terminal", "pipe"])
+@pytest.mark.parametrize(
+    "command", [("stats",), ("workers",), ("jobs", "show", str(ID)), ("jobs", "why", str(ID)), ("jobs", "list")]
+)
+def test_no_name_forges_a_line_or_a_colour(full_url: str, command: tuple[str, ...], output: str) -> None:
+    """A type's and a worker's, and an error's."""
+
+    async def work() -> None:
+        async with Client(full_url) as client:
+            await client.store.open_lease(EVIL, 600, types=[EVIL], slots=1)
+
+    anyio.run(work)
+    ended = on_terminal(*command, output=output, AIOQUEUE_URL=full_url, TERM="dumb")
+    text = ended.stdout if output == "pipe" else ended.shown
+    assert VISIBLE in text
+    assert ESCAPE not in text
+    assert not any(line.startswith("forged") for line in text.splitlines())
 
 
 @pytest.mark.parametrize("command", [("jobs", "list"), ("stats",)])
@@ -84,6 +104,15 @@ def test_progress(full_url: str, how: str) -> None:
     assert "1 looked at, 1 deleted" in ended.shown
     assert ended.stdout == ("1 deleted\n" if how == "pipe" else "")
     assert (ESCAPE in ended.shown) is (how != "without rich")
+
+
+@pytest.mark.parametrize("output", ["terminal", "pipe"])
+def test_progress_beside_what_programs_read(full_url: str, output: str) -> None:
+    """Each goes where it belongs, and on one terminal there is no progress between the objects."""
+    ended = on_terminal("jobs", "delete", "--type", "plain", "--yes", "--json", output=output, AIOQUEUE_URL=full_url)
+    objects = [json.loads(line) for line in (ended.stdout if output == "pipe" else ended.shown).splitlines()]
+    assert objects == [{"id": str(UUID(int=1)), "became": "done"}, {"changed": 1, "unchanged": 0}]
+    assert ("1 deleted" in ended.shown) is (output == "pipe")
 
 
 def test_rich_is_imported_only_to_draw(full_url: str) -> None:

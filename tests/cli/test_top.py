@@ -322,7 +322,7 @@ def test_whoever_reads_may_go_away(url: str) -> None:
 
 
 def test_one_look_at_what_isnt_there(invoke: Invoke, tmp_path: Path) -> None:
-    assert "there is no file" in invoke("top", "--once", exit_code=1).stderr
+    assert "there is no file" in invoke("top", "--once", exit_code=1).output
     assert list(tmp_path.iterdir()) == []
     invoke("top", "--interval", "1ms", exit_code=2)
 

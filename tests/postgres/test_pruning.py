@@ -90,12 +90,16 @@ async def test_by_age_whatever_the_session_writes_times_as(postgres_url: str) ->
         ):
             listed = ", ".join(f"'{each}'" for each in which)
             execute(postgres_url, f"update aioqueue.archive set finished_at = {times} where id in ({listed})")
-    async with opened(postgres_url) as store:
-        removed: list[UUID] = []
-        cursor: str | None = None
-        for _ in range(4):
-            pruned = await store.prune(StoredState.FAILED, DAY, None, 2, cursor)
-            removed += pruned.ids
-            cursor = pruned.cursor
-        assert cursor is None
-        assert removed == [ids[4], ids[5], *ids[:4]]
+    # Sessions of two settings take turns: one's cursor is the other's.
+    async with opened(postgres_url) as day_first:
+        await day_first.stats()
+        execute(postgres_url, f"alter database {database} set datestyle = 'SQL, MDY'")
+        async with opened(postgres_url) as month_first:
+            removed: list[UUID] = []
+            cursor: str | None = None
+            for store in (day_first, month_first) * 2:
+                pruned = await store.prune(StoredState.FAILED, DAY, None, 2, cursor)
+                removed += pruned.ids
+                cursor = pruned.cursor
+    assert cursor is None
+    assert removed == [ids[4], ids[5], *ids[:4]]

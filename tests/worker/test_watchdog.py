@@ -39,7 +39,7 @@ class Reports(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         fields = record.__dict__
         if str(fields.get("event")).startswith("event_loop."):
-            self.all.append({**fields, "text": record.getMessage(), "thread": threading.current_thread().name})
+            self.all.append({**fields, "text": record.getMessage(), "thread": record.threadName})
             self.blocked.set()
 
     def block_until_reported(self) -> bool:
