@@ -89,6 +89,8 @@ class _Place:
         try:
             kind, number, odd, row_id = cursor.removeprefix(_ODD).split(" ")
             position = int(number) if number.lstrip("-").isdecimal() else float(number)
+            if isinstance(position, int) and position.bit_length() > 63:
+                raise ValueError("more than the column holds")
             return cls(is_odd=kind == "odd", number=position, odd=_parsed(odd), id=_parsed(row_id))
         except (ValueError, IndexError):
             raise ValueError(f"not a cursor of a chain's steps: {cursor[:60]!r}") from None

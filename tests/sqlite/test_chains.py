@@ -1,0 +1,386 @@
+"""Chains on SQLite: statements, foreign transactions, long chains, files of older code, and what somebody wrote with SQL."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import aiosqlite
+import anyio
+import pytest
+
+from aioqueue.abc import Changed, Notification
+from aioqueue.sqlite import make_store
+from aioqueue.sqlite._migrations import known_migrations
+from aioqueue.vocabulary._identifiers import new_id
+from aioqueue.vocabulary._job import JobState, LostReason, Settlement, SettlementKind, StoredState
+from tests.sqlite.conftest import execute, new_job, outsider, query, spoil
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from aioqueue.sqlite import SQLiteStore
+    from aioqueue.vocabulary._job import ClaimedJob, Job, NewJob
+
+pytestmark = pytest.mark.anyio
+
+ODD_PLACES = [
+    "chain_id = 'abc'",
+    "chain_id = x'00ff'",
+    "chain_id = id",
+    "position = 'abc'",
+    "position = ''",
+    "position = x'00'",
+    "position = x''",
+    "position = -3",
+    "position = 1.5",
+    "position = 9e999",
+    "position = -9e999",
+    "position = 9223372036854775807",
+]
+
+
+def end(job: ClaimedJob, kind: SettlementKind = SettlementKind.COMPLETED, **options: Any) -> Settlement:
+    return Settlement(id=job.id, claims=job.claims, lease_id=job.lease_id, kind=kind, **options)
+
+
+def continued(job: ClaimedJob, following: NewJob | None = None) -> Settlement:
+    return end(job, SettlementKind.CONTINUED, next=following or new_job())
+
+
+async def claim_one(store: SQLiteStore, lease: int) -> ClaimedJob:
+    (job,) = await store.claim(lease, ["a"], 1)
+    return job
+
+
+async def chain(store: SQLiteStore, lease: int, length: int, **options: Any) -> list[ClaimedJob]:
+    """A chain of so many steps, of which the last is running."""
+    await store.insert([new_job(**options)])
+    steps = [await claim_one(store, lease)]
+    while len(steps) < length:
+        assert [each.lost for each in await store.settle([continued(steps[-1])])] == [None]
+        steps.append(await claim_one(store, lease))
+    return steps
+
+
+async def listed(store: SQLiteStore, chain_id: UUID, limit: int) -> list[Job]:
+    found: list[Job] = []
+    cursor: str | None = None
+    with anyio.fail_after(60):
+        while True:
+            page = await store.list_chain(chain_id, limit, cursor)
+            assert len(page.jobs) <= limit
+            found += page.jobs
+            if (cursor := page.cursor) is None:
+                return found
+
+
+# -- settling -----------------------------------------------------------------------------------------------------
+
+
+async def test_a_batch_without_a_continuation_executes_no_more_than_before(store: SQLiteStore) -> None:
+    lease = await store.open_lease("w", 600)
+    await store.insert([new_job() for _ in range(4)])
+    jobs = await store.claim(lease, ["a"], 4)
+    executed: list[str] = []
+    assert store._opened is not None
+
+    async def trace(callback: Any) -> None:
+        await store._opened.writer.call(lambda connection, _: connection.set_trace_callback(callback))
+
+    async def statements(settlements: list[Settlement]) -> list[str]:
+        executed.clear()
+        await store.settle(settlements)
+        # Of each only its first word and its table; what it calls inside isn't counted.
+        return [each.split()[0] for each in executed if not each.startswith("--")]
+
+    await trace(executed.append)
+    try:
+        plain = await statements([end(jobs[0]), end(jobs[1], SettlementKind.FAILED)])
+        assert plain == ["BEGIN", "SELECT", "INSERT", "DELETE", "COMMIT"]
+        more = await statements([continued(jobs[2]), end(jobs[3])])
+        assert more == ["BEGIN", "SELECT", "INSERT", "UPDATE", "INSERT", "DELETE", "COMMIT"]
+    finally:
+        await trace(None)
+
+
+@pytest.mark.parametrize(
+    ("event", "action"),
+    [
+        ("INSERT ON job", "RAISE(ABORT, 'not this')"),
+        ("INSERT ON job", "RAISE(IGNORE)"),
+        ("INSERT ON archive", "RAISE(ABORT, 'not this')"),
+        ("INSERT ON archive", "RAISE(IGNORE)"),
+        ("DELETE ON job", "RAISE(ABORT, 'not this')"),
+        ("UPDATE ON job", "RAISE(ABORT, 'not this')"),
+    ],
+)
+async def test_a_trigger_that_refuses_a_step(store: SQLiteStore, path: Path, event: str, action: str) -> None:
+    lease = await store.open_lease("w", 600)
+    await store.insert([new_job(key=f"k{number}", unique=True) for number in range(20)])
+    jobs = await store.claim(lease, ["a"], 20)
+    settlements = [continued(job) if place % 2 else end(job) for place, job in enumerate(jobs)]
+    refused = settlements[7]
+    assert refused.next is not None
+    row_id = refused.next.id if event == "INSERT ON job" else refused.id
+    when = f"{'NEW' if event.startswith('INSERT') else 'OLD'}.id = '{row_id}'"
+    execute(path, f"CREATE TRIGGER refuses BEFORE {event} WHEN {when} BEGIN SELECT {action}; END")
+    results = await store.settle(settlements)
+    assert [place for place, result in enumerate(results) if result.lost is not None] == [7]
+    assert results[7].lost is LostReason.ERROR
+    assert results[7].message
+    (before,) = await store.fetch([refused.id])
+    assert before is not None
+    assert before.state is JobState.RUNNING
+    assert query(path, f"SELECT count(*) FROM job WHERE id = '{refused.next.id}'") == [(0,)]
+    assert query(path, f"SELECT unique_key IS NOT NULL FROM job WHERE id = '{refused.id}'") == [(1,)]
+    execute(path, "DROP TRIGGER refuses")
+    assert [result.lost for result in await store.settle([refused])] == [None]
+    assert [result.lost for result in await store.settle(settlements)] == [None] * 20
+
+
+async def test_a_continuation_by_nothing_is_refused_alone(store: SQLiteStore) -> None:
+    lease = await store.open_lease("w", 600)
+    await store.insert([new_job(), new_job()])
+    one, two = await store.claim(lease, ["a"], 2)
+    results = await store.settle([end(one, SettlementKind.CONTINUED), continued(two)])
+    assert [result.lost for result in results] == [LostReason.ERROR, None]
+
+
+async def test_the_mark_of_dependents_goes_along(store: SQLiteStore, path: Path) -> None:
+    lease = await store.open_lease("w", 600)
+    (job,) = await chain(store, lease, 1)
+    execute(path, "UPDATE job SET slow_settle = 1")
+    await store.settle([continued(job)])
+    assert query(path, "SELECT slow_settle, state FROM job") == [(1, 1)]
+
+
+# -- inserting ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("library", ["ours", "sqlite3", "aiosqlite"])
+async def test_a_conflict_gives_the_chains_id_in_every_transaction(store: SQLiteStore, path: Path, library: str) -> None:
+    lease = await store.open_lease("w", 600)
+    steps = await chain(store, lease, 3, key="k", unique=True)
+    first = steps[0].id
+    again = [new_job(key="k", unique=True), new_job(), new_job(key="k", unique=True)]
+    for _ in range(2):  # the second time as after a commit that was unclear
+        if library == "ours":
+            async with store.transaction() as tx:
+                found = await tx.insert(again)
+        elif library == "sqlite3":
+            with outsider(path) as connection:
+                connection.execute("BEGIN IMMEDIATE")
+                found = await store.insert(again, tx=connection, repeated=True)
+                connection.execute("COMMIT")
+        else:
+            async with aiosqlite.connect(path) as other:
+                await other.execute("BEGIN IMMEDIATE")
+                found = await store.insert(again, tx=other, repeated=True)
+                await other.commit()
+        assert [each.id for each in found] == [first, again[1].id, first]
+    assert query(path, "SELECT count(*) FROM job") == [(2,)]
+
+
+async def test_a_repeated_insert_whose_job_has_been_continued(store: SQLiteStore, path: Path) -> None:
+    new = new_job(key="k", unique=True)
+    await store.insert([new])
+    lease = await store.open_lease("w", 600)
+    await store.settle([continued(await claim_one(store, lease))])
+    (found,) = await store.insert([new], repeated=True)
+    assert (found.id, found.created) == (new.id, False)
+    assert query(path, "SELECT count(*) FROM job") == [(1,)]
+
+
+@pytest.mark.parametrize("change", ["chain_id = 'abc'", "chain_id = x'00'"])
+async def test_a_conflict_with_a_chain_that_nobody_could_find(store: SQLiteStore, path: Path, change: str) -> None:
+    await store.insert([new := new_job(key="k", unique=True)])
+    spoil(path, new.id, change)
+    (found,) = await store.insert([new_job(key="k", unique=True)])
+    assert found.id == new.id
+
+
+# -- long chains --------------------------------------------------------------------------------------------------
+
+
+async def test_a_chain_of_a_hundred_thousand_steps(store: SQLiteStore, path: Path) -> None:
+    lease = await store.open_lease("w", 600)
+    first, second, live = await chain(store, lease, 3)
+    await store.settle([end(live, SettlementKind.RETRIED, delay=600.0)])
+    columns = ", ".join(row[1] for row in query(path, "PRAGMA table_info(archive)") if row[1] not in {"id", "position"})
+    execute(
+        path,
+        f"""INSERT INTO archive (id, position, {columns})
+        SELECT substr(id, 1, 24) || printf('%012x', n), n + 1, {columns} FROM archive,
+        (WITH RECURSIVE number(n) AS (VALUES(1) UNION ALL SELECT n + 1 FROM number WHERE n < 100000) SELECT n FROM number)
+        WHERE id = '{second.id}'""",
+        "UPDATE job SET position = 100002",
+        "ANALYZE",
+    )
+    taken = 0
+
+    def count() -> None:
+        nonlocal taken
+        taken += 1
+
+    assert store._opened is not None
+    opened = store._opened
+
+    async def progress(callback: Any) -> None:
+        for threads in (opened.readers, opened.readers, opened.writer):
+            await threads.call(lambda connection, _: connection.set_progress_handler(callback, 1000))
+
+    await progress(count)
+    (last, by_step) = await store.fetch_ends([first.id, second.id])
+    assert last == by_step
+    assert last is not None
+    assert last.id == live.id
+    page = await store.list_chain(first.id, 10)
+    assert [job.position for job in page.jobs] == list(range(10))
+    late = await store.list_chain(first.id, 10, page.cursor)
+    assert [job.position for job in late.jobs] == list(range(10, 20))
+    tail = await store.list_chain(first.id, 10, "3.99995")
+    assert [job.position for job in tail.jobs] == [*range(99996, 100002), 100002]
+    assert tail.cursor is None
+    assert await store.run_now([second.id]) == [Changed.DONE]
+    claimed = await claim_one(store, lease)
+    assert await store.delete([first.id]) == [Changed.RUNNING]
+    assert [each.lost for each in await store.settle([end(claimed, SettlementKind.FAILED)])] == [None]
+    assert await store.retry([second.id]) == [Changed.DONE]
+    assert taken <= 30  # thousands of the machine's instructions
+    await progress(None)
+    assert await store.delete([second.id]) == [Changed.DONE]
+    assert query(path, "SELECT (SELECT count(*) FROM job) + (SELECT count(*) FROM archive)") == [(0,)]
+
+
+# -- pruning ------------------------------------------------------------------------------------------------------
+
+
+async def test_continued_steps_are_pruned_and_the_result_is_found(store: SQLiteStore, path: Path) -> None:
+    lease = await store.open_lease("w", 600)
+    steps = await chain(store, lease, 4)
+    execute(path, "UPDATE archive SET finished_at = 1")
+    heard: list[Notification] = []
+    with store.subscribe(heard.append, finished=True):
+        pruned = await store.prune(StoredState.CONTINUED, 60.0, None, 100)
+        assert set(pruned.ids) == {step.id for step in steps[:3]}
+        await store.settle([end(steps[3], output=b"1")])
+        (last, gone) = await store.fetch_ends([steps[0].id, steps[1].id])
+        assert last is not None
+        assert (last.id, last.output, last.chain_id) == (steps[3].id, 1, steps[0].id)
+        assert gone is None
+        execute(path, "UPDATE archive SET finished_at = 1")
+        assert (await store.prune(StoredState.COMPLETED, 60.0, None, 100)).ids == (steps[3].id,)
+    assert await store.fetch_ends([steps[0].id]) == [None]
+    # Once when it has ended, once when its result has gone; of continued steps nothing is told.
+    assert [each.finished for each in heard if each.finished] == [{steps[0].id}] * 2
+
+
+# -- files of older code --------------------------------------------------------------------------------------------
+
+
+async def test_a_file_of_older_code_gets_the_indexes(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr("aioqueue.sqlite._migrations.known_migrations", lambda: known_migrations()[:5])
+        await make_store(f"sqlite:///{path}").migrate()
+    execute(
+        path,
+        f"INSERT INTO job (id, type, priority, state, run_at, created_at, payload, chain_id, position) "
+        f"VALUES ('{UUID(int=2)}', 'a', 2, 1, 0, 0, '{{}}', '{UUID(int=1)}', 1)",
+    )
+    store = make_store(f"sqlite:///{path}")
+    await store.open()
+    try:
+        (found,) = await store.fetch_ends([UUID(int=1)])
+        assert found is not None
+        assert (found.id, found.position) == (UUID(int=2), 1)
+    finally:
+        await store.close()
+    indexes = dict(query(path, "SELECT name, sql FROM sqlite_master WHERE name IN ('job_chain', 'archive_chain')"))
+    assert all("(chain_id, position)" in each for each in indexes.values())
+
+
+# -- odd rows -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("limit", [1, 2, 100])
+@pytest.mark.parametrize("table", ["archive", "job"])
+async def test_pages_of_chains_with_odd_steps(store: SQLiteStore, path: Path, table: str, limit: int) -> None:
+    lease = await store.open_lease("w", 600)
+    steps = await chain(store, lease, 3)
+    others = await chain(store, lease, 3)
+    ids = {step.id for step in steps}
+    columns = "type, priority, state, run_at, created_at, attempt, claims, reschedules, tags, metadata, errors, payload"
+    values = f"'a', 2, {5 if table == 'archive' else 0}, 0, 0, 1, 1, 0, '[]', '{{}}', '[]', '{{}}'"
+    if table == "archive":
+        columns, values = f"{columns}, finished_at", f"{values}, 1"
+    positions = ["'abc'", "'abc'", "''", "x'00'", "x''", "CAST(x'ff' AS TEXT)", "-3", "1.5", "9e999", "-9e999", "1", "1"]
+    for position in [*positions, "9223372036854775807", "1000000000", "'odd 4.'"]:
+        ids.add(odd := new_id())
+        row = f"'{odd}', '{steps[0].id}', {position}, {values}"
+        execute(path, f"INSERT INTO {table} (id, chain_id, position, {columns}) VALUES ({row})")
+    found = await listed(store, steps[0].id, limit)
+    assert len(found) == len(ids)
+    assert {job.id for job in found} == ids
+    assert [job.id for job in await listed(store, others[0].id, limit)] == [step.id for step in others]
+    ends = await store.fetch_ends([others[0].id, steps[0].id])
+    assert ends[0] is not None
+    assert ends[0].id == others[-1].id
+    assert await store.delete([others[0].id]) == [Changed.RUNNING]
+
+
+@pytest.mark.parametrize(
+    "cursor", ["4.", "4.odd 1 t t", "4.number x t t", "4.number 1 t", "4.number 1 tzz t", "4.a b c d e", ""]
+)
+async def test_cursors_that_arent_ours(store: SQLiteStore, cursor: str) -> None:
+    steps = await chain(store, await store.open_lease("w", 600), 2)
+    try:
+        page = await store.list_chain(steps[0].id, 1, cursor)
+    except ValueError:
+        return
+    assert len(page.jobs) <= 1
+
+
+@pytest.mark.parametrize("change", ODD_PLACES)
+async def test_an_odd_step_ends_its_own_chain_only(store: SQLiteStore, path: Path, change: str) -> None:
+    lease = await store.open_lease("w", 600)
+    mine, others = await chain(store, lease, 3), await chain(store, lease, 3)
+    await store.settle([end(mine[-1], SettlementKind.RETRIED), end(others[-1], SettlementKind.RETRIED)])
+    spoil(path, mine[-1].id, change)
+    claimed = {job.id: job for job in await store.claim(lease, ["a"], 10)}
+    assert others[-1].id in claimed
+    sound = [end(job, output=b"1") for job in claimed.values()]
+    assert {result.lost for result in await store.settle(sound)} == {None}
+    (job, ends, other) = await store.fetch_ends([mine[-1].id, mine[0].id, others[0].id])
+    assert other is not None
+    assert (other.id, other.state) == (others[-1].id, JobState.COMPLETED)
+    assert job is not None
+    assert job.id == mine[-1].id
+    if change.startswith("position"):
+        # Whoever waits for the chain hears that it has failed.
+        assert ends == job
+        assert job.state is JobState.FAILED
+        assert job.position == 2
+    assert {step.id for step in await listed(store, others[0].id, 2)} == {step.id for step in others}
+    await store.retry([mine[-1].id])
+    again = await store.claim(lease, ["a"], 10)
+    assert {result.lost for result in await store.settle([continued(job) for job in again])} <= {None}
+
+
+@pytest.mark.parametrize("change", ODD_PLACES)
+async def test_a_running_step_becomes_odd(store: SQLiteStore, path: Path, change: str) -> None:
+    lease = await store.open_lease("w", 600)
+    mine, others = await chain(store, lease, 2, key="k", unique=True), await chain(store, lease, 2)
+    spoil(path, mine[-1].id, change)
+    results = await store.settle([continued(mine[-1]), continued(others[-1])])
+    assert results[1].lost is None
+    following = await store.claim(lease, ["a"], 10)
+    assert others[0].id in {job.chain_id for job in following}
+    assert {result.lost for result in await store.settle([end(job) for job in following])} == {None}
+    (other,) = await store.fetch_ends([others[0].id])
+    assert other is not None
+    assert other.state is JobState.COMPLETED
+    # The key isn't kept by nobody.
+    (key,) = await store.insert([new := new_job(key="k", unique=True)])
+    assert key.created
+    assert key.id == new.id
