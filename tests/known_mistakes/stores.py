@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.known_mistakes.chains import CHAINS
 from tests.known_mistakes.claims import CLAIMS
 from tests.known_mistakes.leases import LEASES
 from tests.known_mistakes.looking import LOOKING
@@ -15,5 +16,5 @@ if TYPE_CHECKING:
 
 __all__ = ["STORE_MISTAKES"]
 
-STORE_MISTAKES: dict[str, Mistake] = {**CLAIMS, **SETTLEMENTS, **LEASES, **PRODUCING, **LOOKING}
+STORE_MISTAKES: dict[str, Mistake] = {**CLAIMS, **SETTLEMENTS, **LEASES, **PRODUCING, **LOOKING, **CHAINS}
 """By name."""

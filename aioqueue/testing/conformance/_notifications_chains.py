@@ -83,7 +83,9 @@ async def only_ends_of_chains_are_told_as_finished(harness: Harness) -> None:
     store = harness.store
     first, second = await start_chain(store, await store.open_lease("w", HOUR), 2)
     with listening(store, finished=True) as heard:
-        third = await next_step(store, second)
+        third = await next_step(store, second, job("b"))
+        await heard.wait_for_type("b")
+        equal([each.finished for each in heard.notifications if each.finished], [], "what is told as finished before the end")
         await written(store, settlement(third, SettlementKind.COMPLETED, output=b"1"))
         await heard.wait(lambda each: first.id in (each.finished or ()), "the chain's end")
         named = {each for found in heard.notifications for each in found.finished or ()}

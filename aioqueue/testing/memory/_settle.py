@@ -129,6 +129,11 @@ def ended(each: Settlement) -> bool:
     return each.kind.ends_chain
 
 
+def waited_for(row: Row) -> UUID:
+    """The id by which whoever waits for a job's result is told that there is one."""
+    return row.chain
+
+
 def _tell(database: Database, written: Iterable[tuple[Settlement, Row]], now: datetime, *, orphaned: bool) -> None:
     types: set[str] = set()
     finished: set[UUID] = set()
@@ -138,7 +143,7 @@ def _tell(database: Database, written: Iterable[tuple[Settlement, Row]], now: da
         if orphaned:
             leases.add(each.lease_id)
         if ended(each):
-            finished.add(row.chain)
+            finished.add(waited_for(row))
         else:
             types.add(row.new.type)
             waits.append((row.run_at - now).total_seconds())

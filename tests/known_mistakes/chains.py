@@ -1,0 +1,342 @@
+"""Stores that make mistakes with chains."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+
+from aioqueue.errors import RowRejected
+from aioqueue.store_rules._unique_keys import unique_hash
+from aioqueue.testing.memory import (
+    MemoryStore,
+    _insert,
+    _listing,
+    _operate,
+    _rows_chains,
+    _settle,
+    _settle_next,
+    _store,
+)
+from aioqueue.testing.memory._rows import Database
+from aioqueue.testing.memory._rows_chains import Chains
+from aioqueue.vocabulary._answers import Changed
+from aioqueue.vocabulary._job import LostReason, SettleResult, StoredState
+from aioqueue.vocabulary._notification import Notification
+from tests.known_mistakes.mistake import Mistake, instead_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from datetime import datetime
+    from uuid import UUID
+
+    from aioqueue.testing.memory._rows import Row
+    from aioqueue.vocabulary._job import ClaimedJob, Job, Settlement
+
+__all__ = ["CHAINS"]
+
+
+# -- how a chain goes on --------------------------------------------------------------------------------------------
+
+
+def _next(real: Callable[..., Row], database: Database, row: Row, each: Settlement, now: datetime, **changes: Any) -> Row:
+    made = real(database, row, each, now)
+    for name, value in changes.items():
+        setattr(made, name, value)
+    return made
+
+
+def _of_its_own(real: Callable[..., Row], *given: Any) -> Row:
+    return _next(real, *given, chain_id=None)
+
+
+def _of_the_step_before(real: Callable[..., Row], database: Database, row: Row, *rest: Any) -> Row:
+    return _next(real, database, row, *rest, chain_id=row.new.id)
+
+
+def _at_the_same_place(real: Callable[..., Row], database: Database, row: Row, *rest: Any) -> Row:
+    return _next(real, database, row, *rest, position=row.position)
+
+
+def _with_its_own_key(real: Callable[..., Row], database: Database, row: Row, each: Settlement, now: datetime) -> Row:
+    made = real(database, row, each, now)
+    assert each.next is not None
+    made.new = replace(made.new, key=each.next.key)
+    return made
+
+
+def _at_once(real: Callable[..., Row], database: Database, row: Row, each: Settlement, now: datetime) -> Row:
+    return _next(real, database, row, each, now, run_at=now)
+
+
+def _with_its_types_key(real: Callable[..., Row], database: Database, row: Row, each: Settlement, now: datetime) -> Row:
+    made = real(database, row, each, now)
+    if made.unique_hash is not None:
+        made.unique_hash = unique_hash(made.new.type, made.new.key or "")
+    return made
+
+
+def _after_the_end(real: Callable[..., Row], database: Database, row: Row, each: Settlement, now: datetime) -> Row:
+    """The step has ended before it's known whether the next one can be stored."""
+    try:
+        return real(database, row, each, now)
+    except RowRejected:
+        row.state, row.finished_at = StoredState.CONTINUED, now
+        raise
+
+
+async def _free_for_a_moment(store: MemoryStore, settlements: Sequence[Settlement], *, orphaned: bool = False) -> Any:
+    database = store.database
+    results = await store._verb("settle", lambda database: _settle.settle(database, settlements, orphaned=orphaned))
+    following = [each.next.id for each in settlements if each.next is not None]
+    rows = [database.rows[each] for each in following if each in database.rows]
+    hashes = [row.unique_hash for row in rows]
+    for row in rows:
+        row.unique_hash = None
+    for _ in range(3):
+        await asyncio.sleep(0)
+    for row, key in zip(rows, hashes, strict=True):
+        row.unique_hash = key
+    return results
+
+
+def _storing_it_again(
+    real: Callable[..., Any], database: Database, settlements: Sequence[Settlement], *, orphaned: bool
+) -> Any:
+    for each in settlements:
+        row = database.rows.get(each.id)
+        if row is not None and row.state == StoredState.CONTINUED and each.next is not None:
+            database.rows.pop(each.next.id, None)
+            database.add(_settle_next.next_row(database, row, each, database.now()))
+    return real(database, settlements, orphaned=orphaned)
+
+
+def _storing_what_is_lost(
+    real: Callable[..., Any], database: Database, settlements: Sequence[Settlement], *, orphaned: bool
+) -> Any:
+    results = real(database, settlements, orphaned=orphaned)
+    for each, result in zip(settlements, results, strict=True):
+        if each.next is not None and result.lost is not None and each.next.id not in database.rows:
+            database.add(_insert.make_row(each.next, database.now()))
+    return results
+
+
+def _all_refused(real: Callable[..., Any], database: Database, settlements: Sequence[Settlement], *, orphaned: bool) -> Any:
+    if any(each.next is not None and each.next.id in database.rows for each in settlements):
+        return [SettleResult(LostReason.ERROR, "an id is there already") for _ in settlements]
+    return real(database, settlements, orphaned=orphaned)
+
+
+# -- where a step stands --------------------------------------------------------------------------------------------
+
+
+def _without_its_place(real: Callable[..., ClaimedJob], *given: Any) -> ClaimedJob:
+    claimed = real(*given)
+    return replace(claimed, chain_id=claimed.id, position=0)
+
+
+def _starting_a_chain(
+    real: Callable[..., None], database: Database, row: Row, each: Settlement, *rest: Any, **named: Any
+) -> None:
+    real(database, row, each, *rest, **named)
+    if not each.kind.finishes:
+        row.chain_id, row.position = None, 0
+
+
+def _retried_as_first(real: Callable[..., Changed], database: Database, row: Row) -> Changed:
+    result = real(database, row)
+    if result is Changed.DONE:
+        row.chain_id, row.position = None, 0
+    return result
+
+
+# -- looking --------------------------------------------------------------------------------------------------------
+
+
+def _if_it_is_there(real: Callable[..., list[Row]], chains: Chains, job_id: UUID) -> list[Row]:
+    return real(chains, job_id) if job_id in chains._rows else []
+
+
+async def _at_two_moments(store: MemoryStore, ids: Sequence[UUID]) -> Sequence[Job | None]:
+    """The archive first, and then the live ones."""
+    database = store.database
+    archived = {row.new.id for row in database.rows.values() if not row.live}
+    for _ in range(3):
+        await asyncio.sleep(0)
+    rows = {job_id: row for job_id, row in database.rows.items() if row.live or job_id in archived}
+    with patch.object(database, "rows", rows):
+        return _listing.fetch_ends(database, ids)
+
+
+def _any_position(cursor: str) -> int:
+    try:
+        return int(cursor)
+    except ValueError:
+        return 0
+
+
+# -- operating ------------------------------------------------------------------------------------------------------
+
+
+def _that_job_alone(chains: Chains, job_id: UUID) -> Sequence[Row]:
+    return [chains._rows[job_id]] if job_id in chains._rows else []
+
+
+def _all_that_does_not_run(database: Database, steps: Sequence[Row]) -> Changed:
+    for row in steps:
+        if row.state != StoredState.RUNNING:
+            database.remove(row)
+    return Changed.DONE
+
+
+def _by_the_last_type(database: Database, row: Row) -> bool:
+    if row.unique_hash is None:
+        return False
+    return _insert.holder_of(database.rows, (unique_hash(row.new.type, row.new.key or ""),)) is not None
+
+
+CHAINS: dict[str, Mistake] = {
+    "a store in which a continuation begins a chain of its own": Mistake(
+        (instead_of(_settle, "next_row", _of_its_own),),
+        cases=("chains/the_next_step_takes_what_is_the_chains", "chains/ends_by_any_steps_id"),
+    ),
+    "a store that takes the step before for the first": Mistake(
+        (instead_of(_settle, "next_row", _of_the_step_before),),
+        cases=("chains/the_next_step_takes_what_is_the_chains", "chains/a_lost_worker_in_the_middle"),
+    ),
+    "a store that doesn't count positions": Mistake(
+        (instead_of(_settle, "next_row", _at_the_same_place),),
+        cases=("chains/the_next_step_takes_what_is_the_chains", "chains/listed_from_the_first_step"),
+    ),
+    "a store whose continuations have keys of their own": Mistake(
+        (instead_of(_settle, "next_row", _with_its_own_key),),
+        cases=("chains/the_next_step_takes_what_is_the_chains", "chains/of_a_chain_without_a_key"),
+    ),
+    "a store in which a continuation lets go of the unique key": Mistake(
+        ((_settle_next, "inherited_hash", lambda _: None),),
+        cases=("chains/the_unique_key_is_the_chains_until_it_ends", "chains/nobody_gets_the_key_between_two_steps"),
+    ),
+    "a store in which the unique key becomes one of the next type": Mistake(
+        (instead_of(_settle, "next_row", _with_its_types_key),),
+        cases=("chains/the_unique_key_is_the_chains_until_it_ends", "chains/nobody_gets_the_key_between_two_steps"),
+    ),
+    "a store in which a chain's unique key is free for a moment": Mistake(
+        ((MemoryStore, "settle", _free_for_a_moment),),
+        cases=("chains/nobody_gets_the_key_between_two_steps",),
+    ),
+    "a store that tells of the step that has the key": Mistake(
+        ((_insert, "told_of", lambda row: row.new.id),),
+        cases=("chains/the_unique_key_is_the_chains_until_it_ends", "chains/nobody_gets_the_key_between_two_steps"),
+    ),
+    "a store in which the next step is always due at once": Mistake(
+        (instead_of(_settle, "next_row", _at_once),),
+        cases=("chains/the_next_step_may_be_due_later",),
+    ),
+    "a store that stores the next step again when that is repeated": Mistake(
+        (instead_of(_store, "settle", _storing_it_again),),
+        cases=("chains/repeating_a_continuation",),
+    ),
+    "a store in which the next step takes the place of any job": Mistake(
+        ((_settle_next, "is_taken", lambda *_: False),),
+        cases=("chains/a_next_id_that_is_there_is_refused_alone",),
+    ),
+    "a store that ends a step whose next can't be stored": Mistake(
+        (instead_of(_settle, "next_row", _after_the_end),),
+        cases=("chains/a_next_id_that_is_there_is_refused_alone", "chains/a_next_step_that_cant_be_stored"),
+    ),
+    "a store in which an id that is taken stops the batch": Mistake(
+        (instead_of(_store, "settle", _all_refused),),
+        cases=("chains/a_next_id_that_is_there_is_refused_alone",),
+    ),
+    "a store that stores the next step of a lost one": Mistake(
+        (instead_of(_store, "settle", _storing_what_is_lost),),
+        cases=("chains/among_all_kinds_in_one_batch", "chains/what_is_written_about_a_deleted_chain"),
+    ),
+    "a store in which a retried step forgets its chain": Mistake(
+        (instead_of(Database, "write", _starting_a_chain),),
+        cases=("chains/tries_of_a_step_keep_its_place", "chains/a_lost_worker_in_the_middle"),
+    ),
+    "a store whose claims don't tell of the chain": Mistake(
+        (instead_of(Database, "take", _without_its_place),),
+        cases=("chains/the_next_step_takes_what_is_the_chains", "chains/tries_of_a_step_keep_its_place"),
+    ),
+    "a store whose recovery doesn't tell of the chain": Mistake(
+        (instead_of(Database, "recover", _without_its_place),),
+        cases=("chains/a_lost_worker_in_the_middle",),
+    ),
+    "a store that takes an id for its own step's only": Mistake(
+        ((_store, "fetch_ends", _listing.fetch),),
+        cases=("chains/ends_by_any_steps_id", "chains/an_orphaned_step_can_end_its_chain"),
+    ),
+    "a store that finds chains by their first ids only": Mistake(
+        ((_rows_chains, "chain_of", lambda _, job_id: job_id),),
+        cases=("chains/ends_by_any_steps_id", "chains/retry_means_the_last_step"),
+    ),
+    "a store that takes the first step for the end": Mistake(
+        ((_listing, "the_end", lambda steps: steps[0] if steps else None),),
+        cases=("chains/ends_by_any_steps_id", "chains/many_ends_at_once", "chains/an_end_never_falls_between_two_steps"),
+    ),
+    "a store that needs a chain's first step": Mistake(
+        (instead_of(Chains, "steps_of", _if_it_is_there),),
+        cases=("chains/the_end_after_its_first_steps_were_removed",),
+    ),
+    "a store that looks for a chain's end twice": Mistake(
+        ((MemoryStore, "fetch_ends", _at_two_moments),),
+        cases=("chains/an_end_never_falls_between_two_steps",),
+    ),
+    "a store that lists chains from their ends": Mistake(
+        ((_rows_chains, "in_order", lambda rows: sorted(rows, key=lambda row: -row.position)),),
+        cases=("chains/listed_from_the_first_step",),
+    ),
+    "a store whose pages of a chain overlap": Mistake(
+        ((_listing, "follows", lambda row, position: row.position >= position),),
+        cases=("chains/listed_from_the_first_step", "chains/cursors_last_while_a_chain_goes_on"),
+    ),
+    "a store that takes any text for a cursor of a chain": Mistake(
+        ((_listing, "read_position_cursor", _any_position),),
+        cases=("chains/bad_cursors_of_a_chain",),
+    ),
+    "a store whose operators mean single steps": Mistake(
+        ((_operate, "named_by", _that_job_alone),),
+        cases=(
+            "chains/retry_means_the_last_step",
+            "chains/retry_in_every_state_of_a_chain",
+            "chains/run_now_means_the_live_step",
+            "chains/delete_means_the_whole_chain",
+            "chains/delete_leaves_a_running_chain",
+        ),
+    ),
+    "a store whose retry begins a chain of its own": Mistake(
+        (instead_of(_operate, "_retry", _retried_as_first),),
+        cases=("chains/retry_means_the_last_step",),
+    ),
+    "a store whose retry looks for another key than the chain's": Mistake(
+        ((_operate, "key_is_taken", _by_the_last_type),),
+        cases=("chains/a_retried_chain_and_its_unique_key",),
+    ),
+    "a store that deletes the last step only": Mistake(
+        ((_operate, "removed", lambda steps: steps[-1:]),),
+        cases=("chains/delete_means_the_whole_chain",),
+    ),
+    "a store that deletes the steps that don't run": Mistake(
+        ((_operate, "_delete", _all_that_does_not_run),),
+        cases=("chains/delete_leaves_a_running_chain",),
+    ),
+    "a store that tells of continued steps as of ends": Mistake(
+        ((_settle, "ended", lambda each: each.kind.finishes),),
+        cases=("chains/the_next_step_is_told", "chains/only_ends_of_chains_are_told_as_finished"),
+    ),
+    "a store that tells of ends by the last step's id": Mistake(
+        ((_settle, "waited_for", lambda row: row.new.id),),
+        cases=("chains/the_end_of_a_chain_is_told_by_its_id", "chains/only_ends_of_chains_are_told_as_finished"),
+    ),
+    "a store that tells of deleted chains by the last step's id": Mistake(
+        ((_operate, "gone", lambda rows: Notification(finished=frozenset(row.new.id for row in rows))),),
+        cases=("chains/a_deleted_chain_is_told_by_its_id",),
+    ),
+    "a store that doesn't tell of what operators make due": Mistake(
+        ((_operate, "due", lambda _: Notification()),),
+        cases=("chains/a_retried_chain_is_told", "notifications/what_becomes_pending_again_is_told"),
+    ),
+}
