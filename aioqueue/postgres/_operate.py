@@ -1,4 +1,4 @@
-"""What operators do with jobs: retry, run now, delete."""
+"""What operators do with jobs: retry, run now, delete. Any step's id stands for its chain."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from aioqueue.errors import StoreContended
+from aioqueue.postgres._chains import ENDS
 from aioqueue.postgres._connections_source import WAIT_BRIEFLY
 from aioqueue.postgres._notifications import due_note, notify_statements
 from aioqueue.postgres._operate_prune import prune, prune_statements
@@ -28,15 +29,15 @@ __all__ = ["Changes", "Operator", "operate_statements"]
 _CONTENDED_SECONDS = 0.2
 """Between two tries, where somebody's open transaction has locked one of the rows."""
 
-# One row for each id that was given. Joined, not looked up for each: those who changed are a list without an index.
-_BECAME = """SELECT given.id, changed.type,
-       (SELECT j.state FROM @schema@.job j WHERE j.id = given.id) AS live,
-       EXISTS (SELECT FROM @schema@.archive a WHERE a.id = given.id) AS archived
-FROM unnest($1::uuid[]) AS given(id)"""
+# One row for each id that was given. Joined, not looked up for each: those that were changed are a list without an index.
+_BECAME = """SELECT ends.asked, ends.id, changed.type,
+       (SELECT j.state FROM @schema@.job j WHERE j.id = ends.live) AS live, ends.last IS NOT NULL AS archived
+FROM ends"""
 
 # Inserted first, deleted second: where a unique key is held by now, the archive's row stays.
-_RETRY = f"""WITH wanted AS MATERIALIZED (
-    SELECT a.* FROM @schema@.archive a WHERE a.id = ANY($1::uuid[]) AND a.state + 0 IN (6, 7) ORDER BY a.id FOR UPDATE
+_RETRY = f"""WITH {ENDS}, wanted AS MATERIALIZED (
+    SELECT a.* FROM @schema@.archive a WHERE a.id = ANY(ARRAY(SELECT last FROM ends)) AND a.state + 0 IN (6, 7)
+    ORDER BY a.id FOR UPDATE
 ), revived AS (
     INSERT INTO @schema@.job (id, type, priority, run_at, state, claims, max_attempts, timeout, chain_id, position, key,
                               unique_key, created_at, trace, tags, retry, metadata, payload, errors)
@@ -47,27 +48,33 @@ _RETRY = f"""WITH wanted AS MATERIALIZED (
 ), gone AS (
     DELETE FROM @schema@.archive a WHERE a.id = ANY(ARRAY(SELECT id FROM revived)) RETURNING a.id
 )
-{_BECAME} LEFT JOIN revived AS changed ON changed.id = given.id"""
+{_BECAME} LEFT JOIN revived AS changed ON changed.id = ends.last"""
 
-_RUN_NOW = f"""WITH wanted AS MATERIALIZED (
-    SELECT j.id FROM @schema@.job j WHERE j.id = ANY($1::uuid[]) AND j.state + 0 = 1 ORDER BY j.id FOR UPDATE
+_RUN_NOW = f"""WITH {ENDS}, wanted AS MATERIALIZED (
+    SELECT j.id FROM @schema@.job j WHERE j.id = ANY(ARRAY(SELECT live FROM ends)) AND j.state + 0 = 1 ORDER BY j.id FOR UPDATE
 ), changed AS (
     UPDATE @schema@.job j SET run_at = least(j.run_at, clock_timestamp())
     WHERE j.id = ANY(ARRAY(SELECT id FROM wanted)) RETURNING j.id, j.type
 )
-{_BECAME} LEFT JOIN changed ON changed.id = given.id"""
+{_BECAME} LEFT JOIN changed ON changed.id = ends.live"""
 
-_DELETE = f"""WITH wanted AS MATERIALIZED (
-    SELECT j.id FROM @schema@.job j WHERE j.id = ANY($1::uuid[]) AND j.state + 0 <> 2 ORDER BY j.id FOR UPDATE
+# The live or last step is locked first: whoever retries or claims it meanwhile keeps its chain.
+_DELETE = f"""WITH {ENDS}, wanted AS MATERIALIZED (
+    SELECT j.id FROM @schema@.job j WHERE j.id = ANY(ARRAY(SELECT live FROM ends)) AND j.state + 0 <> 2 ORDER BY j.id FOR UPDATE
+), last AS MATERIALIZED (
+    SELECT a.id, a.type FROM @schema@.archive a WHERE a.id = ANY(ARRAY(SELECT last FROM ends)) ORDER BY a.id FOR UPDATE
 ), deleted AS (
     DELETE FROM @schema@.job j WHERE j.id = ANY(ARRAY(SELECT id FROM wanted)) RETURNING j.id, j.type
+), changed AS MATERIALIZED (
+    SELECT DISTINCT ON (ends.id) ends.id, gone.type FROM ends
+    JOIN (SELECT id, type FROM deleted UNION ALL SELECT id, type FROM last) AS gone ON gone.id = coalesce(ends.live, ends.last)
+    ORDER BY ends.id
 ), forgotten AS (
-    DELETE FROM @schema@.archive a WHERE a.id = ANY($1::uuid[]) RETURNING a.id, a.type
+    DELETE FROM @schema@.archive a WHERE a.id = ANY(ARRAY(SELECT id FROM changed))
+), earlier AS (
+    DELETE FROM @schema@.archive a WHERE a.chain_id = ANY(ARRAY(SELECT id FROM changed))
 )
-{_BECAME} LEFT JOIN (
-    SELECT DISTINCT ON (id) id, type FROM (SELECT id, type FROM deleted UNION ALL SELECT id, type FROM forgotten) AS gone
-    ORDER BY id
-) AS changed ON changed.id = given.id"""
+{_BECAME} LEFT JOIN changed ON changed.id = ends.id"""
 
 
 def operate_statements(schema: Schema) -> dict[str, str]:
@@ -86,12 +93,12 @@ class Changes:
 
     Attributes:
         results: One each, in order.
-        ids: The jobs that were changed.
-        types: Their types.
+        chains: The chains that were changed.
+        types: The types of their live or last steps.
     """
 
     results: list[Changed]
-    ids: frozenset[UUID]
+    chains: frozenset[UUID]
     types: frozenset[str]
 
 
@@ -126,19 +133,19 @@ class Operator:
 
     async def prune(
         self, state: StoredState, older_than: float, types: Collection[str] | None, limit: int, cursor: str | None
-    ) -> Pruned:
-        """Remove one portion of what finished long ago."""
+    ) -> tuple[Pruned, frozenset[UUID]]:
+        """Remove one portion of what finished long ago; returns the chains of which it was the last step, too."""
         return await prune(self._pool, self._statements["prune"], state, older_than, types, limit, cursor)
 
     async def _try_to_change(self, verb: str, ids: Sequence[UUID]) -> Changes:
         async with self._pool.transaction() as connection:
             await connection.execute(WAIT_BRIEFLY)
             rows: Sequence[Row] = await connection.fetch(self._statements[verb], list(ids))
-            changed = [row for row in rows if row[1] is not None]
-            types = frozenset(row[1] for row in changed)
+            changed = [row for row in rows if row[2] is not None]
+            types = frozenset(row[2] for row in changed)
             if verb != "delete" and self._origin is not None and (note := due_note(types, 0.0, self._origin)) is not None:
                 await connection.fetch(self._statements["notify"], note)
-        return Changes(_results(rows, ids), frozenset(row[0] for row in changed), types)
+        return Changes(_results(rows, ids), frozenset(row[1] for row in changed), types)
 
 
 def _results(rows: Sequence[Row], ids: Sequence[UUID]) -> list[Changed]:
@@ -146,7 +153,7 @@ def _results(rows: Sequence[Row], ids: Sequence[UUID]) -> list[Changed]:
     found = {row[0]: row for row in rows}
     results: list[Changed] = []
     for job_id in ids:
-        _, changed, live, archived = found[job_id]
+        _, _, changed, live, archived = found[job_id]
         if changed is not None:
             results.append(Changed.DONE)
         elif live == StoredState.RUNNING:

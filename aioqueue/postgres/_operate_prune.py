@@ -7,13 +7,13 @@ from uuid import UUID
 
 from aioqueue.postgres._connections_source import WAIT_BRIEFLY
 from aioqueue.vocabulary._answers import Pruned
+from aioqueue.vocabulary._job import StoredState
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from aioqueue.postgres._connections import Pool
     from aioqueue.postgres._options_schema import Schema
-    from aioqueue.vocabulary._job import StoredState
 
 __all__ = ["prune", "prune_statements"]
 
@@ -30,9 +30,9 @@ _PRUNE = f"""WITH looked AS MATERIALIZED (
     WHERE a.id = ANY(ARRAY(SELECT id FROM looked WHERE $3::text[] IS NULL OR type = ANY($3::text[])))
       AND a.state + 0 = $1::smallint AND {_OLD} FOR UPDATE SKIP LOCKED
 ), gone AS (
-    DELETE FROM @schema@.archive a WHERE a.id = ANY(ARRAY(SELECT id FROM wanted)) RETURNING a.id
+    DELETE FROM @schema@.archive a WHERE a.id = ANY(ARRAY(SELECT id FROM wanted)) RETURNING a.id, a.chain_id
 )
-SELECT ARRAY(SELECT id FROM gone), (SELECT count(*) FROM looked),
+SELECT ARRAY(SELECT id FROM gone), ARRAY(SELECT coalesce(chain_id, id) FROM gone), (SELECT count(*) FROM looked),
        (SELECT to_json(finished_at) #>> '{{}}' || ' ' || id FROM looked ORDER BY finished_at DESC, id DESC LIMIT 1)"""
 
 _BEGIN = f"-infinity {UUID(int=0)}"
@@ -51,13 +51,14 @@ async def prune(
     types: Collection[str] | None,
     limit: int,
     cursor: str | None,
-) -> Pruned:
-    """Remove one portion, as `aioqueue.abc.SupportsPrune` promises."""
+) -> tuple[Pruned, frozenset[UUID]]:
+    """Remove one portion, as `aioqueue.abc.SupportsPrune` promises; returns the chains of which it was the last step, too."""
     finished_at, _, after = (cursor or _BEGIN).rpartition(" ")
     names = None if types is None else list(types)
     async with pool.transaction() as connection:
         await connection.execute(WAIT_BRIEFLY)
-        ((gone, looked, last),) = await connection.fetch(
+        ((gone, chains, looked, last),) = await connection.fetch(
             statement, int(state), older_than, names, finished_at, UUID(after), limit
         )
-    return Pruned(tuple(gone), last if looked == limit else None)
+    ended = () if state == StoredState.CONTINUED else chains
+    return Pruned(tuple(gone), last if looked == limit else None), frozenset(ended)

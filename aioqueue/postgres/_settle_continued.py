@@ -44,7 +44,7 @@ _CONTINUED = f"""continued AS (
            gone.unique_key
     FROM gone JOIN next AS given ON given.of = gone.id CROSS JOIN clock
     {DUE}
-    RETURNING type, greatest(0, extract(epoch FROM run_at - now()))::float8 AS delay
+    RETURNING type, greatest(0, extract(epoch FROM run_at - (SELECT now FROM clock)))::float8 AS delay
 ), """
 
 CONTINUED_PARTS: Mapping[str, str] = {

@@ -278,15 +278,15 @@ class PostgresStore:
     async def delete(self, ids: Sequence[UUID]) -> Sequence[Changed]:
         """See `aioqueue.abc.Store.delete`."""
         changes = await self._opened.operator.change("delete", ids)
-        self._tell(Notification(finished=changes.ids))
+        self._tell(Notification(finished=changes.chains))
         return changes.results
 
     async def prune(
         self, state: StoredState, older_than: float, types: Collection[str] | None, limit: int, cursor: str | None = None
     ) -> Pruned:
         """See `aioqueue.abc.SupportsPrune.prune`."""
-        pruned = await self._opened.operator.prune(state, older_than, types, limit, cursor)
-        self._tell(Notification(finished=frozenset(pruned.ids)))
+        pruned, chains = await self._opened.operator.prune(state, older_than, types, limit, cursor)
+        self._tell(Notification(finished=chains))
         return pruned
 
     # -- notifications --------------------------------------------------------------------------------------------
