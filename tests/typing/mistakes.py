@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
-from aioqueue import Attempt, Call, CallNext, Client, JobHandle, Registry, Resource, Retry, Worker
+from aioqueue import Attempt, Call, CallNext, Client, JobHandle, Registry, Resource, Retry, Worker, done
 
 registry = Registry()
 
@@ -111,6 +111,77 @@ async def more_parameters(order_id: int, extra: int) -> bool:
 
 
 registry.implement(fetch.fn)  # error
+
+
+# Chains.
+@registry.declare
+async def decide(order_id: int) -> Call[bool]:
+    raise NotImplementedError
+
+
+@registry.implement(decide)  # error
+async def other_end(order_id: int) -> Call[str]:
+    raise NotImplementedError
+
+
+@registry.implement(charge)  # error
+def other_end_in_a_thread(order_id: int) -> Call[str]:
+    raise NotImplementedError
+
+
+@registry.job
+async def ends_otherwise() -> Call[int]:
+    return done("one")  # error
+
+
+@registry.job
+def goes_on_otherwise() -> Call[int]:
+    return fetch("a")  # error
+
+
+@registry.job
+async def returns_a_value() -> Call[int]:
+    return 1  # error
+
+
+@registry.job
+async def returns_nothing(number: int) -> Call[int]:  # error
+    if number:
+        done(number)
+
+
+@registry.job
+async def loops(number: int) -> Call[int]:
+    return loops("one") if number else loops(number - 1, 2)  # error
+
+
+@registry.job
+async def goes_on_undeclared() -> int:
+    return add(1, 2)  # error
+
+
+@registry.job
+async def ends_undeclared() -> int:
+    return done(1)  # error
+
+
+@registry.job
+async def takes_options() -> Call[int]:
+    return loops(1).options(delay="5")  # error
+
+
+wrong_end: Call[str] = loops(1)  # error
+wrong_done: Call[str] = done(1)  # error
+
+
+async def chains(client: Client) -> None:
+    wrong_handle: JobHandle[str] = await client.enqueue(loops(1))  # error
+    wrong: str = await (await client.enqueue(loops(1))).result()  # error
+    await loops(1)  # error
+    await done(1)  # error
+    done()  # error
+    del wrong, wrong_handle
+
 
 # Resources.
 wrong_resource: Resource[str] = http  # error

@@ -26,6 +26,7 @@ from aioqueue import (
     Transaction,
     Worker,
     current_attempt,
+    done,
 )
 from aioqueue.vocabulary._job import Inserted, NewJob
 
@@ -69,24 +70,12 @@ async def mapping(key: str) -> dict[str, Any]:
 async def nothing() -> None: ...
 
 
-@registry.job
-async def continues(report_id: int) -> Call[str]:
-    raise NotImplementedError
-
-
-@registry.job
-def continues_in_a_thread(report_id: int) -> Call[str]:
-    raise NotImplementedError
-
-
 assert_type(fetch("a", depth=2), Call[str])
 assert_type(fetch_with_options("a"), Call[str])
 assert_type(summarise(["a"]), Call[Summary])
 assert_type(summarise_with_options(["a"]), Call[Summary])
 assert_type(mapping("a"), Call[dict[str, Any]])
 assert_type(nothing(), Call[None])
-assert_type(continues(1), Call[str])
-assert_type(continues_in_a_thread(1), Call[str])
 
 assert_type(fetch.name, str)
 assert_type(fetch.aliases, tuple[str, ...])
@@ -107,6 +96,82 @@ def takes_any_job_type(job_type: JobType[..., Any, Any]) -> None: ...
 
 takes_any_job_type(fetch)
 takes_any_job_type(summarise)
+
+
+# -- chains -------------------------------------------------------------------------------------------------------------
+
+
+@registry.job
+async def begins(url: str) -> Call[Summary]:  # linear
+    return goes_on([url]).options(priority=1)
+
+
+@registry.job(timeout=60)
+def goes_on(pages: list[str]) -> Call[Summary]:  # in a thread, and on to one that doesn't continue
+    return summarise(pages)
+
+
+@registry.job(retry=Retry(max_attempts=2))
+async def branches(url: str) -> Call[str]:
+    if not url:
+        return done("nothing")
+    if url.startswith("file:"):
+        return fetch_file(url)
+    return fetch(url)
+
+
+@registry.job
+def fetch_file(url: str) -> Call[str]:
+    return done(url)
+
+
+@registry.job
+async def loops(report_id: int, *, times: int = 0) -> Call[str | None]:
+    if times > 10:
+        return done(None)
+    return done("ready") if report_id else loops(report_id, times=times + 1).options(delay=timedelta(minutes=5))
+
+
+@registry.job
+def goes_to(number: int) -> Call[bool]:
+    return goes_back(number) if number else done(True)
+
+
+@registry.job
+async def goes_back(number: int) -> Call[bool]:
+    return goes_to(number - 1)
+
+
+@registry.job
+async def ends_with_nothing() -> Call[None]:
+    return done(None)
+
+
+@registry.job
+async def ends_with_less() -> Call[float]:  # a call is covariant
+    return done(1)
+
+
+assert_type(begins("a"), Call[Summary])
+assert_type(goes_on(["a"]), Call[Summary])
+assert_type(branches("a"), Call[str])
+assert_type(fetch_file("a"), Call[str])
+assert_type(loops(1, times=2), Call[str | None])
+assert_type(goes_to(1), Call[bool])
+assert_type(goes_back(1), Call[bool])
+assert_type(ends_with_nothing(), Call[None])
+assert_type(ends_with_less(), Call[float])
+assert_type(done(1), Call[int])
+assert_type(begins.name, str)
+
+
+async def plain_functions_of_chains(client: Client) -> None:
+    assert_type(await begins.fn("a"), Call[Summary])
+    assert_type(goes_on.fn(["a"]), Call[Summary])
+    assert await branches.fn("") == done("nothing")
+    assert_type(await client.enqueue(begins("a")), JobHandle[Summary])
+    assert_type(await (await client.enqueue(loops(1))).result(), str | None)
+    assert_type(await client.enqueue_many([branches("a"), fetch("b"), fetch_file("c")]), list[JobHandle[str]])
 
 
 # -- calls --------------------------------------------------------------------------------------------------------------
@@ -140,8 +205,13 @@ async def charge(order_id: int, *, note: str = "") -> Summary: ...  # type: igno
 def refund(order_id: int) -> bool: ...  # type: ignore[empty-body]  # pyright: ignore[reportReturnType]  # no body: declared
 
 
+@registry.declare
+def decide(order_id: int) -> Call[bool]: ...  # type: ignore[empty-body]  # pyright: ignore[reportReturnType]  # no body: declared
+
+
 assert_type(charge(1, note="a"), Call[Summary])
 assert_type(refund(1), Call[bool])
+assert_type(decide(1), Call[bool])
 
 handlers = Registry()
 
@@ -161,10 +231,29 @@ async def refund_here(order_id: int) -> bool:
     return True
 
 
+@handlers.implement(refund)
+async def refund_in_steps(order_id: int) -> Call[bool]:
+    return decide(order_id)
+
+
+@handlers.implement(decide)
+def decide_here(order_id: int) -> Call[bool]:
+    return done(False) if order_id else decide(1)
+
+
+@handlers.implement(decide)
+async def decide_at_once(order_id: int) -> bool:
+    return True
+
+
 assert_type(charge_here(1), Call[Summary])
 charging: Coroutine[Any, Any, Summary] = charge_here.fn(1)
 assert_type(charge_in_a_thread.fn(1), Summary)
 assert_type(refund_here(1), Call[bool])
+assert_type(refund_in_steps(1), Call[bool])
+assert_type(decide_here(1), Call[bool])
+assert_type(decide_here.fn(1), Call[bool])
+assert_type(decide_at_once(1), Call[bool])
 
 
 # -- resources, converters, middlewares -------------------------------------------------------------------------------------
