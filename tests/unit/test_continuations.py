@@ -248,7 +248,7 @@ def test_odd_metadata_of_the_step_before_is_not_passed_on(stored: bytes) -> None
 
 def test_a_chain_keeps_its_key() -> None:
     for options in ({"key": "k"}, {"key": "k", "unique": True}):
-        call = poll(1).options(**options)  # pyright: ignore[reportArgumentType]  # either
+        call = poll(1).options(**options)
         with pytest.raises(ConflictingOptions, match=r"keeps the key that it began with: leave out key= and unique="):
             next_job(call, orphan(), None)
         call.mark_enqueueing()  # it wasn't: a chain of its own may be made of it

@@ -318,7 +318,7 @@ async def test_large_next_jobs_are_written_in_several_batches(client: Client, st
     @registry.job
     async def large(text: str) -> None: ...
 
-    store.settle = settle  # type: ignore[method-assign]
+    store.settle = settle
     await client.enqueue_many([step() for _ in range(5)])
     await Worker(client, registry, types=["step"]).run_once()
     assert sum(batches) > 30 * 1024 * 1024

@@ -39,11 +39,11 @@ def registry() -> Registry:
 async def test_a_value_in_place_of_a_call_fails_for_good_with_the_fix(client: Client, registry: Registry) -> None:
     @registry.job
     async def in_the_loop() -> Call[str]:
-        return "a value"  # type: ignore[return-value]  # pyright: ignore[reportReturnType]  # wrong on purpose
+        return "a value"  # wrong on purpose
 
     @registry.job
     def in_a_thread() -> Call[None]:
-        return None  # type: ignore[return-value]  # pyright: ignore[reportReturnType]  # wrong on purpose
+        return None  # wrong on purpose
 
     for call, kind in ((in_the_loop(), "str"), (in_a_thread(), "NoneType")):
         last = await ended(client, registry, call)
@@ -57,7 +57,7 @@ async def test_a_value_in_place_of_a_call_fails_for_good_with_the_fix(client: Cl
 async def test_a_call_in_place_of_a_value_fails_for_good_with_the_fix(client: Client, registry: Registry) -> None:
     @registry.job
     async def typed() -> int:
-        return add(1)  # type: ignore[return-value]  # pyright: ignore[reportReturnType]  # wrong on purpose
+        return add(1)  # wrong on purpose
 
     @registry.job
     def anything(*, finished: bool) -> Any:
@@ -82,7 +82,7 @@ async def test_a_call_in_place_of_a_value_fails_for_good_with_the_fix(client: Cl
 async def test_a_finished_value_of_another_type_fails_for_good(client: Client, registry: Registry) -> None:
     @registry.job
     async def ends() -> Call[int]:
-        return done("one")  # type: ignore[arg-type]  # pyright: ignore[reportReturnType]  # wrong on purpose
+        return done("one")  # wrong on purpose
 
     last = await ended(client, registry, ends())
     assert last.state is JobState.FAILED
@@ -142,7 +142,7 @@ async def test_a_call_that_was_enqueued_or_returned_before_fails_the_attempt(cli
 async def test_the_arguments_of_the_next_step_are_checked_where_it_is_called(client: Client, registry: Registry) -> None:
     @registry.job(retry=once)
     async def step() -> Call[int]:
-        return add("one")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # wrong on purpose
+        return add("one")  # wrong on purpose
 
     @registry.job
     async def add(number: int) -> int:
