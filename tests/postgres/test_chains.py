@@ -1,0 +1,253 @@
+"""Chains on PostgreSQL, beyond the conformance cases: who wants a chain's key meanwhile, marks, notes, unclear inserts."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aioqueue.abc import Changed
+from aioqueue.errors import StoreContended
+from aioqueue.postgres._options_schema import Schema
+from aioqueue.vocabulary._job import Inserted, NewJob, Settlement, SettlementKind
+from tests.postgres.stores import completed, connected, job, opened
+from tests.postgres_server import execute
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from aioqueue.postgres import PostgresStore
+    from aioqueue.vocabulary._job import ClaimedJob
+
+pytestmark = pytest.mark.anyio
+
+
+def continued(claim: ClaimedJob, following: NewJob | None = None) -> Settlement:
+    return Settlement(
+        id=claim.id,
+        claims=claim.claims,
+        lease_id=claim.lease_id,
+        kind=SettlementKind.CONTINUED,
+        next=job() if following is None else following,
+    )
+
+
+async def chain_of(store: PostgresStore, steps: int, *, first: NewJob | None = None, end: bool = False) -> list[UUID]:
+    """A chain of so many steps, the last of them pending, or completed; gives their ids."""
+    lease_id = await store.open_lease("w", 600)
+    following = job() if first is None else first
+    await store.insert([following])
+    ids = [following.id]
+    while True:
+        if len(ids) == steps and not end:
+            return ids
+        (claim,) = await store.claim(lease_id, ["a"], 1)
+        assert claim.id == ids[-1]
+        if len(ids) == steps:
+            assert [each.lost for each in await store.settle([completed(claim)])] == [None]
+            return ids
+        following = job()
+        assert [each.lost for each in await store.settle([continued(claim, following)])] == [None]
+        ids.append(following.id)
+
+
+async def test_a_key_isnt_free_for_a_moment(postgres_url: str) -> None:
+    """Four others want it all the time, each in its own way."""
+    async with opened(postgres_url) as store, connected(postgres_url) as first, connected(postgres_url) as second:
+        lease_id = await store.open_lease("w", 600)
+        chain = job(key="k", unique=True)
+        await store.insert([chain])
+        over = asyncio.Event()
+        seen: list[UUID] = []
+
+        async def by_inserting(other: PostgresStore, *, many: bool) -> None:
+            while not over.is_set():
+                wanted = [job(key="k", unique=True), *([job("b")] if many else [])]
+                result = (await other.insert(wanted))[0]
+                assert not result.created
+                seen.append(result.id)
+
+        async def by_sql(connection: Any, statement: str, *arguments: Any) -> None:
+            while not over.is_set():
+                for row in await connection.fetch(statement, *arguments):
+                    assert not row[1]
+                    seen.append(row[0])
+
+        plain = """insert into aioqueue.job (id, type, unique_key)
+            select gen_random_uuid(), 'thief', unique_key from aioqueue.job where unique_key is not null limit 1
+            on conflict do nothing returning id, true"""
+        function = """select * from aioqueue.enqueue_v1('{"type": "a", "key": "k", "unique": true}')"""
+        async with opened(postgres_url) as thief, opened(postgres_url) as other, asyncio.TaskGroup() as group:
+            group.create_task(by_inserting(thief, many=False))
+            group.create_task(by_inserting(other, many=True))
+            group.create_task(by_sql(first, plain))
+            group.create_task(by_sql(second, function))
+            for number in range(300):
+                (claim,) = await store.claim(lease_id, ["a"], 10)
+                assert (claim.chain_id, claim.position, claim.key) == (chain.id, number, "k")
+                assert [each.lost for each in await store.settle([continued(claim)])] == [None]
+            over.set()
+        assert set(seen) == {chain.id}
+        assert len(seen) > 300
+
+
+async def test_a_chain_that_is_marked_slow_stays_it(postgres_url: str) -> None:
+    async with opened(postgres_url) as store:
+        lease_id = await store.open_lease("w", 600)
+        await store.insert([job()])
+        execute(postgres_url, "UPDATE aioqueue.job SET slow_settle = true")
+        for _ in range(3):
+            (claim,) = await store.claim(lease_id, ["a"], 1)
+            assert [each.lost for each in await store.settle([continued(claim)])] == [None]
+        assert execute(postgres_url, "SELECT position, slow_settle FROM aioqueue.job") == [(3, True)]
+
+
+async def test_the_last_position_stays_the_last(postgres_url: str) -> None:
+    """A number that somebody has written."""
+    async with opened(postgres_url) as store:
+        lease_id = await store.open_lease("w", 600)
+        await store.insert([job()])
+        execute(postgres_url, "UPDATE aioqueue.job SET position = 2147483647")
+        (claim,) = await store.claim(lease_id, ["a"], 1)
+        assert [each.lost for each in await store.settle([continued(claim)])] == [None]
+        assert execute(postgres_url, "SELECT position FROM aioqueue.job") == [(2147483647,)]
+
+
+async def test_whoever_recovers_a_job_doesnt_continue_it(postgres_url: str) -> None:
+    """There's no statement for that: the next step isn't lost silently."""
+    async with opened(postgres_url) as store:
+        lease_id = await store.open_lease("w", 600)
+        await store.insert([job()])
+        (claim,) = await store.claim(lease_id, ["a"], 1)
+        await store.settle([continued(claim)])
+        (claim,) = await store.claim(lease_id, ["a"], 1)
+        execute(postgres_url, f"DELETE FROM aioqueue.lease WHERE id = {lease_id}")
+        with pytest.raises(ValueError, match="recovers"):
+            await store.settle([continued(claim)], orphaned=True)
+        assert execute(postgres_url, "SELECT state FROM aioqueue.job") == [(2,)]
+
+
+async def test_what_other_processes_are_told(postgres_url: str) -> None:
+    """In one commit: the next step with its delay; of those that have ended, by the chain's id, where somebody waits."""
+    async with opened(postgres_url) as store, connected(postgres_url) as other:
+        chain_id, last = await chain_of(store, 2)
+        execute(postgres_url, "INSERT INTO aioqueue.subscriber VALUES (gen_random_uuid(), now() + interval '1 hour')")
+        lease_id = await store.open_lease("w", 600)
+        first = job()
+        await store.insert([first])
+        ending, going = await store.claim(lease_id, ["a"], 2)
+        assert (ending.id, going.id) == (last, first.id)
+        notes: list[dict[str, Any]] = []
+        await other.add_listener(Schema().channel, lambda *given: notes.append(json.loads(given[3])))
+        await store.settle([completed(ending), continued(going, job("later", delay=60.0))])
+        async with asyncio.timeout(30):
+            while len(notes) < 2:
+                await other.fetch("SELECT 1")
+        due, finished = sorted(notes, key=lambda note: "f" in note)
+        assert due["t"] == ["later"]
+        assert 59 < due["d"] <= 60
+        assert finished["f"] == [str(chain_id)]
+
+
+@pytest.mark.parametrize("unique", [False, True])
+@pytest.mark.parametrize("end", [False, True])
+@pytest.mark.parametrize("foreign", [False, True])
+async def test_an_insert_that_is_repeated_after_its_chain_went_on(
+    postgres_url: str, unique: bool, end: bool, foreign: bool
+) -> None:
+    """As after a commit whose answer was lost: the chain is recognised, its first step purged or not."""
+    first = job(key="k", unique=True) if unique else job()
+    async with opened(postgres_url) as store, connected(postgres_url) as other:
+        await chain_of(store, 3, first=first, end=end)
+        for purge in (False, True):
+            if purge:
+                execute(postgres_url, "DELETE FROM aioqueue.archive WHERE state = 5")
+            async with other.transaction():
+                assert await store.insert([first], tx=other if foreign else None, repeated=True) == [Inserted(first.id, False)]
+            assert execute(postgres_url, "SELECT count(*) FROM aioqueue.job") == [(int(not end),)]
+
+
+async def test_a_conflict_says_the_chains_id_however_it_is_met(postgres_url: str) -> None:
+    first = job(key="k", unique=True)
+    async with opened(postgres_url) as store, connected(postgres_url) as other:
+        await chain_of(store, 3, first=first)
+
+        def wanted(**options: Any) -> NewJob:
+            return job(key="k", unique=True, **options)
+
+        renamed = NewJob(id=job().id, type="new name", aliases=("a",), key="k", unique=True)
+        answers = [
+            *await store.insert([wanted()]),
+            *(await store.insert([job(), wanted(), job("b", key="l", unique=True)]))[1:2],
+            *await store.insert([wanted()], repeated=True),
+            *await store.insert([renamed]),
+        ]
+        async with other.transaction():
+            answers += await store.insert([wanted()], tx=other)
+            answers += await store.insert([renamed], tx=other)
+        async with store.transaction() as tx:
+            answers += await tx.insert([wanted()])
+        assert answers == [Inserted(first.id, False)] * 7
+
+
+async def test_the_view_shows_where_a_job_is_in_its_chain(postgres_url: str) -> None:
+    async with opened(postgres_url) as store:
+        ids = await chain_of(store, 3)
+        rows = execute(postgres_url, "SELECT chain_id, position, id, state FROM aioqueue.jobs ORDER BY position")
+        states = ["continued", "continued", "ready"]
+        assert rows == [(ids[0], number, ids[number], state) for number, state in enumerate(states)]
+
+
+@pytest.mark.parametrize("seconds", [4, pytest.param(60, marks=pytest.mark.soak)])
+async def test_everybody_at_once_at_the_same_chains(postgres_url: str, seconds: int) -> None:
+    """Chains go on, end and begin anew while others retry, bring forward and delete them: nothing is doubled, no deadlock."""
+    keys = [f"k{number}" for number in range(4)]
+    known: dict[UUID, str] = {}
+    until = time.monotonic() + seconds
+
+    def wanted(chance: random.Random) -> NewJob:
+        return job(key=chance.choice(keys), unique=True)
+
+    async def work(store: PostgresStore, chance: random.Random) -> int:
+        lease_id, went_on = await store.open_lease("w", 600), 0
+        while time.monotonic() < until:
+            await store.insert([wanted(chance)])
+            batch: list[Settlement] = []
+            for claim in await store.claim(lease_id, ["a"], 3):
+                known[claim.id] = claim.key or ""
+                if chance.random() < 0.2:
+                    kind = chance.choice([SettlementKind.COMPLETED, SettlementKind.FAILED])
+                    batch.append(Settlement(id=claim.id, claims=claim.claims, lease_id=lease_id, kind=kind))
+                else:
+                    batch.append(continued(claim, job(delay=chance.choice([None, 60.0]))))
+            went_on += sum(
+                result.lost is None and each.kind is SettlementKind.CONTINUED
+                for each, result in zip(batch, await store.settle(batch), strict=True)
+            )
+        return went_on
+
+    async def operate(store: PostgresStore, chance: random.Random) -> int:
+        done = 0
+        while time.monotonic() < until:
+            ids = chance.sample(list(known), min(len(known), 4))
+            verb = chance.choice([store.retry, store.run_now, store.run_now, store.delete])
+            try:
+                done += sum(each is Changed.DONE for each in await verb(ids))
+            except StoreContended:
+                continue
+            await asyncio.sleep(0)
+        return done
+
+    async with opened(postgres_url) as first, opened(postgres_url) as second, asyncio.TaskGroup() as group:
+        workers = [group.create_task(work(store, random.Random(seed))) for seed, store in enumerate((first, second))]
+        operators = [group.create_task(operate(store, random.Random(seed))) for seed, store in enumerate((first, second))]
+    assert all(task.result() for task in [*workers, *operators])
+    twice = """SELECT chain_id, position FROM aioqueue.jobs GROUP BY chain_id, position HAVING count(*) > 1
+        UNION ALL SELECT chain_id, NULL FROM aioqueue.jobs WHERE state <> 'continued' GROUP BY chain_id HAVING count(*) > 1
+        UNION ALL SELECT job.id, NULL FROM aioqueue.job JOIN aioqueue.archive USING (id)"""
+    assert execute(postgres_url, twice) == []
+    assert execute(postgres_url, "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()") == [(0,)]
