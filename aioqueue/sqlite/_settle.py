@@ -124,7 +124,8 @@ def settle(
 def _settle_distinct(
     connection: sqlite3.Connection, settlements: Sequence[Settlement], *, orphaned: bool
 ) -> tuple[list[SettleResult], Notification | None]:
-    fences = dump([[str(each.id), each.claims, each.lease_id] for each in settlements])
+    ids = [str(each.id) for each in settlements]
+    fences = dump([[job_id, each.claims, each.lease_id] for job_id, each in zip(ids, settlements, strict=True)])
     if orphaned:
         row = one(connection, _OWNED_ORPHANED, {"rows": fences, **clock_parameters()})
     else:
@@ -132,17 +133,17 @@ def _settle_distinct(
     now, owned = row[0], {entry[0]: entry for entry in load(row[1])}
     batch = _Batch(now)
     lost: list[Settlement] = []
-    for settlement in settlements:
-        entry = owned.get(str(settlement.id))
+    for job_id, settlement in zip(ids, settlements, strict=True):
+        entry = owned.get(job_id)
         if entry is None:
             lost.append(settlement)
         else:
-            batch.add(settlement, entry[1], entry[2])
+            batch.add(settlement, *entry)
     mark = _MARK_OF_AN_ORPHAN if orphaned else 0
     leases: frozenset[int] = frozenset()
     if orphaned and owned:
         # Otherwise a late renewal would tell the owner that all is well.
-        leases = frozenset(each.lease_id for each in settlements if str(each.id) in owned)
+        leases = frozenset(each.lease_id for job_id, each in zip(ids, settlements, strict=True) if job_id in owned)
         connection.execute(_DELETE_LEASES, {"leases": dump(sorted(leases))})
     if batch.finished:
         rows = dump(batch.finished)
@@ -173,22 +174,22 @@ class _Batch:
         self._due: int | None = None
         self._ended_chains: set[UUID] = set()
 
-    def add(self, settlement: Settlement, job_type: str, chain_id: str | None) -> None:
-        """Sort one in; its type and chain as they're stored.
+    def add(self, settlement: Settlement, job_id: str, job_type: str, chain_id: str | None) -> None:
+        """Sort one in; its id, type and chain as they're stored.
 
         Raises:
             RowRejected: It can't be written as it is.
         """
         if not settlement.kind.finishes:
             due = _due(settlement, self._now)
-            self.pending.append(_values(settlement, due))
+            self.pending.append(_values(settlement, job_id, due))
             self._wake(job_type, due)
             return
-        self.finished.append(_values(settlement, None))
+        self.finished.append(_values(settlement, job_id, None))
         if settlement.kind.ends_chain:
             self._ended_chains.add(settlement.id if chain_id is None else id_of(chain_id))
         else:
-            step = NextStep.of(settlement, self._now)
+            step = NextStep.of(settlement, job_id, self._now)
             self.steps.append(step)
             self._wake(step.type, step.due)
 
@@ -215,9 +216,9 @@ def _due(settlement: Settlement, now: int) -> int:
     return due_after(now, settlement.delay, "the delay") if settlement.delay else now
 
 
-def _values(settlement: Settlement, due: int | None) -> list[object]:
+def _values(settlement: Settlement, job_id: str, due: int | None) -> list[object]:
     return [
-        str(settlement.id),
+        job_id,
         settlement.claims,
         settlement.lease_id,
         int(settlement.kind),

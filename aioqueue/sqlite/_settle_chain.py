@@ -47,8 +47,8 @@ class NextStep:
     row: list[object]
 
     @classmethod
-    def of(cls, settlement: Settlement, now: int) -> NextStep:
-        """Read a settlement.
+    def of(cls, settlement: Settlement, job_id: str, now: int) -> NextStep:
+        """Read a settlement, of the job with this id.
 
         Raises:
             RowRejected: It can't be stored as it is.
@@ -56,7 +56,7 @@ class NextStep:
         if settlement.next is None:
             raise RowRejected(f"job {settlement.id}: it's to be continued, but there is no next job")
         values = job_row(settlement.next, now, None)
-        return cls(settlement.next.type, int(str(values[3])), [str(settlement.id), *values])
+        return cls(settlement.next.type, int(str(values[3])), [job_id, *values])
 
 
 def insert_steps(connection: sqlite3.Connection, steps: Sequence[NextStep], now: int) -> None:
