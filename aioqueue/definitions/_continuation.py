@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 import msgspec
 
@@ -83,7 +83,7 @@ class Done(Call[R_co]):
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Call):
             other.mark_used()
-        return isinstance(other, Done) and self.value == other.value
+        return isinstance(other, Done) and self.value == cast("Done[object]", other).value
 
     def __hash__(self) -> int:
         return hash((Done, self.value))

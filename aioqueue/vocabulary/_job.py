@@ -221,7 +221,7 @@ class SettlementKind(IntEnum):
     @property
     def ends_chain(self) -> bool:
         """Whether the job's chain has ended with it: whoever waits for the chain's result is told."""
-        return self.finishes and self is not SettlementKind.CONTINUED
+        return self < SettlementKind.RETRIED and self is not SettlementKind.CONTINUED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
