@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from aioqueue.postgres._chains import chain_statements, fetch_ends, list_chain
 from aioqueue.postgres._claim_lanes import lanes_of
+from aioqueue.postgres._listing_chain import chain_statements, fetch_ends, list_chain
 from aioqueue.postgres._rows import ARCHIVED_COLUMNS, LIVE_COLUMNS, job_snapshot
 from aioqueue.store_rules._cursors import read_cursor, write_cursor
 from aioqueue.vocabulary._job import JobState

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from aioqueue.errors import StoreContended
-from aioqueue.postgres._chains import ENDS
 from aioqueue.postgres._connections_source import WAIT_BRIEFLY
 from aioqueue.postgres._notifications import due_note, notify_statements
 from aioqueue.postgres._operate_prune import prune, prune_statements
+from aioqueue.postgres._rows_chain import ENDS
 from aioqueue.vocabulary._answers import Changed
 from aioqueue.vocabulary._job import StoredState
 

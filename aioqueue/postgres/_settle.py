@@ -19,7 +19,7 @@ from uuid import UUID
 from aioqueue.errors import RowRejected, StoreError, StoreIncompatible, StoreUnavailable
 from aioqueue.postgres._rows_portions import in_portions
 from aioqueue.postgres._settle_archive import archive, history
-from aioqueue.postgres._settle_continued import CONTINUED_PARTS, PLAIN_PARTS, continuations, next_arguments
+from aioqueue.postgres._settle_chain import CONTINUED_PARTS, PLAIN_PARTS, continuations, next_arguments
 from aioqueue.postgres._settle_fates import Fence, chain_of, fate_of, fates_statements
 from aioqueue.vocabulary._job import LostReason, SettleResult
 

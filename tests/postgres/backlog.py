@@ -35,6 +35,15 @@ SELECT {_ID.format(n="(n + 100000000)")}, CASE WHEN n % 4 = 0 THEN 'other' || n 
 FROM generate_series(1, @rows@) AS n;
 """
 
+FILL_CHAIN = f"""
+INSERT INTO aioqueue.archive (id, type, priority, run_at, state, attempt, claims, reschedules, chain_id, position, created_at,
+                              finished_at, tags, metadata, payload, errors)
+SELECT {_ID.format(n="(n + 200000000)")}, 'step', 2, now(), CASE WHEN n = 100000 THEN 6 ELSE 5 END, 1, 1, 0,
+       CASE WHEN n > 0 THEN {_ID.format(n="200000000")} END, n, now(), now(), '{{}}', '{{}}', '{{}}', '{{}}'
+FROM generate_series(0, 100000) AS n;
+"""
+"""One chain of 100,001 steps that has ended."""
+
 
 def _literal(value: Any) -> str:
     if value is None:
