@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 import anyio
 
-from aioqueue import Fixed, Registry, Retry, current_attempt
+from aioqueue import Call, Fixed, Registry, Retry, current_attempt, done
 from aioqueue.errors import Reschedule
 from tests.faults.clock import install
 from tests.processes import Ledger, die_with_parent
@@ -57,6 +57,15 @@ async def nap(seconds: float) -> Told:
         write("cancelled")
         raise
     return told()
+
+
+@registry.job(retry=SOON)
+async def walk(steps: int, seconds: float) -> Call[Told]:
+    """A chain of so many steps."""
+    write("start")
+    await anyio.sleep(seconds)
+    end = told()
+    return walk(steps - 1, seconds) if steps > 1 else done(end)
 
 
 @registry.job(retry=SOON)
