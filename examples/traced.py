@@ -1,4 +1,4 @@
-"""One trace from a request to its last job: the request enqueues a job, which enqueues another.
+"""One trace from a request through a chain to its last job: the request enqueues a job, which continues with another.
 
     pip install aioqueue-jobs[otel] fastapi uvicorn
     uvicorn examples.traced:app
@@ -19,7 +19,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter
 
-from aioqueue import Client, Registry, Worker, current_attempt
+from aioqueue import Call, Client, Registry, Worker
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -30,19 +30,18 @@ tracer = trace.get_tracer("shop")
 
 
 @registry.job
-async def charge(order_id: int) -> None:
-    """Take the money, and let the receipt be sent."""
+async def charge(order_id: int) -> Call[str]:
+    """Take the money, and go on with the receipt: its attempt's span is a child of this one's."""
     with tracer.start_as_current_span("call the bank"):  # a child of the attempt's span
         pass
-    worker_client = current_attempt().client
-    assert isinstance(worker_client, Client)
-    await worker_client.enqueue(send_receipt(order_id))
+    return send_receipt(order_id)
 
 
 @registry.job
-async def send_receipt(order_id: int) -> None:
-    """Tell the customer."""
+async def send_receipt(order_id: int) -> str:
+    """Tell the customer, and say what the chain has come to."""
     print(f"order {order_id}: thank you")
+    return f"receipt {order_id}"
 
 
 @asynccontextmanager
