@@ -6,7 +6,7 @@ that real time, which runs on as well, changes the order of nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from aioqueue.abc import Changed, Due
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 AGAIN = (SettlementKind.RETRIED, SettlementKind.RESCHEDULED)
 FINAL = {
     SettlementKind.COMPLETED: JobState.COMPLETED,
+    SettlementKind.CONTINUED: JobState.CONTINUED,
     SettlementKind.FAILED: JobState.FAILED,
     SettlementKind.CANCELLED: JobState.CANCELLED,
 }
@@ -32,6 +33,10 @@ class ModelJob:
     new: NewJob
     due: float
     expires: float | None
+    chain: UUID
+    position: int = 0
+    unique: tuple[str, str | None] | None = None
+    """What its chain keeps from others until it ends: a type and a key."""
     state: JobState = JobState.READY  # or SCHEDULED: `Model.state` looks at the due time
     attempt: int = 0
     claims: int = 0
@@ -83,12 +88,21 @@ class Model:
         running = [job for job in self.jobs.values() if job.state is JobState.RUNNING and job.lease_id not in own]
         return [job for job in running if job.lease_id is None or not self.valid(job.lease_id)]
 
-    def holder(self, new: NewJob) -> UUID | None:
-        """The unfinished job that has the unique key."""
-        for job in self.jobs.values():
-            if not job.finished and job.new.unique and (job.new.type, job.new.key) == (new.type, new.key):
-                return job.new.id
-        return None
+    def holder(self, unique: tuple[str, str | None] | None) -> UUID | None:
+        """The unfinished chain that has the unique key."""
+        holders = (job.chain for job in self.jobs.values() if not job.finished and unique and job.unique == unique)
+        return next(holders, None)
+
+    def chain_of(self, job_id: UUID) -> UUID:
+        """The chain that an id stands for: a first step's does when it's gone as well."""
+        return self.jobs[job_id].chain if job_id in self.jobs else job_id
+
+    def steps(self, chain: UUID) -> list[ModelJob]:
+        return sorted((job for job in self.jobs.values() if job.chain == chain), key=lambda job: job.position)
+
+    def end(self, job_id: UUID) -> ModelJob | None:
+        """The live or last step of any step's chain."""
+        return next(reversed(self.steps(self.chain_of(job_id))), None)
 
     def claimable(self, types: Sequence[str]) -> list[ModelJob]:
         due = [job for job in self.jobs.values() if self.state(job) is JobState.READY and job.new.type in types]
@@ -108,12 +122,17 @@ class Model:
     def insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
         results: list[Inserted] = []
         for new in jobs:
-            there = new.id if new.id in self.jobs else self.holder(new) if new.unique else None
+            unique = (new.type, new.key) if new.unique else None
+            there = new.id if new.id in self.jobs else self.holder(unique)
             if there is None:
-                due = self.now + (new.delay or 0)
-                self.jobs[new.id] = ModelJob(new, due, None if new.expires is None else due + new.expires)
+                self._store(new, new.id, 0, unique)
             results.append(Inserted(there or new.id, created=there is None))
         return results
+
+    def _store(self, new: NewJob, chain: UUID, position: int, unique: tuple[str, str | None] | None) -> None:
+        due = self.now + (new.delay or 0)
+        expires = None if new.expires is None else due + new.expires
+        self.jobs[new.id] = ModelJob(new, due, expires, chain, position, unique)
 
     def open_lease(self, lease_id: int, worker: str, duration: float) -> None:
         self.leases[lease_id] = ModelLease(worker, self.now + duration)
@@ -146,6 +165,8 @@ class Model:
         if job is not None and job.newest == fence:
             return (None,)
         lost = self._lost_to_settle(each, orphaned=orphaned)
+        if lost is None and each.next is not None and each.next.id in self.jobs:
+            return (LostReason.ERROR,)
         if lost is None and job is not None:
             self._write(job, each)
             job.newest = fence
@@ -179,6 +200,9 @@ class Model:
                 job.reschedules += 1
         else:
             job.state, job.output = FINAL[each.kind], each.output
+            if each.next is not None:
+                new = replace(each.next, key=job.new.key, unique=False)
+                self._store(new, job.chain, job.position + 1, job.unique)
 
     def _pend(self, job: ModelJob, delay: float) -> None:
         job.state, job.due = JobState.READY, self.now + delay
@@ -194,19 +218,19 @@ class Model:
             del self.leases[lease_id]
 
     def retry(self, job_id: UUID) -> Changed:
-        job = self.jobs.get(job_id)
+        job = self.end(job_id)
         if job is None:
             return Changed.NOT_FOUND
         if job.state is JobState.RUNNING:
             return Changed.RUNNING
-        if job.state not in (JobState.FAILED, JobState.CANCELLED) or (job.new.unique and self.holder(job.new) is not None):
+        if job.state not in (JobState.FAILED, JobState.CANCELLED) or self.holder(job.unique) is not None:
             return Changed.WRONG_STATE
         self._pend(job, 0)
         job.attempt, job.reschedules, job.expires, job.newest, job.started = 0, 0, None, None, False
         return Changed.DONE
 
     def run_now(self, job_id: UUID) -> Changed:
-        job = self.jobs.get(job_id)
+        job = self.end(job_id)
         if job is None:
             return Changed.NOT_FOUND
         if job.state in PENDING:
@@ -215,12 +239,13 @@ class Model:
         return Changed.RUNNING if job.state is JobState.RUNNING else Changed.WRONG_STATE
 
     def delete(self, job_id: UUID) -> Changed:
-        job = self.jobs.get(job_id)
-        if job is None:
+        steps = self.steps(self.chain_of(job_id))
+        if not steps:
             return Changed.NOT_FOUND
-        if job.state is JobState.RUNNING:
+        if any(job.state is JobState.RUNNING for job in steps):
             return Changed.RUNNING
-        del self.jobs[job_id]
+        for job in steps:
+            del self.jobs[job.new.id]
         return Changed.DONE
 
     def prune(self, state: JobState, types: Sequence[str] | None) -> list[UUID]:

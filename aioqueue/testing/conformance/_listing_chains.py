@@ -118,10 +118,10 @@ async def an_end_never_falls_between_two_steps(harness: Harness) -> None:
     lease_id = await store.open_lease("w", HOUR)
     chain_id, ended = await insert_one(store, job("step")), False
     seen: list[Job | None] = []
-    latest: dict[UUID, int] = {}
     older: list[str] = []
 
     async def look(where: Store) -> None:
+        latest: dict[UUID, int] = {}
         while not ended:
             asked = chain_id
             (found,) = await where.fetch_ends([asked])
