@@ -274,8 +274,8 @@ def _step(attempt: SlotAttempt, returned: object) -> Outcome:
     job = attempt.job
     if not _is_call(returned):
         error = CallError(
-            f"the handler of {job.type} is annotated to return a Call, and has returned a value ({type_name(returned)}): "
-            "return done(value) to end the chain, or a call of a job type to continue it"
+            f"the handler of {job.type} is annotated to return a Call, and it, or a middleware, has returned a value "
+            f"({type_name(returned)}): return done(value) to end the chain, or a call of a job type to continue it"
         )
         raise Unreadable(error, "CallError")
     if isinstance(returned, Done):
@@ -301,11 +301,17 @@ def _encode(attempt: SlotAttempt, output: object) -> bytes:
     except Exception as error:  # noqa: BLE001 - classified: looking at an output runs its own code, which may raise anything
         if _is_call(output):
             output.mark_used()
-            raise Unreadable(_undeclared(attempt), "CallError") from None
+            raise Unreadable(_misplaced(attempt), "CallError") from None
         raise Unreadable(error, "OutputError") from None
 
 
-def _undeclared(attempt: SlotAttempt) -> CallError:
+def _misplaced(attempt: SlotAttempt) -> CallError:
+    """What is wrong where a call stands in the place of a value."""
+    if attempt.job_type.continues:
+        return CallError(
+            f"the handler of {attempt.job.type} has returned done(…) with a Call in it: return the call itself to continue the "
+            "chain, or done(value) to end it"
+        )
     return CallError(
         f"the handler of {attempt.job.type} has returned a Call, and isn't annotated to: -> Call[R] lets it continue its "
         "chain, where R is the type of the chain's result, and done(value) ends it"

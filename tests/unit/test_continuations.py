@@ -190,13 +190,13 @@ def test_an_annotation_that_is_resolved_later_is_refused_then(registry: Registry
 
 
 def test_a_name_of_its_own_changes_nothing(registry: Registry) -> None:
-    typing = pytest.importorskip("typing")
-    if not hasattr(typing, "TypeAliasType"):
-        pytest.skip("names for types came with Python 3.12")
-    alias = typing.TypeAliasType("Step", Call[int])
-    job: Any = registry.job(returning(alias))
+    """As `type Step = Call[int]` makes it from Python 3.12 on."""
+    typing_extensions = pytest.importorskip("typing_extensions")
+    job: Any = registry.job(returning(typing_extensions.TypeAliasType("Step", Call[int])))
     assert job.continues
     assert job.encode_output(1) == b"1"
+    with pytest.raises(RegistrationError, match=r"annotate -> Call\[int\]"):
+        registry.job(name="other")(returning(typing_extensions.TypeAliasType("Maybe", int | Call[int])))
 
 
 @pytest.mark.parametrize("declared_as", [str, Call[str], "str", "Call[str]"], ids=str)

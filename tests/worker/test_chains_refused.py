@@ -49,8 +49,8 @@ async def test_a_value_in_place_of_a_call_fails_for_good_with_the_fix(client: Cl
         last = await ended(client, registry, call)
         assert (last.state, last.attempt) == (JobState.FAILED, 1)
         assert str(last.last_error) == (
-            f"CallError: the handler of {call.job_type.name} is annotated to return a Call, and has returned a value ({kind}): "
-            "return done(value) to end the chain, or a call of a job type to continue it"
+            f"CallError: the handler of {call.job_type.name} is annotated to return a Call, and it, or a middleware, has "
+            f"returned a value ({kind}): return done(value) to end the chain, or a call of a job type to continue it"
         )
 
 
@@ -77,6 +77,22 @@ async def test_a_call_in_place_of_a_value_fails_for_good_with_the_fix(client: Cl
                 "it continue its chain, where R is the type of the chain's result, and done(value) ends it"
             )
         gc.collect()
+
+
+async def test_a_call_in_place_of_a_finished_value_fails_for_good_with_the_fix(client: Client, registry: Registry) -> None:
+    @registry.job
+    async def step() -> Call[Any]:
+        return done(step())
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        last = await ended(client, registry, step())
+        gc.collect()
+    assert last.state is JobState.FAILED
+    assert str(last.last_error) == (
+        "CallError: the handler of step has returned done(…) with a Call in it: return the call itself to continue the chain, "
+        "or done(value) to end it"
+    )
 
 
 async def test_a_finished_value_of_another_type_fails_for_good(client: Client, registry: Registry) -> None:
