@@ -169,14 +169,24 @@ class JobError(AioqueueError):
 
     Arguments:
         message: What happened.
-        job_id: The job's id.
+        job_id: The job's id: of a chain, that of the step which this is about.
         job_type: The job's type name, where it is known.
         last_error: The newest error of the job's history, as text, where there is one.
+        chain_id: The id of its chain, which is its first job's; None stands for the job's own.
     """
 
-    def __init__(self, message: str, *, job_id: UUID, job_type: str | None = None, last_error: str | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        job_id: UUID,
+        job_type: str | None = None,
+        last_error: str | None = None,
+        chain_id: UUID | None = None,
+    ) -> None:
         super().__init__(message)
         self.job_id = job_id
+        self.chain_id = job_id if chain_id is None else chain_id
         self.job_type = job_type
         self.last_error = last_error
 

@@ -30,12 +30,15 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class JobHandle(Generic[R_co]):
-    """One job, as its producer sees it. `client.enqueue` gives it, and `client.handle(job_type, id)` makes another.
+    """One job, or the chain that it begins, as its producer sees it.
+
+    `client.enqueue` gives it, and `client.handle(job_type, id)` makes another. The id may be that of any step of a chain:
+    result and snapshot are those of the chain.
 
     Attributes:
-        id: The job's id.
-        job_type: Its type.
-        created: Whether the enqueue stored it; False if an unfinished job with the same unique key was there already.
+        id: The job's id; an enqueued one's is also its chain's.
+        job_type: Its type, which says what the result is.
+        created: Whether the enqueue stored it; False if an unfinished chain with the same unique key was there already.
     """
 
     __slots__ = ("_commit_unseen", "_session", "_state", "created", "id", "job_type")
@@ -62,7 +65,7 @@ class JobHandle(Generic[R_co]):
         self._commit_unseen = commit_unseen
 
     async def result(self, timeout: float | timedelta | None = None) -> R_co:
-        """Wait for the job's end and give its output.
+        """Wait for the end, of the job or of the chain that it's a step of, and give the output.
 
         One wake-up and one look-up serve all who wait in a client. A job that was enqueued with `tx=` in a user's
         transaction, whose commit nobody reports, isn't missed before the client's `uncommitted_grace` has passed.
@@ -76,7 +79,7 @@ class JobHandle(Generic[R_co]):
 
         Raises:
             ResultTimeout: It isn't finished; it goes on.
-            JobFailed: It failed for good; `last_error` says why.
+            JobFailed: It failed for good, in a chain at the step that `job_id` names; `last_error` says why.
             JobCancelled: It was cancelled, or expired before it could start.
             JobNotFound: There is no such job: it was rolled back, or deleted.
             ResultError: The output can't be read as the declared type.
@@ -89,7 +92,7 @@ class JobHandle(Generic[R_co]):
         return self._read(await self._finished(limit))
 
     async def snapshot(self) -> Job:
-        """Look at the job as it is stored now.
+        """Look at the job as it is stored now: in a chain, at the step that is live, or at the last one.
 
         Raises:
             JobNotFound: There is no such job (yet, where a user's transaction hasn't been committed).
@@ -98,7 +101,7 @@ class JobHandle(Generic[R_co]):
             ClientClosed: The client isn't open.
         """
         self._check_committed()
-        (job,) = await self._session.opened().store.fetch([self.id])
+        (job,) = await self._session.opened().store.fetch_ends([self.id])
         return self._found(job)
 
     def _check_committed(self) -> None:
@@ -115,7 +118,7 @@ class JobHandle(Generic[R_co]):
         opened = self._session.opened()
         uncommitted = self._commit_unseen or (self._state is not None and self._state.phase is Phase.UNCLEAR)
         if limit == 0:
-            (job,) = await opened.store.fetch([self.id])
+            (job,) = await opened.store.fetch_ends([self.id])
             if (job is None and not uncommitted) or (job is not None and ended(job)):
                 return self._found(job)
             self._timed_out(job, 0)
@@ -125,7 +128,7 @@ class JobHandle(Generic[R_co]):
         try:
             found = await waiter.future
         finally:
-            opened.waiters.remove(self.id, waiter)
+            opened.waiters.remove(waiter)
         if found is GAVE_UP:
             self._timed_out(waiter.seen, cast("float", limit))
         return self._found(found)
@@ -141,12 +144,18 @@ class JobHandle(Generic[R_co]):
         )
 
     def _timed_out(self, job: Job | None, limit: float) -> NoReturn:
-        state = "not there yet" if job is None else job.state.value
+        if job is None:
+            raise ResultTimeout(
+                f"the job {self.id} of {self.job_type.name} isn't finished after {limit:g} s: it is not there yet",
+                job_id=self.id,
+                job_type=self.job_type.name,
+            )
         raise ResultTimeout(
-            f"the job {self.id} of {self.job_type.name} isn't finished after {limit:g} s: it is {state}",
-            job_id=self.id,
-            job_type=self.job_type.name,
+            f"{_named(job)} isn't finished after {limit:g} s: it is {job.state.value}",
+            job_id=job.id,
+            job_type=job.type,
             last_error=_last_error(job),
+            chain_id=job.chain_id,
         )
 
     def _read(self, job: Job) -> R_co:
@@ -155,10 +164,11 @@ class JobHandle(Generic[R_co]):
         kind, became = (JobFailed, "has failed") if job.state is JobState.FAILED else (JobCancelled, "was cancelled")
         error = _last_error(job)
         raise kind(
-            f"the job {job.id} of {job.type} {became} at attempt {job.attempt}{f': {error}' if error else ''}",
+            f"{_named(job)} {became} at attempt {job.attempt}{f': {error}' if error else ''}",
             job_id=job.id,
             job_type=job.type,
             last_error=error,
+            chain_id=job.chain_id,
         )
 
     def _decode(self, job: Job) -> R_co:
@@ -169,10 +179,11 @@ class JobHandle(Generic[R_co]):
         except Exception as error:
             # Whatever a converter or validator of the user's raises.
             raise ResultError(
-                f"the output of the job {job.id} isn't what {self.job_type.name} declares: {error}",
+                f"the output of {_named(job)} isn't what {self.job_type.name} declares: {error}",
                 job_id=job.id,
                 job_type=job.type,
                 last_error=_last_error(job),
+                chain_id=job.chain_id,
             ) from error
         return cast("R_co", output)
 
@@ -212,8 +223,14 @@ def ids_of(jobs: Iterable[UUID | str | JobHandle[Any]]) -> list[UUID]:
     return list(dict.fromkeys(each.id if isinstance(each, JobHandle) else read_id(each) for each in jobs))
 
 
-def _last_error(job: Job | None) -> str | None:
-    return None if job is None or job.last_error is None else str(job.last_error)
+def _named(job: Job) -> str:
+    """The job for people, with its place if it's a later step of a chain."""
+    name = f"the job {job.id} of {job.type}"
+    return f"{name}, step {job.position} of the chain {job.chain_id}," if job.position else name
+
+
+def _last_error(job: Job) -> str | None:
+    return None if job.last_error is None else str(job.last_error)
 
 
 def _warn_in_attempt(name: str) -> None:

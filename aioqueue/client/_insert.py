@@ -85,10 +85,12 @@ class Inserter:
             return await self._insert_repeatedly(jobs, repeated=self.unclear.has_any(jobs))
 
     async def find(self, ids: Sequence[UUID]) -> set[UUID]:
-        """Look which of these ids are stored, live or finished."""
+        """Look which of these ids are stored, live or finished; or were, while a later step of their chain is left."""
         found: set[UUID] = set()
         for start in range(0, len(ids), _CHUNK_ROWS):
-            found.update(job.id for job in await self._store.fetch(ids[start : start + _CHUNK_ROWS]) if job is not None)
+            chunk = ids[start : start + _CHUNK_ROWS]
+            ends = await self._store.fetch_ends(chunk)
+            found.update(job_id for job_id, end in zip(chunk, ends, strict=True) if end is not None)
         return found
 
     async def aclose(self, patience: float) -> None:

@@ -22,8 +22,17 @@ if TYPE_CHECKING:
     from aioqueue.definitions._job_type import JobType
     from aioqueue.vocabulary._answers import Changed
     from aioqueue.vocabulary._job import Job
+    from aioqueue.vocabulary._listing import Page
 
-__all__ = ["change_in_portions", "find_job", "migrate", "prune_in_portions", "read_filter"]
+__all__ = [
+    "change_in_portions",
+    "find_end",
+    "find_job",
+    "list_steps",
+    "migrate",
+    "prune_in_portions",
+    "read_filter",
+]
 
 _LARGEST_PAGE_JOBS = 1_000
 _PORTION_JOBS = 1_000
@@ -55,6 +64,32 @@ async def find_job(store: Store, job_id: UUID | str | JobHandle[Any]) -> Job:
     return found
 
 
+async def find_end(store: Store, job_id: UUID | str | JobHandle[Any]) -> Job:
+    """Look at a chain's live or last step, as `Client.chain` promises.
+
+    Raises:
+        ValueError: The id isn't one.
+        JobNotFound: There is no such chain.
+    """
+    (wanted,) = ids_of([job_id])
+    (found,) = await store.fetch_ends([wanted])
+    if found is None:
+        raise JobNotFound(f"there is no job {wanted}, and no chain: it was never committed, or has been deleted", job_id=wanted)
+    return found
+
+
+async def list_steps(store: Store, job_id: UUID | str | JobHandle[Any], limit: int, cursor: str | None) -> Page:
+    """Show one page of a chain's steps, as `Client.chain_jobs` promises.
+
+    Raises:
+        ValueError: The id isn't one, or the cursor.
+        JobNotFound: There is no such chain.
+        ConfigurationError: The limit is out of its range.
+    """
+    _check_limit(limit)
+    return await store.list_chain((await find_end(store, job_id)).chain_id, limit, cursor)
+
+
 def read_filter(
     states: Iterable[JobState | str],
     types: Iterable[JobType[..., Any, Any] | str],
@@ -68,8 +103,7 @@ def read_filter(
         ValueError: A state isn't known.
         ConfigurationError: The limit is out of its range, or one text was given where several are taken.
     """
-    if not 1 <= limit <= _LARGEST_PAGE_JOBS:
-        raise ConfigurationError(f"limit must be 1 to {_LARGEST_PAGE_JOBS}, not {limit!r}")
+    _check_limit(limit)
     if isinstance(states, str) or isinstance(types, str):
         raise ConfigurationError("states= and types= take several, such as states=['failed']")
     return JobFilter(
@@ -78,6 +112,11 @@ def read_filter(
         key=key,
         tag=tag,
     )
+
+
+def _check_limit(limit: int) -> None:
+    if not 1 <= limit <= _LARGEST_PAGE_JOBS:
+        raise ConfigurationError(f"limit must be 1 to {_LARGEST_PAGE_JOBS}, not {limit!r}")
 
 
 def _names_of(job_type: JobType[..., Any, Any] | str) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from aioqueue.client._diagnosis import diagnose
 from aioqueue.client._handle import ids_of
-from aioqueue.client._operate import change_in_portions, find_job, prune_in_portions, read_filter
+from aioqueue.client._operate import change_in_portions, find_end, find_job, list_steps, prune_in_portions, read_filter
 from aioqueue.client._why import Why, why
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Operations:
     _session: Session
 
     async def job(self, job_id: UUID | str | JobHandle[Any]) -> Job:
-        """Look at one job as it is stored now, whatever its type.
+        """Look at one job as it is stored now, whatever its type: exactly this one, wherever its chain has got to.
 
         Raises:
             ValueError: The id isn't one.
@@ -43,6 +43,38 @@ class Operations:
             ClientClosed: The client isn't open.
         """
         return await find_job(self._session.opened().store, job_id)
+
+    async def chain(self, job_id: UUID | str | JobHandle[Any]) -> Job:
+        """Look where a chain has got to: at its live step, or at its last one.
+
+        Arguments:
+            job_id: The chain's id, which is its first job's, or any other step's.
+
+        Returns:
+            That step; its `chain_id` is the chain's. A job that nothing was continued from is a chain of one.
+
+        Raises:
+            JobNotFound: There is no such chain. Others as `job` raises them.
+        """
+        return await find_end(self._session.opened().store, job_id)
+
+    async def chain_jobs(self, job_id: UUID | str | JobHandle[Any], *, limit: int = 100, cursor: str | None = None) -> Page:
+        """Show the steps of a chain, from the first to the live or last one. Earlier ones may have been pruned.
+
+        Arguments:
+            job_id: As of `chain`.
+            limit: Steps on the page at most: 1 to 1,000.
+            cursor: `page.cursor` of the page before.
+
+        Returns:
+            The page; its `cursor` is None at the end.
+
+        Raises:
+            JobNotFound: There is no such chain.
+            ValueError: The id isn't one, or the cursor isn't one of ours.
+            ConfigurationError: The limit is out of its range.
+        """
+        return await list_steps(self._session.opened().store, job_id, limit, cursor)
 
     async def list_jobs(
         self,
@@ -82,7 +114,8 @@ class Operations:
         """Say why a job isn't running: with reasons for programs and for people, and what to do about each.
 
         Arguments:
-            job: Its id or handle, whatever its type and state. That there is no such job is a reason, too.
+            job: Its id or handle, whatever its type and state. That there is no such job is a reason, too, and so is that its
+                chain has gone on from it: then the step that counts is named.
 
         Raises:
             ValueError: The id isn't one.
@@ -105,15 +138,15 @@ class Operations:
         return await self._session.opened().store.leases()
 
     async def retry(self, *jobs: UUID | str | JobHandle[Any]) -> dict[UUID, Changed]:
-        """Make failed or cancelled jobs pending again, with all their attempts.
+        """Make failed or cancelled jobs pending again, with all their attempts. Of a chain, the last step is meant.
 
         Many are changed in portions of 1,000, each with a commit of its own.
 
         Arguments:
-            jobs: Ids or handles.
+            jobs: Ids or handles. Any step's id stands for its chain.
 
         Returns:
-            What became of each, by id.
+            What became of each, by the id that was given.
 
         Raises:
             ValueError: An id isn't one; nothing was changed.
@@ -123,11 +156,14 @@ class Operations:
         return await change_in_portions(self._session.opened().store.retry, jobs)
 
     async def run_now(self, *jobs: UUID | str | JobHandle[Any]) -> dict[UUID, Changed]:
-        """Make pending jobs due now. Arguments, return value and errors are those of `retry`."""
+        """Make pending jobs due now; of a chain, the live step. Arguments, return value and errors are those of `retry`."""
         return await change_in_portions(self._session.opened().store.run_now, jobs)
 
     async def delete(self, *jobs: UUID | str | JobHandle[Any]) -> dict[UUID, Changed]:
-        """Remove jobs that aren't running, finished or not. Arguments, return value and errors are those of `retry`."""
+        """Remove jobs that aren't running, finished or not. Of a chain all steps are removed, unless one is running.
+
+        Arguments, return value and errors are those of `retry`.
+        """
         return await change_in_portions(self._session.opened().store.delete, jobs)
 
     async def prune(

@@ -1,4 +1,4 @@
-"""Waits for jobs to finish: one subscription and one batched look-up serve all of a process's waiters."""
+"""Waits for jobs and chains to end: one subscription and one batched look-up serve all of a process's waiters."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ GAVE_UP: Final = _GaveUp.GAVE_UP
 
 
 def ended(job: Job) -> bool:
-    """Whether a job has a result: it won't change any more, unless an operator retries the job."""
+    """Whether the last step of a chain has a result: it won't change any more, unless an operator retries the job."""
     return job.state.finished and job.state is not JobState.CONTINUED
 
 
@@ -55,12 +55,14 @@ class Waiter:
     """One await of a result.
 
     Attributes:
+        wanted_id: Under which it waits: the id that was given, and once that is known for a later step's, its chain's.
         future: Gets the finished job; None if there is no such job; `GAVE_UP` if the time to wait is over.
         patience: When, by the loop's clock, a job that isn't there is taken as not there at all.
         timer: Of the time to wait.
         seen: The newest snapshot.
     """
 
+    wanted_id: UUID
     future: asyncio.Future[Job | Literal[_GaveUp.GAVE_UP] | None]
     patience: float
     timer: asyncio.TimerHandle | None = None
@@ -69,7 +71,7 @@ class Waiter:
 
 @dataclass(slots=True)
 class _Wanted:
-    """A job whose end somebody waits for; `missing` says that the newest look-up didn't find it."""
+    """A chain whose end somebody waits for; `missing` says that the newest look-up didn't find it."""
 
     waiters: list[Waiter] = field(default_factory=list[Waiter])
     missing: bool = False
@@ -97,14 +99,14 @@ class Waiters:
         """Begin to wait. Always `remove` it.
 
         Arguments:
-            job_id: Whose end.
+            job_id: The end of whose chain; any step's id.
             patience: Seconds for which the job needn't be there yet.
             give_up_after: Seconds to wait; None for ever.
         """
         if self._closed:
             raise ClientClosed("the client was closed")
         loop = asyncio.get_running_loop()
-        waiter = Waiter(loop.create_future(), loop.time() + patience)
+        waiter = Waiter(job_id, loop.create_future(), loop.time() + patience)
         if give_up_after is not None:
             # In an empty context: asyncio keeps a cancelled timer until its time, and with it the context that it was made in.
             waiter.timer = loop.call_later(give_up_after, _resolve, waiter.future, GAVE_UP, context=contextvars.Context())
@@ -121,16 +123,16 @@ class Waiters:
         self._task = loop.create_task(self._run(), name="aioqueue results", context=contextvars.Context())
         self._task.add_done_callback(self._stopped, context=contextvars.Context())
 
-    def remove(self, job_id: UUID, waiter: Waiter) -> None:
+    def remove(self, waiter: Waiter) -> None:
         """End one wait: its future is cancelled, and the job isn't looked up any more if nobody else waits for it."""
         waiter.future.cancel()
         if waiter.timer is not None:
             waiter.timer.cancel()
-        if (wanted := self._wanted.get(job_id)) is not None and waiter in wanted.waiters:
+        if (wanted := self._wanted.get(waiter.wanted_id)) is not None and waiter in wanted.waiters:
             wanted.waiters.remove(waiter)
             if not wanted.waiters:
-                del self._wanted[job_id]
-                self._stale.discard(job_id)
+                del self._wanted[waiter.wanted_id]
+                self._stale.discard(waiter.wanted_id)
 
     async def aclose(self) -> None:
         """Let everybody know that the client is closed, and stop."""
@@ -168,7 +170,7 @@ class Waiters:
         try:
             for start in range(0, len(ids), _CHUNK_IDS):
                 chunk = ids[start : start + _CHUNK_IDS]
-                self._take(chunk, await self._store.fetch(chunk))
+                self._take(chunk, await self._store.fetch_ends(chunk))
         except StoreUnavailable:
             self._stale.update(ids)
             raise
@@ -213,6 +215,20 @@ class Waiters:
                 waiter.seen = job or waiter.seen
                 if (job is None and now >= waiter.patience) or (job is not None and ended(job)):
                     _resolve(waiter.future, job)
+            if job is not None and job.chain_id != job_id and not ended(job):
+                self._wait_for_chain(job_id, job.chain_id)
+
+    def _wait_for_chain(self, job_id: UUID, chain_id: UUID) -> None:
+        """Have those who gave a later step's id wait by the chain's, by which its end is told, and which outlasts the step.
+
+        It's looked up once more: an end that was told until now hasn't been recognised.
+        """
+        moved = self._wanted.pop(job_id).waiters
+        for waiter in moved:
+            waiter.wanted_id = chain_id
+        self._wanted.setdefault(chain_id, _Wanted()).waiters.extend(moved)
+        self._stale.discard(job_id)
+        self._stale.add(chain_id)
 
     def _stopped(self, task: asyncio.Task[None]) -> None:
         self._task = None

@@ -96,7 +96,7 @@ class FakeStore(MemoryStore):
             row = self.jobs[each]
             row.state, row.output, row.finished_at = StoredState.COMPLETED, output, self.database.now()
         if tell:
-            self.tell(Notification(finished=frozenset(ids)))
+            self.tell(Notification(finished=frozenset(self.jobs[each].chain_id or each for each in ids)))
 
     def tell(self, notification: Notification) -> None:
         self.database.tell(notification)

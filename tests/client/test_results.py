@@ -73,7 +73,7 @@ async def test_a_job_that_isnt_there(client: Client) -> None:
 async def test_a_job_that_is_deleted_while_its_result_is_awaited(fake: FakeStore, fake_client: Client) -> None:
     handle = await fake_client.enqueue(add(1, 2))
     waiting = asyncio.create_task(handle.result(timeout=60))
-    await _until(lambda: fake.calls["fetch"] > 0)
+    await _until(lambda: fake.calls["fetch_ends"] > 0)
     del fake.jobs[handle.id]
     fake.tell(Notification(finished=None))
     with pytest.raises(JobNotFound):
@@ -103,29 +103,29 @@ async def test_an_output_of_another_type(client: Client) -> None:
 async def test_a_thousand_who_wait_share_a_few_lookups(fake: FakeStore, fake_client: Client) -> None:
     handles = await fake_client.enqueue_many([add(number, 1) for number in range(1000)])
     tasks = [asyncio.create_task(handle.result(timeout=60)) for handle in handles]
-    await _until(lambda: fake.calls["fetch"] >= 2)
+    await _until(lambda: fake.calls["fetch_ends"] >= 2)
     for handle in handles:
         fake.end(handle.id, output=b"1")
     assert await asyncio.gather(*tasks) == [1] * 1000
     assert fake.calls["subscribe"] == 1
-    assert fake.calls["fetch"] <= 6
+    assert fake.calls["fetch_ends"] <= 6
     await _until(lambda: not fake.subscribed)
 
 
 async def test_those_who_wait_for_one_job_share_one_lookup(fake: FakeStore, fake_client: Client) -> None:
     handle = await fake_client.enqueue(add(1, 2))
     tasks = [asyncio.create_task(handle.result(timeout=60)) for _ in range(100)]
-    await _until(lambda: fake.calls["fetch"] > 0)
+    await _until(lambda: fake.calls["fetch_ends"] > 0)
     fake.end(handle.id, output=b"3")
     assert await asyncio.gather(*tasks) == [3] * 100
-    assert fake.calls["fetch"] <= 3
+    assert fake.calls["fetch_ends"] <= 3
 
 
 async def test_a_lost_notification_costs_a_poll(fake: FakeStore) -> None:
     async with Client(fake, poll_interval=0.01) as client:
         handle = await client.enqueue(add(1, 2))
         waiting = asyncio.create_task(handle.result(timeout=60))
-        await _until(lambda: fake.calls["fetch"] > 0)
+        await _until(lambda: fake.calls["fetch_ends"] > 0)
         fake.end(handle.id, output=b"3", tell=False)
         assert await waiting == 3
 
@@ -133,9 +133,9 @@ async def test_a_lost_notification_costs_a_poll(fake: FakeStore) -> None:
 async def test_those_who_wait_outlast_an_outage(fake: FakeStore) -> None:
     async with Client(fake, poll_interval=0.01) as client:
         handle = await client.enqueue(add(1, 2))
-        fake.faults["fetch"] = ["before", "before"]
+        fake.faults["fetch_ends"] = ["before", "before"]
         waiting = asyncio.create_task(handle.result(timeout=60))
-        await _until(lambda: fake.calls["fetch"] > 2)
+        await _until(lambda: fake.calls["fetch_ends"] > 2)
         fake.end(handle.id, output=b"3")
         assert await waiting == 3
 
@@ -144,7 +144,7 @@ async def test_an_unexpected_error_reaches_those_who_wait_and_later_ones_begin_a
     fake: FakeStore, fake_client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     handle = await fake_client.enqueue(add(1, 2))
-    fake.faults["fetch"] = [RuntimeError("unexpected")]
+    fake.faults["fetch_ends"] = [RuntimeError("unexpected")]
     with pytest.raises(RuntimeError, match="unexpected"):
         await handle.result(timeout=60)
     fake.end(handle.id, output=b"3")
@@ -155,7 +155,7 @@ async def test_an_unexpected_error_reaches_those_who_wait_and_later_ones_begin_a
 async def test_one_who_is_cancelled_leaves_the_others_waiting(fake: FakeStore, fake_client: Client) -> None:
     handle = await fake_client.enqueue(add(1, 2))
     first, second = (asyncio.create_task(handle.result(timeout=60)) for _ in range(2))
-    await _until(lambda: fake.calls["fetch"] > 0)
+    await _until(lambda: fake.calls["fetch_ends"] > 0)
     first.cancel()
     with pytest.raises(asyncio.CancelledError):
         await first
@@ -167,7 +167,7 @@ async def test_closing_tells_those_who_wait(fake: FakeStore) -> None:
     client = await Client(fake).open()
     handle = await client.enqueue(add(1, 2))
     waiting = asyncio.create_task(handle.result())
-    await _until(lambda: fake.calls["fetch"] > 0)
+    await _until(lambda: fake.calls["fetch_ends"] > 0)
     await client.close()
     with pytest.raises(ClientClosed, match="the job goes on"):
         await waiting
@@ -190,7 +190,7 @@ async def test_a_job_of_a_users_transaction_is_waited_for(fake: FakeStore) -> No
         with pytest.raises(ResultTimeout, match="not there yet"):
             await handle.result(timeout=0)
         waiting = asyncio.create_task(handle.result(timeout=60))
-        await _until(lambda: fake.calls["fetch"] > 1)
+        await _until(lambda: fake.calls["fetch_ends"] > 1)
         fake.jobs[handle.id] = job
         fake.end(handle.id, output=b"3")
         assert await waiting == 3
@@ -213,7 +213,7 @@ async def test_a_snapshot_shows_the_job(client: Client) -> None:
 
 async def test_a_snapshot_while_the_database_is_away(fake: FakeStore, fake_client: Client) -> None:
     handle = await fake_client.enqueue(add(1, 2))
-    fake.faults["fetch"] = ["before"]
+    fake.faults["fetch_ends"] = ["before"]
     with pytest.raises(StoreUnavailable):
         await handle.snapshot()
 

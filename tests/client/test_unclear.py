@@ -239,7 +239,7 @@ async def test_closing_is_bounded_though_the_store_hangs(fake: FakeStore, caplog
     assert _tasks_of_ours() == []
 
 
-@pytest.mark.parametrize("verb", ["close", "fetch"])
+@pytest.mark.parametrize("verb", ["close", "fetch_ends"])
 async def test_closing_is_bounded_though_the_store_doesnt_react_to_being_cancelled(
     fake: FakeStore, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
@@ -256,7 +256,7 @@ async def test_closing_is_bounded_though_the_store_doesnt_react_to_being_cancell
         return [None]
 
     monkeypatch.setattr(fake, verb, deaf)
-    if verb == "fetch":
+    if verb == "fetch_ends":
         async with asyncio.timeout(60):
             await began.wait()
     async with asyncio.timeout(30):
