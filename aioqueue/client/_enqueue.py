@@ -14,12 +14,13 @@ from aioqueue.vocabulary._codec import CodecError, check_size
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from aioqueue.abc import Store, StoreTransaction
+    from aioqueue.abc import Store
     from aioqueue.client._phase import TransactionState
     from aioqueue.definitions._middleware import EnqueueMiddleware, EnqueueNext
     from aioqueue.telemetry._counters import Counters
     from aioqueue.telemetry._tracing import SendSpan, Tracing
     from aioqueue.vocabulary._job import Inserted, NewJob
+    from aioqueue.vocabulary._store_parts import StoreTransaction
 
 __all__ = ["Enqueuer", "check_call", "read_calls", "traced_row"]
 

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-    from aioqueue.abc import StoreTransaction
     from aioqueue.client._enqueue import Enqueuer
     from aioqueue.client._handle import JobHandle
     from aioqueue.client._session import Session
     from aioqueue.definitions._call import Call, CallOptions
+    from aioqueue.vocabulary._store_parts import StoreTransaction
 
 __all__ = ["Transaction", "open_transaction"]
 

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
     from uuid import UUID
 
-    from aioqueue.abc import LeaseSession, Listener, StoreTransaction
     from aioqueue.postgres._connections_driver import Connection
     from aioqueue.postgres._settle import Settled
     from aioqueue.vocabulary._answers import Changed, Due, Pruned
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from aioqueue.vocabulary._job import Claim, ClaimedJob, Inserted, Job, NewJob, Settlement, SettleResult, StoredState
     from aioqueue.vocabulary._listing import JobFilter, Page
     from aioqueue.vocabulary._stats import Stats
+    from aioqueue.vocabulary._store_parts import LeaseSession, Listener, StoreTransaction
     from aioqueue.vocabulary._workers import LeaseFacts, Standing
 
 __all__ = ["PostgresStore", "make_store"]

@@ -28,8 +28,8 @@ from aioqueue.store_rules._listeners import Listeners
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from aioqueue.abc import Listener
     from aioqueue.sqlite._options import Options
+    from aioqueue.vocabulary._store_parts import Listener
 
 __all__ = ["Opened"]
 

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     import logging
     from collections.abc import Generator
 
-    from aioqueue.abc import Listener
     from aioqueue.vocabulary._notification import Notification
+    from aioqueue.vocabulary._store_parts import Listener
 
 __all__ = ["Listeners"]
 

@@ -25,9 +25,9 @@ from aioqueue.worker._watchdog import STUCK_SECONDS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from aioqueue.abc import LeaseSession
     from aioqueue.vocabulary._answers import Renewal
     from aioqueue.vocabulary._job import Claim
+    from aioqueue.vocabulary._store_parts import LeaseSession
     from aioqueue.worker._holdings import Slot
     from aioqueue.worker._watchdog import Watchdog
 

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
     from uuid import UUID
 
-    from aioqueue.abc import Listener
     from aioqueue.testing.memory._transaction import SqlConnection
     from aioqueue.vocabulary._answers import Changed, Due, Pruned
     from aioqueue.vocabulary._job import Claim, ClaimedJob, Inserted, Job, NewJob, Settlement, SettleResult, StoredState
     from aioqueue.vocabulary._listing import JobFilter, Page
     from aioqueue.vocabulary._stats import Stats
+    from aioqueue.vocabulary._store_parts import Listener
     from aioqueue.vocabulary._workers import LeaseFacts, Standing
 
 __all__ = ["MemoryStore"]
