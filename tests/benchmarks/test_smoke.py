@@ -46,6 +46,11 @@ def test_drain_on_postgresql(postgres_url: str) -> None:
     assert "here" in printed
 
 
+def test_chains() -> None:
+    printed = run("benchmarks.chains", "--jobs", "20", "--rounds", "1", "--concurrency", "5").splitlines()
+    assert [line.split()[0] for line in printed] == ["slots", "5"]
+
+
 def test_latency() -> None:
     assert run("benchmarks.latency", "--jobs", "3").startswith("3 jobs: median")
 
