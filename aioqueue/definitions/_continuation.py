@@ -134,16 +134,16 @@ def next_job(call: Call[Any], finished: ClaimedJob, trace: str | None) -> NewJob
             f"this call of {new.type} continues the chain of job {finished.id}, which keeps the key that it began with: leave "
             "out key= and unique=, or enqueue the call as a chain of its own"
         )
-    metadata = _merged(finished.metadata, new.metadata)
-    check_size(metadata, "the metadata, with that of the step before")
+    if finished.tags or finished.metadata != b"{}":  # most have neither, and needn't pay for a copy
+        metadata = _merged(finished.metadata, new.metadata)
+        check_size(metadata, "the metadata, with that of the step before")
+        new = replace(new, tags=tuple(dict.fromkeys((*finished.tags, *new.tags))), metadata=metadata)
     call.mark_enqueueing()
-    return replace(new, tags=tuple(dict.fromkeys((*finished.tags, *new.tags))), metadata=metadata)
+    return new
 
 
 def _merged(before: bytes, own: bytes) -> bytes:
     """Metadata of two steps, by its names: each value stays written as it was."""
-    if before == b"{}":
-        return own
     try:
         return msgspec.json.encode({**_objects.decode(before), **_objects.decode(own)})
     except (msgspec.MsgspecError, ValueError, RecursionError):  # somebody has stored what is no JSON object: it isn't passed on
