@@ -1,4 +1,4 @@
-"""The command line: `aioqueue worker | migrate | enqueue | jobs | workers | stats | top | health | doctor | completion`.
+"""The command line: `aioqueue worker | migrate | enqueue | jobs | chains | workers | stats | top | health | doctor | completion`.
 
 A thin layer over the client and the worker.
 """

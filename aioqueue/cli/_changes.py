@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from uuid import UUID
 
+    from aioqueue.vocabulary._job import Job
+
 __all__ = ["changing_commands"]
 
 _MOST_SHOWN_JOBS = 20
@@ -53,7 +55,7 @@ class _Change:
 _CHANGES = (
     _Change(
         "retry",
-        "Make failed or cancelled jobs pending again, with all their attempts.",
+        "Make failed or cancelled jobs pending again, with all their attempts. An ID of any step means its chain's last one.",
         lambda client, ids: client.retry(*ids),
         done="made pending",
         wrong="it isn't failed or cancelled, or another unfinished job has its unique key",
@@ -61,7 +63,7 @@ _CHANGES = (
     ),
     _Change(
         "run-now",
-        "Make pending jobs due now.",
+        "Make pending jobs due now. An ID of any step means its chain's live one.",
         lambda client, ids: client.run_now(*ids),
         done="made due",
         wrong="it isn't pending",
@@ -69,11 +71,12 @@ _CHANGES = (
     ),
     _Change(
         "delete",
-        "Remove jobs that aren't running, finished or not.",
+        "Remove jobs that aren't running, finished or not. An ID of any step means its whole chain.",
         lambda client, ids: client.delete(*ids),
         done="deleted",
         wrong="it can't be deleted",
-        states=tuple(each.value for each in JobState if each is not JobState.RUNNING),
+        # A chain goes with its last step: who names its earlier ones by their state may not mean the one that lives.
+        states=tuple(each.value for each in JobState if each not in (JobState.RUNNING, JobState.CONTINUED)),
         removes=True,
     ),
 )
@@ -138,8 +141,12 @@ async def _change_given(url: str | None, change: _Change, texts: Sequence[str], 
 async def _show(client: Client, ids: Sequence[UUID]) -> None:
     """Show which jobs are meant, where only the first digits of their ids may have been given."""
     shown = ids[:_MOST_SHOWN_JOBS]
-    for job_id, job in zip(shown, await client.store.fetch(shown), strict=True):
-        what = "there is no such job" if job is None else one_line(f"{job.type}  {job.state.value}")
+    for job_id, job in zip(shown, await client.store.fetch_ends(shown), strict=True):
+        what = "there is no such job" if job is None else one_line(f"{job.type}  {job.state.value}{_chain(job)}")
         click.echo(f"{job_id}  {what}", err=True)
     if len(ids) > _MOST_SHOWN_JOBS:
         click.echo(f"and {len(ids) - _MOST_SHOWN_JOBS} more", err=True)
+
+
+def _chain(end: Job) -> str:
+    return f"  at step {end.position} of the chain {end.chain_id}, which goes as a whole" if end.position else ""

@@ -6,9 +6,9 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import click
-import orjson
 
 from aioqueue.cli._ids import find_ids
+from aioqueue.cli._job_text import attempts, describe, end_and_duration, last_error, shown_time
 from aioqueue.cli._json import json_option, print_json
 from aioqueue.cli._options import Problem, WrongUsage, log_level_option, looking_at, run, url_option
 from aioqueue.cli._tables import show_table
@@ -16,8 +16,6 @@ from aioqueue.cli._text import one_line
 from aioqueue.vocabulary._job import JobState
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from aioqueue.vocabulary._job import Job
 
 __all__ = ["jobs"]
@@ -52,7 +50,7 @@ def list_jobs(url: str | None, *, as_json: bool, **filters: Any) -> None:
                 raise WrongUsage(str(error)) from None
         if as_json:
             for job in page.jobs:
-                print_json(_describe(job))
+                print_json(describe(job))
         elif not page.jobs:
             some = " that fit" if any(value for name, value in filters.items() if name in _NARROWING_OPTIONS) else ""
             click.echo(f"no jobs{some} in {description}")
@@ -62,10 +60,10 @@ def list_jobs(url: str | None, *, as_json: bool, **filters: Any) -> None:
                     str(job.id),
                     job.type,
                     job.state.value,
-                    _attempts(job),
-                    _shown_time(job.run_at),
-                    *_end_and_duration(job),
-                    _last_error(job),
+                    attempts(job),
+                    shown_time(job.run_at),
+                    *end_and_duration(job),
+                    last_error(job),
                 )
                 for job in page.jobs
             ]
@@ -92,11 +90,11 @@ def show(url: str | None, job_id: str, *, arguments: bool, as_json: bool) -> Non
             (job,) = await client.store.fetch([wanted])
         if job is None:
             raise Problem(f"there is no job {job_id}")
-        described = _describe(job, arguments=arguments) | {"timeline": _timeline(job)}
+        described = describe(job, arguments=arguments) | {"timeline": _timeline(job)}
         if as_json:
             print_json(described)
             return
-        if took := _end_and_duration(job)[1]:
+        if took := end_and_duration(job)[1]:
             described["took"] = took
         errors, timeline = described.pop("errors"), described.pop("timeline")
         width = max(map(len, described))
@@ -113,52 +111,6 @@ def show(url: str | None, job_id: str, *, arguments: bool, as_json: bool) -> Non
     run(look)
 
 
-def _describe(job: Job, *, arguments: bool = False) -> dict[str, Any]:
-    """A job as JSON values.
-
-    Arguments:
-        job: A snapshot.
-        arguments: Whether the arguments and the metadata are shown.
-
-    Returns:
-        What is set, by name.
-    """
-    values: dict[str, Any] = {
-        "id": str(job.id),
-        "type": job.type,
-        "state": job.state.value,
-        "priority": job.priority,
-        "attempt": job.attempt,
-        "max_attempts": job.max_attempts,
-        "created_at": job.created_at.isoformat(),
-        "run_at": job.run_at.isoformat(),
-        "started_at": job.started_at.isoformat() if job.started_at else None,
-        "finished_at": job.finished_at.isoformat() if job.finished_at else None,
-        "expires_at": job.expires_at.isoformat() if job.expires_at else None,
-        "worker": job.worker,
-        "key": job.key,
-        "tags": list(job.tags) or None,
-        "timeout": job.timeout,
-        "reschedules": job.reschedules or None,
-        "outcome": job.outcome,
-        "output": _json_or_text(job.output_json),
-        "arguments": _json_or_text(job.payload) if arguments else None,
-        "metadata": _json_or_text(job.metadata_json) if arguments else None,
-    }
-    described = {name: value for name, value in values.items() if value is not None}
-    described["errors"] = [
-        {
-            "attempt": error.attempt,
-            "at": error.at.isoformat(),
-            "type": error.type,
-            "message": error.message,
-            "traceback": error.traceback,
-        }
-        for error in job.errors
-    ]
-    return described
-
-
 def _timeline(job: Job) -> list[dict[str, str]]:
     """What happened to it and when, as far as that is kept: its newest errors, and its newest start."""
     entries = [(job.created_at, "created"), (job.run_at, "due")]
@@ -168,34 +120,3 @@ def _timeline(job: Job) -> list[dict[str, str]]:
     if job.finished_at is not None:
         entries.append((job.finished_at, f"finished: {job.state.value}{f' ({job.outcome})' if job.outcome else ''}"))
     return [{"at": at.isoformat(), "what": what} for at, what in sorted(entries, key=lambda entry: entry[0])]
-
-
-def _json_or_text(value: bytes | None) -> Any:
-    """What was stored, as JSON values; a row that somebody broke is shown as text."""
-    if value is None:
-        return None
-    try:
-        return orjson.loads(value)
-    except orjson.JSONDecodeError:
-        return value.decode(errors="replace")
-
-
-def _shown_time(value: datetime | None) -> str:
-    return "" if value is None else value.strftime("%Y-%m-%d %H:%M:%S")
-
-
-def _attempts(job: Job) -> str:
-    """How many have run, and of how many while that matters. One that was discarded, too late to start, has not run."""
-    ran = 0 if any(error.type == "Expired" for error in job.errors) else job.attempt
-    return f"{ran}" if job.state.finished else f"{ran}/{job.max_attempts or '∞'}"
-
-
-def _end_and_duration(job: Job) -> tuple[str, str]:
-    """When it finished, and how long its last attempt took."""
-    if job.finished_at is None or job.started_at is None:
-        return _shown_time(job.finished_at), ""
-    return _shown_time(job.finished_at), f"{(job.finished_at - job.started_at).total_seconds():.3g} s"
-
-
-def _last_error(job: Job) -> str:
-    return "" if job.last_error is None else str(job.last_error)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from aioqueue.cli._bulk import prune
+from aioqueue.cli._chains import chains
 from aioqueue.cli._changes import changing_commands
 from aioqueue.cli._completion import completion
 from aioqueue.cli._doctor import doctor
@@ -31,5 +32,5 @@ def main() -> None:
 
 for command in (why, *changing_commands(), prune):
     jobs.add_command(command)
-for command in (worker, migrate, enqueue, jobs, workers, stats, top, health, doctor, completion):
+for command in (worker, migrate, enqueue, jobs, chains, workers, stats, top, health, doctor, completion):
     main.add_command(command)

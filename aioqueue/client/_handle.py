@@ -6,7 +6,7 @@ import warnings
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, cast
 
 from aioqueue.client._phase import Phase
-from aioqueue.client._waiters import GAVE_UP, ended
+from aioqueue.client._waiters import GAVE_UP, step_that_counts
 from aioqueue.definitions._context import current_attempt
 from aioqueue.errors import JobCancelled, JobFailed, JobNotFound, NotCommitted, RegistrationError, ResultError, ResultTimeout
 from aioqueue.vocabulary._identifiers import read_id
@@ -118,8 +118,9 @@ class JobHandle(Generic[R_co]):
         opened = self._session.opened()
         uncommitted = self._commit_unseen or (self._state is not None and self._state.phase is Phase.UNCLEAR)
         if limit == 0:
-            (job,) = await opened.store.fetch_ends([self.id])
-            if (job is None and not uncommitted) or (job is not None and ended(job)):
+            (end,) = await opened.store.fetch_ends([self.id])
+            job = step_that_counts(end)
+            if (job is None and not uncommitted) or (job is not None and job.state.finished):
                 return self._found(job)
             self._timed_out(job, 0)
         waiter = opened.waiters.add(

@@ -51,7 +51,8 @@ class Operations:
             job_id: The chain's id, which is its first job's, or any other step's.
 
         Returns:
-            That step; its `chain_id` is the chain's. A job that nothing was continued from is a chain of one.
+            That step; its `chain_id` is the chain's. A job that nothing was continued from is a chain of one. A chain whose
+            last steps were pruned is at the last one that is left, which is `continued`; there is no result of it any more.
 
         Raises:
             JobNotFound: There is no such chain. Others as `job` raises them.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from aioqueue.abc import Store
     from aioqueue.vocabulary._notification import Notification
 
-__all__ = ["GAVE_UP", "Waiters", "ended"]
+__all__ = ["GAVE_UP", "Waiters", "step_that_counts"]
 
 logger = logging.getLogger("aioqueue")
 
@@ -45,9 +45,12 @@ class _GaveUp(Enum):
 GAVE_UP: Final = _GaveUp.GAVE_UP
 
 
-def ended(job: Job) -> bool:
-    """Whether the last step of a chain has a result: it won't change any more, unless an operator retries the job."""
-    return job.state.finished and job.state is not JobState.CONTINUED
+def step_that_counts(end: Job | None) -> Job | None:
+    """What a look-up of a chain's end says of its result.
+
+    A continued step is an end only where those after it have been removed: such a chain is as one that isn't there.
+    """
+    return None if end is not None and end.state is JobState.CONTINUED else end
 
 
 @dataclass(slots=True, eq=False)
@@ -207,15 +210,15 @@ class Waiters:
 
     def _take(self, ids: Sequence[UUID], jobs: Sequence[Job | None]) -> None:
         now = asyncio.get_running_loop().time()
-        for job_id, job in zip(ids, jobs, strict=True):
+        for job_id, job in zip(ids, map(step_that_counts, jobs), strict=True):
             if (wanted := self._wanted.get(job_id)) is None:
                 continue
             wanted.missing = job is None
             for waiter in wanted.waiters:
                 waiter.seen = job or waiter.seen
-                if (job is None and now >= waiter.patience) or (job is not None and ended(job)):
+                if (job is None and now >= waiter.patience) or (job is not None and job.state.finished):
                     _resolve(waiter.future, job)
-            if job is not None and job.chain_id != job_id and not ended(job):
+            if job is not None and job.chain_id != job_id and not job.state.finished:
                 self._wait_for_chain(job_id, job.chain_id)
 
     def _wait_for_chain(self, job_id: UUID, chain_id: UUID) -> None:

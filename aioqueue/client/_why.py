@@ -29,6 +29,8 @@ class ReasonCode(StrEnum):
 
     NOT_FOUND = "not_found"
     COMPLETED = "completed"
+    CONTINUED = "continued"
+    """It has run, and its chain has gone on from it."""
     FAILED = "failed"
     CANCELLED = "cancelled"
     EXPIRED = "expired"
@@ -77,12 +79,14 @@ class Why:
         state: Its state; None if there is no such job.
         reasons: At least one, the most important first.
         job: The job as it is stored; None if there is no such job.
+        chain_end: The live or last step of the chain, where that has gone on from the job: ask about it next. Otherwise None.
     """
 
     id: UUID
     state: JobState | None
     reasons: tuple[Reason, ...]
     job: Job | None
+    chain_end: Job | None = None
 
 
 async def why(store: Store, job_id: UUID) -> Why:
@@ -100,11 +104,15 @@ async def why(store: Store, job_id: UUID) -> Why:
         # These are several looks: one that moved between them is looked at again, so that they fit together.
         if job is not None and (job.state, job.attempt, job.started_at) == (before.state, before.attempt, before.started_at):
             break
+    end: Job | None = None
+    if job is not None and job.state is JobState.CONTINUED:
+        (end,) = await store.fetch_ends([job_id])
     return Why(
         id=job_id,
         state=None if job is None else job.state,
-        reasons=tuple(find_reasons(job, standing, leases)),
+        reasons=tuple(find_reasons(job, standing, leases, end)),
         job=job,
+        chain_end=end,
     )
 
 
@@ -121,13 +129,16 @@ def _serving(job_type: str, alive: Sequence[LeaseFacts]) -> list[LeaseFacts]:
     return [each for each in alive if each.types is not None and job_type in each.types]
 
 
-def find_reasons(job: Job | None, standing: Standing | None, leases: Sequence[LeaseFacts]) -> list[Reason]:
+def find_reasons(
+    job: Job | None, standing: Standing | None, leases: Sequence[LeaseFacts], end: Job | None = None
+) -> list[Reason]:
     """Say why a job isn't running.
 
     Arguments:
         job: As it is stored.
         standing: Where it stands; None if it isn't live.
         leases: Of all workers.
+        end: The live or last step of its chain, where that has gone on from it; None if that is gone.
     """
     if job is None:
         return [
@@ -137,6 +148,8 @@ def find_reasons(job: Job | None, standing: Standing | None, leases: Sequence[Le
                 "Look whether the transaction that enqueued it was committed, and whether it went to this database.",
             )
         ]
+    if job.state is JobState.CONTINUED:
+        return [_continued(job, end)]
     if job.state.finished:
         return [_finished(job)]
     if job.state is JobState.BLOCKED:
@@ -177,6 +190,17 @@ def _finished(job: Job) -> Reason:
         again = f"If it's still wanted: `aioqueue jobs retry {job.id}`."
         return Reason(ReasonCode.CANCELLED, f"it was cancelled at {when}{error}", again)
     return Reason(ReasonCode.COMPLETED, f"it has run: it completed at {when}, at attempt {job.attempt}")
+
+
+def _continued(job: Job, end: Job | None) -> Reason:
+    text = f"it has run, and its chain has gone on from it at {_at(job.finished_at)}"
+    if end is None or end.state is JobState.CONTINUED:
+        return Reason(ReasonCode.CONTINUED, f"{text}; the last steps of the chain have been removed")
+    return Reason(
+        ReasonCode.CONTINUED,
+        f"{text}: the chain {job.chain_id} is at step {end.position} now, {end.type} {end.id}, which is {end.state.value}",
+        f"To see why that is so: `aioqueue jobs why {end.id}`. All steps: `aioqueue chains show {job.chain_id}`.",
+    )
 
 
 def _running(job: Job, standing: Standing | None, leases: Sequence[LeaseFacts]) -> list[Reason]:

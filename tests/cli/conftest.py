@@ -36,6 +36,16 @@ def _same_logging(same_logging: None) -> None:
 
 @pytest.fixture
 def invoke(url: str) -> Invoke:
+    return _invoker(url)
+
+
+@pytest.fixture
+def each_invoke(each_url: str) -> Invoke:
+    """On a database of each kind."""
+    return _invoker(each_url)
+
+
+def _invoker(url: str) -> Invoke:
     def call(*arguments: str, exit_code: int = 0, **environment: str) -> Result:
         result = CliRunner(**APART).invoke(main, arguments, env={"AIOQUEUE_URL": url, **environment})
         if result.exception is not None and not isinstance(result.exception, SystemExit):

@@ -49,6 +49,7 @@ TRIED: dict[str, dict[str, int]] = {
     "jobs run-now": {"{id}": 1, "--type jobs.greet --yes": 0},
     "jobs delete": {"{id} --yes": 0, "--type jobs.greet --yes": 0, "{id}": 2},
     "jobs prune": {"--older-than 0s --yes": 0, "--older-than 1d --yes": 0, "--older-than 0s": 2},
+    "chains show": {"{id}": 0, "{id} --limit 1": 0, NOBODY: 1, "{id} --cursor x": 2},
     "workers": {"": 0},
     "stats": {"": 0},
     "top": {"--once": 0, "--interval 0s": 2},

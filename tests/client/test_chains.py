@@ -308,6 +308,20 @@ async def test_a_continued_step_that_was_pruned_isn_t_stored_again(each_url: str
         assert await handle.result(timeout=60) == Page("done", 7)
 
 
+async def test_a_chain_whose_last_step_was_pruned_has_no_result(each_url: str) -> None:
+    """And nobody waits for it for ever."""
+    async with Client(each_url, poll_interval=0.05) as client:
+        handle = await client.enqueue(count(1))
+        await Worker(client, registry).run_once()
+        assert await client.prune(older_than=0, states=["completed"]) == 1
+        for timeout in (None, 0, 60):
+            with pytest.raises(JobNotFound):
+                await handle.result(timeout=timeout)
+        assert ((await client.chain(handle)).position, (await handle.snapshot()).state) == (1, JobState.CONTINUED)
+        why = await client.why(handle)
+        assert "the last steps of the chain have been removed" in why.reasons[0].text
+
+
 async def _continued(client: Client) -> tuple[UUID, UUID]:
     """A chain whose second step is pending."""
     handle = await client.enqueue(count(1))

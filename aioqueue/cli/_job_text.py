@@ -1,0 +1,102 @@
+"""What commands say of a job: to programs as JSON values, to people in the cells of a table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from aioqueue.vocabulary._job import JobState
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from aioqueue.vocabulary._job import Job
+
+__all__ = ["attempts", "describe", "end_and_duration", "in_chain", "last_error", "shown_time"]
+
+
+def describe(job: Job, *, arguments: bool = False) -> dict[str, Any]:
+    """A job as JSON values.
+
+    Arguments:
+        job: A snapshot.
+        arguments: Whether the arguments and the metadata are shown.
+
+    Returns:
+        What is set, by name.
+    """
+    values: dict[str, Any] = {
+        "id": str(job.id),
+        "type": job.type,
+        "state": job.state.value,
+        "priority": job.priority,
+        "attempt": job.attempt,
+        "max_attempts": job.max_attempts,
+        "created_at": job.created_at.isoformat(),
+        "run_at": job.run_at.isoformat(),
+        "started_at": job.started_at.isoformat() if job.started_at else None,
+        "finished_at": job.finished_at.isoformat() if job.finished_at else None,
+        "expires_at": job.expires_at.isoformat() if job.expires_at else None,
+        "worker": job.worker,
+        "chain": str(job.chain_id) if in_chain(job) else None,
+        "position": job.position if in_chain(job) else None,
+        "key": job.key,
+        "tags": list(job.tags) or None,
+        "timeout": job.timeout,
+        "reschedules": job.reschedules or None,
+        "outcome": job.outcome,
+        "output": _json_or_text(job.output_json),
+        "arguments": _json_or_text(job.payload) if arguments else None,
+        "metadata": _json_or_text(job.metadata_json) if arguments else None,
+    }
+    described = {name: value for name, value in values.items() if value is not None}
+    described["errors"] = [
+        {
+            "attempt": error.attempt,
+            "at": error.at.isoformat(),
+            "type": error.type,
+            "message": error.message,
+            "traceback": error.traceback,
+        }
+        for error in job.errors
+    ]
+    return described
+
+
+def in_chain(job: Job) -> bool:
+    """Whether it's known to be a step of a chain of several. A first one is once its chain has gone on from it."""
+    return job.position > 0 or job.state is JobState.CONTINUED
+
+
+def _json_or_text(value: bytes | None) -> Any:
+    """What was stored, as JSON values; a row that somebody broke is shown as text."""
+    if value is None:
+        return None
+    try:
+        return orjson.loads(value)
+    except orjson.JSONDecodeError:
+        return value.decode(errors="replace")
+
+
+def shown_time(value: datetime | None) -> str:
+    """A time in UTC for people; nothing for none."""
+    return "" if value is None else value.strftime("%Y-%m-%d %H:%M:%S")
+
+
+def attempts(job: Job) -> str:
+    """How many have run, and of how many while that matters. One that was discarded, too late to start, has not run."""
+    ran = 0 if any(error.type == "Expired" for error in job.errors) else job.attempt
+    return f"{ran}" if job.state.finished else f"{ran}/{job.max_attempts or '∞'}"
+
+
+def end_and_duration(job: Job) -> tuple[str, str]:
+    """When it finished, and how long its last attempt took."""
+    if job.finished_at is None or job.started_at is None:
+        return shown_time(job.finished_at), ""
+    return shown_time(job.finished_at), f"{(job.finished_at - job.started_at).total_seconds():.3g} s"
+
+
+def last_error(job: Job) -> str:
+    """The newest error in its history, if there is one."""
+    return "" if job.last_error is None else str(job.last_error)
