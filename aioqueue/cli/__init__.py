@@ -1,4 +1,4 @@
-"""The command line: `aioqueue worker | migrate | enqueue | jobs | chains | workers | stats | top | health | doctor | completion`.
+"""The commands: `aioqueue worker | migrate | enqueue | jobs | chains | workers | stats | top | health | doctor | completion`.
 
 A thin layer over the client and the worker.
 """
