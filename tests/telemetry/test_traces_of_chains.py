@@ -43,6 +43,12 @@ async def loop(number: int) -> Call[int]:
     return loop(number - 1) if number > 0 else done(number)
 
 
+@registry.job(name="forgets")
+async def forgets() -> Call[Any]:
+    wrong: Any = 5
+    return wrong
+
+
 @pytest.fixture
 def spans(monkeypatch: pytest.MonkeyPatch) -> Recorded:
     return Recorded(monkeypatch)
@@ -144,3 +150,13 @@ async def test_a_continued_attempt_is_counted_as_a_good_one(client: Client) -> N
     before = LEDGER.total().of("loop").outcomes[AttemptOutcome.OK]
     await drained(client, loop(3))
     assert LEDGER.total().of("loop").outcomes[AttemptOutcome.OK] == before + 4
+
+
+async def test_a_value_where_a_call_is_declared_is_poison(client: Client, spans: Recorded) -> None:
+    before = LEDGER.total().of("forgets").outcomes[AttemptOutcome.POISON]
+    await drained(client, forgets())
+    assert LEDGER.total().of("forgets").outcomes[AttemptOutcome.POISON] == before + 1
+    span = spans.one("process forgets")
+    assert outcome(span) == "poison"
+    assert dict(span.attributes or {})["error.type"] == "CallError"
+    assert "return done(value)" in str(span.status.description)
