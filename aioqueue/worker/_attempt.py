@@ -187,7 +187,10 @@ class Attempts:
         assert isinstance(attempt, SlotAttempt)
         slot, job_id = attempt.slot, attempt.job.id
         attempt.enter_thread(asyncio.get_running_loop())
-        function = functools.partial(attempt.job_type.fn, **attempt.arguments)
+        function: Callable[[], object] = functools.partial(attempt.job_type.fn, **attempt.arguments)
+        if attempt.job_type.continues:
+            # Here, and not only where it's awaited: one that was left behind returns to nobody.
+            function = functools.partial(_used, function)
         future = self._threads.run(function, lambda: self._bodies.discard(job_id))
         slot.in_thread = True
         cancelled: asyncio.CancelledError | None = None
@@ -253,12 +256,20 @@ def _returning(handler: Callable[[Attempt], Awaitable[object]]) -> Callable[[Att
     """Around a handler that may continue its chain: returning a call is a use of it, whatever becomes of the attempt."""
 
     async def call(attempt: Attempt) -> object:
-        returned = await handler(attempt)
-        if _is_call(returned):
-            returned.mark_used()
-        return returned
+        return _marked(await handler(attempt))
 
     return call
+
+
+def _used(function: Callable[[], object]) -> object:
+    """Run a handler that may continue its chain in its thread: what it returns is used then, as by `_returning`."""
+    return _marked(function())
+
+
+def _marked(returned: object) -> object:
+    if _is_call(returned):
+        returned.mark_used()
+    return returned
 
 
 def _step(attempt: SlotAttempt, returned: object) -> Outcome:

@@ -22,9 +22,11 @@ from aioqueue.testing.memory import (
 from aioqueue.testing.memory._rows import Database
 from aioqueue.testing.memory._rows_chains import Chains
 from aioqueue.vocabulary._answers import Changed
-from aioqueue.vocabulary._job import LostReason, SettleResult, StoredState
+from aioqueue.vocabulary._job import LostReason, SettlementKind, SettleResult, StoredState
 from aioqueue.vocabulary._notification import Notification
 from tests.known_mistakes.mistake import Mistake, instead_of
+from tests.simulation.plan import Theme
+from tests.simulation.promises import Promise
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -99,6 +101,23 @@ async def _free_for_a_moment(store: MemoryStore, settlements: Sequence[Settlemen
     for row, key in zip(rows, hashes, strict=True):
         row.unique_hash = key
     return results
+
+
+def _without_the_next(_: Database, row: Row, each: Settlement, now: datetime) -> None:
+    """It's forgotten, and the step has ended all the same."""
+    del row, each, now
+
+
+def _late_in(*states: StoredState) -> Callable[..., LostReason | None]:
+    """What a worker that was lost continues with is stored, if its job is in one of the states."""
+
+    def why_lost_to(
+        real: Callable[..., LostReason | None], database: Database, row: Row, each: Settlement, *rest: Any, **named: Any
+    ) -> LostReason | None:
+        late = each.kind is SettlementKind.CONTINUED and row.state in states
+        return None if late else real(database, row, each, *rest, **named)
+
+    return why_lost_to
 
 
 def _storing_it_again(
@@ -200,6 +219,8 @@ CHAINS: dict[str, Mistake] = {
     "a store in which a continuation begins a chain of its own": Mistake(
         (instead_of(_settle, "next_row", _of_its_own),),
         cases=("chains/the_next_step_takes_what_is_the_chains", "chains/ends_by_any_steps_id"),
+        breaks=Promise.FOUND,
+        theme=Theme.CHAINS,
     ),
     "a store that takes the step before for the first": Mistake(
         (instead_of(_settle, "next_row", _of_the_step_before),),
@@ -208,6 +229,8 @@ CHAINS: dict[str, Mistake] = {
     "a store that doesn't count positions": Mistake(
         (instead_of(_settle, "next_row", _at_the_same_place),),
         cases=("chains/the_next_step_takes_what_is_the_chains", "chains/listed_from_the_first_step"),
+        breaks=Promise.IN_ORDER,
+        theme=Theme.CHAINS,
     ),
     "a store whose continuations have keys of their own": Mistake(
         (instead_of(_settle, "next_row", _with_its_own_key),),
@@ -216,6 +239,8 @@ CHAINS: dict[str, Mistake] = {
     "a store in which a continuation lets go of the unique key": Mistake(
         ((_settle_next, "inherited_hash", lambda _: None),),
         cases=("chains/the_unique_key_is_the_chains_until_it_ends", "chains/nobody_gets_the_key_between_two_steps"),
+        breaks=Promise.KEY_HELD,
+        theme=Theme.CHAINS,
     ),
     "a store in which the unique key becomes one of the next type": Mistake(
         (instead_of(_settle, "next_row", _with_its_types_key),),
@@ -228,6 +253,8 @@ CHAINS: dict[str, Mistake] = {
     "a store that tells of the step that has the key": Mistake(
         ((_insert, "told_of", lambda row: row.new.id),),
         cases=("chains/the_unique_key_is_the_chains_until_it_ends", "chains/nobody_gets_the_key_between_two_steps"),
+        breaks=Promise.KEY_HELD,
+        theme=Theme.CHAINS,
     ),
     "a store in which the next step is always due at once": Mistake(
         (instead_of(_settle, "next_row", _at_once),),
@@ -245,6 +272,24 @@ CHAINS: dict[str, Mistake] = {
         (instead_of(_settle, "next_row", _after_the_end),),
         cases=("chains/a_next_id_that_is_there_is_refused_alone", "chains/a_next_step_that_cant_be_stored"),
     ),
+    "a store that forgets the next step": Mistake(
+        ((_settle, "next_row", _without_the_next),),
+        cases=("chains/the_next_step_takes_what_is_the_chains", "chains/among_all_kinds_in_one_batch"),
+        breaks=Promise.ONE_NEXT,
+        theme=Theme.CHAINS,
+    ),
+    "a store that continues what another has continued": Mistake(
+        (instead_of(_settle, "why_lost_to", _late_in(StoredState.CONTINUED)),),
+        cases=("chains/a_lost_worker_in_the_middle",),
+        breaks=Promise.ONE_NEXT,
+        theme=Theme.CHAINS,
+    ),
+    "a store that continues what has ended": Mistake(
+        (instead_of(_settle, "why_lost_to", _late_in(StoredState.COMPLETED, StoredState.FAILED)),),
+        cases=("chains/an_orphaned_step_can_end_its_chain",),
+        breaks=Promise.ONE_END,
+        theme=Theme.CHAINS,
+    ),
     "a store in which an id that is taken stops the batch": Mistake(
         (instead_of(_store, "settle", _all_refused),),
         cases=("chains/a_next_id_that_is_there_is_refused_alone",),
@@ -256,14 +301,20 @@ CHAINS: dict[str, Mistake] = {
     "a store in which a retried step forgets its chain": Mistake(
         (instead_of(Database, "write", _starting_a_chain),),
         cases=("chains/tries_of_a_step_keep_its_place", "chains/a_lost_worker_in_the_middle"),
+        breaks=Promise.FOUND,
+        theme=Theme.CHAINS,
     ),
     "a store whose claims don't tell of the chain": Mistake(
         (instead_of(Database, "take", _without_its_place),),
         cases=("chains/the_next_step_takes_what_is_the_chains", "chains/tries_of_a_step_keep_its_place"),
+        breaks=Promise.IN_ORDER,
+        theme=Theme.CHAINS,
     ),
     "a store whose recovery doesn't tell of the chain": Mistake(
         (instead_of(Database, "recover", _without_its_place),),
         cases=("chains/a_lost_worker_in_the_middle",),
+        breaks=Promise.IN_ORDER,
+        theme=Theme.CHAINS,
     ),
     "a store that takes an id for its own step's only": Mistake(
         ((_store, "fetch_ends", _listing.fetch),),
@@ -276,6 +327,8 @@ CHAINS: dict[str, Mistake] = {
     "a store that takes the first step for the end": Mistake(
         ((_listing, "the_end", lambda steps: steps[0] if steps else None),),
         cases=("chains/ends_by_any_steps_id", "chains/many_ends_at_once", "chains/an_end_never_falls_between_two_steps"),
+        breaks=Promise.FOUND,
+        theme=Theme.CHAINS,
     ),
     "a store that needs a chain's first step": Mistake(
         (instead_of(Chains, "steps_of", _if_it_is_there),),

@@ -59,6 +59,9 @@ class Truth:
         runs: The newest of each claim.
         all_runs: All of them.
         rewound: Whether the database has forgotten something of it: what was counted doesn't count any more.
+        chain: The id of its chain's first job; itself, if it is that.
+        position: Its place in the chain.
+        next: What it has continued with.
     """
 
     new: NewJob
@@ -79,6 +82,9 @@ class Truth:
     runs: dict[Fence, Run] = field(default_factory=dict["Fence", "Run"])
     all_runs: list[Run] = field(default_factory=list["Run"])
     rewound: bool = False
+    chain: UUID | None = None
+    position: int = 0
+    next: UUID | None = None
 
     def copy(self) -> Truth:
         """As it is now."""

@@ -9,6 +9,8 @@ from tests.simulation.expectations import TO_STOP, Run
 from tests.simulation.promises import Promise
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from aioqueue.vocabulary._job import ClaimedJob
     from tests.simulation.account import Book
     from tests.simulation.deadlines import Deadlines
@@ -35,10 +37,17 @@ class Bodies:
         self._deadlines = deadlines
         self._require = book.require
 
-    def began(self, process: Process, job: ClaimedJob) -> Run:
-        """A handler begins."""
+    def began(self, process: Process, job: ClaimedJob, place: int, *, goes_on: bool) -> Run:
+        """A handler begins.
+
+        Arguments:
+            process: Where.
+            job: As it was given to it.
+            place: Of the step that it's for, in the chain.
+            goes_on: Whether it continues when it returns.
+        """
         name, truth, fence = self._book.name(job.id), self._book.jobs.get(job.id), (job.lease_id, job.claims)
-        run = Run(process, job, self._book.now(), process.held_up)
+        run = Run(process, job, self._book.now(), process.held_up, goes_on=goes_on)
         if not process.alive or truth is None:
             return run
         self._book.note(f"{name} begins in {process.name}, claim {job.claims}, attempt {job.attempt}")
@@ -46,6 +55,8 @@ class Bodies:
         limit = truth.new.max_attempts
         often = limit is not None and job.attempt > limit
         self._require(Promise.MAX_ATTEMPTS, not often, f"{name} runs more often than {limit} times")
+        ordered = place == truth.position
+        self._require(Promise.IN_ORDER, ordered, f"{name} is for place {place}, and is at {truth.position} in its chain")
         expired = truth.expired and truth.claims == job.claims
         self._require(Promise.NOT_EXPIRED, not expired, f"{name} runs though it had expired")
         again = fence in truth.runs and not truth.rewound
@@ -66,6 +77,13 @@ class Bodies:
         truth.all_runs.append(run)
         self._book.runs.append(run)
         return run
+
+    def goes_on_with(self, job: ClaimedJob, next_id: UUID) -> None:
+        """A handler that has ended returned what its chain goes on with."""
+        truth = self._book.jobs.get(job.id)
+        run = None if truth is None else truth.runs.get((job.lease_id, job.claims))
+        if run is not None:
+            run.next = next_id
 
     def finished(self, run: Run, how: str, *, delay: float | None = None, cancellable: bool = True) -> None:
         """A handler has ended.

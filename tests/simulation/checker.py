@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from aioqueue.vocabulary._job import SettlementKind
 from tests.simulation.account import Lease, Truth
+from tests.simulation.chains import ChainChecker
 from tests.simulation.expectations import expected_of, fits
 from tests.simulation.promises import Promise
 from tests.simulation.scheduler import START
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
 _MOMENT = 1e-6
 
-_TERMINAL = {SettlementKind.COMPLETED, SettlementKind.FAILED, SettlementKind.CANCELLED}
-
 
 class Checker:
     """See the module.
@@ -39,6 +38,7 @@ class Checker:
     def __init__(self, book: Book, deadlines: Deadlines) -> None:
         self._book = book
         self._deadlines = deadlines
+        self.chains = ChainChecker(book)
         self._require = book.require
         self.caller: Process | None = None
 
@@ -111,12 +111,16 @@ class Checker:
 
     def inserted(self, new: NewJob, due: float, refuses: Refusal) -> None:
         self._book.note(f"{self._book.name(new.id)} stored, due at {due:.3f}")
-        self._book.jobs[new.id] = Truth(new, due, None if new.expires is None else due + new.expires, refuses)
+        again = new.id in self._book.jobs
+        self._require(Promise.ONE_NEXT, not again, f"{self._book.name(new.id)} is stored again")
+        expires = None if new.expires is None else due + new.expires
+        self._book.jobs[new.id] = Truth(new, due, expires, refuses, chain=new.id)
 
     def claimed(self, job: ClaimedJob) -> None:
         truth, name, now = self._book.jobs[job.id], self._book.name(job.id), self._book.now()
         self._book.note(f"{name} claimed by lease {job.lease_id}, claim {job.claims}, attempt {job.attempt}")
         self._require(Promise.NOT_AGAIN, truth.ended is None, f"{name} was claimed after its end")
+        self.chains.told(job)
         self._require(Promise.ONE_HOLDER, truth.holder is None, f"{name} was claimed while {truth.holder} held it")
         early = now < truth.due - _MOMENT
         self._require(Promise.DUE_FIRST, not early, f"{name} was claimed before it was due at {truth.due:.3f}")
@@ -146,6 +150,7 @@ class Checker:
     def recovered(self, job: ClaimedJob) -> None:
         """A job of a lost worker is handed to whoever recovers it."""
         self._require(Promise.EXPIRY, not job.expired, f"{self._book.name(job.id)} was started, and is marked as expired")
+        self.chains.told(job)
 
     def settled(self, each: Settlement, result: SettleResult, *, orphaned: bool, wrote: bool) -> None:
         name, fence = self._book.name(each.id), (each.lease_id, each.claims)
@@ -167,6 +172,7 @@ class Checker:
 
     def _written(self, truth: Truth, each: Settlement, *, orphaned: bool, what: str) -> None:
         fence, now = (each.lease_id, each.claims), self._book.now()
+        self.chains.may_end(truth, each, what)
         self._require(Promise.NOT_AGAIN, truth.ended is None, f"{what} was written after the job's end")
         self._require(Promise.BY_THE_HOLDER, truth.holder == fence, f"{what} was written while {truth.holder} held it")
         if orphaned:
@@ -186,8 +192,10 @@ class Checker:
         truth.holder = None
         if self.caller is not None:
             self.caller.active_at = now
-        if each.kind in _TERMINAL:
+        if each.kind.finishes:
             truth.ended = each.kind
+            if each.kind is SettlementKind.CONTINUED:
+                self.chains.continued(truth, each, fence, what)
             return
         if each.kind is SettlementKind.RESCHEDULED:
             truth.attempt -= 1

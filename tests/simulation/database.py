@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tests.simulation.plan import Refusal
 
 _EPOCH = datetime.fromtimestamp(START, UTC)
+_REFUSED_KINDS: dict[Refusal, SettlementKind] = {"outcome": SettlementKind.COMPLETED, "next": SettlementKind.CONTINUED}
 _REFUSED = "the row is too good for this"
 
 
@@ -129,12 +130,15 @@ class WatchedDatabase(Database):
         for each, result in zip(settlements, results, strict=True):
             if not result.busy and result.lost is not LostReason.ERROR:
                 self.checker.settled(each, result, orphaned=orphaned, wrote=any(each is one for one in written))
+        for each in written:
+            self.checker.chains.look(self, each.id)
 
     def refusal(self, row: Row, each: Settlement) -> str:
         """Some rows can't hold everything. The least that can be written is a failure of a few words."""
         refuses = self.refusals.get(row.new.id, "")
         least = each.kind is SettlementKind.FAILED and each.error is None
-        if not refuses or least or (refuses == "outcome" and each.kind is not SettlementKind.COMPLETED):
+        only = _REFUSED_KINDS.get(refuses)
+        if not refuses or least or (only is not None and each.kind is not only):
             return ""
         if not self._names_refused:
             raise RowRejected(_REFUSED)

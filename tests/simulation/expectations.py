@@ -11,6 +11,7 @@ from tests.simulation.rude import MAX_ATTEMPTS
 
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
+    from uuid import UUID
 
     from aioqueue.vocabulary._job import ClaimedJob, NewJob, Settlement
     from tests.simulation.account import Fence, Truth
@@ -32,6 +33,8 @@ class Run:
         held_up_when_told: As `held_up`, then.
         swallowed_at: When it took no notice of a cancellation.
         how: See `Checker.finished`.
+        goes_on: Whether its job continues when it returns.
+        next: The id of what it has returned to continue with.
     """
 
     process: Process
@@ -45,6 +48,8 @@ class Run:
     ended_at: float | None = None
     how: str = ""
     delay: float | None = None
+    goes_on: bool = False
+    next: UUID | None = None
 
 
 @dataclass(frozen=True)
@@ -88,7 +93,7 @@ def _expected_of(truth: Truth, run: Run | None, *, orphaned: bool) -> Expectatio
     if run.ended_at is None:
         return Expectation(frozenset())
     if run.how == "returned":
-        return Expectation({SettlementKind.COMPLETED})
+        return Expectation({SettlementKind.CONTINUED if run.goes_on else SettlementKind.COMPLETED})
     if run.how == "failed":
         return Expectation({SettlementKind.FAILED})
     if run.how == "reschedule":

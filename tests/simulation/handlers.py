@@ -6,7 +6,7 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from aioqueue import Fail, Registry, Reschedule, RetryIn, current_attempt
+from aioqueue import Call, Fail, Registry, Reschedule, RetryIn, current_attempt, done
 from aioqueue.errors import JobControl
 from tests.simulation.plan import Step
 from tests.simulation.process import Process
@@ -15,6 +15,7 @@ from tests.simulation.scheduler import START
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from uuid import UUID
 
     from tests.simulation.bodies import Bodies
     from tests.simulation.expectations import Run
@@ -39,28 +40,37 @@ class Handlers:
         scheduler: The clock.
         bodies: Told when they begin and end.
         calm: Whether nothing goes wrong any more: nobody is deaf then.
+        call_it: Gives a job its name.
     """
 
-    def __init__(self, jobs: tuple[PlannedJob, ...], scheduler: Scheduler, bodies: Bodies, calm: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        jobs: tuple[PlannedJob, ...],
+        scheduler: Scheduler,
+        bodies: Bodies,
+        calm: Callable[[], bool],
+        call_it: Callable[[UUID, str], None],
+    ) -> None:
         self._jobs = jobs
         self._scheduler = scheduler
         self._bodies = bodies
         self._calm = calm
-        self._runs_of: dict[int, int] = {}
+        self._call_it = call_it
+        self._runs_of: dict[tuple[int, int], int] = {}
         self.runs = 0
         self.deaf: set[Run] = set()
 
-    def _began(self, index: int) -> tuple[Run, Step]:
-        host = self._scheduler.host
+    def _began(self, index: int, place: int) -> tuple[Run, Step]:
+        host, job = self._scheduler.host, self._jobs[index]
         assert isinstance(host, Process)
-        run = self._bodies.began(host, current_attempt().job)
+        run = self._bodies.began(host, current_attempt().job, place, goes_on=place < len(job.links))
         if not run.process.alive:
             return run, _AT_ONCE
         self.runs += 1
-        done = self._runs_of.get(index, 0)
-        self._runs_of[index] = done + 1
-        steps = self._jobs[index].steps
-        step = steps[done] if done < len(steps) else _AT_ONCE
+        before = self._runs_of.get((index, place), 0)
+        self._runs_of[index, place] = before + 1
+        steps = job.links[place - 1].steps if place else job.steps
+        step = steps[before] if before < len(steps) else _AT_ONCE
         if step.deed == "deaf":
             if self._calm():
                 return run, _AT_ONCE
@@ -95,11 +105,25 @@ class Handlers:
         self._bodies.finished(run, "returned", cancellable=cancellable)
         return step.deed
 
+    def followed(self, index: int, place: int, said: str) -> Call[str]:
+        """What a job of a chain returns after what it has said: the next step, or the end."""
+        host, job = self._scheduler.host, self._jobs[index]
+        assert isinstance(host, Process)
+        if place == len(job.links) or not host.alive:
+            return done(said)
+        link = job.links[place]
+        call: Call[str] = JOB_TYPES[link.kind](index, place + 1).options(retry=job.retry)
+        if link.delay is not None:
+            call = call.options(delay=link.delay)
+        self._call_it(call.id, f"job {index}.{place + 1}")
+        self._bodies.goes_on_with(current_attempt().job, call.id)
+        return call
+
     # -- coroutine functions ------------------------------------------------------------------------------------------
 
-    async def run_in_loop(self, index: int) -> str:
+    async def run_in_loop(self, index: int, place: int = 0) -> str:
         """The handler that is a coroutine function."""
-        run, step = self._began(index)
+        run, step = self._began(index, place)
         if step.deed == "deaf":
             return await self._deaf(run)
         if step.deed == "hard_of_hearing":
@@ -164,10 +188,10 @@ class Handlers:
 
     # -- plain functions ----------------------------------------------------------------------------------------------
 
-    def run_in_thread(self, index: int) -> str:
+    def run_in_thread(self, index: int, place: int = 0) -> str:
         """The handler that is a plain function."""
         attempt = current_attempt()
-        run, step = self._began(index)
+        run, step = self._began(index, place)
         until = self._scheduler.now + (0.0 if step.deed == "at_once" else step.seconds)
         while (left := until - self._scheduler.now) > 0:
             self._scheduler.sleep(min(left, _BREATH))
@@ -205,4 +229,30 @@ async def short(index: int) -> str:
     return await going_on[-1].run_in_loop(index)
 
 
-JOB_TYPES: dict[Kind, Any] = {"in_loop": in_loop, "in_thread": in_thread, "rude": rude, "short": short}
+@registry.job(name="link")
+async def link(index: int, place: int) -> Call[str]:
+    handlers = going_on[-1]
+    return handlers.followed(index, place, await handlers.run_in_loop(index, place))
+
+
+@registry.job(name="link_in_thread")
+def link_in_thread(index: int, place: int) -> Call[str]:
+    handlers = going_on[-1]
+    return handlers.followed(index, place, handlers.run_in_thread(index, place))
+
+
+@registry.job(name="short_link", lease=SHORT_LEASE)
+async def short_link(index: int, place: int) -> Call[str]:
+    handlers = going_on[-1]
+    return handlers.followed(index, place, await handlers.run_in_loop(index, place))
+
+
+JOB_TYPES: dict[Kind, Any] = {
+    "in_loop": in_loop,
+    "in_thread": in_thread,
+    "rude": rude,
+    "short": short,
+    "link": link,
+    "link_in_thread": link_in_thread,
+    "short_link": short_link,
+}

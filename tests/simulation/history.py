@@ -18,7 +18,7 @@ from tests.simulation.database import WatchedDatabase
 from tests.simulation.deadlines import Deadlines
 from tests.simulation.handlers import JOB_TYPES, Handlers, going_on, registry
 from tests.simulation.network import CALM_LATENCY, Network
-from tests.simulation.plan import SICK_VERBS
+from tests.simulation.plan import CHAIN_KINDS, SICK_VERBS
 from tests.simulation.process import Process
 from tests.simulation.promises import Promise
 from tests.simulation.scheduler import Scheduler
@@ -68,6 +68,7 @@ class History:
         self.plan = plan_of(seed)
         self.lines: list[str] = []
         self.names: dict[UUID, str] = {}
+        self.enqueued: set[UUID] = set()
         self.acknowledged: set[UUID] = set()
         self.scheduler = Scheduler()
         self.book = Book(lambda: self.scheduler.now, self.note, self.name)
@@ -83,7 +84,7 @@ class History:
         self.checker = Checker(self.book, self.deadlines)
         self.network = Network(self.scheduler, self.checker, random.Random(f"network {seed}"), self.plan.faults)
         self.database = WatchedDatabase(self.network, names_refused=self.plan.names_refused)
-        self.handlers = Handlers(self.plan.jobs, self.scheduler, self.bodies, lambda: self.network.calm)
+        self.handlers = Handlers(self.plan.jobs, self.scheduler, self.bodies, lambda: self.network.calm, self.names.__setitem__)
         self.processes: list[Process] = []
         self.clock_error: dict[str, float] = {}
         self.to_enqueue = len(self.plan.jobs)
@@ -180,6 +181,7 @@ class History:
                 self.book.violated(Promise.NOTHING_LEFT, f"{lease.process.name} was stopped, and left its lease {lease_id}")
         rows = {job_id: (row.claims, row.attempt, row.reschedules) for job_id, row in self.database.rows.items()}
         self.checker.at_end(rows, self.acknowledged)
+        self.checker.chains.at_end(self.database, self.enqueued)
 
     def _wind_up(self) -> None:
         """Let all virtual threads come to their ends, where nobody sees them."""
@@ -305,13 +307,17 @@ class History:
 
     async def _enqueue(self, client: Client, index: int, job: PlannedJob) -> None:
         await asyncio.sleep(job.at)
-        call = JOB_TYPES[job.kind](index).options(priority=job.priority)
+        chained = job.kind in CHAIN_KINDS
+        call = JOB_TYPES[job.kind](*([index, 0] if chained else [index])).options(priority=job.priority)
+        if chained:
+            call = call.options(key=f"chain {index}", unique=True)
         if job.kind != "rude":
             call = call.options(retry=job.retry)
         for option in ("timeout", "delay", "expires"):
             if (value := getattr(job, option)) is not None:
                 call = call.options(**{option: value})
         self.names[call.id] = f"job {index}"
+        self.enqueued.add(call.id)
         self.database.refusals[call.id] = job.refuses
         while True:
             try:

@@ -30,11 +30,15 @@ Deed = Literal[
 """`stubborn` and `unwilling` go on for some time after they're cancelled, and then end as cancelled, or return; one who is
 `hard_of_hearing` takes no notice of the first cancellation, one who is `deaf` of none."""
 
-Kind = Literal["in_loop", "in_thread", "rude", "short"]
-"""The job's type: a coroutine function, a plain one, one whose retry policy raises, one with a short lease of its own."""
+Kind = Literal["in_loop", "in_thread", "rude", "short", "link", "link_in_thread", "short_link"]
+"""The job's type: a coroutine function, a plain one, one whose retry policy raises, one with a short lease of its own; and the
+like that may continue."""
 
-Refusal = Literal["", "outcome", "all"]
-"""What the row of a job can't hold: a completed job's outcome; anything but the least that can be written."""
+CHAIN_KINDS: tuple[Kind, ...] = ("link", "link_in_thread", "short_link")
+"""Those that may continue."""
+
+Refusal = Literal["", "outcome", "next", "all"]
+"""What the row of a job can't hold: a completed job's outcome; a continuation; anything but the least that can be written."""
 
 Blow = Literal[
     "kill",
@@ -77,6 +81,7 @@ class Theme(StrEnum):
     DEAF = "handlers that swallow cancellation"
     LEAVING = "workers stopped while the database is away"
     RETURNING = "owners that come back just when their leases have run out"
+    CHAINS = "jobs that continue, between crashes, failures and lost answers"
     RECOVERY = "dead workers, idle ones, and statements that fail"
 
 
@@ -96,6 +101,21 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Link:
+    """One continuation: the next step of a chain.
+
+    Attributes:
+        kind: Its type.
+        steps: Run by run; after the last it returns at once.
+        delay: Seconds until it's due.
+    """
+
+    kind: Kind
+    steps: tuple[Step, ...]
+    delay: float | None
+
+
+@dataclass(frozen=True)
 class PlannedJob:
     """One job.
 
@@ -104,6 +124,7 @@ class PlannedJob:
         kind: Its type.
         steps: Run by run; after the last it returns at once.
         refuses: What its row can't hold.
+        links: What it continues with, one after the other, when it returns.
     """
 
     at: float
@@ -115,6 +136,7 @@ class PlannedJob:
     expires: float | None
     priority: Literal[1, 2, 3, 4]
     refuses: Refusal
+    links: tuple[Link, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,13 @@ class Promise(StrEnum):
     IN_TIME = "a worker that is well writes each outcome in time, whatever its neighbours do"
     NOT_DROPPED = "a stopping worker writes outcomes for as long as its grace, or its lease"
 
+    # Chains.
+    ONE_NEXT = "each step that continues is followed by one that is stored with it, and by no other"
+    ONE_END = "a chain ends once, and doesn't go on then"
+    IN_ORDER = "a chain's steps run in their order, none is skipped, and each is told its place"
+    FOUND = "what became of a chain is found by its id, all the while"
+    KEY_HELD = "a chain has its unique key from its beginning to its end"
+
     # Giving back.
     ITS_OWN_BACK = "a worker gives back only what was given to it"
     UNUSED_BACK = "only what hasn't run, or was interrupted, is given back"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from aioqueue import Exponential, Fixed, Linear, Retry
 from tests.simulation.network import Faults
-from tests.simulation.plan import Blow, Deed, Event, Plan, PlannedJob, Step, Theme
+from tests.simulation.plan import CHAIN_KINDS, Blow, Deed, Event, Link, Plan, PlannedJob, Step, Theme
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -337,6 +337,47 @@ def _recovery(chance: random.Random, plan: Plan) -> Plan:
     )
 
 
+def _chains(chance: random.Random, plan: Plan) -> Plan:
+    """Some chains are loops of one type, others of several; some end early."""
+    deeds: tuple[Deed, ...] = (
+        *("return", "return", "return", "at_once", "raise", "raise", "retry", "reschedule"),
+        *("stubborn", "unwilling", "fail"),
+    )
+    blows: tuple[Blow, ...] = ("kill", "kill", "freeze", "freeze", "cut", "cut", "cut", "stop", "stop_twice", "force", "lock")
+    shortest = chance.choice([0.2, LEASE])
+
+    def steps() -> tuple[Step, ...]:
+        longest = chance.choice([0.1, 2.0, 8.0])
+        return tuple(
+            Step(chance.choice(deeds), chance.uniform(0, longest), chance.uniform(0.1, 2)) for _ in range(chance.randint(0, 2))
+        )
+
+    def chain() -> PlannedJob:
+        kinds = [chance.choice(CHAIN_KINDS)] if chance.random() < 0.5 else CHAIN_KINDS
+        links = tuple(
+            Link(chance.choice(kinds), steps(), chance.choice([None, None, None, chance.uniform(0, 3)]))
+            for _ in range(chance.randint(0, 6))
+        )
+        return _plain(
+            _job(chance, plan.calm_at),
+            steps(),
+            kind=chance.choice(kinds),
+            links=links,
+            at=chance.uniform(0, 15),
+            retry=Retry(max_attempts=chance.choice([1, 2, 5, 10]), backoff=Fixed(chance.choice([0.1, 1.0]))),
+            refuses=chance.choice(["next", "all", *[""] * 18]),
+        )
+
+    changed = replace(plan, jobs=tuple(chain() for _ in range(chance.randint(2, 6))), processes=chance.choice([1, 2, 2, 3]))
+    if chance.random() < 0.15:
+        return _failover(chance, changed)
+    return replace(
+        changed,
+        events=_events(chance, (1, 6), plan.calm_at, blows, shortest, LEASE * 2.5),
+        faults=replace(plan.faults, answer_lost=chance.choice([0.0, 0.05, 0.2]), late=chance.choice([0.3, 0.8])),
+    )
+
+
 _THEMES: dict[Theme, Callable[[random.Random, Plan], Plan]] = {
     Theme.MIXED: lambda _, plan: plan,
     Theme.ROUGH: _rough,
@@ -350,5 +391,6 @@ _THEMES: dict[Theme, Callable[[random.Random, Plan], Plan]] = {
     Theme.DEAF: _deaf,
     Theme.LEAVING: _leaving,
     Theme.RETURNING: _returning,
+    Theme.CHAINS: _chains,
     Theme.RECOVERY: _recovery,
 }

@@ -16,7 +16,9 @@ from aioqueue import Call, CallNext, Client, Fixed, JobState, NewJob, OnceResult
 from aioqueue.testing import MemoryStore
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import Settlement, SettlementKind, SettleResult
+from aioqueue.worker._run import _BODIES
 from tests.worker.chains import Settling, ended, once, steps
+from tests.worker.faults import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -218,6 +220,36 @@ async def test_a_returned_call_does_not_warn_whatever_becomes_of_the_attempt(cli
         assert (await ended(client, registry, failed())).state is JobState.FAILED
         assert (await ended(client, registry, unclosed())).state is JobState.FAILED
         gc.collect()
+
+
+async def test_a_call_that_is_returned_to_nobody_was_used(client: Client, registry: Registry) -> None:
+    """By a handler in a thread that its worker has left behind: that's no mistake of the handler's."""
+    started, gate = threading.Event(), threading.Event()
+
+    @registry.job
+    async def end() -> str:
+        return "end"
+
+    @registry.job
+    def late() -> Call[str]:
+        started.set()
+        gate.wait(120)
+        return end()
+
+    handle = await client.enqueue(late())
+    worker = Worker(client, registry)
+    running = asyncio.create_task(worker.run())
+    await asyncio.to_thread(started.wait, 60)
+    worker.stop(force=True)
+    await running
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        gate.set()
+        await until(lambda: handle.id not in _BODIES)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        gc.collect()
+    assert [each.message for each in caught] == []
 
 
 async def test_middlewares_see_the_call_and_may_give_another(client: Client, registry: Registry) -> None:

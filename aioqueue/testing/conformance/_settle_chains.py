@@ -393,6 +393,8 @@ async def an_orphaned_step_can_end_its_chain(harness: Harness) -> None:
     what = settlement(await take_one(store), SettlementKind.FAILED, error=failure())
     await written(store, what, orphaned=True)
     await written(store, what, orphaned=True)
+    late = await settle_one(store, settlement(second, CONTINUED, next=job("late")))
+    check(late.lost is not None, "the continuation of a chain that has ended must be refused")
     (end,) = await store.fetch_ends([first.id])
     equal((end and end.id, end and end.state), (second.id, JobState.FAILED), "the end by the chain's id")
     await insert_one(store, job(key="k", unique=True))
