@@ -205,6 +205,8 @@ SETTLEMENTS: dict[str, Mistake] = {
         cases=(
             "settle/repeating_answers_as_the_first_time",
             "settle/repeating_a_batch_of_which_some_is_new",
+            "chains/repeating_a_continuation",
+            "chains/a_continuation_twice_in_one_batch",
         ),
         breaks=Promise.REPEATS_AGREE,
     ),
@@ -218,7 +220,7 @@ SETTLEMENTS: dict[str, Mistake] = {
     ),
     "a store in which one locked row makes a whole batch wait": Mistake(
         (instead_of(_store, "settle", _all_busy),),
-        cases=("settle/a_locked_row_is_busy_and_its_neighbours_are_written",),
+        cases=("settle/a_locked_row_is_busy_and_its_neighbours_are_written", "chains/a_locked_step_is_busy"),
     ),
     "a store in which one delay that makes no sense stops its batch": Mistake(
         (instead_of(_store, "settle", _all_refused),),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.known_mistakes.chains import CHAINS
+from tests.known_mistakes.chains_looking import LOOKING_AT_CHAINS
 from tests.known_mistakes.claims import CLAIMS
 from tests.known_mistakes.leases import LEASES
 from tests.known_mistakes.looking import LOOKING
@@ -16,5 +17,5 @@ if TYPE_CHECKING:
 
 __all__ = ["STORE_MISTAKES"]
 
-STORE_MISTAKES: dict[str, Mistake] = {**CLAIMS, **SETTLEMENTS, **LEASES, **PRODUCING, **LOOKING, **CHAINS}
+STORE_MISTAKES: dict[str, Mistake] = {**CLAIMS, **SETTLEMENTS, **LEASES, **PRODUCING, **LOOKING, **CHAINS, **LOOKING_AT_CHAINS}
 """By name."""

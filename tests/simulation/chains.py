@@ -67,7 +67,8 @@ class ChainChecker:
     def look(self, database: Database, job_id: UUID) -> None:
         """Look for the chain of a job as those do who wait for its result, or want its key."""
         chain = self._book.jobs[job_id].chain
-        if chain is None or self._book.violation is not None:
+        lost = job_id not in database.rows  # which breaks another promise
+        if chain is None or lost or self._book.violation is not None:
             return
         steps = self._steps(chain)
         first, last, name = steps[0], steps[-1], self._book.name(chain)
