@@ -4,7 +4,6 @@ Each round is a process of its own, on a database of its own where `--url` doesn
 `--postgres`, a new database on a server that is started for it, as durable as in production (`benchmarks.server`).
 `--against COMMIT` measures another commit, too: the rounds of the two alternate, so that what else the machine does
 hits both, and the ratios of their medians are printed. `--tracing` does the same with spans: made by an SDK, and thrown away.
-`--chains` does it with as many jobs that are the steps of chains, ten each.
 """
 
 from __future__ import annotations
@@ -21,22 +20,18 @@ import tempfile
 import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import aioqueue
-from aioqueue import Call, Client, Registry, Worker
+from aioqueue import Client, Registry, Worker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from benchmarks.server import Databases
 
 ROOT = Path(__file__).resolve().parent.parent
 CHUNK = 5_000
-STEPS = 10
-"""Of a chain."""
 
 registry = Registry(prefix="benchmark.")
 _ran = 0
@@ -47,23 +42,6 @@ _all_ran: asyncio.Event | None = None
 @registry.job
 async def noop(number: int) -> None:  # noqa: ARG001 - a small argument, as jobs have
     """Do nothing but count."""
-    count()
-
-
-async def step(left: int) -> Call[int]:
-    """One step of a chain: counts, and goes on while any are left."""
-    count()
-    return chained()(left - 1) if left else aioqueue.done(0)
-
-
-@cache
-def chained() -> Callable[[int], Call[int]]:
-    """The job type of chains, registered at its first use: another commit may not know any."""
-    return registry.job(step)
-
-
-def count() -> None:
-    """One more has run."""
     global _ran
     _ran += 1
     if _ran >= _wanted and _all_ran is not None:
@@ -87,8 +65,8 @@ class Round:
     memory: float
 
 
-async def measure(url: str, jobs: int, concurrency: int, *, chains: bool = False) -> Round:
-    """Enqueue the jobs, or the first ones of chains with so many steps, then work them off in this process."""
+async def measure(url: str, jobs: int, concurrency: int) -> Round:
+    """Enqueue the jobs, then work them off in this process."""
     global _wanted, _all_ran
     _wanted, _all_ran = jobs, asyncio.Event()
     if url.startswith("postgres"):
@@ -97,11 +75,9 @@ async def measure(url: str, jobs: int, concurrency: int, *, chains: bool = False
         await make_store(url).migrate()
     async with Client(url) as client:
         began = time.perf_counter()
-        calls = jobs // STEPS if chains else jobs
-        for start in range(0, calls, CHUNK):
-            numbers = range(start, min(start + CHUNK, calls))
-            await client.enqueue_many([chained()(STEPS - 1) if chains else noop(number) for number in numbers])
-        enqueued = calls / (time.perf_counter() - began)
+        for start in range(0, jobs, CHUNK):
+            await client.enqueue_many([noop(number) for number in range(start, min(start + CHUNK, jobs))])
+        enqueued = jobs / (time.perf_counter() - began)
         began, cpu = time.perf_counter(), time.process_time()
         async with Worker(client, registry, concurrency=concurrency):
             await _all_ran.wait()
@@ -189,7 +165,7 @@ def main() -> None:
         url, jobs, concurrency, how = sys.argv[2:]
         if how == "tracing":
             take_spans()
-        print(json.dumps(vars(asyncio.run(measure(url, int(jobs), int(concurrency), chains=how == "chains")))))
+        print(json.dumps(vars(asyncio.run(measure(url, int(jobs), int(concurrency))))))
         return
     parser = argparse.ArgumentParser(prog="python -m benchmarks.drain", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--url", help="the database; by default a new SQLite file for each round")
@@ -199,12 +175,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--against", metavar="COMMIT", help="measure this commit, too")
     parser.add_argument("--tracing", action="store_true", help="measure it with spans, too (needs opentelemetry-sdk)")
-    parser.add_argument("--chains", action="store_true", help="measure the steps of chains, too")
     arguments = parser.parse_args()
     with ExitStack() as stack:
         trees = {"here, with spans": (ROOT, "tracing")} if arguments.tracing else {}
-        if arguments.chains:
-            trees["here, in chains"] = ROOT, "chains"
         trees["here"] = ROOT, ""
         databases: Databases | None = None
         if arguments.against is not None:
