@@ -12,6 +12,7 @@ import pytest
 
 from aioqueue.abc import Changed
 from aioqueue.errors import StoreContended
+from aioqueue.postgres._insert import insert_on, insert_statements
 from aioqueue.postgres._options_schema import Schema
 from aioqueue.vocabulary._job import Inserted, NewJob, Settlement, SettlementKind
 from tests.postgres.stores import completed, connected, job, opened
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from aioqueue.vocabulary._job import ClaimedJob
 
 pytestmark = pytest.mark.anyio
+
+STATEMENTS = insert_statements(Schema())
 
 
 def continued(claim: ClaimedJob, following: NewJob | None = None) -> Settlement:
@@ -169,6 +172,34 @@ async def test_an_insert_that_is_repeated_after_its_chain_went_on(
             async with other.transaction():
                 assert await store.insert([first], tx=other if foreign else None, repeated=True) == [Inserted(first.id, False)]
             assert execute(postgres_url, "SELECT count(*) FROM aioqueue.job") == [(int(not end),)]
+
+
+@pytest.mark.parametrize("end", [False, True])
+async def test_a_repeated_insert_that_waits_while_its_chain_goes_on(postgres_url: str, end: bool) -> None:
+    """The first try commits late, its job is continued and purged at once: the id is free again when the second one goes on."""
+    first, following = job(), job()
+    async with connected(postgres_url) as late, connected(postgres_url) as ours, connected(postgres_url) as other:
+        await late.execute("BEGIN")
+        await insert_on(late, STATEMENTS, [first], repeated=False, note=None)
+        await ours.execute("BEGIN")
+        waiting = asyncio.create_task(insert_on(ours, STATEMENTS, [first], repeated=True, note=None))
+        async with asyncio.timeout(60):
+            while not await other.fetchval("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'transactionid'"):
+                await asyncio.sleep(0.01)
+        await late.execute("DELETE FROM aioqueue.job")
+        await insert_on(late, STATEMENTS, [following], repeated=False, note=None)
+        await late.execute(f"UPDATE aioqueue.job SET chain_id = '{first.id}', position = 1")
+        if end:
+            await late.execute(
+                "WITH gone AS (DELETE FROM aioqueue.job RETURNING *) INSERT INTO aioqueue.archive (id, type, priority, run_at, "
+                "state, attempt, claims, reschedules, chain_id, position, created_at, finished_at, tags, metadata, payload, "
+                "errors) SELECT id, type, priority, run_at, 4, 1, 1, 0, chain_id, position, created_at, now(), tags, metadata, "
+                "payload, errors FROM gone"
+            )
+        await late.execute("COMMIT")
+        assert await waiting == [Inserted(first.id, False)]
+        await ours.execute("COMMIT")
+    assert execute(postgres_url, "SELECT id, chain_id FROM aioqueue.jobs") == [(following.id, first.id)]
 
 
 async def test_a_conflict_says_the_chains_id_however_it_is_met(postgres_url: str) -> None:
