@@ -42,7 +42,7 @@ _PIPE_VARIABLE = "_AIOQUEUE_RELOADER"
 _LOOK_MILLISECONDS = 100
 """Between looks at the files, at the child, and for signals; so long no file has to change before the worker is started."""
 _GROUP_SECONDS = 0.05
-"""For the worker's own copy of a signal that was sent to the whole group."""
+"""For one's own copy of a signal that was sent to the whole group, and has come to the other process already."""
 _FORCED_SECONDS = 3.0
 """For a worker that was asked twice, and ends within a second then."""
 _NOT_WATCHED = frozenset({"__pycache__", "node_modules", "site-packages"})
@@ -168,6 +168,11 @@ class _Reloader:
         self._start()
         while not self._signals:
             changed = {path for _, path in next(changes)}
+            ended = self._child is not None and self._child.poll() is not None
+            if ended:
+                time.sleep(_GROUP_SECONDS)
+            if self._signals:
+                break
             if changed:
                 logger.info(
                     "%s: the worker is started anew",
@@ -179,7 +184,7 @@ class _Reloader:
                     pass  # what was changed meanwhile is read by the next one too
                 if not self._signals:
                     self._start()
-            elif self._child is not None and self._child.poll() is not None:
+            elif ended:
                 code = self.end()
                 logger.warning(
                     "the worker has ended with exit code %d: it's started again at the next change",
