@@ -275,7 +275,7 @@ async def test_a_blocked_event_loop_is_seen(client: Client) -> None:
     with serve_metrics(0) as server:
 
         def probe() -> None:
-            seen.extend(ask(f"{server.url}/healthz?within={within}") for within in (0.3, 0.3, 0.3, "odd"))
+            seen.extend(ask(f"{server.url}/healthz?within={within}") for within in (0.3, "300ms", 0.3, "5m"))
             over.set()
 
         over = threading.Event()
