@@ -2,8 +2,8 @@
 
 The process that was started watches the files, and starts the same command again as its child, which is the worker. A pipe
 leads from the one to the other: how often the worker has been asked to stop is written to it, and its end says that the
-process which watches is gone. A Ctrl-C comes to both, since a terminal sends it to the whole group: the worker takes what is
-written only for a signal if it hasn't had one itself.
+process which watches is gone. A terminal sends a Ctrl-C to the whole group; the worker does nothing with its own copy, and goes by
+what is written.
 """
 
 from __future__ import annotations
@@ -62,15 +62,18 @@ def follow_reloader() -> bool:
     if number is None:
         return False
     os.set_inheritable(int(number), False)  # noqa: FBT003 - the signature is Python's
+    process.follow()
     threading.Thread(target=_follow, args=(int(number),), name="aioqueue-reload", daemon=True).start()
     return True
 
 
 def _follow(pipe: int) -> None:
     while asked := os.read(pipe, 1):
-        time.sleep(_GROUP_SECONDS)
-        if process.received < asked[0]:
+        time.sleep(_GROUP_SECONDS)  # somebody may have sent a SIGTERM to the whole group
+        while (received := process.received) < asked[0]:
             os.kill(os.getpid(), signal.SIGTERM)
+            while process.received == received:  # the main thread is in C code: two signals would be one
+                time.sleep(_GROUP_SECONDS)
     if not process.received:
         os.kill(os.getpid(), signal.SIGTERM)
 

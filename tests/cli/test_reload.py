@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 APP = """
-import asyncio, os, signal, sys
+import asyncio, hashlib, os, signal, sys
 import version
 from aioqueue import Registry
 
@@ -46,6 +46,12 @@ async def say() -> int:
 async def wait() -> None:
     print("waiting", file=sys.stderr, flush=True)
     await asyncio.sleep(3600)
+
+@registry.job
+async def compute() -> str:
+    print("computing", file=sys.stderr, flush=True)
+    hashlib.pbkdf2_hmac("sha256", b"a", b"b", 2_000_000)  # about a second in C code that frees the interpreter's lock
+    return "computed"
 """
 
 
@@ -132,6 +138,20 @@ async def test_changed_code_runs_in_a_fresh_process(url: str, tmp_path: Path) ->
         worker.process.terminate()
         assert await worker.ends() == 0
     assert not psutil.pid_exists(first)
+
+
+async def test_a_ctrl_c_is_one_whatever_the_worker_is_doing(url: str, tmp_path: Path) -> None:
+    """A worker that can't see its own copy of the signal for a while doesn't take what it's told for another one."""
+    with reloading(url, tmp_path) as worker:
+        await worker.started(1)
+        async with Client(url) as client:
+            handle = await client.enqueue_by_name("compute")
+            await worker.logs("computing")
+            os.killpg(worker.process.pid, signal.SIGINT)
+            assert await handle.result(timeout=60) == "computed"
+        assert await worker.ends() == 0
+    assert worker.log().count(": stopping") == 1
+    assert "at once" not in worker.log()
 
 
 async def test_what_isn_t_code_of_the_app_s_starts_nothing_anew(url: str, tmp_path: Path) -> None:
