@@ -2,8 +2,8 @@
 
 The process that was started watches the files, and starts the same command again as its child, which is the worker. A pipe
 leads from the one to the other: how often the worker has been asked to stop is written to it, and its end says that the
-process which watches is gone. A terminal sends a Ctrl-C to the whole group; the worker does nothing with its own copy, and goes by
-what is written.
+process which watches is gone. A terminal sends a Ctrl-C to the whole group; the worker does nothing with its own copy, and
+goes by what is written.
 """
 
 from __future__ import annotations
