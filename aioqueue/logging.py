@@ -23,7 +23,7 @@ from aioqueue.errors import ConfigurationError
 from aioqueue.vocabulary._safe_text import safe_str, type_name, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
 __all__ = ["JobFields", "JsonFormatter", "TextFormatter", "set_up_handler"]
 
@@ -39,6 +39,7 @@ _OF_LOGGING = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "ascti
 """Attributes that records have anyway; the others are fields."""
 _OURS = frozenset({"time", "level", "logger", "event", "message", "exception", "stack"})
 """Names in an object that a field can't have."""
+_OF_JOB = ("job_id", "job_type", "job_key", "chain_id", "attempt", "worker")
 
 _COLORS = {"DEBUG": "\x1b[2m", "WARNING": "\x1b[33m", "ERROR": "\x1b[31m", "CRITICAL": "\x1b[1;31m"}
 _END_OF_COLOR = "\x1b[0m"
@@ -47,8 +48,8 @@ _END_OF_COLOR = "\x1b[0m"
 class JobFields(logging.Filter):
     """Puts the job's fields on each record that is made while its handler runs, by whichever library.
 
-    The fields are `job_id`, `job_type`, `job_key`, `chain_id`, `attempt` (from 1) and `worker`. A field that the record has
-    already stays.
+    The fields are `job_id`, `job_type`, `job_key`, `chain_id`, `attempt` (from 1) and `worker`. What others' records have under
+    such a name already is kept as `job_id_` and so on; a record of aioqueue's that names a job or worker itself stays as it is.
     What counts is where the record is made: in an `async def` handler, in the thread of a `def` handler, in the tasks that they
     start, in middlewares and resources; not in threads that a handler starts without its context. Add it to a handler of
     logging's, not to a logger, whose filters don't see the records of loggers below it.
@@ -59,12 +60,13 @@ class JobFields(logging.Filter):
         attempt = running_attempt()
         if attempt is not None:
             job, fields = attempt.job, record.__dict__
-            fields.setdefault("job_id", str(job.id))
-            fields.setdefault("job_type", job.type)
-            fields.setdefault("job_key", job.key)
-            fields.setdefault("chain_id", str(job.chain_id))
-            fields.setdefault("attempt", job.attempt)
-            fields.setdefault("worker", attempt.worker_id)
+            if _is_ours(record) and ("job_id" in fields or "worker" in fields):
+                return True
+            values = (str(job.id), job.type, job.key, str(job.chain_id), job.attempt, attempt.worker_id)
+            for name, value in zip(_OF_JOB, values, strict=True):
+                if name in fields and not _is_same(theirs := fields[name], value):
+                    fields[_free(name, fields)] = theirs
+                fields[name] = value
         return True
 
 
@@ -72,8 +74,9 @@ class JsonFormatter(logging.Formatter):
     """Writes a record as one JSON object in one line, in ASCII.
 
     `time` (UTC, ISO 8601), `level`, `logger`, `event` (of aioqueue's records), `message`, then the record's fields by their
-    names, and `exception` and `stack`, where there are such, as text. Long texts are cut in their middle. Whatever a record
-    holds, there is an object: what isn't JSON is written as its text.
+    names, the job's first, and `exception` and `stack`, where there are such, as text. A field whose name is taken is written
+    as `level_` and so on. Long texts are cut in their middle. Whatever a record holds, there is an object: what isn't JSON is
+    written as its text.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -83,10 +86,11 @@ class JsonFormatter(logging.Formatter):
             "level": safe_str(record.levelname),
             "logger": _bounded(safe_str(record.name), _LONGEST_NAME_CHARACTERS),
         }
-        if (name := record.__dict__.get("event")) is not None:
+        if _is_ours(record) and (name := record.__dict__.get("event")) is not None:
             written["event"] = _plain(name)
         written["message"] = _message_of(record)
-        written.update(_fields_of(record))
+        for name, value in _fields_of(record):
+            written[_free(name, written.keys() | _OURS)] = value
         if exception := _exception_of(record):
             written["exception"] = exception
         if record.stack_info:
@@ -187,17 +191,34 @@ def _exception_of(record: logging.LogRecord) -> str:
 def _job_of(record: logging.LogRecord) -> str:
     """The job in whose handler a record of others was made; aioqueue's own name theirs in their text."""
     fields = record.__dict__
-    if "job_id" not in fields or "attempt" not in fields or record.name.partition(".")[0] == "aioqueue":
+    if _is_ours(record) or not fields.keys() >= {"job_type", "job_id", "attempt"}:
         return ""
     shown = [_bounded(safe_str(fields.get(name)), _LONGEST_NAME_CHARACTERS) for name in ("job_type", "job_id", "attempt")]
     return f" [{shown[0]} {shown[1]} attempt {shown[2]}]"
 
 
 def _fields_of(record: logging.LogRecord) -> Iterable[tuple[str, object]]:
-    names = [name for name in list(record.__dict__) if name not in _OF_LOGGING and name != "event"]
-    for name in names[:_MOST_FIELDS]:
-        shown = _bounded(safe_str(name), _LONGEST_NAME_CHARACTERS)
-        yield f"{shown}_" if shown in _OURS else shown, _plain(record.__dict__.get(name))
+    # The job's come first: however many there are, these are written, under their own names.
+    fields = {name: record.__dict__[name] for name in _OF_JOB if name in record.__dict__} | record.__dict__
+    no_fields = _OF_LOGGING | {"event"} if _is_ours(record) else _OF_LOGGING
+    for name in [name for name in fields if name not in no_fields][:_MOST_FIELDS]:
+        yield _bounded(safe_str(name), _LONGEST_NAME_CHARACTERS), _plain(fields[name])
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    return safe_str(record.name).partition(".")[0] == "aioqueue"
+
+
+def _is_same(theirs: object, ours: object) -> bool:
+    """Whether there is nothing to keep of theirs; of other types the methods could be anything."""
+    return type(theirs) is type(ours) and theirs == ours
+
+
+def _free(name: str, taken: Collection[str]) -> str:
+    """The name, with as many underscores as it takes."""
+    while name in taken:
+        name += "_"
+    return name
 
 
 def _plain(value: object) -> object:

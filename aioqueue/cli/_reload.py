@@ -2,8 +2,8 @@
 
 The process that was started watches the files, and starts the same command again as its child, which is the worker. A pipe
 leads from the one to the other: how often the worker has been asked to stop is written to it, and its end says that the
-process which watches is gone. A Ctrl-C comes to both, since a terminal sends it to the whole group: the worker takes what is
-written only for a signal if it hasn't had one itself.
+process which watches is gone. A terminal sends a Ctrl-C to the whole group; the worker does nothing with its own copy, and
+goes by what is written.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _PIPE_VARIABLE = "_AIOQUEUE_RELOADER"
 _LOOK_MILLISECONDS = 100
 """Between looks at the files, at the child, and for signals; so long no file has to change before the worker is started."""
 _GROUP_SECONDS = 0.05
-"""For the worker's own copy of a signal that was sent to the whole group."""
+"""For one's own copy of a signal that was sent to the whole group, and has come to the other process already."""
 _FORCED_SECONDS = 3.0
 """For a worker that was asked twice, and ends within a second then."""
 _NOT_WATCHED = frozenset({"__pycache__", "node_modules", "site-packages"})
@@ -62,15 +62,18 @@ def follow_reloader() -> bool:
     if number is None:
         return False
     os.set_inheritable(int(number), False)  # noqa: FBT003 - the signature is Python's
+    process.follow()
     threading.Thread(target=_follow, args=(int(number),), name="aioqueue-reload", daemon=True).start()
     return True
 
 
 def _follow(pipe: int) -> None:
     while asked := os.read(pipe, 1):
-        time.sleep(_GROUP_SECONDS)
-        if process.received < asked[0]:
+        time.sleep(_GROUP_SECONDS)  # somebody may have sent a SIGTERM to the whole group
+        while (received := process.received) < asked[0]:
             os.kill(os.getpid(), signal.SIGTERM)
+            while process.received == received:  # the main thread is in C code: two signals would be one
+                time.sleep(_GROUP_SECONDS)
     if not process.received:
         os.kill(os.getpid(), signal.SIGTERM)
 
@@ -168,6 +171,11 @@ class _Reloader:
         self._start()
         while not self._signals:
             changed = {path for _, path in next(changes)}
+            ended = self._child is not None and self._child.poll() is not None
+            if ended:
+                time.sleep(_GROUP_SECONDS)
+            if self._signals:
+                break
             if changed:
                 logger.info(
                     "%s: the worker is started anew",
@@ -179,7 +187,7 @@ class _Reloader:
                     pass  # what was changed meanwhile is read by the next one too
                 if not self._signals:
                     self._start()
-            elif self._child is not None and self._child.poll() is not None:
+            elif ended:
                 code = self.end()
                 logger.warning(
                     "the worker has ended with exit code %d: it's started again at the next change",

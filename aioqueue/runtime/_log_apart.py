@@ -13,13 +13,17 @@ from collections import deque
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from aioqueue.runtime._log import event
+
 if TYPE_CHECKING:
     from collections.abc import Generator
 
 __all__ = ["logging_apart"]
 
+logger = logging.getLogger("aioqueue.worker")
+
 _MOST_RECORDS = 200
-"""That wait while a handler hangs; what is logged beyond them is lost."""
+"""That wait while a handler hangs; what is logged beyond them is lost, and told as a number."""
 _LAST_SECONDS = 0.5
 """For what waits when the thread ends."""
 
@@ -36,6 +40,7 @@ class _Apart(logging.Filter):
         self._threads: set[int] = set()
         self._changed = threading.Condition()
         self._records: deque[logging.LogRecord] = deque()
+        self._lost = 0
         self._handing_on = False
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -45,6 +50,8 @@ class _Apart(logging.Filter):
         with self._changed:
             if len(self._records) < _MOST_RECORDS:
                 self._records.append(record)
+            else:
+                self._lost += 1
             if self._handing_on:
                 return False
             self._handing_on = True
@@ -71,13 +78,23 @@ class _Apart(logging.Filter):
     def _hand_on(self) -> None:
         while True:
             with self._changed:
-                if not self._records:
-                    self._handing_on = False
-                    self._changed.notify_all()
-                    return
-                record = self._records.popleft()
+                record = self._records.popleft() if self._records else None
+                lost = 0
+                if record is None:
+                    lost, self._lost = self._lost, 0
+                    if not lost:
+                        self._handing_on = False
+                        self._changed.notify_all()
+                        return
             try:
-                logging.getLogger(record.name).handle(record)
+                if record is not None:
+                    logging.getLogger(record.name).handle(record)
+                else:
+                    logger.warning(
+                        "%d records of the thread that renews leases were lost: a handler of logging's took too long",
+                        lost,
+                        extra=event("log.records_lost", count=lost),
+                    )
             except Exception:  # noqa: BLE001, S112 - classified: a handler of the user's that raises costs its record
                 continue
 

@@ -50,6 +50,7 @@ class Process:
         self.exit_code = 0
         self.received = 0
         self._own = False
+        self._follows = False
         self._run: object = None
         self._act: Callable[[int], None] = self._leave
 
@@ -59,9 +60,14 @@ class Process:
             self._own = True
             self._install()
 
+    def follow(self) -> None:
+        """From now on SIGINT does nothing: who has started this process gets it from the terminal too, and says what to do."""
+        self._follows = True
+        self._install()
+
     def _install(self) -> None:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._handle)
+        signal.signal(signal.SIGTERM, self._handle)
+        signal.signal(signal.SIGINT, _do_nothing if self._follows else self._handle)
 
     @contextmanager
     def command(self) -> Generator[None]:
@@ -147,6 +153,10 @@ class Process:
 
     def _hurry(self, _number: int) -> None:
         self.end_within(END_SECONDS)
+
+
+def _do_nothing(_number: int, _frame: object) -> None:
+    """Unlike SIG_IGN it isn't inherited by the programs that a job starts."""
 
 
 def _started_as_worker() -> bool:

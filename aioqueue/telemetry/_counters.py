@@ -75,11 +75,6 @@ class Histogram:
         self.counts = [0] * (len(bounds) + 1)
         self.sum = 0.0
 
-    def record(self, value: float) -> None:
-        """Count one value."""
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.sum += value
-
     def add(self, other: Histogram) -> None:
         """Count what another one with the same bounds has counted."""
         for place, count in enumerate(list(other.counts)):
@@ -111,7 +106,7 @@ class TypeCounters:
 
     def begun(self, delay: float) -> None:
         """Count that an attempt has begun, so many seconds after it was due."""
-        histogram = self.delay  # as `Histogram.record` does: this and `ended` are called for each job
+        histogram = self.delay  # written out here and in `ended`, which are called for each job
         histogram.counts[bisect_left(DELAY_BOUNDS_SECONDS, delay)] += 1
         histogram.sum += delay
         if self._recorders is not None:

@@ -17,27 +17,22 @@ import time
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Self
-from urllib.parse import parse_qs, urlsplit
 
 from aioqueue.errors import ConfigurationError
 from aioqueue.runtime._log import event
 from aioqueue.telemetry._metrics import look
+from aioqueue.telemetry._probes import RefusedRequest, health, read_target, readiness, within_of
 from aioqueue.telemetry._prometheus import CONTENT_TYPE, exposition
-from aioqueue.telemetry._views import VIEWS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from types import TracebackType
 
-__all__ = ["DEFAULT_METRICS_HOST", "HEALTHY_WITHIN_SECONDS", "MetricsServer", "serve_metrics", "serving"]
+__all__ = ["DEFAULT_METRICS_HOST", "MetricsServer", "serve_metrics", "serving"]
 
 logger = logging.getLogger("aioqueue")
 
 DEFAULT_METRICS_HOST = "127.0.0.1"
-
-HEALTHY_WITHIN_SECONDS = 330.0
-"""Within which an event loop has to have turned, for `/healthz`. Handlers may block it for 300 s until leases are left to
-lapse: a process that is killed sooner would lose what it could still finish."""
 
 _CLIENT_SECONDS = 5.0
 """That a client may take to send its request, all of it, and as long again to read the answer."""
@@ -48,8 +43,6 @@ _PLACE_SECONDS = 1.0
 """Within which the oldest client, whose connection is shut, makes place for the newest."""
 _REFUSED_SECONDS = 0.1
 """After which a connection that can't be accepted, for want of file descriptors, is tried again."""
-_ANSWER_SECONDS = 0.25
-"""That an event loop gets to show that it turns."""
 _END_SECONDS = 2.0
 _EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - only compared with
 
@@ -299,20 +292,22 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer one request."""
-        parts = urlsplit(self.path)
         try:
-            match parts.path:
+            path, query = read_target(self.path)
+            match path:
                 case "/metrics":
                     look()
                     self._answer(200, CONTENT_TYPE, exposition())
                 case "/healthz":
-                    self._answer_json(*_health(_within(parts.query)))
+                    self._answer_json(*health(within_of(query)))
                 case "/readyz":
-                    self._answer_json(*_readiness())
+                    self._answer_json(*readiness())
                 case _:
                     self._answer(404, "text/plain", b"/metrics /healthz /readyz\n")
         except OSError:
             raise
+        except RefusedRequest as refused:
+            self._answer(400, "text/plain", f"{refused}\n".encode("ascii", "backslashreplace"))
         except Exception:
             logger.exception("a request to the metrics' port can't be answered", extra=event("metrics.broken"))
             self._answer(500, "text/plain", b"see the log\n")
@@ -336,46 +331,3 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name in the base class
         """Nothing: probes and scrapes come all the time."""
-
-
-# -- what is answered -------------------------------------------------------------------------------------------------
-
-
-def _within(query: str) -> float:
-    """Seconds from `?within=`; the default where it isn't a number."""
-    try:
-        return float(parse_qs(query)["within"][0])
-    except (KeyError, ValueError):
-        return HEALTHY_WITHIN_SECONDS
-
-
-def _health(within: float) -> tuple[int, object]:
-    """Whether each worker's event loop has turned within so many seconds: without a worker there is none that is stuck.
-
-    The clock begins with the first question that isn't answered, so it's to be asked now and then.
-    """
-    views = VIEWS.all()
-    for view in views:
-        view.watch.ask()
-    longest = 0.0
-    for view in views:
-        view.watch.wait(_ANSWER_SECONDS)
-        longest = max(longest, view.watch.lag())
-    alive = longest <= within
-    return 200 if alive else 503, {"alive": alive, "event_loop_lag_seconds": round(longest, 3), "within_seconds": within}
-
-
-def _readiness() -> tuple[int, object]:
-    """Whether there is a worker, and each does its work."""
-    found = [view.readiness() for view in VIEWS.all()]
-    ready = bool(found) and not any(each.reasons for each in found)
-    answer: dict[str, object] = {
-        "ready": ready,
-        "workers": [
-            {"name": each.name, "ready": not each.reasons, "reasons": list(each.reasons), "notes": list(each.notes)}
-            for each in found
-        ],
-    }
-    if not found:
-        answer["reasons"] = ["no worker runs in this process: it hasn't reached its database yet, or has ended"]
-    return 200 if ready else 503, answer

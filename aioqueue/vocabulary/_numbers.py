@@ -14,8 +14,9 @@ from aioqueue.vocabulary._time import seconds
 __all__ = ["read_duration", "read_whole_number"]
 
 _SECONDS_PER_UNIT = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_NUMBER = r"[+-]?(?:[0-9][0-9_]*\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
-_DURATION = re.compile(rf"\s*(?P<number>{_NUMBER})\s*(?P<unit>ms|s|m|h|d)?\s*", re.ASCII)
+_NUMBER = r"[+-]?(?:[0-9][0-9_]*(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
+_DURATION = re.compile(rf"\s*(?P<number>{_NUMBER})(?:\s*(?P<unit>ms|s|m|h|d))?\s*", re.ASCII)
+"""No character has two places, so that a long text that isn't one takes no time: it may come with a request."""
 
 
 def read_duration(text: str, name: str) -> float:

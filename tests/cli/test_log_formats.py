@@ -37,7 +37,7 @@ async def declines(password: str) -> None:
 
 @registry.job
 def returns(password: str) -> str:
-    app.warning("from a thread")
+    app.warning("from a thread", extra={"job_id": "mine", "attempt": 7, "event": "attempt.ended"})
     return password + " again"
 """
 SECRET = "hunter2-correct-horse"
@@ -89,6 +89,7 @@ def test_json_is_one_object_a_record_without_secrets(tmp_path: Path, level: str)
     if level == "info":
         (thread,) = [each for each in objects if each["message"] == "from a thread"]
         assert (thread["job_type"], thread["attempt"], thread["worker"]) == ("returns", 1, "w1")
+        assert (thread["job_id_"], thread["attempt_"], thread["event_"]) == ("mine", 7, "attempt.ended")
 
 
 def test_the_format_has_a_variable(tmp_path: Path) -> None:

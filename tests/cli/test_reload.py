@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 import os
 import re
 import signal
 import subprocess
 import sys
+import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
 
 from aioqueue import Client
+from aioqueue.cli import _reload
 from aioqueue.cli._reload import _is_watched
 from tests.processes import ROOT, until
 
@@ -27,7 +31,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 APP = """
-import asyncio, os, signal, sys
+import asyncio, hashlib, os, signal, sys
 import version
 from aioqueue import Registry
 
@@ -42,6 +46,12 @@ async def say() -> int:
 async def wait() -> None:
     print("waiting", file=sys.stderr, flush=True)
     await asyncio.sleep(3600)
+
+@registry.job
+async def compute() -> str:
+    print("computing", file=sys.stderr, flush=True)
+    hashlib.pbkdf2_hmac("sha256", b"a", b"b", 2_000_000)  # about a second in C code that frees the interpreter's lock
+    return "computed"
 """
 
 
@@ -130,6 +140,20 @@ async def test_changed_code_runs_in_a_fresh_process(url: str, tmp_path: Path) ->
     assert not psutil.pid_exists(first)
 
 
+async def test_a_ctrl_c_is_one_whatever_the_worker_is_doing(url: str, tmp_path: Path) -> None:
+    """A worker that can't see its own copy of the signal for a while doesn't take what it's told for another one."""
+    with reloading(url, tmp_path) as worker:
+        await worker.started(1)
+        async with Client(url) as client:
+            handle = await client.enqueue_by_name("compute")
+            await worker.logs("computing")
+            os.killpg(worker.process.pid, signal.SIGINT)
+            assert await handle.result(timeout=60) == "computed"
+        assert await worker.ends() == 0
+    assert worker.log().count(": stopping") == 1
+    assert "at once" not in worker.log()
+
+
 async def test_what_isn_t_code_of_the_app_s_starts_nothing_anew(url: str, tmp_path: Path) -> None:
     with reloading(url, tmp_path) as worker:
         await worker.started(1)
@@ -213,6 +237,7 @@ async def test_one_signal_is_one_stop(url: str, tmp_path: Path, number: int, who
         assert await worker.ends() == 0
     assert ": stopping\n" in worker.log()
     assert "at once" not in worker.log()
+    assert "at the next change" not in worker.log()
     assert "asked to stop, since they still run" in worker.log()
     assert not psutil.pid_exists(child)
 
@@ -232,6 +257,41 @@ async def test_a_second_signal_ends_both_at_once(url: str, tmp_path: Path, whom:
             await worker.logs(said)
         assert await worker.ends() == 0
     assert not psutil.pid_exists(child)
+
+
+@pytest.mark.parametrize("changed", [set[Any](), {(1, "app.py")}], ids=["nothing", "a file"])
+@pytest.mark.parametrize("when", ["during the look", "after it"])
+def test_a_signal_that_has_ended_the_child_first_is_the_end(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path, changed: set[Any], when: str
+) -> None:
+    """An idle worker ends between two looks: it's neither said to wait for a change nor started anew."""
+    reloader, children = _reload._Reloader(10.0), list[object]()
+
+    def start(_: object) -> None:
+        children.append(child := subprocess.Popen([sys.executable, "-c", ""]))
+        monkeypatch.setattr(reloader, "_child", child)
+        monkeypatch.setattr(reloader, "_pipe", os.open(os.devnull, os.O_WRONLY))
+        child.wait()
+
+    def interrupt(_seconds: float = 0.0) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    def changes() -> Iterator[set[Any]]:
+        yield set()
+        if when == "during the look":
+            interrupt()
+        else:
+            monkeypatch.setattr(_reload, "time", SimpleNamespace(sleep=interrupt, monotonic=time.monotonic))
+        yield changed
+        yield set()
+
+    monkeypatch.setattr(_reload._Reloader, "_start", start)
+    monkeypatch.setattr(_reload.process, "_act", None)  # it's as it was afterwards
+    caplog.set_level(logging.INFO, logger="aioqueue.worker")
+    with reloader.taking_signals():
+        assert reloader.run(changes(), tmp_path) == 0
+    assert len(children) == 1
+    assert [record.__dict__["event"] for record in caplog.records] == ["reload.watching"]
 
 
 async def test_a_signal_before_the_worker_has_begun(url: str, tmp_path: Path) -> None:

@@ -8,14 +8,19 @@ import re
 import signal
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import anyio
 import pytest
+import uvloop
 
 from aioqueue import Client, Job, JobState
+from aioqueue.cli._worker import _loop_factory
 from tests.cli.jobs import fail, fail_twice, greet, until_exists
+from tests.examples.servers import free_port
 from tests.processes import ROOT, until
 
 if TYPE_CHECKING:
@@ -176,3 +181,30 @@ async def test_enqueue_waits_for_the_end(url: str) -> None:
         ended = await run(url, "jobs.fail", "reason=because", command=command)
         assert ended.returncode == 3, ended.stderr
         assert "because" in ended.stderr
+
+
+async def test_the_port_is_open_before_the_first_connection() -> None:
+    """A worker that waits for its database is alive, and not ready."""
+    port = free_port()
+    address = f"http://127.0.0.1:{port}"
+    with worker("postgresql://127.0.0.1:1/nobody", "--metrics-port", str(port)):
+
+        def answered() -> bool:
+            try:
+                with urllib.request.urlopen(f"{address}/healthz", timeout=10) as answer:
+                    return answer.status == 200
+            except urllib.error.URLError:
+                return False
+
+        await until(answered, "the port")
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(f"{address}/readyz", timeout=10)
+        assert refused.value.code == 503
+        refused.value.close()
+
+
+def test_uvloop_is_used_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _loop_factory(wanted=None) is uvloop.new_event_loop
+    assert _loop_factory(wanted=False) is None
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    assert _loop_factory(wanted=None) is None

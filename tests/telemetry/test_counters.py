@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from aioqueue import Client, Fail, Fixed, Registry, Reschedule, Retry, StoreUnavailable, current_attempt
-from aioqueue.telemetry._counters import LEDGER, OTHER, AttemptOutcome, Counters, Histogram
+from aioqueue.telemetry._counters import LEDGER, OTHER, AttemptOutcome, Counters, TypeCounters
 from aioqueue.worker import Worker
 from tests.worker.faults import Faults
 from tests.worker.stubborn import Stubborn
@@ -27,10 +27,14 @@ def outcomes(counters: Counters) -> dict[str, dict[str, int]]:
 
 
 def test_a_value_on_a_bound_is_in_its_bucket() -> None:
-    histogram = Histogram((0.1, 1.0))
-    for value in (0.0, 0.1, 0.5, 1.0, 7.0):
-        histogram.record(value)
-    assert (histogram.counts, histogram.sum) == ([2, 2, 1], pytest.approx(8.6))
+    counters = TypeCounters()
+    for count, histogram in ((counters.begun, counters.delay), (counters.ended, counters.duration)):
+        first, second = histogram.bounds[:2]
+        for value in (0.0, first, (first + second) / 2, second, histogram.bounds[-1] * 2):
+            count(value)
+        assert histogram.counts[:2] == [2, 2]
+        assert histogram.counts[-1] == 1
+        assert histogram.sum == pytest.approx(first * 1.5 + second * 1.5 + histogram.bounds[-1] * 2)
 
 
 def test_sums_stay_when_those_who_counted_are_gone() -> None:
@@ -41,7 +45,7 @@ def test_sums_stay_when_those_who_counted_are_gone() -> None:
     first.of("old_a").outcomes[AttemptOutcome.OK] += 2
     first.of("never registered").outcomes[AttemptOutcome.LOST] += 1
     second.of("a").outcomes[AttemptOutcome.OK] += 3
-    second.of("b").duration.record(0.5)
+    second.of("b").ended(0.5)
     second.claims += 7
     before = LEDGER.total()
     for each in (first, first, second):

@@ -19,6 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from aioqueue import Client, ConfigurationError, Registry, StoreUnavailable, serve_metrics
 from aioqueue.telemetry import _server
 from aioqueue.worker import Worker
+from aioqueue.worker._watchdog import STUCK_SECONDS
 from tests.worker.faults import Faults
 from tests.worker.stubborn import Stubborn
 
@@ -274,7 +275,7 @@ async def test_a_blocked_event_loop_is_seen(client: Client) -> None:
     with serve_metrics(0) as server:
 
         def probe() -> None:
-            seen.extend(ask(f"{server.url}/healthz?within={within}") for within in (0.3, 0.3, 0.3, "odd"))
+            seen.extend(ask(f"{server.url}/healthz?within={within}") for within in (0.3, "300ms", 0.3, "5m"))
             over.set()
 
         over = threading.Event()
@@ -327,6 +328,31 @@ async def test_reasons_are_told_and_what_is_tolerated_is_noted(
             assert (status, answer["workers"][0]["reasons"]) == (503, ["it is stopping"])
             assert (await asked(f"{server.url}/healthz"))[0] == 200
             stubborn.release.set()
+
+
+async def test_renewals_that_fail_are_a_reason(client: Client, faults: Faults) -> None:
+    registry = Registry()
+    registry.job(lambda: None, name="nothing")
+    async with Worker(client, registry, lease=3) as worker:
+        with serve_metrics(0) as server:
+            faults.failing.add("renew")
+
+            async def not_ready() -> Any:
+                status, answer = await ready(server.url)
+                return status == 503 and answer["workers"][0]["reasons"]
+
+            assert "renew: StoreUnavailable" in await until(not_ready)
+            faults.failing.clear()
+
+            async def ready_again() -> bool:
+                return (await ready(server.url))[0] == 200
+
+            await until(ready_again)
+            assert worker.health().ready
+
+
+def test_a_worker_is_alive_for_longer_than_its_handlers_may_block() -> None:
+    assert _server.HEALTHY_WITHIN_SECONDS > STUCK_SECONDS
 
 
 async def test_figures_that_cant_be_read_harm_nothing(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:

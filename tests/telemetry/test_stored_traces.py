@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from opentelemetry import trace
+from opentelemetry import baggage, trace
+from opentelemetry.context import attach, detach
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, TraceState
 
 from aioqueue.telemetry._trace_context import read_trace, write_trace
@@ -28,6 +29,16 @@ def test_what_is_written_is_read() -> None:
     assert found.context.trace_state == context.trace_state
     assert found.context.is_remote
     assert not found.link
+
+
+def test_baggage_isnt_stored() -> None:
+    token = attach(baggage.set_baggage("secret", "of the application"))
+    try:
+        text = write_trace(span())
+    finally:
+        detach(token)
+    assert text is not None
+    assert json.loads(text).keys() == {"traceparent"}
 
 
 def test_a_link_is_told_beside_it_and_older_code_finds_a_parent() -> None:

@@ -6,11 +6,13 @@ import io
 import json
 import logging
 import re
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from aioqueue import ConfigurationError
+from aioqueue import logging as aioqueue_logging
 from aioqueue.logging import JobFields, JsonFormatter, TextFormatter, set_up_handler
 
 FORGED = "x\n2030-01-01T00:00:00.000Z ERROR root forged\r\x1b[2J\x1b[31mred\x00\x7f\x85\u2028\u202eend\ud800"
@@ -51,10 +53,12 @@ def written(made: logging.LogRecord) -> dict[str, Any]:
 
 
 def test_an_object_has_the_time_the_level_the_logger_the_message_and_the_fields() -> None:
-    assert written(record("%s of %d", "one", 2, event="thing.done", size=3, ratio=0.5, ok=True, none=None, ids=[1, "a"])) == {
+    made = record("%s of %d", "one", 2, event="thing.done", size=3, ratio=0.5, ok=True, none=None, ids=[1, "a"])
+    made.name = "aioqueue.worker"
+    assert written(made) == {
         "time": "2030-03-17T17:46:40.123Z",
         "level": "WARNING",
-        "logger": "app",
+        "logger": "aioqueue.worker",
         "event": "thing.done",
         "message": "one of 2",
         "size": 3,
@@ -93,6 +97,89 @@ def test_a_field_takes_no_name_of_the_objects_own() -> None:
     shown = written(record(time="mine", level="mine", exception="mine"))
     assert shown["level"] == "WARNING"
     assert (shown["time_"], shown["level_"], shown["exception_"]) == ("mine", "mine", "mine")
+
+
+def test_a_name_that_is_taken_by_another_field_loses_neither() -> None:
+    long = "n" * 500
+    shown = written(record(level=1, level_=2, level__=3, **{f"{long}1{long}": 4, f"{long}2{long}": 5}))
+    assert (shown["level_"], shown["level__"], shown["level___"]) == (1, 2, 3)
+    assert {4, 5} <= set(shown.values())
+
+
+def test_only_aioqueues_own_records_have_an_event() -> None:
+    made = record(event="attempt.ended", event_="mine")
+    shown = written(made)
+    assert "event" not in shown
+    assert {shown["event_"], shown["event__"]} == {"attempt.ended", "mine"}
+    made.name = "aioqueue_extras"
+    assert "event" not in written(made)
+    made.name = "aioqueue"
+    shown = written(made)
+    assert (shown["event"], shown["event_"]) == ("attempt.ended", "mine")
+
+
+class Uncomparable:
+    def __eq__(self, other: object) -> bool:
+        raise RuntimeError
+
+    def __hash__(self) -> int:
+        return 1
+
+    def __str__(self) -> str:
+        return "uncomparable"
+
+
+JOB = {"job_id": "0190", "job_type": "mail.send", "job_key": None, "chain_id": "018f", "attempt": 2, "worker": "w1"}
+
+
+@pytest.fixture
+def in_a_handler(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = SimpleNamespace(id="0190", type="mail.send", key=None, chain_id="018f", attempt=2)
+    monkeypatch.setattr(aioqueue_logging, "running_attempt", lambda: SimpleNamespace(job=job, worker_id="w1"))
+
+
+def handled(made: logging.LogRecord) -> dict[str, Any]:
+    """As two handlers write it, each with the filter; the second's object."""
+    for _ in range(2):
+        assert JobFields().filter(made)
+    return {name: value for name, value in written(made).items() if name not in {"time", "level", "logger", "message"}}
+
+
+@pytest.mark.usefixtures("in_a_handler")
+@pytest.mark.parametrize("name", JOB)
+@pytest.mark.parametrize(
+    ("theirs", "shown"), [("mine", "mine"), (7, 7), (True, True), (None, None), (Uncomparable(), "uncomparable")], ids=str
+)
+def test_inside_a_handler_the_jobs_fields_are_the_jobs(name: str, theirs: object, shown: object) -> None:
+    made = record(**{name: theirs})
+    kept = {} if theirs is JOB[name] else {f"{name}_": shown}
+    assert handled(made) == {**JOB, **kept}
+    assert TextFormatter().format(made).endswith(" done [mail.send 0190 attempt 2]")
+    assert handled(record(**{name: "1", f"{name}_": "2"})) == {**JOB, f"{name}__": "1", f"{name}_": "2"}
+
+
+@pytest.mark.usefixtures("in_a_handler")
+def test_many_fields_dont_displace_the_jobs() -> None:
+    assert JOB.items() <= handled(record(**{f"field{number}": number for number in range(1000)})).items()
+
+
+@pytest.mark.usefixtures("in_a_handler")
+@pytest.mark.parametrize(
+    ("own", "shown"),
+    [
+        ({"job_id": "other"}, {"job_id": "other"}),
+        ({"worker": "other", "jobs": 2}, {"worker": "other", "jobs": 2}),
+        ({"jobs": 2}, {**JOB, "jobs": 2}),
+    ],
+)
+def test_what_aioqueue_says_of_another_job_isnt_mixed_with_the_handlers(own: dict[str, Any], shown: dict[str, Any]) -> None:
+    made = record(event="thing.done", **own)
+    made.name = "aioqueue.sqlite"
+    assert handled(made) == {"event": "thing.done", **shown}
+
+
+def test_text_shows_a_job_only_where_all_of_it_is_there() -> None:
+    assert TextFormatter().format(record(job_id="0190", attempt=2)).endswith(" done")
 
 
 def test_texts_are_bounded_and_so_is_the_number_of_fields() -> None:

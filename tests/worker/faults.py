@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from aioqueue import Fixed, Registry, Retry, StoreUnavailable, current_attempt
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Callable, Sequence
 
     import pytest
@@ -43,6 +44,7 @@ class Faults:
         self.failed: Counter[str] = Counter()
         self.gates: dict[str, asyncio.Event] = {}
         self.busy = 0
+        self._sets: dict[str, list[Any]] = {}
         store = client.store
         for verb in VERBS:
             monkeypatch.setattr(store, verb, self._wrap(verb, getattr(store, verb)))
@@ -78,6 +80,14 @@ class Faults:
             self.after[verb] -= 1
             self.failed[verb] += 1
             raise StoreUnavailable("the answer was lost")
+        if verb in self._sets:
+            self._sets[verb][0] -= 1
+            if self._sets[verb][0] == 0:
+                self._sets.pop(verb)[1].set()
+
+    def let_go_after(self, verb: str, count: int, event: threading.Event) -> None:
+        """Set an event, in whatever thread that is, once the verb was done so often."""
+        self._sets[verb] = [count, event]
 
 
 class FaultySession:
