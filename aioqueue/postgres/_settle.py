@@ -104,6 +104,9 @@ UNION ALL SELECT id, type, delay FROM returned
 @went_on@@leases@UNION ALL SELECT NULL, NULL, NULL FROM told WHERE done IS NOT NULL"""
 
 
+_TAKEN = "the chain can't be continued: a job with the next one's id is there already"
+
+
 def settle_statements(schema: Schema) -> dict[str, str]:
     """All statements of this module, by name."""
     statements = fates_statements(schema)
@@ -223,7 +226,7 @@ class Settler:
         indices: Sequence[int],
         done: Settled,
         *,
-        way: str = "",
+        slowly: bool = False,
     ) -> set[int]:
         """Execute one statement for these, and note what it has written; returns what nothing is left to do about."""
         places = {settlements[index].id: index for index in indices}
@@ -233,7 +236,8 @@ class Settler:
             name = "settle_continued"
             arguments += next_arguments(continued)
         written: set[int] = set()
-        for job_id, text, delay in await connections.fetch(self._statements[name + way], *arguments):
+        statement = self._statements[f"{name}_slowly" if slowly else name]
+        for job_id, text, delay in await connections.fetch(statement, *arguments):
             if job_id is None:
                 if delay is not None:
                     done.returned.append(Returned(text, delay))
@@ -246,7 +250,7 @@ class Settler:
             if not kind.finishes:
                 done.returned.append(Returned(text, delay))
             elif delay is not None:
-                done.results[index] = SettleResult(LostReason.ERROR, "there is a job with the id of the next one already")
+                done.results[index] = SettleResult(LostReason.ERROR, _TAKEN)
             elif kind.ends_chain:
                 done.ended_chains.add(job_id if text is None else UUID(text))
         return written
@@ -286,7 +290,7 @@ class Settler:
         while portions:
             portion = portions.pop()
             try:
-                written |= await self._write(self._pool, name, settlements, portion, done, way="_slowly")
+                written |= await self._write(self._pool, name, settlements, portion, done, slowly=True)
             except (StoreUnavailable, StoreIncompatible):
                 raise
             except StoreError as error:

@@ -21,7 +21,7 @@ __all__ = ["insert_foreign"]
 _ACCEPTED = "a sqlite3.Connection, an aiosqlite.Connection, or SQLAlchemy's AsyncSession or AsyncConnection on aiosqlite"
 
 
-async def insert_foreign(tx: object, path: Path, jobs: Sequence[NewJob]) -> InsertResult:
+async def insert_foreign(tx: object, path: Path, jobs: Sequence[NewJob], *, repeated: bool) -> InsertResult:
     """Store jobs inside the user's transaction; its owner commits.
 
     A sqlite3 connection is used in the caller's thread, so it must be one that may be used there, and it waits for
@@ -35,11 +35,11 @@ async def insert_foreign(tx: object, path: Path, jobs: Sequence[NewJob]) -> Inse
     """
     with translated("the job can't be stored in the given transaction"):
         if isinstance(tx, sqlite3.Connection):
-            return _on_sqlite3(tx, path, jobs)
+            return _on_sqlite3(tx, path, jobs, repeated=repeated)
         if _is_of(tx, "aiosqlite", "Connection"):
-            return await _on_aiosqlite(tx, path, jobs)
+            return await _on_aiosqlite(tx, path, jobs, repeated=repeated)
         if _is_of(tx, "sqlalchemy", "AsyncSession") or _is_of(tx, "sqlalchemy", "AsyncConnection"):
-            return await _on_sqlalchemy(tx, path, jobs)
+            return await _on_sqlalchemy(tx, path, jobs, repeated=repeated)
     raise TypeError(f"tx must be {_ACCEPTED}, not {type(tx).__module__}.{type(tx).__qualname__}")
 
 
@@ -47,7 +47,7 @@ def _is_of(value: Any, library: str, name: str) -> bool:
     return any(each.__name__ == name and each.__module__.split(".")[0] == library for each in type(value).__mro__)
 
 
-def _on_sqlite3(connection: sqlite3.Connection, path: Path, jobs: Sequence[NewJob]) -> InsertResult:
+def _on_sqlite3(connection: sqlite3.Connection, path: Path, jobs: Sequence[NewJob], *, repeated: bool) -> InsertResult:
     if not connection.in_transaction:
         raise _not_in_transaction("sqlite3 connection")
     cursor = connection.cursor()
@@ -56,7 +56,7 @@ def _on_sqlite3(connection: sqlite3.Connection, path: Path, jobs: Sequence[NewJo
         _check_file(cursor.execute("PRAGMA database_list").fetchall(), path)
     finally:
         cursor.close()
-    return insert_rows(connection, jobs)
+    return insert_rows(connection, jobs, repeated=repeated)
 
 
 def _not_in_transaction(what: str) -> NotInTransaction:
@@ -79,7 +79,7 @@ def _check_file(databases: Sequence[Sequence[Any]], path: Path) -> None:
             )
 
 
-async def _on_aiosqlite(connection: Any, path: Path, jobs: Sequence[NewJob]) -> InsertResult:
+async def _on_aiosqlite(connection: Any, path: Path, jobs: Sequence[NewJob], *, repeated: bool) -> InsertResult:
     if not connection.in_transaction:
         raise _not_in_transaction("aiosqlite connection")
     cursor = await connection.cursor()
@@ -87,7 +87,7 @@ async def _on_aiosqlite(connection: Any, path: Path, jobs: Sequence[NewJob]) -> 
         cursor.row_factory = None
         await cursor.execute("PRAGMA database_list")
         _check_file(await cursor.fetchall(), path)
-        conversation = insert_conversation(jobs)
+        conversation = insert_conversation(jobs, repeated=repeated)
         row: Sequence[Any] | None = None
         try:
             while True:
@@ -101,7 +101,7 @@ async def _on_aiosqlite(connection: Any, path: Path, jobs: Sequence[NewJob]) -> 
         await cursor.close()
 
 
-async def _on_sqlalchemy(tx: Any, path: Path, jobs: Sequence[NewJob]) -> InsertResult:
+async def _on_sqlalchemy(tx: Any, path: Path, jobs: Sequence[NewJob], *, repeated: bool) -> InsertResult:
     # SQLAlchemy begins its own transaction at first use; sqlite3 begins the file's only at the first write.
     connection = await tx.connection() if _is_of(tx, "sqlalchemy", "AsyncSession") else tx
     if not connection.in_transaction():
@@ -114,4 +114,4 @@ async def _on_sqlalchemy(tx: Any, path: Path, jobs: Sequence[NewJob]) -> InsertR
             raise _not_in_transaction("SQLAlchemy connection (it is in AUTOCOMMIT mode)")
         cursor = await driver.execute("BEGIN IMMEDIATE")
         await cursor.close()
-    return await _on_aiosqlite(driver, path, jobs)
+    return await _on_aiosqlite(driver, path, jobs, repeated=repeated)

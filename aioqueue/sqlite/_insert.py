@@ -35,11 +35,19 @@ _LOOK = f"""
 SELECT {NOW},
        (SELECT json_group_array(id) FROM (
            SELECT id FROM job WHERE id IN (SELECT value FROM json_each(:ids))
-           UNION ALL SELECT id FROM archive WHERE id IN (SELECT value FROM json_each(:ids)))),
+           UNION ALL SELECT id FROM archive WHERE id IN (SELECT value FROM json_each(:ids)){{gone_on}})),
        (SELECT json_group_object(unique_key,
             CAST(iif(typeof(chain_id) = 'text' AND length(chain_id) = 36, chain_id, id) AS TEXT)) FROM job
         WHERE unique_key IS NOT NULL AND unique_key IN (SELECT value FROM json_each(:keys)))
 """
+
+_LOOK_FOR_NEW = _LOOK.format(gone_on="")
+# A chain may have gone on from a job, and the job been pruned since.
+_LOOK_FOR_REPEATED = _LOOK.format(
+    gone_on="""
+           UNION ALL SELECT value FROM json_each(:ids) WHERE EXISTS (SELECT 1 FROM job WHERE chain_id = value)
+               OR EXISTS (SELECT 1 FROM archive WHERE chain_id = value)"""
+)
 
 _INSERT = """
 INSERT INTO job (id, type, priority, state, run_at, created_at, expires_at, max_attempts, retry, timeout, key, unique_key,
@@ -73,20 +81,25 @@ class Inserter:
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
 
-    async def insert(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
+    async def insert(self, jobs: Sequence[NewJob], *, repeated: bool) -> Sequence[Inserted]:
         """Store jobs, all or none, as `aioqueue.abc.Store.insert` promises."""
 
         def body(connection: sqlite3.Connection) -> tuple[Sequence[Inserted], Notification | None]:
-            result = insert_rows(connection, jobs)
+            result = insert_rows(connection, jobs, repeated=repeated)
             return result.inserted, result.notification
 
         return await self._writer.write(body)
 
 
-def insert_conversation(jobs: Sequence[NewJob]) -> Conversation:
+def insert_conversation(jobs: Sequence[NewJob], *, repeated: bool) -> Conversation:
     """Store jobs inside an open write transaction.
 
     Yields a statement with its parameters, and is sent its first row (or None), for as long as there are statements.
+
+    Arguments:
+        jobs: Those.
+        repeated: Whether one that was stored earlier may be a chain by now of which its own step is gone. Finished jobs are
+            looked at in any case: it costs one look-up.
 
     Raises:
         RowRejected: A row can't be stored.
@@ -101,7 +114,7 @@ def insert_conversation(jobs: Sequence[NewJob]) -> Conversation:
             "ids": dump([str(job.id) for job in chunk]),
             "keys": dump([key for each in keys.values() for key in each]),
         }
-        row = yield _LOOK, parameters
+        row = yield _LOOK_FOR_REPEATED if repeated else _LOOK_FOR_NEW, parameters
         assert row is not None
         now, existing, holders = row[0], set(load(row[1])), _holders(load(row[2]))
         rows: list[list[object]] = []
@@ -171,9 +184,9 @@ def _holders(found: dict[str, str]) -> dict[object, UUID]:
     return {key: id_of(value) for key, value in found.items()}
 
 
-def insert_rows(connection: sqlite3.Connection, jobs: Sequence[NewJob]) -> InsertResult:
+def insert_rows(connection: sqlite3.Connection, jobs: Sequence[NewJob], *, repeated: bool = False) -> InsertResult:
     """Hold the conversation with a connection of sqlite3, whatever its row factory is."""
-    conversation = insert_conversation(jobs)
+    conversation = insert_conversation(jobs, repeated=repeated)
     row: Sequence[Any] | None = None
     cursor = connection.cursor()
     cursor.row_factory = None

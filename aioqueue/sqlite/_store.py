@@ -116,12 +116,11 @@ class SQLiteStore:
         since the transaction's first read, which SQLite refuses at once (`StoreUnavailable`). Listeners hear of a
         foreign commit as of another process's.
         """
-        del repeated  # finished jobs are always looked at: it costs one look-up
         opened = self._opened
         if tx is None:
-            return await opened.inserter.insert(jobs)
+            return await opened.inserter.insert(jobs, repeated=repeated)
         opened.watch.check()
-        return (await insert_foreign(tx, self._options.path, jobs)).inserted
+        return (await insert_foreign(tx, self._options.path, jobs, repeated=repeated)).inserted
 
     def transaction(self) -> AbstractAsyncContextManager[SQLiteTransaction]:
         """Open a transaction of the store's own; it holds the file's one write lock until the block ends."""

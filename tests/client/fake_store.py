@@ -77,7 +77,7 @@ class FakeStore(MemoryStore):
             self.inserts.append((len(jobs), repeated))
             # Real stores don't find them, unless they're told that this is a repetition.
             assert repeated or all(self.jobs[job.id].live for job in jobs if job.id in self.jobs), "stored twice"
-            return insert(self.database, jobs)
+            return insert(self.database, jobs, repeated=repeated)
 
         return await self.perform("insert", work)
 

@@ -293,8 +293,8 @@ async def test_what_an_unclear_commit_stored_may_have_gone_on_meanwhile(fake: Fa
         assert len(fake.jobs) == 2, "stored once, and one step on"
 
 
-async def test_a_continued_step_that_was_pruned_isn_t_stored_again(each_url: str) -> None:
-    """A chunked enqueue looks itself what an unclear one has stored."""
+async def test_a_chain_whose_first_step_was_pruned_isn_t_stored_again(each_url: str) -> None:
+    """An enqueue whose commit was unclear looks for what it has stored."""
     async with _opened(each_url) as (client, worker):
         handle = await client.enqueue(count(0, then="wait"))
         await worker.run_once()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import anyio
 import pytest
 
 from aioqueue import Call, Client, JobState, OnceResult, Registry, StoreUnavailable, Worker, current_attempt, done
@@ -106,3 +107,34 @@ async def test_a_next_step_whose_id_is_there_already_fails_the_job(client: Clien
     assert (failed.state, failed.type, failed.position) == (JobState.FAILED, "step", 0)
     assert str(failed.last_error).startswith("OutcomeRefused: the outcome was refused: ")
     assert [job.state for job in await steps(client, handle)] == [JobState.CONTINUED, JobState.COMPLETED]
+
+
+async def test_a_step_is_written_before_the_next_is_looked_for(
+    client: Client, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A claim that came first would find nothing, and have the worker ask when something is due."""
+    called: list[str] = []
+    last = anyio.Event()
+
+    def noted(verb: str) -> None:
+        works = getattr(client.store, verb)
+
+        async def call(*arguments: Any, **options: Any) -> Any:
+            called.append(verb)
+            return await works(*arguments, **options)
+
+        monkeypatch.setattr(client.store, verb, call)
+
+    @registry.job
+    async def step(number: int) -> Call[None]:
+        if number == 0:
+            last.set()
+            return done(None)
+        return step(number - 1)
+
+    await client.enqueue(step(3))
+    noted("claim")
+    noted("settle")
+    async with Worker(client, registry, concurrency=1):
+        await last.wait()
+    assert called[:2] == ["claim", "settle"]

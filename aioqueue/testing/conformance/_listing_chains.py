@@ -21,11 +21,12 @@ from aioqueue.testing.conformance._tools import (
     settlement,
     start,
     start_chain,
+    start_one,
     written,
 )
 from aioqueue.vocabulary._abilities import SupportsPrune
 from aioqueue.vocabulary._identifiers import new_id
-from aioqueue.vocabulary._job import JobState, SettlementKind, StoredState
+from aioqueue.vocabulary._job import Inserted, JobState, SettlementKind, StoredState
 from aioqueue.vocabulary._listing import JobFilter
 
 if TYPE_CHECKING:
@@ -109,6 +110,25 @@ async def the_end_after_its_first_steps_were_removed(harness: Harness) -> None:
     page = await store.list_chain(first.id, 10)
     equal([each.position for each in page.jobs], [2, 3], "positions that are left")
     equal(list(await store.fetch([first.id])), [None], "the first step itself")
+
+
+@subject()
+async def repeating_an_insert_after_its_chain_went_on(harness: Harness) -> None:
+    """What was stored by an insert whose answer was lost is found, though its chain has gone on, and it was pruned."""
+    store = harness.store
+    lease_id = await store.open_lease("w", HOUR)
+    plain, unique, fresh = job(), job("b", key="k", unique=True), job("c")
+    for new in (plain, unique):
+        await next_step(store, await start_one(store, lease_id, new))
+    expected = [Inserted(plain.id, created=False), Inserted(unique.id, created=False)]
+    equal(list(await store.insert([plain, unique], repeated=True)), expected, "a repetition")
+    if not isinstance(store, SupportsPrune):
+        return
+    await store.prune(StoredState.CONTINUED, 0.0, None, 100)
+    equal(list(await store.fetch([plain.id, unique.id])), [None, None], "the first steps")
+    repeated = list(await store.insert([plain, fresh, unique], repeated=True))
+    equal(repeated, [expected[0], Inserted(fresh.id, created=True), expected[1]], "a repetition after the pruning")
+    equal(list(await store.fetch([plain.id, unique.id])), [None, None], "the first steps after it")
 
 
 @subject()

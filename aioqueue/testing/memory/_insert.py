@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 __all__ = ["announce", "due_at", "holder_of", "insert", "insert_uncommitted", "make_row"]
 
 
-def insert(database: Database, jobs: Sequence[NewJob]) -> list[Inserted]:
+def insert(database: Database, jobs: Sequence[NewJob], *, repeated: bool = False) -> list[Inserted]:
     """Store jobs, all or none. See `Store.insert`. Finished ones are looked at in any case, not only for a repetition."""
     for new in jobs:
         held = new.id in database.uncommitted or (new.unique and key_holder(database.uncommitted, new) is not None)
         if held:
             raise StoreContended(f"an open transaction holds the unique key of {new.id}")
-    rows, results = prepare(database, jobs)
+    rows, results = prepare(database, jobs, gone_on(database, jobs) if repeated else ())
     for row in rows:
         database.add(row)
     announce(database, rows)
@@ -43,13 +43,20 @@ def insert_uncommitted(database: Database, jobs: Sequence[NewJob]) -> list[Inser
     return results
 
 
-def prepare(database: Database, jobs: Sequence[NewJob]) -> tuple[list[Row], list[Inserted]]:
+def gone_on(database: Database, jobs: Sequence[NewJob]) -> Collection[UUID]:
+    """The ids of those jobs of whose chains later steps are left: they were stored, though they may have been pruned since."""
+    return {new.id for new in jobs} & {row.chain for row in database.rows.values()}
+
+
+def prepare(
+    database: Database, jobs: Sequence[NewJob], there_before: Collection[UUID] = ()
+) -> tuple[list[Row], list[Inserted]]:
     """Make the rows that are new, and the answers; nothing is stored yet."""
     now = database.now()
     fresh: dict[UUID, Row] = {}
     results: list[Inserted] = []
     for new in jobs:
-        there = stored_as(new, (database.rows, database.uncommitted, fresh))
+        there = new.id if new.id in there_before else stored_as(new, (database.rows, database.uncommitted, fresh))
         if there is None:
             fresh[new.id] = make_row(new, now)
         results.append(Inserted(new.id if there is None else there, created=there is None))

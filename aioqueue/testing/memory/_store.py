@@ -120,11 +120,10 @@ class MemoryStore:
         Raises:
             TypeError: `tx` was given: this store knows nobody else's connections.
         """
-        del repeated  # finished jobs are looked at in any case
         self._life.here()
         if tx is not None:
             raise TypeError(f"a store in memory can't write on a {type(tx).__qualname__}: open a transaction of the client's")
-        return await self._verb("insert", lambda database: insert(database, jobs))
+        return await self._verb("insert", lambda database: insert(database, jobs, repeated=repeated))
 
     @asynccontextmanager
     async def transaction(self) -> AsyncGenerator[MemoryTransaction]:
