@@ -13,7 +13,7 @@ from aioqueue.runtime._exits import from_a_signal
 from aioqueue.telemetry._tracing import Tracing
 from aioqueue.worker._attempt_log import log_begin
 from aioqueue.worker._attempt_span import end_span
-from aioqueue.worker._outcome import INTERRUPTED, broken, expired
+from aioqueue.worker._outcome import INTERRUPTED, Outcome, broken, expired
 from aioqueue.worker._text import one_line
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from aioqueue.worker._holdings import Holdings, Slot
     from aioqueue.worker._interruption import Interruptions
     from aioqueue.worker._lease import Leases
-    from aioqueue.worker._outcome import Interrupted, Outcome
+    from aioqueue.worker._outcome import Interrupted
     from aioqueue.worker._wakeup import Wakeup
     from aioqueue.worker._writer import Writer
 
@@ -170,7 +170,7 @@ class Slots:
         if slot.span is not None:
             end_span(slot, outcome)
         self._holdings.ended(slot)
-        continued = outcome is not INTERRUPTED and outcome.next is not None
+        continued = isinstance(outcome, Outcome) and outcome.next is not None
         if not continued:
             self._wakeup.slot_freed()
         if not slot.abandoned:
