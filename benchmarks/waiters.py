@@ -21,7 +21,7 @@ from benchmarks.drain import database
 from benchmarks.server import prepared
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Generator, Sequence
     from uuid import UUID
 
     from aioqueue import Job
@@ -44,7 +44,7 @@ class Lookups:
         self.seconds: list[float] = []
 
     @contextmanager
-    def counted(self, client: Client) -> Iterator[None]:
+    def counted(self, client: Client) -> Generator[None]:
         """Count those of the block."""
         look = client.store.fetch_ends
 
@@ -81,7 +81,7 @@ async def measure(url: str, waiters: int, steps: int, quiet: float) -> None:
 
 
 @contextmanager
-def lookups(client: Client, what: str, at_least: float = 0.0) -> Iterator[Lookups]:
+def lookups(client: Client, what: str, at_least: float = 0.0) -> Generator[Lookups]:
     """Count the look-ups of the block, and print them."""
     counted, began, cpu = Lookups(), time.perf_counter(), time.process_time()
     yield counted

@@ -32,7 +32,7 @@ from tests.client.fake_store import FakeStore
 from tests.client.jobs import Page, ended
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncGenerator
     from uuid import UUID
 
     from aioqueue.abc import Store
@@ -68,7 +68,7 @@ async def plain() -> int:
 
 
 @asynccontextmanager
-async def _opened(url: str) -> AsyncIterator[tuple[Client, Worker]]:
+async def _opened(url: str) -> AsyncGenerator[tuple[Client, Worker]]:
     async with Client(url) as client:
         yield client, Worker(client, registry)
 
