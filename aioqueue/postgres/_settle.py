@@ -103,7 +103,6 @@ SELECT id, chain_id::text AS type, NULL::float8 AS delay FROM archived
 UNION ALL SELECT id, type, delay FROM returned
 @went_on@@leases@UNION ALL SELECT NULL, NULL, NULL FROM told WHERE done IS NOT NULL"""
 
-
 _TAKEN = "the chain can't be continued: a job with the next one's id is there already"
 
 
@@ -118,11 +117,11 @@ def settle_statements(schema: Schema) -> dict[str, str]:
         "@told@": _ENDED_TOLD,
         "@leases@": "UNION ALL SELECT NULL, id::text, NULL FROM ended\n",
     }
-    # Whoever recovers a job knows nothing with which its chain could go on.
     for name, replaced in (
         ("settle", {**owned, **PLAIN_PARTS}),
         ("settle_continued", {**owned, **CONTINUED_PARTS}),
         ("settle_orphaned", {**orphaned, **PLAIN_PARTS}),
+        ("settle_orphaned_continued", {**orphaned, **CONTINUED_PARTS}),
     ):
         template = _SETTLE
         for mark, text in replaced.items():
@@ -202,8 +201,6 @@ class Settler:
 
     async def settle(self, settlements: Sequence[Settlement], *, orphaned: bool) -> Settled:
         """Write how attempts ended, as `aioqueue.abc.Store.settle` says."""
-        if orphaned and continuations(settlements):
-            raise ValueError("whoever recovers a job can't say how its chain goes on")
         name = "settle_orphaned" if orphaned else "settle"
         done = Settled([SettleResult()] * len(settlements))
         chosen = _each_job_once(settlements, range(len(settlements)))
@@ -233,7 +230,7 @@ class Settler:
         batch = [settlements[index] for index in indices]
         arguments = _arguments(batch, self._origin)
         if continued := continuations(batch):
-            name = "settle_continued"
+            name += "_continued"
             arguments += next_arguments(continued)
         written: set[int] = set()
         statement = self._statements[f"{name}_slowly" if slowly else name]

@@ -120,18 +120,21 @@ async def test_the_last_position_stays_the_last(postgres_url: str) -> None:
         assert execute(postgres_url, "SELECT position FROM aioqueue.job") == [(2147483647,)]
 
 
-async def test_whoever_recovers_a_job_doesnt_continue_it(postgres_url: str) -> None:
-    """There's no statement for that: the next step isn't lost silently."""
+@pytest.mark.parametrize("slow", [False, True])
+async def test_an_orphan_can_be_continued(postgres_url: str, slow: bool) -> None:
+    """No worker does it, but it's as for owners: the next step is there, and the lease is gone."""
     async with opened(postgres_url) as store:
+        ids = await chain_of(store, 2)
         lease_id = await store.open_lease("w", 600)
-        await store.insert([job()])
         (claim,) = await store.claim(lease_id, ["a"], 1)
-        await store.settle([continued(claim)])
-        (claim,) = await store.claim(lease_id, ["a"], 1)
-        execute(postgres_url, f"DELETE FROM aioqueue.lease WHERE id = {lease_id}")
-        with pytest.raises(ValueError, match="recovers"):
-            await store.settle([continued(claim)], orphaned=True)
-        assert execute(postgres_url, "SELECT state FROM aioqueue.job") == [(2,)]
+        execute(postgres_url, f"UPDATE aioqueue.job SET slow_settle = {slow}")
+        execute(postgres_url, f"UPDATE aioqueue.lease SET expires_at = now() WHERE id = {lease_id}")
+        for _ in range(2):
+            assert [each.lost for each in await store.settle([continued(claim, job("b"))], orphaned=True)] == [None]
+        assert execute(postgres_url, f"SELECT id FROM aioqueue.lease WHERE id = {lease_id}") == []
+        assert execute(postgres_url, "SELECT chain_id, position, type, slow_settle FROM aioqueue.job") == [
+            (ids[0], 2, "b", slow)
+        ]
 
 
 async def test_what_other_processes_are_told(postgres_url: str) -> None:
