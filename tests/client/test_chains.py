@@ -1,89 +1,40 @@
-"""Chains, as their producers and operators see them: results, any step's id, and what was stored by an unclear commit."""
+"""Chains, as their producers and operators see them: results, errors, and any step's id."""
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 import pytest
 
 from aioqueue import (
-    Call,
     Changed,
     Client,
     ConfigurationError,
-    Fail,
     JobCancelled,
     JobFailed,
     JobNotFound,
     JobState,
-    Registry,
     ResultError,
     ResultTimeout,
     Worker,
-    done,
 )
 from aioqueue.abc import Notification
-from aioqueue.vocabulary._abilities import SupportsPrune
 from aioqueue.vocabulary._identifiers import new_id
-from aioqueue.vocabulary._job import Settlement, SettlementKind, StoredState
+from aioqueue.vocabulary._job import SettlementKind
+from tests.client.chains import HOUR, continued, count, go_on, opened, plain, registry, step_ids, until
 from tests.client.fake_store import FakeStore
 from tests.client.jobs import Page, ended
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-    from uuid import UUID
-
-    from aioqueue.abc import Store
-    from aioqueue.vocabulary._job import NewJob
-
 pytestmark = pytest.mark.anyio
-
-HOUR = 3600.0
-
-registry = Registry(prefix="chains.")
-
-
-@registry.job
-async def count(left: int, *, then: str = "done") -> Call[Page]:
-    """As many steps as it's told, and one of another type."""
-    if left:
-        return count(left - 1, then=then)
-    return last(then)
-
-
-@registry.job
-async def last(then: str) -> Call[Page]:
-    if then == "fail":
-        raise Fail("no such page")
-    if then == "wait":
-        return last("done").options(delay=HOUR)
-    return done(Page(then, 7))
-
-
-@registry.job
-async def plain() -> int:
-    return 1
-
-
-@asynccontextmanager
-async def _opened(url: str) -> AsyncGenerator[tuple[Client, Worker]]:
-    async with Client(url) as client:
-        yield client, Worker(client, registry)
-
-
-async def _steps(client: Client, job_id: UUID) -> list[UUID]:
-    return [each.id for each in (await client.chain_jobs(job_id)).jobs]
 
 
 async def test_the_result_is_that_of_the_last_step_by_any_steps_id(each_url: str) -> None:
-    async with _opened(each_url) as (client, worker):
+    async with opened(each_url) as (client, worker):
         handle = await client.enqueue(count(2))
         waiting = asyncio.create_task(handle.result(timeout=60))
         await worker.run_once()
         assert await waiting == Page("done", 7)
-        steps = await _steps(client, handle.id)
+        steps = await step_ids(client, handle.id)
         assert len(steps) == 4
         assert steps[0] == handle.id
         for each in steps:
@@ -101,7 +52,7 @@ async def test_who_waits_by_a_later_steps_id_is_told_of_the_chains_end(each_url:
         worker = Worker(client, registry)
         handle = await client.enqueue(count(0, then="wait"))
         await worker.run_once()
-        (_first, second, third) = await _steps(client, handle.id)
+        (_first, second, third) = await step_ids(client, handle.id)
         waiting = [asyncio.create_task(client.handle(count, each).result(timeout=60)) for each in (second, third, handle.id)]
         await asyncio.sleep(0)
         with pytest.raises(ResultTimeout) as late:
@@ -115,13 +66,13 @@ async def test_who_waits_by_a_later_steps_id_is_told_of_the_chains_end(each_url:
 async def test_an_end_that_is_told_before_its_chain_is_known(fake: FakeStore) -> None:
     """A waiter who gave a later step's id doesn't recognise it, and so looks once more."""
     async with Client(fake, poll_interval=600) as client:
-        first, second = await _continued(client)
+        first, second = await continued(client)
         fake.gates["fetch_ends"] = asyncio.Event()
         waiting = asyncio.create_task(client.handle(count, second).result(timeout=60))
-        await _until(lambda: fake.calls["fetch_ends"] > 0)
+        await until(lambda: fake.calls["fetch_ends"] > 0)
         fake.tell(Notification(finished=frozenset({first})))  # as if it had ended after the look that is on its way
         fake.gates.pop("fetch_ends").set()
-        await _until(lambda: fake.calls["fetch_ends"] == 2)
+        await until(lambda: fake.calls["fetch_ends"] == 2)
         fake.end(second, output=b'{"url":"u","size":1}')
         assert await waiting == Page("u", 1)
         assert fake.calls["fetch_ends"] <= 4
@@ -129,16 +80,16 @@ async def test_an_end_that_is_told_before_its_chain_is_known(fake: FakeStore) ->
 
 async def test_those_who_wait_for_a_chain_by_different_ids_share_its_look_ups(fake: FakeStore) -> None:
     async with Client(fake, poll_interval=600) as client:
-        first, second = await _continued(client)
+        first, second = await continued(client)
         handles = [client.handle(count, each) for each in (first, second, first, second)]
         tasks = [asyncio.create_task(each.result(timeout=60)) for each in handles]
-        await _until(lambda: fake.calls["fetch_ends"] == 2)
+        await until(lambda: fake.calls["fetch_ends"] == 2)
         cancelled = tasks.pop()
         cancelled.cancel()
         fake.end(second, output=b'{"url":"u","size":1}')
         assert await asyncio.gather(*tasks) == [Page("u", 1)] * 3
         assert fake.calls["fetch_ends"] <= 3
-        await _until(lambda: not fake.subscribed)
+        await until(lambda: not fake.subscribed)
 
 
 async def test_a_chain_that_goes_on_is_no_end(fake: FakeStore) -> None:
@@ -146,10 +97,10 @@ async def test_a_chain_that_goes_on_is_no_end(fake: FakeStore) -> None:
     async with Client(fake, poll_interval=600) as client:
         handle = await client.enqueue(count(1))
         waiting = asyncio.create_task(handle.result(timeout=60))
-        await _until(lambda: fake.calls["fetch_ends"] == 1)
-        await _go_on(fake, count(0).to_new_job())
+        await until(lambda: fake.calls["fetch_ends"] == 1)
+        await go_on(fake, count(0).to_new_job())
         fake.tell(Notification(finished=None))
-        await _until(lambda: fake.calls["fetch_ends"] == 2)
+        await until(lambda: fake.calls["fetch_ends"] == 2)
         (end,) = await fake.fetch_ends([handle.id])
         assert end is not None
         assert not waiting.done()
@@ -161,8 +112,8 @@ async def test_a_thousand_chains_share_a_few_lookups(fake: FakeStore) -> None:
     async with Client(fake, poll_interval=600) as client:
         handles = await client.enqueue_many([count(1) for _ in range(1000)])
         tasks = [asyncio.create_task(handle.result(timeout=60)) for handle in handles]
-        await _until(lambda: fake.calls["fetch_ends"] == 2)
-        await _go_on(fake, *(count(0).to_new_job() for _ in handles))
+        await until(lambda: fake.calls["fetch_ends"] == 2)
+        await go_on(fake, *(count(0).to_new_job() for _ in handles))
         assert fake.calls["fetch_ends"] == 2, "nobody looks at a chain that goes on"
         ends = [each.id for each in await fake.fetch_ends([handle.id for handle in handles]) if each is not None]
         assert len(ends) == 1000
@@ -172,10 +123,10 @@ async def test_a_thousand_chains_share_a_few_lookups(fake: FakeStore) -> None:
 
 
 async def test_errors_name_the_step_and_the_chain(each_url: str) -> None:
-    async with _opened(each_url) as (client, worker):
+    async with opened(each_url) as (client, worker):
         handle = await client.enqueue(count(1, then="fail"))
         await worker.run_once()
-        steps = await _steps(client, handle.id)
+        steps = await step_ids(client, handle.id)
         for each in steps:
             with pytest.raises(JobFailed, match=f"chains.last, step 2 of the chain {handle.id}, has failed") as failed:
                 await client.handle(count, each).result(timeout=60)
@@ -205,7 +156,7 @@ async def test_errors_name_the_step_and_the_chain(each_url: str) -> None:
 
 
 async def test_an_output_that_isn_t_what_the_chain_s_type_declares(each_url: str) -> None:
-    async with _opened(each_url) as (client, worker):
+    async with opened(each_url) as (client, worker):
         handle = await client.enqueue(count(0))
         await worker.run_once()
         with pytest.raises(ResultError, match=f"step 1 of the chain {handle.id}") as caught:
@@ -214,7 +165,7 @@ async def test_an_output_that_isn_t_what_the_chain_s_type_declares(each_url: str
 
 
 async def test_a_job_alone_is_a_chain_of_one(each_url: str) -> None:
-    async with _opened(each_url) as (client, worker):
+    async with opened(each_url) as (client, worker):
         handle = await client.enqueue(plain())
         await worker.run_once()
         assert await handle.result(timeout=60) == 1
@@ -223,7 +174,7 @@ async def test_a_job_alone_is_a_chain_of_one(each_url: str) -> None:
 
 
 async def test_a_chain_s_steps_page_by_page(each_url: str) -> None:
-    async with _opened(each_url) as (client, worker):
+    async with opened(each_url) as (client, worker):
         handle = await client.enqueue(count(4))
         await worker.run_once()
         seen: list[int] = []
@@ -243,10 +194,10 @@ async def test_a_chain_s_steps_page_by_page(each_url: str) -> None:
 
 
 async def test_operators_may_give_any_steps_id(each_url: str) -> None:
-    async with _opened(each_url) as (client, worker):
+    async with opened(each_url) as (client, worker):
         handle = await client.enqueue(count(1, then="fail"))
         await worker.run_once()
-        first, second, third = await _steps(client, handle.id)
+        first, second, third = await step_ids(client, handle.id)
         assert await client.retry(second) == {second: Changed.DONE}
         assert (await client.chain(first)).state is JobState.READY
         await worker.run_once()
@@ -261,53 +212,6 @@ async def test_operators_may_give_any_steps_id(each_url: str) -> None:
             await handle.result(timeout=60)
 
 
-async def test_a_conflicts_handle_has_the_chains_id(each_url: str) -> None:
-    async with _opened(each_url) as (client, worker):
-        handle = await client.enqueue(count(0, then="wait").options(key="k", unique=True))
-        await worker.run_once()
-        again = await client.enqueue(count(0).options(key="k", unique=True))
-        assert (again.id, again.created) == (handle.id, False)
-        assert (await again.snapshot()).position == 2
-        assert await client.run_now(again) == {handle.id: Changed.DONE}
-        await worker.run_once()
-        assert await again.result(timeout=60) == Page("done", 7)
-        assert (await client.enqueue(count(0).options(key="k", unique=True))).created
-
-
-@pytest.mark.parametrize("many", [False, True])
-@pytest.mark.parametrize("unique", [False, True])
-async def test_what_an_unclear_commit_stored_may_have_gone_on_meanwhile(fake: FakeStore, *, many: bool, unique: bool) -> None:
-    async with Client(fake) as client:
-        call = count(1).options(key="k", unique=True) if unique else count(1)
-        fake.faults["insert"] = ["after"]
-        fake.gates["insert"] = asyncio.Event()
-        fake.gates["insert"].set()
-        enqueuing = asyncio.create_task(client.enqueue_many([call]) if many else client.enqueue(call))
-        await _until(lambda: bool(fake.jobs))
-        fake.gates["insert"].clear()
-        await _go_on(fake, count(0).to_new_job())
-        fake.gates.pop("insert").set()
-        result = await enqueuing
-        handle = result[0] if isinstance(result, list) else result
-        assert (handle.id, handle.created) == (call.id, True)
-        assert len(fake.jobs) == 2, "stored once, and one step on"
-
-
-async def test_a_chain_whose_first_step_was_pruned_isn_t_stored_again(each_url: str) -> None:
-    """An enqueue whose commit was unclear looks for what it has stored."""
-    async with _opened(each_url) as (client, worker):
-        handle = await client.enqueue(count(0, then="wait"))
-        await worker.run_once()
-        assert isinstance(client.store, SupportsPrune)
-        await client.store.prune(StoredState.CONTINUED, 0.0, None, 100)
-        with pytest.raises(JobNotFound):
-            await client.job(handle)
-        assert await client._session.opened().enqueuer._inserter.find([handle.id, new_id()]) == {handle.id}
-        await client.run_now(handle)
-        await worker.run_once()
-        assert await handle.result(timeout=60) == Page("done", 7)
-
-
 async def test_a_chain_whose_last_step_was_pruned_has_no_result(each_url: str) -> None:
     """And nobody waits for it for ever."""
     async with Client(each_url, poll_interval=0.05) as client:
@@ -320,30 +224,3 @@ async def test_a_chain_whose_last_step_was_pruned_has_no_result(each_url: str) -
         assert ((await client.chain(handle)).position, (await handle.snapshot()).state) == (1, JobState.CONTINUED)
         why = await client.why(handle)
         assert "the last steps of the chain have been removed" in why.reasons[0].text
-
-
-async def _continued(client: Client) -> tuple[UUID, UUID]:
-    """A chain whose second step is pending."""
-    handle = await client.enqueue(count(1))
-    following = count(0).to_new_job()
-    await _go_on(client.store, following)
-    return handle.id, following.id
-
-
-async def _go_on(store: Store, *following: NewJob) -> None:
-    """Continue all chains that are due, each with one of these."""
-    lease = await store.open_lease("tests", HOUR)
-    claimed = await store.claim(lease, ["chains.count"], 1000)
-    settlements = [
-        Settlement(id=job.id, claims=job.claims, lease_id=lease, kind=SettlementKind.CONTINUED, next=new)
-        for job, new in zip(claimed, following, strict=True)
-    ]
-    assert all(result.lost is None for result in await store.settle(settlements))
-    await store.release(lease, [], end=True)
-
-
-async def _until(condition: object) -> None:
-    assert callable(condition)
-    async with asyncio.timeout(60):
-        while not condition():
-            await asyncio.sleep(0)
