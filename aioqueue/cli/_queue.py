@@ -186,7 +186,7 @@ async def _wait(client: Client, handle: JobHandle[Any], seconds: float, *, as_js
         output = await handle.result(timeout=seconds)
     except (JobFailed, JobCancelled, ResultTimeout) as error:
         if as_json:
-            print_json({"id": str(handle.id), "state": (await client.job(handle)).state.value})
+            print_json({"id": str(handle.id), "state": (await client.chain(handle)).state.value})
         raise (Problem if isinstance(error, ResultTimeout) else JobsFailed)(str(error)) from None
     if as_json:
         print_json({"id": str(handle.id), "state": JobState.COMPLETED.value, "output": output})

@@ -34,12 +34,12 @@ async def check(then: str) -> Call[int]:
     return done(7)
 
 
-def _run(url: str, then: str) -> list[Job]:
+def _run(url: str, then: str, *, unique: bool = False) -> list[Job]:
     """A chain as far as it gets; gives its steps."""
 
     async def work() -> list[Job]:
         async with Client(url) as client:
-            handle = await client.enqueue(load(then).options(key="k"))
+            handle = await client.enqueue(load(then).options(key="k", unique=unique))
             await Worker(client, registry).run_once()
             return list((await client.chain_jobs(handle)).jobs)
 
@@ -150,3 +150,13 @@ def test_a_filter_that_fits_an_earlier_step_deletes_no_chain(each_invoke: Invoke
     assert _end(each_url, steps[0].id).state is JobState.SCHEDULED
     assert each_invoke("jobs", "delete", "--type", "chains.check", "--yes").stdout == "1 deleted\n"
     assert "there is no job" in each_invoke("chains", "show", str(steps[0].id), exit_code=1).output
+
+
+def test_who_waits_for_a_chain_is_told_where_it_stands(each_invoke: Invoke, each_url: str) -> None:
+    steps = _run(each_url, "wait", unique=True)
+    command = ("enqueue", "chains.load", "--key", "k", "--unique", "--wait", "0s")
+    stored, waited = map(json.loads, each_invoke(*command, "--json", exit_code=1).stdout.splitlines())
+    assert (stored["id"], stored["created"]) == (str(steps[0].id), False)
+    assert waited == {"id": str(steps[0].id), "state": "scheduled"}
+    told = each_invoke(*command, exit_code=1).stderr
+    assert f"{steps[2].id} of chains.check, step 2 of the chain {steps[0].id}, isn't finished" in told
