@@ -223,6 +223,10 @@ CHAINS: dict[str, Mistake] = {
         breaks=Promise.KEY_HELD,
         theme=Theme.CHAINS,
     ),
+    "a store that stores a pruned step again when its insert is repeated": Mistake(
+        ((_insert, "gone_on", lambda *_: ()),),
+        cases=("chains/repeating_an_insert_after_its_chain_went_on",),
+    ),
     "a store in which the next step is always due at once": Mistake(
         (instead_of(_settle, "next_row", _at_once),),
         cases=("chains/the_next_step_may_be_due_later",),
