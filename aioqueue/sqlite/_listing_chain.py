@@ -29,7 +29,7 @@ UNION ALL {SELECT_LIVE}, {NOW}, place FROM step CROSS JOIN job ON job.id = step.
 """
 
 _AFTER = f"""
-(position, id) > (iif(:number IS NOT NULL, :number, iif(:at_blob, :at, CAST(:at AS TEXT))), {any_id("after")})
+(position, id) > (iif(:number IS NOT NULL, :number, {any_id("at")}), {any_id("after")})
 ORDER BY position, id LIMIT :limit"""
 _PLACE = f"typeof(position) NOT IN ('integer', 'real'), position, typeof(position) = 'blob', CAST(position AS BLOB), {ANY_ID}"
 _LATER, _FIRST = OF_CHAIN

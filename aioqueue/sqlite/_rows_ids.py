@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -13,9 +14,14 @@ ANY_ID = "typeof(id) = 'blob', CAST(id AS BLOB)"
 """The columns that `RowId.read` reads. They hold what neither text nor JSON could."""
 
 
+_BYTES_OF_UTF16 = 72
+"""Of a UUID in a file whose text is UTF-16."""
+
+
 def any_id(name: str) -> str:
     """Write an id of any kind in SQL, from the parameters that `RowId.parameters` gives under the same name."""
-    return f"iif(:{name}_blob, :{name}, CAST(:{name} AS TEXT))"
+    # SQLite takes a parameter's bytes for UTF-8, and those of a function's value for text as the file has it: maybe UTF-16.
+    return f"iif(:{name}_blob, :{name}, coalesce(CAST(substr(:{name}, 1) AS TEXT), ''))"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -42,6 +48,9 @@ class RowId:
     @property
     def shown(self) -> UUID:
         """The id under which it's listed, and archived."""
+        if len(self.raw) == _BYTES_OF_UTF16 and not self.blob:
+            with suppress(ValueError):
+                return UUID(self.raw.replace(b"\0", b"").decode())
         return id_of(self.raw if self.blob else self.raw.decode("utf-8", "replace"))
 
 

@@ -1,4 +1,4 @@
-"""Chains on SQLite: statements, foreign transactions, long chains, files of older code, and what somebody wrote with SQL."""
+"""Chains on SQLite: statements, foreign transactions, long chains, and files of older code."""
 
 from __future__ import annotations
 
@@ -6,74 +6,21 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import aiosqlite
-import anyio
 import pytest
 
-from aioqueue.abc import Changed, Notification
+from aioqueue.abc import Changed, JobFilter, Notification
 from aioqueue.sqlite import make_store
 from aioqueue.sqlite._migrations import known_migrations
-from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import JobState, LostReason, Settlement, SettlementKind, StoredState
+from tests.sqlite.chains import chain, claim_one, continued, end, listed
 from tests.sqlite.conftest import execute, new_job, outsider, query, spoil
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from aioqueue.sqlite import SQLiteStore
-    from aioqueue.vocabulary._job import ClaimedJob, Job, NewJob
 
 pytestmark = pytest.mark.anyio
-
-ODD_PLACES = [
-    "chain_id = 'abc'",
-    "chain_id = x'00ff'",
-    "chain_id = id",
-    "position = 'abc'",
-    "position = ''",
-    "position = x'00'",
-    "position = x''",
-    "position = -3",
-    "position = 1.5",
-    "position = 9e999",
-    "position = -9e999",
-    "position = 9223372036854775807",
-]
-
-
-def end(job: ClaimedJob, kind: SettlementKind = SettlementKind.COMPLETED, **options: Any) -> Settlement:
-    return Settlement(id=job.id, claims=job.claims, lease_id=job.lease_id, kind=kind, **options)
-
-
-def continued(job: ClaimedJob, following: NewJob | None = None) -> Settlement:
-    return end(job, SettlementKind.CONTINUED, next=following or new_job())
-
-
-async def claim_one(store: SQLiteStore, lease: int) -> ClaimedJob:
-    (job,) = await store.claim(lease, ["a"], 1)
-    return job
-
-
-async def chain(store: SQLiteStore, lease: int, length: int, **options: Any) -> list[ClaimedJob]:
-    """A chain of so many steps, of which the last is running."""
-    await store.insert([new_job(**options)])
-    steps = [await claim_one(store, lease)]
-    while len(steps) < length:
-        assert [each.lost for each in await store.settle([continued(steps[-1])])] == [None]
-        steps.append(await claim_one(store, lease))
-    return steps
-
-
-async def listed(store: SQLiteStore, chain_id: UUID, limit: int) -> list[Job]:
-    found: list[Job] = []
-    cursor: str | None = None
-    with anyio.fail_after(60):
-        while True:
-            page = await store.list_chain(chain_id, limit, cursor)
-            assert len(page.jobs) <= limit
-            found += page.jobs
-            if (cursor := page.cursor) is None:
-                return found
-
 
 # -- settling -----------------------------------------------------------------------------------------------------
 
@@ -300,87 +247,38 @@ async def test_a_file_of_older_code_gets_the_indexes(path: Path, monkeypatch: py
     assert all("(chain_id, position)" in each for each in indexes.values())
 
 
-# -- odd rows -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("limit", [1, 2, 100])
-@pytest.mark.parametrize("table", ["archive", "job"])
-async def test_pages_of_chains_with_odd_steps(store: SQLiteStore, path: Path, table: str, limit: int) -> None:
-    lease = await store.open_lease("w", 600)
-    steps = await chain(store, lease, 3)
-    others = await chain(store, lease, 3)
-    ids = {step.id for step in steps}
-    columns = "type, priority, state, run_at, created_at, attempt, claims, reschedules, tags, metadata, errors, payload"
-    values = f"'a', 2, {5 if table == 'archive' else 0}, 0, 0, 1, 1, 0, '[]', '{{}}', '[]', '{{}}'"
-    if table == "archive":
-        columns, values = f"{columns}, finished_at", f"{values}, 1"
-    positions = ["'abc'", "'abc'", "''", "x'00'", "x''", "CAST(x'ff' AS TEXT)", "-3", "1.5", "9e999", "-9e999", "1", "1"]
-    for position in [*positions, "9223372036854775807", "1000000000", "'odd 4.'"]:
-        ids.add(odd := new_id())
-        row = f"'{odd}', '{steps[0].id}', {position}, {values}"
-        execute(path, f"INSERT INTO {table} (id, chain_id, position, {columns}) VALUES ({row})")
-    found = await listed(store, steps[0].id, limit)
-    assert len(found) == len(ids)
-    assert {job.id for job in found} == ids
-    assert [job.id for job in await listed(store, others[0].id, limit)] == [step.id for step in others]
-    ends = await store.fetch_ends([others[0].id, steps[0].id])
-    assert ends[0] is not None
-    assert ends[0].id == others[-1].id
-    assert await store.delete([others[0].id]) == [Changed.RUNNING]
-
-
-@pytest.mark.parametrize(
-    "cursor", ["4.", "4.odd 1 t t", "4.number x t t", "4.number 1 t", "4.number 1 tzz t", "4.a b c d e", ""]
-)
-async def test_cursors_that_arent_ours(store: SQLiteStore, cursor: str) -> None:
-    steps = await chain(store, await store.open_lease("w", 600), 2)
+@pytest.mark.parametrize("encoding", ["UTF-16le", "UTF-16be"])
+async def test_a_file_whose_text_is_utf16(path: Path, encoding: str) -> None:
+    execute(path, f"PRAGMA encoding = '{encoding}'", "CREATE TABLE of_the_user (x)")
+    store = make_store(f"sqlite:///{path}")
+    await store.open()
     try:
-        page = await store.list_chain(steps[0].id, 1, cursor)
-    except ValueError:
-        return
-    assert len(page.jobs) <= 1
-
-
-@pytest.mark.parametrize("change", ODD_PLACES)
-async def test_an_odd_step_ends_its_own_chain_only(store: SQLiteStore, path: Path, change: str) -> None:
-    lease = await store.open_lease("w", 600)
-    mine, others = await chain(store, lease, 3), await chain(store, lease, 3)
-    await store.settle([end(mine[-1], SettlementKind.RETRIED), end(others[-1], SettlementKind.RETRIED)])
-    spoil(path, mine[-1].id, change)
-    claimed = {job.id: job for job in await store.claim(lease, ["a"], 10)}
-    assert others[-1].id in claimed
-    sound = [end(job, output=b"1") for job in claimed.values()]
-    assert {result.lost for result in await store.settle(sound)} == {None}
-    (job, ends, other) = await store.fetch_ends([mine[-1].id, mine[0].id, others[0].id])
-    assert other is not None
-    assert (other.id, other.state) == (others[-1].id, JobState.COMPLETED)
-    assert job is not None
-    assert job.id == mine[-1].id
-    if change.startswith("position"):
-        # Whoever waits for the chain hears that it has failed.
-        assert ends == job
-        assert job.state is JobState.FAILED
-        assert job.position == 2
-    assert {step.id for step in await listed(store, others[0].id, 2)} == {step.id for step in others}
-    await store.retry([mine[-1].id])
-    again = await store.claim(lease, ["a"], 10)
-    assert {result.lost for result in await store.settle([continued(job) for job in again])} <= {None}
-
-
-@pytest.mark.parametrize("change", ODD_PLACES)
-async def test_a_running_step_becomes_odd(store: SQLiteStore, path: Path, change: str) -> None:
-    lease = await store.open_lease("w", 600)
-    mine, others = await chain(store, lease, 2, key="k", unique=True), await chain(store, lease, 2)
-    spoil(path, mine[-1].id, change)
-    results = await store.settle([continued(mine[-1]), continued(others[-1])])
-    assert results[1].lost is None
-    following = await store.claim(lease, ["a"], 10)
-    assert others[0].id in {job.chain_id for job in following}
-    assert {result.lost for result in await store.settle([end(job) for job in following])} == {None}
-    (other,) = await store.fetch_ends([others[0].id])
-    assert other is not None
-    assert other.state is JobState.COMPLETED
-    # The key isn't kept by nobody.
-    (key,) = await store.insert([new := new_job(key="k", unique=True)])
-    assert key.created
-    assert key.id == new.id
+        lease = await store.open_lease("w", 600)
+        steps = await chain(store, lease, 4, key="k", unique=True)
+        assert [job.id for job in await listed(store, steps[0].id, 1)] == [step.id for step in steps]
+        (found,) = await store.insert([new_job(key="k", unique=True)])
+        assert found.id == steps[0].id
+        await store.settle([end(steps[3], SettlementKind.FAILED)])
+        assert await store.retry([steps[1].id]) == [Changed.DONE]
+        assert (await claim_one(store, lease)).id == steps[3].id
+        assert await store.delete([steps[1].id]) == [Changed.RUNNING]
+        await store.release(lease, [], end=True)
+        assert len((await store.list(JobFilter(), 10)).jobs) == 4
+        assert await store.run_now([steps[1].id]) == [Changed.DONE]
+        heard: list[Notification] = []
+        with store.subscribe(heard.append, finished=True):
+            assert await store.delete([steps[1].id]) == [Changed.DONE]
+        assert [each.finished for each in heard if each.finished] == [{steps[0].id}]
+        assert await store.fetch_ends([step.id for step in steps]) == [None] * 4
+        new = [new_job() for _ in range(5)]
+        await store.insert(new)
+        pages: list[UUID] = []
+        cursor: str | None = None
+        while len(pages) <= len(new):
+            page = await store.list(JobFilter(), 1, cursor)
+            pages += [job.id for job in page.jobs]
+            if (cursor := page.cursor) is None:
+                break
+        assert pages == [job.id for job in reversed(new)]
+    finally:
+        await store.close()
