@@ -28,20 +28,20 @@ __all__ = ["PRODUCING"]
 _LOGGER = logging.getLogger("aioqueue.testing.memory")
 
 
-def _forgetting_the_finished(real: Callable[..., Any], database: Database, jobs: Sequence[NewJob]) -> Any:
+def _forgetting_the_finished(real: Callable[..., Any], database: Database, jobs: Sequence[NewJob], **named: bool) -> Any:
     for new in jobs:
         if new.id in database.rows and not database.rows[new.id].live:
             del database.rows[new.id]
-    return real(database, jobs)
+    return real(database, jobs, **named)
 
 
 def _in_the_past(new: NewJob, now: datetime) -> datetime:
     return _insert.due_at(now, new.run_at, new.delay)
 
 
-def _one_by_one(real: Callable[..., Any], database: Database, jobs: Sequence[NewJob]) -> list[Inserted]:
+def _one_by_one(real: Callable[..., Any], database: Database, jobs: Sequence[NewJob], **named: bool) -> list[Inserted]:
     """What comes before a bad row stays."""
-    return [result for new in jobs for result in real(database, [new])]
+    return [result for new in jobs for result in real(database, [new], **named)]
 
 
 def _kept(transaction: MemoryTransaction, database: Database) -> None:
@@ -160,7 +160,7 @@ PRODUCING: dict[str, Mistake] = {
         cases=("insert/due_times_are_exact_and_in_utc",),
     ),
     "a store that answers in another order": Mistake(
-        (instead_of(_store, "insert", lambda real, *arguments: real(*arguments)[::-1]),),
+        (instead_of(_store, "insert", lambda real, *arguments, **named: real(*arguments, **named)[::-1]),),
         cases=("insert/results_come_in_order",),
     ),
     "a store whose transactions are seen before their commit": Mistake(
