@@ -13,7 +13,7 @@
     │   ├── OutsideTransaction        an enqueue beside our own open transaction
     │   └── NotCommitted              a result that was awaited before the commit
     ├── ClientClosed
-    ├── JobError                      what became of one job; carries its id
+    ├── JobError                      what became of one job; carries its id, and its chain's
     │   ├── JobNotFound
     │   ├── JobFailed
     │   ├── JobCancelled

@@ -173,7 +173,7 @@ class Client(Operations):
                 AsyncSession or AsyncConnection, psycopg, sqlite3, aiosqlite, or our own. Nothing exists before that.
 
         Returns:
-            Its handle; that of the unfinished job with the same unique key, if there is one (`created` is False).
+            Its handle; that of the unfinished job, or chain, with the same unique key, if there is one (`created` is False).
 
         Raises:
             CallAlreadyEnqueued: The call was enqueued before; `call.copy()` makes another.
@@ -274,7 +274,9 @@ class Client(Operations):
         return open_transaction(self._session)
 
     def handle(self, job_type: JobType[..., R, Any], job_id: UUID | str) -> JobHandle[R]:
-        """Make a handle of a job whose id was kept; its type says what the result is. Nothing is looked up.
+        """Make a handle of a job whose id was kept, or of a chain by any step's; the type says what the result is.
+
+        Nothing is looked up.
 
         Raises:
             ValueError: The id isn't one.

@@ -140,7 +140,8 @@ class Inserted:
     """What became of one row of an insert.
 
     Attributes:
-        id: The id of the job that is stored now: the one given, or that of the unfinished job with the same unique key.
+        id: The id of the job that is stored now: the one given, or that of the unfinished chain with the same unique key, which
+            is its first job's.
         created: Whether it was stored by this call. A row whose id was there already says False, and is unchanged.
     """
 
