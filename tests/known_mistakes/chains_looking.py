@@ -27,6 +27,7 @@ from tests.simulation.promises import Promise
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from datetime import datetime
     from uuid import UUID
 
     from aioqueue.testing.memory._rows import Row
@@ -63,8 +64,8 @@ def _any_position(cursor: str) -> int:
 # -- operating ------------------------------------------------------------------------------------------------------
 
 
-def _retried_as_first(real: Callable[..., Changed], database: Database, row: Row) -> Changed:
-    result = real(database, row)
+def _retried_as_first(real: Callable[..., Changed], database: Database, row: Row, now: datetime) -> Changed:
+    result = real(database, row, now)
     if result is Changed.DONE:
         row.chain_id, row.position = None, 0
     return result

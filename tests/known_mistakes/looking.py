@@ -14,6 +14,7 @@ from tests.known_mistakes.mistake import Mistake, instead_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from datetime import datetime
 
     from aioqueue.testing.memory._rows import Row
     from aioqueue.vocabulary._workers import LeaseFacts
@@ -30,16 +31,16 @@ def _any_cursor(cursor: str) -> UUID:
         return _LAST
 
 
-def _with_old_attempts(real: Callable[..., Changed], database: Database, row: Row) -> Changed:
+def _with_old_attempts(real: Callable[..., Changed], database: Database, row: Row, now: datetime) -> Changed:
     attempt = row.attempt
-    changed = real(database, row)
+    changed = real(database, row, now)
     row.attempt = attempt
     return changed
 
 
-def _with_what_came_of_it(real: Callable[..., Changed], database: Database, row: Row) -> Changed:
+def _with_what_came_of_it(real: Callable[..., Changed], database: Database, row: Row, now: datetime) -> Changed:
     before = row.reschedules, row.started_at, row.outcome, row.output
-    changed = real(database, row)
+    changed = real(database, row, now)
     row.reschedules, row.started_at, row.outcome, row.output = before
     return changed
 

@@ -22,12 +22,14 @@ __all__ = ["delete", "prune", "retry", "run_now"]
 
 def retry(database: Database, ids: Sequence[UUID]) -> list[Changed]:
     """Make failed and cancelled jobs pending again. See `Store.retry`."""
-    return _change(database, ids, lambda steps: _retry(database, changed_by(steps)), due)
+    now = database.now()
+    return _change(database, ids, lambda steps: _retry(database, changed_by(steps), now), due)
 
 
 def run_now(database: Database, ids: Sequence[UUID]) -> list[Changed]:
     """Make pending jobs due. See `Store.run_now`."""
-    return _change(database, ids, lambda steps: _run_now(database, changed_by(steps)), due)
+    now = database.now()
+    return _change(database, ids, lambda steps: _run_now(changed_by(steps), now), due)
 
 
 def delete(database: Database, ids: Sequence[UUID]) -> list[Changed]:
@@ -107,12 +109,12 @@ def gone(rows: Sequence[Row]) -> Notification:
     return Notification(finished=frozenset(row.chain for row in rows))
 
 
-def _retry(database: Database, row: Row) -> Changed:
+def _retry(database: Database, row: Row, now: datetime) -> Changed:
     if row.state == StoredState.RUNNING:
         return Changed.RUNNING
     if row.state not in (StoredState.FAILED, StoredState.CANCELLED) or key_is_taken(database, row):
         return Changed.WRONG_STATE
-    row.state, row.run_at, row.attempt, row.reschedules = StoredState.PENDING, database.now(), 0, 0
+    row.state, row.run_at, row.attempt, row.reschedules = StoredState.PENDING, now, 0, 0
     row.expires_at = row.started_at = row.finished_at = row.outcome = row.output = row.written = None
     return Changed.DONE
 
@@ -124,10 +126,10 @@ def key_is_taken(database: Database, row: Row) -> bool:
     return any(holder_of(rows, (row.unique_hash,)) is not None for rows in (database.rows, database.uncommitted))
 
 
-def _run_now(database: Database, row: Row) -> Changed:
+def _run_now(row: Row, now: datetime) -> Changed:
     if row.state != StoredState.PENDING:
         return Changed.RUNNING if row.state == StoredState.RUNNING else Changed.WRONG_STATE
-    row.run_at = min(row.run_at, database.now())
+    row.run_at = min(row.run_at, now)
     return Changed.DONE
 
 
