@@ -63,6 +63,24 @@ async def test_who_waits_by_a_later_steps_id_is_told_of_the_chains_end(each_url:
         assert await asyncio.gather(*waiting) == [Page("done", 7)] * 3
 
 
+async def test_who_waits_by_a_later_steps_id_outlasts_that_step(each_url: str) -> None:
+    """Continued steps of a living chain may be pruned."""
+    async with Client(each_url, poll_interval=600) as client:
+        worker = Worker(client, registry)
+        handle = await client.enqueue(count(0, then="wait"))
+        await worker.run_once()
+        second = (await step_ids(client, handle.id))[1]
+        waiting = asyncio.create_task(client.handle(count, second).result(timeout=60))
+        waiters = client._session.opened().waiters
+        await until(lambda: set(waiters._wanted) == {handle.id})
+        assert await client.prune(older_than=0, states=["continued"]) == 2
+        with pytest.raises(JobNotFound):  # nothing says any more whose step that was
+            await client.chain(second)
+        await client.run_now(handle)
+        await worker.run_once()
+        assert await waiting == Page("done", 7)
+
+
 async def test_an_end_that_is_told_before_its_chain_is_known(fake: FakeStore) -> None:
     """A waiter who gave a later step's id doesn't recognise it, and so looks once more."""
     async with Client(fake, poll_interval=600) as client:
