@@ -59,6 +59,7 @@ class StoreMachine(RuleBasedStateMachine):
         self._runner = self._stack.enter_context(asyncio.Runner())
         self.model = Model()
         self.known: list[NewJob] = []
+        self.inserted: list[NewJob] = []
         self.claimed: list[ClaimedJob] = []
         self.leases: list[int] = []
         self._numbers = itertools.count(1)
@@ -101,14 +102,16 @@ class StoreMachine(RuleBasedStateMachine):
         self.tick()
         jobs = [NewJob(id=new_id(), **{**each, "unique": each["unique"] and each["key"] is not None}) for each in drawn]
         self.known += jobs
+        self.inserted += jobs
         assert list(self.run(self.store.insert(jobs))) == self.model.insert(jobs)
 
     @precondition(lambda self: self.model.jobs)
     @rule(data=st.data())
     def repeat_an_insert(self, data: st.DataObject) -> None:
         self.tick()
-        jobs = [job.new for job in self.pick(data, list(self.model.jobs.values()))]
-        assert list(self.run(self.store.insert(jobs, repeated=True))) == self.model.insert(jobs)
+        pruned = [new for new in self.inserted if new.id not in self.model.jobs and self.model.steps(new.id)]
+        jobs = self.pick(data, [*(job.new for job in self.model.jobs.values()), *pruned])
+        assert list(self.run(self.store.insert(jobs, repeated=True))) == self.model.insert(jobs, repeated=True)
 
     # -- workers --------------------------------------------------------------------------------------------------
 

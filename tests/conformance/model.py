@@ -119,11 +119,12 @@ class Model:
 
     # -- commands -------------------------------------------------------------------------------------------------
 
-    def insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
+    def insert(self, jobs: Sequence[NewJob], *, repeated: bool = False) -> list[Inserted]:
         results: list[Inserted] = []
         for new in jobs:
             unique = (new.type, new.key) if new.unique else None
-            there = new.id if new.id in self.jobs else self.holder(unique)
+            stored = new.id in self.jobs or (repeated and self.steps(new.id))
+            there = new.id if stored else self.holder(unique)
             if there is None:
                 self._store(new, new.id, 0, unique)
             results.append(Inserted(there or new.id, created=there is None))

@@ -107,6 +107,10 @@ LOOKING_AT_CHAINS: dict[str, Mistake] = {
         (instead_of(Chains, "steps_of", _if_it_is_there),),
         cases=("chains/the_end_after_its_first_steps_were_removed",),
     ),
+    "a store that stores what was pruned again": Mistake(
+        ((_insert, "gone_on", lambda *_: ()),),
+        cases=("chains/repeating_an_insert_after_its_chain_went_on",),
+    ),
     "a store that looks for a chain's end twice": Mistake(
         ((MemoryStore, "fetch_ends", _at_two_moments),),
         cases=("chains/an_end_never_falls_between_two_steps",),
