@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import math
 from typing import TYPE_CHECKING, Any, cast
 
 import click
@@ -67,11 +68,11 @@ def _read(text: str) -> tuple[Mapping[str, Any], list[str]]:
         answer: Any = json.loads(text)
         if "alive" in answer:
             lag = float(answer["event_loop_lag_seconds"])
-            return answer, ["alive" if answer["alive"] else f"the event loop hasn't turned for {lag:.0f} s"]
+            return answer, ["alive" if answer["alive"] else f"the event loop hasn't turned for over {math.floor(lag)} s"]
         lines = ["ready" if answer["ready"] else "not ready", *(f"  {each}" for each in answer.get("reasons", ()))]
         workers = cast("list[Mapping[str, Any]]", answer["workers"])
         for worker in workers:
             lines += [f"  {worker['name']}: {each}" for each in (*worker["reasons"], *worker["notes"])]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, OverflowError, KeyError, TypeError) as error:
         raise Problem(f"what answers isn't a worker's port: {error!r}") from None
     return answer, [one_line(line) for line in lines]

@@ -6,12 +6,13 @@ import json
 import socket
 from typing import TYPE_CHECKING
 
+import pytest
+
 from aioqueue import serve_metrics
+from aioqueue.cli import _health
 from aioqueue.telemetry._views import VIEWS, Readiness
 
 if TYPE_CHECKING:
-    import pytest
-
     from tests.cli.conftest import Invoke
 
 
@@ -42,6 +43,15 @@ def test_a_worker_that_isnt(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> 
         output = invoke("health", "--metrics-port", str(server.port), exit_code=1).output
         assert output.startswith("not ready\n  w1: claim: the database")
         assert "\x1b" not in output
+
+
+@pytest.mark.parametrize(
+    ("lag", "said"), [("7.96", "the event loop hasn't turned for over 7 s"), ("Infinity", "isn't a worker's port")]
+)
+def test_how_long_the_event_loop_hasnt_turned(invoke: Invoke, monkeypatch: pytest.MonkeyPatch, lag: str, said: str) -> None:
+    """At least: it's counted from when it was asked."""
+    monkeypatch.setattr(_health, "_ask", lambda *_: (503, f'{{"alive": false, "event_loop_lag_seconds": {lag}}}'))
+    assert said in invoke("health", "--live", "--metrics-port", "1", exit_code=1).output
 
 
 def test_nobody_answers(invoke: Invoke) -> None:
