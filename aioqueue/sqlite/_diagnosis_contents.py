@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
     from pathlib import Path
 
-__all__ = ["integrity", "schema", "wal"]
+__all__ = ["integrity", "journal_mode", "schema", "wal"]
 
 _LEAST_LONG_WAL_BYTES = 64 * 2**20
 _STEPS_BETWEEN_LOOKS = 10_000
@@ -49,19 +49,27 @@ def schema(path: Path) -> list[Finding]:
     return [Finding("schema", Verdict.OK, f"up to date: {known_migrations()[-1].name}")]
 
 
-def wal(path: Path, limit: int) -> list[Finding]:
-    """Whether it's in WAL mode, and whether its log is carried over into the file."""
+def journal_mode(path: Path) -> list[Finding]:
+    """Whether it's in WAL mode. If it isn't, the queue isn't looked at: every client that opens the file changes that."""
     with _looking(path) as connection:
         (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
+    if mode == "wal":
+        return [Finding("journal_mode", Verdict.OK, "WAL mode")]
+    seen = f"the journal mode is {mode}; whoever opens it next goes over to WAL"
+    return [Finding("journal_mode", Verdict.WARNING, seen, "Let it be so, such as with `aioqueue stats`; then ask again.")]
+
+
+def wal(path: Path, limit: int) -> list[Finding]:
+    """Whether the write-ahead log is carried over into the file."""
+    with _looking(path) as connection:
+        connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()  # it fails if this is no database
         log = path.with_name(f"{path.name}-wal")
         size = log.stat().st_size if log.exists() else 0
-    if mode != "wal":
-        return [Finding("wal", Verdict.OK, f"the journal mode is {mode}; whoever opens it next goes over to WAL")]
     if size > max(4 * limit, _LEAST_LONG_WAL_BYTES):
         seen = f"the write-ahead log has grown to {megabytes(size)}: some reader keeps it from being carried over into the file"
         advice = "Look for a program that keeps a read transaction open, such as a database browser, and end it."
         return [Finding("wal", Verdict.WARNING, seen, advice)]
-    return [Finding("wal", Verdict.OK, f"WAL mode, with a log of {megabytes(size)}")]
+    return [Finding("wal", Verdict.OK, f"the write-ahead log has {megabytes(size)}")]
 
 
 def integrity(path: Path, longest: float) -> list[Finding]:
