@@ -47,7 +47,7 @@ async def diagnose(options: Options, *, longest: float = CHECK_SECONDS) -> list[
         return findings  # there is nothing in it to be looked at
     return findings + await made(
         {
-            "schema": partial(contents.schema, path),
+            "schema": partial(contents.schema, options),
             "journal_mode": partial(contents.journal_mode, path),
             "wal": partial(contents.wal, path, options.wal_limit),
             "integrity": partial(contents.integrity, path, longest / 3),

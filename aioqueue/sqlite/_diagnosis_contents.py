@@ -5,18 +5,21 @@ from __future__ import annotations
 import sqlite3
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from aioqueue.errors import StoreIncompatible
 from aioqueue.sqlite._diagnosis_file import megabytes
 from aioqueue.sqlite._errors import translated
-from aioqueue.sqlite._migrations import known_migrations, pending
+from aioqueue.sqlite._migrations import check_file, known_migrations, lost_tables, pending
 from aioqueue.vocabulary._finding import Finding, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Generator
     from pathlib import Path
+
+    from aioqueue.sqlite._options import Options
 
 __all__ = ["integrity", "journal_mode", "schema", "wal"]
 
@@ -36,13 +39,16 @@ def _looking(path: Path) -> Generator[sqlite3.Connection]:
             connection.close()
 
 
-def schema(path: Path) -> list[Finding]:
+def schema(options: Options) -> list[Finding]:
     """Whether the schema fits this code."""
     try:
-        with _looking(path) as connection:
-            missing = [each.name for each in pending(connection)]
+        with _looking(options.path) as connection:
+            check_file(connection, replace(options, create=True))
+            missing, lost = [each.name for each in pending(connection)], lost_tables(connection)
     except StoreIncompatible as error:
         return [Finding("schema", Verdict.PROBLEM, str(error), "Use the version that fits, or another file.")]
+    if lost:
+        return [Finding("schema", Verdict.PROBLEM, f"the tables {', '.join(lost)} are gone", "Use a backup, or another file.")]
     if missing:
         seen = f"it lacks {', '.join(missing)}, which whoever opens it next applies"
         return [Finding("schema", Verdict.WARNING, seen, "Run `aioqueue migrate`, when no older version needs it as it is.")]

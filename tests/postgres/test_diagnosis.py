@@ -130,7 +130,7 @@ async def test_standbys_and_old_servers(row: tuple[object, ...], verdict: Verdic
 
 async def test_no_schema_and_an_old_and_a_newer_one(empty_postgres_url: str, postgres_url: str) -> None:
     missing = await found(empty_postgres_url, "schema")
-    assert (missing.verdict, "aioqueue migrate" in missing.advice) == (Verdict.PROBLEM, True)
+    assert (missing.verdict, "`aioqueue migrate` as a role that may" in missing.advice) == (Verdict.PROBLEM, True)
     rights = await found(empty_postgres_url, "rights")
     assert (rights.verdict, "tables" in rights.seen) == (Verdict.UNKNOWN, True)
     execute(postgres_url, "insert into aioqueue.migration (number, name, oldest_code) values (9998, '9998_harmless', 1)")

@@ -14,7 +14,7 @@ import pytest
 
 from aioqueue import Client, StoreUnavailable, Verdict
 from aioqueue.sqlite import _diagnosis, _diagnosis_contents, _diagnosis_file, make_store
-from aioqueue.sqlite._options import read_options
+from aioqueue.sqlite._options import Options, read_options
 from tests.processes import PATIENCE, until
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ async def test_a_file_that_isnt_there_isnt_made(url: str, tmp_path: Path) -> Non
 
 async def test_a_file_that_goes_away_meanwhile_isnt_made(tmp_path: Path) -> None:
     with pytest.raises(StoreUnavailable):
-        _diagnosis_contents.schema(tmp_path / "jobs.db")
+        _diagnosis_contents.schema(Options(path=tmp_path / "jobs.db"))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -90,6 +90,22 @@ async def test_a_file_that_holds_something_else(url: str, tmp_path: Path) -> Non
     found = await verdicts(url)
     assert (found["schema"], found["integrity"]) == (Verdict.PROBLEM, Verdict.PROBLEM)
     assert (found["journal_mode"], found["wal"]) == (Verdict.UNKNOWN, Verdict.UNKNOWN)  # and the others were made all the same
+
+
+async def test_a_file_with_a_table_of_the_same_name(url: str, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "jobs.db")) as connection:
+        connection.execute("CREATE TABLE job (name TEXT)")
+    found = await finding(url, "schema")
+    assert found.verdict is Verdict.PROBLEM
+    assert "job already exists" in found.seen
+
+
+async def test_a_file_whose_tables_are_gone(url: str, path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("DROP TABLE archive")
+    found = await finding(url, "schema")
+    assert found.verdict is Verdict.PROBLEM
+    assert "archive" in found.seen
 
 
 async def test_a_damaged_file(url: str, path: Path) -> None:
