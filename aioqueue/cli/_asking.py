@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -33,6 +34,14 @@ def check_somebody_answers(*, yes: bool) -> None:
 
 
 def ask(question: str, *, yes: bool) -> None:
-    """Ask on standard error whether to go on, unless `--yes` was given; another answer ends the command with 1."""
-    if not yes:
+    """Ask on standard error whether to go on, unless `--yes` was given; another answer ends the command with 1.
+
+    So does Ctrl-C, at once. asyncio takes the first one for a cancellation, which nobody sees while the event loop stands.
+    """
+    if yes:
+        return
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
         click.confirm(f"{question} Go on?", abort=True, err=True)
+    finally:
+        signal.signal(signal.SIGINT, before)

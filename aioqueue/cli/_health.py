@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import math
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, cast
 
 import click
@@ -51,15 +52,13 @@ def health(metrics_port: int | None, metrics_host: str | None, *, live: bool, as
 
 
 def _ask(host: str, port: int, path: str) -> tuple[int, str]:
-    connection = http.client.HTTPConnection(host, port, timeout=_ANSWER_SECONDS)
     try:
-        connection.request("GET", path)
-        answer = connection.getresponse()
-        return answer.status, answer.read().decode(errors="replace")
-    except (OSError, http.client.HTTPException) as error:
+        with closing(http.client.HTTPConnection(host, port, timeout=_ANSWER_SECONDS)) as connection:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode(errors="replace")
+    except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: of a name that can't be a host's
         raise Problem(f"the worker doesn't answer at {host}:{port}: {error!r}") from None
-    finally:
-        connection.close()
 
 
 def _read(text: str) -> tuple[Mapping[str, Any], list[str]]:

@@ -6,14 +6,13 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import click
-import orjson
 
 from aioqueue.cli._ids import find_ids
-from aioqueue.cli._json import json_option, print_json
+from aioqueue.cli._json import json_option, print_json, read_json
 from aioqueue.cli._options import Problem, WrongUsage, log_level_option, looking_at, run, url_option
 from aioqueue.cli._tables import show_table
 from aioqueue.cli._text import one_line
-from aioqueue.vocabulary._job import JobState
+from aioqueue.vocabulary._job import JobState, was_discarded
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -163,7 +162,7 @@ def _timeline(job: Job) -> list[dict[str, str]]:
     """What happened to it and when, as far as that is kept: its newest errors, and its newest start."""
     entries = [(job.created_at, "created"), (job.run_at, "due")]
     entries += [(error.at, f"attempt {error.attempt} failed: {error}" if error.attempt else str(error)) for error in job.errors]
-    if job.started_at is not None:
+    if job.started_at is not None and not was_discarded(job):
         entries.append((job.started_at, f"started{f' by {job.worker}' if job.worker else ''}: attempt {job.attempt}"))
     if job.finished_at is not None:
         entries.append((job.finished_at, f"finished: {job.state.value}{f' ({job.outcome})' if job.outcome else ''}"))
@@ -175,8 +174,8 @@ def _json_or_text(value: bytes | None) -> Any:
     if value is None:
         return None
     try:
-        return orjson.loads(value)
-    except orjson.JSONDecodeError:
+        return read_json(value)
+    except ValueError:
         return value.decode(errors="replace")
 
 
@@ -185,14 +184,14 @@ def _shown_time(value: datetime | None) -> str:
 
 
 def _attempts(job: Job) -> str:
-    """How many have run, and of how many while that matters. One that was discarded, too late to start, has not run."""
-    ran = 0 if any(error.type == "Expired" for error in job.errors) else job.attempt
+    """How many have run, and of how many while that matters."""
+    ran = job.attempt - was_discarded(job)
     return f"{ran}" if job.state.finished else f"{ran}/{job.max_attempts or '∞'}"
 
 
 def _end_and_duration(job: Job) -> tuple[str, str]:
     """When it finished, and how long its last attempt took."""
-    if job.finished_at is None or job.started_at is None:
+    if job.finished_at is None or job.started_at is None or was_discarded(job):
         return _shown_time(job.finished_at), ""
     return _shown_time(job.finished_at), f"{(job.finished_at - job.started_at).total_seconds():.3g} s"
 

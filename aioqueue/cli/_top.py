@@ -170,8 +170,8 @@ def _print(frame: Frame | None, _trouble: str) -> None:
     assert frame is not None
     click.echo(one_line(summary(frame)))
     for header, rows in tables(frame):
-        click.echo(f"\n{plain_table(header, rows)}")
+        click.echo(f"\n{plain_table(header, rows, shorten=sys.stdout.isatty())}")
 
 
 def _print_json(frame: Frame | None, trouble: str) -> None:
-    print_json({"at": datetime.now(UTC), "error": trouble} if trouble or frame is None else as_json(frame))
+    print_json({"at": datetime.now(UTC).isoformat(), "error": trouble} if trouble or frame is None else as_json(frame))

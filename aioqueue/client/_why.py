@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from aioqueue.vocabulary._job import JobState
+from aioqueue.vocabulary._job import JobState, was_discarded
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -168,7 +168,7 @@ def _finished(job: Job) -> Reason:
             f"When the cause is gone: `aioqueue jobs retry {job.id}`.",
         )
     if job.state is JobState.CANCELLED:
-        if job.last_error is not None and job.last_error.type == "Expired":
+        if was_discarded(job):
             return Reason(
                 ReasonCode.EXPIRED,
                 f"no worker started it before {_at(job.expires_at)}, as it had to be, so it was discarded at {when}",
@@ -261,10 +261,11 @@ def _in_line(job: Job, standing: Standing, leases: Sequence[LeaseFacts]) -> list
             slots += 0 if each.extra else each.slots or 0
             running += each.running
     if slots and running >= slots:
+        workers = f"the {len(serving)} workers that run" if len(serving) > 1 else "the one worker that runs"
         reasons.append(
             Reason(
                 ReasonCode.SLOTS_BUSY,
-                f"all {slots} slots of the {len(serving)} workers that run {job.type} are busy",
+                f"all {slots} slots of {workers} {job.type} are busy",
                 "Start more workers, or raise --concurrency if the jobs mostly wait for something.",
             )
         )

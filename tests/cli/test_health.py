@@ -54,6 +54,13 @@ def test_how_long_the_event_loop_hasnt_turned(invoke: Invoke, monkeypatch: pytes
     assert said in invoke("health", "--live", "--metrics-port", "1", exit_code=1).output
 
 
+@pytest.mark.parametrize("host", ["a\nb", "a..b", "a\u0130" * 50])
+def test_a_host_that_cant_be_one(invoke: Invoke, host: str) -> None:
+    shown = invoke("health", "--metrics-port", "1", "--metrics-host", host, exit_code=1).stderr
+    assert "doesn't answer" in shown
+    assert len(shown.splitlines()) == 1
+
+
 def test_nobody_answers(invoke: Invoke) -> None:
     assert "at which port" in invoke("health", exit_code=2).output
     with socket.create_server(("127.0.0.1", 0)) as server:
