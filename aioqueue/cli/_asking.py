@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from aioqueue.cli._options import WrongUsage
+from aioqueue.cli._tables import is_terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +30,7 @@ def check_somebody_answers(*, yes: bool) -> None:
     Raises:
         WrongUsage: Standard input isn't a terminal, and `--yes` wasn't given.
     """
-    if not yes and not sys.stdin.isatty():
+    if not yes and not is_terminal(sys.stdin):
         raise WrongUsage("nobody can be asked, since standard input isn't a terminal: give --yes if it's meant so")
 
 

@@ -51,9 +51,12 @@ async def change_all(
     """
     if not yes:
         page = await client.list_jobs(**filters, limit=_PAGE_JOBS)
-        if ids := [job.id for job in page.jobs]:
-            count = f"{len(ids)} or more jobs" if page.cursor is not None else f"{len(ids)} job{'s' if len(ids) > 1 else ''}"
-            ask(f"{count} in {client.store.description} will be {done}.", yes=False)
+        if not page.jobs:  # whoever fits from now on was never asked about
+            with report.ended(client.store.description):
+                return
+        number = len(page.jobs)
+        count = f"{number} or more jobs" if page.cursor is not None else f"{number} job{'s' if number > 1 else ''}"
+        ask(f"{count} in {client.store.description} will be {done}.", yes=False)
     # Listed again: the answer may have taken minutes, and whoever was retried meanwhile doesn't fit any more.
     cursor, looked_at = None, 0
     with report.ended(client.store.description), show_progress(beside_output=report.as_json) as show:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import http.client
 import json
 import math
+import queue
+import threading
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, cast
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["health"]
 
 _ANSWER_SECONDS = 5.0
+_LONGEST_ANSWER_BYTES = 1 << 20
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - nothing is bound to it here
 
 
@@ -52,13 +55,26 @@ def health(metrics_port: int | None, metrics_host: str | None, *, live: bool, as
 
 
 def _ask(host: str, port: int, path: str) -> tuple[int, str]:
+    """Ask, in a thread that nobody waits for any longer than that: a peer may send a byte now and then for ever."""
+    answers: queue.SimpleQueue[tuple[int, str] | Exception] = queue.SimpleQueue()
+
+    def ask() -> None:
+        try:
+            with closing(http.client.HTTPConnection(host, port, timeout=_ANSWER_SECONDS)) as connection:
+                connection.request("GET", path)
+                with connection.getresponse() as answer:
+                    answers.put((answer.status, answer.read(_LONGEST_ANSWER_BYTES).decode(errors="replace")))
+        except Exception as error:  # noqa: BLE001 - handed to whoever has asked; a host's name may be anything
+            answers.put(error)
+
+    threading.Thread(target=ask, name="aioqueue health", daemon=True).start()
     try:
-        with closing(http.client.HTTPConnection(host, port, timeout=_ANSWER_SECONDS)) as connection:
-            connection.request("GET", path)
-            answer = connection.getresponse()
-            return answer.status, answer.read().decode(errors="replace")
-    except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: of a name that can't be a host's
-        raise Problem(f"the worker doesn't answer at {host}:{port}: {error!r}") from None
+        answer = answers.get(timeout=_ANSWER_SECONDS)
+    except queue.Empty:
+        answer = TimeoutError(f"no whole answer within {_ANSWER_SECONDS:g} s")
+    if isinstance(answer, Exception):
+        raise Problem(f"the worker doesn't answer at {host}:{port}: {answer!r}")
+    return answer
 
 
 def _read(text: str) -> tuple[Mapping[str, Any], list[str]]:

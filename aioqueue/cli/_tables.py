@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-__all__ = ["colored", "draws", "plain_table", "rich_console", "rich_table", "show_progress", "show_table"]
+__all__ = ["colored", "draws", "is_terminal", "plain_table", "rich_console", "rich_table", "show_progress", "show_table"]
 
 _WIDEST_CELL_CHARACTERS = 60
 _WIDEST_UNFOLDED_COLUMNS = 20
@@ -46,7 +46,7 @@ def show_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         if _least_width(table) <= console.width:
             console.print(table)
             return
-    click.echo(plain_table(header, rows, shorten=_is_terminal(sys.stdout)))
+    click.echo(plain_table(header, rows, shorten=is_terminal(sys.stdout)))
 
 
 def plain_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, shorten: bool = True) -> str:
@@ -83,7 +83,7 @@ def show_progress(*, beside_output: bool = False) -> Generator[Callable[[str], N
     Yields:
         What is called with each new text, such as `1,000 deleted`.
     """
-    if not _is_terminal(sys.stderr) or (beside_output and _is_terminal(sys.stdout)):
+    if not is_terminal(sys.stderr) or (beside_output and is_terminal(sys.stdout)):
         yield lambda _: None
     elif not draws(sys.stderr):
         with _rewritten_line() as show:
@@ -158,10 +158,11 @@ def rich_console(stream: TextIO) -> Console:
 
 def draws(stream: TextIO) -> bool:
     """Whether there is a terminal that can be drawn on, and rich to do it."""
-    return _is_terminal(stream) and os.environ.get("TERM") not in ("dumb", "unknown") and find_spec("rich") is not None
+    return is_terminal(stream) and os.environ.get("TERM") not in ("dumb", "unknown") and find_spec("rich") is not None
 
 
-def _is_terminal(stream: TextIO | None) -> bool:
+def is_terminal(stream: TextIO | None) -> bool:
+    """Whether it's there, open, and a terminal."""
     try:
         return stream is not None and stream.isatty()
     except ValueError:  # it's closed

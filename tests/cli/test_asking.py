@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import subprocess
 import sys
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -12,6 +14,7 @@ import pytest
 from aioqueue import Client
 from aioqueue.vocabulary._job import NewJob
 from tests.cli.terminal import on_terminal
+from tests.processes import ROOT
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Invoke
@@ -82,3 +85,10 @@ def test_an_interrupt_at_the_question_ends_the_command(invoke: Invoke, url: str,
     assert ended.exit_code == 1
     assert ended.shown.endswith("Aborted!\n")
     assert _left(invoke) == 2
+
+
+def test_a_closed_input_answers_nothing(url: str) -> None:
+    prune = shlex.join([sys.executable, "-m", "aioqueue", "jobs", "prune", "--older-than", "1d", "--url", url])
+    command = ["/bin/sh", "-c", f"{prune} <&-"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, "nobody can be asked" in done.stderr, "Traceback" in done.stderr) == (2, True, False)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -66,6 +68,29 @@ def test_nobody_answers(invoke: Invoke) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     assert "doesn't answer" in invoke("health", "--metrics-port", str(port), exit_code=1).output
+
+
+def test_a_peer_that_sends_a_byte_now_and_then_is_given_up(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aioqueue.cli._health._ANSWER_SECONDS", 0.3)
+    over = threading.Event()
+
+    def drip(server: socket.socket) -> None:
+        connection, _ = server.accept()
+        with connection, contextlib.suppress(OSError):
+            connection.sendall(b"HTTP/1.0 200 OK\r\n\r\n")
+            while not over.wait(0.05):
+                connection.sendall(b" ")
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        peer = threading.Thread(target=drip, args=[server])
+        peer.start()
+        port = str(server.getsockname()[1])
+        assert "no whole answer within 0.3 s" in invoke("health", "--metrics-port", port, exit_code=1).output
+        over.set()
+        peer.join()
+    for each in threading.enumerate():
+        if each.name == "aioqueue health":
+            each.join()
 
 
 def test_an_occupied_port_ends_the_start(invoke: Invoke) -> None:

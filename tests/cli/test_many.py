@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import anyio
@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from aioqueue import Client, Worker
 from aioqueue.cli import main
 from aioqueue.vocabulary._job import NewJob
+from aioqueue.vocabulary._listing import Page
 from tests.cli.conftest import APART
 from tests.cli.jobs import fail, greet, registry
 
@@ -120,6 +121,22 @@ def test_what_is_retried_while_the_question_stands_is_kept(
     monkeypatch.setattr("click.confirm", retried_meanwhile)
     assert invoke("jobs", "delete", "--state", "failed").stdout.startswith("0 deleted: no jobs that fit in ")
     assert _states(invoke) == ["completed", "completed", "ready", "scheduled"]
+
+
+def test_who_comes_after_an_empty_look_isnt_changed_unasked(invoke: Invoke, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    _work(url)
+    list_jobs, looks = Client.list_jobs, 0
+
+    async def empty_at_first(*arguments: Any, **named: Any) -> Any:
+        nonlocal looks
+        looks += 1
+        return Page((), None) if looks == 1 else await list_jobs(*arguments, **named)
+
+    monkeypatch.setattr("aioqueue.cli._changes.check_somebody_answers", lambda **_: None)
+    monkeypatch.setattr(Client, "list_jobs", empty_at_first)
+    assert invoke("jobs", "delete", "--state", "failed").stdout.startswith("0 deleted: no jobs that fit in ")
+    monkeypatch.undo()
+    assert "failed" in _states(invoke)
 
 
 @pytest.mark.parametrize("as_json", [False, True])
