@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-__all__ = ["colored", "draws", "is_terminal", "plain_table", "rich_console", "rich_table", "show_progress", "show_table"]
+__all__ = ["colored", "cut", "draws", "is_terminal", "plain_table", "rich_console", "rich_table", "show_progress", "show_table"]
 
 _WIDEST_CELL_CHARACTERS = 60
 _WIDEST_UNFOLDED_COLUMNS = 20
@@ -179,3 +179,15 @@ def _width(text: str) -> int:
     if text.isascii():
         return len(text)
     return sum(0 if unicodedata.combining(each) else 2 if unicodedata.east_asian_width(each) in "WF" else 1 for each in text)
+
+
+def cut(line: str, columns: int) -> str:
+    """As much of a line's beginning as a terminal shows in so many columns."""
+    if _width(line) <= columns:
+        return line
+    taken = 0
+    for number, each in enumerate(line):
+        taken += _width(each)
+        if taken > columns:
+            return line[:number]
+    return line

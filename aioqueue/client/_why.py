@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from aioqueue.vocabulary._job import JobState, was_discarded
+from aioqueue.vocabulary._time import duration_text
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -186,15 +187,16 @@ def _running(job: Job, standing: Standing | None, leases: Sequence[LeaseFacts]) 
         return [
             Reason(
                 ReasonCode.RUNNING,
-                f"it is running: attempt {job.attempt}, on the worker {lease.worker}, since {_at(job.started_at)}; that "
-                f"worker's lease is valid for another {_span(lease.ends_in)}, and is renewed as long as the worker lives",
+                f"it is running: attempt {job.attempt}, on the worker {lease.worker}, since {_at(job.started_at)}; "
+                f"that worker's lease is valid for another {duration_text(lease.ends_in)}, and is renewed as long as it lives",
                 "If it takes too long, see that worker's log, and give the job a timeout.",
             )
         ]
     if lease is None:
         gone = f"the worker that began it at {_at(job.started_at)} has no lease any more"
     else:
-        gone = f"the worker {lease.worker}, which began it at {_at(job.started_at)}, lost its lease {_span(-lease.ends_in)} ago"
+        ago = duration_text(-lease.ends_in)
+        gone = f"the worker {lease.worker}, which began it at {_at(job.started_at)}, lost its lease {ago} ago"
     if _alive(leases):
         text, advice = "a worker that is alive takes it over within seconds, and then its retry policy counts", ""
     else:
@@ -203,7 +205,7 @@ def _running(job: Job, standing: Standing | None, leases: Sequence[LeaseFacts]) 
 
 
 def _not_due(job: Job, seconds: float) -> Reason:
-    when = f"at {_at(job.run_at)}, in {_span(seconds)}"
+    when = f"at {_at(job.run_at)}, in {duration_text(seconds)}"
     advice = f"To have it now: `aioqueue jobs run-now {job.id}`."
     if job.started_at is None and not job.attempt:
         return Reason(ReasonCode.SCHEDULED, f"it is due {when}", advice)
@@ -230,7 +232,9 @@ def _without_worker(job: Job, leases: Sequence[LeaseFacts]) -> list[Reason]:
     alive = _alive(leases)
     if not alive:
         gone = (
-            f"; the last one seen is {leases[0].worker}, whose lease ran out {_span(-leases[0].ends_in)} ago" if leases else ""
+            f"; the last one seen is {leases[0].worker}, whose lease ran out {duration_text(-leases[0].ends_in)} ago"
+            if leases
+            else ""
         )
         advice = "Start a worker on this database: `aioqueue worker MODULE:REGISTRY`."
         return [Reason(ReasonCode.NO_WORKER, f"no worker is alive{gone}", advice)]
@@ -286,7 +290,8 @@ def _about_to_start(waiting: float) -> list[Reason]:
     return [
         Reason(
             ReasonCode.ABOUT_TO_START,
-            f"it has been due for {_span(waiting)}, and is about to be started: a slot is free, and nothing is before it",
+            f"it has been due for {duration_text(waiting)}, and is about to be started: a slot is free, and nothing is before "
+            "it",
             "If this stays so, some transaction may have locked the job's row, or the workers can't claim: see their logs.",
         )
     ]
@@ -299,10 +304,3 @@ def _some(names: Sequence[str]) -> str:
 
 def _at(time: datetime | None) -> str:
     return "an unknown time" if time is None else f"{time:%Y-%m-%d %H:%M:%S} UTC"
-
-
-def _span(seconds: float) -> str:
-    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
-        if seconds >= size:
-            return f"{seconds / size:.1f} {unit}"
-    return f"{seconds:.1f} s"

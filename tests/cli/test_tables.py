@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from aioqueue import Client
-from aioqueue.cli._tables import plain_table
+from aioqueue.cli._tables import cut, plain_table
 from aioqueue.vocabulary._job import Job, NewJob
 from tests.cli.terminal import on_terminal
 
@@ -146,3 +146,18 @@ def test_rich_is_imported_only_to_draw(full_url: str) -> None:
     command = [sys.executable, "-c", code, "jobs", "list", "--url", full_url]
     ended = subprocess.run(command, capture_output=True, text=True, check=True)
     assert ended.stdout.splitlines()[-1] == "False"
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("abcdef", "abcd"),
+        ("abcd", "abcd"),
+        ("漢漢漢", "漢漢"),
+        ("a漢漢", "a漢"),
+        ("e\u0301e\u0301efgh", "e\u0301e\u0301ef"),
+        ("", ""),
+    ],
+)
+def test_a_line_is_cut_by_the_columns_that_it_takes(line: str, shown: str) -> None:
+    assert cut(line, 4) == shown
