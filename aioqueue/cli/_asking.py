@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from aioqueue.cli._options import WrongUsage
+from aioqueue.cli._tables import is_terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,11 +30,19 @@ def check_somebody_answers(*, yes: bool) -> None:
     Raises:
         WrongUsage: Standard input isn't a terminal, and `--yes` wasn't given.
     """
-    if not yes and not sys.stdin.isatty():
+    if not yes and not is_terminal(sys.stdin):
         raise WrongUsage("nobody can be asked, since standard input isn't a terminal: give --yes if it's meant so")
 
 
 def ask(question: str, *, yes: bool) -> None:
-    """Ask on standard error whether to go on, unless `--yes` was given; another answer ends the command with 1."""
-    if not yes:
+    """Ask on standard error whether to go on, unless `--yes` was given; another answer ends the command with 1.
+
+    So does Ctrl-C, at once. asyncio takes the first one for a cancellation, which nobody sees while the event loop stands.
+    """
+    if yes:
+        return
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
         click.confirm(f"{question} Go on?", abort=True, err=True)
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -9,17 +9,18 @@ import click
 
 from aioqueue.cli._asking import ask, check_somebody_answers, yes_option
 from aioqueue.cli._json import json_option
-from aioqueue.cli._options import DURATION, log_level_option, run, url_option
+from aioqueue.cli._options import DURATION, log_level_option, looking_at, run, url_option
 from aioqueue.cli._report import Report
 from aioqueue.cli._tables import show_progress
 from aioqueue.cli._text import one_line
-from aioqueue.client import Client
 from aioqueue.vocabulary._answers import Changed
 from aioqueue.vocabulary._job import JobState
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from uuid import UUID
+
+    from aioqueue.client import Client
 
 __all__ = ["change_all", "prune"]
 
@@ -38,7 +39,7 @@ async def change_all(
 ) -> None:
     """Change all jobs that fit, each page with commits of its own, and tell how many there were.
 
-    What has been changed stays so if it's interrupted: it can be called again.
+    What has been changed stays so if it's interrupted, and is told: it can be called again.
 
     Arguments:
         client: Open.
@@ -50,12 +51,15 @@ async def change_all(
     """
     if not yes:
         page = await client.list_jobs(**filters, limit=_PAGE_JOBS)
-        if ids := [job.id for job in page.jobs]:
-            count = f"{len(ids)} or more jobs" if page.cursor is not None else f"{len(ids)} job{'s' if len(ids) > 1 else ''}"
-            ask(f"{count} in {client.store.description} will be {done}.", yes=False)
+        if not page.jobs:  # whoever fits from now on was never asked about
+            with report.ended(client.store.description):
+                return
+        number = len(page.jobs)
+        count = f"{number} or more jobs" if page.cursor is not None else f"{number} job{'s' if number > 1 else ''}"
+        ask(f"{count} in {client.store.description} will be {done}.", yes=False)
     # Listed again: the answer may have taken minutes, and whoever was retried meanwhile doesn't fit any more.
     cursor, looked_at = None, 0
-    with show_progress(beside_output=report.as_json) as show:
+    with report.ended(client.store.description), show_progress(beside_output=report.as_json) as show:
         while True:
             page = await client.list_jobs(**filters, limit=_PAGE_JOBS, cursor=cursor)
             if ids := [job.id for job in page.jobs]:
@@ -64,7 +68,6 @@ async def change_all(
             show(f"{looked_at:,} looked at, {report.done:,} {done}")
             if (cursor := page.cursor) is None:
                 break
-    report.end()
 
 
 @click.command()
@@ -83,17 +86,16 @@ def prune(
     report = Report("deleted", as_json=as_json)
 
     async def remove() -> None:
-        async with Client(url) as client:
+        async with looking_at(url) as client:
             which = f"{' or '.join(states) or 'finished'} jobs" + (f" of {one_line(', '.join(types))}" if types else "")
             age = timedelta(seconds=older_than)
             ask(f"All {which} in {client.store.description} that ended {age} ago or earlier will be deleted.", yes=yes)
-            with show_progress(beside_output=as_json) as show:
+            with report.ended(client.store.description), show_progress(beside_output=as_json) as show:
 
                 def tell(ids: Sequence[UUID]) -> None:
                     report.add(dict.fromkeys(ids, Changed.DONE))
                     show(f"{report.done:,} deleted")
 
                 await client.prune(older_than=older_than, states=states, types=types, on_portion=tell)
-            report.end()
 
     run(remove)

@@ -11,10 +11,9 @@ from aioqueue.cli._asking import ask, check_somebody_answers, yes_option
 from aioqueue.cli._bulk import change_all
 from aioqueue.cli._ids import find_ids
 from aioqueue.cli._json import json_option
-from aioqueue.cli._options import WrongUsage, log_level_option, run, url_option
+from aioqueue.cli._options import WrongUsage, log_level_option, looking_at, run, url_option
 from aioqueue.cli._report import Report
 from aioqueue.cli._text import one_line
-from aioqueue.client import Client
 from aioqueue.errors import StoreError
 from aioqueue.vocabulary._answers import Changed
 from aioqueue.vocabulary._job import JobState
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from uuid import UUID
 
+    from aioqueue.client import Client
     from aioqueue.vocabulary._job import Job
 
 __all__ = ["changing_commands"]
@@ -118,12 +118,12 @@ def _command(change: _Change) -> click.Command:
 
 
 async def _change_all(url: str | None, change: _Change, wanted: dict[str, Any], report: Report, *, yes: bool) -> None:
-    async with Client(url) as client:
+    async with looking_at(url) as client:
         await change_all(client, change.done, change.apply, wanted, report, yes=yes)
 
 
 async def _change_given(url: str | None, change: _Change, texts: Sequence[str], report: Report, *, asked: bool) -> None:
-    async with Client(url) as client:
+    async with looking_at(url) as client:
         ids = await find_ids(client, texts)
         if not asked:
             await _show(client, ids)

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import http.client
 import json
+import math
+import queue
+import threading
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, cast
 
 import click
@@ -20,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["health"]
 
 _ANSWER_SECONDS = 5.0
+_LONGEST_ANSWER_BYTES = 1 << 20
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - nothing is bound to it here
 
 
@@ -50,15 +55,26 @@ def health(metrics_port: int | None, metrics_host: str | None, *, live: bool, as
 
 
 def _ask(host: str, port: int, path: str) -> tuple[int, str]:
-    connection = http.client.HTTPConnection(host, port, timeout=_ANSWER_SECONDS)
+    """Ask, in a thread that nobody waits for any longer than that: a peer may send a byte now and then for ever."""
+    answers: queue.SimpleQueue[tuple[int, str] | Exception] = queue.SimpleQueue()
+
+    def ask() -> None:
+        try:
+            with closing(http.client.HTTPConnection(host, port, timeout=_ANSWER_SECONDS)) as connection:
+                connection.request("GET", path)
+                with connection.getresponse() as answer:
+                    answers.put((answer.status, answer.read(_LONGEST_ANSWER_BYTES).decode(errors="replace")))
+        except Exception as error:  # noqa: BLE001 - handed to whoever has asked; a host's name may be anything
+            answers.put(error)
+
+    threading.Thread(target=ask, name="aioqueue health", daemon=True).start()
     try:
-        connection.request("GET", path)
-        answer = connection.getresponse()
-        return answer.status, answer.read().decode(errors="replace")
-    except (OSError, http.client.HTTPException) as error:
-        raise Problem(f"the worker doesn't answer at {host}:{port}: {error!r}") from None
-    finally:
-        connection.close()
+        answer = answers.get(timeout=_ANSWER_SECONDS)
+    except queue.Empty:
+        answer = TimeoutError(f"no whole answer within {_ANSWER_SECONDS:g} s")
+    if isinstance(answer, Exception):
+        raise Problem(f"the worker doesn't answer at {host}:{port}: {answer!r}")
+    return answer
 
 
 def _read(text: str) -> tuple[Mapping[str, Any], list[str]]:
@@ -67,11 +83,11 @@ def _read(text: str) -> tuple[Mapping[str, Any], list[str]]:
         answer: Any = json.loads(text)
         if "alive" in answer:
             lag = float(answer["event_loop_lag_seconds"])
-            return answer, ["alive" if answer["alive"] else f"the event loop hasn't turned for {lag:.0f} s"]
+            return answer, ["alive" if answer["alive"] else f"the event loop hasn't turned for over {math.floor(lag)} s"]
         lines = ["ready" if answer["ready"] else "not ready", *(f"  {each}" for each in answer.get("reasons", ()))]
         workers = cast("list[Mapping[str, Any]]", answer["workers"])
         for worker in workers:
             lines += [f"  {worker['name']}: {each}" for each in (*worker["reasons"], *worker["notes"])]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, OverflowError, KeyError, TypeError) as error:
         raise Problem(f"what answers isn't a worker's port: {error!r}") from None
     return answer, [one_line(line) for line in lines]

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
-from aioqueue.vocabulary._job import JobState
+from aioqueue.cli._json import read_json
+from aioqueue.vocabulary._job import JobState, was_discarded
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -74,8 +73,8 @@ def _json_or_text(value: bytes | None) -> Any:
     if value is None:
         return None
     try:
-        return orjson.loads(value)
-    except orjson.JSONDecodeError:
+        return read_json(value)
+    except ValueError:
         return value.decode(errors="replace")
 
 
@@ -85,14 +84,14 @@ def shown_time(value: datetime | None) -> str:
 
 
 def attempts(job: Job) -> str:
-    """How many have run, and of how many while that matters. One that was discarded, too late to start, has not run."""
-    ran = 0 if any(error.type == "Expired" for error in job.errors) else job.attempt
+    """How many have run, and of how many while that matters."""
+    ran = job.attempt - was_discarded(job)
     return f"{ran}" if job.state.finished else f"{ran}/{job.max_attempts or '∞'}"
 
 
 def end_and_duration(job: Job) -> tuple[str, str]:
     """When it finished, and how long its last attempt took."""
-    if job.finished_at is None or job.started_at is None:
+    if job.finished_at is None or job.started_at is None or was_discarded(job):
         return shown_time(job.finished_at), ""
     return shown_time(job.finished_at), f"{(job.finished_at - job.started_at).total_seconds():.3g} s"
 

@@ -13,7 +13,7 @@ from aioqueue.cli._json import json_option, print_json
 from aioqueue.cli._options import Problem, WrongUsage, log_level_option, looking_at, run, url_option
 from aioqueue.cli._tables import show_table
 from aioqueue.cli._text import one_line
-from aioqueue.vocabulary._job import JobState
+from aioqueue.vocabulary._job import JobState, was_discarded
 
 if TYPE_CHECKING:
     from aioqueue.vocabulary._job import Job
@@ -115,7 +115,7 @@ def _timeline(job: Job) -> list[dict[str, str]]:
     """What happened to it and when, as far as that is kept: its newest errors, and its newest start."""
     entries = [(job.created_at, "created"), (job.run_at, "due")]
     entries += [(error.at, f"attempt {error.attempt} failed: {error}" if error.attempt else str(error)) for error in job.errors]
-    if job.started_at is not None:
+    if job.started_at is not None and not was_discarded(job):
         entries.append((job.started_at, f"started{f' by {job.worker}' if job.worker else ''}: attempt {job.attempt}"))
     if job.finished_at is not None:
         entries.append((job.finished_at, f"finished: {job.state.value}{f' ({job.outcome})' if job.outcome else ''}"))

@@ -188,7 +188,7 @@ def url_option(command: Command) -> Command:
 
 
 def looking_at(url: str | None) -> Client:
-    """A client for a command that only looks: it makes no file where there is none."""
+    """A client for a command about what is there already: it makes no file, and no tables, where there are none."""
     meant = Environment().url() if url is None else url
     return Client(url, create=False) if meant.partition("://")[0].lower() == "sqlite" else Client(url)
 

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import re
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
 import click
-import orjson
 
 from aioqueue.cli._imports import load_registry
-from aioqueue.cli._json import json_option, print_json
+from aioqueue.cli._json import json_option, print_json, read_json, to_json
 from aioqueue.cli._options import (
     DURATION,
     JobsFailed,
     Problem,
     WrongUsage,
     app_dir_option,
+    explained,
     log_level_option,
     looking_at,
     run,
@@ -147,7 +146,9 @@ def enqueue(
     ARGUMENTS are name=text, name:=json, or one JSON object: aioqueue enqueue greet name=world shout:=true
     """
     app, app_dir = given.pop("app"), given.pop("app_dir")
-    values, options = _read_arguments(arguments), _read_options(given)
+    values = _read_arguments(arguments)
+    with explained():
+        options = _read_options(given)
 
     async def put() -> None:
         async with Client(url, retry_for=retry_for) as client:
@@ -191,12 +192,12 @@ async def _wait(client: Client, handle: JobHandle[Any], seconds: float, *, as_js
     if as_json:
         print_json({"id": str(handle.id), "state": JobState.COMPLETED.value, "output": output})
     else:
-        click.echo(json.dumps(output, default=str))
+        click.echo(to_json(output))
 
 
 def _read_arguments(texts: Sequence[str]) -> dict[str, Any]:
     if len(texts) == 1 and texts[0].lstrip().startswith("{"):
-        return cast("dict[str, Any]", _json(texts[0], "the arguments"))
+        return cast("dict[str, Any]", _json(texts[0], "ARGUMENTS"))
     values: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -212,9 +213,9 @@ def _read_arguments(texts: Sequence[str]) -> dict[str, Any]:
 
 def _json(text: str, name: str) -> Any:
     try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError as error:
-        raise WrongUsage(f"{name} isn't JSON: {error}") from None
+        return read_json(text)
+    except ValueError as error:
+        raise WrongUsage(f"{name}: that isn't JSON: {error}") from None
 
 
 def _read_options(given: dict[str, Any]) -> CallOptions:
@@ -276,7 +277,7 @@ def stats(url: str | None, *, as_json: bool) -> None:
     rows = [
         (
             name,
-            *(f"{each.counts.get(state, 0)}{'+' if state in each.capped else ''}" for state in shown),
+            *(f"{each.counts.get(state, 0):,}{'+' if state in each.capped else ''}" for state in shown),
             "" if each.oldest_ready is None else f"{each.oldest_ready:.1f} s",
         )
         for name, each in sorted(numbers.types.items())

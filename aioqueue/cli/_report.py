@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
 
 from aioqueue.cli._json import print_json
+from aioqueue.cli._text import one_line
 from aioqueue.vocabulary._answers import Changed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Generator, Mapping
     from uuid import UUID
 
 __all__ = ["Report"]
@@ -64,10 +66,24 @@ class Report:
             for job_id, each in became.items():
                 click.echo(f"{job_id}  {'done' if each is Changed.DONE else _EXPLAINED.get(each, wrong)}")
 
-    def end(self) -> None:
-        """Tell how many there were."""
+    @contextmanager
+    def ended(self, where: str) -> Generator[None]:
+        """Tell at the end of the block how many there were, also when something has cut it short.
+
+        Arguments:
+            where: The database, named if there were none.
+        """
+        try:
+            yield
+        except BaseException:
+            self.end(" until then")
+            raise
+        self.end("" if self._became else f": no jobs that fit in {one_line(where)}")
+
+    def end(self, more: str = "") -> None:
+        """Tell how many there were; `more` is said to people after that."""
         if self.as_json:
             print_json({"changed": self.done, "unchanged": self.others})
         else:
             meanwhile = f", {self.others} not: they have changed meanwhile" if self.others else ""
-            click.echo(f"{self.done} {self._done}{meanwhile}")
+            click.echo(f"{self.done} {self._done}{meanwhile}{more}")

@@ -1,7 +1,8 @@
 """The one place that draws tables and progress: with rich on a terminal, where it's installed, and as plain text otherwise.
 
-What is written to a pipe or a file is for other programs: aligned columns, without colours, lines or a terminal's width. Texts
-of users are never markup, and their control characters are made visible.
+What is written to a pipe or a file is for other programs: aligned columns of whole texts, without colours, lines or a
+terminal's width; and a terminal that is too narrow for a table gets it plain, too. Texts of users are never markup, and their
+control characters are made visible.
 """
 
 from __future__ import annotations
@@ -23,9 +24,12 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-__all__ = ["colored", "draws", "plain_table", "rich_console", "rich_table", "show_progress", "show_table"]
+__all__ = ["colored", "cut", "draws", "is_terminal", "plain_table", "rich_console", "rich_table", "show_progress", "show_table"]
 
 _WIDEST_CELL_CHARACTERS = 60
+_WIDEST_UNFOLDED_COLUMNS = 20
+"""As wide as a time; a column whose texts are all as short isn't folded."""
+_NARROWEST_FOLDED_COLUMNS = 12
 _COLORS = {"failed": "red", "running": "cyan", "completed": "green", "ready": "yellow"}
 """Of columns that are headed so, and of what the column `state` holds."""
 
@@ -38,19 +42,23 @@ def show_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         rows: What they hold.
     """
     if draws(sys.stdout):
-        rich_console(sys.stdout).print(rich_table(header, rows))
-    else:
-        click.echo(plain_table(header, rows))
+        console, table = rich_console(sys.stdout), rich_table(header, rows)
+        if _least_width(table) <= console.width:
+            console.print(table)
+            return
+    click.echo(plain_table(header, rows, shorten=is_terminal(sys.stdout)))
 
 
-def plain_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def plain_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, shorten: bool = True) -> str:
     """Columns of text, as wide as they have to be.
 
     Arguments:
         header: Their names.
-        rows: What they hold; control characters are made visible, and what is very long is shortened.
+        rows: What they hold; control characters are made visible.
+        shorten: Whether what is very long is shortened: for people, who want the others to keep their place.
     """
-    cells = [header, *([_shortened(one_line(cell)) for cell in row] for row in rows)]
+    shown = _shortened if shorten else str
+    cells = [header, *([shown(one_line(cell)) for cell in row] for row in rows)]
     widths = [max(_width(row[column]) for row in cells) for column in range(len(header))]
     lines: list[str] = []
     for row in cells:
@@ -75,7 +83,7 @@ def show_progress(*, beside_output: bool = False) -> Generator[Callable[[str], N
     Yields:
         What is called with each new text, such as `1,000 deleted`.
     """
-    if not _is_terminal(sys.stderr) or (beside_output and _is_terminal(sys.stdout)):
+    if not is_terminal(sys.stderr) or (beside_output and is_terminal(sys.stdout)):
         yield lambda _: None
     elif not draws(sys.stderr):
         with _rewritten_line() as show:
@@ -107,19 +115,36 @@ def _rewritten_line() -> Generator[Callable[[str], None]]:
 
 
 def rich_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    """What rich draws of a table, where `draws` says that it's there: a column in which no row has anything is left out."""
+    """What rich draws of a table, where `draws` says that it's there: a column in which no row has anything is left out.
+
+    Only long texts are folded, and the first column isn't.
+    """
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
     columns = [number for number in range(len(header)) if number == 0 or any(row[number] for row in rows)]
+    cells = {number: [_shortened(one_line(row[number])) for row in rows] for number in columns}
     for number in columns:
-        table.add_column(Text(header[number]), no_wrap=number == 0, overflow="fold", style=_COLORS.get(header[number], ""))
-    for row in rows:
-        cells = ((header[number], _shortened(one_line(row[number]))) for number in columns)
-        table.add_row(*(Text(text, style=_COLORS.get(text, "") if name == "state" else "") for name, text in cells))
+        width = max(map(_width, (header[number], *cells[number])))
+        whole = number == 0 or width <= _WIDEST_UNFOLDED_COLUMNS
+        table.add_column(
+            Text(header[number]),
+            no_wrap=whole,
+            min_width=width if whole else _NARROWEST_FOLDED_COLUMNS,
+            overflow="fold",
+            style=_COLORS.get(header[number], ""),
+        )
+    for row in zip(*cells.values(), strict=True):
+        named = zip((header[number] for number in columns), row, strict=True)
+        table.add_row(*(Text(text, style=_COLORS.get(text, "") if name == "state" else "") for name, text in named))
     return table
+
+
+def _least_width(table: Table) -> int:
+    """How wide a terminal has to be: the least width of each column, and three more between two."""
+    return sum((column.min_width or 0) + 3 for column in table.columns) - 3
 
 
 def rich_console(stream: TextIO) -> Console:
@@ -133,10 +158,11 @@ def rich_console(stream: TextIO) -> Console:
 
 def draws(stream: TextIO) -> bool:
     """Whether there is a terminal that can be drawn on, and rich to do it."""
-    return _is_terminal(stream) and os.environ.get("TERM") not in ("dumb", "unknown") and find_spec("rich") is not None
+    return is_terminal(stream) and os.environ.get("TERM") not in ("dumb", "unknown") and find_spec("rich") is not None
 
 
-def _is_terminal(stream: TextIO | None) -> bool:
+def is_terminal(stream: TextIO | None) -> bool:
+    """Whether it's there, open, and a terminal."""
     try:
         return stream is not None and stream.isatty()
     except ValueError:  # it's closed
@@ -153,3 +179,15 @@ def _width(text: str) -> int:
     if text.isascii():
         return len(text)
     return sum(0 if unicodedata.combining(each) else 2 if unicodedata.east_asian_width(each) in "WF" else 1 for each in text)
+
+
+def cut(line: str, columns: int) -> str:
+    """As much of a line's beginning as a terminal shows in so many columns."""
+    if _width(line) <= columns:
+        return line
+    taken = 0
+    for number, each in enumerate(line):
+        taken += _width(each)
+        if taken > columns:
+            return line[:number]
+    return line

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ import click
 
 from aioqueue.cli._json import json_option, print_json
 from aioqueue.cli._options import DURATION, WrongUsage, log_level_option, looking_at, run, url_option
-from aioqueue.cli._tables import plain_table
+from aioqueue.cli._tables import is_terminal, plain_table
 from aioqueue.cli._text import one_line
 from aioqueue.cli._top_frame import MOST_RUNNING_SHOWN, as_json, make_frame, summary, tables
 from aioqueue.cli._top_screen import pressed, screen
@@ -21,13 +22,18 @@ from aioqueue.errors import StoreError, StoreUnavailable
 from aioqueue.vocabulary._job import JobState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
+    from contextlib import AbstractContextManager
+
+    from anyio.abc import TaskStatus
 
     from aioqueue.cli._top_frame import Frame
     from aioqueue.client import Client
 
     Show = Callable[[Frame | None, str], None]
     """Shows the newest frame, and what is wrong since; empty if nothing is."""
+    Showing = Callable[[asyncio.Event], AbstractContextManager[Show]]
+    """Gives what shows for as long as the context lasts; it may set the event, which ends it."""
 
 __all__ = ["top"]
 
@@ -46,10 +52,12 @@ def top(url: str | None, *, interval: float, once: bool, as_json: bool) -> None:
 
     Where standard output is no terminal it looks once, unless --json is given.
     """
+    if sys.stdout is None:  # type: ignore[redundant-expr, unused-ignore] # so it is in a process that was started without
+        raise WrongUsage("standard output is closed: there is nothing to show the queue on")
     if interval < _SHORTEST_INTERVAL_SECONDS:
         raise WrongUsage(f"--interval: at least {_SHORTEST_INTERVAL_SECONDS:g} s")
     looks = Looks(url)
-    if once or not (as_json or sys.stdout.isatty()):
+    if once or not (as_json or is_terminal(sys.stdout)):
         run(looks.once, _print_json if as_json else _print)
     elif as_json:
         run(_in_lines, looks, interval)
@@ -85,18 +93,20 @@ class Looks:
         finally:
             await self._close()
 
-    async def forever(self, show: Show, interval: float, ended: asyncio.Event) -> None:
-        """Look until the event is set, or a signal comes, which sets it. What goes wrong is shown, and tried again.
+    async def forever(self, showing: Showing, interval: float) -> None:
+        """Look until the context that shows has set the event, or a signal comes. What goes wrong is shown, and tried again.
 
         Raises:
             AioqueueError: The very first look went wrong for something else than that the database can't be reached.
         """
+        ended = asyncio.Event()
         failure: Exception | None = None
         async with anyio.create_task_group() as group:
-            group.start_soon(_end_by_a_signal, ended)
+            await group.start(_end_by_a_signal, ended)  # before the terminal is touched: the default would leave it so
             group.start_soon(_cancel_at_the_end, group.cancel_scope, ended)
             try:
-                await self._repeat(show, interval)
+                with showing(ended) as show:
+                    await self._repeat(show, interval)
             except Exception as error:  # noqa: BLE001 - raised below: the group would put it into another
                 failure = error
             finally:
@@ -136,8 +146,9 @@ class Looks:
             await client.close()
 
 
-async def _end_by_a_signal(ended: asyncio.Event) -> None:
+async def _end_by_a_signal(ended: asyncio.Event, *, task_status: TaskStatus[None]) -> None:
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+        task_status.started()
         async for _ in signals:
             ended.set()
 
@@ -148,30 +159,33 @@ async def _cancel_at_the_end(scope: anyio.CancelScope, ended: asyncio.Event) -> 
 
 
 async def _in_lines(looks: Looks, interval: float) -> None:
-    await looks.forever(_print_json, interval, asyncio.Event())
+    await looks.forever(lambda _: nullcontext(_print_json), interval)
 
 
 async def _on_a_screen(looks: Looks, interval: float) -> None:
-    ended = asyncio.Event()
-    with screen(sys.stdout) as draw, pressed(ended):
+    @contextmanager
+    def showing(ended: asyncio.Event) -> Generator[Show]:
+        with screen(sys.stdout) as draw, pressed(ended):
 
-        def show(frame: Frame | None, trouble: str) -> None:
-            at = datetime.now(UTC)
-            title = f"{looks.description}  {at:%Y-%m-%d %H:%M:%S} UTC, every {interval:g} s; q ends"
-            if trouble:
-                old = "" if frame is None else f" (below: {frame.at:%H:%M:%S})"
-                trouble = f"trying again{old}: {trouble}"
-            draw(title, trouble, "" if frame is None else summary(frame), [] if frame is None else tables(frame))
+            def show(frame: Frame | None, trouble: str) -> None:
+                at = datetime.now(UTC)
+                title = f"{looks.description}  {at:%Y-%m-%d %H:%M:%S} UTC, every {interval:g} s; q ends"
+                if trouble:
+                    old = "" if frame is None else f" (below: {frame.at:%H:%M:%S})"
+                    trouble = f"trying again{old}: {trouble}"
+                draw(title, trouble, "" if frame is None else summary(frame), [] if frame is None else tables(frame))
 
-        await looks.forever(show, interval, ended)
+            yield show
+
+    await looks.forever(showing, interval)
 
 
 def _print(frame: Frame | None, _trouble: str) -> None:
     assert frame is not None
     click.echo(one_line(summary(frame)))
     for header, rows in tables(frame):
-        click.echo(f"\n{plain_table(header, rows)}")
+        click.echo(f"\n{plain_table(header, rows, shorten=sys.stdout.isatty())}")
 
 
 def _print_json(frame: Frame | None, trouble: str) -> None:
-    print_json({"at": datetime.now(UTC), "error": trouble} if trouble or frame is None else as_json(frame))
+    print_json({"at": datetime.now(UTC).isoformat(), "error": trouble} if trouble or frame is None else as_json(frame))

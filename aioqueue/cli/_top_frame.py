@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aioqueue.vocabulary._job import JobState
+from aioqueue.vocabulary._time import duration_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -81,7 +82,7 @@ def summary(frame: Frame) -> str:
             more = "+" if any(state in each.capped for each in types) else ""
             parts.append(f"{state.value} {number:,}{more}")
     oldest = max((each.oldest_ready for each in types if each.oldest_ready is not None), default=None)
-    parts.append(f"oldest ready {'-' if oldest is None else _span(oldest)}")
+    parts.append(f"oldest ready {'-' if oldest is None else duration_text(oldest)}")
     alive = [each for each in frame.leases if each.ends_in > 0]
     slots = sum(each.slots or 0 for each in alive if not each.extra)
     workers = sum(not each.extra for each in alive)
@@ -99,7 +100,7 @@ def tables(frame: Frame) -> list[Table]:
             str(job.id),
             job.type,
             job.worker or "",
-            "" if job.started_at is None else _span((frame.at - job.started_at).total_seconds()),
+            "" if job.started_at is None else duration_text((frame.at - job.started_at).total_seconds()),
         )
         for job in frame.running
     ]
@@ -126,14 +127,14 @@ def _type_row(name: str, stats: TypeStats, rate: float | None) -> tuple[str, ...
             for state in _SHOWN
         ),
         "" if rate is None else f"{rate:.1f}",
-        "" if stats.oldest_ready is None else _span(stats.oldest_ready),
+        "" if stats.oldest_ready is None else duration_text(stats.oldest_ready),
     )
 
 
 def _worker_row(lease: LeaseFacts) -> tuple[str, ...]:
     return (
         lease.worker,
-        f"{lease.ends_in:.0f} s left" if lease.ends_in > 0 else f"ran out {_span(-lease.ends_in)} ago",
+        f"{lease.ends_in:.0f} s left" if lease.ends_in > 0 else f"ran out {duration_text(-lease.ends_in)} ago",
         f"{lease.running:,}",
         "shared" if lease.extra else "?" if lease.slots is None else str(lease.slots),
         "?" if lease.types is None else ", ".join(lease.types),
@@ -175,10 +176,3 @@ def as_json(frame: Frame) -> dict[str, object]:
 
 def _iso(time: datetime | None) -> str | None:
     return None if time is None else time.isoformat()
-
-
-def _span(seconds: float) -> str:
-    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
-        if seconds >= size:
-            return f"{seconds / size:.1f} {unit}"
-    return f"{max(seconds, 0.0):.1f} s"

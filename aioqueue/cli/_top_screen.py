@@ -11,7 +11,7 @@ import tty
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
-from aioqueue.cli._tables import draws, plain_table, rich_console, rich_table
+from aioqueue.cli._tables import cut, draws, plain_table, rich_console, rich_table
 from aioqueue.cli._text import one_line
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def _drawn(stream: TextIO) -> Generator[Show]:
 def _redrawn(stream: TextIO) -> Generator[Show]:
     def show(title: str, trouble: str, line: str, tables: Sequence[Table]) -> None:
         columns, height = shutil.get_terminal_size()
-        shown = [each[:columns] for each in _lines(title, trouble, line, fit(tables, height))[: height - 1]]
+        shown = [cut(each, columns) for each in _lines(title, trouble, line, fit(tables, height))[: height - 1]]
         stream.write(_TO_THE_TOP + "".join(f"{each}{_REST_OF_LINE}\n" for each in shown) + _REST_OF_SCREEN)
         stream.flush()
 

@@ -116,7 +116,7 @@ def _reload(app_dir: str | None, *, once: bool, settings: Mapping[str, Any]) -> 
     if once:
         raise WrongUsage("--reload runs until a signal, and --once until nothing is due: choose one")
     if importlib.util.find_spec("watchfiles") is None:
-        raise WrongUsage("--reload: watchfiles isn't installed: pip install 'aioqueue-jobs[reload]'")
+        raise WrongUsage("--reload: watchfiles isn't installed: pip install watchfiles, or the extra `reload`")
     set_up_logging()
     return run_reloading(app_dir, longest_end(GRACE.read(settings["grace"], Environment()), _close_timeout(settings)))
 

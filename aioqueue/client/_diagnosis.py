@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,7 @@ from aioqueue.vocabulary._finding import Finding, Verdict
 from aioqueue.vocabulary._job import JobState
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from aioqueue.abc import Store
     from aioqueue.client._session import Session
@@ -25,9 +24,8 @@ __all__ = ["diagnose", "judge_leases", "judge_registry", "judge_types"]
 _ANOTHERS_TURN_SECONDS = 60.0
 """For how long jobs may wait for a worker, and dead workers' jobs for another, before that is a fault."""
 _MOST_NAMED = 10
-_QUEUE_SECONDS = 60.0
 # Without these there's no queue to be looked at, or opening it would make or change something.
-_NEEDED = frozenset({"connection", "file", "schema"})
+_NEEDED = frozenset({"connection", "file", "schema", "journal_mode"})
 _START_A_WORKER = "Start a worker on this database: `aioqueue worker MODULE:REGISTRY`."
 
 
@@ -45,40 +43,63 @@ async def diagnose(session: Session, registry: Registry | None) -> list[Finding]
     if lacking:
         findings.append(Finding("queue", Verdict.UNKNOWN, f"not looked at, because of {', '.join(sorted(set(lacking)))}"))
         return findings
-    return findings + await run_checks({"queue": partial(_look_at_queue, session, registry)}, longest=_QUEUE_SECONDS)
+    return findings + await _look_at_queue(session, registry)
 
 
 async def _look_at_queue(session: Session, registry: Registry | None) -> list[Finding]:
-    async with _opened(session) as store:
-        checks = {"workers": partial(_workers, store), "types": partial(_types, store)}
-        if registry is not None:
-            checks["registry"] = partial(_registry, store, registry)
-        return await run_checks(checks)
+    opened_here = False
 
+    async def opened() -> list[Finding]:
+        nonlocal opened_here
+        if not session.is_open:
+            await session.open()
+            opened_here = True
+        session.opened()
+        return []
 
-@asynccontextmanager
-async def _opened(session: Session) -> AsyncGenerator[Store, None]:
-    if session.is_open:
-        yield session.opened().store
-        return
-    await session.open()
     try:
-        yield session.store
+        if cant := await run_checks({"queue": opened}):
+            return cant
+        asked = _Asked(session.opened().store)
+        checks = {"workers": partial(_workers, asked), "types": partial(_types, asked)}
+        if registry is not None:
+            checks["registry"] = partial(_registry, asked, registry)
+        return await run_checks(checks)
     finally:
-        await session.close()
+        if opened_here:
+            await session.close()
 
 
-async def _workers(store: Store) -> list[Finding]:
-    return judge_leases(await store.leases())
+class _Asked:
+    """What the store answers, asked once for all checks; what it didn't answer, the next check asks again."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._leases: Sequence[LeaseFacts] | None = None
+        self._types: Mapping[str, TypeStats] | None = None
+
+    async def leases(self) -> Sequence[LeaseFacts]:
+        if self._leases is None:
+            self._leases = await self._store.leases()
+        return self._leases
+
+    async def types(self) -> Mapping[str, TypeStats]:
+        if self._types is None:
+            self._types = (await self._store.stats()).types
+        return self._types
 
 
-async def _types(store: Store) -> list[Finding]:
-    leases = await store.leases()
-    return judge_types((await store.stats()).types, leases)
+async def _workers(asked: _Asked) -> list[Finding]:
+    return judge_leases(await asked.leases())
 
 
-async def _registry(store: Store, registry: Registry) -> list[Finding]:
-    return judge_registry((await store.stats()).types, registry)
+async def _types(asked: _Asked) -> list[Finding]:
+    leases = await asked.leases()
+    return judge_types(await asked.types(), leases)
+
+
+async def _registry(asked: _Asked, registry: Registry) -> list[Finding]:
+    return judge_registry(await asked.types(), registry)
 
 
 def judge_leases(leases: Sequence[LeaseFacts]) -> list[Finding]:

@@ -10,7 +10,7 @@ from aioqueue.client._waiters import GAVE_UP, step_that_counts
 from aioqueue.definitions._context import current_attempt
 from aioqueue.errors import JobCancelled, JobFailed, JobNotFound, NotCommitted, RegistrationError, ResultError, ResultTimeout
 from aioqueue.vocabulary._identifiers import read_id
-from aioqueue.vocabulary._job import JobState
+from aioqueue.vocabulary._job import JobState, was_discarded
 from aioqueue.vocabulary._time import seconds
 
 if TYPE_CHECKING:
@@ -164,8 +164,9 @@ class JobHandle(Generic[R_co]):
             return self._decode(job)
         kind, became = (JobFailed, "has failed") if job.state is JobState.FAILED else (JobCancelled, "was cancelled")
         error = _last_error(job)
+        attempt = "" if was_discarded(job) else f" at attempt {job.attempt}"
         raise kind(
-            f"{_named(job)} {became} at attempt {job.attempt}{f': {error}' if error else ''}",
+            f"{_named(job)} {became}{attempt}{f': {error}' if error else ''}",
             job_id=job.id,
             job_type=job.type,
             last_error=error,

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from aioqueue.vocabulary._job import JobState
+from aioqueue.vocabulary._job import JobState, was_discarded
+from aioqueue.vocabulary._time import duration_text
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -181,7 +182,7 @@ def _finished(job: Job) -> Reason:
             f"When the cause is gone: `aioqueue jobs retry {job.id}`.",
         )
     if job.state is JobState.CANCELLED:
-        if job.last_error is not None and job.last_error.type == "Expired":
+        if was_discarded(job):
             return Reason(
                 ReasonCode.EXPIRED,
                 f"no worker started it before {_at(job.expires_at)}, as it had to be, so it was discarded at {when}",
@@ -210,15 +211,16 @@ def _running(job: Job, standing: Standing | None, leases: Sequence[LeaseFacts]) 
         return [
             Reason(
                 ReasonCode.RUNNING,
-                f"it is running: attempt {job.attempt}, on the worker {lease.worker}, since {_at(job.started_at)}; that "
-                f"worker's lease is valid for another {_span(lease.ends_in)}, and is renewed as long as the worker lives",
+                f"it is running: attempt {job.attempt}, on the worker {lease.worker}, since {_at(job.started_at)}; "
+                f"that worker's lease is valid for another {duration_text(lease.ends_in)}, and is renewed as long as it lives",
                 "If it takes too long, see that worker's log, and give the job a timeout.",
             )
         ]
     if lease is None:
         gone = f"the worker that began it at {_at(job.started_at)} has no lease any more"
     else:
-        gone = f"the worker {lease.worker}, which began it at {_at(job.started_at)}, lost its lease {_span(-lease.ends_in)} ago"
+        ago = duration_text(-lease.ends_in)
+        gone = f"the worker {lease.worker}, which began it at {_at(job.started_at)}, lost its lease {ago} ago"
     if _alive(leases):
         text, advice = "a worker that is alive takes it over within seconds, and then its retry policy counts", ""
     else:
@@ -227,7 +229,7 @@ def _running(job: Job, standing: Standing | None, leases: Sequence[LeaseFacts]) 
 
 
 def _not_due(job: Job, seconds: float) -> Reason:
-    when = f"at {_at(job.run_at)}, in {_span(seconds)}"
+    when = f"at {_at(job.run_at)}, in {duration_text(seconds)}"
     advice = f"To have it now: `aioqueue jobs run-now {job.id}`."
     if job.started_at is None and not job.attempt:
         return Reason(ReasonCode.SCHEDULED, f"it is due {when}", advice)
@@ -254,7 +256,9 @@ def _without_worker(job: Job, leases: Sequence[LeaseFacts]) -> list[Reason]:
     alive = _alive(leases)
     if not alive:
         gone = (
-            f"; the last one seen is {leases[0].worker}, whose lease ran out {_span(-leases[0].ends_in)} ago" if leases else ""
+            f"; the last one seen is {leases[0].worker}, whose lease ran out {duration_text(-leases[0].ends_in)} ago"
+            if leases
+            else ""
         )
         advice = "Start a worker on this database: `aioqueue worker MODULE:REGISTRY`."
         return [Reason(ReasonCode.NO_WORKER, f"no worker is alive{gone}", advice)]
@@ -285,10 +289,11 @@ def _in_line(job: Job, standing: Standing, leases: Sequence[LeaseFacts]) -> list
             slots += 0 if each.extra else each.slots or 0
             running += each.running
     if slots and running >= slots:
+        workers = f"the {len(serving)} workers that run" if len(serving) > 1 else "the one worker that runs"
         reasons.append(
             Reason(
                 ReasonCode.SLOTS_BUSY,
-                f"all {slots} slots of the {len(serving)} workers that run {job.type} are busy",
+                f"all {slots} slots of {workers} {job.type} are busy",
                 "Start more workers, or raise --concurrency if the jobs mostly wait for something.",
             )
         )
@@ -309,7 +314,8 @@ def _about_to_start(waiting: float) -> list[Reason]:
     return [
         Reason(
             ReasonCode.ABOUT_TO_START,
-            f"it has been due for {_span(waiting)}, and is about to be started: a slot is free, and nothing is before it",
+            f"it has been due for {duration_text(waiting)}, and is about to be started: a slot is free, and nothing is before "
+            "it",
             "If this stays so, some transaction may have locked the job's row, or the workers can't claim: see their logs.",
         )
     ]
@@ -322,10 +328,3 @@ def _some(names: Sequence[str]) -> str:
 
 def _at(time: datetime | None) -> str:
     return "an unknown time" if time is None else f"{time:%Y-%m-%d %H:%M:%S} UTC"
-
-
-def _span(seconds: float) -> str:
-    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
-        if seconds >= size:
-            return f"{seconds / size:.1f} {unit}"
-    return f"{seconds:.1f} s"

@@ -35,6 +35,9 @@ _MORE_RIGHTS = """SELECT
 FROM pg_catalog.pg_namespace n WHERE n.nspname = $1::text"""
 
 
+_MIGRATE = "Run `aioqueue migrate` as a role that may make the schema and its tables"
+
+
 async def connection(look: Look, longest: float) -> list[Finding]:
     """Whether it can connect; as whom, and to what."""
     where = look.source.description
@@ -75,7 +78,7 @@ async def schema(look: Look, schema: Schema) -> list[Finding]:
         try:
             await _migrations.check_version(connection, schema, known)
         except StoreIncompatible as error:
-            return [Finding("schema", Verdict.PROBLEM, str(error), "Run `aioqueue migrate`, or use the version that fits.")]
+            return [Finding("schema", Verdict.PROBLEM, str(error), f"{_MIGRATE}, or use the version that fits.")]
         newer = [row[0] for row in await connection.fetch(schema.render(_NEWER), known[-1].number)]
     if newer:
         seen = f"the schema {schema.quoted} is newer, and this version may run with it; it doesn't know {', '.join(newer)}"
@@ -87,7 +90,7 @@ async def rights(look: Look, schema: Schema) -> list[Finding]:
     """Whether the role may do what a worker does, and what else."""
     needed = {**WORKER, "migration": ("SELECT",)}
     if (await look.row(_TABLES, schema.name, list(needed)))[0] < len(needed):
-        return [Finding("rights", Verdict.UNKNOWN, "it can't be told: there aren't all tables yet", "Run `aioqueue migrate`.")]
+        return [Finding("rights", Verdict.UNKNOWN, "it can't be told: there aren't all tables yet", f"{_MIGRATE}.")]
     if grants := missing_grants(await look.rows(MISSING_RIGHTS, *rights_arguments(schema, needed)), schema):
         seen = f"the role lacks {len(grants)} of the rights that a worker and `enqueue` need"
         return [Finding("rights", Verdict.PROBLEM, seen, " ".join(grants))]

@@ -18,13 +18,16 @@ MOST_CONNECTIONS_OF_A_WORKER = 13
 CLOCK_SECONDS = 5.0
 
 _DURABILITY = "SELECT pg_catalog.current_setting('synchronous_commit'), pg_catalog.current_setting('fsync') = 'on'"
-# Of sessions of other roles only the number can be seen, which is enough.
+# Of sessions of other roles only the number can be seen, which is enough. A role's limit is that of who has logged in.
 _CONNECTIONS = """SELECT pg_catalog.current_setting('max_connections')::int
         - pg_catalog.current_setting('superuser_reserved_connections')::int
         - coalesce(pg_catalog.current_setting('reserved_connections', true)::int, 0),
     (SELECT sum(d.numbackends)::int FROM pg_catalog.pg_stat_database d),
-    (SELECT r.rolconnlimit FROM pg_catalog.pg_roles r WHERE r.rolname = current_user),
-    (SELECT d.datconnlimit FROM pg_catalog.pg_database d WHERE d.datname = current_database())"""
+    (SELECT r.rolconnlimit FROM pg_catalog.pg_roles r WHERE r.rolname = session_user),
+    (SELECT count(*)::int FROM pg_catalog.pg_stat_activity a
+        WHERE a.usename = session_user AND a.backend_type = 'client backend'),
+    (SELECT d.datconnlimit FROM pg_catalog.pg_database d WHERE d.datname = current_database()),
+    (SELECT d.numbackends FROM pg_catalog.pg_stat_database d WHERE d.datname = current_database())"""
 _TIMEOUTS = "SELECT s.name, s.setting FROM pg_catalog.pg_settings s WHERE s.name = ANY ($1::text[]) ORDER BY s.name"
 _AUTOVACUUM = """SELECT pg_catalog.current_setting('autovacuum') = 'on', pg_catalog.current_setting('track_counts') = 'on',
     ARRAY(SELECT c.relname::text FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
@@ -59,14 +62,14 @@ async def durability(look: Look) -> list[Finding]:
 
 async def connections(look: Look) -> list[Finding]:
     """Whether another worker would get its connections."""
-    usable, used, of_role, of_database = await look.row(_CONNECTIONS)
-    limits = {"the server": usable, "the role": of_role, "the database": of_database}
-    narrowest = min((limit, who) for who, limit in limits.items() if limit >= 0)
-    left = usable - used
+    usable, used, role_limit, role_used, database_limit, database_used = await look.row(_CONNECTIONS)
     seen = f"{used} of {usable} connections are in use"
-    if narrowest[0] < usable:
-        seen += f", and {narrowest[1]} may have {narrowest[0]}"
-    if min(left, narrowest[0]) < MOST_CONNECTIONS_OF_A_WORKER:
+    left = usable - used
+    for who, limit, taken in (("role", role_limit, role_used), ("database", database_limit, database_used)):
+        if limit >= 0:  # it has one
+            seen += f", and the {who} has {taken} of the {limit} that it may have"
+            left = min(left, limit - taken)
+    if left < MOST_CONNECTIONS_OF_A_WORKER:
         seen += f"; a worker takes 6, and up to {MOST_CONNECTIONS_OF_A_WORKER}"
         return [Finding("connections", Verdict.WARNING, seen, "Raise max_connections or the limit, or use a PgBouncer.")]
     return [Finding("connections", Verdict.OK, seen)]

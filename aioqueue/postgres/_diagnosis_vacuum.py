@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aioqueue.vocabulary._finding import Finding, Verdict
+from aioqueue.vocabulary._time import duration_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,8 +48,8 @@ async def old_transactions(look: Look, *, old: float = OLD_SECONDS) -> list[Find
         Finding(
             "old_transactions",
             Verdict.WARNING,
-            f"a transaction has been open for {_span(age)}, and vacuum can't remove what died since: pid {pid}, role {user}, "
-            f"application {application!r}, {state}",
+            f"a transaction has been open for {duration_text(age)}, and vacuum can't remove what died since: pid {pid}, "
+            f"role {user}, application {application!r}, {state}",
             f"End it where it was begun, or: SELECT pg_terminate_backend({pid}). See that none stays open for so long "
             "(idle_in_transaction_session_timeout).",
         )
@@ -60,7 +61,7 @@ async def old_transactions(look: Look, *, old: float = OLD_SECONDS) -> list[Find
     if hidden:
         seen = f"it can't be told: this role may not see what {hidden} sessions of other roles do; of the others none is old"
         return [Finding("old_transactions", Verdict.UNKNOWN, seen, "GRANT pg_read_all_stats TO the role, or use another.")]
-    return [Finding("old_transactions", Verdict.OK, f"no transaction has been open for over {_span(old)}")]
+    return [Finding("old_transactions", Verdict.OK, f"no transaction has been open for over {duration_text(old)}")]
 
 
 async def prepared_transactions(look: Look, *, old: float = OLD_SECONDS) -> list[Finding]:
@@ -69,12 +70,12 @@ async def prepared_transactions(look: Look, *, old: float = OLD_SECONDS) -> list
         Finding(
             "prepared_transactions",
             Verdict.WARNING,
-            f"the prepared transaction {gid!r} of {owner} waits for its commit since {_span(age)}; it holds its locks, and "
-            "holds back vacuum, restarts of the server included",
+            f"the prepared transaction {gid!r} of {owner} waits for its commit since {duration_text(age)}; it holds its locks, "
+            "and holds back vacuum, restarts of the server included",
             "Ask the transaction manager that prepared it; or COMMIT PREPARED, or ROLLBACK PREPARED, with that name.",
         )
         for gid, owner, age in await look.rows(_PREPARED, old, _MOST_NAMED)
-    ] or [Finding("prepared_transactions", Verdict.OK, f"no prepared transaction has been left for over {_span(old)}")]
+    ] or [Finding("prepared_transactions", Verdict.OK, f"no prepared transaction has been left for over {duration_text(old)}")]
 
 
 async def replication_slots(look: Look) -> list[Finding]:
@@ -116,10 +117,3 @@ async def dead_rows(look: Look, schema: Schema) -> list[Finding]:
         if dead > max(_MANY_DEAD_ROWS, live)
     ]
     return findings or [Finding("dead_rows", Verdict.OK, f"{sum(row[2] for row in rows):,} dead rows in all tables")]
-
-
-def _span(seconds: float) -> str:
-    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
-        if seconds >= size:
-            return f"{seconds / size:.1f} {unit}"
-    return f"{seconds:.1f} s"

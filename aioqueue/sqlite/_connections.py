@@ -47,17 +47,26 @@ def _text(value: bytes) -> str:
     return value.decode("utf-8", "replace")
 
 
-def connect(options: Options, *, tolerant: bool = False, timeout: float | None = None) -> Connection:
+def connect(
+    options: Options,
+    *,
+    tolerant: bool = False,
+    timeout: float | None = None,
+    check: Callable[[sqlite3.Connection], None] = lambda _: None,
+) -> Connection:
     """Open a connection and give it its settings, which SQLite keeps for each connection apart.
 
     Arguments:
         options: Which file, and how.
         tolerant: Whether text that isn't UTF-8 is shown instead of refused.
         timeout: Seconds to wait for others; as long as a write does, if it isn't given.
+        check: Refuses the file by raising, before anything of it is changed. It's called in a snapshot.
 
     Raises:
         StoreError: It can't be opened.
     """
+    if not options.path.parent.is_dir():
+        raise StoreUnavailable(f"{options.path} can't be opened: there is no folder {options.path.parent}")
     if not options.create and not options.path.exists():
         raise StoreUnavailable(f"there is no file {options.path}: nothing was ever enqueued there, or it is another one")
     with translated(f"{options.path} can't be opened"):
@@ -74,23 +83,32 @@ def connect(options: Options, *, tolerant: bool = False, timeout: float | None =
         connection.text_factory = _text
     try:
         with translated(f"{options.path} can't be used"):
-            _prepare(connection, options, options.busy_timeout if timeout is None else timeout)
+            deadline = time.monotonic() + (options.busy_timeout if timeout is None else timeout)
+            _patiently(lambda: in_snapshot(connection, check), deadline)
+            _prepare(connection, options, deadline)
     except BaseException:
         connection.close()
         raise
     return connection
 
 
-def _prepare(connection: sqlite3.Connection, options: Options, timeout: float) -> None:
-    deadline = time.monotonic() + timeout
-    # Going over to WAL isn't retried by the busy handler when two processes do so at once.
-    while connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+def _patiently(step: Callable[[], object], deadline: float) -> None:
+    """Try again while somebody has the file locked."""
+    while True:
         try:
-            connection.execute("PRAGMA journal_mode = wal")
-        except sqlite3.OperationalError as error:
+            step()
+        except (sqlite3.OperationalError, StoreUnavailable) as error:
             if not is_busy(error) or time.monotonic() > deadline:
                 raise
             time.sleep(0.01)
+        else:
+            return
+
+
+def _prepare(connection: sqlite3.Connection, options: Options, deadline: float) -> None:
+    if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+        # It isn't retried by the busy handler when two processes do so at once.
+        _patiently(lambda: connection.execute("PRAGMA journal_mode = wal"), deadline)
     connection.execute(f"PRAGMA synchronous = {options.synchronous}")
     connection.execute(f"PRAGMA journal_size_limit = {options.wal_limit}")
     # Checkpoints wait for the disk: fewer, larger ones than by default.

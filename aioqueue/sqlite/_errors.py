@@ -56,7 +56,7 @@ class translated:  # noqa: N801 - reads as the context manager that it is
 
 
 def _code(error: BaseException | None) -> int:
-    code: int = getattr(error, "sqlite_errorcode", 0)
+    code: int = getattr(error.__cause__ if isinstance(error, StoreError) else error, "sqlite_errorcode", 0)
     return code & 0xFF
 
 
@@ -75,7 +75,7 @@ def _translate(error: BaseException, what: str) -> StoreError:
     return StoreError(message)
 
 
-def is_busy(error: sqlite3.Error) -> bool:
+def is_busy(error: sqlite3.Error | StoreError) -> bool:
     """Whether somebody else holds the lock."""
     return _code(error) in _LOCKS
 
@@ -92,4 +92,4 @@ def concerns_a_row(error: StoreError) -> bool:
 
 def breaks_connection(error: BaseException) -> bool:
     """Whether a new connection is needed: it looks at the file anew, which may have been replaced, or be back."""
-    return _code(error.__cause__ if isinstance(error, StoreError) else error) in _BROKEN
+    return _code(error) in _BROKEN

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
+from functools import cache
 from typing import TYPE_CHECKING
 
 from aioqueue.errors import StoreIncompatible
@@ -13,9 +15,10 @@ from aioqueue.sqlite._rows_times import NOW
 from aioqueue.store_rules._migrations import AppliedMigration, check_not_newer, packaged_migrations, pending_migrations
 
 if TYPE_CHECKING:
+    from aioqueue.sqlite._options import Options
     from aioqueue.store_rules._migrations import Migration
 
-__all__ = ["known_migrations", "migrate", "pending"]
+__all__ = ["check_file", "known_migrations", "lost_tables", "migrate", "pending"]
 
 _TABLE = """
 CREATE TABLE IF NOT EXISTS migration (
@@ -61,6 +64,49 @@ def pending(connection: sqlite3.Connection) -> list[Migration]:
     applied, known = _applied(connection), known_migrations()
     check_not_newer(applied, known, "database")
     return pending_migrations(applied, known)
+
+
+def check_file(connection: sqlite3.Connection, options: Options) -> None:
+    """Refuse a file that can't be aioqueue's, or has no tables of aioqueue's if none are to be made, without a change of it.
+
+    Raises:
+        StoreIncompatible: It can't be used.
+    """
+    pending(connection)
+    if _applied(connection):
+        return
+    if taken := {name for _, name in _names(connection)} & {name for _, name in _own_names()}:
+        raise StoreIncompatible(
+            f"0001_tables can't be applied: {', '.join(sorted(taken))} already exists in {options.path}; "
+            "use another file if this one holds something else"
+        )
+    if not options.create:
+        raise StoreIncompatible(
+            f"{options.path} has no tables of aioqueue's: nothing was ever enqueued there, or it is another file"
+        )
+
+
+def lost_tables(connection: sqlite3.Connection) -> list[str]:
+    """Give the tables and views that all migrations together have made, and that are gone; none if the schema is newer."""
+    if set(_applied(connection)) != {each.number for each in known_migrations()}:
+        return []
+    return sorted(name for kind, name in _own_names() - _names(connection) if kind in {"table", "view"})
+
+
+def _names(connection: sqlite3.Connection) -> frozenset[tuple[str, str]]:
+    """Kinds and names of what is in a file, but for the table of its versions."""
+    rows = connection.execute("SELECT type, name FROM sqlite_master WHERE name <> 'migration'")
+    return frozenset((kind, name) for kind, name in rows)
+
+
+@cache
+def _own_names() -> frozenset[tuple[str, str]]:
+    """The same of a file with all migrations."""
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        add_functions(connection)
+        for migration in known_migrations():
+            _run(connection, migration)
+        return _names(connection)
 
 
 def _run(connection: sqlite3.Connection, migration: Migration) -> None:

@@ -17,7 +17,7 @@ from aioqueue.sqlite._connections_threads import DatabaseThreads
 from aioqueue.sqlite._insert import Inserter
 from aioqueue.sqlite._lease import Leases
 from aioqueue.sqlite._listing import Listings
-from aioqueue.sqlite._migrations import migrate
+from aioqueue.sqlite._migrations import check_file, migrate
 from aioqueue.sqlite._notifications import Housekeeping
 from aioqueue.sqlite._operate import Operator
 from aioqueue.sqlite._recovery import Recovery
@@ -71,7 +71,8 @@ class Opened:
         self.operator = Operator(self.writing)
 
     def _threads(self, name: str, *, count: int = 1, tick: Housekeeping | None = None) -> DatabaseThreads:
-        open_one = functools.partial(connect, self._options, tolerant=True)
+        check = functools.partial(check_file, options=self._options)
+        open_one = functools.partial(connect, self._options, tolerant=True, check=check)
         if tick is None:
             return DatabaseThreads(name, open_one, count=count, check=self.watch.check)
         return DatabaseThreads(name, open_one, check=self.watch.check, tick=tick.tick, interval=tick.interval)

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote
 
 from aioqueue.errors import ConfigurationError
+from aioqueue.vocabulary._numbers import read_duration
 from aioqueue.vocabulary._time import seconds
 
 __all__ = ["Options", "network_file_system", "read_options"]
@@ -33,7 +34,7 @@ class Options:
         poll_interval: Seconds between two looks for other processes' commits.
         wal_limit: Bytes that the write-ahead log may keep.
         allow_network: Use a file on a network file system all the same.
-        create: Whether the file is made if it isn't there.
+        create: Whether the file and its tables are made where there are none.
     """
 
     path: Path
@@ -90,10 +91,7 @@ def _synchronous(value: object, name: str) -> str:
 
 
 def _duration(value: Any, name: str) -> float:
-    try:
-        return seconds(float(value) if isinstance(value, str) else value, name, positive=True)
-    except ValueError:
-        raise ConfigurationError(f"{name} must be a number of seconds, not {value!r}") from None
+    return seconds(read_duration(value, name) if isinstance(value, str) else value, name, positive=True)
 
 
 def _size(value: Any, name: str) -> int:

@@ -12,7 +12,7 @@ from aioqueue.sqlite._diagnosis import diagnose
 from aioqueue.sqlite._foreign import insert_foreign
 from aioqueue.sqlite._lease_session import SQLiteLeaseSession
 from aioqueue.sqlite._listing_chain import fetch_ends, list_chain
-from aioqueue.sqlite._migrations import migrate
+from aioqueue.sqlite._migrations import check_file, migrate
 from aioqueue.sqlite._opened import Opened
 from aioqueue.sqlite._options import Options, network_file_system, read_options
 from aioqueue.sqlite._stats import read_stats
@@ -93,7 +93,8 @@ class SQLiteStore:
     async def migrate(self) -> Sequence[str]:
         """Bring the schema up to date. Works before `open`."""
         self._check_file_system()
-        threads = DatabaseThreads("migration", functools.partial(connect, self._options))
+        check = functools.partial(check_file, options=self._options)
+        threads = DatabaseThreads("migration", functools.partial(connect, self._options, check=check))
         try:
             return await threads.call(lambda connection, _: migrate(connection, self._options.busy_timeout))
         finally:
@@ -238,6 +239,7 @@ def make_store(url: str, **options: Any) -> SQLiteStore:
             `busy_timeout`: seconds that a write waits for others, 30 by default. `poll_interval`: seconds between two
             looks for other processes' commits, 0.01 by default. `wal_limit`: bytes that the write-ahead log may keep,
             16 MiB by default. `allow_network`: use a network file system all the same.
+            `create`: make the file and its tables where there are none, true by default.
 
     Raises:
         ConfigurationError: The URL names no file, or an option can't be used.

@@ -28,6 +28,7 @@ __all__ = [
     "Settlement",
     "SettlementKind",
     "StoredState",
+    "was_discarded",
 ]
 
 Priority = Literal[1, 2, 3, 4]
@@ -373,3 +374,8 @@ class Job:
             orjson.JSONDecodeError: Somebody stored something that isn't JSON.
         """
         return orjson.loads(self.metadata_json)
+
+
+def was_discarded(job: Job) -> bool:
+    """Whether it expired before it could start: its last claim, which counts as an attempt, has only found that out."""
+    return job.state is JobState.CANCELLED and job.last_error is not None and job.last_error.type == "Expired"

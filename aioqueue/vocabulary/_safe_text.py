@@ -6,8 +6,9 @@ import re
 
 __all__ = ["safe_repr", "safe_str", "type_name", "visible"]
 
-# Control characters, the line separators that str.splitlines knows, and what turns the direction of writing round.
-_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+# Control characters, the line separators that str.splitlines knows, what turns the direction of writing round, and what can't
+# be seen: the byte order mark, and the marks of annotations.
+_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff\ufff9-\ufffb]")
 _SHORT_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 _LONGEST_REPR_CHARACTERS = 300

@@ -9,7 +9,7 @@ from numbers import Real
 from aioqueue.errors import ConfigurationError
 from aioqueue.vocabulary._safe_text import safe_repr
 
-__all__ = ["aware", "number_of_seconds", "seconds"]
+__all__ = ["aware", "duration_text", "number_of_seconds", "seconds"]
 
 _LONGEST_SECONDS = timedelta(days=366 * 1000).total_seconds()
 
@@ -83,3 +83,11 @@ def aware(value: datetime, name: str) -> datetime:
     return datetime(
         moment.year, moment.month, moment.day, moment.hour, moment.minute, moment.second, moment.microsecond, tzinfo=UTC
     )
+
+
+def duration_text(duration: float) -> str:
+    """A duration for people, such as `1.5 h`; a negative one, as of clocks that differ, is none."""
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if duration >= size:
+            return f"{duration / size:.1f} {unit}"
+    return f"{max(duration, 0.0):.1f} s"

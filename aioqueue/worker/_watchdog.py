@@ -43,7 +43,8 @@ class Watchdog:
     """Asks the event loop for an answer, again and again while something of a user's runs, and tells when none comes.
 
     The leases' thread looks, between its renewals: it goes on while the event loop is blocked, and a second thread would see no
-    more. Each question is one callback in the event loop; there is one at most every second. Made in the event loop's thread.
+    more. Each question is one callback in the event loop; there is one at most every second. What is told are the seconds since
+    the question: the block may have begun before it, after the answer to the one before. Made in the event loop's thread.
 
     Arguments:
         name: The worker's.
@@ -69,7 +70,7 @@ class Watchdog:
         self.look_every = max(min(_LOOK_SECONDS, blocked_after / 2 or _LOOK_SECONDS), _SHORTEST_LOOK_SECONDS)
 
     def look(self, tell: Callable[[Callable[[], None]], None]) -> float:
-        """See whether the event loop still answers, and give for how many seconds it hasn't. Called in the leases' thread.
+        """See whether the event loop still answers, and give for how many seconds at least it hasn't. In the leases' thread.
 
         Arguments:
             tell: Has something called in the event loop.
@@ -101,7 +102,9 @@ class Watchdog:
                 return
             self._reported = about
             self._troubles.note(_PART, f"blocked for over {blocked:.1f} s. Running: {jobs}")
-        text = "the event loop has been blocked for %.1f s (%s): use a `def` handler, or a thread. Running: %s. Stuck at: %s"
+        text = (
+            "the event loop has been blocked for over %.1f s (%s): use a `def` handler, or a thread. Running: %s. Stuck at: %s"
+        )
         if stuck:
             extra = event("event_loop.stuck", duration=blocked, code=where, **about)
             logger.warning(text, blocked, "the lease is left to lapse", jobs, where, extra=extra)
@@ -119,7 +122,7 @@ class Watchdog:
             self._troubles.forget(_PART)
         blocked = time.monotonic() - asked
         extra = event("event_loop.turns_again", duration=blocked, **about)
-        logger.warning("the event loop turns again, after %.1f s", blocked, extra=extra)
+        logger.warning("the event loop turns again, after over %.1f s", blocked, extra=extra)
 
     def _code(self) -> str:
         """What the event loop's thread executes: as many whole frames as a line has place for, the innermost at the end."""

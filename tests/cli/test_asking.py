@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -11,6 +14,7 @@ import pytest
 from aioqueue import Client
 from aioqueue.vocabulary._job import NewJob
 from tests.cli.terminal import on_terminal
+from tests.processes import ROOT
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Invoke
@@ -71,3 +75,20 @@ def test_all_that_fit_are_counted_before(invoke: Invoke, url: str, answer: str) 
     # Before click 8.2 a space of the question comes with it.
     assert ended.stdout.removeprefix(" ") == ("2 deleted\n" if answer == "y" else "")
     assert _left(invoke) == (0 if answer == "y" else 2)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="when somebody is asked is seen in /proc")
+@pytest.mark.parametrize("command", [ASKING[number] for number in (0, 3, 4)], ids=" ".join)
+def test_an_interrupt_at_the_question_ends_the_command(invoke: Invoke, url: str, command: tuple[str, ...]) -> None:
+    ended = on_terminal("jobs", *command, interrupt_at="[y/N]", AIOQUEUE_URL=url)
+    assert ended.exit_code == 1
+    assert ended.shown.endswith("Aborted!\n")
+    assert _left(invoke) == 2
+
+
+def test_a_closed_input_answers_nothing(url: str) -> None:
+    prune = shlex.join([sys.executable, "-m", "aioqueue", "jobs", "prune", "--older-than", "1d", "--url", url])
+    command = ["/bin/sh", "-c", f"{prune} <&-"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, "nobody can be asked" in done.stderr, "Traceback" in done.stderr) == (2, True, False)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import threading
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import anyio
 import click
@@ -13,6 +15,7 @@ import pytest
 
 from aioqueue import Client, Worker, serve_metrics
 from aioqueue.cli import main
+from aioqueue.cli._json import read_json, to_json
 from aioqueue.telemetry._views import VIEWS
 from tests.cli.jobs import fail, greet, registry
 from tests.cli.test_health import Shown
@@ -190,3 +193,9 @@ def test_what_became_of_jobs(invoke: Invoke, failed: str) -> None:
     pruned = objects(invoke("jobs", "prune", "--older-than", "0s", "--yes", "--json").stdout)
     assert [each.get("became") for each in pruned] == ["done", None]
     assert pruned[-1] == {"changed": 1, "unchanged": 0}
+
+
+def test_times_are_iso_8601_and_integers_exact() -> None:
+    noon = datetime(2030, 1, 31, 12, tzinfo=UTC)
+    text = to_json({"at": noon, "day": noon.date(), "n": 2**64 + 1, "id": UUID(NOBODY)})
+    assert read_json(text) == {"at": "2030-01-31T12:00:00+00:00", "day": "2030-01-31", "n": 2**64 + 1, "id": NOBODY}

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
 import pytest
 
-from aioqueue import Client, Worker
+from aioqueue import Client, JobCancelled, Worker
 from tests.cli.jobs import greet, registry
+from tests.cli.terminal import on_terminal
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Invoke
@@ -27,6 +30,32 @@ def test_looking_makes_no_file_and_says_which_one_isnt_there(invoke: Invoke, url
     output = invoke(*command, exit_code=1).output
     assert f"there is no file {path_of(url)}" in output
     assert not path_of(url).exists()
+
+
+CHANGES = [("delete", "--type", "a"), ("retry", "--type", "a"), ("run-now", "--type", "a"), ("delete", "0" * 32)]
+CHANGES += [("prune", "--older-than", "0s"), ("retry", "0" * 32), ("run-now", "0" * 32)]
+
+
+@pytest.mark.parametrize("command", CHANGES, ids=" ".join)
+def test_changing_jobs_makes_no_file_either_and_says_where_it_found_none(
+    invoke: Invoke, url: str, command: tuple[str, ...]
+) -> None:
+    yes = ("--yes",)
+    assert f"there is no file {path_of(url)}" in invoke("jobs", *command, *yes, exit_code=1).output
+    assert not path_of(url).exists()
+    invoke("migrate")
+    by_id = "0" * 32 in command
+    shown = invoke("jobs", *command, *yes, exit_code=int(by_id)).stdout
+    assert by_id or shown.endswith(f": no jobs that fit in {url}\n")
+
+
+@pytest.mark.parametrize("command", [("jobs", "list"), ("stats",), ("top", "--once"), ("workers",), ("jobs", "why", "abcd")])
+def test_looking_at_somebody_elses_file_changes_nothing(invoke: Invoke, url: str, command: tuple[str, ...]) -> None:
+    with closing(sqlite3.connect(path_of(url))) as connection:
+        connection.execute("CREATE TABLE users (name TEXT)")
+    before = path_of(url).read_bytes()
+    assert "has no tables of aioqueue's" in invoke(*command, exit_code=1).output
+    assert path_of(url).read_bytes() == before
 
 
 def test_an_empty_listing_names_the_database(invoke: Invoke, url: str) -> None:
@@ -61,18 +90,30 @@ def test_a_job_that_expired_shows_no_attempt(invoke: Invoke, url: str) -> None:
             await client.enqueue(greet("Ada").options(expires=0))
             await Worker(client, registry).run_once()
 
+    async def result(job_id: str) -> None:
+        async with Client(url) as client:
+            await client.handle(greet, job_id).result(timeout=10)
+
     anyio.run(expire)
-    assert "cancelled  0 " in invoke("jobs", "list").stdout
+    line = invoke("jobs", "list").stdout.splitlines()[1]
+    assert "cancelled  0 " in line
+    assert not re.search(r"\d s\b", line)
+    shown = invoke("jobs", "show", line.split()[0]).stdout
+    assert "took" not in shown
+    assert "started by" not in shown
+    with pytest.raises(JobCancelled, match="was cancelled: Expired"):
+        anyio.run(result, line.split()[0])
 
 
-def test_a_very_long_name_leaves_the_others_their_place(invoke: Invoke, url: str) -> None:
+def test_a_very_long_name_leaves_the_others_their_place(url: str) -> None:
     async def put() -> None:
         async with Client(url) as client:
             for name in ("a" * 200, "b"):
                 await client.enqueue_by_name(name)
 
     anyio.run(put)
-    lines = invoke("jobs", "list").stdout.splitlines() + invoke("stats").stdout.splitlines()
+    shown = [on_terminal(*command, AIOQUEUE_URL=url, TERM="dumb").shown for command in (("jobs", "list"), ("stats",))]
+    lines = "".join(shown).splitlines()
     assert max(map(len, lines)) < 250
     assert any("a" * 59 + "…" in line for line in lines)
 

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import threading
-from typing import TYPE_CHECKING
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import anyio
 import pytest
+from click.testing import CliRunner
 
 from aioqueue import Client, Worker
+from aioqueue.cli import main
 from aioqueue.vocabulary._job import NewJob
+from aioqueue.vocabulary._listing import Page
+from tests.cli.conftest import APART
 from tests.cli.jobs import fail, greet, registry
 
 if TYPE_CHECKING:
@@ -89,7 +94,7 @@ def test_all_that_fit(invoke: Invoke, each_url: str) -> None:
 
 def test_pruning(invoke: Invoke, each_url: str) -> None:
     _work(each_url)
-    assert invoke("jobs", "prune", "--older-than", "1h", "--yes").stdout == "0 deleted\n"
+    assert invoke("jobs", "prune", "--older-than", "1h", "--yes").stdout.startswith("0 deleted: no jobs that fit in ")
     assert invoke("jobs", "prune", "--older-than", "0s", "--state", "failed", "--yes").stdout == "1 deleted\n"
     invoke("jobs", "prune", "--older-than", "0s", exit_code=2)  # nobody answers
     assert _states(invoke) == ["completed", "completed", "scheduled"]
@@ -114,5 +119,39 @@ def test_what_is_retried_while_the_question_stands_is_kept(
 
     monkeypatch.setattr("aioqueue.cli._changes.check_somebody_answers", lambda **_: None)
     monkeypatch.setattr("click.confirm", retried_meanwhile)
-    assert invoke("jobs", "delete", "--state", "failed").stdout == "0 deleted\n"
+    assert invoke("jobs", "delete", "--state", "failed").stdout.startswith("0 deleted: no jobs that fit in ")
     assert _states(invoke) == ["completed", "completed", "ready", "scheduled"]
+
+
+def test_who_comes_after_an_empty_look_isnt_changed_unasked(invoke: Invoke, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    _work(url)
+    list_jobs, looks = Client.list_jobs, 0
+
+    async def empty_at_first(*arguments: Any, **named: Any) -> Any:
+        nonlocal looks
+        looks += 1
+        return Page((), None) if looks == 1 else await list_jobs(*arguments, **named)
+
+    monkeypatch.setattr("aioqueue.cli._changes.check_somebody_answers", lambda **_: None)
+    monkeypatch.setattr(Client, "list_jobs", empty_at_first)
+    assert invoke("jobs", "delete", "--state", "failed").stdout.startswith("0 deleted: no jobs that fit in ")
+    monkeypatch.undo()
+    assert "failed" in _states(invoke)
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+@pytest.mark.parametrize("command", [("delete", "--type", "jobs.greet"), ("prune", "--older-than", "0s")], ids=" ".join)
+def test_an_interrupted_change_tells_how_many_were_changed(
+    url: str, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...], as_json: bool
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    _work(url)
+    monkeypatch.setattr("aioqueue.cli._bulk._PAGE_JOBS", 2)
+    monkeypatch.setattr("aioqueue.cli._bulk.show_progress", lambda **_: nullcontext(interrupt))
+    result = CliRunner(**APART).invoke(main, ["jobs", *command, "--yes", "--url", url, *(["--json"] if as_json else [])])
+    assert result.exit_code == 1
+    assert "Aborted!" in result.stderr
+    last = result.stdout.splitlines()[-1]
+    assert last == ('{"changed": 2, "unchanged": 0}' if as_json else "2 deleted until then")

@@ -11,7 +11,8 @@ import anyio
 import pytest
 
 from aioqueue import AttemptError, Client
-from aioqueue.vocabulary._job import Settlement, SettlementKind
+from aioqueue.vocabulary._identifiers import new_id
+from aioqueue.vocabulary._job import NewJob, Settlement, SettlementKind
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Invoke
@@ -75,6 +76,42 @@ def test_enqueueing_by_name_stores_what_was_given(invoke: Invoke) -> None:
     assert job["state"] == "scheduled"
     assert (job["priority"], job["tags"], job["key"]) == (3, ["a", "b"], "k")
     assert (job["max_attempts"], job["timeout"]) == (4, 90)
+
+
+NOT_JSON = ["NaN", "Infinity", "1e400", "{", '"\x01"', "1" * 5000, "[" * 100_000]
+
+
+@pytest.mark.parametrize("value", NOT_JSON, ids=lambda value: value[:10])
+def test_what_isnt_json_is_refused_in_a_line(invoke: Invoke, value: str) -> None:
+    for argument in (f"n:={value}", f'{{"n": {value}'):
+        shown = invoke("enqueue", "jobs.greet", argument, exit_code=2).stderr
+        assert "that isn't JSON" in shown
+        assert len(shown.splitlines()) == 1
+
+
+@pytest.mark.parametrize("value", [2**64 + 1, -(2**63) - 1, 2**64 - 1, -(2**63)])
+def test_an_integer_is_kept_exactly_or_refused(invoke: Invoke, value: int) -> None:
+    for argument in (f"n:={value}", f'{{"n": {value}}}', f"n:=[[{value}]]"):
+        if not -(2**63) <= value < 2**64:
+            assert "n" in invoke("enqueue", "jobs.greet", argument, exit_code=2).stderr
+        else:
+            assert str(value) in str(_show(invoke, _enqueue(invoke, "jobs.greet", argument), "--arguments"))
+
+
+def test_an_integer_that_others_have_stored_is_shown_exactly(invoke: Invoke, url: str) -> None:
+    async def put() -> None:
+        async with Client(url) as client:
+            await client.store.insert([NewJob(id=new_id(), type="a", payload=b'{"n": 18446744073709551617}')])
+
+    anyio.run(put)
+    (job,) = _jobs(invoke)
+    assert "18446744073709551617" in invoke("jobs", "show", str(job["id"]), "--arguments").stdout
+
+
+def test_an_option_that_cant_be_is_refused_in_a_line(invoke: Invoke) -> None:
+    shown = invoke("enqueue", "jobs.greet", "--max-attempts", "40000", exit_code=2).stderr
+    assert "max_attempts" in shown
+    assert len(shown.splitlines()) == 1
 
 
 def test_arguments_are_shown_only_on_request(invoke: Invoke) -> None:

@@ -328,7 +328,7 @@ def test_it_can_t_be_had_with_once(invoke: Invoke) -> None:
 def test_without_watchfiles_it_says_how_to_get_it(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     result = invoke("worker", "tests.cli.jobs:registry", "--reload", exit_code=2)
-    assert "pip install 'aioqueue-jobs[reload]'" in result.output
+    assert "pip install watchfiles" in result.output
 
 
 def test_a_folder_that_is_not_there(invoke: Invoke) -> None:

@@ -12,8 +12,8 @@ import anyio
 import pytest
 
 from aioqueue import Client
-from aioqueue.cli._tables import plain_table
-from aioqueue.vocabulary._job import NewJob
+from aioqueue.cli._tables import cut, plain_table
+from aioqueue.vocabulary._job import Job, NewJob
 from tests.cli.terminal import on_terminal
 
 ID = UUID("abcd0000-0000-7000-8000-000000000000")
@@ -62,8 +62,34 @@ def test_on_a_terminal_it_is_drawn(full_url: str, command: tuple[str, ...]) -> N
     assert "31m" not in COLOR.sub("", ended.shown).replace(r"\x1b[31m", "")
 
 
-def test_an_id_stays_whole_on_a_narrow_terminal(full_url: str) -> None:
-    assert str(ID) in on_terminal("jobs", "list", columns=70, AIOQUEUE_URL=full_url).shown
+@pytest.mark.parametrize("columns", [60, 80, 118, 160])
+def test_no_short_text_is_folded_however_narrow_the_terminal(full_url: str, columns: int) -> None:
+    async def list_jobs() -> list[Job]:
+        async with Client(full_url) as client:
+            return list((await client.list_jobs()).jobs)
+
+    shown = on_terminal("jobs", "list", columns=columns, AIOQUEUE_URL=full_url).shown
+    assert ("─" in shown) is (columns > 80)
+    assert all(each in shown for each in ("id", "type", "state", "attempts", "due (UTC)"))
+    for job in anyio.run(list_jobs):
+        (line,) = [line for line in shown.splitlines() if str(job.id) in line]
+        assert all(each in line for each in ("ready", "0/10", f"{job.run_at:%Y-%m-%d %H:%M:%S}"))
+
+
+@pytest.mark.parametrize("command", [("jobs", "list"), ("stats",), ("top",), ("workers",)])
+def test_a_pipe_gets_whole_texts(url: str, command: tuple[str, ...]) -> None:
+    long = "a" * 200
+
+    async def put() -> None:
+        async with Client(url) as client:
+            await client.enqueue_by_name(long)
+            await client.store.open_lease("w1", 600, types=[long], slots=1)
+
+    anyio.run(put)
+    assert long in on_terminal(*command, output="pipe", AIOQUEUE_URL=url).stdout
+    shortened = on_terminal(*command, *(("--once",) if command == ("top",) else ()), AIOQUEUE_URL=url, TERM="dumb").shown
+    assert long not in shortened
+    assert "aaa…" in shortened
 
 
 @pytest.mark.parametrize("variables", [{"NO_COLOR": "1"}, {"TERM": "dumb"}, {"TERM": "dumb", "NO_COLOR": "1"}])
@@ -120,3 +146,18 @@ def test_rich_is_imported_only_to_draw(full_url: str) -> None:
     command = [sys.executable, "-c", code, "jobs", "list", "--url", full_url]
     ended = subprocess.run(command, capture_output=True, text=True, check=True)
     assert ended.stdout.splitlines()[-1] == "False"
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("abcdef", "abcd"),
+        ("abcd", "abcd"),
+        ("漢漢漢", "漢漢"),
+        ("a漢漢", "a漢"),
+        ("e\u0301e\u0301efgh", "e\u0301e\u0301ef"),
+        ("", ""),
+    ],
+)
+def test_a_line_is_cut_by_the_columns_that_it_takes(line: str, shown: str) -> None:
+    assert cut(line, 4) == shown

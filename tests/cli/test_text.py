@@ -16,6 +16,7 @@ from aioqueue.cli._text import one_line
         ("a\x00b\x85c\u2028d\u202ee", r"a\x00b\x85c\u2028d\u202ee"),
         ("lone \ud800", r"lone \ud800"),
         ("a\tb", r"a\tb"),
+        ("\ufeffa\ufff9b\ufffa\ufffb", r"\ufeffa\ufff9b\ufffa\ufffb"),
     ],
 )
 def test_control_characters_are_made_visible(text: str, shown: str) -> None:

@@ -15,26 +15,21 @@ import sys
 import termios
 import time
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import anyio
 import pytest
 
-from aioqueue import Client, JobState, NewJob, Stats
-from aioqueue.cli._top_frame import make_frame, summary, tables
-from aioqueue.cli._top_screen import fit
+from aioqueue import Client, NewJob
 from aioqueue.vocabulary._identifiers import new_id
-from aioqueue.vocabulary._stats import TypeStats
 from tests.cli.jobs import greet
 from tests.postgres_server import execute
 from tests.processes import PATIENCE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
     from pathlib import Path
 
-    from aioqueue.cli._top_frame import Table
     from tests.cli.conftest import Invoke
     from tests.postgres_server import Server
 
@@ -64,11 +59,11 @@ def fill(url: str) -> None:
 class Terminal:
     """`aioqueue top` on a terminal of its own, which is its controlling one."""
 
-    def __init__(self, url: str, *options: str, without_rich: bool = False, **environment: str) -> None:
+    def __init__(self, url: str, *options: str, without_rich: bool = False, before: str = "", **environment: str) -> None:
         self._ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 160, 0, 0))
         self.modes = termios.tcgetattr(self._ours)
-        code = "import sys; " + ("sys.modules['rich'] = None; " if without_rich else "")
+        code = "import sys; " + ("sys.modules['rich'] = None; " if without_rich else "") + before
         plain = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS", "LINES")}
         self.process = subprocess.Popen(
             [sys.executable, "-c", f"{code}from aioqueue.cli import main; main()", "top", "--interval", "200ms", *options],
@@ -122,8 +117,9 @@ class Terminal:
 
 
 @contextmanager
-def on_terminal(url: str, *options: str, kind: str = "rich", **environment: str) -> Iterator[Terminal]:
-    terminal = Terminal(url, *options, without_rich=kind == "without rich", **TERMINALS[kind], **environment)
+def on_terminal(url: str, *options: str, kind: str = "rich", before: str = "", **environment: str) -> Generator[Terminal]:
+    plain = kind == "without rich"
+    terminal = Terminal(url, *options, without_rich=plain, before=before, **TERMINALS[kind], **environment)
     try:
         yield terminal
     finally:
@@ -154,6 +150,30 @@ def test_it_ends_cleanly(url: str, kind: str, how: str) -> None:
             assert terminal.shown.rindex("\x1b[?25h") > terminal.shown.rindex("\x1b[?25l")
         assert "Abort" not in terminal.shown
         assert "Traceback" not in terminal.shown
+
+
+SIGNAL_AT_ONCE = """
+import os, signal; from contextlib import contextmanager; from aioqueue.cli import _top
+def pressed(ended, real=_top.pressed):
+    @contextmanager
+    def context():
+        with real(ended):
+            os.kill(os.getpid(), signal.{})
+            yield
+    return context()
+_top.pressed = pressed
+"""
+
+
+@pytest.mark.parametrize("kind", ["rich", "without rich"])
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_a_signal_as_soon_as_the_screen_is_there(url: str, kind: str, name: str) -> None:
+    fill(url)
+    with on_terminal(url, kind=kind, before=SIGNAL_AT_ONCE.format(name)) as terminal:
+        assert terminal.end() == 0
+        assert terminal.modes_now() == terminal.modes
+        assert terminal.shown.count(OTHER_SCREEN) == terminal.shown.count(FIRST_SCREEN) == 1
+        assert "Abort" not in terminal.shown
 
 
 @pytest.mark.parametrize("kind", list(TERMINALS))
@@ -199,19 +219,6 @@ def test_each_table_has_its_place_on_the_screen(url: str, kind: str) -> None:
         terminal.wait_for(r"type\.\d+ .*and \d+ more.*worker-\d+ .*and \d+ more")
         terminal.press("q")
         assert terminal.end() == 0
-
-
-@pytest.mark.parametrize(
-    ("sizes", "lines", "shown"),
-    [((5, 3), 40, (5, 3)), ((100, 3), 40, (26, 3)), ((100, 100), 40, (15, 15)), ((9, 9), 5, (2, 2)), ((), 40, ())],
-)
-def test_the_longest_tables_are_shortened(sizes: tuple[int, ...], lines: int, shown: tuple[int, ...]) -> None:
-    tables: list[Table] = [(("name", "number"), [(f"row {number}", "1") for number in range(size)]) for size in sizes]
-    fitted = fit(tables, lines)
-    assert tuple(len(rows) for _, rows in fitted) == shown
-    for (_, rows), size in zip(fitted, sizes, strict=True):
-        if len(rows) < size:
-            assert rows[-1] == (f"and {size - len(rows) + 1} more", "")
 
 
 @pytest.mark.parametrize("kind", ["rich", "without rich"])
@@ -321,6 +328,16 @@ def test_whoever_reads_may_go_away(url: str) -> None:
     assert ended.stderr == ""
 
 
+@pytest.mark.parametrize("options", ["", "--once", "--json"])
+def test_without_standard_output(url: str, options: str) -> None:
+    fill(url)
+    command = f"{sys.executable} -c 'from aioqueue.cli import main; main()' top {options} --url {url} >&-"
+    ended = subprocess.run(["sh", "-c", command], stderr=subprocess.PIPE, text=True, check=False, timeout=PATIENCE)
+    assert ended.returncode == 2
+    assert "standard output is closed" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
 def test_one_look_at_what_isnt_there(invoke: Invoke, tmp_path: Path) -> None:
     assert "there is no file" in invoke("top", "--once", exit_code=1).output
     assert list(tmp_path.iterdir()) == []
@@ -336,45 +353,3 @@ def test_the_statements_are_bounded(postgres_url: str, invoke: Invoke) -> None:
     shown = json.loads(invoke("top", "--once", "--json", "--url", postgres_url).stdout)
     assert shown["types"]["many"]["counts"]["ready"] == 10_000
     assert shown["types"]["many"]["capped"] == ["ready"]
-
-
-# -- what is put together ---------------------------------------------------------------------------------------------
-
-
-NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
-
-
-def numbers(finished: int, *, capped: bool = False) -> Stats:
-    counts = {JobState.COMPLETED: finished, JobState.READY: 1}
-    return Stats(types={"a": TypeStats(counts=counts, capped=frozenset([JobState.COMPLETED] if capped else []))})
-
-
-@pytest.mark.parametrize(
-    ("then", "now", "rate"),
-    [
-        (numbers(10), numbers(30), 4.0),
-        (numbers(10), numbers(10), 0.0),
-        (numbers(30), numbers(10), None),  # somebody has removed some
-        (numbers(10), numbers(10_000, capped=True), None),
-        (numbers(10_000, capped=True), numbers(10_000, capped=True), None),
-        (Stats(types={}), numbers(10), 2.0),
-    ],
-)
-def test_throughput_is_told_only_where_it_is_known(then: Stats, now: Stats, rate: float | None) -> None:
-    first = make_frame(NOW, then, [], [], None)
-    assert first.rates.get("a") is None
-    frame = make_frame(NOW + timedelta(seconds=5), now, [], [], first)
-    assert frame.rates == {"a": rate}
-    ((header, (row,)),) = tables(frame)
-    assert row[header.index("finished/s")] == ("" if rate is None else f"{rate:.1f}")
-
-
-def test_the_busiest_types_come_first() -> None:
-    types = {
-        name: TypeStats(counts={JobState.READY: ready}, oldest_ready=1.0 * ready)
-        for name, ready in zip("abc", (1, 7, 3), strict=True)
-    }
-    frame = make_frame(NOW, Stats(types=types), [], [], None)
-    ((_, rows),) = tables(frame)
-    assert [row[0] for row in rows] == ["b", "c", "a"]
-    assert summary(frame).startswith("ready 11  scheduled 0  running 0  failed 0  oldest ready 7.0 s  0 workers")

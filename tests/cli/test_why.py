@@ -59,6 +59,7 @@ async def _others_come_first(client: Client) -> None:
     await client.enqueue_by_name("of_others", priority=1)
     answer = await client.why(handle.id)
     assert [each.code for each in answer.reasons] == [ReasonCode.SLOTS_BUSY, ReasonCode.JOBS_BEFORE]
+    assert answer.reasons[0].text == "all 1 slots of the one worker that runs jobs.greet are busy"
     assert answer.reasons[1].text.startswith("1 due job comes before it")
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,6 +14,9 @@ from aioqueue.store_rules._diagnosis import run_checks
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._stats import TypeStats
 from tests.client.fake_store import FakeStore
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
 
 pytestmark = pytest.mark.anyio
 
@@ -68,6 +73,33 @@ async def test_without_the_schema_the_queue_isnt_looked_at(empty_postgres_url: s
 
 async def test_a_store_without_checks_of_its_own() -> None:
     assert {each.check for each in await Client(FakeStore()).diagnose()} == {"workers", "types"}
+
+
+async def test_the_store_is_asked_once(each_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Client(each_url) as client:
+        asked: list[str] = []
+
+        def count(name: str) -> None:
+            answer: Callable[[], Awaitable[object]] = getattr(client.store, name)
+
+            def ask() -> Awaitable[object]:
+                asked.append(name)
+                return answer()
+
+            monkeypatch.setattr(client.store, name, ask)
+
+        count("leases")
+        count("stats")
+        await client.diagnose(registry)
+    assert sorted(asked) == ["leases", "stats"]
+
+
+async def test_a_store_that_cant_be_opened_in_time(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = Client(url)
+    await client.migrate()
+    monkeypatch.setattr(client.store, "open", asyncio.Event().wait)
+    monkeypatch.setattr("aioqueue.client._diagnosis.run_checks", partial(run_checks, longest=0.05))
+    assert (await client.diagnose(registry))[-1].seen == "it can't be told: no answer within 0.05 s"
 
 
 async def test_a_check_that_fails_or_hangs_stops_only_itself() -> None:

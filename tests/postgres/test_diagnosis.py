@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, cast
 from urllib.parse import urlsplit
 
@@ -128,7 +130,7 @@ async def test_standbys_and_old_servers(row: tuple[object, ...], verdict: Verdic
 
 async def test_no_schema_and_an_old_and_a_newer_one(empty_postgres_url: str, postgres_url: str) -> None:
     missing = await found(empty_postgres_url, "schema")
-    assert (missing.verdict, "aioqueue migrate" in missing.advice) == (Verdict.PROBLEM, True)
+    assert (missing.verdict, "`aioqueue migrate` as a role that may" in missing.advice) == (Verdict.PROBLEM, True)
     rights = await found(empty_postgres_url, "rights")
     assert (rights.verdict, "tables" in rights.seen) == (Verdict.UNKNOWN, True)
     execute(postgres_url, "insert into aioqueue.migration (number, name, oldest_code) values (9998, '9998_harmless', 1)")
@@ -205,7 +207,25 @@ async def test_connections_that_are_left(postgres_url: str) -> None:
     assert (await found(postgres_url, "connections")).verdict is Verdict.OK
     execute(postgres_url, f"alter database {urlsplit(postgres_url).path.removeprefix('/')} connection limit 5")
     finding = await found(postgres_url, "connections")
-    assert (finding.verdict, "the database may have 5" in finding.seen) == (Verdict.WARNING, True)
+    assert (finding.verdict, "of the 5 that it may have" in finding.seen) == (Verdict.WARNING, True)
+
+
+async def test_connections_that_a_limit_leaves(postgres_url: str) -> None:
+    """The limit alone is wide enough; what is in use of it isn't."""
+    async with role_with(postgres_url, WORKER) as (role, url), AsyncExitStack() as held:
+        execute(postgres_url, f"alter role {role} connection limit 20")
+        assert "of the 20 that it may have" in (await found(url, "connections")).seen
+        for _ in range(15):
+            held.push_async_callback((await asyncpg.connect(url)).close)
+        finding = await found(url, "connections")
+        assert finding.verdict is Verdict.WARNING
+        assert "the role has 16 of the 20 that it may have" in finding.seen
+        execute(postgres_url, f"alter role {role} connection limit 200")
+        database = urlsplit(postgres_url).path.removeprefix("/")
+        execute(postgres_url, f"alter database {database} connection limit 18")
+        finding = await found(url, "connections")
+        assert finding.verdict is Verdict.WARNING
+        assert re.search(r"the database has 1\d of the 18 that it may have", finding.seen)
 
 
 async def test_autovacuum_that_is_off(postgres_url: str) -> None:

@@ -186,6 +186,11 @@ def test_only_an_error_after_a_wait_says_how_long_it_was(tmp_path: Path) -> None
         begin(connection, 30)
 
 
+async def test_a_folder_that_isnt_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StoreUnavailable, match=f"there is no folder {tmp_path}/gone"):
+        await make_store(f"sqlite:///{tmp_path}/gone/jobs.db").open()
+
+
 async def test_a_lock_that_somebody_keeps(path: Path) -> None:
     store = make_store(f"sqlite:///{path}", busy_timeout=0.01)
     await store.open()

@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
+import sys
 from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
+import anyio
 import pytest
 
 from aioqueue import Client, StoreUnavailable, Verdict
 from aioqueue.sqlite import _diagnosis, _diagnosis_contents, _diagnosis_file, make_store
-from aioqueue.sqlite._options import read_options
-from tests.processes import until
+from aioqueue.sqlite._options import Options, read_options
+from tests.processes import PATIENCE, until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,7 +46,7 @@ async def path(url: str, tmp_path: Path) -> Path:
 
 async def test_all_is_well(url: str, path: Path) -> None:
     before = sorted(each.name for each in path.parent.iterdir())
-    checks = ["disk", "file", "filesystem", "integrity", "schema", "wal", "writable"]
+    checks = ["disk", "file", "filesystem", "integrity", "journal_mode", "schema", "wal", "writable"]
     found = await verdicts(url)
     assert sorted(found) == checks
     assert set(found.values()) == {Verdict.OK}
@@ -62,7 +64,7 @@ async def test_a_file_that_isnt_there_isnt_made(url: str, tmp_path: Path) -> Non
 
 async def test_a_file_that_goes_away_meanwhile_isnt_made(tmp_path: Path) -> None:
     with pytest.raises(StoreUnavailable):
-        _diagnosis_contents.schema(tmp_path / "jobs.db")
+        _diagnosis_contents.schema(Options(path=tmp_path / "jobs.db"))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -87,7 +89,23 @@ async def test_a_file_that_holds_something_else(url: str, tmp_path: Path) -> Non
     (tmp_path / "jobs.db").write_bytes(b"no database" * 1000)
     found = await verdicts(url)
     assert (found["schema"], found["integrity"]) == (Verdict.PROBLEM, Verdict.PROBLEM)
-    assert found["wal"] is Verdict.UNKNOWN  # and the others were made all the same
+    assert (found["journal_mode"], found["wal"]) == (Verdict.UNKNOWN, Verdict.UNKNOWN)  # and the others were made all the same
+
+
+async def test_a_file_with_a_table_of_the_same_name(url: str, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "jobs.db")) as connection:
+        connection.execute("CREATE TABLE job (name TEXT)")
+    found = await finding(url, "schema")
+    assert found.verdict is Verdict.PROBLEM
+    assert "job already exists" in found.seen
+
+
+async def test_a_file_whose_tables_are_gone(url: str, path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("DROP TABLE archive")
+    found = await finding(url, "schema")
+    assert found.verdict is Verdict.PROBLEM
+    assert "archive" in found.seen
 
 
 async def test_a_damaged_file(url: str, path: Path) -> None:
@@ -135,6 +153,35 @@ async def test_what_may_not_be_written(path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(os, "access", lambda each, _: each != path)
     (file,) = _diagnosis_file.writable(path)
     assert (file.verdict, str(path) in file.seen) == (Verdict.PROBLEM, True)
+
+
+HANGING = """
+import functools, shutil, threading
+from aioqueue.cli import main
+from aioqueue.sqlite import _store, _diagnosis
+shutil.disk_usage = lambda _: threading.Event().wait()
+_store.diagnose = functools.partial(_diagnosis.diagnose, longest=0.5)
+main()
+"""
+
+
+@pytest.mark.usefixtures("path")
+async def test_a_disk_that_never_answers_holds_up_nothing(url: str) -> None:
+    with anyio.fail_after(PATIENCE):
+        ended = await anyio.run_process([sys.executable, "-c", HANGING, "doctor", "--url", url], check=False)
+    assert (ended.returncode, ended.stderr) == (0, b"")
+    assert b"no answer within 0.5 s" in ended.stdout
+    assert b"no jobs are due" in ended.stdout
+
+
+async def test_another_journal_mode_stays_as_it_is(url: str, path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA journal_mode = delete")
+    before = path.read_bytes()
+    found = {each.check: each for each in await Client(url).diagnose()}
+    assert found["journal_mode"].verdict is Verdict.WARNING
+    assert found["queue"].seen == "not looked at, because of journal_mode"
+    assert path.read_bytes() == before
 
 
 async def test_a_disk_that_is_nearly_full(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

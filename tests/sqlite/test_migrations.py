@@ -12,6 +12,7 @@ import pytest
 from aioqueue.errors import StoreIncompatible
 from aioqueue.sqlite import make_store
 from aioqueue.sqlite._migrations import known_migrations
+from tests.processes import until
 from tests.sqlite.conftest import execute, outsider, query
 
 if TYPE_CHECKING:
@@ -105,5 +106,24 @@ async def test_a_schema_of_the_next_release_is_refused_if_that_says_so(path: Pat
 @pytest.mark.parametrize("table", ["CREATE TABLE job (x)", "CREATE TABLE migration (x)"])
 async def test_a_file_that_holds_something_else(path: Path, table: str) -> None:
     execute(path, table)
-    with pytest.raises(StoreIncompatible, match="use another file if"):
-        await make_store(f"sqlite:///{path}").open()
+    before = path.read_bytes()
+    for create in (True, False):
+        store = make_store(f"sqlite:///{path}", create=create)
+        for use in (store.open, store.migrate):
+            with pytest.raises(StoreIncompatible, match="use another file if"):
+                await use()
+    await until(lambda: [each.name for each in path.parent.iterdir()] == [path.name], "the end of the connections")
+    assert path.read_bytes() == before
+
+
+async def test_what_makes_no_tables_leaves_a_file_without_them_as_it_is(path: Path) -> None:
+    execute(path, "CREATE TABLE users (x)")
+    before = path.read_bytes()
+    with pytest.raises(StoreIncompatible, match="has no tables of aioqueue's"):
+        await make_store(f"sqlite:///{path}", create=False).open()
+    await until(lambda: [each.name for each in path.parent.iterdir()] == [path.name], "the end of the connection")
+    assert path.read_bytes() == before
+    await make_store(f"sqlite:///{path}").migrate()  # an application's own file may have them, too
+    store = make_store(f"sqlite:///{path}", create=False)
+    await store.open()
+    await store.close()

@@ -36,6 +36,7 @@ def test_options_in_the_url_and_beside_it() -> None:
     settings = read_options("sqlite:///x.db?synchronous=FULL&busy_timeout=2.5", {"busy_timeout": 3})
     assert (settings.synchronous, settings.busy_timeout) == ("full", 3.0)
     assert settings.poll_interval == 0.01
+    assert read_options("sqlite:///x.db?busy_timeout=500ms", {"poll_interval": "0.02 s"}).busy_timeout == 0.5
 
 
 @pytest.mark.parametrize(
@@ -49,6 +50,7 @@ def test_options_in_the_url_and_beside_it() -> None:
         "sqlite:///x.db?synchronous=off",
         "sqlite:///x.db?busy_timeout=soon",
         "sqlite:///x.db?busy_timeout=-1",
+        "sqlite:///x.db?busy_timeout=0s",
         "sqlite:///x.db?wal_limit=much",
         "sqlite:///x.db?allow_network=perhaps",
         "sqlite:///x.db?sync=full",

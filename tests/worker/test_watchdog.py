@@ -182,6 +182,23 @@ async def test_the_event_loop_is_asked_once_a_second_and_only_while_something_ru
     assert len(asked) == 1  # and not again before it has answered
 
 
+async def test_what_is_told_is_over_and_counted_from_the_question(monkeypatch, caplog) -> None:
+    """The event loop is blocked just after an answer, and asked a look later."""
+    bench = Bench(monkeypatch)
+    watchdog = bench.watchdog
+    for _ in range(8):
+        bench.clock.now += watchdog.look_every
+        watchdog.look(lambda _: None)
+    troubles = dict(watchdog._troubles.current)
+    bench.clock.now += 1
+    watchdog._answered()
+    blocked, again = caplog.records
+    assert "has been blocked for over 5.0 s" in blocked.getMessage()
+    assert "blocked for over 5.0 s" in troubles["event_loop"]
+    assert again.getMessage() == "the event loop turns again, after over 8.0 s"
+    assert (blocked.__dict__["duration"], again.__dict__["duration"]) == (5.0, 8.0)  # of 9
+
+
 async def test_an_answer_while_the_report_is_made_leaves_no_trouble(monkeypatch, caplog) -> None:
     troubles, held = Troubles("w"), dict[Any, Any]()
     watchdog = Watchdog("w", 0.01, held, troubles)
