@@ -63,6 +63,7 @@ def follow_reloader() -> bool:
         return False
     os.set_inheritable(int(number), False)  # noqa: FBT003 - the signature is Python's
     process.follow()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     threading.Thread(target=_follow, args=(int(number),), name="aioqueue-reload", daemon=True).start()
     return True
 
@@ -198,6 +199,8 @@ class _Reloader:
 
     def _start(self) -> None:
         theirs, self._pipe = os.pipe()
+        # Until the child follows, a Ctrl-C would interrupt the start of its interpreter.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             self._child = subprocess.Popen(  # noqa: S603 - what was started, once more
                 [sys.executable, *sys.orig_argv[1:]],
@@ -205,6 +208,7 @@ class _Reloader:
                 pass_fds=[theirs],
             )
         finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
             os.close(theirs)
 
     def _tell(self) -> None:

@@ -298,7 +298,7 @@ async def test_a_signal_before_the_worker_has_begun(url: str, tmp_path: Path) ->
     with reloading(url, tmp_path) as worker:
         await worker.logs("are watched")
         os.killpg(worker.process.pid, signal.SIGINT)
-        assert await worker.ends() == 0
+        assert await worker.ends() == 0, worker.log()
     assert "Traceback" not in worker.log()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
@@ -127,16 +127,10 @@ async def test_what_finishes_while_others_are_pruned_stays(client: Client, monke
     assert ages[1] - ages[0] >= 0.02
 
 
-class WithoutPruning:
+class WithoutPruning(FakeStore):
     """A store of somebody's, from before there was pruning."""
 
-    def __init__(self) -> None:
-        self._store = FakeStore()
-
-    def __getattr__(self, name: str) -> object:
-        if name == "prune":
-            raise AttributeError(name)
-        return getattr(self._store, name)
+    prune: Any = None
 
 
 async def test_prunings_that_are_refused(client: Client) -> None:
