@@ -187,7 +187,9 @@ async def test_a_repeated_insert_that_waits_while_its_chain_goes_on(postgres_url
         await ours.execute("BEGIN")
         waiting = asyncio.create_task(insert_on(ours, STATEMENTS, [first], repeated=True, note=None))
         async with asyncio.timeout(60):
-            while not await other.fetchval("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'transactionid'"):
+            while not await other.fetchval(
+                "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'transactionid' AND datname = current_database()"
+            ):
                 await asyncio.sleep(0.01)
         await late.execute("DELETE FROM aioqueue.job")
         await insert_on(late, STATEMENTS, [following], repeated=False, note=None)

@@ -52,14 +52,14 @@ async def test_a_large_archive_needs_its_index_first(empty_postgres_url: str, na
         await connection.execute(str(caught.value).split("(after ")[1].split(",")[0])
         await connection.execute(statement)
         assert len(await _migrations.migrate(connection, schema, with_limit(-1))) == len(AFTER)
-        assert await indexes(connection) == {"archive_steps": True}
+        assert await indexes(connection) == {"archive_chain": True, "archive_steps": True}
 
 
 async def test_a_small_archive_gets_it(empty_postgres_url: str) -> None:
     async with connected(empty_postgres_url) as connection:
         await _migrations.migrate(connection, Schema(), BEFORE)
         await make_store(empty_postgres_url).migrate()
-        assert await indexes(connection) == {"archive_steps": True}
+        assert await indexes(connection) == {"archive_chain": True, "archive_steps": True}
 
 
 async def test_readers_of_the_view_keep_their_columns_and_rights(empty_postgres_url: str) -> None:
@@ -74,3 +74,12 @@ async def test_readers_of_the_view_keep_their_columns_and_rights(empty_postgres_
         await make_store(empty_postgres_url).migrate()
         assert await connection.fetchval(columns) == [*before, "chain_id", "position"]
         assert await connection.fetchval("SELECT has_table_privilege('pg_monitor', 'aioqueue.jobs', 'SELECT')")
+
+
+async def test_whoever_reads_the_archive_isnt_waited_for(empty_postgres_url: str) -> None:
+    """Reports and dumps read for hours: the code that comes with the migrations starts meanwhile."""
+    async with connected(empty_postgres_url) as connection, connected(empty_postgres_url) as reader:
+        await _migrations.migrate(connection, Schema(), BEFORE)
+        async with reader.transaction():
+            await reader.fetch("SELECT FROM aioqueue.archive")
+            assert len(await _migrations.migrate(connection, Schema(), AFTER)) == len(AFTER)

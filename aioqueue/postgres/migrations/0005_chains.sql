@@ -1,8 +1,9 @@
 -- oldest code: 1
 -- A chain's steps are found in their order, and its last one at once, however many there are. The view shows where a job is
 -- in its chain. `enqueue_v1` answers with the chain's id where a chain holds the unique key.
--- Code from before runs its jobs, a chain's last steps too. It tells nobody of a chain's end, and what it's told to retry,
--- bring forward or delete is one step: let it be replaced before chains are operated on.
+-- Code from before runs its jobs, a chain's last steps too. It tells nobody of a chain's end, never sees it where it waits for
+-- the result of a job that was continued, and what it's told to retry, bring forward or delete is one step: producers and
+-- workers are upgraded before the first handler returns a call, and before chains are operated on.
 
 CREATE OR REPLACE VIEW @schema@.jobs AS
 SELECT job.id, job.type,
@@ -147,7 +148,8 @@ END
 
 -- Nothing is settled while this index is built: that reads the whole archive, though none of what is there goes into it. Where
 -- that would take more than a few seconds it has to be built before, beside the running workers, which can't be done in a
--- migration's transaction.
+-- migration's transaction. The index without positions isn't needed for anything beside it. A later release drops that one:
+-- it waits for everybody who reads the archive.
 DO @body@
 DECLARE
     steps regclass := to_regclass(format('%I.archive_steps', @schema_text@));
