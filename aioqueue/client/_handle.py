@@ -72,7 +72,7 @@ class JobHandle(Generic[R_co]):
         In a handler it holds a slot while it waits, which warns.
 
         Arguments:
-            timeout: Seconds or timedelta; 0 looks once; None waits for ever.
+            timeout: Seconds or timedelta, after which it looks a last time; 0 looks once; None waits for ever.
 
         Returns:
             The output, in the type that the handler declares.
@@ -132,16 +132,19 @@ class JobHandle(Generic[R_co]):
             opened.waiters.remove(waiter)
         if found is GAVE_UP:
             self._timed_out(waiter.seen, cast("float", limit))
-        return self._found(found)
+        return self._found(found, waiter.seen)
 
-    def _found(self, job: Job | None) -> Job:
+    def _found(self, job: Job | None, seen: Job | None = None) -> Job:
         if job is None:
-            self._missing("it was never committed, or has been deleted")
+            self._missing("it was never committed, or has been deleted", seen)
         return job
 
-    def _missing(self, reason: str) -> NoReturn:
+    def _missing(self, reason: str, seen: Job | None = None) -> NoReturn:
         raise JobNotFound(
-            f"there is no job {self.id} of {self.job_type.name}: {reason}", job_id=self.id, job_type=self.job_type.name
+            f"there is no job {self.id} of {self.job_type.name}: {reason}",
+            job_id=self.id,
+            job_type=self.job_type.name,
+            chain_id=None if seen is None else seen.chain_id,
         )
 
     def _timed_out(self, job: Job | None, limit: float) -> NoReturn:

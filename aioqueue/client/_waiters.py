@@ -35,6 +35,9 @@ _MISSING_AGAIN_SECONDS = 0.25
 _LONGEST_PAUSE_SECONDS = 1.0
 """Between two look-ups, however long the one before took."""
 
+_LAST_LOOK_SECONDS = 1.0
+"""In which one whose time is over is looked up once more; after that it's told what was seen before."""
+
 
 class _GaveUp(Enum):
     """What a waiter gets in place of a job when its time is over."""
@@ -63,6 +66,7 @@ class Waiter:
         patience: When, by the loop's clock, a job that isn't there is taken as not there at all.
         timer: Of the time to wait.
         seen: The newest snapshot.
+        over: Whether the time to wait is over: it waits for one last look.
     """
 
     wanted_id: UUID
@@ -70,6 +74,7 @@ class Waiter:
     patience: float
     timer: asyncio.TimerHandle | None = None
     seen: Job | None = None
+    over: bool = False
 
 
 @dataclass(slots=True)
@@ -104,7 +109,7 @@ class Waiters:
         Arguments:
             job_id: The end of whose chain; any step's id.
             patience: Seconds for which the job needn't be there yet.
-            give_up_after: Seconds to wait; None for ever.
+            give_up_after: Seconds to wait, and then for one last look; None for ever.
         """
         if self._closed:
             raise ClientClosed("the client was closed")
@@ -112,7 +117,7 @@ class Waiters:
         waiter = Waiter(job_id, loop.create_future(), loop.time() + patience)
         if give_up_after is not None:
             # In an empty context: asyncio keeps a cancelled timer until its time, and with it the context that it was made in.
-            waiter.timer = loop.call_later(give_up_after, _resolve, waiter.future, GAVE_UP, context=contextvars.Context())
+            waiter.timer = loop.call_later(give_up_after, self._time_is_over, waiter, context=contextvars.Context())
         self._wanted.setdefault(job_id, _Wanted()).waiters.append(waiter)
         self._stale.add(job_id)
         self._wake.set()
@@ -125,6 +130,16 @@ class Waiters:
         loop = asyncio.get_running_loop()
         self._task = loop.create_task(self._run(), name="aioqueue results", context=contextvars.Context())
         self._task.add_done_callback(self._stopped, context=contextvars.Context())
+
+    def _time_is_over(self, waiter: Waiter) -> None:
+        """Look once more: nobody has told where a chain that goes on is by now."""
+        if waiter.future.done():
+            return
+        waiter.over = True
+        loop = asyncio.get_running_loop()
+        waiter.timer = loop.call_later(_LAST_LOOK_SECONDS, _resolve, waiter.future, GAVE_UP, context=contextvars.Context())
+        self._stale.add(waiter.wanted_id)
+        self._wake.set()
 
     def remove(self, waiter: Waiter) -> None:
         """End one wait: its future is cancelled, and the job isn't looked up any more if nobody else waits for it."""
@@ -218,6 +233,8 @@ class Waiters:
                 waiter.seen = job or waiter.seen
                 if (job is None and now >= waiter.patience) or (job is not None and job.state.finished):
                     _resolve(waiter.future, job)
+                elif waiter.over:
+                    _resolve(waiter.future, GAVE_UP)
             if job is not None and job.chain_id != job_id and not job.state.finished:
                 self._wait_for_chain(job_id, job.chain_id)
 

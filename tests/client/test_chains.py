@@ -173,6 +173,62 @@ async def test_errors_name_the_step_and_the_chain(each_url: str) -> None:
             assert (missing.value.job_id, missing.value.chain_id) == (unknown, unknown)
 
 
+async def test_a_timeout_names_the_step_where_the_chain_is_by_then(fake: FakeStore) -> None:
+    """Nobody has told the waiter that the chain went on."""
+    async with Client(fake, poll_interval=600) as client:
+        handle = await client.enqueue(count(1))
+        waiting = asyncio.create_task(handle.result(timeout=0.2))
+        await until(lambda: fake.calls["fetch_ends"] == 1)
+        following = count(0).to_new_job()
+        await go_on(fake, following)
+        with pytest.raises(
+            ResultTimeout, match=f"step 1 of the chain {handle.id}, isn't finished after 0.2 s: it is ready"
+        ) as late:
+            await waiting
+        assert (late.value.job_id, late.value.chain_id) == (following.id, handle.id)
+        assert fake.calls["fetch_ends"] == 2
+
+
+async def test_those_whose_time_is_over_together_share_their_last_look(fake: FakeStore) -> None:
+    async with Client(fake, poll_interval=600) as client:
+        handles = await client.enqueue_many([count(1) for _ in range(100)])
+        late = await asyncio.gather(*(each.result(timeout=0.1) for each in handles), return_exceptions=True)
+        assert {type(each) for each in late} == {ResultTimeout}
+        assert fake.calls["fetch_ends"] <= 10
+
+
+async def test_an_end_that_only_the_last_look_sees_is_the_result(fake: FakeStore) -> None:
+    async with Client(fake, poll_interval=600) as client:
+        handle = await client.enqueue(count(0))
+        waiting = asyncio.create_task(handle.result(timeout=0.2))
+        await until(lambda: fake.calls["fetch_ends"] == 1)
+        fake.end(handle.id, output=b'{"url":"u","size":1}', tell=False)
+        assert await waiting == Page("u", 1)
+
+
+async def test_a_database_that_does_not_answer_holds_up_no_timeout_for_long(fake: FakeStore) -> None:
+    async with Client(fake, poll_interval=600) as client:
+        first, second = await continued(client)
+        waiting = asyncio.create_task(client.handle(count, first).result(timeout=0.1))
+        await until(lambda: fake.calls["fetch_ends"] == 1)
+        fake.gates["fetch_ends"] = asyncio.Event()
+        with pytest.raises(ResultTimeout) as late:
+            await asyncio.wait_for(waiting, 30)
+        assert (late.value.job_id, late.value.chain_id) == (second, first)
+        fake.gates.pop("fetch_ends").set()
+
+
+async def test_a_chain_that_is_deleted_while_a_later_steps_id_waits(fake: FakeStore) -> None:
+    async with Client(fake, poll_interval=0.05) as client:
+        first, second = await continued(client)
+        waiting = asyncio.create_task(client.handle(count, second).result(timeout=60))
+        await until(lambda: fake.calls["fetch_ends"] == 2)
+        await client.delete(first)
+        with pytest.raises(JobNotFound) as missing:
+            await waiting
+        assert (missing.value.job_id, missing.value.chain_id) == (second, first)
+
+
 async def test_an_output_that_isn_t_what_the_chain_s_type_declares(each_url: str) -> None:
     async with opened(each_url) as (client, worker):
         handle = await client.enqueue(count(0))
