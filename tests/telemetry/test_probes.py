@@ -8,6 +8,8 @@ import socket
 import pytest
 
 from aioqueue import serve_metrics
+from aioqueue.telemetry._probes import HEALTHY_WITHIN_SECONDS
+from aioqueue.worker._watchdog import STUCK_SECONDS
 
 
 def asked(target: str) -> tuple[int, bytes]:
@@ -54,3 +56,7 @@ def test_a_request_that_isnt_understood_is_refused(caplog: pytest.LogCaptureFixt
 
 def test_prometheus_may_send_parameters() -> None:
     assert asked("/metrics?name[]=aioqueue_jobs")[0] == 200
+
+
+def test_a_worker_is_alive_for_longer_than_its_handlers_may_block() -> None:
+    assert HEALTHY_WITHIN_SECONDS > STUCK_SECONDS

@@ -18,9 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from aioqueue import Client, ConfigurationError, Registry, StoreUnavailable, serve_metrics
 from aioqueue.telemetry import _server
-from aioqueue.telemetry._probes import HEALTHY_WITHIN_SECONDS
 from aioqueue.worker import Worker
-from aioqueue.worker._watchdog import STUCK_SECONDS
 from tests.worker.faults import Faults
 from tests.worker.stubborn import Stubborn
 
@@ -350,10 +348,6 @@ async def test_renewals_that_fail_are_a_reason(client: Client, faults: Faults) -
 
             await until(ready_again)
             assert worker.health().ready
-
-
-def test_a_worker_is_alive_for_longer_than_its_handlers_may_block() -> None:
-    assert HEALTHY_WITHIN_SECONDS > STUCK_SECONDS
 
 
 async def test_figures_that_cant_be_read_harm_nothing(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
