@@ -45,7 +45,9 @@ async def _find(client: Client, text: str) -> UUID:
     page = await client.list_jobs(limit=_MOST_NAMED + 1, cursor=cursor)
     found = [job.id for job in page.jobs if job.id >= first]
     if not found:
-        raise Problem(f"there is no job whose id begins with {text}")
+        raise Problem(
+            f"there is no job whose id begins with {text} (a chain whose first step has been removed is found by its whole id)"
+        )
     if len(found) > 1:
         more = ", and more" if len(found) > _MOST_NAMED else ""
         named = ", ".join(str(each) for each in found[:_MOST_NAMED])

@@ -33,7 +33,8 @@ def why(url: str | None, job_id: str, *, as_json: bool) -> None:
     answer = run(look)
     if as_json:
         reasons = [{"code": each.code.value, "text": each.text, "advice": each.advice or None} for each in answer.reasons]
-        state, job_type = (None, None) if answer.job is None else (answer.job.state.value, answer.job.type)
+        state = None if answer.state is None else answer.state.value
+        job_type = None if answer.job is None else answer.job.type
         end = answer.chain_end
         standing = None if end is None else {"id": str(end.id), "type": end.type, "state": end.state.value}
         print_json({"id": str(answer.id), "type": job_type, "state": state, "reasons": reasons, "chain_end": standing})

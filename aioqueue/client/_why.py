@@ -77,9 +77,9 @@ class Why:
 
     Attributes:
         id: The job's id.
-        state: Its state; None if there is no such job.
+        state: Its state; None if there is no such job, and no chain that began with it.
         reasons: At least one, the most important first.
-        job: The job as it is stored; None if there is no such job.
+        job: The job as it is stored; None if it isn't there, or isn't any more.
         chain_end: The live or last step of the chain, where that has gone on from the job: ask about it next. Otherwise None.
     """
 
@@ -106,11 +106,14 @@ async def why(store: Store, job_id: UUID) -> Why:
         if job is not None and (job.state, job.attempt, job.started_at) == (before.state, before.attempt, before.started_at):
             break
     end: Job | None = None
-    if job is not None and job.state is JobState.CONTINUED:
+    if job is None or job.state is JobState.CONTINUED:
         (end,) = await store.fetch_ends([job_id])
+    if job is None and end is not None and end.id == job_id:  # stored since the look above
+        end = None
+    gone = None if end is None else JobState.CONTINUED
     return Why(
         id=job_id,
-        state=None if job is None else job.state,
+        state=gone if job is None else job.state,
         reasons=tuple(find_reasons(job, standing, leases, end)),
         job=job,
         chain_end=end,
@@ -141,6 +144,8 @@ def find_reasons(
         leases: Of all workers.
         end: The live or last step of its chain, where that has gone on from it; None if that is gone.
     """
+    if job is None and end is not None:
+        return [_continued(None, end)]
     if job is None:
         return [
             Reason(
@@ -193,14 +198,17 @@ def _finished(job: Job) -> Reason:
     return Reason(ReasonCode.COMPLETED, f"it has run: it completed at {when}, at attempt {job.attempt}")
 
 
-def _continued(job: Job, end: Job | None) -> Reason:
-    text = f"it has run, and its chain has gone on from it at {_at(job.finished_at)}"
+def _continued(job: Job | None, end: Job | None) -> Reason:
+    if job is None:
+        text = "it has run, its chain has gone on from it, and it has been removed since"
+    else:
+        text = f"it has run, and its chain has gone on from it at {_at(job.finished_at)}"
     if end is None or end.state is JobState.CONTINUED:
         return Reason(ReasonCode.CONTINUED, f"{text}; the last steps of the chain have been removed")
     return Reason(
         ReasonCode.CONTINUED,
-        f"{text}: the chain {job.chain_id} is at step {end.position} now, {end.type} {end.id}, which is {end.state.value}",
-        f"To see why that is so: `aioqueue jobs why {end.id}`. All steps: `aioqueue chains show {job.chain_id}`.",
+        f"{text}: the chain {end.chain_id} is at step {end.position} now, {end.type} {end.id}, which is {end.state.value}",
+        f"To see why that is so: `aioqueue jobs why {end.id}`. All steps: `aioqueue chains show {end.chain_id}`.",
     )
 
 

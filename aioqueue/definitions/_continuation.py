@@ -10,7 +10,7 @@ import msgspec
 
 from aioqueue.definitions._call import Call
 from aioqueue.errors import CallError, ConflictingOptions
-from aioqueue.vocabulary._codec import check_size
+from aioqueue.vocabulary._codec import CodecError, check_size
 from aioqueue.vocabulary._safe_text import safe_repr
 
 if TYPE_CHECKING:
@@ -23,6 +23,9 @@ __all__ = ["Done", "done", "next_job"]
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
+
+_MOST_TAGS = 100
+"""That a chain may gather: each of its steps stores them all, and a loop would add one per round without end."""
 
 _objects = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -126,7 +129,7 @@ def next_job(call: Call[Any], finished: ClaimedJob, trace: str | None) -> NewJob
     Raises:
         ConflictingOptions: The call has a key, and the chain keeps the one that it began with.
         CallAlreadyEnqueued: It was enqueued, or returned, before.
-        CodecError: A ValueError: the metadata of both is too large.
+        CodecError: A ValueError: the metadata of both is too large, or their tags are too many.
     """
     new = call.to_new_job(trace)
     if new.key is not None:
@@ -137,9 +140,21 @@ def next_job(call: Call[Any], finished: ClaimedJob, trace: str | None) -> NewJob
     if finished.tags or finished.metadata != b"{}":  # most have neither, and needn't pay for a copy
         metadata = _merged(finished.metadata, new.metadata)
         check_size(metadata, "the metadata, with that of the step before")
-        new = replace(new, tags=tuple(dict.fromkeys((*finished.tags, *new.tags))), metadata=metadata)
+        new = replace(new, tags=_added(finished.tags, new.tags), metadata=metadata)
     call.mark_enqueueing()
     return new
+
+
+def _added(before: tuple[str, ...], own: tuple[str, ...]) -> tuple[str, ...]:
+    """Tags of two steps, each once. As many as either has had alone are always right."""
+    tags = tuple(dict.fromkeys((*before, *own)))
+    if len(tags) > max(_MOST_TAGS, len(before), len(own)):
+        raise CodecError(
+            f"{len(tags)} are more than the {_MOST_TAGS} that a chain can gather: what differs from step to step belongs in "
+            "arguments or metadata",
+            "the tags, with those of the steps before",
+        )
+    return tags
 
 
 def _merged(before: bytes, own: bytes) -> bytes:

@@ -11,8 +11,9 @@ from aioqueue.definitions._call import Call
 from aioqueue.definitions._context import Attempt, activate
 from aioqueue.definitions._continuation import Done, next_job
 from aioqueue.definitions._middleware import fold
-from aioqueue.errors import ArgumentsError, CallError, ConfigurationError
+from aioqueue.errors import ArgumentsError, CallError, ConfigurationError, ConflictingOptions
 from aioqueue.runtime._exits import from_a_signal
+from aioqueue.vocabulary._codec import CodecError
 from aioqueue.vocabulary._safe_text import type_name
 from aioqueue.vocabulary._time import seconds
 from aioqueue.worker._outcome import CancelReason, Unreadable, completed, continued, raised
@@ -276,11 +277,10 @@ def _step(attempt: SlotAttempt, returned: object) -> Outcome:
     """Make of what a handler has returned that may continue its chain what that says: the chain's end, or its next job.
 
     Raises:
-        Unreadable: It isn't a call, or the value can't be stored.
-        ConflictingOptions: The call has a key.
+        Unreadable: It isn't a call, the value can't be stored, the call has a key, or its tags or metadata are too much, with
+            those of the job.
         CallAlreadyEnqueued: The call was enqueued, or returned, before. That isn't taken back if the outcome can't be written:
             it may be there all the same.
-        CodecError: Its metadata is too large, with that of the job.
     """
     job = attempt.job
     if not _is_call(returned):
@@ -293,7 +293,11 @@ def _step(attempt: SlotAttempt, returned: object) -> Outcome:
         return completed(_encode(attempt, returned.value), attempt.outcome)
     span = attempt.slot.span
     trace = job.trace if span is None else span.next_trace(job, returned.job_type.name)
-    return continued(next_job(returned, job, trace), attempt.outcome)
+    try:
+        following = next_job(returned, job, trace)
+    except (ConflictingOptions, CodecError) as error:
+        raise Unreadable(error, type(error).__name__) from None
+    return continued(following, attempt.outcome)
 
 
 def _is_call(returned: object) -> TypeGuard[Call[Any]]:

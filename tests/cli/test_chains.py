@@ -117,6 +117,22 @@ def test_a_job_tells_its_chain_and_its_place(each_invoke: Invoke, each_url: str)
     assert "chain" not in json.loads(each_invoke("jobs", "show", alone, "--json").stdout)
 
 
+def test_why_of_a_chain_whose_first_step_was_pruned_says_where_it_stands(each_invoke: Invoke, each_url: str) -> None:
+    steps = _run(each_url, "wait")
+    first, end = steps[0].id, _end(each_url, steps[0].id)
+    each_invoke("jobs", "prune", "--older-than", "0s", "--state", "continued", "--yes")
+    (reason, advice) = each_invoke("jobs", "why", str(first)).stdout.splitlines()
+    assert reason == (
+        "continued: it has run, its chain has gone on from it, and it has been removed since: "
+        f"the chain {first} is at step 2 now, chains.check {end.id}, which is scheduled"
+    )
+    assert f"aioqueue jobs why {end.id}" in advice
+    answer = json.loads(each_invoke("jobs", "why", str(first), "--json").stdout)
+    assert (answer["state"], answer["type"], answer["chain_end"]["id"]) == ("continued", None, str(end.id))
+    digits = str(first).replace("-", "")[:-1]
+    assert "is found by its whole id" in each_invoke("jobs", "why", digits, exit_code=1).stderr
+
+
 def test_why_of_a_continued_job_says_where_its_chain_stands(each_invoke: Invoke, each_url: str) -> None:
     steps = _run(each_url, "wait")
     first, reason, advice = each_invoke("jobs", "why", str(steps[0].id)).stdout.splitlines()

@@ -271,6 +271,19 @@ def test_metadata_that_grows_from_step_to_step_has_an_end(monkeypatch: pytest.Mo
         next_job(poll(1).options(metadata={"b": half}), orphan(metadata=f'{{"a":"{half}"}}'.encode()), None)
 
 
+def test_tags_that_add_up_have_an_end() -> None:
+    more = tuple(f"t{place}" for place in range(150))
+    hundred = (*more[:99], "polls")
+    with pytest.raises(CodecError, match=r"the tags, with those of the steps before: 101 are more than the 100"):
+        next_job(poll(1).options(tags=["own"]), orphan(tags=hundred), None)
+    assert next_job(poll(1).options(tags=["t7"]), orphan(tags=hundred), None).tags == hundred
+    # What was enqueued with more goes on, and so does what brings more.
+    assert next_job(poll(1), orphan(tags=(*more, "polls")), None).tags == (*more, "polls")
+    assert len(next_job(poll(1).options(tags=more), orphan(tags=("t1",)), None).tags) == 151
+    with pytest.raises(CodecError, match="152 are more"):
+        next_job(poll(1).options(tags=more), orphan(tags=("own",)), None)
+
+
 def test_done_is_a_call_for_isinstance() -> None:
     assert isinstance(done(1), Call)
     assert isinstance(done(1), Done)

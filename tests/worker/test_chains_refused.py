@@ -119,14 +119,27 @@ async def test_a_value_is_stored_as_it_is_when_the_attempt_ends(client: Client, 
 
 
 @pytest.mark.parametrize("options", [{"key": "k"}, {"key": "k", "unique": True}], ids=["key", "unique"])
-async def test_a_key_of_its_own_fails_the_attempt(client: Client, registry: Registry, options: Any) -> None:
+async def test_a_key_of_its_own_fails_the_job_for_good(client: Client, registry: Registry, options: Any) -> None:
     @registry.job(retry=Retry(max_attempts=3, backoff=Fixed(0)))
     async def step() -> Call[None]:
-        return step().options(**options) if current_attempt().number < 3 else done(None)
+        return step().options(**options)
 
     last = await ended(client, registry, step())
-    assert (last.state, last.position) == (JobState.COMPLETED, 0)
-    assert [each.type for each in last.errors] == ["ConflictingOptions"] * 2
+    assert (last.state, last.position, last.attempt) == (JobState.FAILED, 0, 1)
+    assert [each.type for each in last.errors] == ["ConflictingOptions"]
+
+
+async def test_a_loop_that_adds_a_tag_per_round_fails_for_good_at_a_hundred(client: Client, registry: Registry) -> None:
+    @registry.job(retry=Retry(max_attempts=3, backoff=Fixed(0)))
+    async def step(number: int = 0) -> Call[None]:
+        return step(number + 1).options(tags=["round", f"round {number}"])
+
+    last = await ended(client, registry, step())
+    assert (last.state, last.position, last.attempt, len(last.tags)) == (JobState.FAILED, 99, 1, 100)
+    assert str(last.last_error) == (
+        "CodecError: the tags, with those of the steps before: 101 are more than the 100 that a chain can gather: what differs "
+        "from step to step belongs in arguments or metadata"
+    )
 
 
 async def test_a_call_that_was_enqueued_or_returned_before_fails_the_attempt(client: Client, registry: Registry) -> None:
