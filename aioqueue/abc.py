@@ -332,7 +332,8 @@ class Store(Protocol):
 
     async def delete(self, ids: Sequence[UUID]) -> Sequence[Changed]:
         """Remove jobs that aren't running, live or archived. Any step's id stands for its chain: all of its steps are
-        removed, unless one is running.
+        removed, unless one is running. Of a long one the end goes first, and continued steps may follow in transactions of
+        their own: if those don't come about, another delete by the chain's id removes them.
 
         Listeners of this store are told of them as of finished ones, so that whoever waits for a result looks, and finds
         none. Other processes need not be told: they find out when they look.

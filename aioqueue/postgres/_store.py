@@ -279,6 +279,8 @@ class PostgresStore:
         """See `aioqueue.abc.Store.delete`."""
         changes = await self._opened.operator.change("delete", ids)
         self._tell(Notification(finished=changes.chains))
+        if changes.more:
+            await self._opened.operator.remove_rest(changes.chains)
         return changes.results
 
     async def prune(

@@ -175,8 +175,8 @@ CHAINS: dict[str, Mistake] = {
         (instead_of(_store, "settle", _a_hundred),),
         cases=("chains/large_batches_of_continuations", "settle/large_batches"),
     ),
-    "a store that deletes the last ids first": Mistake(
-        (instead_of(_store, "delete", lambda real, database, ids: real(database, ids[::-1])[::-1]),),
+    "a store that deletes one id after the other": Mistake(
+        (instead_of(_store, "delete", lambda real, database, ids: [real(database, [each])[0] for each in ids]),),
         cases=("chains/several_ids_of_one_chain_in_one_call",),
     ),
     "a store that tells of what is due later as if it were due": Mistake(

@@ -12,9 +12,10 @@ import pytest
 
 from aioqueue.abc import Changed
 from aioqueue.errors import StoreContended
+from aioqueue.postgres import _operate
 from aioqueue.postgres._insert import insert_on, insert_statements
 from aioqueue.postgres._options_schema import Schema
-from aioqueue.vocabulary._job import Inserted, NewJob, Settlement, SettlementKind
+from aioqueue.vocabulary._job import Inserted, NewJob, Settlement, SettlementKind, StoredState
 from tests.postgres.stores import completed, connected, job, opened
 from tests.postgres_server import execute
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from aioqueue.postgres import PostgresStore
     from aioqueue.vocabulary._job import ClaimedJob
+    from aioqueue.vocabulary._notification import Notification
 
 pytestmark = pytest.mark.anyio
 
@@ -287,3 +289,43 @@ async def test_everybody_at_once_at_the_same_chains(postgres_url: str, seconds: 
         UNION ALL SELECT job.id, NULL FROM aioqueue.job JOIN aioqueue.archive USING (id)"""
     assert execute(postgres_url, twice) == []
     assert execute(postgres_url, "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()") == [(0,)]
+
+
+@pytest.mark.parametrize("by_chain", [False, True])
+@pytest.mark.parametrize("end", [False, True])
+async def test_a_delete_that_is_interrupted_is_finished_by_another(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch, by_chain: bool, end: bool
+) -> None:
+    """Waiters have been told by then, and the unique key is free."""
+
+    async def gone(*_: object) -> None:
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr(_operate, "_PORTION", 2)
+    told: list[Notification] = []
+    async with opened(postgres_url) as store:
+        ids = await chain_of(store, 6, first=job(key="k", unique=True), end=end)
+        with monkeypatch.context() as patched, store.subscribe(told.append, finished=True):
+            patched.setattr(_operate.Operator, "remove_rest", gone)
+            with pytest.raises(asyncio.CancelledError):
+                await store.delete([ids[3]])
+        assert frozenset({ids[0]}) in [each.finished for each in told]
+        left = execute(postgres_url, "SELECT id, state FROM aioqueue.archive")
+        assert {row[1] for row in left} == {5}
+        assert len(left) >= 2
+        assert [each.created for each in await store.insert([job(key="k", unique=True)])] == [True]
+        assert await store.delete([ids[0] if by_chain else left[-1][0]]) == [Changed.DONE]
+        assert execute(postgres_url, "SELECT id FROM aioqueue.archive") == []
+        assert await store.delete(ids) == [Changed.NOT_FOUND] * 6
+
+
+async def test_the_prune_of_a_last_step_tells_the_chains_id(postgres_url: str) -> None:
+    """Whoever waits for its result hears that it's gone; of continued steps nobody is told."""
+    told: list[Notification] = []
+    async with opened(postgres_url) as store:
+        ids = await chain_of(store, 3, end=True)
+        with store.subscribe(told.append, finished=True):
+            assert set((await store.prune(StoredState.CONTINUED, 0.0, None, 100)).ids) == set(ids[:2])
+            assert not any(each.finished for each in told)
+            assert (await store.prune(StoredState.COMPLETED, 0.0, None, 100)).ids == (ids[2],)
+        assert [each.finished for each in told if each.finished] == [frozenset({ids[0]})]

@@ -118,9 +118,10 @@ async def test_operating_on_a_long_chain(connection: asyncpg.Connection[Any], na
 async def test_deleting_chains(connection: asyncpg.Connection[Any]) -> None:
     """What is deleted is read, nothing else."""
     first, _, _ = await long_chain(connection)
-    bounded(await explain(connection, STATEMENTS["delete"], [[first]]), buffers=STEPS * 4, rows=STEPS + 10)
+    bounded(await explain(connection, STATEMENTS["delete"], [[first], 1_000]), buffers=20_000, rows=4_000)
+    bounded(await explain(connection, STATEMENTS["delete_steps"], [[first], 999]), buffers=20_000, rows=4_000)
     pending = await connection.fetch("SELECT id FROM aioqueue.job WHERE state = 1 ORDER BY id DESC LIMIT 100")
-    bounded(await explain(connection, STATEMENTS["delete"], [[row[0] for row in pending]]), buffers=4_000)
+    bounded(await explain(connection, STATEMENTS["delete"], [[row[0] for row in pending], 1_000]), buffers=4_000)
 
 
 async def test_a_repeated_insert(connection: asyncpg.Connection[Any]) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import aiosqlite
+import anyio.to_thread
 import pytest
 
 from aioqueue.abc import Changed, JobFilter, Notification
-from aioqueue.sqlite import make_store
+from aioqueue.sqlite import _operate, make_store
+from aioqueue.sqlite._connections_access import Writer
 from aioqueue.sqlite._migrations import known_migrations
 from aioqueue.vocabulary._job import JobState, LostReason, Settlement, SettlementKind, StoredState
 from tests.sqlite.chains import chain, claim_one, continued, end, listed
@@ -282,3 +285,55 @@ async def test_a_file_whose_text_is_utf16(path: Path, encoding: str) -> None:
         assert pages == [job.id for job in reversed(new)]
     finally:
         await store.close()
+
+
+async def interrupted(store: SQLiteStore, monkeypatch: pytest.MonkeyPatch, job_id: UUID) -> None:
+    """Delete a chain, and go away when its end is gone."""
+
+    async def gone(*_: object) -> bool:
+        raise asyncio.CancelledError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Writer, "write", gone)
+        with pytest.raises(asyncio.CancelledError):
+            await store.delete([job_id])
+
+
+@pytest.mark.parametrize("place", range(3))
+@pytest.mark.parametrize("ended", [False, True])
+async def test_a_delete_that_is_interrupted_is_finished_by_another(
+    store: SQLiteStore, path: Path, monkeypatch: pytest.MonkeyPatch, place: int, ended: bool
+) -> None:
+    monkeypatch.setattr(_operate, "_PORTION", 2)
+    lease = await store.open_lease("w", 600)
+    steps = await chain(store, lease, 6, key="k", unique=True)
+    await store.settle([end(steps[-1], SettlementKind.COMPLETED if ended else SettlementKind.RETRIED)])
+    told: list[Notification] = []
+    with store.subscribe(told.append, finished=True):
+        await interrupted(store, monkeypatch, steps[3].id)
+        assert frozenset({steps[0].id}) in [each.finished for each in told]
+    left = query(path, "SELECT position, state FROM archive ORDER BY position")
+    assert left == [(number, 5) for number in range(4 if ended else 3)]
+    assert [each.created for each in await store.insert([new_job(key="k", unique=True)])] == [True]
+    assert await store.delete([steps[place].id]) == [Changed.DONE]
+    assert query(path, "SELECT id FROM archive") == []
+    assert await store.delete([steps[place].id]) == [Changed.NOT_FOUND]
+
+
+async def test_others_write_while_a_long_chain_is_deleted(
+    store: SQLiteStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In this process, and in another."""
+    monkeypatch.setattr(_operate, "_PORTION", 1)
+    lease = await store.open_lease("w", 600)
+    steps = await chain(store, lease, 30)
+    await store.settle([end(steps[-1])])
+    deleting = asyncio.create_task(store.delete([steps[0].id]))
+    with anyio.fail_after(60):
+        while len(query(path, "SELECT id FROM archive")) == 30:
+            await asyncio.sleep(0)
+        await store.insert([new_job("b")])
+        await anyio.to_thread.run_sync(execute, path, "UPDATE archive SET outcome = 'seen'")
+        assert not deleting.done()
+        assert await deleting == [Changed.DONE]
+    assert query(path, "SELECT id FROM archive") == []

@@ -77,11 +77,15 @@ def _change(
     results: list[Changed] = []
     changed: list[Row] = []
     chains = Chains(database)
-    for job_id in ids:
-        steps = named_by(chains, job_id)
+    done: set[UUID] = set()
+    for steps in [named_by(chains, job_id) for job_id in ids]:
+        if steps and steps[0].chain in done:
+            results.append(Changed.DONE)
+            continue
         results.append(change(steps) if steps else Changed.NOT_FOUND)
         if results[-1] is Changed.DONE:
             changed.append(changed_by(steps))
+            done.add(steps[0].chain)
     if changed:
         database.tell(notification(changed))
     return results
