@@ -99,7 +99,8 @@ async def test_the_work_for_many_ids_grows_with_their_number(postgres_url: str) 
         try:
             for name in ("run_now", "retry", "delete"):
                 statement = statements[name]
-                lines = await connection.fetch(f"explain (analyze, timing off, costs off) {statement}", ids)
+                limit = [1_000] if name == "delete" else []
+                lines = await connection.fetch(f"explain (analyze, timing off, costs off) {statement}", ids, *limit)
                 scans = [line[0] for line in lines if "CTE Scan" in line[0]]
                 assert scans
                 assert all("loops=1)" in line or "never executed" in line for line in scans), scans

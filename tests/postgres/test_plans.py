@@ -155,7 +155,8 @@ async def test_looking_and_operating(connection: asyncpg.Connection[Any], name: 
     failed = await connection.fetch("SELECT id FROM aioqueue.archive WHERE state = 6 ORDER BY id LIMIT 10")
     pending = await connection.fetch("SELECT id FROM aioqueue.job WHERE state = 1 ORDER BY id DESC LIMIT 10")
     ids = [row[0] for row in [*failed, *pending]]
-    bounded(await explain(connection, STATEMENTS[name], [ids]), buffers=2_000)
+    arguments = [ids, 1_000] if name == "delete" else [ids]
+    bounded(await explain(connection, STATEMENTS[name], arguments), buffers=2_000)
 
 
 @pytest.mark.parametrize("state", [4, 6])
