@@ -89,6 +89,7 @@ def show_progress(*, beside_output: bool = False) -> Generator[Callable[[str], N
         with _rewritten_line() as show:
             yield show
     else:
+        # rich is an extra, and takes long to import: only what draws does so.
         from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
         columns = SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn()
@@ -119,6 +120,7 @@ def rich_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
 
     Only long texts are folded, and the first column isn't.
     """
+    # As in `show_progress`: an extra.
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -149,7 +151,7 @@ def _least_width(table: Table) -> int:
 
 def rich_console(stream: TextIO) -> Console:
     """What rich draws on, where `draws` says that it's there: it takes nothing for markup."""
-    from rich.console import Console
+    from rich.console import Console  # as in `show_progress`: an extra
 
     return Console(
         file=stream, force_terminal=True, no_color=bool(os.environ.get("NO_COLOR")), markup=False, highlight=False, emoji=False

@@ -56,6 +56,7 @@ def _print(stream: TextIO, lines: Sequence[str]) -> None:
 
 @contextmanager
 def _drawn(stream: TextIO) -> Generator[Show]:
+    # An extra, and `aioqueue top` works without it.
     from rich.console import Group, RenderableType
     from rich.live import Live
     from rich.text import Text

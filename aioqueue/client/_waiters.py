@@ -132,7 +132,7 @@ class Waiters:
         self._task.add_done_callback(self._stopped, context=contextvars.Context())
 
     def _time_is_over(self, waiter: Waiter) -> None:
-        """Look once more: nobody has told where a chain that goes on is by now."""
+        """Have the chain looked up a last time, so that the timeout says at which step it is by now."""
         if waiter.future.done():
             return
         waiter.over = True
@@ -239,9 +239,9 @@ class Waiters:
                 self._wait_for_chain(job_id, job.chain_id)
 
     def _wait_for_chain(self, job_id: UUID, chain_id: UUID) -> None:
-        """Have those who gave a later step's id wait by the chain's, by which its end is told, and which outlasts the step.
+        """Have those who gave a later step's id wait by the chain's id: its end is told by that, and the step may be pruned.
 
-        It's looked up once more: an end that was told until now hasn't been recognised.
+        The chain is looked up once more, since it may have ended while nobody waited by its own id.
         """
         moved = self._wanted.pop(job_id).waiters
         for waiter in moved:

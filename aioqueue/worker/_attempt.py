@@ -168,8 +168,8 @@ class Attempts:
         """Find a job type, and fold its middlewares: once for each name under which jobs are stored."""
         job_type = self._registry.types[name]
         handler: Callable[[Attempt], Awaitable[object]] = self._in_loop if job_type.is_async else self._in_thread
-        if job_type.continues:
-            handler = _returning(handler)
+        if job_type.continues and job_type.is_async:
+            handler = _using(handler)
         known = self._known[name] = job_type, fold(self._registry.middlewares_of(job_type), handler)
         return known
 
@@ -190,7 +190,7 @@ class Attempts:
         attempt.enter_thread(asyncio.get_running_loop())
         function: Callable[[], object] = functools.partial(attempt.job_type.fn, **attempt.arguments)
         if attempt.job_type.continues:
-            # Here, and not only where it's awaited: one that was left behind returns to nobody.
+            # In the thread, and not where it's awaited: one that was left behind returns to nobody.
             function = functools.partial(_used, function)
         future = self._threads.run(function, lambda: self._bodies.discard(job_id))
         slot.in_thread = True
@@ -253,8 +253,8 @@ async def _close(attempt: SlotAttempt, error: BaseException | None) -> None:
         await attempt.resources.aclose(error)
 
 
-def _returning(handler: Callable[[Attempt], Awaitable[object]]) -> Callable[[Attempt], Awaitable[object]]:
-    """Around a handler that may continue its chain: returning a call is a use of it, whatever becomes of the attempt."""
+def _using(handler: Callable[[Attempt], Awaitable[object]]) -> Callable[[Attempt], Awaitable[object]]:
+    """Wrap an async handler that may continue its chain, so that a call which it returns counts as used."""
 
     async def call(attempt: Attempt) -> object:
         return _marked(await handler(attempt))
@@ -263,11 +263,12 @@ def _returning(handler: Callable[[Attempt], Awaitable[object]]) -> Callable[[Att
 
 
 def _used(function: Callable[[], object]) -> object:
-    """Run a handler that may continue its chain in its thread: what it returns is used then, as by `_returning`."""
+    """Run a plain function that may continue its chain; a call which it returns counts as used."""
     return _marked(function())
 
 
 def _marked(returned: object) -> object:
+    """Say of a returned call that it was used, whatever becomes of the attempt: it doesn't warn when it's dropped."""
     if _is_call(returned):
         returned.mark_used()
     return returned
