@@ -170,13 +170,11 @@ class Slots:
         if slot.span is not None:
             end_span(slot, outcome)
         self._holdings.ended(slot)
-        continued = isinstance(outcome, Outcome) and outcome.next is not None
-        if not continued:
-            self._wakeup.slot_freed()
-        if not slot.abandoned:
-            self._writer.take(slot, outcome)
-        if continued:
-            # Behind the writing: a claim before it finds no next step.
+        try:
+            if not slot.abandoned:
+                self._writer.take(slot, outcome)
+        finally:
+            # Behind the writing: a claim before it wouldn't find a chain's next step.
             self._wakeup.slot_freed()
         if slot.counted is not None:  # last: whatever it does, the slot is free, and the outcome is with the writer
             slot.counted.ended(ended_at - slot.began)
