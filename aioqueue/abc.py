@@ -21,6 +21,7 @@ from aioqueue.vocabulary._abilities import (
     SupportsStatement,
 )
 from aioqueue.vocabulary._answers import Changed, Due, Pruned, Renewal
+from aioqueue.vocabulary._blockers import Blocker, ChainEnd, EndedBlocker, NewBlocker, Tended
 from aioqueue.vocabulary._finding import Finding, Verdict
 from aioqueue.vocabulary._listing import JobFilter, Page
 from aioqueue.vocabulary._notification import Notification
@@ -33,16 +34,20 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
     from uuid import UUID
 
-    from aioqueue.vocabulary._job import Claim, ClaimedJob, Inserted, Job, NewJob, Settlement, SettleResult
+    from aioqueue.vocabulary._job import Claim, ClaimedJob, Ending, Inserted, Job, LostReason, NewJob, Settlement, SettleResult
 
 __all__ = [
+    "Blocker",
+    "ChainEnd",
     "Changed",
     "Due",
+    "EndedBlocker",
     "Finding",
     "JobFilter",
     "LeaseFacts",
     "LeaseSession",
     "Listener",
+    "NewBlocker",
     "Notification",
     "Page",
     "Pruned",
@@ -59,6 +64,7 @@ __all__ = [
     "SupportsPrune",
     "SupportsReconnects",
     "SupportsStatement",
+    "Tended",
     "TypeStats",
     "Verdict",
 ]
@@ -138,14 +144,21 @@ class Store(Protocol):
         unfinished chain holds gives that chain's id, `created=False`. Keys are taken in sorted order, so that
         concurrent batches don't deadlock.
 
+        A job with blockers is stored as blocked (held), with as many open blockers, and the live steps of the chains that it
+        waits for are marked, by a write, in the same transaction: whoever ends a marked one tells those that wait. A chain that
+        has ended already counts at once, for or against; so the job may be pending, or failed, when this returns. Where a
+        blocker of the batch wasn't created, since another chain holds its unique key, that chain is waited for.
+
         Arguments:
-            jobs: In the order of the results.
+            jobs: In the order of the results; a job comes after those that it waits for.
             tx: A connection or session of the user's with an open transaction, of a library that the store knows.
 
         Raises:
             RowRejected: One of the rows is at fault.
-            StoreContended: Without `tx`: somebody's open transaction holds one of the unique keys. Nothing was stored, and
-                nothing was waited for longer than a fraction of a second: try again later.
+            StoreContended: Somebody's open transaction holds one of the unique keys (without `tx`), or the row of a job that is
+                to be waited for. Nothing was stored, and nothing was waited for longer than a fraction of a second: try again
+                later. With `tx` the transaction is as it was before the call.
+            BlockerNotFound: A blocker isn't there. Nothing was stored; with `tx` the transaction is as it was before the call.
             NotInTransaction: `tx` is in autocommit mode.
             TypeError: `tx` isn't of a known library.
         """
@@ -212,7 +225,9 @@ class Store(Protocol):
         """
         ...
 
-    async def settle(self, settlements: Sequence[Settlement], *, orphaned: bool = False) -> Sequence[SettleResult]:
+    async def settle(
+        self, settlements: Sequence[Settlement], *, orphaned: bool = False, tx: object | None = None
+    ) -> Sequence[SettleResult]:
         """Write how attempts ended, each on its own: one that is lost doesn't stop its neighbours.
 
         A settlement counts only if the job is running with exactly its (id, lease_id, claims) and, in the same
@@ -225,6 +240,16 @@ class Store(Protocol):
         key in between. Listeners are told of the next one's type and due time, and of chains that have ended, by the chain's
         id; of a continued job they aren't. A settlement whose `next` has an id that is there already is refused.
         Repeating a settlement that was written answers as the first time did.
+
+        Of a chain that has ended, those that wait for it are told in the same transaction, a bounded number of them; the rest
+        is stored as something that is still to be done, which `tend` goes on with. A continued job passes on that it has
+        dependents. Outcomes without `children`, whose `next` has no blockers and whose job is neither waited for nor has
+        waited, are written as if there were no such thing. A `next` with blockers is stored as blocked; one that would wait for
+        its own chain, through whatever other chains, is refused (`SettleResult.refused`), also where two that would wait for
+        each other are settled at the same moment.
+
+        With `tx` they are written on that connection, where `hold` has locked the jobs: they are so once its owner has
+        committed.
 
         It doesn't wait for a row that somebody else has locked: its result says `busy`, nothing of it was written, and its
         neighbours are written all the same. It may be repeated a little later.
@@ -263,6 +288,61 @@ class Store(Protocol):
         """
         ...
 
+    async def hold(self, claim: Claim, lease_id: int, *, tx: object) -> LostReason | None:
+        """Lock a running job by its claim, on a connection or session of the user's with an open transaction (see `insert`),
+        until that ends: from then on nobody else ends it or takes it, whatever becomes of its lease. The lease's row is looked
+        at, and not locked. The lock is waited for, for a fraction of a second.
+
+        Returns:
+            Why the claim isn't the lease's own any more; None if it's held.
+
+        Raises:
+            StoreContended: Somebody's open transaction has locked the row.
+            NotInTransaction, TypeError: As of `insert`.
+        """
+        ...
+
+    async def end(self, endings: Sequence[Ending], *, tx: object | None = None) -> Sequence[bool]:
+        """End jobs that aren't finished, each on its own, as `settle` does: but whoever holds them, and without an attempt.
+
+        A blocked, scheduled, ready or running job is ended; nothing remains of what it waited for. It's archived without a
+        lease, so that a late write of the worker that ran it isn't taken for a repetition of this one; that worker's lease is
+        told of (`Notification.leases`), and its next renewal says `already_completed`. Rows that somebody has locked are waited
+        for, for a fraction of a second.
+
+        Arguments:
+            endings: In the order of the results.
+            tx: As of `insert`: what is ended is so once the owner has committed.
+
+        Returns:
+            Whether it was ended with this, for each. False means that no job with that id is live: look what became of it. A
+            repetition after an unclear commit says False as well.
+
+        Raises:
+            StoreContended: Somebody's open transaction holds one of the rows. Nothing was written.
+            BlockerNotFound, BlockerCycle: For a `next` or a child. Nothing was written.
+            RowRejected: One of the rows is at fault. Nothing was written.
+        """
+        ...
+
+    async def tend(self, limit: int) -> Tended:
+        """See to what no worker's claim leads to, one bounded portion in one transaction. All workers call it now and then.
+
+        It goes on telling of chains that have ended, one level at a time: those that took the end either way (`settled`) and
+        those whose last open blocker has completed become pending, due now or later, with their time to expire counted from
+        there; those that need an output which there won't be fail, with a history entry of the type `BlockerFailed` whose
+        message names the first cause, and theirs are told next. It finds blockers whose chain has ended or is gone without
+        anybody having told, such as after a deletion by SQL. It discards jobs that are blocked or pending and haven't been
+        started in time, as a claim would (cancelled, with an entry of the type `Expired`). And it forgets how chains ended for
+        which nobody waits any more.
+
+        Rows that somebody has locked are left for the next time. Listeners are told as by `settle`.
+
+        Arguments:
+            limit: Jobs at most that are changed by it, of each kind.
+        """
+        ...
+
     async def next_due(self, types: Sequence[str], *, own: Collection[int] = ()) -> Due:
         """When there is something to do for jobs of these types, in one statement; the leases in `own` don't count."""
         ...
@@ -287,6 +367,14 @@ class Store(Protocol):
         Raises:
             ValueError: The cursor isn't one of ours.
         """
+        ...
+
+    async def list_blockers(self, job_id: UUID, limit: int, *, after: int = -1) -> Sequence[Blocker]:
+        """The chains that this very job waits for, or has waited for, by their ordinals, from the one after `after`."""
+        ...
+
+    async def list_dependents(self, chain_id: UUID, limit: int) -> Sequence[Blocker]:
+        """Unfinished jobs that wait for the end of this chain (by its own id), by their ids; without those that were told."""
         ...
 
     async def list(self, where: JobFilter, limit: int, cursor: str | None = None) -> Page:
@@ -316,7 +404,7 @@ class Store(Protocol):
         """
         ...
 
-    async def retry(self, ids: Sequence[UUID]) -> Sequence[Changed]:
+    async def retry(self, ids: Sequence[UUID], *, cascade: bool = False) -> Sequence[Changed]:
         """Make failed or cancelled jobs pending again, due now, and tell listeners of their types. Any step's id stands for
         its chain's last step.
 
@@ -330,10 +418,12 @@ class Store(Protocol):
         """Make pending jobs due now, and tell listeners of their types. Any step's id stands for its chain's live step."""
         ...
 
-    async def delete(self, ids: Sequence[UUID]) -> Sequence[Changed]:
-        """Remove jobs that aren't running, live or archived. Any step's id stands for its chain: all of its steps are
-        removed, unless one is running. Of a long one the end goes first, and continued steps may follow in transactions of
-        their own: if those don't come about, another delete by the chain's id removes them.
+    async def delete(self, ids: Sequence[UUID], *, cascade: bool = False) -> Sequence[Changed]:
+        """Remove jobs, live or archived. Any step's id stands for its chain: all of its steps are removed. A running one's
+        unique key is free at once; its worker's lease is told of, and its next renewal says `not_found`. One for which
+        unfinished jobs wait is left as it is (`BLOCKS`), unless with `cascade`: then those are removed too, and those that
+        wait for them, in portions that `tend` goes on with. Of a long one the end goes first, and continued steps may follow in
+        transactions of their own: if those don't come about, another delete by the chain's id removes them.
 
         Listeners of this store are told of them as of finished ones, so that whoever waits for a result looks, and finds
         none. Other processes need not be told: they find out when they look.

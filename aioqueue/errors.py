@@ -7,7 +7,10 @@
     ├── CallError                     a call that can't be made or enqueued
     │   ├── ArgumentsError            arguments that don't fit the signature, or can't be stored
     │   ├── CallAlreadyEnqueued
-    │   └── ConflictingOptions
+    │   ├── ConflictingOptions
+    │   ├── OutputNotReady            an output that was used before its job has run
+    │   ├── BlockerNotFound           a chain to wait for that doesn't exist
+    │   └── BlockerCycle              jobs that would wait for each other for ever
     ├── TransactionError
     │   ├── NotInTransaction          a `tx` that is in autocommit mode
     │   ├── OutsideTransaction        an enqueue beside our own open transaction
@@ -18,6 +21,9 @@
     │   ├── JobFailed
     │   ├── JobCancelled
     │   ├── ResultTimeout
+    │   ├── AlreadyFinished           a job that was to be ended from outside, and has ended before
+    │   ├── WrongJobType              a job that was to be completed as another type's
+    │   ├── BlockerReference          a job that can't be deleted, since others wait for it
     │   └── ResultError               a stored output that isn't of the type that was declared
     ├── LeaseLost                     a worker's lease has ended: nothing was claimed with it
     └── StoreError                    the database refused
@@ -42,7 +48,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AioqueueError",
+    "AlreadyFinished",
     "ArgumentsError",
+    "BlockerCycle",
+    "BlockerNotFound",
+    "BlockerReference",
     "CallAlreadyEnqueued",
     "CallError",
     "CallNeverEnqueued",
@@ -59,6 +69,7 @@ __all__ = [
     "NotCommitted",
     "NotInTransaction",
     "NotSupported",
+    "OutputNotReady",
     "OutsideTransaction",
     "RegistrationError",
     "Reschedule",
@@ -71,6 +82,7 @@ __all__ = [
     "StoreIncompatible",
     "StoreUnavailable",
     "TransactionError",
+    "WrongJobType",
 ]
 
 
@@ -141,6 +153,27 @@ class ConflictingOptions(CallError):
     """Options of one call that exclude each other."""
 
 
+class OutputNotReady(CallError):
+    """The output of a call was used before its job has run: it can only be passed on as an argument of another call."""
+
+
+class BlockerNotFound(CallError):
+    """A job was to wait for a chain that isn't stored: it was never committed, or has been deleted.
+
+    Arguments:
+        message: Which one.
+        blocker_id: The id that was given for it.
+    """
+
+    def __init__(self, message: str, *, blocker_id: UUID) -> None:
+        super().__init__(message)
+        self.blocker_id = blocker_id
+
+
+class BlockerCycle(CallError):
+    """Jobs would wait for each other for ever. Nothing was stored."""
+
+
 class TransactionError(AioqueueError):
     """A transaction that is used where it can't be."""
 
@@ -205,6 +238,58 @@ class JobCancelled(JobError):
 
 class ResultTimeout(JobError, TimeoutError):
     """The job wasn't finished within the timeout; it goes on."""
+
+
+class AlreadyFinished(JobError):
+    """The job was to be completed or failed from outside, and has ended before.
+
+    Arguments:
+        message: What has become of it.
+        state: Its state: `completed`, `failed` or `cancelled`.
+        job_id, job_type, last_error, chain_id: As of every `JobError`.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        state: str,
+        job_id: UUID,
+        job_type: str | None = None,
+        last_error: str | None = None,
+        chain_id: UUID | None = None,
+    ) -> None:
+        super().__init__(message, job_id=job_id, job_type=job_type, last_error=last_error, chain_id=chain_id)
+        self.state = state
+
+
+class WrongJobType(JobError):
+    """The job was to be completed from outside as one of another type than it is. Nothing was written."""
+
+
+class BlockerReference(JobError):
+    """The job can't be deleted, since other unfinished jobs wait for its chain; `cascade=True` takes them along.
+
+    Arguments:
+        message: Which ones.
+        dependents: The ids of those that wait, ten at most.
+        changed: What became of the jobs that were to be deleted with it, by id.
+        job_id, job_type, chain_id: As of every `JobError`.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        dependents: tuple[UUID, ...],
+        changed: Mapping[UUID, object],
+        job_id: UUID,
+        job_type: str | None = None,
+        chain_id: UUID | None = None,
+    ) -> None:
+        super().__init__(message, job_id=job_id, job_type=job_type, chain_id=chain_id)
+        self.dependents = dependents
+        self.changed = changed
 
 
 class ResultError(JobError):

@@ -23,6 +23,10 @@ class Changed(StrEnum):
     RUNNING = "running"
     WRONG_STATE = "wrong_state"
     """Nothing to retry (not failed or cancelled), nothing to bring forward (not pending)."""
+    BLOCKS = "blocks"
+    """Not deleted: other unfinished jobs wait for its chain."""
+    BLOCKER_FAILED = "blocker_failed"
+    """Not retried: it failed since a chain that it waited for did, and that one hasn't been retried."""
 
 
 @dataclass(frozen=True, slots=True)

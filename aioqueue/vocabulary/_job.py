@@ -14,10 +14,14 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
+    from aioqueue.errors import CallError
+    from aioqueue.vocabulary._blockers import EndedBlocker, NewBlocker
+
 __all__ = [
     "AttemptError",
     "Claim",
     "ClaimedJob",
+    "Ending",
     "Inserted",
     "Job",
     "JobState",
@@ -106,6 +110,7 @@ class NewJob:
         tags: Short labels.
         metadata: A JSON object for middlewares.
         trace: The trace context of whoever enqueues it, as JSON text. What `vocabulary._trace` doesn't take isn't stored.
+        blockers: Chains for whose ends it waits; each once.
     """
 
     id: UUID
@@ -124,6 +129,7 @@ class NewJob:
     tags: tuple[str, ...] = ()
     metadata: bytes = b"{}"
     trace: str | None = None
+    blockers: tuple[NewBlocker, ...] = ()
 
     @property
     def unique_names(self) -> tuple[str, ...]:
@@ -133,7 +139,7 @@ class NewJob:
     @property
     def size(self) -> int:
         """Bytes of JSON in the arguments and the metadata: batches are cut by it."""
-        return len(self.payload) + len(self.metadata)
+        return len(self.payload) + len(self.metadata) + sum(len(each.places) for each in self.blockers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +178,7 @@ class ClaimedJob:
         created_at, run_at, started_at: UTC, by the database's clock.
         expired: Whether it had to be started earlier, and must be discarded. Only at its first start.
         reschedules: How often it was rescheduled without using an attempt.
+        blockers: The chains that it has waited for, in the order in which they were given.
     """
 
     id: UUID
@@ -195,6 +202,7 @@ class ClaimedJob:
     tags: tuple[str, ...] = ()
     metadata: bytes = b"{}"
     trace: str | None = None
+    blockers: tuple[EndedBlocker, ...] = ()
 
     @property
     def claim(self) -> Claim:
@@ -239,7 +247,9 @@ class Settlement:
         run_at: When it is due again, in UTC.
         error: Appended to the job's history.
         next: The chain's next job, where the kind is `CONTINUED`. It's stored as it is, except for what belongs to the chain:
-            the store takes its id, the next position, key and unique key from the job that has finished.
+            the store takes its id, the next position, key and unique key from the job that has finished. It may have blockers.
+        children: Further jobs that are stored in the same transaction, and not at all if the settlement isn't written: each a
+            chain of its own, after those of them that it waits for.
     """
 
     id: UUID
@@ -252,6 +262,7 @@ class Settlement:
     run_at: datetime | None = None
     error: AttemptError | None = None
     next: NewJob | None = None
+    children: tuple[NewJob, ...] = ()
 
     @property
     def size(self) -> int:
@@ -259,7 +270,28 @@ class Settlement:
         size = 0 if self.output is None else len(self.output)
         if self.error is not None:
             size += len(self.error.message) + len(self.error.traceback)
+        if self.children:
+            size += sum(child.size for child in self.children)
         return size if self.next is None else size + self.next.size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """What somebody other than a worker says of a job that isn't finished: how it ends, whatever its state is.
+
+    Attributes:
+        id: The job's own id: of a chain, that of its live step.
+        kind: `COMPLETED`, `CONTINUED` or `FAILED`.
+        output, outcome, error, next, children: As of a `Settlement`.
+    """
+
+    id: UUID
+    kind: SettlementKind
+    output: bytes | None = None
+    outcome: str | None = None
+    error: AttemptError | None = None
+    next: NewJob | None = None
+    children: tuple[NewJob, ...] = ()
 
 
 class LostReason(StrEnum):
@@ -283,11 +315,14 @@ class SettleResult:
         message: What the database said, for `LostReason.ERROR`: the row itself was at fault, and nothing was written. Also
             where it's busy for another reason than a lock.
         busy: Somebody else has locked the row: nothing was written, and the claim is still what it was. Try again.
+        refused: Why what was to be stored with it can't be: `BlockerNotFound` or `BlockerCycle` for its `next` or one of its
+            `children`. Nothing was written, and the claim is still what it was: the attempt has failed.
     """
 
     lost: LostReason | None = None
     message: str = ""
     busy: bool = False
+    refused: CallError | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -316,6 +351,7 @@ class Job:
         trace: The trace context of whoever has enqueued it, as JSON text, if there was one.
         chain_id: The id of its chain's first job: its own, if it is that.
         position: Its place in the chain, from 0.
+        open_blockers: For how many chains' ends it still waits.
     """
 
     id: UUID
@@ -342,6 +378,7 @@ class Job:
     reschedules: int = 0
     trace: str | None = None
     position: int = 0
+    open_blockers: int = 0
 
     @property
     def last_error(self) -> AttemptError | None:

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AbstractAsyncContextManager
 
     from aioqueue.vocabulary._answers import Renewal
-    from aioqueue.vocabulary._job import Claim, Inserted, NewJob
+    from aioqueue.vocabulary._job import Claim, Ending, Inserted, LostReason, NewJob, Settlement, SettleResult
     from aioqueue.vocabulary._notification import Notification
 
 __all__ = ["LeaseSession", "Listener", "StoreTransaction"]
@@ -68,4 +69,20 @@ class StoreTransaction(Protocol):
 
     async def insert(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
         """As `Store.insert`; listeners hear of it after the commit."""
+        ...
+
+    async def hold(self, claim: Claim, lease_id: int) -> LostReason | None:
+        """As `Store.hold`."""
+        ...
+
+    async def settle(self, settlements: Sequence[Settlement]) -> Sequence[SettleResult]:
+        """As `Store.settle`, about claims that this transaction holds; listeners hear of it after the commit."""
+        ...
+
+    def savepoint(self) -> AbstractAsyncContextManager[None]:
+        """Open a nested block: rolled back alone when it raises or is cancelled. Blocks end in the reverse of their order."""
+        ...
+
+    async def end(self, endings: Sequence[Ending]) -> Sequence[bool]:
+        """As `Store.end`; listeners hear of it after the commit."""
         ...
