@@ -16,7 +16,14 @@ __all__ = ["LEASE_THREAD", "MISSING_RIGHTS", "WORKER", "missing_grants", "refuse
 
 _ALL = ("SELECT", "INSERT", "UPDATE", "DELETE")
 
-WORKER: Mapping[str, Sequence[str]] = {"job": _ALL, "archive": ("SELECT", "INSERT"), "lease": _ALL, "subscriber": _ALL}
+WORKER: Mapping[str, Sequence[str]] = {
+    "job": _ALL,
+    "archive": ("SELECT", "INSERT"),
+    "lease": _ALL,
+    "subscriber": _ALL,
+    "blocker": _ALL,
+    "chain_end": _ALL,
+}
 """By table: claims, settlements, recovery, leases, and enqueueing in handlers."""
 
 LEASE_THREAD: Mapping[str, Sequence[str]] = {"job": ("SELECT",), "archive": ("SELECT",), "lease": ("SELECT", "UPDATE")}

@@ -2,7 +2,7 @@
 
 The fast statement takes the rows that it can lock at once and writes every kind of outcome. What it didn't write is
 looked up in one more statement: lost for a reason, or written by an earlier call. What is neither (locked by somebody,
-or marked `slow_settle`) goes the slow way once, all of it in one statement on another connection. What is locked even
+or `marked`) goes the slow way once, all of it in one statement on another connection. What is locked even
 then is busy: nothing here waits for a row. Batches in which chains continue have statements of their own.
 
 A pending or archived row remembers the lease that wrote it (negative when it was written about an orphan), so that a
@@ -126,7 +126,7 @@ def settle_statements(schema: Schema) -> dict[str, str]:
         template = _SETTLE
         for mark, text in replaced.items():
             template = template.replace(mark, text)
-        statements[name] = schema.render(template.replace("@fast@", "AND NOT j.slow_settle"))
+        statements[name] = schema.render(template.replace("@fast@", "AND NOT j.marked"))
         statements[f"{name}_slowly"] = schema.render(template.replace("@fast@", ""))
     return statements
 

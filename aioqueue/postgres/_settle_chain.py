@@ -39,8 +39,8 @@ _NEXT = f"""{CLOCK}, next AS MATERIALIZED (
 ), """
 
 _CONTINUED = f"""continued AS (
-    INSERT INTO @schema@.job ({STORED}, chain_id, position, slow_settle, key, unique_key)
-    SELECT {VALUES}, coalesce(gone.chain_id, gone.id), least(gone.position, 2147483646) + 1, gone.slow_settle, gone.key,
+    INSERT INTO @schema@.job ({STORED}, chain_id, position, marked, key, unique_key)
+    SELECT {VALUES}, coalesce(gone.chain_id, gone.id), least(gone.position, 2147483646) + 1, gone.marked, gone.key,
            gone.unique_key
     FROM gone JOIN next AS given ON given.of = gone.id CROSS JOIN clock
     {DUE}

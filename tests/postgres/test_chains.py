@@ -104,11 +104,11 @@ async def test_a_chain_that_is_marked_slow_stays_it(postgres_url: str) -> None:
     async with opened(postgres_url) as store:
         lease_id = await store.open_lease("w", 600)
         await store.insert([job()])
-        execute(postgres_url, "UPDATE aioqueue.job SET slow_settle = true")
+        execute(postgres_url, "UPDATE aioqueue.job SET marked = true")
         for _ in range(3):
             (claim,) = await store.claim(lease_id, ["a"], 1)
             assert [each.lost for each in await store.settle([continued(claim)])] == [None]
-        assert execute(postgres_url, "SELECT position, slow_settle FROM aioqueue.job") == [(3, True)]
+        assert execute(postgres_url, "SELECT position, marked FROM aioqueue.job") == [(3, True)]
 
 
 async def test_the_last_position_stays_the_last(postgres_url: str) -> None:
@@ -129,12 +129,12 @@ async def test_an_orphan_can_be_continued(postgres_url: str, slow: bool) -> None
         ids = await chain_of(store, 2)
         lease_id = await store.open_lease("w", 600)
         (claim,) = await store.claim(lease_id, ["a"], 1)
-        execute(postgres_url, f"UPDATE aioqueue.job SET slow_settle = {slow}")
+        execute(postgres_url, f"UPDATE aioqueue.job SET marked = {slow}")
         execute(postgres_url, f"UPDATE aioqueue.lease SET expires_at = now() WHERE id = {lease_id}")
         for _ in range(2):
             assert [each.lost for each in await store.settle([continued(claim, job("b"))], orphaned=True)] == [None]
         assert execute(postgres_url, f"SELECT id FROM aioqueue.lease WHERE id = {lease_id}") == []
-        assert execute(postgres_url, "SELECT chain_id, position, type, slow_settle FROM aioqueue.job") == [
+        assert execute(postgres_url, "SELECT chain_id, position, type, marked FROM aioqueue.job") == [
             (ids[0], 2, "b", slow)
         ]
 

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.anyio
 LIVE_ONLY = {
     "gate": "of held jobs",
     "open_blockers": "of held jobs",
-    "slow_settle": "how it's settled, and it is settled",
+    "marked": "how it's settled, and it is settled",
 }
 ARCHIVED_ANEW = {"state": "how it ended"}
 RETRIED_ANEW = {

@@ -60,7 +60,7 @@ async def test_a_row_that_somebody_has_locked_is_busy_and_its_neighbours_are_wri
 async def test_a_job_that_is_marked_slow_is_settled_too(postgres_url: str) -> None:
     async with opened(postgres_url) as store:
         _, (claim,) = await claimed(store)
-        execute(postgres_url, "UPDATE aioqueue.job SET slow_settle = true")
+        execute(postgres_url, "UPDATE aioqueue.job SET marked = true")
         assert [result.lost for result in await store.settle([completed(claim)])] == [None]
 
 
@@ -108,7 +108,7 @@ async def test_a_batch_of_large_outputs_goes_in_portions(postgres_url: str, monk
         _, claims = await claimed(store, jobs=10)
         outputs = [b'"%s"' % (b"x" * (100 if number % 3 else 2_000)) for number in range(10)]
         batch = [completed(claim, output) for claim, output in zip(claims, outputs, strict=True)]
-        execute(postgres_url, f"UPDATE aioqueue.job SET slow_settle = true WHERE id = '{claims[4].id}'")
+        execute(postgres_url, f"UPDATE aioqueue.job SET marked = true WHERE id = '{claims[4].id}'")
         sizes = await counted(store, store.settle(batch))
         assert len(sizes) > 3
         assert max(sizes) < 2_100
@@ -154,7 +154,7 @@ async def test_one_row_that_is_refused_slowly_stops_only_itself(postgres_url: st
     async with opened(postgres_url) as store:
         _, claims = await claimed(store, jobs=9)
         execute(postgres_url, raises)
-        execute(postgres_url, "UPDATE aioqueue.job SET slow_settle = true")
+        execute(postgres_url, "UPDATE aioqueue.job SET marked = true")
         batch = [replace(completed(claim), outcome="odd" if number == 5 else "even") for number, claim in enumerate(claims)]
         results = await store.settle(batch)
         assert [result for number, result in enumerate(results) if number != 5] == [SettleResult()] * 8

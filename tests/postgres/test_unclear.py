@@ -25,7 +25,7 @@ pytestmark = pytest.mark.anyio
 
 INSERT = r"insert into .*\bjob\b"
 SETTLE = r"insert into .*\barchive\b"
-SLOW_SETTLE = r"^(?!.*not j\.slow_settle).*insert into .*\barchive\b"
+SLOW_SETTLE = r"^(?!.*not j\.marked).*insert into .*\barchive\b"
 GIVE_BACK = r"update .*set state = 1"
 CLAIM = r"update .*set state = 2"
 
@@ -74,7 +74,7 @@ async def test_a_settlement(postgres_url: str, kind: SettlementKind, slow: bool)
     async with cut_off(postgres_url) as (store, proxy):
         lease_id, jobs = await claimed(store)
         if slow:
-            execute(postgres_url, "update aioqueue.job set slow_settle = true")
+            execute(postgres_url, "update aioqueue.job set marked = true")
         settlements = [
             Settlement(
                 id=job.id,
