@@ -317,12 +317,15 @@ class SettleResult:
         busy: Somebody else has locked the row: nothing was written, and the claim is still what it was. Try again.
         refused: Why what was to be stored with it can't be: `BlockerNotFound` or `BlockerCycle` for its `next` or one of its
             `children`. Nothing was written, and the claim is still what it was: the attempt has failed.
+        more: It was written, and not all who wait for the end of its chain were told: `Store.tend` goes on with that. A worker
+            that hears of it calls that at once; otherwise they're told a few seconds later.
     """
 
     lost: LostReason | None = None
     message: str = ""
     busy: bool = False
     refused: CallError | None = None
+    more: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
