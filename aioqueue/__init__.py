@@ -13,7 +13,11 @@ from aioqueue.definitions._registry import Registry
 from aioqueue.definitions._resources import Resource
 from aioqueue.errors import (
     AioqueueError,
+    AlreadyFinished,
     ArgumentsError,
+    BlockerCycle,
+    BlockerNotFound,
+    BlockerReference,
     CallAlreadyEnqueued,
     CallError,
     CallNeverEnqueued,
@@ -30,6 +34,7 @@ from aioqueue.errors import (
     NotCommitted,
     NotInTransaction,
     NotSupported,
+    OutputNotReady,
     OutsideTransaction,
     RegistrationError,
     Reschedule,
@@ -42,9 +47,12 @@ from aioqueue.errors import (
     StoreIncompatible,
     StoreUnavailable,
     TransactionError,
+    WrongJobType,
 )
 from aioqueue.telemetry._server import MetricsServer, serve_metrics
 from aioqueue.vocabulary._answers import Changed
+from aioqueue.vocabulary._blockers import Blocker
+from aioqueue.vocabulary._ends import Completed, Failed
 from aioqueue.vocabulary._finding import Finding, Verdict
 from aioqueue.vocabulary._job import AttemptError, Inserted, Job, JobState, NewJob, Priority
 from aioqueue.vocabulary._listing import Page
@@ -55,10 +63,15 @@ from aioqueue.worker import Health, LateAttempt, OnceResult, Worker
 
 __all__ = [
     "AioqueueError",
+    "AlreadyFinished",
     "ArgumentsError",
     "Attempt",
     "AttemptError",
     "Backoff",
+    "Blocker",
+    "BlockerCycle",
+    "BlockerNotFound",
+    "BlockerReference",
     "BoundClient",
     "Call",
     "CallAlreadyEnqueued",
@@ -68,12 +81,14 @@ __all__ = [
     "Changed",
     "Client",
     "ClientClosed",
+    "Completed",
     "ConfigurationError",
     "ConflictingOptions",
     "EnqueueMiddleware",
     "EnqueueNext",
     "Exponential",
     "Fail",
+    "Failed",
     "Finding",
     "Fixed",
     "Health",
@@ -98,13 +113,14 @@ __all__ = [
     "NotInTransaction",
     "NotSupported",
     "OnceResult",
+    "OutputNotReady",
     "OutsideTransaction",
     "Page",
     "Priority",
-    "Registry",
     "Reason",
     "ReasonCode",
     "RegistrationError",
+    "Registry",
     "Reschedule",
     "Resource",
     "ResultError",
@@ -123,6 +139,7 @@ __all__ = [
     "Verdict",
     "Why",
     "Worker",
+    "WrongJobType",
     "current_attempt",
     "done",
     "serve_metrics",
