@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from aioqueue.vocabulary._job import JobState
+    from aioqueue.vocabulary._states import JobState
 
 __all__ = ["Blocker", "ChainEnd", "EndedBlocker", "NewBlocker", "Tended"]
 

@@ -1,4 +1,4 @@
-"""A job's states and the values that describe one: the vocabulary that clients, workers and stores share. No I/O."""
+"""The values that describe a job: the vocabulary that clients, workers and stores share. No I/O."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import orjson
 
 from aioqueue.vocabulary._attempt_error import AttemptError
+from aioqueue.vocabulary._states import JobState, StoredState
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -37,55 +38,6 @@ __all__ = [
 
 Priority = Literal[1, 2, 3, 4]
 """1 is the most urgent; 2 is the default."""
-
-
-class JobState(StrEnum):
-    """What people see. `scheduled` and `ready` are one stored state, told apart by the due time."""
-
-    BLOCKED = "blocked"
-    SCHEDULED = "scheduled"
-    READY = "ready"
-    RUNNING = "running"
-    COMPLETED = "completed"
-    CONTINUED = "continued"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-
-    @property
-    def finished(self) -> bool:
-        """Whether a job in this state never runs again, unless an operator retries it."""
-        return self in _FINISHED
-
-
-_FINISHED = frozenset({JobState.COMPLETED, JobState.CONTINUED, JobState.FAILED, JobState.CANCELLED})
-
-
-class StoredState(IntEnum):
-    """What the stores write. The first three are live, the others are in the archive."""
-
-    HELD = 0
-    PENDING = 1
-    RUNNING = 2
-    COMPLETED = 4
-    CONTINUED = 5
-    FAILED = 6
-    CANCELLED = 7
-
-    def shown(self, *, due: bool) -> JobState:
-        """The state as people see it: `due` says whether a pending job's time has come."""
-        if self is StoredState.PENDING:
-            return JobState.READY if due else JobState.SCHEDULED
-        return _SHOWN[self]
-
-
-_SHOWN = {
-    StoredState.HELD: JobState.BLOCKED,
-    StoredState.RUNNING: JobState.RUNNING,
-    StoredState.COMPLETED: JobState.COMPLETED,
-    StoredState.CONTINUED: JobState.CONTINUED,
-    StoredState.FAILED: JobState.FAILED,
-    StoredState.CANCELLED: JobState.CANCELLED,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

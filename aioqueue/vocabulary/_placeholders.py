@@ -76,29 +76,15 @@ def _refusal(placeholder: Placeholder, use: str) -> str:
     )
 
 
-_OPERATORS = (
-    "add",
-    "sub",
-    "mul",
-    "matmul",
-    "truediv",
-    "floordiv",
-    "mod",
-    "divmod",
-    "pow",
-    "lshift",
-    "rshift",
-    "and",
-    "or",
-    "xor",
-)
+_ARITHMETIC = ("add", "sub", "mul", "matmul", "truediv", "floordiv", "mod", "divmod", "pow")
+_BITWISE = ("lshift", "rshift", "and", "or", "xor")
 # `__next__` isn't among them: a class that has it is an iterator to pydantic, which would use it up. Without it `next()` fails.
 _NAMES = (
     *("str", "bytes", "format", "bool", "int", "float", "complex", "index", "hash", "eq", "ne", "lt", "le", "gt", "ge"),
     *("len", "length_hint", "contains", "iter", "reversed", "getitem", "setitem", "delitem", "call", "setattr", "delattr"),
     *("fspath", "abs", "neg", "pos", "invert", "round", "trunc", "floor", "ceil", "reduce", "reduce_ex", "getstate"),
     *("enter", "exit", "aenter", "aexit", "await", "aiter", "anext"),
-    *(prefix + name for name in _OPERATORS for prefix in ("", "r", "i")),
+    *(prefix + name for name in _ARITHMETIC + _BITWISE for prefix in ("", "r", "i")),
 )
 
 

@@ -19,7 +19,8 @@ LeaseLost Linear MetricsServer Middleware NewJob NotCommitted NotInTransaction N
 Priority
 Reason ReasonCode RegistrationError Registry Reschedule Resource ResultError ResultTimeout Retry RetryIn RowRejected Stats
 Steps StoreContended StoreError StoreIncompatible StoreUnavailable Transaction TransactionError Why Worker current_attempt
-Verdict done serve_metrics AlreadyFinished Blocker BlockerCycle BlockerNotFound BlockerReference Completed Failed OutputNotReady WrongJobType
+Verdict done serve_metrics AlreadyFinished Blocker BlockerCycle BlockerNotFound
+BlockerReference Completed Failed OutputNotReady WrongJobType
 """
 
 NAMES = _NAMES.split()
