@@ -14,8 +14,6 @@ from uuid import UUID
 
 import asyncpg
 
-from aioqueue.errors import StoreContended
-from aioqueue.postgres._errors import sqlstate
 from aioqueue.postgres._settle_archive import archive
 from aioqueue.store_rules._causes import BLOCKER_FAILED, WAITED_FOR
 
@@ -30,7 +28,6 @@ __all__ = ["MOST_TOLD", "Resolved", "resolve", "resolve_statements"]
 MOST_TOLD = 2_000
 """Blocker rows that one transaction resolves at most."""
 
-_LOCKED = "55P03"
 _SAVEPOINT = "SAVEPOINT aioqueue_waiting; SET LOCAL lock_timeout = '100ms'"
 _ROLL_BACK = "ROLLBACK TO SAVEPOINT aioqueue_waiting"
 _RELEASE = "RELEASE SAVEPOINT aioqueue_waiting"
@@ -45,7 +42,7 @@ _LOCK = """WITH edge AS MATERIALIZED (
 ), locked AS MATERIALIZED (
     SELECT j.id FROM @schema@.job j WHERE j.id = ANY(ARRAY(SELECT job_id FROM edge)) ORDER BY j.id FOR UPDATE@skip@
 )
-SELECT ARRAY(SELECT id FROM locked), array_agg(edge.job_id), array_agg(edge.ordinal), @held@ FROM edge"""
+SELECT (SELECT count(*) FROM locked), array_agg(edge.job_id), array_agg(edge.ordinal), @held@ FROM edge"""
 _HELD = """array_agg(EXISTS (SELECT FROM @schema@.job j WHERE j.id = edge.job_id)
                             AND NOT edge.job_id IN (SELECT id FROM locked))"""
 
@@ -116,13 +113,11 @@ FROM (SELECT given.id, EXISTS (SELECT FROM @schema@.blocker b WHERE b.chain_id =
       FROM unnest($1::uuid[]) AS given(id)) AS rest
 WHERE e.chain_id = rest.id AND e.untold <> rest.untold"""
 
-# Of chains that were taken along nothing stays. Of one with more steps than that, another delete removes the others.
-_TAKEN = """WITH unneeded AS (
-    DELETE FROM @schema@.blocker b WHERE b.job_id = ANY($1::uuid[])
-)
-DELETE FROM @schema@.archive a WHERE a.id = ANY(ARRAY(
-    SELECT unnest($2::uuid[]) UNION ALL
-    (SELECT s.id FROM @schema@.archive s WHERE s.chain_id = ANY($2::uuid[]) LIMIT $3::integer)))"""
+# Nothing stays of chains that were taken along. Of one with more steps than that, another delete removes the others.
+_TAKEN = "DELETE FROM @schema@.blocker b WHERE b.job_id = ANY($1::uuid[])"
+_TAKEN_STEPS = """DELETE FROM @schema@.archive a WHERE a.id = ANY(ARRAY(
+    SELECT unnest($1::uuid[]) UNION ALL
+    (SELECT s.id FROM @schema@.archive s WHERE s.chain_id = ANY($1::uuid[]) LIMIT $2::integer)))"""
 
 
 def resolve_statements(schema: Schema) -> dict[str, str]:
@@ -133,6 +128,7 @@ def resolve_statements(schema: Schema) -> dict[str, str]:
         "resolve_tell": _TELL,
         "resolve_rest": _REST,
         "resolve_taken": _TAKEN,
+        "resolve_taken_steps": _TAKEN_STEPS,
     }
     return {name: schema.render(template) for name, template in templates.items()}
 
@@ -183,7 +179,7 @@ async def resolve(
     if not chains:
         return
     ids = list(chains)
-    locked, jobs, ordinals, held = await _lock(connection, statements, ids, limit)
+    _, jobs, ordinals, held = await _lock(connection, statements, ids, limit)
     cut = jobs is not None and len(jobs) >= limit
     if jobs is not None:
         edges: Sequence[tuple[UUID, int]] = list(zip(jobs, ordinals, strict=True))
@@ -201,9 +197,7 @@ async def _lock(connection: Connection, statements: dict[str, str], ids: list[UU
     await connection.execute(_SAVEPOINT)
     try:
         (row,) = await connection.fetch(statements["resolve_lock"], ids, limit)
-    except (asyncpg.PostgresError, StoreContended) as error:
-        if _LOCKED not in (sqlstate(error), sqlstate(error.__cause__)):
-            raise
+    except asyncpg.LockNotAvailableError:
         await connection.execute(_ROLL_BACK)
         (row,) = await connection.fetch(statements["resolve_lock_free"], ids, limit)
     await connection.execute(_RELEASE)
@@ -225,4 +219,16 @@ async def _tell(
     into.failed |= set(failed)
     into.deleted |= set(deleted)
     if taken:
-        await connection.fetch(statements["resolve_taken"], taken, deleted, MOST_TOLD)
+        await connection.fetch(statements["resolve_taken"], taken)
+    if continued := [chain for chain in deleted if chain not in set(taken)]:
+        await _remove_steps(connection, statements, continued)
+
+
+async def _remove_steps(connection: Connection, statements: dict[str, str], chains: list[UUID]) -> None:
+    """Remove what is archived of chains that were taken along. A worker's role needn't have the right to; then it stays."""
+    await connection.execute("SAVEPOINT aioqueue_steps")
+    try:
+        await connection.fetch(statements["resolve_taken_steps"], chains, MOST_TOLD)
+    except asyncpg.InsufficientPrivilegeError:
+        await connection.execute("ROLLBACK TO SAVEPOINT aioqueue_steps")
+    await connection.execute("RELEASE SAVEPOINT aioqueue_steps")
