@@ -62,6 +62,11 @@ class Schema:
         """The key of the advisory lock that migrations take."""
         return int.from_bytes(hashlib.sha256(b"aioqueue " + self.name.encode()).digest()[:8], "big", signed=True)
 
+    @cached_property
+    def cycles_lock(self) -> int:
+        """The key of the advisory lock under which chains that are there already come to wait for others."""
+        return int.from_bytes(hashlib.sha256(b"aioqueue cycles " + self.name.encode()).digest()[:8], "big", signed=True)
+
     def render(self, template: str) -> str:
         """Put the names into a statement's template.
 

@@ -16,7 +16,15 @@ if TYPE_CHECKING:
 
     from aioqueue.postgres._connections_driver import Row
 
-__all__ = ["ARCHIVED_COLUMNS", "CLAIMED_COLUMNS", "LIVE_COLUMNS", "RECOVERED_COLUMNS", "claimed_job", "job_snapshot"]
+__all__ = [
+    "ARCHIVED_COLUMNS",
+    "CLAIMED_COLUMNS",
+    "LIVE_COLUMNS",
+    "RECOVERED_COLUMNS",
+    "attempt_errors",
+    "claimed_job",
+    "job_snapshot",
+]
 
 
 def _moment(column: str) -> str:
@@ -89,7 +97,8 @@ def claimed_job(row: Row) -> ClaimedJob:
     )
 
 
-def _errors(stored: Iterable[Any]) -> tuple[AttemptError, ...]:
+def attempt_errors(stored: Iterable[Any]) -> tuple[AttemptError, ...]:
+    """Read a row's history."""
     errors: list[AttemptError] = []
     for text in _flat(stored):
         try:
@@ -120,7 +129,7 @@ def job_snapshot(row: Row) -> Job:
         worker=row["worker"],
         output_json=None if output is None else output.encode(),
         outcome=row["outcome"],
-        errors=_errors(row["errors"]),
+        errors=attempt_errors(row["errors"]),
         key=row["key"],
         tags=tuple(_flat(row["tags"])),
         metadata_json=row["metadata"].encode(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from aioqueue.postgres._blockers import blocker_statements
 from aioqueue.postgres._claim import claim_statements
 from aioqueue.postgres._claim_singly import claim_singly_statements
 from aioqueue.postgres._insert import insert_statements
@@ -27,6 +28,7 @@ def all_statements(schema: Schema) -> dict[str, str]:
     """All but the pages of listings, which are put together for each filter."""
     return {
         **insert_statements(schema),
+        **blocker_statements(schema),
         **claim_statements(schema),
         **claim_singly_statements(schema),
         **settle_statements(schema),

@@ -134,9 +134,7 @@ async def test_an_orphan_can_be_continued(postgres_url: str, slow: bool) -> None
         for _ in range(2):
             assert [each.lost for each in await store.settle([continued(claim, job("b"))], orphaned=True)] == [None]
         assert execute(postgres_url, f"SELECT id FROM aioqueue.lease WHERE id = {lease_id}") == []
-        assert execute(postgres_url, "SELECT chain_id, position, type, marked FROM aioqueue.job") == [
-            (ids[0], 2, "b", slow)
-        ]
+        assert execute(postgres_url, "SELECT chain_id, position, type, marked FROM aioqueue.job") == [(ids[0], 2, "b", slow)]
 
 
 async def test_what_other_processes_are_told(postgres_url: str) -> None:
