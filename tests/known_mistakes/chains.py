@@ -13,6 +13,7 @@ from aioqueue.testing.memory import (
     _insert,
     _settle,
     _settle_next,
+    _settle_with,
     _store,
 )
 from aioqueue.testing.memory._rows import Database
@@ -24,6 +25,7 @@ from tests.simulation.promises import Promise
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import datetime
+    from uuid import UUID
 
     from aioqueue.testing.memory._rows import Row
     from aioqueue.vocabulary._job import ClaimedJob, NewJob, Settlement
@@ -80,7 +82,10 @@ def _after_the_end(real: Callable[..., Row], database: Database, row: Row, each:
         raise
 
 
-async def _free_for_a_moment(store: MemoryStore, settlements: Sequence[Settlement], *, orphaned: bool = False) -> Any:
+async def _free_for_a_moment(
+    store: MemoryStore, settlements: Sequence[Settlement], *, orphaned: bool = False, tx: object | None = None
+) -> Any:
+    del tx
     database = store.database
     results = await store._verb("settle", lambda database: _settle.settle(database, settlements, orphaned=orphaned))
     following = [each.next.id for each in settlements if each.next is not None]
@@ -144,6 +149,10 @@ def _all_refused(real: Callable[..., Any], database: Database, settlements: Sequ
     return real(database, settlements, orphaned=orphaned)
 
 
+def _one_after_the_other(real: Callable[..., Any], database: Database, ids: Sequence[UUID], **named: bool) -> Any:
+    return [real(database, [each], **named)[0] for each in ids]
+
+
 def _from_one(real: Callable[..., Row], new: NewJob, now: datetime) -> Row:
     made = real(new, now)
     made.position = 1
@@ -176,7 +185,7 @@ CHAINS: dict[str, Mistake] = {
         cases=("chains/large_batches_of_continuations", "settle/large_batches"),
     ),
     "a store that deletes one id after the other": Mistake(
-        (instead_of(_store, "delete", lambda real, database, ids: [real(database, [each])[0] for each in ids]),),
+        (instead_of(_store, "delete", _one_after_the_other),),
         cases=("chains/several_ids_of_one_chain_in_one_call",),
     ),
     "a store that tells of what is due later as if it were due": Mistake(
@@ -184,23 +193,23 @@ CHAINS: dict[str, Mistake] = {
         cases=("chains/the_next_step_is_told_with_its_delay",),
     ),
     "a store in which a continuation begins a chain of its own": Mistake(
-        (instead_of(_settle, "next_row", _of_its_own),),
+        (instead_of(_settle_with, "next_row", _of_its_own),),
         cases=("chains/the_next_step_takes_what_is_the_chains", "chains/ends_by_any_steps_id"),
         breaks=Promise.FOUND,
         theme=Theme.CHAINS,
     ),
     "a store that takes the step before for the first": Mistake(
-        (instead_of(_settle, "next_row", _of_the_step_before),),
+        (instead_of(_settle_with, "next_row", _of_the_step_before),),
         cases=("chains/the_next_step_takes_what_is_the_chains", "chains/a_lost_worker_in_the_middle"),
     ),
     "a store that doesn't count positions": Mistake(
-        (instead_of(_settle, "next_row", _at_the_same_place),),
+        (instead_of(_settle_with, "next_row", _at_the_same_place),),
         cases=("chains/the_next_step_takes_what_is_the_chains", "chains/listed_from_the_first_step"),
         breaks=Promise.IN_ORDER,
         theme=Theme.CHAINS,
     ),
     "a store whose continuations have keys of their own": Mistake(
-        (instead_of(_settle, "next_row", _with_its_own_key),),
+        (instead_of(_settle_with, "next_row", _with_its_own_key),),
         cases=("chains/the_next_step_takes_what_is_the_chains", "chains/of_a_chain_without_a_key"),
     ),
     "a store in which a continuation lets go of the unique key": Mistake(
@@ -210,7 +219,7 @@ CHAINS: dict[str, Mistake] = {
         theme=Theme.CHAINS,
     ),
     "a store in which the unique key becomes one of the next type": Mistake(
-        (instead_of(_settle, "next_row", _with_its_types_key),),
+        (instead_of(_settle_with, "next_row", _with_its_types_key),),
         cases=("chains/the_unique_key_is_the_chains_until_it_ends", "chains/nobody_gets_the_key_between_two_steps"),
     ),
     "a store in which a chain's unique key is free for a moment": Mistake(
@@ -228,7 +237,7 @@ CHAINS: dict[str, Mistake] = {
         cases=("chains/repeating_an_insert_after_its_chain_went_on",),
     ),
     "a store in which the next step is always due at once": Mistake(
-        (instead_of(_settle, "next_row", _at_once),),
+        (instead_of(_settle_with, "next_row", _at_once),),
         cases=("chains/the_next_step_may_be_due_later",),
     ),
     "a store that stores the next step again when that is repeated": Mistake(
@@ -240,11 +249,11 @@ CHAINS: dict[str, Mistake] = {
         cases=("chains/a_next_id_that_is_there_is_refused_alone",),
     ),
     "a store that ends a step whose next can't be stored": Mistake(
-        (instead_of(_settle, "next_row", _after_the_end),),
+        (instead_of(_settle_with, "next_row", _after_the_end),),
         cases=("chains/a_next_id_that_is_there_is_refused_alone", "chains/a_next_step_that_cant_be_stored"),
     ),
     "a store that forgets the next step": Mistake(
-        ((_settle, "next_row", _without_the_next),),
+        ((_settle_with, "next_row", _without_the_next),),
         cases=("chains/the_next_step_takes_what_is_the_chains", "chains/among_all_kinds_in_one_batch"),
         breaks=Promise.ONE_NEXT,
         theme=Theme.CHAINS,

@@ -75,7 +75,7 @@ def _that_job_alone(chains: Chains, job_id: UUID) -> Sequence[Row]:
     return [chains._rows[job_id]] if job_id in chains._rows else []
 
 
-def _all_that_does_not_run(database: Database, steps: Sequence[Row]) -> Changed:
+def _all_that_does_not_run(database: Database, steps: Sequence[Row], **_: bool) -> Changed:
     for row in steps:
         if row.state != StoredState.RUNNING:
             database.remove(row)
@@ -134,7 +134,7 @@ LOOKING_AT_CHAINS: dict[str, Mistake] = {
             "chains/retry_in_every_state_of_a_chain",
             "chains/run_now_means_the_live_step",
             "chains/delete_means_the_whole_chain",
-            "chains/delete_leaves_a_running_chain",
+            "chains/delete_takes_a_running_chain",
         ),
     ),
     "a store whose retry begins a chain of its own": Mistake(
@@ -151,7 +151,7 @@ LOOKING_AT_CHAINS: dict[str, Mistake] = {
     ),
     "a store that deletes the steps that don't run": Mistake(
         ((_operate, "_delete", _all_that_does_not_run),),
-        cases=("chains/delete_leaves_a_running_chain",),
+        cases=("chains/delete_takes_a_running_chain",),
     ),
     "a store that tells of continued steps as of ends": Mistake(
         ((_settle, "ended", lambda each: each.kind.finishes),),

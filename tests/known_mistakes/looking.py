@@ -9,6 +9,7 @@ from aioqueue.store_rules._cursors import read_cursor
 from aioqueue.testing.memory import _listing, _operate, _stats, _stats_workers, _store
 from aioqueue.testing.memory._rows import Database
 from aioqueue.vocabulary._answers import Changed
+from aioqueue.vocabulary._job import StoredState
 from aioqueue.vocabulary._notification import Notification
 from tests.known_mistakes.mistake import Mistake, instead_of
 
@@ -45,10 +46,9 @@ def _with_what_came_of_it(real: Callable[..., Changed], database: Database, row:
     return changed
 
 
-def _delete_anything(database: Database, steps: Sequence[Row]) -> Changed:
-    for row in steps:
-        database.remove(row)
-    return Changed.DONE
+def _all_but_running(real: Callable[..., Changed], database: Database, steps: Sequence[Row], **named: bool) -> Changed:
+    running = any(row.state == StoredState.RUNNING for row in steps)
+    return Changed.RUNNING if running else real(database, steps, **named)
 
 
 def _all_alike(
@@ -102,9 +102,9 @@ LOOKING: dict[str, Mistake] = {
         ((_operate, "key_is_taken", lambda *_: False),),
         cases=("retry/a_held_unique_key",),
     ),
-    "a store that deletes what runs": Mistake(
-        ((_operate, "_delete", _delete_anything),),
-        cases=("delete/all_but_running",),
+    "a store that doesn't delete what runs": Mistake(
+        (instead_of(_operate, "_delete", _all_but_running),),
+        cases=("delete/in_every_state", "chains/delete_takes_a_running_chain"),
     ),
     "a store that prunes whatever has finished": Mistake(
         ((_operate, "finished_before", lambda *_: True),),

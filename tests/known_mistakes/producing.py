@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from aioqueue.store_rules._life import StoreLife
 from aioqueue.store_rules._listeners import Listeners
 from aioqueue.testing.memory import MemoryStore, _insert, _store, _transaction
+from aioqueue.testing.memory._draft import Draft
 from aioqueue.testing.memory._rows import Database
 from aioqueue.testing.memory._transaction import MemoryTransaction
 from tests.known_mistakes.mistake import Mistake, instead_of
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from aioqueue.testing.memory._rows import Row
     from aioqueue.vocabulary._job import Inserted, NewJob
+    from aioqueue.vocabulary._notification import Notification
 
 __all__ = ["PRODUCING"]
 
@@ -53,10 +55,13 @@ async def _stay_open(_: StoreLife[Any]) -> None:
     """Nothing is closed."""
 
 
-def _telling(real: Callable[..., Any], database: Database, jobs: Sequence[NewJob]) -> Any:
-    results = real(database, jobs)
-    _insert.announce(database, list(database.uncommitted.values()))
-    return results
+def _telling(draft: Draft, notification: Notification) -> None:
+    draft.base.tell(notification)
+
+
+def _at_once(real: Callable[..., Any], draft: Draft, jobs: Sequence[NewJob]) -> Any:
+    real(draft.base, jobs)
+    return real(draft, jobs)
 
 
 def _without_tags(real: Callable[..., Row], new: NewJob, now: datetime) -> Row:
@@ -128,7 +133,7 @@ PRODUCING: dict[str, Mistake] = {
         ),
     ),
     "a store that tells of jobs before their commit": Mistake(
-        (instead_of(_transaction, "insert_uncommitted", _telling),),
+        ((Draft, "tell", _telling),),
         cases=("transaction/notifies_after_the_commit_only",),
     ),
     "a store that tells nobody": Mistake(
@@ -164,7 +169,7 @@ PRODUCING: dict[str, Mistake] = {
         cases=("insert/results_come_in_order",),
     ),
     "a store whose transactions are seen before their commit": Mistake(
-        ((_transaction, "insert_uncommitted", _insert.insert),),
+        (instead_of(_transaction, "insert", _at_once),),
         cases=("transaction/nothing_is_visible_before_the_commit",),
     ),
     "a store that answers before it's opened": Mistake(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aioqueue.testing.conformance._case import Subject
+from aioqueue.testing.conformance._case import Capability, Subject
 from aioqueue.testing.conformance._tools import (
     HOUR,
     check,
@@ -15,13 +15,16 @@ from aioqueue.testing.conformance._tools import (
     failure,
     insert_one,
     job,
+    lease_thread,
+    listening,
+    refused,
     settlement,
     start_one,
     written,
 )
 from aioqueue.vocabulary._answers import Changed
 from aioqueue.vocabulary._identifiers import new_id
-from aioqueue.vocabulary._job import JobState, SettlementKind
+from aioqueue.vocabulary._job import JobState, LostReason, SettlementKind
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -188,16 +191,37 @@ async def is_claimed_at_once(harness: Harness) -> None:
 
 
 @deleting()
-async def all_but_running(harness: Harness) -> None:
-    """Jobs that aren't running are removed, live or archived."""
+async def in_every_state(harness: Harness) -> None:
+    """Jobs are removed, live or archived, running ones too."""
     store = harness.store
     jobs = await _one_of_each(harness)
-    special = {"running": Changed.RUNNING, "unknown": Changed.NOT_FOUND}
-    expected = {name: special.get(name, Changed.DONE) for name in jobs}
+    expected = {name: Changed.NOT_FOUND if name == "unknown" else Changed.DONE for name in jobs}
     equal(_named(jobs, list(await store.delete(list(jobs.values())))), expected, "the results of delete")
-    found = await store.fetch(list(jobs.values()))
-    equal(
-        [each and each.id for each in found], [jobs["running"] if name == "running" else None for name in jobs], "what's left"
-    )
+    equal(list(await store.fetch(list(jobs.values()))), [None] * len(jobs), "what's left")
     again = _named(jobs, list(await store.delete(list(jobs.values()))))
-    equal(again, {name: Changed.RUNNING if name == "running" else Changed.NOT_FOUND for name in jobs}, "the second delete")
+    equal(again, dict.fromkeys(jobs, Changed.NOT_FOUND), "the second delete")
+
+
+@deleting()
+async def a_running_ones_worker_is_told(harness: Harness) -> None:
+    """Its next renewal says that the job isn't there any more, and what it writes is lost; its unique key is free at once."""
+    store = harness.store
+    lease_id = await store.open_lease("w", HOUR)
+    claimed = await start_one(store, lease_id, job(key="k", unique=True))
+    equal(list(await store.delete([claimed.id])), [Changed.DONE], "the result")
+    await insert_one(store, job(key="k", unique=True))
+    async with lease_thread(store) as thread:
+        renewal = await thread.renew(lease_id, HOUR, [claimed.claim])
+    equal((renewal.valid, dict(renewal.lost)), (True, {claimed.claim: LostReason.NOT_FOUND}), "the renewal")
+    await refused(store, settlement(claimed, SettlementKind.COMPLETED, output=b"1"), LostReason.NOT_FOUND)
+
+
+@deleting(Capability.TELLS_LEASES)
+async def a_running_ones_lease_is_told_of(harness: Harness) -> None:
+    """Whoever listens hears of the lease that holds a running job which is deleted."""
+    store, second = harness.store, await harness.second_store()
+    lease_id = await store.open_lease("w", HOUR)
+    claimed = await start_one(store, lease_id)
+    with listening(store) as heard:
+        await second.delete([claimed.id])
+        await heard.wait(lambda told: lease_id in told.leases, f"the lease {lease_id}")

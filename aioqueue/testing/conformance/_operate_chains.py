@@ -125,18 +125,18 @@ async def delete_means_the_whole_chain(harness: Harness) -> None:
 
 
 @subject()
-async def delete_leaves_a_running_chain(harness: Harness) -> None:
-    """While one of its steps is running nothing of a chain is removed."""
+async def delete_takes_a_running_chain(harness: Harness) -> None:
+    """While its last step is running all of a chain is removed; its unique key is free, and its worker is told so."""
     store = harness.store
-    steps = await start_chain(store, await store.open_lease("w", HOUR), 3)
+    lease_id = await store.open_lease("w", HOUR)
+    steps = await start_chain(store, lease_id, 3, job(key="k", unique=True))
     ids = [each.id for each in steps]
-    equal(list(await store.delete(ids)), [Changed.RUNNING] * 3, "the results")
-    states = [each and each.state for each in await store.fetch(ids)]
-    equal(states, [JobState.CONTINUED, JobState.CONTINUED, JobState.RUNNING], "the states")
-    last = await next_step(store, steps[-1])
-    await written(store, settlement(last, SettlementKind.COMPLETED, output=b"1"))
-    equal(list(await store.delete(ids[1:2])), [Changed.DONE], "when it has ended")
-    equal(list(await store.fetch([*ids, last.id])), [None] * 4, "the steps that are left")
+    equal(list(await store.delete(ids)), [Changed.DONE] * 3, "the results")
+    equal(list(await store.fetch(ids)), [None] * 3, "the steps that are left")
+    await insert_one(store, job(key="k", unique=True))
+    new = job("late")
+    await refused(store, settlement(steps[-1], SettlementKind.CONTINUED, next=new), LostReason.NOT_FOUND)
+    equal(list(await store.fetch([new.id])), [None], "the next step of a chain that is gone")
 
 
 @subject()

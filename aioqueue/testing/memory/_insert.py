@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from aioqueue.errors import RowRejected, StoreContended
 from aioqueue.store_rules._json import require_json
 from aioqueue.store_rules._unique_keys import unique_hashes
+from aioqueue.testing.memory._insert_blockers import hold_back, stored_ids, wait, waits_of
 from aioqueue.testing.memory._rows import Row
 from aioqueue.vocabulary._job import Inserted
 from aioqueue.vocabulary._notification import Notification
@@ -20,26 +21,27 @@ if TYPE_CHECKING:
     from aioqueue.testing.memory._rows import Database
     from aioqueue.vocabulary._job import NewJob
 
-__all__ = ["announce", "due_at", "holder_of", "insert", "insert_uncommitted", "make_row"]
+__all__ = ["announce", "due_at", "holder_of", "insert", "make_row", "store"]
 
 
 def insert(database: Database, jobs: Sequence[NewJob], *, repeated: bool = False) -> list[Inserted]:
     """Store jobs, all or none. See `Store.insert`. Finished ones are looked at in any case, not only for a repetition."""
+    return store(database, jobs, gone_on(database, jobs) if repeated else ())
+
+
+def store(database: Database, jobs: Sequence[NewJob], there_before: Collection[UUID] = ()) -> list[Inserted]:
+    """Store jobs, all or none, with what they wait for."""
     for new in jobs:
         held = new.id in database.uncommitted or (new.unique and key_holder(database.uncommitted, new) is not None)
         if held:
             raise StoreContended(f"an open transaction holds the unique key of {new.id}")
-    rows, results = prepare(database, jobs, gone_on(database, jobs) if repeated else ())
+    now = database.now()
+    rows, results = prepare(database, jobs, there_before)
+    waits = waits_of(database, rows, stored_ids(jobs, results), now)
     for row in rows:
         database.add(row)
-    announce(database, rows)
-    return results
-
-
-def insert_uncommitted(database: Database, jobs: Sequence[NewJob]) -> list[Inserted]:
-    """Store jobs for the transaction that is open."""
-    rows, results = prepare(database, jobs)
-    database.uncommitted.update({row.new.id: row for row in rows})
+    wait(database, waits, now)
+    announce(database, [row for row in rows if not row.new.blockers])
     return results
 
 
@@ -100,7 +102,9 @@ def make_row(new: NewJob, now: datetime) -> Row:
     require_json(new)
     run_at = first_due(new, now)
     expires_at = None if new.expires is None else due_at(run_at, None, new.expires)
-    return Row(new, now, run_at, expires_at, unique_hash=next(iter(unique_hashes(new)), None))
+    row = Row(new, now, run_at, expires_at, unique_hash=next(iter(unique_hashes(new)), None))
+    hold_back(row)
+    return row
 
 
 def first_due(new: NewJob, now: datetime) -> datetime:

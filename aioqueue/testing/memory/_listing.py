@@ -118,4 +118,5 @@ def _job(database: Database, row: Row, now: datetime) -> Job:
         expires_at=row.expires_at,
         reschedules=row.reschedules,
         trace=stored_trace(row.new.trace),
+        open_blockers=row.open_blockers,
     )

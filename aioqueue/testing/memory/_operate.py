@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from aioqueue.errors import StoreContended
 from aioqueue.testing.memory._insert import holder_of
+from aioqueue.testing.memory._listing_blockers import dependents
+from aioqueue.testing.memory._operate_blockers import live_again, retry_dependents, wait_again
+from aioqueue.testing.memory._resolve import note_deletion, tell_of_ends
 from aioqueue.testing.memory._rows_chains import Chains, the_end
 from aioqueue.vocabulary._answers import Changed, Pruned
 from aioqueue.vocabulary._job import StoredState
@@ -20,21 +25,39 @@ if TYPE_CHECKING:
 __all__ = ["delete", "prune", "retry", "run_now"]
 
 
-def retry(database: Database, ids: Sequence[UUID]) -> list[Changed]:
+def retry(database: Database, ids: Sequence[UUID], *, cascade: bool = False) -> list[Changed]:
     """Make failed and cancelled jobs pending again. See `Store.retry`."""
     now = database.now()
-    return _change(database, ids, lambda steps: _retry(database, changed_by(steps), now), due)
+    revived: list[Row] = []
+    results = _change(database, ids, lambda steps: _retry(database, changed_by(steps), now), revived)
+    if cascade:
+        revived += retry_dependents(database, revived, now)
+    if revived:
+        database.tell(due(revived))
+    return results
 
 
 def run_now(database: Database, ids: Sequence[UUID]) -> list[Changed]:
     """Make pending jobs due. See `Store.run_now`."""
     now = database.now()
-    return _change(database, ids, lambda steps: _run_now(changed_by(steps), now), due)
+    changed: list[Row] = []
+    results = _change(database, ids, lambda steps: _run_now(changed_by(steps), now), changed)
+    if changed:
+        database.tell(due(changed))
+    return results
 
 
-def delete(database: Database, ids: Sequence[UUID]) -> list[Changed]:
-    """Remove chains that don't run. See `Store.delete`."""
-    return _change(database, ids, lambda steps: _delete(database, steps), gone)
+def delete(database: Database, ids: Sequence[UUID], *, cascade: bool = False) -> list[Changed]:
+    """Remove chains, whatever their states. See `Store.delete`."""
+    now = database.now()
+    changed: list[Row] = []
+    results = _change(database, ids, lambda steps: _delete(database, steps, cascade=cascade), changed)
+    if changed:
+        leases = frozenset(row.lease_id for row in changed if row.state == StoredState.RUNNING)
+        database.tell(replace(gone(changed), leases=leases))
+        if cascade:
+            tell_of_ends(database, changed, now)
+    return results
 
 
 def prune(
@@ -69,25 +92,22 @@ def finished_before(row: Row, now: datetime, seconds: float) -> bool:
 
 
 def _change(
-    database: Database,
-    ids: Sequence[UUID],
-    change: Callable[[Sequence[Row]], Changed],
-    notification: Callable[[Sequence[Row]], Notification],
+    database: Database, ids: Sequence[UUID], change: Callable[[Sequence[Row]], Changed], changed: list[Row]
 ) -> list[Changed]:
     results: list[Changed] = []
-    changed: list[Row] = []
     chains = Chains(database)
     done: set[UUID] = set()
+    now = database.now()
     for steps in [named_by(chains, job_id) for job_id in ids]:
         if steps and steps[0].chain in done:
             results.append(Changed.DONE)
             continue
+        if any(row.held and row.locked(now) for row in steps):
+            raise StoreContended(f"an open transaction holds the job {steps[-1].new.id}")
         results.append(change(steps) if steps else Changed.NOT_FOUND)
         if results[-1] is Changed.DONE:
             changed.append(changed_by(steps))
             done.add(steps[0].chain)
-    if changed:
-        database.tell(notification(changed))
     return results
 
 
@@ -105,7 +125,7 @@ def changed_by(steps: Sequence[Row]) -> Row:
 
 def due(rows: Sequence[Row]) -> Notification:
     """What listeners are told of jobs that may be claimed now."""
-    return Notification(types=frozenset(row.new.type for row in rows))
+    return Notification(types=frozenset(row.new.type for row in rows if row.state == StoredState.PENDING))
 
 
 def gone(rows: Sequence[Row]) -> Notification:
@@ -118,8 +138,11 @@ def _retry(database: Database, row: Row, now: datetime) -> Changed:
         return Changed.RUNNING
     if row.state not in (StoredState.FAILED, StoredState.CANCELLED) or key_is_taken(database, row):
         return Changed.WRONG_STATE
-    row.state, row.run_at, row.attempt, row.reschedules = StoredState.PENDING, now, 0, 0
-    row.expires_at = row.started_at = row.finished_at = row.outcome = row.output = row.written = None
+    open_blockers = wait_again(database, row)
+    if open_blockers is None:
+        return Changed.BLOCKER_FAILED
+    database.reopen(row, now, open_blockers)
+    live_again(database, row)
     return Changed.DONE
 
 
@@ -137,9 +160,12 @@ def _run_now(row: Row, now: datetime) -> Changed:
     return Changed.DONE
 
 
-def _delete(database: Database, steps: Sequence[Row]) -> Changed:
-    if any(row.state == StoredState.RUNNING for row in steps):
-        return Changed.RUNNING
+def _delete(database: Database, steps: Sequence[Row], *, cascade: bool) -> Changed:
+    chain_id = steps[0].chain
+    if dependents(database, chain_id) and not cascade:
+        return Changed.BLOCKS
+    if cascade:
+        note_deletion(database, steps[-1])
     for row in removed(steps):
         database.remove(row)
     return Changed.DONE

@@ -40,7 +40,8 @@ def is_over(database: Database, lease_id: int, now: datetime) -> bool:
 def orphans(database: Database, own: Collection[int], now: datetime) -> list[Row]:
     """The jobs that run without a valid lease, whatever became of its row."""
     running = [row for row in database.rows.values() if row.state == StoredState.RUNNING]
-    return [row for row in running if row.lease_id not in own and not database.valid(row.lease_id, now)]
+    free = [row for row in running if not row.held]
+    return [row for row in free if row.lease_id not in own and not database.valid(row.lease_id, now)]
 
 
 def next_due(database: Database, types: Sequence[str], own: Collection[int]) -> Due:

@@ -9,15 +9,18 @@ from typing import TYPE_CHECKING
 
 from aioqueue.store_rules._history import KEPT_ERRORS
 from aioqueue.store_rules._lease_ids import new_lease_id
+from aioqueue.testing.memory._rows_blockers import Blockers
 from aioqueue.testing.memory._transaction_turn import Turn
 from aioqueue.vocabulary._job import Claim, ClaimedJob, SettlementKind, StoredState
 from aioqueue.vocabulary._trace import stored_trace
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Iterable, Sequence
     from uuid import UUID
 
     from aioqueue.store_rules._listeners import Listeners
+    from aioqueue.testing.memory._rows_blockers import Edge, End
+    from aioqueue.vocabulary._blockers import EndedBlocker
     from aioqueue.vocabulary._job import AttemptError, NewJob, Settlement
     from aioqueue.vocabulary._notification import Notification
 
@@ -41,6 +44,9 @@ class Row:
         written: The settlement that was written last, until the next claim: it's recognised when it's repeated.
         written_about_orphan: Whether that was written by whoever recovered it.
         locked_until: Until when somebody who isn't a worker has it locked; None if nobody has.
+        held: Whether the transaction that is open has it locked.
+        marked: Whether somebody waits, or has waited, for its chain, or it has waited for others itself.
+        open_blockers: For how many chains' ends it still waits.
         chain_id: Of its chain's first job; None if it is that.
         position: Its place in the chain, from 0.
         unreadable: What is wrong with it if it can't be read any more.
@@ -64,6 +70,9 @@ class Row:
     written: Settlement | None = None
     written_about_orphan: bool = False
     locked_until: datetime | None = None
+    held: bool = False
+    marked: bool = False
+    open_blockers: int = 0
     chain_id: UUID | None = None
     position: int = 0
     unreadable: str = ""
@@ -85,10 +94,10 @@ class Row:
 
     def locked(self, now: datetime) -> bool:
         """Whether somebody who isn't a worker has it locked."""
-        return self.locked_until is not None and self.locked_until > now
+        return self.held or (self.locked_until is not None and self.locked_until > now)
 
-    def claimed(self, *, expired: bool = False) -> ClaimedJob:
-        """The job as the worker gets it that has claimed it."""
+    def claimed(self, blockers: tuple[EndedBlocker, ...], *, expired: bool = False) -> ClaimedJob:
+        """The job as the worker gets it that has claimed it, with the ends of the chains for which it has waited."""
         new, started_at = self.new, self.started_at
         assert started_at is not None
         return ClaimedJob(
@@ -113,6 +122,7 @@ class Row:
             tags=new.tags,
             metadata=new.metadata,
             trace=stored_trace(new.trace),
+            blockers=blockers,
         )
 
 
@@ -146,7 +156,9 @@ class Database:
 
     Attributes:
         rows: Committed jobs, live and finished.
-        uncommitted: Those of the transaction that is open.
+        blockers: Who waits for what.
+        uncommitted: New jobs of the transaction that is open.
+        holding: Jobs that whoever looks at it has locked; none but in a transaction's own view.
         listeners: Of each open store.
         lock: Held by each verb and rollback, from the event loop and from the threads of leases.
         turn: Held by the transaction that is open: there is one at a time.
@@ -154,7 +166,9 @@ class Database:
 
     def __init__(self) -> None:
         self.rows: dict[UUID, Row] = {}
+        self.blockers = Blockers()
         self.uncommitted: dict[UUID, Row] = {}
+        self.holding: frozenset[UUID] = frozenset()
         self.leases: dict[int, Lease] = {}
         self.listeners: list[Listeners] = []
         self.lock = threading.RLock()
@@ -218,8 +232,9 @@ class Database:
         self.rows[row.new.id] = row
 
     def remove(self, row: Row) -> None:
-        """Remove a job, whatever its state."""
+        """Remove a job, whatever its state, with what it has waited for."""
         del self.rows[row.new.id]
+        self.blockers.edges.pop(row.new.id, None)
 
     def take(self, row: Row, lease_id: int, now: datetime) -> ClaimedJob:
         """Claim a job for a lease."""
@@ -227,11 +242,14 @@ class Database:
         row.state, row.started_at, row.lease_id, row.written = StoredState.RUNNING, now, lease_id, None
         row.attempt += 1
         row.claims += 1
-        return row.claimed(expired=expired)
+        return row.claimed(self.blockers.ended(row.new.id), expired=expired)
 
     def recover(self, row: Row) -> ClaimedJob:
         """Hand the job of a lost worker to another, which will say what becomes of it. It was started: it doesn't expire."""
-        return row.claimed()
+        return row.claimed(self.blockers.ended(row.new.id))
+
+    def hold(self, row: Row) -> None:
+        """Lock a row, and do nothing to it: only a transaction does."""
 
     def give_back(self, row: Row, now: datetime) -> None:
         """Take a claim back, as if it hadn't been made, but for the number that fences it."""
@@ -252,6 +270,62 @@ class Database:
         if each.kind is SettlementKind.RESCHEDULED:
             row.attempt -= 1
             row.reschedules += 1
+
+    def end(
+        self,
+        row: Row,
+        state: StoredState,
+        now: datetime,
+        *,
+        error: AttemptError | None = None,
+        output: bytes | None = None,
+        outcome: str | None = None,
+    ) -> None:
+        """End a job for somebody who isn't its worker: a late write of that worker isn't taken for a repetition of this."""
+        row.state, row.finished_at, row.output, row.outcome = state, now, output, outcome
+        row.lease_id, row.written, row.open_blockers = 0, None, 0
+        if error is not None:
+            row.errors = (*row.errors, error)[-KEPT_ERRORS:]
+
+    def reopen(self, row: Row, now: datetime, open_blockers: int) -> None:
+        """Let a finished job begin anew, as one that was never started, behind what it waits for."""
+        row.state = StoredState.HELD if open_blockers else StoredState.PENDING
+        row.run_at, row.attempt, row.reschedules, row.open_blockers = now, 0, 0, open_blockers
+        row.expires_at = row.started_at = row.finished_at = row.outcome = row.output = row.written = None
+
+    # -- what waits for what --------------------------------------------------------------------------------------
+
+    def mark(self, row: Row) -> None:
+        """Note that somebody waits for the chain of a live job. A write, though it may be marked: it locks the row."""
+        row.marked = True
+
+    def add_edges(self, job_id: UUID, edges: Iterable[Edge]) -> None:
+        """Store what a new job waits for."""
+        self.blockers.edges[job_id] = list(edges)
+
+    def drop_edges(self, job_id: UUID) -> None:
+        """Forget what a job has waited for."""
+        self.blockers.edges.pop(job_id, None)
+
+    def resolve(self, job_id: UUID, ordinals: Collection[int], *, resolved: bool = True) -> None:
+        """Note which of a job's chains were counted."""
+        for edge in self.blockers.of(job_id):
+            if edge.ordinal in ordinals:
+                edge.resolved = resolved
+
+    def count_down(self, row: Row, number: int, ready_at: datetime, expires_at: datetime | None) -> None:
+        """Take chains off those that a job still waits for; after the last one it's pending."""
+        row.open_blockers -= number
+        if row.open_blockers <= 0:
+            row.state, row.run_at, row.expires_at = StoredState.PENDING, ready_at, expires_at
+
+    def remember(self, end: End) -> None:
+        """Note how a chain has ended, or whether there is somebody left to be told."""
+        self.blockers.ends[end.chain_id] = end
+
+    def forget(self, chain_id: UUID) -> None:
+        """Forget how a chain ended."""
+        self.blockers.ends.pop(chain_id, None)
 
     def refusal(self, row: Row, each: Settlement) -> str:  # noqa: ARG002 - for those who override it
         """Why a row can't hold what is to be written; empty if it can. A test's database may have rows that can't."""

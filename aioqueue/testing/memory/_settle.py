@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aioqueue.errors import RowRejected
+from aioqueue.errors import BlockerCycle, BlockerNotFound, RowRejected, StoreContended
 from aioqueue.store_rules._lost import lost_reason
+from aioqueue.testing.memory._draft import Draft, make_changes
 from aioqueue.testing.memory._insert import due_at
-from aioqueue.testing.memory._settle_next import next_row
-from aioqueue.vocabulary._job import LostReason, SettlementKind, SettleResult, StoredState
+from aioqueue.testing.memory._resolve import tell_of_ends
+from aioqueue.testing.memory._settle_with import ends_with, may_be_refused, store_with
+from aioqueue.vocabulary._job import LostReason, SettleResult, StoredState
 from aioqueue.vocabulary._notification import Notification
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ def settle(database: Database, settlements: Sequence[Settlement], *, orphaned: b
         result = refusal or _settle(database, each, now, written, orphaned=orphaned)
         results.append(result)
     _tell(database, written, now, orphaned=orphaned)
+    tell_of_ends(database, [row for each, row in written if ends_with(database, row, each.kind)], now)
     return results
 
 
@@ -64,18 +67,38 @@ def _settle(
     if lost is not None:
         return SettleResult(lost)
     try:
-        following = next_row(database, row, each, now) if each.kind is SettlementKind.CONTINUED else None
+        following = _write(database, each, now, orphaned=orphaned)
     except RowRejected as error:
         return SettleResult(LostReason.ERROR, str(error))
-    if following is not None and following.new.id in database.uncommitted:
+    except StoreContended:
         return SettleResult(busy=True)
-    database.write(row, each, now, due_again(each, now), orphaned=orphaned)
-    if following is not None:
-        database.add(following)
+    except (BlockerNotFound, BlockerCycle) as error:
+        return refusal(error)
     written.append((each, following or row))
     if orphaned:
         end_lease_of_orphan(database, each.lease_id, now)
     return SettleResult()
+
+
+def refusal(error: BlockerNotFound | BlockerCycle) -> SettleResult:
+    """What is answered where something that belongs to a settlement can't be stored: nothing of it was."""
+    return SettleResult(refused=error)
+
+
+def _write(database: Database, each: Settlement, now: datetime, *, orphaned: bool) -> Row | None:
+    if may_be_refused(each):
+        draft = Draft(database, holding=database.holding)
+        following = _write_to(draft, each, now, orphaned=orphaned)
+        make_changes(database, draft.changes)
+        for notification in draft.told:
+            database.tell(notification)
+        return None if following is None else database.rows[following.new.id]
+    return _write_to(database, each, now, orphaned=orphaned)
+
+
+def _write_to(database: Database, each: Settlement, now: datetime, *, orphaned: bool) -> Row | None:
+    row = database.rows[each.id]
+    return store_with(database, row, each, now, lambda: database.write(row, each, now, due_again(each, now), orphaned=orphaned))
 
 
 def is_repeated(row: Row, each: Settlement, *, orphaned: bool) -> bool:
@@ -89,6 +112,8 @@ def is_repeated(row: Row, each: Settlement, *, orphaned: bool) -> bool:
 def why_lost_to(database: Database, row: Row, each: Settlement, now: datetime, *, orphaned: bool) -> LostReason | None:
     """Why a settlement can't be written; None if it can."""
     lost = why_lost(row, each.claims, each.lease_id)
+    if each.id in database.holding:
+        return lost
     if lost is None and not lease_allows(database, each.lease_id, now, orphaned=orphaned):
         return LostReason.TAKEN
     return lost
@@ -144,7 +169,7 @@ def _tell(database: Database, written: Iterable[tuple[Settlement, Row]], now: da
             leases.add(each.lease_id)
         if ended(each):
             finished.add(waited_for(row))
-        else:
+        elif row.state == StoredState.PENDING:
             types.add(row.new.type)
             waits.append((row.run_at - now).total_seconds())
     if types or finished:

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from aioqueue.testing.memory._rows import Database, Row
-    from aioqueue.vocabulary._job import Settlement
+    from aioqueue.vocabulary._job import Ending, Settlement
 
 __all__ = ["next_row"]
 
 
-def next_row(database: Database, row: Row, each: Settlement, now: datetime) -> Row:
+def next_row(database: Database, row: Row, each: Settlement | Ending, now: datetime) -> Row:
     """The row with which a chain goes on from one of its steps, if it can be stored.
 
     Raises:
@@ -30,6 +30,7 @@ def next_row(database: Database, row: Row, each: Settlement, now: datetime) -> R
         raise RowRejected(f"{each.next.id} is there already")
     made = make_row(replace(each.next, key=row.new.key, unique=False), now)
     made.chain_id, made.position, made.unique_hash = row.chain, row.position + 1, inherited_hash(row)
+    made.marked = made.marked or inherited_mark(row)
     return made
 
 
@@ -41,3 +42,8 @@ def is_taken(database: Database, job_id: UUID) -> bool:
 def inherited_hash(row: Row) -> UUID | None:
     """What stands for the unique key of a step's chain: the next one holds it as the first one did."""
     return row.unique_hash
+
+
+def inherited_mark(row: Row) -> bool:
+    """Whether somebody may wait for a step's chain: the next one has to tell them of its end."""
+    return row.marked

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 from aioqueue.store_rules._life import StoreLife
 from aioqueue.testing.memory._claim import claim
+from aioqueue.testing.memory._end import end
 from aioqueue.testing.memory._insert import insert
 from aioqueue.testing.memory._lease import MemoryLeaseSession, release
 from aioqueue.testing.memory._listing import fetch, fetch_ends, list_chain, list_jobs
+from aioqueue.testing.memory._listing_blockers import list_blockers, list_dependents
 from aioqueue.testing.memory._opened import Opened
 from aioqueue.testing.memory._operate import delete, prune, retry, run_now
 from aioqueue.testing.memory._recovery import next_due, take_expired
@@ -18,6 +20,7 @@ from aioqueue.testing.memory._rows import Database
 from aioqueue.testing.memory._settle import settle
 from aioqueue.testing.memory._stats import stats
 from aioqueue.testing.memory._stats_workers import leases, standing
+from aioqueue.testing.memory._tend import tend
 from aioqueue.testing.memory._transaction import MemoryTransaction
 from aioqueue.vocabulary._notification import Notification
 
@@ -27,7 +30,19 @@ if TYPE_CHECKING:
 
     from aioqueue.testing.memory._transaction import SqlConnection
     from aioqueue.vocabulary._answers import Changed, Due, Pruned
-    from aioqueue.vocabulary._job import Claim, ClaimedJob, Inserted, Job, NewJob, Settlement, SettleResult, StoredState
+    from aioqueue.vocabulary._blockers import Blocker, Tended
+    from aioqueue.vocabulary._job import (
+        Claim,
+        ClaimedJob,
+        Ending,
+        Inserted,
+        Job,
+        LostReason,
+        NewJob,
+        Settlement,
+        SettleResult,
+        StoredState,
+    )
     from aioqueue.vocabulary._listing import JobFilter, Page
     from aioqueue.vocabulary._stats import Stats
     from aioqueue.vocabulary._store_parts import Listener
@@ -82,7 +97,8 @@ class MemoryStore:
         """Do what was asked for: what refuses, delays or loses calls overrides it. `MemoryStore` says which come here.
 
         Arguments:
-            verb: The name of the store's method; `begin`, `transaction.insert`, `execute` and `commit` in a transaction.
+            verb: The name of the store's method; in a transaction `begin`, `execute`, `savepoint`, `release`, `commit`, and
+                `transaction.insert`, `transaction.hold`, `transaction.settle` or `transaction.end`.
             work: Does it, at once.
         """
         await asyncio.sleep(0)
@@ -112,6 +128,11 @@ class MemoryStore:
         database = self._opened.database
         return await self.perform(verb, lambda: work(database))
 
+    def _refuse(self, tx: object | None) -> None:
+        self._life.here()
+        if tx is not None:
+            raise TypeError(f"a store in memory can't write on a {type(tx).__qualname__}: open a transaction of the client's")
+
     # -- producers ------------------------------------------------------------------------------------------------
 
     async def insert(self, jobs: Sequence[NewJob], *, tx: object | None = None, repeated: bool = False) -> Sequence[Inserted]:
@@ -120,9 +141,7 @@ class MemoryStore:
         Raises:
             TypeError: `tx` was given: this store knows nobody else's connections.
         """
-        self._life.here()
-        if tx is not None:
-            raise TypeError(f"a store in memory can't write on a {type(tx).__qualname__}: open a transaction of the client's")
+        self._refuse(tx)
         return await self._verb("insert", lambda database: insert(database, jobs, repeated=repeated))
 
     @asynccontextmanager
@@ -159,8 +178,11 @@ class MemoryStore:
         """Take due jobs. See `Store.claim`."""
         return await self._verb("claim", lambda database: claim(database, lease_id, types, limit, leases or {}))
 
-    async def settle(self, settlements: Sequence[Settlement], *, orphaned: bool = False) -> Sequence[SettleResult]:
+    async def settle(
+        self, settlements: Sequence[Settlement], *, orphaned: bool = False, tx: object | None = None
+    ) -> Sequence[SettleResult]:
         """Write how attempts ended. See `Store.settle`."""
+        self._refuse(tx)
         return await self._verb("settle", lambda database: settle(database, settlements, orphaned=orphaned))
 
     async def release(self, lease_id: int, claims: Sequence[Claim], *, end: bool = False) -> None:
@@ -170,6 +192,21 @@ class MemoryStore:
     async def take_expired(self, limit: int, *, own: Collection[int] = ()) -> Sequence[ClaimedJob]:
         """Recover jobs of lost workers. See `Store.take_expired`."""
         return await self._verb("take_expired", lambda database: take_expired(database, limit, own))
+
+    async def hold(self, claim: Claim, lease_id: int, *, tx: object) -> LostReason | None:
+        """Refuse: see `MemoryTransaction.hold`."""
+        del claim, lease_id
+        self._life.here()
+        raise TypeError(f"a store in memory can't lock a job for a {type(tx).__qualname__}: open a transaction of the client's")
+
+    async def end(self, endings: Sequence[Ending], *, tx: object | None = None) -> Sequence[bool]:
+        """End jobs that aren't finished. See `Store.end`."""
+        self._refuse(tx)
+        return await self._verb("end", lambda database: end(database, endings))
+
+    async def tend(self, limit: int) -> Tended:
+        """See to what no claim leads to. See `Store.tend`."""
+        return await self._verb("tend", lambda database: tend(database, limit))
 
     async def next_due(self, types: Sequence[str], *, own: Collection[int] = ()) -> Due:
         """When there is something to do. See `Store.next_due`."""
@@ -189,6 +226,14 @@ class MemoryStore:
         """One page of a chain. See `Store.list_chain`."""
         return await self._verb("list_chain", lambda database: list_chain(database, chain_id, limit, cursor))
 
+    async def list_blockers(self, job_id: UUID, limit: int, *, after: int = -1) -> Sequence[Blocker]:
+        """What a job waits for. See `Store.list_blockers`."""
+        return await self._verb("list_blockers", lambda database: list_blockers(database, job_id, limit, after))
+
+    async def list_dependents(self, chain_id: UUID, limit: int) -> Sequence[Blocker]:
+        """Who waits for a chain. See `Store.list_dependents`."""
+        return await self._verb("list_dependents", lambda database: list_dependents(database, chain_id, limit))
+
     async def list(self, where: JobFilter, limit: int, cursor: str | None = None) -> Page:
         """One page of jobs. See `Store.list`."""
         return await self._verb("list", lambda database: list_jobs(database, where, limit, cursor))
@@ -205,17 +250,17 @@ class MemoryStore:
         """Where a live job stands. See `Store.standing`."""
         return await self._verb("standing", lambda database: standing(database, job_id, types))
 
-    async def retry(self, ids: Sequence[UUID]) -> Sequence[Changed]:
+    async def retry(self, ids: Sequence[UUID], *, cascade: bool = False) -> Sequence[Changed]:
         """Make failed and cancelled jobs pending again. See `Store.retry`."""
-        return await self._verb("retry", lambda database: retry(database, ids))
+        return await self._verb("retry", lambda database: retry(database, ids, cascade=cascade))
 
     async def run_now(self, ids: Sequence[UUID]) -> Sequence[Changed]:
         """Make pending jobs due. See `Store.run_now`."""
         return await self._verb("run_now", lambda database: run_now(database, ids))
 
-    async def delete(self, ids: Sequence[UUID]) -> Sequence[Changed]:
-        """Remove jobs that don't run. See `Store.delete`."""
-        return await self._verb("delete", lambda database: delete(database, ids))
+    async def delete(self, ids: Sequence[UUID], *, cascade: bool = False) -> Sequence[Changed]:
+        """Remove jobs. See `Store.delete`."""
+        return await self._verb("delete", lambda database: delete(database, ids, cascade=cascade))
 
     async def prune(
         self, state: StoredState, older_than: float, types: Collection[str] | None, limit: int, cursor: str | None = None
