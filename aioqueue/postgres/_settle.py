@@ -2,8 +2,9 @@
 
 The fast statement takes the rows that it can lock at once and writes every kind of outcome. What it didn't write is
 looked up in one more statement: lost for a reason, or written by an earlier call. What is neither (locked by somebody,
-or `marked`) goes the slow way once, all of it in one statement on another connection. What is locked even
-then is busy: nothing here waits for a row. Batches in which chains continue have statements of their own.
+or `marked`), and what brings jobs with it, goes the slow way once, in transactions on another connection: see
+`_settle_slowly`. What is locked even then is busy: no settled row is waited for. Batches in which chains continue have
+statements of their own.
 
 A pending or archived row remembers the lease that wrote it (negative when it was written about an orphan), so that a
 repeated settlement is recognised.
@@ -12,15 +13,16 @@ repeated settlement is recognised.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import isfinite
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 from uuid import UUID
 
-from aioqueue.errors import RowRejected, StoreError, StoreIncompatible, StoreUnavailable
+from aioqueue.errors import CallError, RowRejected, StoreContended, StoreError, StoreIncompatible, StoreUnavailable
+from aioqueue.postgres._errors import sqlstate
 from aioqueue.postgres._rows_portions import in_portions
-from aioqueue.postgres._settle_archive import archive, history
-from aioqueue.postgres._settle_chain import CONTINUED_PARTS, PLAIN_PARTS, continuations, next_arguments
+from aioqueue.postgres._settle_chain import continuations, next_arguments
 from aioqueue.postgres._settle_fates import Fence, chain_of, fate_of, fates_statements
+from aioqueue.postgres._settle_slowly import Portion, Returned, settle_portion, slow_statements, waits_or_brings
+from aioqueue.postgres._settle_statements import outcome_arguments
 from aioqueue.vocabulary._job import LostReason, SettleResult
 
 if TYPE_CHECKING:
@@ -33,110 +35,18 @@ if TYPE_CHECKING:
 
 __all__ = ["Returned", "Settled", "Settler", "settle_statements"]
 
-T = TypeVar("T")
-
-_OWNED = "EXISTS (SELECT FROM @schema@.lease l WHERE l.id = given.lease_id)"
-# The expired leases that orphans had go first, as in a recovery: a renewal at that moment has either been seen, or finds no
-# row. One that is locked is being renewed or taken, so that its jobs have to wait.
-_ENDED = """free AS MATERIALIZED (
-    SELECT l.id FROM @schema@.lease l WHERE l.id = ANY($3::bigint[]) AND l.expires_at <= now() FOR UPDATE SKIP LOCKED
-), ended AS MATERIALIZED (
-    DELETE FROM @schema@.lease l WHERE l.id = ANY(ARRAY(SELECT id FROM free)) RETURNING l.id
-), """
-_ORPHANED = """(given.lease_id IN (SELECT id FROM ended)
-                            OR NOT EXISTS (SELECT FROM @schema@.lease l WHERE l.id = given.lease_id))"""
-_ENDED_TOLD = """UNION ALL
-    SELECT pg_catalog.pg_notify('@channel@', json_build_object('o', $10::text, 'l', json_agg(id))::text)::text
-    FROM (SELECT id, (row_number() OVER () - 1) / 150 AS part FROM ended) AS parts WHERE $10::text IS NOT NULL GROUP BY part"""
-
-_ARCHIVE = archive(
-    state="matched.kind",
-    lease_id="@sign@ gone.lease_id",
-    outcome="matched.outcome",
-    output="matched.output",
-    error="matched.error",
-)
-# `state + 0` and `lease_id + 0`: a condition that matches the lease index would make the planner walk its dead entries.
-_SETTLE = f"""WITH @ended@given AS MATERIALIZED (
-    SELECT * FROM unnest($1::uuid[], $2::integer[], $3::bigint[], $4::smallint[], $5::text[], $6::text[], $7::float8[],
-                         $8::timestamptz[], $9::text[])
-        AS given(id, claims, lease_id, kind, output, outcome, delay, run_at, error)
-    WHERE @owner@
-), locked AS MATERIALIZED (
-    SELECT j.id, j.claims, coalesce(j.lease_id, 0) AS lease_id FROM @schema@.job j
-    WHERE j.id = ANY(ARRAY(SELECT id FROM given)) AND j.state + 0 = 2 @fast@ FOR UPDATE OF j SKIP LOCKED
-), matched AS MATERIALIZED (
-    SELECT given.* FROM given JOIN locked ON locked.id = given.id AND locked.claims = given.claims
-                                         AND locked.lease_id = given.lease_id
-), @next@gone AS (
-    DELETE FROM @schema@.job j WHERE j.id = ANY(ARRAY(SELECT id FROM matched WHERE kind < 8@kept@)) RETURNING j.*
-), archived AS (
-    {_ARCHIVE}
-    FROM gone JOIN matched ON matched.id = gone.id
-    RETURNING id, chain_id, state
-), @continued@back AS MATERIALIZED (
-    SELECT * FROM matched WHERE kind >= 8
-), returned AS (
-    UPDATE @schema@.job j
-    SET state = 1, lease_id = @sign@ j.lease_id,
-        run_at = greatest(nullif(j.run_at, 'infinity'), clock_timestamp(),
-                          coalesce(back.run_at, now() + back.delay * interval '1 second', now())),
-        attempt = CASE back.kind WHEN 9 THEN greatest(j.attempt, 1) - 1 ELSE j.attempt END,
-        reschedules = CASE back.kind WHEN 9 THEN least(j.reschedules, 2147483646) + 1 ELSE j.reschedules END,
-        errors = {history("j.errors", "back.error")}
-    FROM back WHERE back.id = j.id
-    RETURNING j.id, j.type, greatest(0, extract(epoch FROM j.run_at - now()))::float8 AS delay
-), told AS MATERIALIZED (
-    SELECT pg_catalog.pg_notify('@channel@', json_build_object('o', $10::text, 'd', due.delay, 't',
-               CASE WHEN octet_length(due.types::text) < 7000 THEN due.types END)::text)::text AS done
-    FROM (SELECT json_agg(DISTINCT type) AS types, min(delay) AS delay FROM @due@ WHERE delay <= 3600) AS due
-    WHERE $10::text IS NOT NULL AND due.types IS NOT NULL
-    UNION ALL
-    SELECT pg_catalog.pg_notify('@channel@', json_build_object('o', $10::text, 'f', json_agg(id))::text)::text
-    FROM (SELECT coalesce(chain_id, id) AS id, (row_number() OVER () - 1) / 150 AS part FROM archived@ends@) AS parts
-    WHERE $10::text IS NOT NULL
-      AND EXISTS (SELECT FROM @schema@.subscriber s WHERE s.expires_at > now() AND s.id::text <> $10::text)
-    GROUP BY part
-    @told@
-)
-SELECT id, chain_id::text AS type, NULL::float8 AS delay FROM archived
-UNION ALL SELECT id, type, delay FROM returned
-@went_on@@leases@UNION ALL SELECT NULL, NULL, NULL FROM told WHERE done IS NOT NULL"""
-
 _TAKEN = "the chain can't be continued: a job with the next one's id is there already"
+
+# What one transaction settles: it goes on to tell those that wait, and holds its locks for as long.
+_MOST_ROWS = 500
+
+_MOST_TRIES = 3
+_DEADLOCKS = frozenset({"40P01", "40001"})
 
 
 def settle_statements(schema: Schema) -> dict[str, str]:
     """All statements of this module, by name."""
-    statements = fates_statements(schema)
-    owned = {"@owner@": _OWNED, "@sign@": "", "@ended@": "", "@told@": "", "@leases@": ""}
-    orphaned = {
-        "@owner@": _ORPHANED,
-        "@sign@": "-",
-        "@ended@": _ENDED,
-        "@told@": _ENDED_TOLD,
-        "@leases@": "UNION ALL SELECT NULL, id::text, NULL FROM ended\n",
-    }
-    for name, replaced in (
-        ("settle", {**owned, **PLAIN_PARTS}),
-        ("settle_continued", {**owned, **CONTINUED_PARTS}),
-        ("settle_orphaned", {**orphaned, **PLAIN_PARTS}),
-        ("settle_orphaned_continued", {**orphaned, **CONTINUED_PARTS}),
-    ):
-        template = _SETTLE
-        for mark, text in replaced.items():
-            template = template.replace(mark, text)
-        statements[name] = schema.render(template.replace("@fast@", "AND NOT j.marked"))
-        statements[f"{name}_slowly"] = schema.render(template.replace("@fast@", ""))
-    return statements
-
-
-@dataclass(frozen=True, slots=True)
-class Returned:
-    """A job that became pending: again, or as the next one of a chain."""
-
-    type: str
-    delay: float
+    return fates_statements(schema) | slow_statements(schema)
 
 
 @dataclass(slots=True)
@@ -154,33 +64,6 @@ class Settled:
     ended_chains: set[UUID] = field(default_factory=set[UUID])
     returned: list[Returned] = field(default_factory=list[Returned])
     ended_leases: set[int] = field(default_factory=set[int])
-
-
-def _arguments(settlements: Sequence[Settlement], note: str | None) -> list[Any]:
-    try:
-        if not all(each.delay is None or isfinite(each.delay) for each in settlements):
-            raise ValueError("an infinite delay")
-        if any(each.run_at is not None and each.run_at.utcoffset() is None for each in settlements):
-            raise ValueError("run_at has no time zone")
-        return [
-            [each.id for each in settlements],
-            [each.claims for each in settlements],
-            [each.lease_id for each in settlements],
-            [int(each.kind) for each in settlements],
-            [None if each.output is None else each.output.decode() for each in settlements],
-            _unless_empty([each.outcome for each in settlements]),
-            _unless_empty([each.delay for each in settlements]),
-            _unless_empty([each.run_at for each in settlements]),
-            _unless_empty([None if each.error is None else each.error.encode().decode() for each in settlements]),
-            note,
-        ]
-    except (ValueError, TypeError) as error:
-        raise RowRejected(f"an outcome can't be stored: {error}") from None
-
-
-def _unless_empty(column: list[T | None]) -> list[T | None]:
-    """Leave out a column of nothing but NULL: `unnest` fills it up, and the driver takes its time over each value."""
-    return column if any(value is not None for value in column) else []
 
 
 class Settler:
@@ -204,9 +87,11 @@ class Settler:
         name = "settle_orphaned" if orphaned else "settle"
         done = Settled([SettleResult()] * len(settlements))
         chosen = _each_job_once(settlements, range(len(settlements)))
+        if any(each.children or each.next is not None for each in settlements):
+            chosen = [index for index in chosen if not waits_or_brings(settlements[index])]
         written: set[int] = set()
         for portion in in_portions(chosen, lambda index: settlements[index].size):
-            written |= await self._write(self._connection, name, settlements, portion, done)
+            written |= await self._write(name, settlements, portion, done)
         rest = [index for index in range(len(settlements)) if index not in written]
         if rest and (waiting := await self._look_up(settlements, rest, done, orphaned=orphaned)):
             written = await self._settle_slowly(name, settlements, waiting, done)
@@ -215,26 +100,16 @@ class Settler:
                 done.results[index] = SettleResult(busy=True)
         return done
 
-    async def _write(
-        self,
-        connections: ReservedConnection | Pool,
-        name: str,
-        settlements: Sequence[Settlement],
-        indices: Sequence[int],
-        done: Settled,
-        *,
-        slowly: bool = False,
-    ) -> set[int]:
-        """Execute one statement for these, and note what it has written; returns what nothing is left to do about."""
+    async def _write(self, name: str, settlements: Sequence[Settlement], indices: Sequence[int], done: Settled) -> set[int]:
+        """Execute the fast statement for these, and note what it has written; returns what nothing is left to do about."""
         places = {settlements[index].id: index for index in indices}
         batch = [settlements[index] for index in indices]
-        arguments = _arguments(batch, self._origin)
+        arguments = outcome_arguments(batch, self._origin)
         if continued := continuations(batch):
             name += "_continued"
             arguments += next_arguments(continued)
         written: set[int] = set()
-        statement = self._statements[f"{name}_slowly" if slowly else name]
-        for job_id, text, delay in await connections.fetch(statement, *arguments):
+        for job_id, text, delay in await self._connection.fetch(self._statements[name], *arguments):
             if job_id is None:
                 if delay is not None:
                     done.returned.append(Returned(text, delay))
@@ -281,23 +156,81 @@ class Settler:
     async def _settle_slowly(
         self, name: str, settlements: Sequence[Settlement], indices: Sequence[int], done: Settled
     ) -> set[int]:
-        """Write what can be locked by now. A row that the database refuses is refused alone."""
+        """Write what can be locked by now, in portions that are halved where one of them can't be written."""
         written: set[int] = set()
-        portions = list(in_portions(_each_job_once(settlements, indices), lambda index: settlements[index].size))
+        chosen = _each_job_once(settlements, indices)
+        portions = [
+            portion[start : start + _MOST_ROWS]
+            for portion in in_portions(chosen, lambda index: settlements[index].size)
+            for start in range(0, len(portion), _MOST_ROWS)
+        ]
+        portions.reverse()
         while portions:
             portion = portions.pop()
             try:
-                written |= await self._write(self._pool, name, settlements, portion, done, slowly=True)
-            except (StoreUnavailable, StoreIncompatible):
-                raise
-            except StoreError as error:
+                settled = await self._settle_portion(f"{name}_slowly", [settlements[index] for index in portion])
+            except (StoreError, CallError) as error:
+                if _concerns_all(error, [settlements[index] for index in portion]):
+                    raise
                 if half := len(portion) // 2:
-                    portions += [portion[:half], portion[half:]]
-                elif isinstance(error, RowRejected):
-                    done.results[portion[0]] = SettleResult(LostReason.ERROR, str(error))
-                else:  # such as a trigger that raises: not now
-                    done.results[portion[0]] = SettleResult(message=str(error), busy=True)
+                    portions += [portion[half:], portion[:half]]
+                else:
+                    done.results[portion[0]] = _refused(error)
+            else:
+                written |= _note(settled, settlements, portion, done)
         return written
+
+    async def _settle_portion(self, name: str, batch: Sequence[Settlement]) -> Portion:
+        """One transaction. One that deadlocks with somebody else's is repeated."""
+        for tries in range(1, _MOST_TRIES + 1):
+            try:
+                async with self._pool.transaction() as connection:
+                    return await settle_portion(connection, self._statements, name, batch, self._origin)
+            except StoreUnavailable as error:
+                if tries == _MOST_TRIES or not _deadlock(error):
+                    raise
+        raise AssertionError
+
+
+def _concerns_all(error: StoreError | CallError, batch: Sequence[Settlement]) -> bool:
+    """Whether halves would fare no better. What they bring with them may wait for rows, and deadlock, each on its own."""
+    if isinstance(error, StoreUnavailable) and (_deadlock(error) or isinstance(error, StoreContended)):
+        return not any(waits_or_brings(each) for each in batch)
+    return isinstance(error, (StoreUnavailable, StoreIncompatible))
+
+
+def _deadlock(error: StoreUnavailable) -> bool:
+    return sqlstate(error.__cause__) in _DEADLOCKS
+
+
+def _refused(error: StoreError | CallError) -> SettleResult:
+    """The result of a settlement that can't be written, alone."""
+    if isinstance(error, CallError):
+        return SettleResult(refused=error)
+    if isinstance(error, RowRejected):
+        return SettleResult(LostReason.ERROR, str(error))
+    if isinstance(error, StoreContended):
+        return SettleResult(busy=True)
+    return SettleResult(message=str(error), busy=True)  # such as a trigger that raises: not now
+
+
+def _note(settled: Portion, settlements: Sequence[Settlement], portion: Sequence[int], done: Settled) -> set[int]:
+    """Note what a transaction has written; returns what nothing is left to do about."""
+    written: set[int] = set()
+    for index in portion:
+        job_id = settlements[index].id
+        if job_id in settled.taken:
+            done.results[index] = SettleResult(LostReason.ERROR, _TAKEN)
+        elif (chain_id := settled.chains.get(job_id)) is None:
+            continue
+        elif chain_id in settled.waited:
+            done.results[index] = SettleResult(more=True)
+        written.add(index)
+    done.ended_chains |= settled.ended | settled.told.failed | settled.told.deleted
+    done.returned += settled.returned
+    done.returned += [Returned(name, settled.told.delay) for name in settled.told.types]
+    done.ended_leases |= settled.leases
+    return written
 
 
 def _each_job_once(settlements: Sequence[Settlement], indices: Iterable[int]) -> list[int]:

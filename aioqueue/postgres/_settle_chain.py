@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from aioqueue.vocabulary._job import NewJob, Settlement
 
-__all__ = ["CONTINUED_PARTS", "PLAIN_PARTS", "continuations", "next_arguments"]
+__all__ = ["CONTINUED_PARTS", "HELD_PARTS", "PLAIN_PARTS", "continuations", "next_arguments"]
 
 PLAIN_PARTS: Mapping[str, str] = {
     "@next@": "",
@@ -56,6 +56,27 @@ CONTINUED_PARTS: Mapping[str, str] = {
     "@went_on@": "UNION ALL SELECT NULL, type, delay FROM continued\nUNION ALL SELECT id, NULL, -1 FROM refused\n",
 }
 """The same for batches that have any, whose parameters go on with `next_arguments`."""
+
+
+_HELD = f"""continued AS (
+    INSERT INTO @schema@.job ({STORED}, state, open_blockers, chain_id, position, marked, key, unique_key)
+    SELECT {VALUES}, CASE WHEN given.blockers > 0 THEN 0 ELSE 1 END, given.blockers, coalesce(gone.chain_id, gone.id),
+           least(gone.position, 2147483646) + 1, gone.marked OR given.blockers > 0, gone.key, gone.unique_key
+    FROM gone JOIN next AS given ON given.of = gone.id CROSS JOIN clock
+    {DUE}
+    RETURNING type, state, greatest(0, extract(epoch FROM run_at - (SELECT now FROM clock)))::float8 AS delay
+), """
+
+HELD_PARTS: Mapping[str, str] = {
+    **CONTINUED_PARTS,
+    "@next@": _NEXT.replace(f"{unnested(12)})", f"{unnested(12)}, $25::integer[])").replace(
+        f"(of, {GIVEN})", f"(of, {GIVEN}, blockers)"
+    ),
+    "@continued@": _HELD,
+    "@due@": "(SELECT type, delay FROM returned UNION ALL SELECT type, delay FROM continued WHERE state = 1) AS pending",
+    "@went_on@": CONTINUED_PARTS["@went_on@"].replace("FROM continued", "FROM continued WHERE state = 1"),
+}
+"""The same for those whose next ones may wait for chains: one more parameter says for how many."""
 
 
 def continuations(settlements: Sequence[Settlement]) -> list[Settlement]:

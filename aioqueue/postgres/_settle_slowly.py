@@ -1,0 +1,211 @@
+"""Settling what waits or is waited for: one transaction for a portion, in several statements.
+
+The first one locks, deletes and archives, and stores the chains' next jobs. What comes with them is stored by later ones, so
+that unique keys are free by then. The last ones tell those that wait: their snapshots are newer than the locks of the first, so
+that whoever began to wait before those is seen, and whoever does later finds the end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from aioqueue.errors import BlockerCycle, CallAlreadyEnqueued
+from aioqueue.postgres._blockers import add_edges, blocker_statements, chains_in_cycles, edges_of, find_chains, lock_cycles
+from aioqueue.postgres._connections_source import WAIT_BRIEFLY
+from aioqueue.postgres._insert import insert_on, insert_statements
+from aioqueue.postgres._notifications import inserted_note
+from aioqueue.postgres._resolve import Resolved, resolve, resolve_statements
+from aioqueue.postgres._resolve_ends import ends_statements, store_ends
+from aioqueue.postgres._settle_chain import continuations, next_arguments
+from aioqueue.postgres._settle_statements import outcome_arguments, outcome_statements
+from aioqueue.store_rules._causes import how_it_ended
+from aioqueue.vocabulary._blockers import ChainEnd
+from aioqueue.vocabulary._job import SettlementKind
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from aioqueue.postgres._connections_driver import Connection
+    from aioqueue.postgres._options_schema import Schema
+    from aioqueue.vocabulary._job import NewJob, Settlement
+
+__all__ = ["Portion", "Returned", "settle_portion", "slow_statements", "waits_or_brings"]
+
+# What a job that has completed or gone on has waited for isn't needed any more. A failed or cancelled one may be retried.
+_UNNEEDED = "DELETE FROM @schema@.blocker b WHERE b.job_id = ANY($1::uuid[])"
+
+
+def slow_statements(schema: Schema) -> dict[str, str]:
+    """All statements that settling needs, by name."""
+    return {
+        "settle_unneeded": schema.render(_UNNEEDED),
+        **outcome_statements(schema),
+        **insert_statements(schema),
+        **blocker_statements(schema),
+        **ends_statements(schema),
+        **resolve_statements(schema),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """A job that became pending: again, or as the next one of a chain."""
+
+    type: str
+    delay: float
+
+
+@dataclass(slots=True)
+class Portion:
+    """What one transaction has written.
+
+    Attributes:
+        chains: The chains of the jobs that are settled with it, by job.
+        taken: Those that weren't continued, since their next job's id is there already.
+        ended: The chains that have ended with it.
+        returned: Jobs that became pending, or new.
+        leases: Leases that ended, or lost a job.
+        told: What those that waited were told.
+        waited: The chains of which some who wait may not have been told.
+    """
+
+    chains: dict[UUID, UUID] = field(default_factory=dict[UUID, UUID])
+    taken: set[UUID] = field(default_factory=set[UUID])
+    ended: set[UUID] = field(default_factory=set[UUID])
+    returned: list[Returned] = field(default_factory=list[Returned])
+    leases: set[int] = field(default_factory=set[int])
+    told: Resolved = field(default_factory=Resolved)
+    waited: set[UUID] = field(default_factory=set[UUID])
+
+
+def waits_or_brings(settlement: Settlement) -> bool:
+    """Whether jobs are stored with it that one statement can't store."""
+    return bool(settlement.children) or (settlement.next is not None and bool(settlement.next.blockers))
+
+
+async def settle_portion(
+    connection: Connection, statements: dict[str, str], name: str, batch: Sequence[Settlement], origin: str | None
+) -> Portion:
+    """Settle what can be, and all that belongs to it, within the connection's open transaction.
+
+    Arguments:
+        connection: In a transaction, which is rolled back if this raises.
+        statements: `slow_statements`.
+        name: Which of the slow statements of `outcome_statements`.
+        batch: About each job once.
+        origin: Who tells other processes; None if nobody is to be told.
+
+    Raises:
+        CallError: What was to be stored with one of them can't be.
+        RowRejected: One of the rows is at fault.
+        StoreContended, asyncpg.PostgresError: Such as where somebody's open transaction holds what this needs.
+    """
+    portion = Portion()
+    by_id = {each.id: each for each in batch}
+    arguments = outcome_arguments(batch, origin)
+    if continued := continuations(batch):
+        name += "_continued"
+        waiting = [0 if each.next is None else len(each.next.blockers) for each in continued]
+        arguments += [*next_arguments(continued), waiting]
+    _read(await connection.fetch(statements[name], *arguments), by_id, portion)
+    written = [by_id[job_id] for job_id in portion.chains]
+    children = [child for each in written for child in each.children]
+    waiters = [each for each in written if each.next is not None and each.next.blockers]
+    if children or waiters:
+        await connection.execute(WAIT_BRIEFLY)
+    holders = await _store_children(connection, statements, children, origin, portion)
+    ends = await _store_edges(connection, statements, waiters, holders, portion) if waiters else set[UUID]()
+    if unneeded := [each.id for each in written if each.kind in {SettlementKind.COMPLETED, SettlementKind.CONTINUED}]:
+        await connection.execute(statements["settle_unneeded"], unneeded)
+    steps = [(portion.chains[each.id], each.id, _how(each)) for each in written if each.kind.ends_chain]
+    portion.ended = {chain_id for chain_id, _, _ in steps}
+    ends |= (waited := await store_ends(connection, statements, steps))
+    await resolve(connection, statements, ends, portion.told, origin=origin)
+    if portion.told.more:
+        portion.waited = waited
+    return portion
+
+
+def _how(settlement: Settlement) -> str:
+    if settlement.kind is SettlementKind.COMPLETED:
+        return ""
+    return how_it_ended(ChainEnd(settlement.kind), settlement.error)
+
+
+def _read(rows: Sequence[Any], by_id: Mapping[UUID, Settlement], portion: Portion) -> None:
+    """Read what the first statement returns."""
+    for job_id, text, delay in rows:
+        if job_id is None:
+            if delay is not None:
+                portion.returned.append(Returned(text, delay))
+            elif text is not None:
+                portion.leases.add(int(text))
+        elif by_id[job_id].kind.finishes:
+            if delay is not None:
+                portion.taken.add(job_id)
+            else:
+                portion.chains[job_id] = job_id if text is None else UUID(text)
+        else:
+            portion.returned.append(Returned(text, delay))
+            portion.chains[job_id] = job_id
+
+
+async def _store_children(
+    connection: Connection, statements: dict[str, str], children: Sequence[NewJob], origin: str | None, portion: Portion
+) -> dict[UUID, UUID]:
+    """Store the jobs that come with settlements; returns the chains that hold the unique keys of those that weren't created.
+
+    Raises:
+        CallAlreadyEnqueued: One is there already.
+    """
+    if not children:
+        return {}
+    results = await insert_on(connection, statements, children, repeated=False, note=inserted_note(children, origin))
+    holders: dict[UUID, UUID] = {}
+    for child, result in zip(children, results, strict=True):
+        if result.created:
+            portion.returned.append(Returned(child.type, child.delay or 0.0))
+        elif result.id == child.id:
+            raise CallAlreadyEnqueued(f"a call of {child.type} was enqueued before, as the job {child.id}")
+        else:
+            holders[child.id] = result.id
+    return holders
+
+
+async def _store_edges(
+    connection: Connection,
+    statements: dict[str, str],
+    waiters: Sequence[Settlement],
+    holders: Mapping[UUID, UUID],
+    portion: Portion,
+) -> set[UUID]:
+    """Store what chains' next jobs wait for; returns those that have ended by now.
+
+    Only these edges can close a circle: all others belong to jobs for which nobody waits yet. Where they lead to chains that
+    were there before, one settlement at a time reads and writes.
+
+    Raises:
+        BlockerNotFound, BlockerCycle: A chain isn't there, or would wait for itself.
+    """
+    walked = [portion.chains[each.id] for each in waiters if not _only_own(each, holders)]
+    if walked:
+        await lock_cycles(connection, statements)
+    asked = {blocker.chain_id for each in waiters if each.next is not None for blocker in each.next.blockers}
+    found = await find_chains(connection, statements, {holders.get(each, each) for each in asked})
+    chains = {each: found.chains[holders.get(each, each)] for each in asked}
+    edges = [edge for each in waiters if each.next is not None for edge in edges_of(each.next.id, each.next.blockers, chains)]
+    await add_edges(connection, statements, edges)
+    if walked and await chains_in_cycles(connection, statements, walked):
+        raise BlockerCycle("the next job would wait for its own chain, maybe by way of others: it would wait for ever")
+    return found.ended
+
+
+def _only_own(settlement: Settlement, holders: Mapping[UUID, UUID]) -> bool:
+    """Whether its next job waits for nothing but jobs that are stored with it, and neither do those."""
+    if settlement.next is None:
+        return True
+    own = {child.id for child in settlement.children if child.id not in holders}
+    waited = [blocker.chain_id for job in (settlement.next, *settlement.children) for blocker in job.blockers]
+    return all(each in own for each in waited)
