@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 from uuid import UUID
 
 from aioqueue.errors import NotInTransaction
-from aioqueue.postgres._insert import encode_jobs
+from aioqueue.postgres._insert_encoded import encode_jobs
 from aioqueue.vocabulary._job import Inserted
 
 if TYPE_CHECKING:

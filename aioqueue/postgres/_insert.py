@@ -1,144 +1,25 @@
-"""Storing new jobs: one statement for a batch, and a loop where unique keys are involved.
-
-An insert that finds a key taken learns of another transaction's row by a second statement only, since its own
-snapshot is older than its wait; and that row may be gone by then, so it starts again. Rows with unique keys go in
-the order of their hashes, so that concurrent batches wait for each other instead of deadlocking; for that reason it
-starts again from the first key, with those behind it let go by a savepoint.
-"""
+"""Storing new jobs over the connections that a store has for it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import orjson
-
-from aioqueue.errors import RowRejected
 from aioqueue.postgres._connections_source import WAIT_BRIEFLY
 from aioqueue.postgres._errors import translated
-from aioqueue.postgres._insert_columns import CLOCK, DUE, GIVEN, STORED, VALUES, job_columns, refuse_naive, unnested
+from aioqueue.postgres._insert_blockers import insert_waiting, insert_waiting_statements, whole_or_nothing
+from aioqueue.postgres._insert_rows import insert_arguments, insert_on, insert_results, job_size
 from aioqueue.postgres._notifications import inserted_note
 from aioqueue.postgres._rows_portions import in_portions
-from aioqueue.store_rules._unique_keys import unique_hashes
-from aioqueue.vocabulary._job import Inserted
-from aioqueue.vocabulary._trace import stored_trace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from uuid import UUID
 
     from aioqueue.postgres._connections import Pool
     from aioqueue.postgres._connections_driver import Connection
     from aioqueue.postgres._options_schema import Schema
-    from aioqueue.vocabulary._job import NewJob
+    from aioqueue.vocabulary._job import Inserted, NewJob
 
-__all__ = ["Inserter", "encode_jobs", "insert_on", "insert_statements"]
-
-_SAVEPOINT, _ROLL_BACK, _RELEASE = (
-    f"{verb} aioqueue_keys" for verb in ("SAVEPOINT", "ROLLBACK TO SAVEPOINT", "RELEASE SAVEPOINT")
-)
-
-_INSERT = f"""WITH {CLOCK},
-created AS (
-    INSERT INTO @schema@.job ({STORED}, key, unique_key)
-    SELECT {VALUES}, given.key, given.unique_key
-    FROM clock CROSS JOIN unnest({unnested(1)}, $14::text[], $15::uuid[]) AS given({GIVEN}, key, unique_key)
-    {DUE}
-    @missing@
-    ON CONFLICT DO NOTHING RETURNING id
-)
-SELECT id FROM created
-UNION ALL
-SELECT NULL FROM (SELECT pg_catalog.pg_notify('@channel@', $16::text)::text AS told
-                  WHERE $16::text IS NOT NULL AND EXISTS (SELECT FROM created)) AS note WHERE told IS NOT NULL"""
-# A chain may have gone on from a job, and the job been purged since.
-_MISSING = """WHERE NOT EXISTS (SELECT FROM @schema@.archive a WHERE a.id = given.id)
-      AND NOT EXISTS (SELECT FROM @schema@.job c WHERE c.chain_id = given.id)
-      AND NOT EXISTS (SELECT FROM @schema@.archive c WHERE c.chain_id = given.id)"""
-_LOCK = "SELECT id FROM @schema@.job WHERE id = ANY($1::uuid[]) ORDER BY id FOR KEY SHARE"
-_TAKE_BACK = """DELETE FROM @schema@.job j WHERE j.id = ANY($1::uuid[])
-    AND (EXISTS (SELECT FROM @schema@.archive a WHERE a.id = j.id)
-         OR EXISTS (SELECT FROM @schema@.job c WHERE c.chain_id = j.id)
-         OR EXISTS (SELECT FROM @schema@.archive c WHERE c.chain_id = j.id)) RETURNING j.id"""
-# Which of these are there, themselves or what their chains have become; and which chains hold the keys.
-_HOLDERS = """SELECT id, unique_key, coalesce(chain_id, id) FROM @schema@.job WHERE id = ANY($1::uuid[])
-UNION ALL SELECT id, unique_key, coalesce(chain_id, id) FROM @schema@.job WHERE unique_key = ANY($2::uuid[])
-UNION ALL SELECT id, NULL, NULL FROM @schema@.archive WHERE id = ANY($1::uuid[])
-UNION ALL SELECT chain_id, NULL, NULL FROM @schema@.job WHERE chain_id = ANY($1::uuid[])
-UNION ALL SELECT given.id, NULL, NULL FROM unnest($1::uuid[]) AS given(id)
-    WHERE EXISTS (SELECT FROM @schema@.archive a WHERE a.chain_id = given.id)"""
-
-
-def _insert_statement(schema: Schema, *, repeated: bool = False) -> str:
-    """Give the statement for `_arguments` and, last, a note for the channel (or None).
-
-    It returns the ids that were created.
-    """
-    return schema.render(_INSERT.replace("@missing@", _MISSING if repeated else ""))
-
-
-def insert_statements(schema: Schema) -> dict[str, str]:
-    """All statements of this module, by name."""
-    return {
-        "insert": _insert_statement(schema),
-        "insert_repeated": _insert_statement(schema, repeated=True),
-        "insert_lock": schema.render(_LOCK),
-        "insert_take_back": schema.render(_TAKE_BACK),
-        "insert_holders": schema.render(_HOLDERS),
-    }
-
-
-def _hash_of(job: NewJob) -> UUID | None:
-    hashes = unique_hashes(job)
-    return hashes[0] if hashes else None
-
-
-def _job_size(job: NewJob) -> int:
-    """About how many bytes a job takes in a statement."""
-    return len(job.payload) + len(job.metadata) + len(job.key or "")
-
-
-def _arguments(jobs: Sequence[NewJob]) -> list[Any]:
-    """The first 15 arguments of `_insert_statement`: one array for each column.
-
-    Raises:
-        RowRejected: A row can't be stored, such as one that is to be unique without a key.
-    """
-    return [*job_columns(jobs), [job.key for job in jobs], [_hash_of(job) if job.unique else None for job in jobs]]
-
-
-def encode_jobs(jobs: Sequence[NewJob]) -> str:
-    """Give the argument of `enqueue_v1`: a JSON array, with payloads as text so that they're kept to the letter.
-
-    Raises:
-        RowRejected: A row can't be expressed.
-    """
-    refuse_naive(jobs)
-    try:
-        return orjson.dumps(
-            [
-                {
-                    "id": str(job.id),
-                    "type": job.type,
-                    "payload": job.payload.decode(),
-                    "priority": job.priority,
-                    "delay": job.delay,
-                    "run_at": None if job.run_at is None else job.run_at.isoformat(),
-                    "expires": job.expires,
-                    # Without a policy the number isn't one that somebody gave, and the function would take it for one.
-                    **({} if job.retry is None else {"max_attempts": job.max_attempts, "retry": job.retry.decode()}),
-                    "timeout": job.timeout,
-                    "key": job.key,
-                    "unique": job.unique,
-                    **({"aliases": job.aliases} if job.aliases and job.unique else {}),
-                    "tags": list(job.tags),
-                    "metadata": job.metadata.decode(),
-                    **({} if job.trace is None else {"trace": stored_trace(job.trace)}),
-                }
-                for job in jobs
-            ]
-        ).decode()
-    except (TypeError, UnicodeDecodeError) as error:
-        raise RowRejected(f"a job can't be stored: {error}") from None
+__all__ = ["Inserter"]
 
 
 class Inserter:
@@ -152,102 +33,32 @@ class Inserter:
 
     def __init__(self, pool: Pool, schema: Schema, origin: str | None) -> None:
         self._pool = pool
-        self._statements = insert_statements(schema)
+        self._statements = insert_waiting_statements(schema)
         self._origin = origin
 
     async def insert(self, jobs: Sequence[NewJob], *, repeated: bool) -> list[Inserted]:
         """Store jobs and commit, as `aioqueue.abc.Store.insert` says."""
-        if repeated or any(job.unique for job in jobs) or len(next(in_portions(jobs, _job_size))) < len(jobs):
+        waiting = any(job.blockers for job in jobs)
+        several = len(next(in_portions(jobs, job_size))) < len(jobs)
+        if repeated or waiting or several or any(job.unique for job in jobs):
             async with self._pool.transaction() as connection:
                 await connection.execute(WAIT_BRIEFLY)
-                return await self.insert_in(connection, jobs, repeated=repeated)
-        rows = await self._pool.fetch(self._statements["insert"], *_arguments(jobs), inserted_note(jobs, self._origin))
-        return _results(jobs, {}, {row[0] for row in rows})
+                if not waiting:
+                    return await self._insert_plain(connection, jobs, repeated=repeated)
+                with translated(self._pool.source.description):
+                    return await insert_waiting(connection, self._statements, jobs, repeated=repeated, origin=self._origin)
+        rows = await self._pool.fetch(self._statements["insert"], *insert_arguments(jobs), inserted_note(jobs, self._origin))
+        return insert_results(jobs, {}, {row[0] for row in rows})
 
-    async def insert_in(self, connection: Connection, jobs: Sequence[NewJob], *, repeated: bool = False) -> list[Inserted]:
-        """Store jobs within the open transaction of a connection of ours."""
+    async def insert_in(self, connection: Connection, jobs: Sequence[NewJob]) -> list[Inserted]:
+        """Store jobs within the open transaction of a connection of ours, which is in a user's hands."""
+        if not any(job.blockers for job in jobs):
+            return await self._insert_plain(connection, jobs, repeated=False)
+        with translated(self._pool.source.description):
+            async with whole_or_nothing(connection):
+                return await insert_waiting(connection, self._statements, jobs, origin=self._origin, callers=True)
+
+    async def _insert_plain(self, connection: Connection, jobs: Sequence[NewJob], *, repeated: bool) -> list[Inserted]:
         with translated(self._pool.source.description):
             note = inserted_note(jobs, self._origin)
             return await insert_on(connection, self._statements, jobs, repeated=repeated, note=note)
-
-
-async def insert_on(
-    connection: Connection, statements: dict[str, str], jobs: Sequence[NewJob], *, repeated: bool, note: str | None
-) -> list[Inserted]:
-    """Store jobs within the connection's open transaction.
-
-    Returns:
-        One result each, in order.
-    """
-    hashes = {job.id: hash_ for job in jobs if (hash_ := _hash_of(job)) is not None}
-    if repeated:
-        # Jobs that are there are kept from being archived until the commit, so that they're either seen here as live
-        # or by the next statement as archived.
-        await connection.fetch(statements["insert_lock"], [job.id for job in jobs])
-    stored: dict[UUID, UUID] = {}
-    created: set[UUID] = set()
-    # Under the other names of a type that was renamed: rows from before carry them.
-    others = {hash_: job.id for job in jobs for hash_ in unique_hashes(job)[1:]}
-    if others:
-        found = await connection.fetch(statements["insert_holders"], [], list(others))
-        stored.update((others[row[1]], row[2]) for row in found)
-    in_order = sorted(jobs, key=lambda job: hashes[job.id].bytes if job.id in hashes else b"")
-    in_order = [job for job in in_order if job.id not in stored]
-    for chunk in in_portions(in_order, _job_size):
-        several = sum(job.id in hashes for job in chunk) > 1
-        if several:
-            await connection.execute(_SAVEPOINT)
-        while True:
-            sql = statements["insert_repeated" if repeated else "insert"]
-            rows = await connection.fetch(sql, *_arguments(chunk), note)
-            made = {row[0] for row in rows if row[0] is not None}
-            if repeated and made:
-                # One that was written, run and archived while this insert waited for it.
-                made -= {row[0] for row in await connection.fetch(statements["insert_take_back"], list(made))}
-            again = [job for job in chunk if job.id not in made and job.id in hashes]
-            if not again or not await _find_holders(connection, statements, again, hashes, stored):
-                break
-            if several:
-                # A key that is free by now would be waited for while greater ones are held: all start again.
-                await connection.execute(_ROLL_BACK)
-        if several:
-            await connection.execute(_RELEASE)
-        created |= made
-    return _results(jobs, stored, created)
-
-
-def _results(jobs: Sequence[NewJob], stored: dict[UUID, UUID], created: set[UUID]) -> list[Inserted]:
-    """One result each.
-
-    Arguments:
-        jobs: What was to be stored.
-        stored: Who holds the unique keys of jobs that weren't created.
-        created: The jobs that were.
-    """
-    results: list[Inserted] = []
-    for job in jobs:
-        results.append(Inserted(stored.get(job.id, job.id), job.id in created))
-        created.discard(job.id)  # the same id a second time in one batch
-    return results
-
-
-async def _find_holders(
-    connection: Connection,
-    statements: dict[str, str],
-    jobs: Sequence[NewJob],
-    hashes: dict[UUID, UUID],
-    stored: dict[UUID, UUID],
-) -> list[NewJob]:
-    """Look who holds the keys, and note it in `stored`; give back the jobs whose keys are free again."""
-    rows = await connection.fetch(statements["insert_holders"], [job.id for job in jobs], [hashes[job.id] for job in jobs])
-    present = {row[0] for row in rows}
-    holders = {row[1]: row[2] for row in rows}
-    missing: list[NewJob] = []
-    for job in jobs:
-        if job.id in present:
-            continue
-        if (holder := holders.get(hashes[job.id])) is not None:
-            stored[job.id] = holder
-        else:
-            missing.append(job)
-    return missing

@@ -13,7 +13,7 @@ import pytest
 from aioqueue.abc import Changed
 from aioqueue.errors import StoreContended
 from aioqueue.postgres import _operate
-from aioqueue.postgres._insert import insert_on, insert_statements
+from aioqueue.postgres._insert_rows import insert_on, insert_statements
 from aioqueue.postgres._options_schema import Schema
 from aioqueue.vocabulary._job import Inserted, NewJob, Settlement, SettlementKind, StoredState
 from tests.postgres.stores import completed, connected, job, opened

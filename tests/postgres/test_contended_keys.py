@@ -12,7 +12,7 @@ import pytest
 
 from aioqueue import Client, Registry, StoreContended, Worker
 from aioqueue.postgres import make_store
-from aioqueue.postgres._insert import insert_on, insert_statements
+from aioqueue.postgres._insert_rows import insert_on, insert_statements
 from aioqueue.postgres._options_schema import Schema
 from aioqueue.store_rules._unique_keys import unique_hash
 from aioqueue.vocabulary._identifiers import new_id

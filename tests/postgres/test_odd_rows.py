@@ -12,7 +12,7 @@ import pytest
 
 from aioqueue.abc import JobFilter
 from aioqueue.errors import RowRejected, StoreError
-from aioqueue.postgres._insert import encode_jobs
+from aioqueue.postgres._insert_encoded import encode_jobs
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import AttemptError, JobState, NewJob, Settlement, SettlementKind
 from tests.postgres.stores import job, opened

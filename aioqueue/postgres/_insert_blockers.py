@@ -1,0 +1,118 @@
+"""Storing jobs of which some wait for others: the rows, then what they wait for, in one transaction."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from aioqueue.errors import BlockerCycle
+from aioqueue.postgres._blockers import add_edges, blocker_statements, edges_of, find_chains
+from aioqueue.postgres._connections_source import WAIT_BRIEFLY
+from aioqueue.postgres._insert_rows import insert_on, insert_statements
+from aioqueue.postgres._notifications import inserted_note
+from aioqueue.postgres._resolve import Resolved, resolve, resolve_statements
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Collection, Sequence
+    from uuid import UUID
+
+    from aioqueue.postgres._connections_driver import Connection
+    from aioqueue.postgres._options_schema import Schema
+    from aioqueue.vocabulary._job import Inserted, NewJob
+
+__all__ = ["insert_waiting", "insert_waiting_statements", "whole_or_nothing"]
+
+_SAVEPOINT, _ROLL_BACK, _RELEASE = (
+    f"{verb} aioqueue_blockers" for verb in ("SAVEPOINT", "ROLLBACK TO SAVEPOINT", "RELEASE SAVEPOINT")
+)
+_LOCK_TIMEOUT = "SELECT pg_catalog.current_setting('lock_timeout')"
+_PUT_BACK = "SELECT pg_catalog.set_config('lock_timeout', $1::text, true)"
+
+
+def insert_waiting_statements(schema: Schema) -> dict[str, str]:
+    """All statements that `insert_waiting` needs, by name."""
+    return {**insert_statements(schema), **blocker_statements(schema), **resolve_statements(schema)}
+
+
+async def insert_waiting(
+    connection: Connection,
+    statements: dict[str, str],
+    jobs: Sequence[NewJob],
+    *,
+    repeated: bool = False,
+    origin: str | None,
+    awaited: Collection[UUID] = (),
+    callers: bool = False,
+) -> list[Inserted]:
+    """Store jobs within the connection's open transaction, in which rows are waited for briefly: see `WAIT_BRIEFLY`.
+
+    What fails leaves a part of it behind: see `whole_or_nothing`.
+
+    Arguments:
+        connection: In a transaction.
+        statements: Those of `insert_waiting_statements`, and maybe others.
+        jobs: A job comes after those that it waits for.
+        repeated: Whether they may have been stored by an earlier try.
+        origin: Who tells other processes; None if nobody is to be told.
+        awaited: Jobs of these for which further ones will wait.
+        callers: Whether the transaction is somebody else's, who decides how long the unique keys are waited for.
+
+    Returns:
+        One result each, in order.
+
+    Raises:
+        BlockerNotFound, StoreContended, asyncpg.PostgresError: See `find_chains`.
+        BlockerCycle: A job waits for itself, or for one behind it.
+    """
+    needed = _needed_of_batch(jobs) | set(awaited)
+
+    def waiting_columns(chunk: Sequence[NewJob]) -> list[Any]:
+        return [[len(job.blockers) for job in chunk], [bool(job.blockers) or job.id in needed for job in chunk]]
+
+    note = inserted_note([job for job in jobs if not job.blockers], origin)
+    results = await insert_on(connection, statements, jobs, repeated=repeated, note=note, more_columns=waiting_columns)
+    created = {job.id for job, result in zip(jobs, results, strict=True) if result.created}
+    holders = {job.id: result.id for job, result in zip(jobs, results, strict=True) if job.id not in created}
+    waiting = [job for job, result in zip(jobs, results, strict=True) if result.created and job.blockers]
+    given = {each.chain_id for job in waiting for each in job.blockers} - created
+    if not waiting:
+        return results
+    previous = (await connection.fetch(_LOCK_TIMEOUT))[0][0] if callers else None
+    if callers:
+        await connection.execute(WAIT_BRIEFLY)
+    found = await find_chains(connection, statements, {holders.get(each, each) for each in given})
+    chains = {each: found.chains[holders.get(each, each)] for each in given}
+    await add_edges(connection, statements, [edge for job in waiting for edge in edges_of(job.id, job.blockers, chains)])
+    if found.ended:
+        await resolve(connection, statements, found.ended, Resolved(), origin=origin)
+    if previous is not None:
+        await connection.fetch(_PUT_BACK, previous)
+    return results
+
+
+def _needed_of_batch(jobs: Sequence[NewJob]) -> set[UUID]:
+    """The jobs for which others of the batch wait."""
+    batch = {job.id for job in jobs}
+    before: set[UUID] = set()
+    needed: set[UUID] = set()
+    for job in jobs:
+        own = {each.chain_id for each in job.blockers} & batch
+        if not own <= before:
+            raise BlockerCycle(f"the job {job.type} {job.id} would wait for itself, or for a job that comes after it")
+        needed |= own
+        before.add(job.id)
+    return needed
+
+
+@asynccontextmanager
+async def whole_or_nothing(connection: Connection) -> AsyncGenerator[None]:
+    """Within somebody's transaction: what fails in the block is undone, and leaves the transaction as it was."""
+    await connection.execute(_SAVEPOINT)
+    try:
+        yield
+    except Exception:
+        # If that fails too, the connection is lost, and with it the transaction.
+        if not connection.is_closed():
+            await connection.execute(f"{_ROLL_BACK}; {_RELEASE}")
+        raise
+    await connection.execute(_RELEASE)

@@ -1,0 +1,53 @@
+"""New jobs as one JSON text: the argument of the SQL functions that store jobs for drivers other than ours."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import orjson
+
+from aioqueue.errors import RowRejected
+from aioqueue.postgres._insert_columns import refuse_naive
+from aioqueue.vocabulary._trace import stored_trace
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aioqueue.vocabulary._job import NewJob
+
+__all__ = ["encode_jobs"]
+
+
+def encode_jobs(jobs: Sequence[NewJob]) -> str:
+    """Give the argument of `enqueue_v1`: a JSON array, with payloads as text so that they're kept to the letter.
+
+    Raises:
+        RowRejected: A row can't be expressed.
+    """
+    refuse_naive(jobs)
+    try:
+        return orjson.dumps(
+            [
+                {
+                    "id": str(job.id),
+                    "type": job.type,
+                    "payload": job.payload.decode(),
+                    "priority": job.priority,
+                    "delay": job.delay,
+                    "run_at": None if job.run_at is None else job.run_at.isoformat(),
+                    "expires": job.expires,
+                    # Without a policy the number isn't one that somebody gave, and the function would take it for one.
+                    **({} if job.retry is None else {"max_attempts": job.max_attempts, "retry": job.retry.decode()}),
+                    "timeout": job.timeout,
+                    "key": job.key,
+                    "unique": job.unique,
+                    **({"aliases": job.aliases} if job.aliases and job.unique else {}),
+                    "tags": list(job.tags),
+                    "metadata": job.metadata.decode(),
+                    **({} if job.trace is None else {"trace": stored_trace(job.trace)}),
+                }
+                for job in jobs
+            ]
+        ).decode()
+    except (TypeError, UnicodeDecodeError) as error:
+        raise RowRejected(f"a job can't be stored: {error}") from None

@@ -1,0 +1,210 @@
+"""Storing new jobs: one statement for a batch, and a loop where unique keys are involved.
+
+An insert that finds a key taken learns of another transaction's row by a second statement only, since its own
+snapshot is older than its wait; and that row may be gone by then, so it starts again. Rows with unique keys go in
+the order of their hashes, so that concurrent batches wait for each other instead of deadlocking; for that reason it
+starts again from the first key, with those behind it let go by a savepoint.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from aioqueue.postgres._insert_columns import CLOCK, DUE, GIVEN, STORED, VALUES, job_columns, unnested
+from aioqueue.postgres._rows_portions import in_portions
+from aioqueue.store_rules._unique_keys import unique_hashes
+from aioqueue.vocabulary._job import Inserted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from uuid import UUID
+
+    from aioqueue.postgres._connections_driver import Connection
+    from aioqueue.postgres._options_schema import Schema
+    from aioqueue.vocabulary._job import NewJob
+
+__all__ = ["insert_arguments", "insert_on", "insert_results", "insert_statements", "job_size"]
+
+_SAVEPOINT, _ROLL_BACK, _RELEASE = (
+    f"{verb} aioqueue_keys" for verb in ("SAVEPOINT", "ROLLBACK TO SAVEPOINT", "RELEASE SAVEPOINT")
+)
+
+_INSERT = f"""WITH {CLOCK},
+created AS (
+    INSERT INTO @schema@.job ({STORED}, key, unique_key@columns@)
+    SELECT {VALUES}, given.key, given.unique_key@values@
+    FROM clock CROSS JOIN unnest({unnested(1)}, $14::text[], $15::uuid[]@arrays@) AS given({GIVEN}, key, unique_key@names@)
+    {DUE}
+    @missing@
+    ON CONFLICT DO NOTHING RETURNING id
+)
+SELECT id FROM created
+UNION ALL
+SELECT NULL FROM (SELECT pg_catalog.pg_notify('@channel@', $16::text)::text AS told
+                  WHERE $16::text IS NOT NULL AND EXISTS (SELECT FROM created)) AS note WHERE told IS NOT NULL"""
+_PLAIN = {"@columns@": "", "@values@": "", "@arrays@": "", "@names@": ""}
+# Of batches in which jobs wait, or are waited for: their rows are written once.
+_WAITING = {
+    "@columns@": ", open_blockers, marked, state",
+    "@values@": ", given.open_blockers, given.marked, CASE WHEN given.open_blockers > 0 THEN 0 ELSE 1 END",
+    "@arrays@": ", $17::integer[], $18::boolean[]",
+    "@names@": ", open_blockers, marked",
+}
+# A chain may have gone on from a job, and the job been purged since.
+_MISSING = """WHERE NOT EXISTS (SELECT FROM @schema@.archive a WHERE a.id = given.id)
+      AND NOT EXISTS (SELECT FROM @schema@.job c WHERE c.chain_id = given.id)
+      AND NOT EXISTS (SELECT FROM @schema@.archive c WHERE c.chain_id = given.id)"""
+_LOCK = "SELECT id FROM @schema@.job WHERE id = ANY($1::uuid[]) ORDER BY id FOR KEY SHARE"
+_TAKE_BACK = """DELETE FROM @schema@.job j WHERE j.id = ANY($1::uuid[])
+    AND (EXISTS (SELECT FROM @schema@.archive a WHERE a.id = j.id)
+         OR EXISTS (SELECT FROM @schema@.job c WHERE c.chain_id = j.id)
+         OR EXISTS (SELECT FROM @schema@.archive c WHERE c.chain_id = j.id)) RETURNING j.id"""
+# Which of these are there, themselves or what their chains have become; and which chains hold the keys.
+_HOLDERS = """SELECT id, unique_key, coalesce(chain_id, id) FROM @schema@.job WHERE id = ANY($1::uuid[])
+UNION ALL SELECT id, unique_key, coalesce(chain_id, id) FROM @schema@.job WHERE unique_key = ANY($2::uuid[])
+UNION ALL SELECT id, NULL, NULL FROM @schema@.archive WHERE id = ANY($1::uuid[])
+UNION ALL SELECT chain_id, NULL, NULL FROM @schema@.job WHERE chain_id = ANY($1::uuid[])
+UNION ALL SELECT given.id, NULL, NULL FROM unnest($1::uuid[]) AS given(id)
+    WHERE EXISTS (SELECT FROM @schema@.archive a WHERE a.chain_id = given.id)"""
+
+
+def _insert_statement(schema: Schema, parts: Mapping[str, str], *, repeated: bool = False) -> str:
+    """Give the statement for `insert_arguments` and, behind it, a note for the channel (or None), and `_WAITING`'s columns.
+
+    It returns the ids that were created.
+    """
+    template = _INSERT.replace("@missing@", _MISSING if repeated else "")
+    for mark, text in parts.items():
+        template = template.replace(mark, text)
+    return schema.render(template)
+
+
+def insert_statements(schema: Schema) -> dict[str, str]:
+    """All statements of this module, by name."""
+    return {
+        "insert": _insert_statement(schema, _PLAIN),
+        "insert_repeated": _insert_statement(schema, _PLAIN, repeated=True),
+        "insert_waiting": _insert_statement(schema, _WAITING),
+        "insert_waiting_repeated": _insert_statement(schema, _WAITING, repeated=True),
+        "insert_lock": schema.render(_LOCK),
+        "insert_take_back": schema.render(_TAKE_BACK),
+        "insert_holders": schema.render(_HOLDERS),
+    }
+
+
+def _hash_of(job: NewJob) -> UUID | None:
+    hashes = unique_hashes(job)
+    return hashes[0] if hashes else None
+
+
+def job_size(job: NewJob) -> int:
+    """About how many bytes a job takes in a statement."""
+    return len(job.payload) + len(job.metadata) + len(job.key or "")
+
+
+def insert_arguments(jobs: Sequence[NewJob]) -> list[Any]:
+    """The first 15 arguments of the statement `insert`: one array for each column.
+
+    Raises:
+        RowRejected: A row can't be stored, such as one that is to be unique without a key.
+    """
+    return [*job_columns(jobs), [job.key for job in jobs], [_hash_of(job) if job.unique else None for job in jobs]]
+
+
+async def insert_on(
+    connection: Connection,
+    statements: dict[str, str],
+    jobs: Sequence[NewJob],
+    *,
+    repeated: bool,
+    note: str | None,
+    more_columns: Callable[[Sequence[NewJob]], list[Any]] | None = None,
+) -> list[Inserted]:
+    """Store jobs within the connection's open transaction.
+
+    Arguments:
+        connection: In a transaction.
+        statements: Those of this module, and maybe others.
+        jobs: What is to be stored.
+        repeated: Whether they may have been stored by an earlier try.
+        note: What other processes are told.
+        more_columns: Where jobs of the batch wait, or are waited for: gives for how many chains each waits, and whether it's
+            marked.
+
+    Returns:
+        One result each, in order.
+    """
+    hashes = {job.id: hash_ for job in jobs if (hash_ := _hash_of(job)) is not None}
+    if repeated:
+        # Jobs that are there are kept from being archived until the commit, so that they're either seen here as live
+        # or by the next statement as archived.
+        await connection.fetch(statements["insert_lock"], [job.id for job in jobs])
+    stored: dict[UUID, UUID] = {}
+    created: set[UUID] = set()
+    # Under the other names of a type that was renamed: rows from before carry them.
+    others = {hash_: job.id for job in jobs for hash_ in unique_hashes(job)[1:]}
+    if others:
+        found = await connection.fetch(statements["insert_holders"], [], list(others))
+        stored.update((others[row[1]], row[2]) for row in found)
+    in_order = sorted(jobs, key=lambda job: hashes[job.id].bytes if job.id in hashes else b"")
+    in_order = [job for job in in_order if job.id not in stored]
+    name = ("insert" if more_columns is None else "insert_waiting") + ("_repeated" if repeated else "")
+    for chunk in in_portions(in_order, job_size):
+        several = sum(job.id in hashes for job in chunk) > 1
+        if several:
+            await connection.execute(_SAVEPOINT)
+        while True:
+            rows = await connection.fetch(
+                statements[name], *insert_arguments(chunk), note, *(more_columns(chunk) if more_columns else ())
+            )
+            made = {row[0] for row in rows if row[0] is not None}
+            if repeated and made:
+                # One that was written, run and archived while this insert waited for it.
+                made -= {row[0] for row in await connection.fetch(statements["insert_take_back"], list(made))}
+            again = [job for job in chunk if job.id not in made and job.id in hashes]
+            if not again or not await _find_holders(connection, statements, again, hashes, stored):
+                break
+            if several:
+                # A key that is free by now would be waited for while greater ones are held: all start again.
+                await connection.execute(_ROLL_BACK)
+        if several:
+            await connection.execute(_RELEASE)
+        created |= made
+    return insert_results(jobs, stored, created)
+
+
+def insert_results(jobs: Sequence[NewJob], stored: dict[UUID, UUID], created: set[UUID]) -> list[Inserted]:
+    """One result each.
+
+    Arguments:
+        jobs: What was to be stored.
+        stored: Who holds the unique keys of jobs that weren't created.
+        created: The jobs that were.
+    """
+    results: list[Inserted] = []
+    for job in jobs:
+        results.append(Inserted(stored.get(job.id, job.id), job.id in created))
+        created.discard(job.id)  # the same id a second time in one batch
+    return results
+
+
+async def _find_holders(
+    connection: Connection,
+    statements: dict[str, str],
+    jobs: Sequence[NewJob],
+    hashes: dict[UUID, UUID],
+    stored: dict[UUID, UUID],
+) -> list[NewJob]:
+    """Look who holds the keys, and note it in `stored`; give back the jobs whose keys are free again."""
+    rows = await connection.fetch(statements["insert_holders"], [job.id for job in jobs], [hashes[job.id] for job in jobs])
+    present = {row[0] for row in rows}
+    holders = {row[1]: row[2] for row in rows}
+    missing: list[NewJob] = []
+    for job in jobs:
+        if job.id in present:
+            continue
+        if (holder := holders.get(hashes[job.id])) is not None:
+            stored[job.id] = holder
+        else:
+            missing.append(job)
+    return missing
