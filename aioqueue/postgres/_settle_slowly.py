@@ -14,7 +14,7 @@ from uuid import UUID
 from aioqueue.errors import BlockerCycle, CallAlreadyEnqueued
 from aioqueue.postgres._blockers import add_edges, blocker_statements, chains_in_cycles, edges_of, find_chains, lock_cycles
 from aioqueue.postgres._connections_source import WAIT_BRIEFLY
-from aioqueue.postgres._insert import insert_on, insert_statements
+from aioqueue.postgres._insert_rows import insert_on, insert_statements
 from aioqueue.postgres._notifications import inserted_note
 from aioqueue.postgres._resolve import Resolved, resolve, resolve_statements
 from aioqueue.postgres._resolve_ends import ends_statements, store_ends
