@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aioqueue.client import JobHandle
-    from aioqueue.definitions._call import Call, CallOptions
+    from aioqueue.definitions._call import Call
+    from aioqueue.definitions._call_options import CallOptions
     from aioqueue.vocabulary._stats import Stats
 
 __all__ = ["enqueue", "migrate", "stats"]

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
     from aioqueue.client._handle import JobHandle
     from aioqueue.client._session import Session
-    from aioqueue.definitions._call import Call, CallOptions
+    from aioqueue.definitions._call import Call
+    from aioqueue.definitions._call_options import CallOptions
 
 __all__ = ["MISSING", "BoundClient", "Connection", "Missing", "enqueue_bound"]
 

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from aioqueue.abc import Store
-    from aioqueue.definitions._call import Call, CallOptions
+    from aioqueue.definitions._call import Call
+    from aioqueue.definitions._call_options import CallOptions
     from aioqueue.definitions._job_type import JobType
     from aioqueue.definitions._middleware import EnqueueMiddleware
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 from aioqueue.client._phase import Phase
 from aioqueue.client._waiters import GAVE_UP, step_that_counts
 from aioqueue.definitions._context import current_attempt
+from aioqueue.definitions._output import HasOutput
 from aioqueue.errors import JobCancelled, JobFailed, JobNotFound, NotCommitted, RegistrationError, ResultError, ResultTimeout
 from aioqueue.vocabulary._identifiers import read_id
 from aioqueue.vocabulary._job import JobState, was_discarded
@@ -29,7 +30,7 @@ R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
 
-class JobHandle(Generic[R_co]):
+class JobHandle(HasOutput[R_co]):
     """One job, or the chain that it begins, as its producer sees it.
 
     `client.enqueue` gives it, and `client.handle(job_type, id)` makes another. The id may be that of any step of a chain:

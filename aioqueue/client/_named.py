@@ -15,7 +15,8 @@ from aioqueue.vocabulary._codec import CodecError, ValueCodec
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from aioqueue.definitions._call import CallOptions
+    from aioqueue.definitions._call_options import CallOptions
+    from aioqueue.vocabulary._codec import Placed
     from aioqueue.vocabulary._job import Priority
     from aioqueue.vocabulary._retry import Retry
 
@@ -56,9 +57,16 @@ def named_call(name: str, arguments: Mapping[str, object] | None, options: CallO
         ConfigurationError: The name or an option is out of its range.
         ConflictingOptions: Options contradict each other.
     """
+    given = dict(arguments or {})
+    placed: list[Placed] = []
     try:
-        payload = _objects.encode(dict(arguments or {}), "arguments")
+        try:
+            payload = _objects.encode(given, "arguments")
+        except CodecError as error:
+            payload, placed = _objects.encode_places(given, "arguments")
+            if not placed:
+                raise error from None
     except CodecError as error:
         raise ArgumentsError(str(error), path=error.path) from None
-    call: Call[Any] = Call(NamedType(name), payload)
+    call: Call[Any] = Call(NamedType(name), payload, placed=[(placeholder, path[1:]) for placeholder, path in placed])
     return call.options(**options) if options else call

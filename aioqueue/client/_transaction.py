@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from aioqueue.client._enqueue import Enqueuer
     from aioqueue.client._handle import JobHandle
     from aioqueue.client._session import Session
-    from aioqueue.definitions._call import Call, CallOptions
+    from aioqueue.definitions._call import Call
+    from aioqueue.definitions._call_options import CallOptions
     from aioqueue.vocabulary._store_parts import StoreTransaction
 
 __all__ = ["Transaction", "open_transaction"]

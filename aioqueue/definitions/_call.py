@@ -6,44 +6,31 @@ import copy
 import sys
 import warnings
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypedDict, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import orjson
 
-from aioqueue.errors import CallAlreadyEnqueued, CallNeverEnqueued, ConfigurationError, ConflictingOptions
-from aioqueue.vocabulary._codec import CodecError, ValueCodec
+from aioqueue.definitions._call_options import read_options, shortened
+from aioqueue.definitions._output import HasOutput, blockers_of, placed_key, sources_of
+from aioqueue.errors import CallAlreadyEnqueued, CallNeverEnqueued, ConflictingOptions, OutputNotReady
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import NewJob, Priority
 from aioqueue.vocabulary._retry import Retry
-from aioqueue.vocabulary._time import aware, seconds
+from aioqueue.vocabulary._time import seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from datetime import datetime, timedelta
+    from collections.abc import Iterable, Sequence
     from typing import Unpack
     from uuid import UUID
 
-__all__ = ["Call", "CallOptions", "JobDefinition", "read_priority", "read_tags"]
+    from aioqueue.definitions._call_options import CallOptions
+    from aioqueue.vocabulary._blockers import NewBlocker
+    from aioqueue.vocabulary._codec import Placed
+    from aioqueue.vocabulary._placeholders import Placeholder
+
+__all__ = ["Call", "JobDefinition"]
 
 R_co = TypeVar("R_co", covariant=True)
-
-_LONGEST_LABEL_BYTES = 1024
-_metadata_codec = ValueCodec(dict[str, Any], {})
-
-
-class CallOptions(TypedDict, total=False):
-    """The options of one call; None takes one back."""
-
-    delay: float | timedelta | None
-    at: datetime | None
-    key: str | None
-    unique: bool
-    priority: Priority | None
-    tags: Iterable[str]
-    metadata: Mapping[str, object]
-    retry: Retry | None
-    timeout: float | timedelta | None
-    expires: float | timedelta | None
 
 
 class JobDefinition(Protocol):
@@ -78,13 +65,15 @@ class _EnqueueState(Enum):
 class _SharedByCopies:
     """What a call and its copies with the same id have in common: at most one of them is enqueued."""
 
-    __slots__ = ("state",)
+    __slots__ = ("chain_id", "state")
 
     def __init__(self) -> None:
         self.state = _EnqueueState.NEW
+        self.chain_id: UUID | None = None
+        """Of the unfinished chain that was there already with its unique key."""
 
 
-class Call(Generic[R_co]):
+class Call(HasOutput[R_co]):
     """One call of a job type: its arguments, copied when it was made, its options, and the id of its job to be.
 
     Job types make them: `fetch(url)`. A call isn't awaitable and does nothing by itself: enqueue it, or use
@@ -94,19 +83,27 @@ class Call(Generic[R_co]):
     Attributes:
         id: The id that the job will have: a UUID of version 7.
         job_type: What is called.
-        payload: The arguments as stored: a JSON object of those that were passed, by name.
+        payload: The arguments as stored: a JSON object of those that were passed, by name. Outputs of other calls are null.
+        placed: Those outputs, with the ways to them.
     """
 
-    __slots__ = ("_made_at", "_options", "_shared", "_used", "id", "job_type", "payload")
+    __slots__ = ("_made_at", "_options", "_shared", "_used", "id", "job_type", "payload", "placed")
 
     id: UUID
     job_type: JobDefinition
     payload: bytes
 
-    def __init__(self, job_type: JobDefinition, payload: bytes, made_at: tuple[str, int] = ("<unknown>", 1)) -> None:
+    def __init__(
+        self,
+        job_type: JobDefinition,
+        payload: bytes,
+        made_at: tuple[str, int] = ("<unknown>", 1),
+        placed: Sequence[Placed] = (),
+    ) -> None:
         self.id = new_id()
         self.job_type = job_type
         self.payload = payload
+        self.placed = placed
         self._options: CallOptions = {}
         self._shared = _SharedByCopies()
         self._used = False
@@ -114,7 +111,13 @@ class Call(Generic[R_co]):
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """The arguments that were passed, by name: a fresh copy each time."""
+        """The arguments that were passed, by name: a fresh copy each time.
+
+        Raises:
+            OutputNotReady: Some are outputs of other calls, so they're there only when the job runs.
+        """
+        if self.placed:
+            raise OutputNotReady(f"{self!r} waits for outputs of other calls: its arguments are there when it runs")
         return self.job_type.decode_arguments(self.payload)
 
     def options(self, **options: Unpack[CallOptions]) -> Call[R_co]:
@@ -131,6 +134,8 @@ class Call(Generic[R_co]):
             retry: Instead of the job type's policy. Without `retry_on` and `fail_on`, which are code.
             timeout: Seconds or timedelta for one attempt, instead of the job type's.
             expires: Seconds or timedelta, after it is due, within which it must start, or it is discarded.
+            after: Calls or handles: it waits until their jobs, and the chains that these begin, have completed, and fails if
+                one doesn't. Those that haven't been enqueued are enqueued with it.
 
         Returns:
             The copy. Either of the two can be enqueued, not both.
@@ -140,7 +145,7 @@ class Call(Generic[R_co]):
             ConfigurationError: A value is out of its range.
         """
         self._used = True
-        given = {**self._options, **_read_options(options)}
+        given = {**self._options, **read_options(options)}
         merged = cast("CallOptions", {name: value for name, value in given.items() if value is not None})
         if merged.get("delay") is not None and merged.get("at") is not None:
             raise ConflictingOptions("a call can have a delay or a time (at=), not both: take one back with None")
@@ -149,6 +154,9 @@ class Call(Generic[R_co]):
         made = self._clone()
         made.id = self.id
         made._options = merged
+        for each in made.waits_for:
+            if isinstance(each, Call):
+                each.mark_used()
         made._shared = self._shared
         return made
 
@@ -158,7 +166,7 @@ class Call(Generic[R_co]):
         return self._clone()
 
     def _clone(self) -> Call[R_co]:
-        made: Call[R_co] = Call(self.job_type, self.payload, self._made_at)
+        made: Call[R_co] = Call(self.job_type, self.payload, self._made_at, self.placed)
         made._options = self._options
         return made
 
@@ -190,7 +198,36 @@ class Call(Generic[R_co]):
             tags=tuple(dict.fromkeys((*job_type.tags, *given.get("tags", ())))),
             metadata=b"{}" if metadata is None else orjson.dumps(metadata),
             trace=trace,
+            blockers=self._blockers() if self.placed or "after" in given else (),
         )
+
+    def _blockers(self) -> tuple[NewBlocker, ...]:
+        return blockers_of(self.placed, self._after)
+
+    @property
+    def _after(self) -> tuple[HasOutput[Any], ...]:
+        return cast("tuple[HasOutput[Any], ...]", self._options.get("after", ()))
+
+    @property
+    def waits_for(self) -> Iterable[HasOutput[Any]]:
+        """The calls and handles that it waits for, each once."""
+        if not self.placed and "after" not in self._options:
+            return ()
+        return sources_of(self.placed, self._after).values()
+
+    @property
+    def blocker_id(self) -> UUID:
+        """A step's id of the chain whose end is waited for by those that have its output."""
+        return self._shared.chain_id or self.id
+
+    @property
+    def enqueued(self) -> bool:
+        """Whether it was enqueued, or is being so: then those that have its output wait for it, and don't enqueue it."""
+        return self._shared.state is _EnqueueState.ENQUEUED
+
+    def _placeholder(self, what: str, *, settled: bool) -> Placeholder:
+        self._used = True
+        return super()._placeholder(what, settled=settled)
 
     def mark_used(self) -> None:
         """Say that the call was used, so that it doesn't warn when it is dropped."""
@@ -210,30 +247,54 @@ class Call(Generic[R_co]):
             )
         self._shared.state = _EnqueueState.ENQUEUED
 
+    def mark_stored(self, job_id: UUID) -> None:
+        """Say which job stands for it: its own, or the chain that was there already with its unique key."""
+        if job_id != self.id:
+            self._shared.chain_id = job_id
+
     def mark_failed(self) -> None:
         """Say that enqueueing has failed, so that it may be tried again."""
         self._shared.state = _EnqueueState.NEW
+        self._shared.chain_id = None
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Call):
             return NotImplemented
         self._used = other._used = True
-        return (self.job_type.name, self.payload, self._options) == (other.job_type.name, other.payload, other._options)
+        return self._value() == other._value()
+
+    def _value(self) -> tuple[object, ...]:
+        """All that it is but its id. What it waits for counts by its ids, since equal calls are different jobs."""
+        if not self.placed and "after" not in self._options:
+            return self.job_type.name, self.payload, self._options
+        options = {name: value for name, value in self._options.items() if name != "after"}
+        return self.job_type.name, self.payload, options, placed_key(self.placed, self._after)
 
     def __hash__(self) -> int:
-        return hash((self.job_type.name, self.payload))
+        return hash((self.job_type.name, self.payload, placed_key(self.placed, ())))
 
     def __repr__(self) -> str:
-        arguments = ", ".join(f"{name}={_shortened(value)}" for name, value in orjson.loads(self.payload).items())
-        options = ", ".join(f"{name}={_shortened(value)}" for name, value in self._options.items())
+        arguments = ", ".join(f"{name}={shortened(value)}" for name, value in self._shown_arguments().items())
+        options = ", ".join(f"{name}={shortened(value)}" for name, value in self._options.items())
         state = "enqueued" if self._shared.state is _EnqueueState.ENQUEUED else "not enqueued"
         return f"<Call {self.job_type.name}({arguments}){f'.options({options})' if options else ''} {self.id} {state}>"
+
+    def _shown_arguments(self) -> dict[str, object]:
+        """The arguments as JSON values, with the outputs in their places."""
+        shown: dict[str, Any] = orjson.loads(self.payload)
+        for placeholder, (*way, last) in self.placed:
+            container: Any = shown
+            for step in way:
+                container = container[step]
+            container[last] = placeholder
+        return shown
 
     def __copy__(self) -> Call[R_co]:
         return self.copy()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Call[R_co]:
         made = self.copy()
+        memo[id(self._after)] = self._after  # it waits for the same jobs
         made._options = copy.deepcopy(self._options, memo)
         return made
 
@@ -252,80 +313,3 @@ class Call(Generic[R_co]):
 
 
 _DEFAULT_RETRY = Retry()
-
-
-def _shortened(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def _read_options(given: CallOptions) -> dict[str, object]:
-    read: dict[str, object] = dict(given)
-    if unknown := read.keys() - CallOptions.__annotations__.keys():
-        raise TypeError(f"options() has no {', '.join(sorted(unknown))}")
-    for name in ("delay", "timeout", "expires"):
-        if (duration := given.get(name)) is not None:
-            read[name] = seconds(cast("float", duration), name, positive=name == "timeout")
-    if (at := given.get("at")) is not None:
-        read["at"] = aware(at, "at")
-    if (key := given.get("key")) is not None:
-        read["key"] = _read_label(key, "key")
-    if "unique" in given and not isinstance(given["unique"], bool):
-        raise ConfigurationError(f"unique must be True or False, not {given['unique']!r}")
-    if (priority := given.get("priority")) is not None:
-        read["priority"] = read_priority(priority)
-    if "tags" in given:
-        read["tags"] = read_tags(given["tags"])
-    if "metadata" in given:
-        read["metadata"] = _read_metadata(given["metadata"])
-    if (retry := given.get("retry")) is not None:
-        _check_retry(retry)
-    return read
-
-
-def _check_retry(retry: object) -> None:
-    if not isinstance(retry, Retry):
-        raise ConfigurationError(f"retry must be a Retry(...), not {retry!r}")
-    if retry.retry_on or retry.fail_on:
-        raise ConfigurationError("retry_on and fail_on are code and aren't stored with a call: give them to the job type")
-
-
-def _read_metadata(metadata: object) -> dict[str, object]:
-    try:
-        return cast("dict[str, object]", orjson.loads(_metadata_codec.encode(metadata, "metadata")))
-    except CodecError as error:
-        raise ConfigurationError(str(error)) from None
-
-
-def _read_label(value: object, name: str) -> str:
-    if not isinstance(value, str):
-        raise ConfigurationError(f"{name} must be a str, not {value!r}")
-    try:
-        size = len(value.encode())
-    except UnicodeEncodeError:
-        raise ConfigurationError(f"{name} has a lone surrogate, which isn't a character: {value!r}") from None
-    if not 0 < size <= _LONGEST_LABEL_BYTES or "\0" in value:
-        raise ConfigurationError(f"{name} must have 1 to {_LONGEST_LABEL_BYTES} bytes and no NUL, not {_shortened(value)}")
-    return value
-
-
-def read_priority(value: object) -> Priority:
-    """Check a priority.
-
-    Raises:
-        ConfigurationError: It isn't 1, 2, 3 or 4.
-    """
-    if value not in (1, 2, 3, 4) or not isinstance(value, int) or isinstance(value, bool):
-        raise ConfigurationError(f"priority must be 1 (most urgent), 2, 3 or 4, not {value!r}")
-    return cast("Priority", int(value))
-
-
-def read_tags(value: Iterable[str]) -> tuple[str, ...]:
-    """Check tags.
-
-    Raises:
-        ConfigurationError: It is one text, or one of them isn't a short one.
-    """
-    if isinstance(value, str):
-        raise ConfigurationError(f"tags must be several texts, such as ({value!r},), not one")
-    return tuple(dict.fromkeys(_read_label(each, "a tag") for each in value))

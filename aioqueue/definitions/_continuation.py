@@ -16,7 +16,7 @@ from aioqueue.vocabulary._safe_text import safe_repr
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from aioqueue.definitions._call import CallOptions
+    from aioqueue.definitions._call_options import CallOptions
     from aioqueue.vocabulary._job import ClaimedJob, NewJob
 
 __all__ = ["Done", "done", "next_job"]
@@ -53,6 +53,23 @@ class Done(Call[R_co]):
             CallError: Always.
         """
         raise CallError(f"{self!r} is a finished value, and no job: it takes no options ({', '.join(options) or 'none'})")
+
+    @property
+    def output(self) -> NoReturn:
+        """Refuse: there is no job whose output it could be.
+
+        Raises:
+            CallError: Always.
+        """
+        raise self._no_end()
+
+    @property
+    def settled(self) -> NoReturn:
+        """Refuse, as `output` does."""
+        raise self._no_end()
+
+    def _no_end(self) -> CallError:
+        return CallError(f"{self!r} is a finished value, and no job: pass on the value itself")
 
     def copy(self) -> Done[R_co]:
         """Make another with the same value."""

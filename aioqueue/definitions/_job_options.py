@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from aioqueue.definitions._call import read_priority, read_tags
+from aioqueue.definitions._call_options import read_priority, read_tags
 from aioqueue.definitions._job_type import TypeOptions
 from aioqueue.definitions._setting_table import SHORTEST_LEASE_SECONDS
 from aioqueue.errors import ConfigurationError, RegistrationError

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
 from aioqueue.definitions import _signature
 from aioqueue.definitions._call import Call
-from aioqueue.errors import RegistrationError
+from aioqueue.errors import ArgumentsError, RegistrationError
 from aioqueue.vocabulary._codec import ArgumentsCodec, ValueCodec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
-    from aioqueue.vocabulary._codec import Converter
+    from aioqueue.vocabulary._codec import Converter, Placed
     from aioqueue.vocabulary._job import Priority
     from aioqueue.vocabulary._retry import Retry
 
@@ -114,8 +114,16 @@ class JobType(Generic[P, R, F]):
             RegistrationError: An annotation can't be resolved.
         """
         frame = sys._getframe(1)
-        payload = self._resolved()[0].encode(self._parameters.bind(args, kwargs))
-        return Call(self, payload, (frame.f_code.co_filename, frame.f_lineno))
+        codec, arguments = self._resolved()[0], self._parameters.bind(args, kwargs)
+        placed: Sequence[Placed] = ()
+        try:
+            payload = codec.encode(arguments)
+        except ArgumentsError as error:
+            # Only now, so that calls without outputs needn't be searched for any.
+            payload, placed = codec.encode_places(arguments)
+            if not placed:
+                raise error from None
+        return Call(self, payload, (frame.f_code.co_filename, frame.f_lineno), placed)
 
     def decode_arguments(self, payload: bytes) -> dict[str, Any]:
         """Read stored arguments into the annotated types.

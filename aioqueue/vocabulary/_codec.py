@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import msgspec
@@ -11,19 +10,21 @@ import orjson
 from msgspec import inspect
 
 from aioqueue.errors import ArgumentsError, RegistrationError
-from aioqueue.vocabulary._values import children, difference, exact, is_model, not_storable, step
+from aioqueue.vocabulary._json_writer import Converter, JsonWriter, MarkingWriter
+from aioqueue.vocabulary._values import children, difference, is_model, not_storable, step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["LARGEST_VALUE_BYTES", "ArgumentsCodec", "CodecError", "Converter", "ValueCodec", "check_size"]
+    from aioqueue.vocabulary._placeholders import Placeholder
 
-# Subclasses and dataclasses go to `_default`, since orjson would write them as something else (a dataclass without its
-# underscored fields), and what isn't found out here is found out by the comparison.
-# Times too: orjson 3.13 writes 10 to 99 thousand microseconds with a digit too few.
-_OPTIONS = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
+__all__ = ["LARGEST_VALUE_BYTES", "ArgumentsCodec", "CodecError", "Converter", "Placed", "ValueCodec", "check_size"]
+
 _AT = re.compile(r" - at (?P<key>`key` in )?`\$(?P<path>.*)`$", re.DOTALL)
 _MOST_LEVELS = 300
+
+Placed = tuple["Placeholder", tuple["str | int", ...]]
+"""A placeholder, and the way to it through the arguments: names of objects, numbers of arrays."""
 
 LARGEST_VALUE_BYTES = 64 * 1024 * 1024
 """Bytes of JSON that the arguments, the output or the metadata of one job may have. A row is written, sent and read as a whole,
@@ -43,14 +44,6 @@ class CodecError(ValueError):
         super().__init__(f"{path}: {reason}" if path else reason)
         self.reason = reason
         self.path = path
-
-
-@dataclass(frozen=True, slots=True)
-class Converter:
-    """How values of one type become JSON values and come back."""
-
-    encode: Callable[[Any], object]
-    decode: Callable[[Any], Any]
 
 
 def check_size(written: bytes, path: str) -> None:
@@ -83,6 +76,7 @@ class ValueCodec:
         self._converters = converters
         self.annotation = annotation
         self._trivial = annotation if annotation in (str, int, bool) else None
+        self._write = JsonWriter(converters).write
         self._read = self._reader()
 
     def _reader(self) -> Callable[[bytes], Any]:
@@ -129,6 +123,26 @@ class ValueCodec:
             # Looking at a value runs its own code: properties, comparisons, converters.
             self._refuse(value, path, f"it can't be stored as JSON: {_text_of(error.__cause__ or error)}")
 
+    def encode_places(self, value: object, path: str) -> tuple[bytes, list[Placed]]:
+        """Write a value with placeholders within. Nothing is compared with the annotation: what is stored isn't whole yet.
+
+        Returns:
+            JSON with null for each placeholder, and these with the ways to them, which begin with `path`; none if there are
+            none within.
+
+        Raises:
+            CodecError: It can't be stored whatever the outputs are, or is larger than `LARGEST_VALUE_BYTES`.
+        """
+        try:
+            written, placed = MarkingWriter(self._converters).write_marked(value)
+        except Exception as error:  # noqa: BLE001 - classified as the value's fault
+            self._refuse(value, path, f"it can't be stored as JSON: {_text_of(error.__cause__ or error)}")
+        if placed and (found := self._find_unstorable(value, path, 0)) is not None:
+            where, reason = found
+            raise CodecError(reason, where)
+        check_size(written, path)
+        return written, [(placeholder, (path, *steps)) for placeholder, steps in placed]
+
     def _checked(self, value: object, path: str, written: bytes) -> bytes:
         check_size(written, path)
         try:
@@ -162,29 +176,6 @@ class ValueCodec:
             raise CodecError(str(error), path) from error
         except Exception as error:
             raise CodecError(f"{type(error).__name__}: {_text_of(error)}", path) from error
-
-    def _write(self, value: object) -> bytes:
-        try:
-            return orjson.dumps(value, self._default, _OPTIONS)
-        except TypeError:
-            # Keys that aren't strings are rare and cost time, so they're tried only then.
-            return orjson.dumps(value, self._default, _OPTIONS | orjson.OPT_NON_STR_KEYS)
-
-    def _default(self, value: object) -> object:
-        if (converter := self._converters.get(type(value))) is not None:
-            return converter.encode(value)
-        if is_model(value):
-            return cast("Any", value).model_dump(mode="json", by_alias=True, round_trip=True)
-        if isinstance(value, tuple):
-            return list(cast("tuple[object, ...]", value))
-        if (base := exact(value)) is not value:
-            return base
-        return msgspec.to_builtins(value, enc_hook=self._to_builtins, str_keys=True)
-
-    def _to_builtins(self, value: object) -> object:
-        if type(value) in self._converters or is_model(value):
-            return self._default(value)
-        raise TypeError(f"{_shown(type(value))} isn't a type that can be stored")
 
     def _from_json(self, annotation: Any, value: object) -> object:
         if (converter := self._converters.get(annotation)) is not None:
@@ -247,15 +238,32 @@ class ArgumentsCodec:
             ArgumentsError: One can't be stored exactly; `path` says which. Or they're larger than `LARGEST_VALUE_BYTES`.
         """
         try:
-            parts = [self._prefixes[name] + self._codecs[name].encode(value, name) for name, value in arguments.items()]
+            return _object([self._prefixes[name] + self._codecs[name].encode(value, name) for name, value in arguments.items()])
         except CodecError as error:
             raise ArgumentsError(str(error), path=error.path) from None
-        written = b"{" + b",".join(parts) + b"}"
+
+    def encode_places(self, arguments: Mapping[str, object]) -> tuple[bytes, list[Placed]]:
+        """Write arguments that `encode` has refused, since there may be placeholders within.
+
+        Those that have some are checked when these are filled in, the others now.
+
+        Returns:
+            A JSON object with null for each placeholder, and these with the ways to them: at least one.
+
+        Raises:
+            ArgumentsError: As `encode`.
+        """
+        parts: list[bytes] = []
+        all_placed: list[Placed] = []
         try:
-            check_size(written, "the arguments together")
+            for name, value in arguments.items():
+                codec = self._codecs[name]
+                written, placed = codec.encode_places(value, name)
+                parts.append(self._prefixes[name] + (written if placed else codec.encode(value, name)))
+                all_placed += placed
+            return _object(parts), all_placed
         except CodecError as error:
-            raise ArgumentsError(str(error)) from None
-        return written
+            raise ArgumentsError(str(error), path=error.path) from None
 
     def decode(self, payload: bytes) -> dict[str, Any]:
         """Read arguments.
@@ -275,6 +283,16 @@ class ArgumentsCodec:
             return {name: self._codecs[name].decode(bytes(value), name) for name, value in raw.items()}
         except CodecError as error:
             raise ArgumentsError(str(error), path=error.path) from error
+
+
+def _object(parts: list[bytes]) -> bytes:
+    written = b"{" + b",".join(parts) + b"}"
+    if len(written) > LARGEST_VALUE_BYTES:
+        try:
+            check_size(written, "")
+        except CodecError as error:
+            raise ArgumentsError(f"the arguments together: {error}") from None
+    return written
 
 
 _objects = msgspec.json.Decoder(dict[str, msgspec.Raw])

@@ -162,7 +162,8 @@ def _value(blocker: EndedBlocker, kind: str | int) -> msgspec.Raw:
     if kind == "settled":
         if completed:
             return msgspec.Raw(b'{"end":"completed","value":' + output + b"}")
-        return msgspec.Raw(msgspec.json.encode(Failed(blocker.chain_id, _FAILED_STATES[blocker.end], blocker.cause)))
+        cause = blocker.cause.encode(errors="replace").decode()  # it was stored by anybody
+        return msgspec.Raw(msgspec.json.encode(Failed(blocker.chain_id, _FAILED_STATES[blocker.end], cause)))
     if kind != "output":
         raise ArgumentsError(f"what belongs in the arguments of the chain {blocker.chain_id} isn't known: {kind!r:.100}")
     if not completed:

@@ -24,8 +24,13 @@ SAMPLES: dict[str, Exception] = {
     "Reschedule": errors.Reschedule(at=datetime(2030, 1, 2, tzinfo=UTC)),
     **{
         name: getattr(errors, name)("over", job_id=new_id(), job_type="t", last_error="ValueError: x")
-        for name in ("JobError", "JobNotFound", "JobFailed", "JobCancelled", "ResultTimeout", "ResultError")
+        for name in ("JobError", "JobNotFound", "JobFailed", "JobCancelled", "ResultTimeout", "ResultError", "WrongJobType")
     },
+    "AlreadyFinished": errors.AlreadyFinished("over", state="failed", job_id=new_id()),
+    "BlockerNotFound": errors.BlockerNotFound("nowhere", blocker_id=new_id()),
+    "BlockerReference": errors.BlockerReference(
+        "needed", dependents=(new_id(),), changed={new_id(): "blocks"}, job_id=new_id()
+    ),
 }
 
 

@@ -1,0 +1,127 @@
+"""The options of a call: which there are, and what may stand in each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypedDict, cast
+
+import orjson
+
+from aioqueue.definitions._output import read_after
+from aioqueue.errors import ConfigurationError
+from aioqueue.vocabulary._codec import CodecError, ValueCodec
+from aioqueue.vocabulary._retry import Retry
+from aioqueue.vocabulary._time import aware, seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from datetime import datetime, timedelta
+
+    from aioqueue.definitions._output import HasOutput
+    from aioqueue.vocabulary._job import Priority
+
+__all__ = ["CallOptions", "read_options", "read_priority", "read_tags", "shortened"]
+
+_LONGEST_LABEL_BYTES = 1024
+_metadata_codec = ValueCodec(dict[str, Any], {})
+
+
+class CallOptions(TypedDict, total=False):
+    """The options of one call; None takes one back."""
+
+    delay: float | timedelta | None
+    at: datetime | None
+    key: str | None
+    unique: bool
+    priority: Priority | None
+    tags: Iterable[str]
+    metadata: Mapping[str, object]
+    retry: Retry | None
+    timeout: float | timedelta | None
+    expires: float | timedelta | None
+    after: Iterable[HasOutput[Any]] | None
+
+
+def read_options(given: CallOptions) -> dict[str, object]:
+    """Check options.
+
+    Raises:
+        TypeError: There is no such option.
+        ConfigurationError: A value is out of its range.
+    """
+    read: dict[str, object] = dict(given)
+    if unknown := read.keys() - CallOptions.__annotations__.keys():
+        raise TypeError(f"options() has no {', '.join(sorted(unknown))}")
+    for name in ("delay", "timeout", "expires"):
+        if (duration := given.get(name)) is not None:
+            read[name] = seconds(cast("float", duration), name, positive=name == "timeout")
+    if (at := given.get("at")) is not None:
+        read["at"] = aware(at, "at")
+    if (key := given.get("key")) is not None:
+        read["key"] = _read_label(key, "key")
+    if "unique" in given and not isinstance(given["unique"], bool):
+        raise ConfigurationError(f"unique must be True or False, not {given['unique']!r}")
+    if (priority := given.get("priority")) is not None:
+        read["priority"] = read_priority(priority)
+    if "tags" in given:
+        read["tags"] = read_tags(given["tags"])
+    if (after := given.get("after")) is not None:
+        read["after"] = read_after(after) or None
+    if "metadata" in given:
+        read["metadata"] = _read_metadata(given["metadata"])
+    if (retry := given.get("retry")) is not None:
+        _check_retry(retry)
+    return read
+
+
+def _check_retry(retry: object) -> None:
+    if not isinstance(retry, Retry):
+        raise ConfigurationError(f"retry must be a Retry(...), not {retry!r}")
+    if retry.retry_on or retry.fail_on:
+        raise ConfigurationError("retry_on and fail_on are code and aren't stored with a call: give them to the job type")
+
+
+def _read_metadata(metadata: object) -> dict[str, object]:
+    try:
+        return cast("dict[str, object]", orjson.loads(_metadata_codec.encode(metadata, "metadata")))
+    except CodecError as error:
+        raise ConfigurationError(str(error)) from None
+
+
+def _read_label(value: object, name: str) -> str:
+    if not isinstance(value, str):
+        raise ConfigurationError(f"{name} must be a str, not {value!r}")
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        raise ConfigurationError(f"{name} has a lone surrogate, which isn't a character: {value!r}") from None
+    if not 0 < size <= _LONGEST_LABEL_BYTES or "\0" in value:
+        raise ConfigurationError(f"{name} must have 1 to {_LONGEST_LABEL_BYTES} bytes and no NUL, not {shortened(value)}")
+    return value
+
+
+def read_priority(value: object) -> Priority:
+    """Check a priority.
+
+    Raises:
+        ConfigurationError: It isn't 1, 2, 3 or 4.
+    """
+    if value not in (1, 2, 3, 4) or not isinstance(value, int) or isinstance(value, bool):
+        raise ConfigurationError(f"priority must be 1 (most urgent), 2, 3 or 4, not {value!r}")
+    return cast("Priority", int(value))
+
+
+def read_tags(value: Iterable[str]) -> tuple[str, ...]:
+    """Check tags.
+
+    Raises:
+        ConfigurationError: It is one text, or one of them isn't a short one.
+    """
+    if isinstance(value, str):
+        raise ConfigurationError(f"tags must be several texts, such as ({value!r},), not one")
+    return tuple(dict.fromkeys(_read_label(each, "a tag") for each in value))
+
+
+def shortened(value: object) -> str:
+    """A value as text, cut."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
