@@ -9,6 +9,7 @@ from aioqueue.postgres._errors import translated
 from aioqueue.postgres._insert_blockers import insert_waiting, insert_waiting_statements, whole_or_nothing
 from aioqueue.postgres._insert_rows import insert_arguments, insert_on, insert_results, job_size
 from aioqueue.postgres._notifications import inserted_note
+from aioqueue.postgres._resolve import Resolved
 from aioqueue.postgres._rows_portions import in_portions
 
 if TYPE_CHECKING:
@@ -46,7 +47,9 @@ class Inserter:
                 if not waiting:
                     return await self._insert_plain(connection, jobs, repeated=repeated)
                 with translated(self._pool.source.description):
-                    return await insert_waiting(connection, self._statements, jobs, repeated=repeated, origin=self._origin)
+                    return await insert_waiting(
+                        connection, self._statements, jobs, repeated=repeated, origin=self._origin, into=Resolved()
+                    )
         rows = await self._pool.fetch(self._statements["insert"], *insert_arguments(jobs), inserted_note(jobs, self._origin))
         return insert_results(jobs, {}, {row[0] for row in rows})
 
@@ -56,7 +59,9 @@ class Inserter:
             return await self._insert_plain(connection, jobs, repeated=False)
         with translated(self._pool.source.description):
             async with whole_or_nothing(connection):
-                return await insert_waiting(connection, self._statements, jobs, origin=self._origin, callers=True)
+                return await insert_waiting(
+                    connection, self._statements, jobs, origin=self._origin, into=Resolved(), callers=True
+                )
 
     async def _insert_plain(self, connection: Connection, jobs: Sequence[NewJob], *, repeated: bool) -> list[Inserted]:
         with translated(self._pool.source.description):

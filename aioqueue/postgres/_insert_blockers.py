@@ -10,7 +10,7 @@ from aioqueue.postgres._blockers import add_edges, blocker_statements, edges_of,
 from aioqueue.postgres._connections_source import WAIT_BRIEFLY
 from aioqueue.postgres._insert_rows import insert_on, insert_statements
 from aioqueue.postgres._notifications import inserted_note
-from aioqueue.postgres._resolve import Resolved, resolve, resolve_statements
+from aioqueue.postgres._resolve import resolve, resolve_statements
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Collection, Sequence
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from aioqueue.postgres._connections_driver import Connection
     from aioqueue.postgres._options_schema import Schema
+    from aioqueue.postgres._resolve import Resolved
     from aioqueue.vocabulary._job import Inserted, NewJob
 
 __all__ = ["insert_waiting", "insert_waiting_statements", "whole_or_nothing"]
@@ -41,6 +42,7 @@ async def insert_waiting(
     *,
     repeated: bool = False,
     origin: str | None,
+    into: Resolved,
     awaited: Collection[UUID] = (),
     callers: bool = False,
 ) -> list[Inserted]:
@@ -54,6 +56,7 @@ async def insert_waiting(
         jobs: A job comes after those that it waits for.
         repeated: Whether they may have been stored by an earlier try.
         origin: Who tells other processes; None if nobody is to be told.
+        into: Where is added what those that wait were told, whose blockers had ended before.
         awaited: Jobs of these for which further ones will wait.
         callers: Whether the transaction is somebody else's, who decides how long the unique keys are waited for.
 
@@ -84,7 +87,7 @@ async def insert_waiting(
     chains = {each: found.chains[holders.get(each, each)] for each in given}
     await add_edges(connection, statements, [edge for job in waiting for edge in edges_of(job.id, job.blockers, chains)])
     if found.ended:
-        await resolve(connection, statements, found.ended, Resolved(), origin=origin)
+        await resolve(connection, statements, found.ended, into, origin=origin)
     if previous is not None:
         await connection.fetch(_PUT_BACK, previous)
     return results

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from aioqueue.errors import BlockerCycle, CallAlreadyEnqueued
-from aioqueue.postgres._blockers import add_edges, blocker_statements, chains_in_cycles, edges_of, find_chains, lock_cycles
+from aioqueue.postgres._blockers import add_edges, chains_in_cycles, edges_of, find_chains, lock_cycles
 from aioqueue.postgres._connections_source import WAIT_BRIEFLY
-from aioqueue.postgres._insert_rows import insert_on, insert_statements
-from aioqueue.postgres._notifications import inserted_note
-from aioqueue.postgres._resolve import Resolved, resolve, resolve_statements
+from aioqueue.postgres._insert_blockers import insert_waiting, insert_waiting_statements
+from aioqueue.postgres._resolve import Resolved, resolve
 from aioqueue.postgres._resolve_ends import ends_statements, store_ends
 from aioqueue.postgres._settle_chain import continuations, next_arguments
 from aioqueue.postgres._settle_statements import outcome_arguments, outcome_statements
@@ -25,7 +24,7 @@ from aioqueue.vocabulary._blockers import ChainEnd
 from aioqueue.vocabulary._job import SettlementKind
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from aioqueue.postgres._connections_driver import Connection
     from aioqueue.postgres._options_schema import Schema
@@ -42,10 +41,8 @@ def slow_statements(schema: Schema) -> dict[str, str]:
     return {
         "settle_unneeded": schema.render(_UNNEEDED),
         **outcome_statements(schema),
-        **insert_statements(schema),
-        **blocker_statements(schema),
         **ends_statements(schema),
-        **resolve_statements(schema),
+        **insert_waiting_statements(schema),
     }
 
 
@@ -115,7 +112,8 @@ async def settle_portion(
     waiters = [each for each in written if each.next is not None and each.next.blockers]
     if children or waiters:
         await connection.execute(WAIT_BRIEFLY)
-    holders = await _store_children(connection, statements, children, origin, portion)
+    awaited = [blocker.chain_id for each in waiters if each.next is not None for blocker in each.next.blockers]
+    holders = await _store_children(connection, statements, children, origin, awaited, portion)
     ends = await _store_edges(connection, statements, waiters, holders, portion) if waiters else set[UUID]()
     if unneeded := [each.id for each in written if each.kind in {SettlementKind.COMPLETED, SettlementKind.CONTINUED}]:
         await connection.execute(statements["settle_unneeded"], unneeded)
@@ -153,7 +151,12 @@ def _read(rows: Sequence[Any], by_id: Mapping[UUID, Settlement], portion: Portio
 
 
 async def _store_children(
-    connection: Connection, statements: dict[str, str], children: Sequence[NewJob], origin: str | None, portion: Portion
+    connection: Connection,
+    statements: dict[str, str],
+    children: Sequence[NewJob],
+    origin: str | None,
+    awaited: Collection[UUID],
+    portion: Portion,
 ) -> dict[UUID, UUID]:
     """Store the jobs that come with settlements; returns the chains that hold the unique keys of those that weren't created.
 
@@ -162,11 +165,12 @@ async def _store_children(
     """
     if not children:
         return {}
-    results = await insert_on(connection, statements, children, repeated=False, note=inserted_note(children, origin))
+    results = await insert_waiting(connection, statements, children, origin=origin, into=portion.told, awaited=awaited)
     holders: dict[UUID, UUID] = {}
     for child, result in zip(children, results, strict=True):
         if result.created:
-            portion.returned.append(Returned(child.type, child.delay or 0.0))
+            if not child.blockers:
+                portion.returned.append(Returned(child.type, child.delay or 0.0))
         elif result.id == child.id:
             raise CallAlreadyEnqueued(f"a call of {child.type} was enqueued before, as the job {child.id}")
         else:
