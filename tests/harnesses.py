@@ -97,6 +97,9 @@ class SQLiteHarness(_Harness):
     async def delete_lease(self, lease_id: int) -> None:
         self.execute(("delete from lease where id = ?", [lease_id]))
 
+    async def erase(self, job_id: UUID) -> None:
+        self.execute(*[(f"delete from {table} where id = ?", [str(job_id)]) for table in ("job", "archive")])
+
     def locked(self, job_id: UUID) -> AbstractAsyncContextManager[None]:
         raise NotImplementedError("SQLite locks the whole file")
 
@@ -150,6 +153,10 @@ class PostgresHarness(_Harness):
 
     async def delete_lease(self, lease_id: int) -> None:
         await self.execute("delete from aioqueue.lease where id = $1", lease_id)
+
+    async def erase(self, job_id: UUID) -> None:
+        for table in ("job", "archive"):
+            await self.execute(f"delete from aioqueue.{table} where id = $1", job_id)
 
     @contextlib.asynccontextmanager
     async def locked(self, job_id: UUID) -> AsyncIterator[None]:

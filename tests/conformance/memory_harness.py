@@ -62,6 +62,9 @@ class MemoryHarness:
     async def delete_lease(self, lease_id: int) -> None:
         self.store.database.end_lease(lease_id)
 
+    async def erase(self, job_id: UUID) -> None:
+        del self.store.database.rows[job_id]
+
     @asynccontextmanager
     async def locked(self, job_id: UUID) -> AsyncIterator[None]:
         row = self.store.database.rows[job_id]

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from aioqueue.store_rules._life import StoreLife
 from aioqueue.store_rules._listeners import Listeners
 from aioqueue.testing.memory import MemoryStore, _insert, _store, _transaction
-from aioqueue.testing.memory._draft import Draft
 from aioqueue.testing.memory._rows import Database
 from aioqueue.testing.memory._transaction import MemoryTransaction
+from aioqueue.testing.memory._transaction_draft import Draft
 from tests.known_mistakes.mistake import Mistake, instead_of
 
 if TYPE_CHECKING:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from aioqueue.testing.conformance import (
     _claim,
     _insert,
+    _insert_blockers,
     _lease,
     _lease_release,
     _life,
@@ -33,6 +34,7 @@ CASES: tuple[Case, ...] = tuple(
     for subject in (
         _life.subject,
         _insert.subject,
+        _insert_blockers.subject,
         _claim.subject,
         _settle.subject,
         _settle_fences.subject,

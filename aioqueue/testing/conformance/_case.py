@@ -96,6 +96,10 @@ class Harness(Protocol):
         """Delete a lease's row, if it's there, and nothing else."""
         ...
 
+    async def erase(self, job_id: UUID) -> None:
+        """Delete a job's row, live or archived, and nothing else, as an operator at the database's prompt might."""
+        ...
+
     def locked(self, job_id: UUID) -> AbstractAsyncContextManager[None]:
         """For the length of a block, lock a job's row from another connection. Only with `Capability.LOCKS_ROWS`."""
         ...

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aioqueue.errors import RowRejected, StoreContended
-from aioqueue.testing.memory._draft import Draft, make_changes
 from aioqueue.testing.memory._resolve import tell_of_ends
 from aioqueue.testing.memory._settle import lease_allows, why_lost
 from aioqueue.testing.memory._settle_with import ends_with, store_with
+from aioqueue.testing.memory._transaction_draft import Draft, make_changes
 from aioqueue.vocabulary._job import LostReason, SettlementKind, StoredState
 from aioqueue.vocabulary._notification import Notification
 

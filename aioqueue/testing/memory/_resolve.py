@@ -20,7 +20,18 @@ if TYPE_CHECKING:
     from aioqueue.testing.memory._rows import Database, Row
     from aioqueue.testing.memory._rows_blockers import Edge
 
-__all__ = ["TOLD_AT_ONCE", "Told", "announce_told", "end_found", "note_deletion", "note_end", "tell_dependents", "tell_of_ends"]
+__all__ = [
+    "TOLD_AT_ONCE",
+    "Told",
+    "announce_told",
+    "end_found",
+    "end_of",
+    "is_an_end",
+    "note_deletion",
+    "note_end",
+    "tell_dependents",
+    "tell_of_ends",
+]
 
 TOLD_AT_ONCE = 100
 """Ends of chains that are told to jobs by the transaction that ends them; `tend` goes on with the rest."""

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from aioqueue.errors import BlockerCycle, BlockerNotFound, RowRejected, StoreContended
 from aioqueue.store_rules._lost import lost_reason
-from aioqueue.testing.memory._draft import Draft, make_changes
 from aioqueue.testing.memory._insert import due_at
 from aioqueue.testing.memory._resolve import tell_of_ends
 from aioqueue.testing.memory._settle_with import ends_with, may_be_refused, store_with
+from aioqueue.testing.memory._transaction_draft import Draft, make_changes
 from aioqueue.vocabulary._job import LostReason, SettleResult, StoredState
 from aioqueue.vocabulary._notification import Notification
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from aioqueue.testing.memory._rows import Database, Row
     from aioqueue.vocabulary._job import Settlement
 
-__all__ = ["holds", "settle", "why_lost"]
+__all__ = ["holds", "lease_allows", "settle", "why_lost"]
 
 
 def settle(database: Database, settlements: Sequence[Settlement], *, orphaned: bool) -> list[SettleResult]:

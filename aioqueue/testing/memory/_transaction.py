@@ -7,18 +7,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from aioqueue.errors import ConfigurationError
-from aioqueue.testing.memory._draft import Draft, make_changes
 from aioqueue.testing.memory._end import end, hold
 from aioqueue.testing.memory._insert import insert
 from aioqueue.testing.memory._settle import settle
+from aioqueue.testing.memory._transaction_draft import Draft, make_changes
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
     from datetime import datetime
     from uuid import UUID
 
-    from aioqueue.testing.memory._draft import Change
     from aioqueue.testing.memory._rows import Database
+    from aioqueue.testing.memory._transaction_draft import Change
     from aioqueue.vocabulary._job import Claim, Ending, Inserted, LostReason, NewJob, Settlement, SettleResult
     from aioqueue.vocabulary._notification import Notification
 

@@ -48,7 +48,7 @@ class Change:
 
     Attributes:
         name: The method.
-        job_id: The row that it changes, if there is one already.
+        arguments, named: What it was given; rows that were stored before are in it by their ids, others as they were.
     """
 
     name: str
@@ -57,6 +57,7 @@ class Change:
 
     @property
     def job_id(self) -> UUID | None:
+        """The row that it changes, if that was stored before."""
         first = self.arguments[0]
         return first.job_id if isinstance(first, _Stored) else None
 
@@ -67,7 +68,7 @@ class Change:
         return first if isinstance(first, Row) else None
 
     def make(self, database: Database) -> None:
-        """Do it."""
+        """Make it, to a database in which its row is stored."""
         arguments = [_thawed(each, database) for each in self.arguments]
         getattr(database, self.name)(*arguments, **self.named)
 
