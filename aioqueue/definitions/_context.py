@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 import orjson
 
 from aioqueue.definitions._resources import current_scope
+from aioqueue.errors import CallError
 from aioqueue.runtime._exits import from_a_signal
+from aioqueue.vocabulary._placeholders import filled
 from aioqueue.vocabulary._safe_text import safe_repr
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator
 
+    from aioqueue.definitions._call import Call
     from aioqueue.definitions._job_type import JobType
     from aioqueue.definitions._resources import ResourceScope
     from aioqueue.vocabulary._job import ClaimedJob
@@ -106,18 +109,39 @@ class Attempt:
             raise result.error
         return result
 
+    def enqueue(self, call: Call[Any]) -> None:
+        """Enqueue a call together with the outcome of this attempt: in the transaction that completes or continues its job.
+
+        It's there exactly once: with an attempt that fails, puts itself off or is interrupted it's dropped, and the call may be
+        enqueued again. Calls whose outputs it takes come along. Nothing is waited for, so plain functions may call it too, in
+        any thread. The client's middlewares don't run.
+
+        What can't be stored in the end, such as a call that waits for a job that isn't there, fails the attempt with that
+        error, and its retry policy says what is next.
+
+        Arguments:
+            call: Such as `send_mail(order_id)`.
+
+        Raises:
+            CallAlreadyEnqueued: The call was enqueued before; `call.copy()` makes another.
+            CallError: The attempt has ended, or its outcome is settled already (`done` of its `completion()`).
+        """
+        raise CallError(f"{call!r} can't be enqueued with {self!r}: no worker runs it")
+
     def mark_cancelled(self) -> None:
         """Ask the attempt to stop. The worker calls it, from any thread."""
         self._cancelled = True
 
     @cached_property
     def arguments(self) -> dict[str, Any]:
-        """The arguments that were passed, by name, in their annotated types.
+        """The arguments that were passed, by name, in their annotated types; with the ends of the chains that it waited for.
 
         Raises:
             ArgumentsError: They don't fit the signature.
         """
-        return self.job_type.decode_arguments(self.job.payload)
+        job = self.job
+        payload = filled(job.payload, job.blockers) if job.blockers else job.payload
+        return self.job_type.decode_arguments(payload)
 
     @cached_property
     def metadata(self) -> dict[str, Any]:

@@ -39,6 +39,20 @@ DURATION_BOUNDS_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5
 DELAY_BOUNDS_SECONDS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 86400.0)
 
 
+_SUMS = (
+    "claims",
+    "claimed",
+    "reaped",
+    "renewals",
+    "renewals_failed",
+    "leases_lost",
+    "dependents_told",
+    "dependents_failed",
+    "expired_unstarted",
+)
+"""What is counted without a label."""
+
+
 class AttemptOutcome(StrEnum):
     """How an attempt ended, as metrics and traces name it.
 
@@ -140,6 +154,8 @@ class Counters:
         claims, claimed: Claims that succeeded, empty ones too; jobs that they brought.
         renewals, renewals_failed, leases_lost: Of leases.
         reaped: Jobs of dead workers that were taken over.
+        dependents_told, dependents_failed, expired_unstarted: What tending has done: ends of chains told to a job that waited,
+            jobs that have failed since what they waited for didn't complete, jobs that weren't started in time.
         enqueued: Jobs that were stored, by label.
         reconnects: Connections of the store that were lost and are there again, by what they're for; the store counts them.
     """
@@ -150,7 +166,10 @@ class Counters:
         "_types",
         "claimed",
         "claims",
+        "dependents_failed",
+        "dependents_told",
         "enqueued",
+        "expired_unstarted",
         "labels",
         "leases_lost",
         "reaped",
@@ -163,6 +182,7 @@ class Counters:
         self._recorders = recorders
         self.labels: Mapping[str, str] = {} if labels is None else labels
         self.claims = self.claimed = self.reaped = 0
+        self.dependents_told = self.dependents_failed = self.expired_unstarted = 0
         self.renewals = self.renewals_failed = self.leases_lost = 0
         self.enqueued: dict[str, int] = {}
         self.reconnects: Mapping[str, int] = {}
@@ -198,7 +218,7 @@ class Counters:
             other: What is added.
             names: Of what was enqueued, those that are shown apart; new ones join them, as long as there are few.
         """
-        for name in ("claims", "claimed", "reaped", "renewals", "renewals_failed", "leases_lost"):
+        for name in _SUMS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for label, counted in other.by_label().items():
             mine = self._types.get(label)

@@ -28,7 +28,7 @@ _ANSWER_SECONDS = 0.25
 
 _CONNECTIONS = ("lease", "notifications")
 """Those of which it's counted how often they were lost, and that are shown with 0 until then."""
-_PARTS = ("claim", "event_loop", "next_due", "notifications", "outcome", "reap", "release", "renew", "settle", "stats")
+_PARTS = ("claim", "event_loop", "next_due", "notifications", "outcome", "reap", "release", "renew", "settle", "stats", "tend")
 """Parts that may fail, and are shown with 0 while they don't."""
 
 
@@ -81,6 +81,7 @@ CLAIMED = Metric("aioqueue.jobs.claimed", _C, (), "Jobs that claims have brought
 RENEWALS = Metric("aioqueue.lease.renewals", _C, ("result",), "Renewals of leases.")
 LEASES_LOST = Metric("aioqueue.leases.lost", _C, (), "Leases that were lost, with all that ran under them.")
 REAPED = Metric("aioqueue.jobs.reaped", _C, (), "Jobs of dead workers that were taken over.")
+TENDED = Metric("aioqueue.jobs.tended", _C, ("result",), "Jobs that waited, or weren't started, and were seen to.")
 RECONNECTS = Metric("aioqueue.reconnects", _C, ("connection",), "Connections that were lost, and are there again.")
 LAG = Metric("aioqueue.event_loop.lag", _G, (), "How long the event loop takes to answer.", "s")
 FAILING = Metric("aioqueue.failing", _G, ("part",), "1 for each part that fails at the moment.")
@@ -103,6 +104,7 @@ METRICS = (
     RENEWALS,
     LEASES_LOST,
     REAPED,
+    TENDED,
     RECONNECTS,
     LAG,
     FAILING,
@@ -145,6 +147,8 @@ def _read_counters(values: Mapping[Metric, Values]) -> None:
     values[CLAIMS][()], values[CLAIMED][()] = total.claims, total.claimed
     values[RENEWALS].update({("ok",): total.renewals, ("failed",): total.renewals_failed})
     values[LEASES_LOST][()], values[REAPED][()] = total.leases_lost, total.reaped
+    told, failed, expired = total.dependents_told, total.dependents_failed, total.expired_unstarted
+    values[TENDED].update({("told",): told, ("failed",): failed, ("expired",): expired})
     values[RECONNECTS].update({(name,): total.reconnects.get(name, 0) for name in sorted({*_CONNECTIONS, *total.reconnects})})
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
+import threading
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from aioqueue.definitions._call import Call
@@ -13,9 +14,11 @@ from aioqueue.definitions._continuation import Done, next_job
 from aioqueue.definitions._middleware import fold
 from aioqueue.errors import ArgumentsError, CallError, ConfigurationError, ConflictingOptions
 from aioqueue.runtime._exits import from_a_signal
+from aioqueue.telemetry._tracing import Tracing
 from aioqueue.vocabulary._codec import CodecError
 from aioqueue.vocabulary._safe_text import type_name
 from aioqueue.vocabulary._time import seconds
+from aioqueue.worker._outbox import Outbox
 from aioqueue.worker._outcome import CancelReason, Unreadable, completed, continued, raised
 from aioqueue.worker._threads import HandlerThreads, Raised, leave_if_forked
 
@@ -26,12 +29,16 @@ if TYPE_CHECKING:
     from aioqueue.definitions._job_type import JobType
     from aioqueue.definitions._registry import Registry
     from aioqueue.definitions._resources import ResourceScope
+    from aioqueue.vocabulary._job import NewJob
     from aioqueue.worker._holdings import Slot
     from aioqueue.worker._interruption import Interruptions
     from aioqueue.worker._outcome import Interrupted, Outcome
     from aioqueue.worker._policy import Policies
 
 __all__ = ["Attempts", "SlotAttempt"]
+
+_making = threading.Lock()
+"""Held while an outbox is made: a handler may enqueue in several threads."""
 
 
 class SlotAttempt(Attempt):
@@ -54,9 +61,58 @@ class SlotAttempt(Attempt):
         worker_id: str,
         client: object,
         resources: ResourceScope,
+        tracing: Tracing,
     ) -> None:
         super().__init__(slot.job, job_type, worker_id=worker_id, client=client, resources=resources)
         self.slot = slot
+        self._tracing = tracing
+        self._over = False
+
+    def enqueue(self, call: Call[Any]) -> None:
+        """Collect a call, and those that come along. See `Attempt`."""
+        if not _is_call(call):
+            raise TypeError(f"enqueue takes a call, such as job_type(...), not {type_name(call)}")
+        call.mark_used()
+        if self._over:
+            raise CallError(f"{self!r} has ended: nothing can be enqueued with its outcome any more")
+        tracer = self._tracing.tracer()
+        span = None if tracer is None else self._tracing.send(tracer, [call.job_type.name])
+        try:
+            call.mark_enqueueing()
+            try:
+                row = call.to_new_job(None if span is None else span.trace)
+                self._outbox().put([call], [row], span)
+            except BaseException:
+                call.mark_failed()
+                raise
+        except BaseException as error:
+            if span is not None:
+                span.failed(error)
+            raise
+
+    def _outbox(self) -> Outbox:
+        slot = self.slot
+        if slot.outbox is None:
+            with _making:
+                slot.outbox = slot.outbox or Outbox()
+        if self._over:  # looked at once more, since whoever ends it sets this first, and looks for the box then
+            slot.outbox.drop()
+        return slot.outbox
+
+    def end(self) -> None:
+        """It has ended: its time too, and what it has enqueued is dropped, unless it goes along with its outcome."""
+        if self.timer is not None:
+            self.timer.cancel()
+        if not self._over:
+            self._over = True
+            if self.slot.outbox is not None:
+                self.slot.outbox.drop()
+
+    def close(self) -> tuple[NewJob, ...]:
+        """Enqueue nothing more. Returns the jobs that are stored with its outcome, if it ended well."""
+        self._over = True
+        outbox = self.slot.outbox
+        return () if outbox is None else outbox.close()
 
 
 class Attempts:
@@ -71,6 +127,7 @@ class Attempts:
         resources: What is open for the whole worker.
         threads: For handlers that are plain functions.
         bodies: Ids of the jobs whose bodies run in this process, whatever became of their claims.
+        tracing: Makes the spans of what attempts enqueue; none by default.
     """
 
     def __init__(
@@ -84,6 +141,7 @@ class Attempts:
         resources: ResourceScope,
         threads: HandlerThreads,
         bodies: set[UUID],
+        tracing: Tracing | None = None,
     ) -> None:
         self._registry = registry
         self._policies = policies
@@ -93,6 +151,7 @@ class Attempts:
         self._resources = resources
         self._threads = threads
         self._bodies = bodies
+        self._tracing = Tracing(on=False) if tracing is None else tracing
         self._pid = os.getpid()
         self._known: dict[str, tuple[JobType[..., Any, Any], Callable[[Attempt], Awaitable[object]]]] = {}
 
@@ -118,9 +177,13 @@ class Attempts:
                 if not attempt.resources.empty:  # most attempts open nothing, and needn't pay for one more coroutine
                     await _close(attempt, None)
                 if attempt.job_type.continues:
-                    return _step(attempt, output)
+                    step = _step(attempt, output)
+                    slot.untold = step.may_be_refused
+                    return step
                 encoded = _encode(attempt, output)
-            return completed(encoded, attempt.outcome)
+            children = attempt.close()
+            slot.untold = bool(children)
+            return completed(encoded, attempt.outcome, children)
         except Unreadable as error:
             return error.outcome(slot.job)
         except BaseException as error:
@@ -128,8 +191,8 @@ class Attempts:
                 raise
             return self._failed(attempt, error)
         finally:
-            if attempt is not None and attempt.timer is not None:
-                attempt.timer.cancel()
+            if attempt is not None:
+                attempt.end()
 
     # -- the steps ----------------------------------------------------------------------------------------------------
 
@@ -143,7 +206,12 @@ class Attempts:
         job_type = (self._known.get(name) or self._learn(name))[0]
         timeout = _timeout(slot, job_type)
         attempt = slot.attempt = SlotAttempt(
-            slot, job_type, worker_id=self._worker_id, client=self._client, resources=self._resources.child()
+            slot,
+            job_type,
+            worker_id=self._worker_id,
+            client=self._client,
+            resources=self._resources.child(),
+            tracing=self._tracing,
         )
         if timeout is not None:
             attempt.timeout = timeout
@@ -291,14 +359,14 @@ def _step(attempt: SlotAttempt, returned: object) -> Outcome:
         )
         raise Unreadable(error, "CallError")
     if isinstance(returned, Done):
-        return completed(_encode(attempt, returned.value), attempt.outcome)
+        return completed(_encode(attempt, returned.value), attempt.outcome, attempt.close())
     span = attempt.slot.span
     trace = job.trace if span is None else span.next_trace(job, returned.job_type.name)
     try:
         following = next_job(returned, job, trace)
     except (ConflictingOptions, CodecError) as error:
         raise Unreadable(error, type(error).__name__) from None
-    return continued(following, attempt.outcome)
+    return continued(following, attempt.outcome, attempt.close())
 
 
 def _is_call(returned: object) -> TypeGuard[Call[Any]]:

@@ -119,8 +119,8 @@ def _said(slot: Slot, outcome: Outcome, duration: float) -> str:
 
 
 def _duration(slot: Slot) -> float:
-    """Seconds since its first step."""
-    return time.monotonic() - slot.began if slot.began else 0.0
+    """Seconds since its first step, until its end."""
+    return (slot.ended_at or time.monotonic()) - slot.began if slot.began else 0.0
 
 
 def _why(slot: Slot, outcome: Outcome) -> str:

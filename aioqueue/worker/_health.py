@@ -22,8 +22,9 @@ logger = logging.getLogger("aioqueue.worker")
 _LOG_EVERY_SECONDS = 30.0
 
 
-_TOLERATED = frozenset({"notifications", "outcome", "rows", "stats"})
-"""Troubles that don't keep the worker from its work: it polls, or they're about single jobs, or only about what is shown."""
+_TOLERATED = frozenset({"notifications", "outcome", "rows", "stats", "tend"})
+"""Troubles that don't keep the worker from its work: it polls, or they're about single jobs, or only about what is shown, or
+about what other workers see to as well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,8 +64,9 @@ class Health:
         last_claim: Seconds since a claim succeeded (an empty one too); None before the first.
         troubles: The newest error of each part that fails at the moment: `claim`, `next_due`, `settle`, `release`, `renew`,
             `reap`; `event_loop`: a job blocks it for longer than `blocked_after`, which another thread can see; `outcome`: what
-            became of one job can't be written, and its neighbours' outcomes can; `stats`: the store's figures for the metrics;
-            and what the store says of its own parts.
+            became of one job can't be written, and its neighbours' outcomes can; `tend`: telling those who wait for chains that
+            have ended, and discarding what wasn't started in time; `stats`: the store's figures for the metrics; and what the
+            store says of its own parts.
         late: Attempts that should have ended.
     """
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from aioqueue.telemetry._counters import TypeCounters
     from aioqueue.telemetry._tracing import ProcessSpan
     from aioqueue.vocabulary._job import Claim, ClaimedJob, LostReason
+    from aioqueue.worker._outbox import Outbox
     from aioqueue.worker._outcome import Interrupted, Outcome
 
 __all__ = ["Holdings", "Slot"]
@@ -46,6 +47,9 @@ class Slot:
         counted: Where its attempt is counted; None before its first step.
         span: Its attempt's, if somebody takes spans, until that has ended.
         on_end: What its task calls when it's done, unless it has seen to that itself.
+        outbox: What it has enqueued, if it has: stored with its outcome, or dropped.
+        untold: Whether the log and the span are told how it ended only once that is written, since it may be refused.
+        ended_at: When its attempt ended, by the monotonic clock, if that's told later; else 0.
     """
 
     __slots__ = (
@@ -55,15 +59,18 @@ class Slot:
         "cancelled_at",
         "claim",
         "counted",
+        "ended_at",
         "exit",
         "in_thread",
         "job",
         "lost",
         "on_end",
+        "outbox",
         "over_at",
         "reasons",
         "span",
         "task",
+        "untold",
         "worker",
     )
 
@@ -73,12 +80,12 @@ class Slot:
         self.claim = job.claim
         self.attempt: Attempt | None = None
         self.task: asyncio.Task[Outcome | Interrupted] | None = None
-        self.began = self.cancelled_at = self.over_at = 0.0
+        self.began = self.cancelled_at = self.over_at = self.ended_at = 0.0
         self.reasons: tuple[CancelReason, ...] = ()
         self.exit: BaseException | None = None
         self.lost: LostReason | None = None
-        self.in_thread = False
-        self.abandoned = False
+        self.in_thread = self.abandoned = self.untold = False
+        self.outbox: Outbox | None = None
         self.counted: TypeCounters | None = None
         self.span: ProcessSpan | None = None
         self.on_end: Callable[[asyncio.Task[Outcome | Interrupted]], None] | None = None

@@ -24,6 +24,7 @@ from aioqueue.worker._policy import Policy
 from aioqueue.worker._text import attempt_error, described, job_event, one_line, stored_text
 
 if TYPE_CHECKING:
+    from aioqueue.errors import CallError
     from aioqueue.vocabulary._job import ClaimedJob, NewJob
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "interruptions",
     "put_off",
     "raised",
+    "refused",
     "worker_lost",
 ]
 
@@ -84,6 +86,7 @@ class Outcome:
         delay, run_at: When it's due again.
         error: For the history.
         next: The chain's next job.
+        children: Jobs that the attempt has enqueued, and those that come along.
         exception: What was raised, for the log alone.
         poison: Whether the job has failed for good with attempts left: it said so, or can't be read. For metrics alone.
     """
@@ -95,6 +98,7 @@ class Outcome:
     run_at: datetime | None = None
     error: AttemptError | None = None
     next: NewJob | None = None
+    children: tuple[NewJob, ...] = ()
     exception: BaseException | None = field(default=None, repr=False, compare=False)
     poison: bool = field(default=False, compare=False)
 
@@ -102,6 +106,11 @@ class Outcome:
     def counted_as(self) -> AttemptOutcome:
         """What metrics and traces call it."""
         return AttemptOutcome.POISON if self.poison else _COUNTED_AS[self.kind]
+
+    @property
+    def may_be_refused(self) -> bool:
+        """Whether the store may say of what is to be stored with it that it can't be: that it waits for what isn't there."""
+        return bool(self.children) or (self.next is not None and bool(self.next.blockers))
 
     def without_exception(self) -> Outcome:
         """The same, without what was raised, which would keep everything that its frames hold."""
@@ -120,6 +129,7 @@ class Outcome:
             run_at=self.run_at,
             error=self.error,
             next=self.next,
+            children=self.children,
         )
 
 
@@ -153,14 +163,21 @@ class Unreadable(Exception):
         )
 
 
-def completed(output: bytes, label: str | None) -> Outcome:
-    """The outcome of an attempt whose handler has returned a value."""
-    return Outcome(kind=SettlementKind.COMPLETED, output=output, label=None if label is None else _label(label))
+def completed(output: bytes, label: str | None, children: tuple[NewJob, ...] = ()) -> Outcome:
+    """The outcome of an attempt whose handler has returned a value, and has enqueued these jobs."""
+    label = None if label is None else _label(label)
+    return Outcome(kind=SettlementKind.COMPLETED, output=output, label=label, children=children)
 
 
-def continued(following: NewJob, label: str | None) -> Outcome:
-    """The outcome of an attempt whose handler has returned a call: its chain goes on with that job."""
-    return Outcome(kind=SettlementKind.CONTINUED, next=following, label=None if label is None else _label(label))
+def continued(following: NewJob, label: str | None, children: tuple[NewJob, ...] = ()) -> Outcome:
+    """The outcome of an attempt whose handler has returned a call: its chain goes on with that job; the others come along."""
+    label = None if label is None else _label(label)
+    return Outcome(kind=SettlementKind.CONTINUED, next=following, label=label, children=children)
+
+
+def refused(job: ClaimedJob, policy: Policy, error: CallError) -> Outcome:
+    """The outcome of an attempt that has ended well, with jobs that can't be stored: it has failed with that error."""
+    return replace(_failed_with(job, policy, error, None), exception=error)
 
 
 def expired(job: ClaimedJob) -> Outcome:
@@ -258,6 +275,11 @@ def _meaning(
     if reason is CancelReason.TIMEOUT and _is(error, asyncio.CancelledError):
         late = TimeoutError(f"the attempt took longer than {timeout:g} s")
         error = late.with_traceback(traceback_of(error))
+    return _failed_with(job, policy, error, label)
+
+
+def _failed_with(job: ClaimedJob, policy: Policy, error: BaseException, label: str | None) -> Outcome:
+    """What the policy says of an attempt that has failed with an error."""
     explained = attempt_error(error, job.attempt)
     if not _retries(job, policy, error):
         return Outcome(kind=SettlementKind.FAILED, label=label, error=explained, poison=not policy.exhausted(job.attempt))

@@ -18,7 +18,7 @@ from aioqueue.worker._text import job_event, one_line
 from aioqueue.worker._waiting_orphans import WaitingOrphans
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from aioqueue.abc import Store
     from aioqueue.definitions._settings import WorkerSettings
@@ -57,12 +57,21 @@ class Recovery:
         settings: The worker's.
         name: The worker's.
         renew_every: Seconds between the renewals of the lease of ours that is renewed most often.
+        left: Called where not all were told who wait for the chain of a job that has failed.
     """
 
     def __init__(
-        self, store: Store, policies: Policies, settings: WorkerSettings, name: str, *, renew_every: float | None = None
+        self,
+        store: Store,
+        policies: Policies,
+        settings: WorkerSettings,
+        name: str,
+        *,
+        renew_every: float | None = None,
+        left: Callable[[], None] | None = None,
     ) -> None:
         self._store = store
+        self._left = left
         self._policies = policies
         self._settings = settings
         self._name = one_line(name)
@@ -245,6 +254,11 @@ class Recovery:
                 await self._fail(job, result.message, written)
             elif result.lost is None:
                 written.append(outcome.kind)
+                self._look_what_is_left(result)
+
+    def _look_what_is_left(self, result: SettleResult) -> None:
+        if result.more and self._left is not None:
+            self._left()
 
     async def _fail(self, job: ClaimedJob, why: str, written: list[SettlementKind]) -> None:
         """What was to be written of a job was refused: it fails, with less and less said of it."""
@@ -261,6 +275,7 @@ class Recovery:
                 return
             if result.lost is None:
                 written.append(SettlementKind.FAILED)
+                self._look_what_is_left(result)
                 logger.error(
                     "%s %s: of a lost worker: the outcome was refused: %s",
                     one_line(job.type),

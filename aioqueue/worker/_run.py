@@ -21,6 +21,7 @@ from aioqueue.worker._policy import Policies
 from aioqueue.worker._recovery import Recovery
 from aioqueue.worker._shutdown import Shutdown
 from aioqueue.worker._slots import Slots
+from aioqueue.worker._tending import Tending
 from aioqueue.worker._threads import HandlerThreads
 from aioqueue.worker._until_idle import UntilIdle
 from aioqueue.worker._view import WorkerView
@@ -60,7 +61,7 @@ class Run:
 
     Attributes:
         names: Of the job types to claim.
-        holdings, writer, recovery, leases, interruptions, loop, shutdown: The parts that `Worker` speaks to.
+        holdings, writer, recovery, leases, interruptions, tending, loop, shutdown: The parts that `Worker` speaks to.
         view: What other threads see of it.
         subscribed: Gives a block within which the store's notifications are heard.
     """
@@ -83,10 +84,12 @@ class Run:
         labels = {each: job_type.name for each, job_type in registry.types.items()}
         tracing = Tracing(on=settings.tracing, client_id=name, links=settings.trace_links)
         self.holdings = holdings = Holdings(name, Counters(labels, recorders()))
-        # Who writes, who recovers, and who keeps the leases.
-        self.writer = writer = Writer(store, holdings, wakeup, troubles, tracing)
+        # Who tends, who writes, who recovers, and who keeps the leases.
+        self.tending = tending = Tending(store, name, troubles=troubles, counters=holdings.counters, wakeup=wakeup)
         policies, groups = Policies(registry, settings), lease_groups(names, registry.types, settings)
-        self.recovery = Recovery(store, policies, settings, name, renew_every=min(group.renew_every for group in groups))
+        self.writer = writer = Writer(store, policies, holdings, wakeup, tending, troubles, tracing)
+        renew_every = min(group.renew_every for group in groups)
+        self.recovery = Recovery(store, policies, settings, name, renew_every=renew_every, left=tending.soon)
         self.leases = leases = Leases(
             store,
             groups,
@@ -109,6 +112,7 @@ class Run:
             resources=scope,
             threads=threads,
             bodies=_BODIES,
+            tracing=tracing,
         )
         self.loop = self._made_loop(store, settings, troubles, attempts, tracing)
         self.shutdown = Shutdown(
@@ -120,6 +124,7 @@ class Run:
             leases=leases,
             threads=threads,
             resources=scope,
+            tending=tending,
             wakeup=wakeup,
         )
         self.view = WorkerView(name, store, holdings, troubles, health)
@@ -154,16 +159,18 @@ class Run:
 
     async def until_idle(self) -> None:
         """Run the loop until nothing is due, nothing runs and nothing waits to be written."""
-        await self.loop.run(enough=UntilIdle(self.holdings, self._wakeup).reached)
+        await self.loop.run(enough=UntilIdle(self.holdings, self._wakeup, self.tending).reached)
 
     def stop(self, *, force: bool) -> None:
         """Begin to stop; see `Worker.stop`."""
         self.loop.stop()
+        self.tending.stop()
         self.shutdown.ask(force=force)
 
     async def close(self, working: asyncio.Task[None]) -> None:
         """Let running jobs finish, write what became of them, and end the lease; bounded by the grace and a little."""
         self.loop.stop()
+        self.tending.stop()
         await self.shutdown.run(working)
 
 

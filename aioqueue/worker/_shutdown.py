@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from aioqueue.definitions._settings import WorkerSettings
     from aioqueue.worker._holdings import Holdings, Slot
     from aioqueue.worker._lease import Leases
+    from aioqueue.worker._tending import Tending
     from aioqueue.worker._threads import HandlerThreads
     from aioqueue.worker._wakeup import Wakeup
     from aioqueue.worker._writer import Writer
@@ -73,7 +74,7 @@ class Shutdown:
         settings: With the grace.
         name: The worker's.
         bodies: Ids of the jobs whose bodies run in this process.
-        holdings, writer, leases, threads, resources, wakeup: The worker's parts.
+        holdings, writer, leases, threads, resources, tending, wakeup: The worker's parts.
 
     Attributes:
         over: Whether `run` has gone to its end.
@@ -91,6 +92,7 @@ class Shutdown:
         leases: Leases,
         threads: HandlerThreads,
         resources: ResourceScope,
+        tending: Tending,
         wakeup: Wakeup,
     ) -> None:
         self._grace = settings.grace
@@ -101,6 +103,7 @@ class Shutdown:
         self._leases = leases
         self._threads = threads
         self._resources = resources
+        self._tending = tending
         self._wakeup = wakeup
         self._loop = asyncio.get_running_loop()
         self._asked = asyncio.Event()
@@ -178,6 +181,7 @@ class Shutdown:
         if not self._let_go:
             self._let_go = True
             self._writer.abort()
+            self._tending.let_go()
             self._wakeup.close()
             self._threads.close()
             self._leases.let_go()
@@ -257,9 +261,9 @@ class Shutdown:
             pass
 
     async def _loop_interrupted(self, working: asyncio.Task[None]) -> None:
-        """Wait for the loop, whose last statement was cancelled: what that one has claimed is given back."""
-        if not working.done():
-            await asyncio.wait([working], timeout=self._unless_forced(_LOOP_SECONDS))
+        """Wait for the loop, whose last statement was cancelled: what that one has claimed is given back. And for tending."""
+        if unfinished := self._tending.unfinished | ({working} if not working.done() else set()):
+            await asyncio.wait(unfinished, timeout=self._unless_forced(_LOOP_SECONDS))
         if not working.done():
             logger.warning(
                 "worker %s: a statement of its loop doesn't end, and is left behind",
@@ -291,6 +295,7 @@ class Shutdown:
                 slot.job.id,
                 extra=slot.event("attempt.unwritten"),
             )
+            end_span(slot, INTERRUPTED)  # of one whose end is told only when it's written
         return len(unwritten)
 
     async def _close_resources(self) -> None:

@@ -167,7 +167,9 @@ class Slots:
         if not slot.in_thread:
             self._bodies.discard(slot.job.id)
         ended_at = time.monotonic()
-        if slot.span is not None:
+        if slot.untold:
+            slot.untold, slot.ended_at = slot.lost is None and not slot.abandoned, ended_at
+        if slot.span is not None and not slot.untold:
             end_span(slot, outcome)
         self._holdings.ended(slot)
         try:

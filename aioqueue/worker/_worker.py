@@ -354,6 +354,8 @@ class Worker:
 
     async def _work(self, run: Run, *, once: bool) -> None:
         await self._start(run)
+        if not run.loop.stopping:
+            run.tending.begin(at_once=once)
         await (run.until_idle() if once else run.loop.run())
 
     async def _close(self, run: Run, working: asyncio.Task[None]) -> None:

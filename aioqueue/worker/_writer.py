@@ -15,7 +15,8 @@ from aioqueue.telemetry._tracing import Tracing
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import LostReason, Settlement, SettlementKind, SettleResult
 from aioqueue.worker._attempt_log import log_end, log_interrupted
-from aioqueue.worker._outcome import Interrupted, Outcome, put_off
+from aioqueue.worker._attempt_span import end_span
+from aioqueue.worker._outcome import INTERRUPTED, Interrupted, Outcome, put_off, refused
 from aioqueue.worker._postponed import Postponed
 from aioqueue.worker._refusal import Refusal
 from aioqueue.worker._text import one_line
@@ -24,9 +25,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from aioqueue.abc import Store
+    from aioqueue.errors import CallError
     from aioqueue.vocabulary._job import Claim, ClaimedJob
     from aioqueue.worker._health import Troubles
     from aioqueue.worker._holdings import Holdings, Slot
+    from aioqueue.worker._policy import Policies
+    from aioqueue.worker._tending import Tending
     from aioqueue.worker._wakeup import Wakeup
 
 __all__ = ["Writer"]
@@ -52,8 +56,10 @@ class Writer:
 
     Arguments:
         store: Where they go.
+        policies: What counts for jobs whose outcome can't be stored as it is.
         holdings: What the worker holds: a claim is let go when its outcome is written.
         wakeup: Told when something was written.
+        tending: Told when not all were told who wait for a chain that has ended.
         troubles: Where errors show.
         tracing: Makes the batches' spans; none by default.
 
@@ -63,9 +69,18 @@ class Writer:
     """
 
     def __init__(
-        self, store: Store, holdings: Holdings, wakeup: Wakeup, troubles: Troubles, tracing: Tracing | None = None
+        self,
+        store: Store,
+        policies: Policies,
+        holdings: Holdings,
+        wakeup: Wakeup,
+        tending: Tending,
+        troubles: Troubles,
+        tracing: Tracing | None = None,
     ) -> None:
         self._store = store
+        self._policies = policies
+        self._tending = tending
         self._tracing = Tracing(on=False) if tracing is None else tracing
         self._holdings = holdings
         self._wakeup = wakeup
@@ -99,6 +114,7 @@ class Writer:
     def take(self, slot: Slot, outcome: Outcome | Interrupted) -> None:
         """Write what became of an attempt, or give its claim back; later. The claim is held until then."""
         if slot.lost is not None:
+            _drop_enqueued(slot)
             return
         if isinstance(outcome, Interrupted):
             self.interrupted += 1
@@ -108,7 +124,8 @@ class Writer:
             return
         # Waiting to be written may take long: an exception would keep everything that its frames hold.
         self._submit(slot, outcome if outcome.exception is None else outcome.without_exception())
-        log_end(slot, outcome)
+        if not slot.untold:
+            log_end(slot, outcome)
 
     def give_back(self, lease_id: int, claim: Claim) -> None:
         """Release a claim, with no attempt used; later. Asking for it again meanwhile does nothing."""
@@ -185,8 +202,10 @@ class Writer:
         error = future.exception()
         if error is None:
             result = future.result()
-            if result.lost is None and not result.busy:
+            if result.lost is None and not result.busy and result.refused is None:
                 self._wrote(slot, outcome, refusal)
+                if result.more:
+                    self._tending.soon()
                 return
         elif isinstance(error, ClientClosed):
             self._give_up(error)
@@ -196,6 +215,8 @@ class Writer:
         lost = result.lost
         if slot.lost is not None:
             self._done_with(slot, refusal)
+        elif result.refused is not None:
+            self._write_failure(slot, result.refused)
         elif lost is None or (error is not None and not isinstance(error, RowRejected)):
             if not isinstance(error, NOT_ABOUT_ROWS):
                 self._holdings.stuck.add(slot.claim)
@@ -213,6 +234,10 @@ class Writer:
         elif outcome.kind is not SettlementKind.RESCHEDULED:  # what was put off unbegun is no attempt
             self._holdings.counters.of(slot.job.type).outcomes[outcome.counted_as] += 1
         self._holdings.let_go(slot.claim)
+        if slot.outbox is not None and refusal is None:
+            slot.outbox.written(self._holdings.counters)
+        if slot.untold:
+            _tell(slot, outcome)
         if refusal is not None:
             job = slot.job
             logger.error(
@@ -227,6 +252,11 @@ class Writer:
     def _done_with(self, slot: Slot, refusal: Refusal | None) -> None:
         """Count a claim about which nothing more is to be written."""
         holdings = self._holdings
+        if slot.outbox is not None:
+            _drop_enqueued(slot)  # unless it was written
+        if slot.untold:  # it's lost
+            slot.untold = False
+            end_span(slot, INTERRUPTED)
         if holdings.stuck:
             holdings.stuck.discard(slot.claim)
         if self._troubles.current and not holdings.stuck:
@@ -241,6 +271,16 @@ class Writer:
         if not self._holdings.unwritten:
             self._flushed.set()
             self._holdings.tell_if_idle()
+
+    def _write_failure(self, slot: Slot, error: CallError) -> None:
+        """Write in place of an outcome that the attempt has failed, since the jobs that come with it can't be stored."""
+        _drop_enqueued(slot)
+        outcome = refused(slot.job, self._policies.of(slot.job), error)
+        _tell(slot, outcome)
+        outcome = outcome.without_exception()
+        if self._open:
+            future = self._settles.submit_nowait(outcome.settlement(slot.job))
+            future.add_done_callback(functools.partial(self._settled, slot, outcome, None))
 
     def _refuse(self, slot: Slot, reason: str, refusal: Refusal | None) -> None:
         """Write less of an outcome that its row refuses. Its claim stays held: given back, it would run again, uncounted."""
@@ -364,3 +404,17 @@ class Writer:
             await self._store.release(lease_id, own)
         self._late_releases.worked()
         return [None] * len(claims)
+
+
+def _tell(slot: Slot, outcome: Outcome) -> None:
+    """Tell the log and the span how an attempt ended, if that had to wait until it was written."""
+    if slot.untold:
+        slot.untold = False
+        end_span(slot, outcome)
+        log_end(slot, outcome)
+
+
+def _drop_enqueued(slot: Slot) -> None:
+    """What an attempt has enqueued isn't stored, unless it is already."""
+    if slot.outbox is not None:
+        slot.outbox.drop()
