@@ -5,114 +5,33 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
-import threading
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any
 
-from aioqueue.definitions._call import Call
-from aioqueue.definitions._context import Attempt, activate
-from aioqueue.definitions._continuation import Done, next_job
+from aioqueue.definitions._context import activate
 from aioqueue.definitions._middleware import fold
-from aioqueue.errors import ArgumentsError, CallError, ConfigurationError, ConflictingOptions
+from aioqueue.errors import ArgumentsError, ConfigurationError
 from aioqueue.runtime._exits import from_a_signal
 from aioqueue.telemetry._tracing import Tracing
-from aioqueue.vocabulary._codec import CodecError
-from aioqueue.vocabulary._safe_text import type_name
 from aioqueue.vocabulary._time import seconds
-from aioqueue.worker._outbox import Outbox
-from aioqueue.worker._outcome import CancelReason, Unreadable, completed, continued, raised
+from aioqueue.worker._outcome import CancelReason, Unreadable, raised
+from aioqueue.worker._returned import marked, outcome_of
+from aioqueue.worker._slot_attempt import SlotAttempt
 from aioqueue.worker._threads import HandlerThreads, Raised, leave_if_forked
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from uuid import UUID
 
+    from aioqueue.definitions._context import Attempt
     from aioqueue.definitions._job_type import JobType
     from aioqueue.definitions._registry import Registry
     from aioqueue.definitions._resources import ResourceScope
-    from aioqueue.vocabulary._job import NewJob
     from aioqueue.worker._holdings import Slot
     from aioqueue.worker._interruption import Interruptions
     from aioqueue.worker._outcome import Interrupted, Outcome
     from aioqueue.worker._policy import Policies
 
-__all__ = ["Attempts", "SlotAttempt"]
-
-_making = threading.Lock()
-"""Held while an outbox is made: a handler may enqueue in several threads."""
-
-
-class SlotAttempt(Attempt):
-    """An attempt that knows its slot: what handlers and middlewares get.
-
-    Attributes:
-        slot: In which it runs.
-        timeout: Seconds that it has; None for no limit.
-        timer: Cancels it after these.
-    """
-
-    timeout: float | None = None
-    timer: asyncio.TimerHandle | None = None
-
-    def __init__(
-        self,
-        slot: Slot,
-        job_type: JobType[..., Any, Any],
-        *,
-        worker_id: str,
-        client: object,
-        resources: ResourceScope,
-        tracing: Tracing,
-    ) -> None:
-        super().__init__(slot.job, job_type, worker_id=worker_id, client=client, resources=resources)
-        self.slot = slot
-        self._tracing = tracing
-        self._over = False
-
-    def enqueue(self, call: Call[Any]) -> None:
-        """Collect a call, and those that come along. See `Attempt`."""
-        if not _is_call(call):
-            raise TypeError(f"enqueue takes a call, such as job_type(...), not {type_name(call)}")
-        call.mark_used()
-        if self._over:
-            raise CallError(f"{self!r} has ended: nothing can be enqueued with its outcome any more")
-        tracer = self._tracing.tracer()
-        span = None if tracer is None else self._tracing.send(tracer, [call.job_type.name])
-        try:
-            call.mark_enqueueing()
-            try:
-                row = call.to_new_job(None if span is None else span.trace)
-                self._outbox().put([call], [row], span)
-            except BaseException:
-                call.mark_failed()
-                raise
-        except BaseException as error:
-            if span is not None:
-                span.failed(error)
-            raise
-
-    def _outbox(self) -> Outbox:
-        slot = self.slot
-        if slot.outbox is None:
-            with _making:
-                slot.outbox = slot.outbox or Outbox()
-        if self._over:  # looked at once more, since whoever ends it sets this first, and looks for the box then
-            slot.outbox.drop()
-        return slot.outbox
-
-    def end(self) -> None:
-        """It has ended: its time too, and what it has enqueued is dropped, unless it goes along with its outcome."""
-        if self.timer is not None:
-            self.timer.cancel()
-        if not self._over:
-            self._over = True
-            if self.slot.outbox is not None:
-                self.slot.outbox.drop()
-
-    def close(self) -> tuple[NewJob, ...]:
-        """Enqueue nothing more. Returns the jobs that are stored with its outcome, if it ended well."""
-        self._over = True
-        outbox = self.slot.outbox
-        return () if outbox is None else outbox.close()
+__all__ = ["Attempts"]
 
 
 class Attempts:
@@ -176,14 +95,7 @@ class Attempts:
                     raise
                 if not attempt.resources.empty:  # most attempts open nothing, and needn't pay for one more coroutine
                     await _close(attempt, None)
-                if attempt.job_type.continues:
-                    step = _step(attempt, output)
-                    slot.untold = step.may_be_refused
-                    return step
-                encoded = _encode(attempt, output)
-            children = attempt.close()
-            slot.untold = bool(children)
-            return completed(encoded, attempt.outcome, children)
+                return outcome_of(attempt, output)
         except Unreadable as error:
             return error.outcome(slot.job)
         except BaseException as error:
@@ -325,78 +237,11 @@ def _using(handler: Callable[[Attempt], Awaitable[object]]) -> Callable[[Attempt
     """Wrap an async handler that may continue its chain, so that a call which it returns counts as used."""
 
     async def call(attempt: Attempt) -> object:
-        return _marked(await handler(attempt))
+        return marked(await handler(attempt))
 
     return call
 
 
 def _used(function: Callable[[], object]) -> object:
     """Run a plain function that may continue its chain; a call which it returns counts as used."""
-    return _marked(function())
-
-
-def _marked(returned: object) -> object:
-    """Say of a returned call that it was used, whatever becomes of the attempt: it doesn't warn when it's dropped."""
-    if _is_call(returned):
-        returned.mark_used()
-    return returned
-
-
-def _step(attempt: SlotAttempt, returned: object) -> Outcome:
-    """Make of what a handler has returned that may continue its chain what that says: the chain's end, or its next job.
-
-    Raises:
-        Unreadable: It isn't a call, the value can't be stored, the call has a key, or its tags or metadata are too much, with
-            those of the job.
-        CallAlreadyEnqueued: The call was enqueued, or returned, before. That isn't taken back if the outcome can't be written:
-            it may be there all the same.
-    """
-    job = attempt.job
-    if not _is_call(returned):
-        error = CallError(
-            f"the handler of {job.type} is annotated to return a Call, and it, or a middleware, has returned a value "
-            f"({type_name(returned)}): return done(value) to end the chain, or a call of a job type to continue it"
-        )
-        raise Unreadable(error, "CallError")
-    if isinstance(returned, Done):
-        return completed(_encode(attempt, returned.value), attempt.outcome, attempt.close())
-    span = attempt.slot.span
-    trace = job.trace if span is None else span.next_trace(job, returned.job_type.name)
-    try:
-        following = next_job(returned, job, trace)
-    except (ConflictingOptions, CodecError) as error:
-        raise Unreadable(error, type(error).__name__) from None
-    return continued(following, attempt.outcome, attempt.close())
-
-
-def _is_call(returned: object) -> TypeGuard[Call[Any]]:
-    """As `isinstance`, without asking the value: its `__class__` may lie, or raise."""
-    return issubclass(type(returned), Call)
-
-
-def _encode(attempt: SlotAttempt, output: object) -> bytes:
-    """Make JSON of what the handler has returned.
-
-    Raises:
-        Unreadable: It can't be stored.
-    """
-    try:
-        return attempt.job_type.encode_output(output)
-    except Exception as error:  # noqa: BLE001 - classified: looking at an output runs its own code, which may raise anything
-        if _is_call(output):
-            output.mark_used()
-            raise Unreadable(_misplaced(attempt), "CallError") from None
-        raise Unreadable(error, "OutputError") from None
-
-
-def _misplaced(attempt: SlotAttempt) -> CallError:
-    """What is wrong where a call stands in the place of a value."""
-    if attempt.job_type.continues:
-        return CallError(
-            f"the handler of {attempt.job.type} has returned done(…) with a Call in it: return the call itself to continue the "
-            "chain, or done(value) to end it"
-        )
-    return CallError(
-        f"the handler of {attempt.job.type} has returned a Call, and isn't annotated to: -> Call[R] lets it continue its "
-        "chain, where R is the type of the chain's result, and done(value) ends it"
-    )
+    return marked(function())

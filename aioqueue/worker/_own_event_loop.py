@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from aioqueue.runtime._exits import is_exit
 from aioqueue.runtime._log import event
-from aioqueue.worker._attempt import SlotAttempt
 from aioqueue.worker._event_loop_end import what_ended
+from aioqueue.worker._slot_attempt import SlotAttempt
 from aioqueue.worker._text import described, one_line, traceback_text
 
 if TYPE_CHECKING:

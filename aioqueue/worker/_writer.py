@@ -12,13 +12,13 @@ from aioqueue.errors import ClientClosed, RowRejected, StoreIncompatible, StoreU
 from aioqueue.runtime._batcher import NOT_ABOUT_ROWS, Batcher
 from aioqueue.telemetry._counters import AttemptOutcome
 from aioqueue.telemetry._tracing import Tracing
-from aioqueue.vocabulary._identifiers import new_id
-from aioqueue.vocabulary._job import LostReason, Settlement, SettlementKind, SettleResult
+from aioqueue.vocabulary._job import LostReason, SettlementKind, SettleResult
 from aioqueue.worker._attempt_log import log_end, log_interrupted
 from aioqueue.worker._attempt_span import end_span
 from aioqueue.worker._outcome import INTERRUPTED, Interrupted, Outcome, put_off, refused
 from aioqueue.worker._postponed import Postponed
 from aioqueue.worker._refusal import Refusal
+from aioqueue.worker._settling import Settling
 from aioqueue.worker._text import one_line
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from aioqueue.abc import Store
     from aioqueue.errors import CallError
-    from aioqueue.vocabulary._job import Claim, ClaimedJob
+    from aioqueue.vocabulary._job import Claim, ClaimedJob, Settlement
     from aioqueue.worker._health import Troubles
     from aioqueue.worker._holdings import Holdings, Slot
     from aioqueue.worker._policy import Policies
@@ -81,7 +81,7 @@ class Writer:
         self._store = store
         self._policies = policies
         self._tending = tending
-        self._tracing = Tracing(on=False) if tracing is None else tracing
+        self._settling = Settling(store, Tracing(on=False) if tracing is None else tracing)
         self._holdings = holdings
         self._wakeup = wakeup
         self._troubles = troubles
@@ -356,7 +356,7 @@ class Writer:
     async def _settle(self, settlements: Sequence[Settlement]) -> Sequence[SettleResult]:
         """Write outcomes. The fence makes repeating it safe, also after a lost answer."""
         try:
-            results = await self._write(settlements)
+            results = await self._settling.write(settlements)
         except NOT_ABOUT_ROWS as error:
             self._troubles.add("settle", error)
             raise
@@ -366,35 +366,15 @@ class Writer:
 
     async def _settle_late(self, lates: Sequence[_Late]) -> Sequence[SettleResult]:
         try:
-            results = await self._write([late.settlement for late in lates])
+            results = await self._settling.write([late.settlement for late in lates])
         except StoreIncompatible:
-            await self._check_schema()
+            try:
+                await self._settling.check_schema()
+            except StoreIncompatible as error:
+                self._give_up(error)
             raise
         self._troubles.clear("settle")
         return results
-
-    async def _write(self, settlements: Sequence[Settlement]) -> Sequence[SettleResult]:
-        """Have the store write them, within a span if somebody takes it."""
-        span = self._tracing.settle(len(settlements))
-        if span is None:
-            return await self._store.settle(settlements)
-        try:
-            results = await self._store.settle(settlements)
-        except BaseException as error:
-            span.end(error)
-            raise
-        span.end()
-        return results
-
-    async def _check_schema(self) -> None:
-        """Give up if the schema doesn't fit. A trigger of the user's that looks for a missing table fails in the same way, but
-        not where no row is written: so it's tried with a job that doesn't exist.
-        """
-        nobody = Settlement(id=new_id(), claims=1, lease_id=1, kind=SettlementKind.FAILED)
-        try:
-            await self._store.settle([nobody])
-        except StoreIncompatible as error:
-            self._give_up(error)
 
     async def _release(self, claims: Sequence[tuple[int, Claim]]) -> Sequence[None]:
         by_lease: dict[int, list[Claim]] = {}
