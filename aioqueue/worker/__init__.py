@@ -7,12 +7,14 @@
 | `_wakeup`, `_notifications` | wake the loop; hear what the store tells |
 | `_slots`, `_holdings` | one task per running job; the claims that the worker answers for |
 | `_attempt`, `_threads` | run one attempt, where its handler is a plain function in a thread |
+| `_slot_attempt`, `_outbox`, `_returned` | what a handler sees of it, what it has enqueued, what is made of what it returned |
 | `_policy`, `_interruption` | the retry policy that counts; what becomes of a cancelled attempt |
 | `_outcome`, `_refusal` | what became of an attempt; less of it where the database refuses it |
 | `_attempt_log`, `_attempt_span`, `_text` | that in the log, and in its span; texts that can be stored |
-| `_writer`, `_postponed`, `_backoff` | write outcomes and give claims back: in batches, and again later |
+| `_writer`, `_settling`, `_postponed`, `_backoff` | write outcomes and give claims back: in batches, and again later |
 | `_lease`, `_lease_groups`, `_lease_thread`, `_unheld` | leases: kept, shared, renewed by a thread, compared |
 | `_recovery`, `_waiting_orphans` | the jobs of dead workers; those that can't be settled now |
+| `_tending` | what no claim leads to: jobs that wait for chains that have ended, or weren't started in time |
 | `_watchdog` | sees what blocks the event loop |
 | `_shutdown`, `_health`, `_view` | the end of a run; what fails at the moment; what other threads see of it |
 | `_signals`, `_event_loop_end`, `_own_event_loop` | what ends a program: a signal must, a job's exit mustn't |

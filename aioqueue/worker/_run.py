@@ -103,18 +103,9 @@ class Run:
         )
         self.interruptions = Interruptions(policies, _cancellation_of_this_task())
         threads, scope = HandlerThreads(name), ResourceScope(resources)
-        attempts = Attempts(
-            registry,
-            policies,
-            self.interruptions,
-            worker_id=name,
-            client=client,
-            resources=scope,
-            threads=threads,
-            bodies=_BODIES,
-            tracing=tracing,
-        )
-        self.loop = self._made_loop(store, settings, troubles, attempts, tracing)
+        self._tracing = tracing
+        attempts = self._made_attempts(name, client, registry, policies, scope, threads)
+        self.loop = self._made_loop(store, settings, troubles, attempts)
         self.shutdown = Shutdown(
             settings,
             name,
@@ -130,9 +121,23 @@ class Run:
         self.view = WorkerView(name, store, holdings, troubles, health)
         self.subscribed = functools.partial(store.subscribe, Notifications(names, wakeup, leases).heard)
 
-    def _made_loop(
-        self, store: Store, settings: WorkerSettings, troubles: Troubles, attempts: Attempts, tracing: Tracing
-    ) -> Loop:
+    def _made_attempts(
+        self, name: str, client: Client, registry: Registry, policies: Policies, scope: ResourceScope, threads: HandlerThreads
+    ) -> Attempts:
+        """Who runs one attempt."""
+        return Attempts(
+            registry,
+            policies,
+            self.interruptions,
+            worker_id=name,
+            client=client,
+            resources=scope,
+            threads=threads,
+            bodies=_BODIES,
+            tracing=self._tracing,
+        )
+
+    def _made_loop(self, store: Store, settings: WorkerSettings, troubles: Troubles, attempts: Attempts) -> Loop:
         """Who claims, over who runs what was claimed."""
         slots = Slots(
             attempts,
@@ -143,7 +148,7 @@ class Run:
             writer=self.writer,
             wakeup=self._wakeup,
             leases=self.leases,
-            tracing=tracing,
+            tracing=self._tracing,
         )
         return Loop(
             store,
