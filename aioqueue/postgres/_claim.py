@@ -14,6 +14,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from aioqueue.errors import LeaseLost, StoreError, StoreIncompatible, StoreUnavailable
+from aioqueue.postgres._claim_blockers import claim_blockers_statements, with_blockers
 from aioqueue.postgres._claim_lanes import lanes_of
 from aioqueue.postgres._claim_owners import ALL_VALID, OWNERS, Owners, claimed
 from aioqueue.postgres._claim_singly import SingleClaims
@@ -78,7 +79,7 @@ _COLUMNS_ABOUT_THE_CLAIM = 4
 
 def claim_statements(schema: Schema) -> dict[str, str]:
     """All statements of this module, by name."""
-    return {"claim": schema.render(_CLAIM)}
+    return {"claim": schema.render(_CLAIM), **claim_blockers_statements(schema)}
 
 
 class Claims:
@@ -92,7 +93,7 @@ class Claims:
     def __init__(self, connection: ReservedConnection, schema: Schema) -> None:
         self._connection = connection
         self._singly = SingleClaims(connection, schema)
-        self._sql = claim_statements(schema)["claim"]
+        self._statements = claim_statements(schema)
         self._floors: dict[tuple[str, int], tuple[datetime, UUID]] = {}
         self._lanes: dict[tuple[str, ...], tuple[list[str], list[int]]] = {}
         self._crowded: set[tuple[str, ...]] = set()
@@ -111,18 +112,19 @@ class Claims:
         if limit < 1 or not types:
             return []
         taken: list[ClaimedJob] = []
+        marked: set[UUID] = set()
         repeated = False
         owners = Owners.of(lease_id, leases or {})
         full = self.pause == 0 and (not self._backlog or time.monotonic() - self._full.last > _FROM_THE_BEGINNING_SECONDS)
         for _ in range(_MOST_ROUNDS):
             try:
-                rows, missed, cut = await self._round(owners, types, limit - len(taken), full=full)
+                rows, missed, cut = await self._round(owners, types, limit - len(taken), marked, full=full)
             except (StoreError, LeaseLost) as error:
                 if taken:
                     break  # what was taken before is worth having; the next call meets the same error
                 if not isinstance(error, StoreError) or isinstance(error, (StoreUnavailable, StoreIncompatible)):
                     raise
-                taken = await self._singly.claim(owners, lanes_of(types), limit, error)
+                taken = await self._singly.claim(owners, lanes_of(types), limit, marked, error)
                 break
             taken.extend(rows)
             if len(taken) >= limit:
@@ -136,12 +138,17 @@ class Claims:
                 break
         self._backlog = len(taken) >= limit
         taken.sort(key=lambda job: (job.priority, job.run_at, job.id))
+        if marked:
+            return await with_blockers(self._connection.fetch, self._statements["claim_blockers"], taken, marked)
         return taken
 
     async def _round(
-        self, owners: Owners, types: Sequence[str], limit: int, *, full: bool
+        self, owners: Owners, types: Sequence[str], limit: int, marked: set[UUID], *, full: bool
     ) -> tuple[list[ClaimedJob], bool, bool]:
-        """One statement: what it took, whether others were quicker, and whether it looked at too few heads."""
+        """One statement: what it took, whether others were quicker, and whether it looked at too few heads.
+
+        The ids of marked ones are added to `marked`.
+        """
         names = tuple(types)
         lanes = self._lanes.get(names)
         if lanes is None:
@@ -152,7 +159,7 @@ class Claims:
         heads = max(_FEWEST_HEADS, -(-limit // _MANY_HEADS)) if names in self._crowded else limit
         began = time.monotonic()
         rows = await self._connection.fetch(
-            self._sql,
+            self._statements["claim"],
             owners.leases,
             limit,
             *lanes,
@@ -172,6 +179,7 @@ class Claims:
         if lost:
             raise LeaseLost(f"not valid any more: lease {', '.join(map(str, lost))}; nothing was claimed")
         jobs = [claimed_job(row[_COLUMNS_ABOUT_THE_CLAIM:]) for row in rows if row[_COLUMNS_ABOUT_THE_CLAIM] is not None]
+        marked.update(row[_COLUMNS_ABOUT_THE_CLAIM] for row in rows if row[-1])
         self._raise_floors(jobs)
         return jobs, quota > len(jobs), cut
 

@@ -76,7 +76,7 @@ class SingleClaims:
         self._told: set[UUID] = set()
 
     async def claim(
-        self, owners: Owners, lanes: tuple[list[str], list[int]], limit: int, refused: StoreError
+        self, owners: Owners, lanes: tuple[list[str], list[int]], limit: int, marked: set[UUID], refused: StoreError
     ) -> list[ClaimedJob]:
         """Claim up to `limit` jobs, each in a statement of its own, and set aside those that can't be.
 
@@ -87,6 +87,7 @@ class SingleClaims:
             owners: The leases.
             lanes: As `lanes_of` gives them.
             limit: Jobs at most.
+            marked: Where the ids of marked ones are added.
             refused: What the claim of many met.
 
         Raises:
@@ -109,6 +110,7 @@ class SingleClaims:
                 guilty.append((job_id, error))
             else:
                 taken += [claimed_job(row) for row in rows]
+                marked.update(row[0] for row in rows if row[-1])
         if not taken:
             raise refused
         for job_id, reason in guilty:

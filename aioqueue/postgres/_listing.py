@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from aioqueue.postgres._claim_lanes import lanes_of
+from aioqueue.postgres._listing_blockers import blockers_statements, list_blockers, list_dependents
 from aioqueue.postgres._listing_chain import chain_statements, fetch_ends, list_chain
 from aioqueue.postgres._rows import ARCHIVED_COLUMNS, LIVE_COLUMNS, job_snapshot
 from aioqueue.store_rules._cursors import read_cursor, write_cursor
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from aioqueue.postgres._connections import Pool
     from aioqueue.postgres._connections_driver import Row
     from aioqueue.postgres._options_schema import Schema
+    from aioqueue.vocabulary._blockers import Blocker
     from aioqueue.vocabulary._job import Job
 
 __all__ = ["Listings", "PageQuery", "listing_statements", "narrow_query"]
@@ -50,7 +52,7 @@ _ALL_TYPES = """archived_type AS (
 
 def listing_statements(schema: Schema) -> dict[str, str]:
     """The statements of this module that are always the same, by name. Those for pages are put together for each filter."""
-    return {"fetch": schema.render(_FETCH), **chain_statements(schema)}
+    return {"fetch": schema.render(_FETCH), **chain_statements(schema), **blockers_statements(schema)}
 
 
 class Listings:
@@ -80,6 +82,14 @@ class Listings:
     async def chain(self, chain_id: UUID, limit: int, cursor: str | None) -> Page:
         """Show one page of a chain's steps, as `aioqueue.abc.Store.list_chain` says."""
         return await list_chain(self._pool, self._statements["list_chain"], chain_id, limit, cursor)
+
+    async def blockers(self, job_id: UUID, limit: int, after: int) -> list[Blocker]:
+        """Show what a job waits for, as `aioqueue.abc.Store.list_blockers` says."""
+        return await list_blockers(self._pool, self._statements["list_blockers"], job_id, limit, after)
+
+    async def dependents(self, chain_id: UUID, limit: int) -> list[Blocker]:
+        """Show who waits for a chain, as `aioqueue.abc.Store.list_dependents` says."""
+        return await list_dependents(self._pool, self._statements["list_dependents"], chain_id, limit)
 
     async def page(self, where: JobFilter, limit: int, cursor: str | None) -> Page:
         """Show one page, as `aioqueue.abc.Store.list` says."""

@@ -37,7 +37,7 @@ def _moment(column: str) -> str:
 _OWNED_COLUMNS = f"""j.id, j.type, j.payload::text, j.priority, j.attempt, j.claims, coalesce(j.lease_id, 0),
     {_moment("j.created_at")}, {_moment("j.run_at")}, {_moment("j.started_at")}, j.max_attempts, j.retry::text, j.timeout,
     %s, j.reschedules, j.key, j.tags, j.metadata::text,
-    CASE WHEN octet_length(j.trace) <= 1024 THEN j.trace END, coalesce(j.chain_id, j.id), j.position"""
+    CASE WHEN octet_length(j.trace) <= 1024 THEN j.trace END, coalesce(j.chain_id, j.id), j.position, j.marked"""
 CLAIMED_COLUMNS = _OWNED_COLUMNS % "j.expires_at IS NOT NULL AND j.expires_at <= now() AND j.attempt = 1 AND j.reschedules = 0"
 # What had expired when it was to be started was discarded then: what is recovered was started in time.
 RECOVERED_COLUMNS = _OWNED_COLUMNS % "false"
@@ -46,14 +46,15 @@ _COMMON = f"""j.id, j.type, j.state, j.priority, j.payload::text AS payload, {_m
     {_moment("j.run_at")} AS run_at, {_moment("j.started_at")} AS started_at, %s AS finished_at, j.attempt, j.max_attempts,
     %s AS worker, %s AS output, %s AS outcome, j.errors::text[] AS errors, j.key, j.tags, j.metadata::text AS metadata,
     j.timeout, {_moment("j.expires_at")} AS expires_at, j.reschedules, j.trace, j.run_at <= now() AS due,
-    coalesce(j.chain_id, j.id) AS chain_id, j.position"""
+    coalesce(j.chain_id, j.id) AS chain_id, j.position, %s AS open_blockers"""
 LIVE_COLUMNS = _COMMON % (
     "NULL::timestamptz",
     "CASE WHEN j.state = 2 THEN (SELECT l.worker FROM @schema@.lease l WHERE l.id = j.lease_id) END",
     "NULL::text",
     "NULL::text",
+    "j.open_blockers",
 )
-ARCHIVED_COLUMNS = _COMMON % (_moment("j.finished_at"), "NULL::text", "j.output::text", "j.outcome")
+ARCHIVED_COLUMNS = _COMMON % (_moment("j.finished_at"), "NULL::text", "j.output::text", "j.outcome", "0")
 
 
 def _flat(values: Iterable[Any]) -> Iterator[str]:
@@ -66,10 +67,10 @@ def _flat(values: Iterable[Any]) -> Iterator[str]:
 
 
 def claimed_job(row: Row) -> ClaimedJob:
-    """Read one row of `CLAIMED_COLUMNS` or `RECOVERED_COLUMNS`."""
+    """Read one row of `CLAIMED_COLUMNS` or `RECOVERED_COLUMNS`; for its last one, the mark, see `with_blockers`."""
     (
         job_id, type_name, payload, priority, attempt, claims, lease_id, created_at, run_at, started_at, max_attempts,
-        retry, timeout, expired, reschedules, key, tags, metadata, trace, chain_id, position,
+        retry, timeout, expired, reschedules, key, tags, metadata, trace, chain_id, position, _marked,
     ) = row  # fmt: skip
     return ClaimedJob(
         id=job_id,
@@ -137,4 +138,5 @@ def job_snapshot(row: Row) -> Job:
         expires_at=row["expires_at"],
         reschedules=row["reschedules"],
         trace=stored_trace(row["trace"]),
+        open_blockers=row["open_blockers"],
     )

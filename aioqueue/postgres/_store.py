@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from aioqueue.postgres._connections_driver import Connection
     from aioqueue.postgres._settle import Settled
     from aioqueue.vocabulary._answers import Changed, Due, Pruned
+    from aioqueue.vocabulary._blockers import Blocker
     from aioqueue.vocabulary._finding import Finding
     from aioqueue.vocabulary._job import Claim, ClaimedJob, Inserted, Job, NewJob, Settlement, SettleResult, StoredState
     from aioqueue.vocabulary._listing import JobFilter, Page
@@ -246,6 +247,14 @@ class PostgresStore:
     async def list_chain(self, chain_id: UUID, limit: int, cursor: str | None = None) -> Page:
         """See `aioqueue.abc.Store.list_chain`."""
         return await self._opened.listings.chain(chain_id, limit, cursor)
+
+    async def list_blockers(self, job_id: UUID, limit: int, *, after: int = -1) -> Sequence[Blocker]:
+        """See `aioqueue.abc.Store.list_blockers`."""
+        return await self._opened.listings.blockers(job_id, limit, after)
+
+    async def list_dependents(self, chain_id: UUID, limit: int) -> Sequence[Blocker]:
+        """See `aioqueue.abc.Store.list_dependents`."""
+        return await self._opened.listings.dependents(chain_id, limit)
 
     async def list(self, where: JobFilter, limit: int, cursor: str | None = None) -> Page:
         """See `aioqueue.abc.Store.list`."""
