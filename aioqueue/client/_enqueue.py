@@ -1,12 +1,13 @@
-"""Enqueues calls: makes rows of them, passes those through the middlewares, and has them stored. It makes no handles."""
+"""Enqueues calls, with those that they wait for: as rows, through the middlewares. It makes no handles."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from aioqueue.client._insert import Inserter, chunks, with_stored
+from aioqueue.client._insert import Inserter, insert_chunks, with_stored
 from aioqueue.definitions._call import Call
 from aioqueue.definitions._continuation import Done
+from aioqueue.definitions._graph import graph_of
 from aioqueue.definitions._middleware import fold_enqueue
 from aioqueue.errors import ConfigurationError
 from aioqueue.vocabulary._codec import CodecError, check_size
@@ -67,11 +68,11 @@ class Enqueuer:
         """In the transaction that is open on a connection or session of the user's."""
 
         async def insert(jobs: Sequence[NewJob]) -> Sequence[Inserted]:
-            inserted: list[Inserted] = []
-            for chunk in chunks(jobs):
+            async def insert_chunk(chunk: Sequence[NewJob]) -> Sequence[Inserted]:
                 repeated = self._inserter.unclear.has_any(chunk)
-                inserted += await self._store.insert(chunk, tx=connection, repeated=repeated)
-            return inserted
+                return await self._store.insert(chunk, tx=connection, repeated=repeated)
+
+            return await insert_chunks(jobs, insert_chunk) if jobs else ()
 
         return await self._enqueue(calls, insert)
 
@@ -83,14 +84,11 @@ class Enqueuer:
         async def insert(jobs: Sequence[NewJob]) -> Sequence[Inserted]:
             unclear = self._inserter.unclear.among(jobs)
             stored = await self._inserter.find(unclear) if unclear else ()
-            inserted: list[Inserted] = []
-            for chunk in chunks([job for job in jobs if job.id not in stored]):
-                inserted += await transaction.insert(chunk)
+            missing = [job for job in jobs if job.id not in stored]
+            inserted = await insert_chunks(missing, transaction.insert) if missing else ()
             return with_stored(jobs, stored, inserted)
 
-        results = await self._enqueue(calls, insert, state=state)
-        state.calls.extend(calls)
-        return results
+        return await self._enqueue(calls, insert, state=state)
 
     def remember_unclear(self, calls: Iterable[Call[Any]]) -> None:
         """Say that calls may have been stored: their transaction ended without telling whether it was committed."""
@@ -103,14 +101,15 @@ class Enqueuer:
     async def _enqueue(
         self, calls: Sequence[Call[Any]], insert: EnqueueNext, *, state: TransactionState | None = None
     ) -> Sequence[Inserted]:
-        span = _begin_span(self._tracing, calls)
+        graph = graph_of(calls)
+        span = _begin_span(self._tracing, graph)
         trace = None if span is None else span.trace
         marked: list[Call[Any]] = []
         try:
-            for call in calls:
+            for call in graph:
                 call.mark_enqueueing()
                 marked.append(call)
-            jobs = [call.to_new_job(trace) for call in calls]
+            jobs = [call.to_new_job(trace) for call in graph]
             results = await (self._insert_through_middlewares(jobs, insert) if self._middlewares else insert(jobs))
         except BaseException as error:
             for call in marked:
@@ -125,10 +124,17 @@ class Enqueuer:
                 span.sent()
             else:
                 state.spans.append(span)
-        for job, stored in zip(jobs, results, strict=False):
+        if state is not None:
+            state.calls.extend(graph)
+        for call, job, stored in zip(graph, jobs, results, strict=False):
             if stored.created:
                 self._counters.count_enqueued(job.type)
-        return results
+            else:
+                call.mark_stored(stored.id)
+        if graph is calls:
+            return results
+        stored_as = dict(zip((call.id for call in graph), results, strict=True))
+        return [stored_as[call.id] for call in calls]
 
     async def _insert_through_middlewares(self, jobs: Sequence[NewJob], insert: EnqueueNext) -> Sequence[Inserted]:
         ids = [job.id for job in jobs]

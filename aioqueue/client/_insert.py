@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import logging
 import random
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 import anyio
@@ -22,13 +23,13 @@ from aioqueue.runtime._log import event
 from aioqueue.vocabulary._job import Inserted
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
     from uuid import UUID
 
     from aioqueue.abc import Store
     from aioqueue.vocabulary._job import NewJob
 
-__all__ = ["Inserter", "chunks", "with_stored"]
+__all__ = ["Inserter", "insert_chunks", "with_stored"]
 
 logger = logging.getLogger("aioqueue")
 
@@ -67,7 +68,12 @@ class Inserter:
         self._abandoned = False
 
     async def insert_gathered(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
-        """Store one job together with those of concurrent callers; returns after the commit."""
+        """Store one job together with those of concurrent callers; returns after the commit.
+
+        One that waits for others is stored with these, and with nobody else's: it may have to wait for their rows.
+        """
+        if len(jobs) > 1 or jobs[0].blockers:
+            return await self.insert_many(jobs)
         (job,) = jobs
         with self.unclear.settled_by(jobs):
             repeated = self.unclear.has_any(jobs)
@@ -80,7 +86,7 @@ class Inserter:
         if not jobs:
             return []
         with self.unclear.settled_by(jobs):
-            if len(chunks(jobs)) > 1:
+            if len(_chunks(jobs)) > 1:
                 return await self._insert_chunked(jobs)
             return await self._insert_repeatedly(jobs, repeated=self.unclear.has_any(jobs))
 
@@ -135,11 +141,10 @@ class Inserter:
         async def insert(again: bool) -> Sequence[Inserted]:  # noqa: FBT001 - `_until_written` calls it, nobody else
             stored = await self.find([job.id for job in jobs]) if again else set["UUID"]()
             missing = [job for job in jobs if job.id not in stored]
-            inserted: list[Inserted] = []
+            inserted: Sequence[Inserted] = ()
             if missing:
                 async with self._store.transaction() as transaction:
-                    for chunk in chunks(missing):
-                        inserted += await transaction.insert(chunk)
+                    inserted = await insert_chunks(missing, transaction.insert)
             return with_stored(jobs, stored, inserted)
 
         return await self._until_written(insert, len(jobs), repeated=self.unclear.has_any(jobs))
@@ -181,9 +186,37 @@ class Inserter:
                 repeated = True
 
 
-def chunks(jobs: Sequence[NewJob]) -> list[Sequence[NewJob]]:
+def _chunks(jobs: Sequence[NewJob]) -> list[Sequence[NewJob]]:
     """Cut rows into what one statement may have."""
     return list(portions(jobs, _CHUNK_ROWS, lambda job: job.size))
+
+
+async def insert_chunks(
+    jobs: Sequence[NewJob], insert: Callable[[Sequence[NewJob]], Awaitable[Sequence[Inserted]]]
+) -> Sequence[Inserted]:
+    """Insert rows chunk by chunk, in a transaction that is open.
+
+    A store finds by itself that a blocker wasn't stored, since another chain holds its unique key, where that's in the same
+    chunk; where it was in one before, the chain is put in its place here.
+    """
+    cut = _chunks(jobs)
+    if len(cut) == 1:
+        return await insert(jobs)
+    inserted: list[Inserted] = []
+    elsewhere: dict[UUID, UUID] = {}
+    for chunk in cut:
+        results = await insert([_redirected(job, elsewhere) for job in chunk] if elsewhere else chunk)
+        elsewhere.update((job.id, each.id) for job, each in zip(chunk, results, strict=True) if job.id != each.id)
+        inserted += results
+    return inserted
+
+
+def _redirected(job: NewJob, elsewhere: Mapping[UUID, UUID]) -> NewJob:
+    """The job, waiting for the chains that stand for those that weren't stored."""
+    if not any(each.chain_id in elsewhere for each in job.blockers):
+        return job
+    blockers = (replace(each, chain_id=elsewhere.get(each.chain_id, each.chain_id)) for each in job.blockers)
+    return replace(job, blockers=tuple(blockers))
 
 
 def with_stored(jobs: Sequence[NewJob], stored: Collection[UUID], inserted: Sequence[Inserted]) -> list[Inserted]:

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from aioqueue.definitions._call_options import CallOptions
-    from aioqueue.vocabulary._blockers import NewBlocker
     from aioqueue.vocabulary._codec import Placed
     from aioqueue.vocabulary._placeholders import Placeholder
 
@@ -154,9 +153,10 @@ class Call(HasOutput[R_co]):
         made = self._clone()
         made.id = self.id
         made._options = merged
-        for each in made.waits_for:
-            if isinstance(each, Call):
-                each.mark_used()
+        if "after" in options:
+            for each in made.waits_for:
+                if isinstance(each, Call):
+                    each.mark_used()
         made._shared = self._shared
         return made
 
@@ -198,11 +198,13 @@ class Call(HasOutput[R_co]):
             tags=tuple(dict.fromkeys((*job_type.tags, *given.get("tags", ())))),
             metadata=b"{}" if metadata is None else orjson.dumps(metadata),
             trace=trace,
-            blockers=self._blockers() if self.placed or "after" in given else (),
+            blockers=blockers_of(self.placed, self._after) if self.waits else (),
         )
 
-    def _blockers(self) -> tuple[NewBlocker, ...]:
-        return blockers_of(self.placed, self._after)
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for other calls or handles."""
+        return bool(self.placed) or "after" in self._options
 
     @property
     def _after(self) -> tuple[HasOutput[Any], ...]:
@@ -211,9 +213,7 @@ class Call(HasOutput[R_co]):
     @property
     def waits_for(self) -> Iterable[HasOutput[Any]]:
         """The calls and handles that it waits for, each once."""
-        if not self.placed and "after" not in self._options:
-            return ()
-        return sources_of(self.placed, self._after).values()
+        return sources_of(self.placed, self._after).values() if self.waits else ()
 
     @property
     def blocker_id(self) -> UUID:
@@ -265,7 +265,7 @@ class Call(HasOutput[R_co]):
 
     def _value(self) -> tuple[object, ...]:
         """All that it is but its id. What it waits for counts by its ids, since equal calls are different jobs."""
-        if not self.placed and "after" not in self._options:
+        if not self.waits:
             return self.job_type.name, self.payload, self._options
         options = {name: value for name, value in self._options.items() if name != "after"}
         return self.job_type.name, self.payload, options, placed_key(self.placed, self._after)

@@ -91,7 +91,7 @@ class FakeStore(MemoryStore):
             finally:
                 self.subscribed -= 1
 
-    def end(self, *ids: UUID, output: bytes = b"null", tell: bool = True) -> None:
+    def finish(self, *ids: UUID, output: bytes = b"null", tell: bool = True) -> None:
         for each in ids:
             row = self.jobs[each]
             row.state, row.output, row.finished_at = StoredState.COMPLETED, output, self.database.now()

@@ -91,7 +91,7 @@ async def test_an_end_that_is_told_before_its_chain_is_known(fake: FakeStore) ->
         fake.tell(Notification(finished=frozenset({first})))  # as if it had ended after the look that is on its way
         fake.gates.pop("fetch_ends").set()
         await until(lambda: fake.calls["fetch_ends"] == 2)
-        fake.end(second, output=b'{"url":"u","size":1}')
+        fake.finish(second, output=b'{"url":"u","size":1}')
         assert await waiting == Page("u", 1)
         assert fake.calls["fetch_ends"] <= 4
 
@@ -104,7 +104,7 @@ async def test_those_who_wait_for_a_chain_by_different_ids_share_its_look_ups(fa
         await until(lambda: fake.calls["fetch_ends"] == 2)
         cancelled = tasks.pop()
         cancelled.cancel()
-        fake.end(second, output=b'{"url":"u","size":1}')
+        fake.finish(second, output=b'{"url":"u","size":1}')
         assert await asyncio.gather(*tasks) == [Page("u", 1)] * 3
         assert fake.calls["fetch_ends"] <= 3
         await until(lambda: not fake.subscribed)
@@ -122,7 +122,7 @@ async def test_a_chain_that_goes_on_is_no_end(fake: FakeStore) -> None:
         (end,) = await fake.fetch_ends([handle.id])
         assert end is not None
         assert not waiting.done()
-        fake.end(end.id, output=b'{"url":"u","size":1}')
+        fake.finish(end.id, output=b'{"url":"u","size":1}')
         assert await waiting == Page("u", 1)
 
 
@@ -135,7 +135,7 @@ async def test_a_thousand_chains_share_a_few_lookups(fake: FakeStore) -> None:
         assert fake.calls["fetch_ends"] == 2, "nobody looks at a chain that goes on"
         ends = [each.id for each in await fake.fetch_ends([handle.id for handle in handles]) if each is not None]
         assert len(ends) == 1000
-        fake.end(*ends, output=b'{"url":"u","size":1}')
+        fake.finish(*ends, output=b'{"url":"u","size":1}')
         assert await asyncio.gather(*tasks) == [Page("u", 1)] * 1000
         assert fake.calls["fetch_ends"] <= 6
 
@@ -202,7 +202,7 @@ async def test_an_end_that_only_the_last_look_sees_is_the_result(fake: FakeStore
         handle = await client.enqueue(count(0))
         waiting = asyncio.create_task(handle.result(timeout=0.2))
         await until(lambda: fake.calls["fetch_ends"] == 1)
-        fake.end(handle.id, output=b'{"url":"u","size":1}', tell=False)
+        fake.finish(handle.id, output=b'{"url":"u","size":1}', tell=False)
         assert await waiting == Page("u", 1)
 
 

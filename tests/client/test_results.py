@@ -105,7 +105,7 @@ async def test_a_thousand_who_wait_share_a_few_lookups(fake: FakeStore, fake_cli
     tasks = [asyncio.create_task(handle.result(timeout=60)) for handle in handles]
     await _until(lambda: fake.calls["fetch_ends"] >= 2)
     for handle in handles:
-        fake.end(handle.id, output=b"1")
+        fake.finish(handle.id, output=b"1")
     assert await asyncio.gather(*tasks) == [1] * 1000
     assert fake.calls["subscribe"] == 1
     assert fake.calls["fetch_ends"] <= 6
@@ -116,7 +116,7 @@ async def test_those_who_wait_for_one_job_share_one_lookup(fake: FakeStore, fake
     handle = await fake_client.enqueue(add(1, 2))
     tasks = [asyncio.create_task(handle.result(timeout=60)) for _ in range(100)]
     await _until(lambda: fake.calls["fetch_ends"] > 0)
-    fake.end(handle.id, output=b"3")
+    fake.finish(handle.id, output=b"3")
     assert await asyncio.gather(*tasks) == [3] * 100
     assert fake.calls["fetch_ends"] <= 3
 
@@ -126,7 +126,7 @@ async def test_a_lost_notification_costs_a_poll(fake: FakeStore) -> None:
         handle = await client.enqueue(add(1, 2))
         waiting = asyncio.create_task(handle.result(timeout=60))
         await _until(lambda: fake.calls["fetch_ends"] > 0)
-        fake.end(handle.id, output=b"3", tell=False)
+        fake.finish(handle.id, output=b"3", tell=False)
         assert await waiting == 3
 
 
@@ -136,7 +136,7 @@ async def test_those_who_wait_outlast_an_outage(fake: FakeStore) -> None:
         fake.faults["fetch_ends"] = ["before", "before"]
         waiting = asyncio.create_task(handle.result(timeout=60))
         await _until(lambda: fake.calls["fetch_ends"] > 2)
-        fake.end(handle.id, output=b"3")
+        fake.finish(handle.id, output=b"3")
         assert await waiting == 3
 
 
@@ -147,7 +147,7 @@ async def test_an_unexpected_error_reaches_those_who_wait_and_later_ones_begin_a
     fake.faults["fetch_ends"] = [RuntimeError("unexpected")]
     with pytest.raises(RuntimeError, match="unexpected"):
         await handle.result(timeout=60)
-    fake.end(handle.id, output=b"3")
+    fake.finish(handle.id, output=b"3")
     assert await handle.result(timeout=60) == 3
     assert "waiting for results has failed" in caplog.text
 
@@ -159,7 +159,7 @@ async def test_one_who_is_cancelled_leaves_the_others_waiting(fake: FakeStore, f
     first.cancel()
     with pytest.raises(asyncio.CancelledError):
         await first
-    fake.end(handle.id, output=b"3")
+    fake.finish(handle.id, output=b"3")
     assert await second == 3
 
 
@@ -176,7 +176,7 @@ async def test_closing_tells_those_who_wait(fake: FakeStore) -> None:
 
 async def test_a_result_in_a_handler_warns(fake: FakeStore, fake_client: Client) -> None:
     handle = await fake_client.enqueue(add(1, 2))
-    fake.end(handle.id, output=b"3")
+    fake.finish(handle.id, output=b"3")
     job = _Claimed()
     attempt = Attempt(job, fetch, worker_id="w", client=fake_client, resources=None)
     with activate(attempt), pytest.warns(RuntimeWarning, match="holds its slot"):
@@ -192,7 +192,7 @@ async def test_a_job_of_a_users_transaction_is_waited_for(fake: FakeStore) -> No
         waiting = asyncio.create_task(handle.result(timeout=60))
         await _until(lambda: fake.calls["fetch_ends"] > 1)
         fake.jobs[handle.id] = job
-        fake.end(handle.id, output=b"3")
+        fake.finish(handle.id, output=b"3")
         assert await waiting == 3
 
 

@@ -50,7 +50,7 @@ async def test_a_job_that_finished_before_the_repetition_isnt_stored_again(fake:
     gate.set()
     while call.id not in fake.jobs:
         await asyncio.sleep(0)
-    fake.end(call.id)
+    fake.finish(call.id)
     assert (await task).created
     assert len(fake.jobs) == 1
 
@@ -61,7 +61,7 @@ async def test_what_stays_away_is_raised_in_a_bounded_time_and_may_be_enqueued_a
         call = add(1, 2)
         with pytest.raises(StoreUnavailable):
             await client.enqueue(call)
-        fake.end(call.id)
+        fake.finish(call.id)
         handle = await client.enqueue(call)
         assert handle.created
         assert fake.inserts == [(1, False), (1, True)]
@@ -94,7 +94,7 @@ async def test_a_transaction_whose_commit_is_unclear_may_be_repeated(fake: FakeS
     with pytest.raises(StoreUnavailable):
         async with fake_client.transaction() as tx:
             await tx.enqueue_many(calls)
-    fake.end(*[call.id for call in calls])
+    fake.finish(*[call.id for call in calls])
     async with fake_client.transaction() as tx:
         handles = await tx.enqueue_many(calls)
     assert all(handle.created for handle in handles)
@@ -176,7 +176,7 @@ async def test_cancelled_between_the_commit_and_its_answer_a_call_is_found_when_
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    fake.end(call.id)
+    fake.finish(call.id)
     answers.set()
     assert (await enqueue()).created
     assert fake.inserts == [(1, False), (1, True)]

@@ -1,0 +1,80 @@
+"""Calls that wait for each other: which are enqueued together, and in which order."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from aioqueue.definitions._call import Call
+from aioqueue.errors import BlockerCycle, CallAlreadyEnqueued, ConflictingOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from uuid import UUID
+
+    from aioqueue.definitions._output import HasOutput
+
+__all__ = ["graph_of"]
+
+_MOST_NAMED = 10
+
+
+def graph_of(calls: Sequence[Call[Any]]) -> Sequence[Call[Any]]:
+    """Find the calls that are enqueued with some: all that they wait for, and so on, each once, and before those that wait.
+
+    What has been enqueued before is left out: it's waited for by its id.
+
+    Arguments:
+        calls: In the order in which they are to be stored, as far as they don't wait for each other.
+
+    Returns:
+        All of them; those that were given as they are, if none of them waits. A single one that was given comes last.
+
+    Raises:
+        BlockerCycle: Some would wait for each other for ever.
+        CallAlreadyEnqueued: A call is given twice.
+        ConflictingOptions: Two copies of one call, with different options, are waited for.
+    """
+    if not any(call.waits for call in calls):
+        return calls
+    given: dict[UUID, Call[Any]] = {}
+    for call in calls:
+        if call.id in given:
+            raise CallAlreadyEnqueued(f"the same call of {call.job_type.name}, {call.id}, is given twice; copy() makes another")
+        given[call.id] = call
+    ordered: dict[UUID, Call[Any]] = {}
+    met: dict[UUID, Call[Any]] = {}
+    for call in calls:
+        if call.id not in ordered:
+            _visit(call, given, met, ordered)
+    return list(ordered.values())
+
+
+def _visit(root: Call[Any], given: dict[UUID, Call[Any]], met: dict[UUID, Call[Any]], ordered: dict[UUID, Call[Any]]) -> None:
+    """Put a call behind all that it waits for. Without recursion, since a line of calls may be long."""
+    path: dict[UUID, tuple[Call[Any], Iterator[HasOutput[Any]]]] = {root.id: (root, iter(root.waits_for))}
+    while path:
+        call, left = next(reversed(path.values()))
+        source = next(left, None)
+        if source is None:
+            ordered[call.id] = call
+            del path[call.id]
+        elif isinstance(source, Call) and (source.id in given or not source.enqueued):
+            if source.id in path:
+                raise _cycle([each for each, _ in path.values()], source)
+            found = given.get(source.id) or met.setdefault(source.id, source)
+            if found is not source and source.id not in given and found != source:
+                raise ConflictingOptions(
+                    f"two copies of one call of {source.job_type.name}, {source.id}, are waited for, which differ in their "
+                    "options: use the output of one of them, or of copy(), which makes another job"
+                )
+            if found.id not in ordered:
+                path[found.id] = found, iter(found.waits_for)
+
+
+def _cycle(path: Sequence[Call[Any]], again: Call[Any]) -> BlockerCycle:
+    ids = [each.id for each in path]
+    around = [*path[ids.index(again.id) :], again]
+    names = [f"{each.job_type.name} {each.id}" for each in around]
+    if len(names) > _MOST_NAMED:
+        names[_MOST_NAMED - 1 : -1] = [f"({len(names) - _MOST_NAMED} more)"]
+    return BlockerCycle(f"these calls would wait for each other for ever: {' -> '.join(names)}")
