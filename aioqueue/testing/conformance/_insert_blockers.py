@@ -6,6 +6,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+import anyio
+
 from aioqueue.errors import BlockerNotFound, StoreContended
 from aioqueue.testing.conformance._case import Capability, Subject
 from aioqueue.testing.conformance._tools import (
@@ -21,6 +23,8 @@ from aioqueue.testing.conformance._tools import (
     near,
     next_step,
     raises,
+    settle_one,
+    settlement,
     snapshot,
     start_chain,
 )
@@ -45,6 +49,7 @@ from aioqueue.vocabulary._job import Inserted, JobState, SettlementKind
 
 if TYPE_CHECKING:
     from aioqueue.testing.conformance._case import Harness
+    from aioqueue.vocabulary._job import NewJob, Settlement
 
 __all__ = ["subject"]
 
@@ -363,6 +368,40 @@ async def a_blocker_that_is_waited_for_can_only_end_after_the_commit(harness: Ha
         (result,) = await second.settle([ending])
         equal((result.lost, result.busy), (None, False), "the result after the commit")
         await expect_state(second, new.id, JobState.READY)
+
+
+@subject()
+async def while_its_blocker_ends(harness: Harness) -> None:
+    """Jobs that are stored at the moment at which their blocker ends, or goes on, see that or are told: none is left."""
+    store, second = harness.store, await harness.second_store()
+    lease_id = await store.open_lease("w", HOUR)
+    for round_number in range(6):
+        blocker = (await start_chain(store, lease_id, 1, job("blocker")))[0]
+        following = job("next")
+        goes_on = settlement(blocker, SettlementKind.CONTINUED, next=following)
+        ending = goes_on if round_number % 2 else ends_well(blocker)
+        new = [after(job("waits"), blocker.id) for _ in range(4)]
+
+        async def settle(ending: Settlement = ending) -> None:
+            while (await settle_one(second, ending)).busy:
+                await anyio.lowlevel.checkpoint()
+
+        async def insert(each: NewJob) -> None:
+            for _ in range(100):
+                try:
+                    await store.insert([each])
+                except StoreContended:
+                    continue
+                return
+
+        async with anyio.create_task_group() as group:
+            for each in new:
+                group.start_soon(insert, each)
+            group.start_soon(settle)
+        if ending is goes_on:
+            await complete(store, await claim_one(store, lease_id, "next"))
+        for each in new:
+            await expect_state(store, each.id, JobState.READY)
 
 
 @subject(Capability.LOCKS_ROWS)

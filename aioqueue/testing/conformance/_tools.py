@@ -92,6 +92,7 @@ class SettlementFields(TypedDict, total=False):
     run_at: datetime | None
     error: AttemptError | None
     next: NewJob | None
+    children: tuple[NewJob, ...]
 
 
 def check(condition: object, message: str) -> None:
