@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from aioqueue.vocabulary._job import NewJob
 
-__all__ = ["KNOWN", "Placeholder", "insert", "statement"]
+__all__ = ["KNOWN", "Placeholder", "described", "insert", "kinds_of", "statement"]
 
 KNOWN = (
     "an asyncpg Connection (also one from a pool)",
@@ -116,7 +116,7 @@ def _query(template: str, schema: str, placeholder: str) -> str:
 
 def _recognise(tx: object) -> Callable[[Any, str, str, str], Awaitable[Sequence[Sequence[object]]]]:
     """Which of the functions below writes on such an object."""
-    names = {(base.__module__.partition(".")[0], base.__name__) for base in type(tx).__mro__}
+    names = kinds_of(tx)
     if names & {("asyncpg", "Connection"), ("asyncpg", "PoolConnectionProxy")}:
         return _asyncpg
     if ("psycopg", "AsyncConnection") in names:
@@ -126,11 +126,17 @@ def _recognise(tx: object) -> Callable[[Any, str, str, str], Awaitable[Sequence[
     if ("sqlalchemy", "AsyncConnection") in names:
         return _sqlalchemy
     raise TypeError(
-        f"tx={_described(tx)} isn't a transaction that aioqueue can write in on PostgreSQL: it takes {', '.join(KNOWN)}"
+        f"tx={described(tx)} isn't a transaction that aioqueue can write in on PostgreSQL: it takes {', '.join(KNOWN)}"
     )
 
 
-def _described(tx: object) -> str:
+def kinds_of(tx: object) -> set[tuple[str, str]]:
+    """What an object is: the libraries and names of its classes."""
+    return {(base.__module__.partition(".")[0], base.__name__) for base in type(tx).__mro__}
+
+
+def described(tx: object) -> str:
+    """Name an object that can't be written with."""
     kind = type(tx)
     name = f"{kind.__module__}.{kind.__qualname__}"
     for base in kind.__mro__:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from aioqueue.postgres._resolve import Resolved
     from aioqueue.vocabulary._job import Inserted, NewJob
 
-__all__ = ["insert_waiting", "insert_waiting_statements", "whole_or_nothing"]
+__all__ = ["insert_waiting", "insert_waiting_statements", "waiting_briefly", "whole_or_nothing"]
 
 _SAVEPOINT, _ROLL_BACK, _RELEASE = (
     f"{verb} aioqueue_blockers" for verb in ("SAVEPOINT", "ROLLBACK TO SAVEPOINT", "RELEASE SAVEPOINT")
@@ -119,3 +119,13 @@ async def whole_or_nothing(connection: Connection) -> AsyncGenerator[None]:
             await connection.execute(f"{_ROLL_BACK}; {_RELEASE}")
         raise
     await connection.execute(_RELEASE)
+
+
+@asynccontextmanager
+async def waiting_briefly(connection: Connection) -> AsyncGenerator[None]:
+    """The same, where rows are waited for briefly in the block; afterwards as long as before."""
+    previous = (await connection.fetch(_LOCK_TIMEOUT))[0][0]
+    async with whole_or_nothing(connection):
+        await connection.execute(WAIT_BRIEFLY)
+        yield
+        await connection.fetch(_PUT_BACK, previous)

@@ -23,6 +23,8 @@ from aioqueue.postgres._notifications_listener import Listening
 from aioqueue.postgres._operate import Operator
 from aioqueue.postgres._recovery import Recovery
 from aioqueue.postgres._settle import Settler
+from aioqueue.postgres._settle_end import Ender
+from aioqueue.postgres._tend import Tender
 from aioqueue.store_rules._listeners import Listeners
 
 if TYPE_CHECKING:
@@ -57,8 +59,8 @@ class Opened:
             so an operation inside a user's open transaction never waits for that transaction.
         work: What a worker needs beside claims and settlements: leases, recovery, due times, what is settled slowly.
         claims, settler: Over a reserved connection each.
-        leases, recovery: What workers need over `work`.
-        inserter, operator, listings: What clients need over `operations`.
+        leases, recovery, tender: What workers need over `work`.
+        inserter, ender, operator, listings: What clients need over `operations`.
         listeners: Who is told in this process.
         reconnects: How often the listening connection and those of lease threads were lost.
     """
@@ -77,6 +79,8 @@ class Opened:
         self.settler = Settler(for_settlements, self.work, options.schema, origin)
         self.leases = Leases(self.work, options.schema, origin, options.description)
         self.recovery = Recovery(self.work, options.schema, self.claims, origin)
+        self.tender = Tender(self.work, options.schema, origin)
+        self.ender = Ender(self.operations, options.schema, origin)
         self.inserter = Inserter(self.operations, options.schema, origin)
         self.operator = Operator(self.operations, options.schema, origin)
         self.listings = Listings(self.operations, options.schema)

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-import asyncpg
-
+from aioqueue.postgres._errors import sqlstate
 from aioqueue.postgres._settle_archive import archive
 from aioqueue.store_rules._causes import BLOCKER_FAILED, WAITED_FOR
 
@@ -28,6 +27,8 @@ __all__ = ["MOST_TOLD", "Resolved", "resolve", "resolve_statements"]
 MOST_TOLD = 2_000
 """Blocker rows that one transaction resolves at most."""
 
+_LOCKED = "55P03"
+_NOT_ALLOWED = "42501"
 _SAVEPOINT = "SAVEPOINT aioqueue_waiting; SET LOCAL lock_timeout = '100ms'"
 _ROLL_BACK = "ROLLBACK TO SAVEPOINT aioqueue_waiting"
 _RELEASE = "RELEASE SAVEPOINT aioqueue_waiting"
@@ -74,6 +75,7 @@ _TELL = f"""WITH told AS (
     WHERE EXISTS (SELECT FROM @schema@.blocker b WHERE b.chain_id = coalesce(gone.chain_id, gone.id))
     ON CONFLICT (chain_id) DO UPDATE SET state = excluded.state, type = excluded.type, output = NULL, cause = excluded.cause,
         untold = true, take_along = excluded.take_along, ended_at = excluded.ended_at
+    RETURNING 1
 ), counted_down AS (
     UPDATE @schema@.job j
     SET open_blockers = greatest(j.open_blockers - counted.ends, 0),
@@ -106,7 +108,7 @@ _TELL = f"""WITH told AS (
 )
 SELECT (SELECT count(*) FROM told), ARRAY(SELECT DISTINCT type FROM pending), (SELECT min(delay) FROM pending),
        ARRAY(SELECT chain_id FROM failed), ARRAY(SELECT id FROM taken), ARRAY(SELECT chain_id FROM taken),
-       (SELECT count(*) FROM note WHERE done IS NOT NULL)"""
+       EXISTS (SELECT FROM passed_on), (SELECT count(*) FROM note WHERE done IS NOT NULL)"""
 
 _REST = """UPDATE @schema@.chain_end e SET untold = rest.untold
 FROM (SELECT given.id, EXISTS (SELECT FROM @schema@.blocker b WHERE b.chain_id = given.id AND NOT b.resolved) AS untold
@@ -143,7 +145,7 @@ class Resolved:
         delay: Seconds until the first of them is due; infinite without any.
         failed: Chains that have failed with it.
         deleted: Chains that were removed with it.
-        more: Whether there may be more, beyond the bound.
+        more: Whether there may be more to tell: beyond the bound, or those that wait for what has failed with it.
     """
 
     told: int = 0
@@ -197,7 +199,9 @@ async def _lock(connection: Connection, statements: dict[str, str], ids: list[UU
     await connection.execute(_SAVEPOINT)
     try:
         (row,) = await connection.fetch(statements["resolve_lock"], ids, limit)
-    except asyncpg.LockNotAvailableError:
+    except Exception as error:
+        if sqlstate(error) != _LOCKED:  # whatever the driver
+            raise
         await connection.execute(_ROLL_BACK)
         (row,) = await connection.fetch(statements["resolve_lock_free"], ids, limit)
     await connection.execute(_RELEASE)
@@ -212,12 +216,15 @@ async def _tell(
     origin: str | None,
 ) -> None:
     arguments = [edge[0] for edge in edges], [edge[1] for edge in edges], origin
-    ((told, types, delay, failed, taken, deleted, _),) = await connection.fetch(statements["resolve_tell"], *arguments)
+    ((told, types, delay, failed, taken, deleted, passed_on, _),) = await connection.fetch(
+        statements["resolve_tell"], *arguments
+    )
     into.told += told
     into.types |= set(types)
     into.delay = min(into.delay, float("inf") if delay is None else delay)
     into.failed |= set(failed)
     into.deleted |= set(deleted)
+    into.more = into.more or passed_on
     if taken:
         await connection.fetch(statements["resolve_taken"], taken)
     if continued := [chain for chain in deleted if chain not in set(taken)]:
@@ -229,6 +236,8 @@ async def _remove_steps(connection: Connection, statements: dict[str, str], chai
     await connection.execute("SAVEPOINT aioqueue_steps")
     try:
         await connection.fetch(statements["resolve_taken_steps"], chains, MOST_TOLD)
-    except asyncpg.InsufficientPrivilegeError:
+    except Exception as error:
+        if sqlstate(error) != _NOT_ALLOWED:
+            raise
         await connection.execute("ROLLBACK TO SAVEPOINT aioqueue_steps")
     await connection.execute("RELEASE SAVEPOINT aioqueue_steps")

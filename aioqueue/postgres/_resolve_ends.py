@@ -11,7 +11,7 @@ from aioqueue.vocabulary._attempt_error import AttemptError
 from aioqueue.vocabulary._blockers import ChainEnd
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from uuid import UUID
 
     from aioqueue.postgres._connections_driver import Connection
@@ -52,16 +52,20 @@ SELECT given.chain_id, 8, given.type, given.cause, $4::boolean
 FROM unnest($1::uuid[], $2::text[], $3::text[]) AS given(chain_id, type, cause)
 WHERE EXISTS (SELECT FROM @schema@.blocker b WHERE b.chain_id = given.chain_id)
 ORDER BY given.chain_id
-ON CONFLICT (chain_id) DO UPDATE SET state = 8, type = coalesce(excluded.type, e.type), output = NULL, cause = excluded.cause,
-    take_along = excluded.take_along
+ON CONFLICT (chain_id) DO UPDATE SET @fields@ take_along = excluded.take_along
 RETURNING chain_id"""
+_GONE = "state = 8, type = coalesce(excluded.type, e.type), output = NULL, cause = excluded.cause,"
 
 
 def ends_statements(schema: Schema) -> dict[str, str]:
     """All statements of this module, by name."""
     whole = {"@cause@": "given.cause", "@ended_at@": "e.ended_at"}
     behind = {"@cause@": "step.type || ' ' || given.chain_id || ': ' || given.cause", "@ended_at@": "excluded.ended_at"}
-    templates = {"ends_found": _FOUND, "ends_deleted": _DELETED}
+    templates = {
+        "ends_found": _FOUND,
+        "ends_deleted": _DELETED.replace("@fields@", _GONE),
+        "ends_removed": _DELETED.replace("@fields@", ""),
+    }
     for name, marks in (
         ("ends_stored", {**whole, "@needed@": ""}),
         ("ends_needed", {**whole, "@needed@": _NEEDED}),
@@ -117,7 +121,12 @@ async def store_ends(connection: Connection, statements: dict[str, str], ends: S
 
 
 async def store_deleted(
-    connection: Connection, statements: dict[str, str], chains: dict[UUID, str | None], *, take_along: bool = False
+    connection: Connection,
+    statements: dict[str, str],
+    chains: Mapping[UUID, str | None],
+    *,
+    take_along: bool = False,
+    ended: bool = False,
 ) -> set[UUID]:
     """Store that these chains are gone, if others wait for them, within the connection's open transaction.
 
@@ -126,6 +135,7 @@ async def store_deleted(
         statements: Those of this module, and maybe others.
         chains: The types of their last steps, where they're known, by chain.
         take_along: Whether those that wait for them are to be deleted too.
+        ended: Whether they had ended before: then those that were told of that, and haven't been started, keep that end.
 
     Returns:
         Those for which somebody waits.
@@ -134,7 +144,8 @@ async def store_deleted(
         return set()
     causes = [cause_of(ChainEnd.DELETED, type_name, chain_id) for chain_id, type_name in chains.items()]
     arguments = list(chains), list(chains.values()), causes, take_along
-    return {row[0] for row in await connection.fetch(statements["ends_deleted"], *arguments)}
+    name = "ends_removed" if ended else "ends_deleted"
+    return {row[0] for row in await connection.fetch(statements[name], *arguments)}
 
 
 def _error(text: str | None) -> AttemptError | None:

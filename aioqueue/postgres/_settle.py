@@ -17,11 +17,18 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from aioqueue.errors import CallError, RowRejected, StoreContended, StoreError, StoreIncompatible, StoreUnavailable
-from aioqueue.postgres._errors import sqlstate
 from aioqueue.postgres._rows_portions import in_portions
 from aioqueue.postgres._settle_chain import continuations, next_arguments
 from aioqueue.postgres._settle_fates import Fence, chain_of, fate_of, fates_statements
-from aioqueue.postgres._settle_slowly import Portion, Returned, settle_portion, slow_statements, waits_or_brings
+from aioqueue.postgres._settle_slowly import (
+    MOST_TRIES,
+    Portion,
+    Returned,
+    deadlock,
+    settle_portion,
+    slow_statements,
+    waits_or_brings,
+)
 from aioqueue.postgres._settle_statements import outcome_arguments
 from aioqueue.vocabulary._job import LostReason, SettleResult
 
@@ -39,9 +46,6 @@ _TAKEN = "the chain can't be continued: a job with the next one's id is there al
 
 # What one transaction settles: it goes on to tell those that wait, and holds its locks for as long.
 _MOST_ROWS = 500
-
-_MOST_TRIES = 3
-_DEADLOCKS = frozenset({"40P01", "40001"})
 
 
 def settle_statements(schema: Schema) -> dict[str, str]:
@@ -182,25 +186,21 @@ class Settler:
 
     async def _settle_portion(self, name: str, batch: Sequence[Settlement]) -> Portion:
         """One transaction. One that deadlocks with somebody else's is repeated."""
-        for tries in range(1, _MOST_TRIES + 1):
+        for tries in range(1, MOST_TRIES + 1):
             try:
                 async with self._pool.transaction() as connection:
                     return await settle_portion(connection, self._statements, name, batch, self._origin)
             except StoreUnavailable as error:
-                if tries == _MOST_TRIES or not _deadlock(error):
+                if tries == MOST_TRIES or not deadlock(error):
                     raise
         raise AssertionError
 
 
 def _concerns_all(error: StoreError | CallError, batch: Sequence[Settlement]) -> bool:
     """Whether halves would fare no better. What they bring with them may wait for rows, and deadlock, each on its own."""
-    if isinstance(error, StoreUnavailable) and (_deadlock(error) or isinstance(error, StoreContended)):
+    if isinstance(error, StoreUnavailable) and (deadlock(error) or isinstance(error, StoreContended)):
         return not any(waits_or_brings(each) for each in batch)
     return isinstance(error, (StoreUnavailable, StoreIncompatible))
-
-
-def _deadlock(error: StoreUnavailable) -> bool:
-    return sqlstate(error.__cause__) in _DEADLOCKS
 
 
 def _refused(error: StoreError | CallError) -> SettleResult:

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from aioqueue.errors import StoreUnavailable
-from aioqueue.postgres import _foreign, _migrations
+from aioqueue.postgres import _foreign, _foreign_connection, _migrations
 from aioqueue.postgres._connections_closing import close_connection
 from aioqueue.postgres._connections_source import in_transaction
 from aioqueue.postgres._diagnosis import diagnose
@@ -31,9 +31,20 @@ if TYPE_CHECKING:
     from aioqueue.postgres._connections_driver import Connection
     from aioqueue.postgres._settle import Settled
     from aioqueue.vocabulary._answers import Changed, Due, Pruned
-    from aioqueue.vocabulary._blockers import Blocker
+    from aioqueue.vocabulary._blockers import Blocker, Tended
     from aioqueue.vocabulary._finding import Finding
-    from aioqueue.vocabulary._job import Claim, ClaimedJob, Inserted, Job, NewJob, Settlement, SettleResult, StoredState
+    from aioqueue.vocabulary._job import (
+        Claim,
+        ClaimedJob,
+        Ending,
+        Inserted,
+        Job,
+        LostReason,
+        NewJob,
+        Settlement,
+        SettleResult,
+        StoredState,
+    )
     from aioqueue.vocabulary._listing import JobFilter, Page
     from aioqueue.vocabulary._stats import Stats
     from aioqueue.vocabulary._store_parts import LeaseSession, Listener, StoreTransaction
@@ -171,7 +182,7 @@ class PostgresStore:
     def transaction(self) -> AbstractAsyncContextManager[StoreTransaction]:
         """See `aioqueue.abc.Store.transaction`."""
         opened = self._opened
-        return TransactionBlock(opened.users, opened.inserter.insert_in, self._tell_of, self.description)
+        return TransactionBlock(opened.users, opened.inserter, opened.ender, self._tell, self.description)
 
     def _tell_of(self, jobs: Sequence[NewJob]) -> None:
         self._tell(inserted_types(jobs))
@@ -201,11 +212,16 @@ class PostgresStore:
         """See `aioqueue.abc.Store.claim`."""
         return await self._opened.claims.claim(lease_id, types, limit, leases=leases)
 
-    async def settle(self, settlements: Sequence[Settlement], *, orphaned: bool = False) -> Sequence[SettleResult]:
+    async def settle(
+        self, settlements: Sequence[Settlement], *, orphaned: bool = False, tx: object | None = None
+    ) -> Sequence[SettleResult]:
         """See `aioqueue.abc.Store.settle`."""
         opened = self._opened
         if not settlements:
             return []
+        if tx is not None:
+            async with _foreign_connection.connection_of(tx) as connection:
+                return (await opened.ender.settle_in(connection, settlements))[0]
         done: Settled = await opened.settler.settle(settlements, orphaned=orphaned)
         self._tell(
             Notification(
@@ -229,6 +245,28 @@ class PostgresStore:
         ended, jobs = await self._opened.recovery.take_expired(limit, own)
         self._tell(Notification(leases=frozenset(() if ended is None else (ended,))))
         return jobs
+
+    async def hold(self, claim: Claim, lease_id: int, *, tx: object) -> LostReason | None:
+        """See `aioqueue.abc.Store.hold`."""
+        opened = self._opened
+        async with _foreign_connection.connection_of(tx) as connection:
+            return await opened.ender.hold_in(connection, claim, lease_id)
+
+    async def end(self, endings: Sequence[Ending], *, tx: object | None = None) -> Sequence[bool]:
+        """See `aioqueue.abc.Store.end`."""
+        opened = self._opened
+        if tx is not None:
+            async with _foreign_connection.connection_of(tx) as connection:
+                return (await opened.ender.end_in(connection, endings))[0]
+        results, told = await opened.ender.end(endings)
+        self._tell(told)
+        return results
+
+    async def tend(self, limit: int) -> Tended:
+        """See `aioqueue.abc.Store.tend`."""
+        tended, told = await self._opened.tender.tend(limit)
+        self._tell(told)
+        return tended
 
     async def next_due(self, types: Sequence[str], *, own: Collection[int] = ()) -> Due:
         """See `aioqueue.abc.Store.next_due`."""

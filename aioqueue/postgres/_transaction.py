@@ -8,21 +8,25 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from aioqueue.errors import StoreError, StoreUnavailable, TransactionError
-from aioqueue.postgres._connections_closing import loop_has_ended
+from aioqueue.postgres._connections_closing import PATIENCE_SECONDS, loop_has_ended
 from aioqueue.postgres._connections_source import commit, control
 from aioqueue.postgres._errors import sqlstate, translated
+from aioqueue.postgres._notifications import inserted_types
 from aioqueue.runtime._log import event
+from aioqueue.runtime._shield import to_the_end
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+    from collections.abc import AsyncGenerator, Callable, Sequence
     from types import TracebackType
 
     from aioqueue.postgres._connections import Loan
     from aioqueue.postgres._connections_driver import Connection
     from aioqueue.postgres._connections_users import UsersPool
-    from aioqueue.vocabulary._job import Inserted, NewJob
+    from aioqueue.postgres._insert import Inserter
+    from aioqueue.postgres._settle_end import Ender
+    from aioqueue.vocabulary._job import Claim, Ending, Inserted, LostReason, NewJob, Settlement, SettleResult
+    from aioqueue.vocabulary._notification import Notification
 
-    Insert = Callable[[Connection, Sequence[NewJob]], Awaitable[Sequence[Inserted]]]
 
 __all__ = ["PostgresTransaction", "TransactionBlock"]
 
@@ -41,19 +45,26 @@ class PostgresTransaction:
     Arguments:
         pool: Where the connection comes from.
         loan: The connection, in a transaction.
-        insert: Stores jobs on a connection.
+        inserter: Stores jobs on a connection.
+        ender: Ends them there.
         description: The store, for errors.
+
+    Attributes:
+        told: What listeners are told once it's committed.
     """
 
-    def __init__(self, pool: UsersPool, loan: Loan, insert: Insert, *, description: str) -> None:
+    def __init__(self, pool: UsersPool, loan: Loan, inserter: Inserter, ender: Ender, *, description: str) -> None:
         assert loan.connection is not None
         self._pool = pool
         self._loan = loan
         self._connection = loan.connection
-        self._insert = insert
+        self._inserter = inserter
+        self._ender = ender
         self._timeout = pool.source.timeout
         self._description = description
-        self.created: list[NewJob] = []
+        self._blocks: list[int] = []
+        self._opened_blocks = 0
+        self.told: list[Notification] = []
 
     @property
     def connection(self) -> Any:
@@ -77,9 +88,72 @@ class PostgresTransaction:
     async def insert(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
         """See `aioqueue.abc.Store.insert`."""
         async with self._answered():
-            results = await self._insert(self._connection, jobs)
-        self.created.extend(job for job, result in zip(jobs, results, strict=True) if result.created)
+            results = await self._inserter.insert_in(self._connection, jobs)
+        created = [job for job, result in zip(jobs, results, strict=True) if result.created]
+        if created:
+            self.told.append(inserted_types(created))
         return results
+
+    async def hold(self, claim: Claim, lease_id: int) -> LostReason | None:
+        """See `aioqueue.abc.Store.hold`. From then on the server ends the transaction if it's idle for too long."""
+        async with self._answered():
+            await self._connection.execute(f"SET LOCAL idle_in_transaction_session_timeout = {self._timeout * 1000:.0f}")
+            return await self._ender.hold_in(self._connection, claim, lease_id)
+
+    async def settle(self, settlements: Sequence[Settlement]) -> Sequence[SettleResult]:
+        """See `aioqueue.abc.StoreTransaction.settle`."""
+        async with self._answered():
+            results, told = await self._ender.settle_in(self._connection, settlements)
+        self.told.append(told)
+        return results
+
+    async def end(self, endings: Sequence[Ending]) -> Sequence[bool]:
+        """See `aioqueue.abc.Store.end`."""
+        async with self._answered():
+            results, told = await self._ender.end_in(self._connection, endings)
+        self.told.append(told)
+        return results
+
+    @asynccontextmanager
+    async def savepoint(self) -> AsyncGenerator[None, None]:
+        """See `aioqueue.abc.StoreTransaction.savepoint`.
+
+        Raises:
+            TransactionError: A block that was opened later hasn't ended.
+        """
+        self._opened_blocks += 1
+        block = self._opened_blocks
+        name, told = f"aioqueue_block_{block}", len(self.told)
+        async with self._answered():
+            await self._connection.execute(f"SAVEPOINT {name}")
+        self._blocks.append(block)
+        try:
+            yield
+            self._check_innermost(block)
+        except BaseException:
+            # Whatever was opened within it is rolled back too.
+            del self.told[told:]
+            if block in self._blocks:
+                del self._blocks[self._blocks.index(block) :]
+                await self._roll_back_to(name)
+            raise
+        self._blocks.remove(block)
+        async with self._answered():
+            await self._connection.execute(f"RELEASE SAVEPOINT {name}")
+
+    def _check_innermost(self, block: int) -> None:
+        if not self._blocks or self._blocks[-1] != block:
+            raise TransactionError("nested blocks of a transaction end in the reverse of their order: this one isn't the last")
+
+    async def _roll_back_to(self, name: str) -> None:
+        """Roll a nested block back, whatever has cancelled it. Where that fails the whole transaction is lost."""
+        if self._connection.is_closed():
+            return
+        undoing = control(self._connection, self._pool.source, f"ROLLBACK TO SAVEPOINT {name}; RELEASE SAVEPOINT {name}")
+        try:
+            await to_the_end(undoing, self._timeout, once_cancelled=PATIENCE_SECONDS)
+        except (StoreError, TimeoutError):
+            self._connection.terminate()
 
     @asynccontextmanager
     async def _answered(self) -> AsyncGenerator[None, None]:
@@ -111,14 +185,18 @@ class TransactionBlock:
 
     Arguments:
         pool: For what users hold.
-        insert: Stores jobs on a connection.
-        tell: Called with the jobs that were created, after the commit.
+        inserter: Stores jobs on a connection.
+        ender: Ends them there.
+        tell: Called with what has happened, after the commit.
         description: The store, for errors.
     """
 
-    def __init__(self, pool: UsersPool, insert: Insert, tell: Callable[[Sequence[NewJob]], None], description: str) -> None:
+    def __init__(
+        self, pool: UsersPool, inserter: Inserter, ender: Ender, tell: Callable[[Notification], None], description: str
+    ) -> None:
         self._pool = pool
-        self._insert = insert
+        self._inserter = inserter
+        self._ender = ender
         self._tell = tell
         self._description = description
         self._loop = asyncio.get_running_loop()
@@ -142,7 +220,7 @@ class TransactionBlock:
                 await self._pool.give_back(loan, error)
                 raise
         self._loan = loan
-        self._transaction = PostgresTransaction(self._pool, loan, self._insert, description=self._description)
+        self._transaction = PostgresTransaction(self._pool, loan, self._inserter, self._ender, description=self._description)
         return self._transaction
 
     async def __aexit__(
@@ -171,7 +249,8 @@ class TransactionBlock:
         finally:
             await self._pool.give_back(loan, failure)
         if failure is None:
-            self._tell(transaction.created)
+            for told in transaction.told:
+                self._tell(told)
 
     async def _commit(self, loan: Loan) -> None:
         connection = loan.connection

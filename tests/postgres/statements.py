@@ -15,8 +15,10 @@ from aioqueue.postgres._notifications_listener import listener_statements
 from aioqueue.postgres._operate import operate_statements
 from aioqueue.postgres._recovery import recovery_statements
 from aioqueue.postgres._settle import settle_statements
+from aioqueue.postgres._settle_end import end_statements
 from aioqueue.postgres._stats import stats_statements
 from aioqueue.postgres._stats_workers import worker_statements
+from aioqueue.postgres._tend import tend_statements
 
 if TYPE_CHECKING:
     from aioqueue.postgres._options_schema import Schema
@@ -32,6 +34,8 @@ def all_statements(schema: Schema) -> dict[str, str]:
         **claim_statements(schema),
         **claim_singly_statements(schema),
         **settle_statements(schema),
+        **end_statements(schema),
+        **tend_statements(schema),
         **lease_statements(schema),
         **session_statements(schema),
         **recovery_statements(schema),

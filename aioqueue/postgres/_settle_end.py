@@ -1,0 +1,163 @@
+"""Ending jobs from outside, whoever holds them: as settling them is, but with no attempt, and no lease, to answer for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aioqueue.errors import CallError, RowRejected, StoreUnavailable
+from aioqueue.postgres._connections_source import WAIT_BRIEFLY
+from aioqueue.postgres._errors import translated
+from aioqueue.postgres._insert_blockers import waiting_briefly
+from aioqueue.postgres._rows_portions import in_portions
+from aioqueue.postgres._settle_fates import Fence, fate_of, fates_statements
+from aioqueue.postgres._settle_slowly import MOST_TRIES, deadlock, settle_portion, slow_statements, told_of
+from aioqueue.store_rules._lost import lost_reason
+from aioqueue.vocabulary._job import LostReason, Settlement, SettleResult
+from aioqueue.vocabulary._notification import Notification
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from uuid import UUID
+
+    from aioqueue.postgres._connections import Pool
+    from aioqueue.postgres._connections_driver import Connection
+    from aioqueue.postgres._options_schema import Schema
+    from aioqueue.vocabulary._job import Claim, Ending
+
+__all__ = ["Ender", "both", "end_statements"]
+
+
+_HOLD = """SELECT j.id FROM @schema@.job j
+WHERE j.id = $1::uuid AND j.state + 0 = 2 AND j.claims = $2::integer AND coalesce(j.lease_id, 0) = $3::bigint FOR UPDATE"""
+_TAKEN = "the chain can't be continued: a job with the next one's id is there already"
+
+
+class Ender:
+    """Ends jobs, over the pool of the client's own operations or on a connection that is in somebody's transaction.
+
+    Arguments:
+        pool: For the client's own operations.
+        schema: Where the tables are.
+        origin: Who tells other processes; None if nobody is to be told.
+    """
+
+    def __init__(self, pool: Pool, schema: Schema, origin: str | None) -> None:
+        self._pool = pool
+        self._statements = {**end_statements(schema), **slow_statements(schema), **fates_statements(schema)}
+        self._origin = origin
+
+    async def end(self, endings: Sequence[Ending]) -> tuple[list[bool], Notification]:
+        """End jobs and commit, as `aioqueue.abc.Store.end` says; returns what listeners are to be told, too."""
+        tries = 0
+        while True:
+            tries += 1
+            try:
+                async with self._pool.transaction() as connection:
+                    await connection.execute(WAIT_BRIEFLY)
+                    return await self._end(connection, endings)
+            except StoreUnavailable as error:
+                if tries == MOST_TRIES or not deadlock(error):
+                    raise
+
+    async def end_in(self, connection: Connection, endings: Sequence[Ending]) -> tuple[list[bool], Notification]:
+        """End jobs within somebody's open transaction; what fails leaves it as it was.
+
+        Raises:
+            CallError, RowRejected, StoreContended: Nothing was written.
+        """
+        with translated(self._pool.source.description):
+            async with waiting_briefly(connection):
+                return await self._end(connection, endings)
+
+    async def _end(self, connection: Connection, endings: Sequence[Ending]) -> tuple[list[bool], Notification]:
+        first: dict[UUID, int] = {}
+        for index, each in enumerate(endings):
+            first.setdefault(each.id, index)
+        ended: set[int] = set()
+        told = Notification()
+        for batch in in_portions([_settlement(endings[index]) for index in first.values()], lambda each: each.size):
+            portion = await settle_portion(connection, self._statements, "settle_end_slowly", batch, self._origin)
+            if portion.taken:
+                raise RowRejected(_TAKEN)
+            ended |= {first[job_id] for job_id in portion.chains}
+            told = both(told, told_of(portion))
+        return [index in ended for index in range(len(endings))], told
+
+    async def hold_in(self, connection: Connection, claim: Claim, lease_id: int) -> LostReason | None:
+        """Lock a running job by its claim, as `aioqueue.abc.Store.hold` says.
+
+        Raises:
+            StoreContended: Somebody holds it.
+        """
+        with translated(self._pool.source.description):
+            async with waiting_briefly(connection):
+                await connection.fetch(self._statements["hold"], claim.id, claim.claims, lease_id)
+                # The lease's row is looked at and not locked: a lock on it would keep others from all of its jobs.
+                (fate,) = await connection.fetch(self._statements["fates"], [claim.id], [lease_id])
+        result = fate_of(fate, Fence(claim.id, claim.claims, lease_id), orphaned=False)
+        if result is None:
+            return None
+        return result.lost or lost_reason(live=fate[1] is not None, archived=fate[4])
+
+    async def settle_in(
+        self, connection: Connection, settlements: Sequence[Settlement]
+    ) -> tuple[list[SettleResult], Notification]:
+        """Settle what this very transaction holds, as `aioqueue.abc.Store.settle` says of `tx`."""
+        results: list[SettleResult] = []
+        told = Notification()
+        with translated(self._pool.source.description):
+            for settlement in settlements:
+                try:
+                    async with waiting_briefly(connection):
+                        result, note = await self._settle(connection, settlement)
+                except CallError as error:
+                    result, note = SettleResult(refused=error), Notification()
+                except RowRejected as error:
+                    result, note = SettleResult(LostReason.ERROR, str(error)), Notification()
+                results.append(result)
+                told = both(told, note)
+        return results, told
+
+    async def _settle(self, connection: Connection, settlement: Settlement) -> tuple[SettleResult, Notification]:
+        portion = await settle_portion(connection, self._statements, "settle_held_slowly", [settlement], self._origin)
+        if portion.taken:
+            return SettleResult(LostReason.ERROR, _TAKEN), Notification()
+        if portion.chains:
+            return SettleResult(more=bool(portion.waited)), told_of(portion)
+        (fate,) = await connection.fetch(self._statements["fates"], [settlement.id], [settlement.lease_id])
+        fence = Fence(settlement.id, settlement.claims, settlement.lease_id, settlement.kind)
+        result = fate_of(fate, fence, orphaned=False)
+        return SettleResult(busy=True) if result is None else result, Notification()
+
+
+def end_statements(schema: Schema) -> dict[str, str]:
+    """The statements of this module alone, by name."""
+    return {"hold": schema.render(_HOLD)}
+
+
+def both(one: Notification, other: Notification) -> Notification:
+    """One notification for two."""
+    if not other.types:
+        delay = one.delay
+    else:
+        delay = min(one.delay, other.delay) if one.types else other.delay
+    return Notification(
+        types=(one.types or frozenset()) | (other.types or frozenset()),
+        delay=delay,
+        finished=(one.finished or frozenset()) | (other.finished or frozenset()),
+        leases=one.leases | other.leases,
+    )
+
+
+def _settlement(ending: Ending) -> Settlement:
+    return Settlement(
+        id=ending.id,
+        claims=0,
+        lease_id=0,
+        kind=ending.kind,
+        output=ending.output,
+        outcome=ending.outcome,
+        error=ending.error,
+        next=ending.next,
+        children=ending.children,
+    )

@@ -1,0 +1,254 @@
+"""What no worker's claim leads to: telling goes on, ends that nobody told of are found, and jobs expire that nobody starts.
+
+One statement looks whether there is anything to do. It looks through all edges in turn, some of them each time, as long as
+that is quick.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from aioqueue.postgres._claim_throttle import Throttle
+from aioqueue.postgres._connections_source import WAIT_BRIEFLY
+from aioqueue.postgres._resolve import Resolved, resolve, resolve_statements
+from aioqueue.postgres._resolve_ends import ends_statements, store_deleted, store_found_ends
+from aioqueue.postgres._settle_archive import archive
+from aioqueue.store_rules._causes import expired
+from aioqueue.vocabulary._blockers import Tended
+from aioqueue.vocabulary._notification import Notification
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aioqueue.postgres._connections import Pool
+    from aioqueue.postgres._connections_driver import Connection
+    from aioqueue.postgres._options_schema import Schema
+
+__all__ = ["Tender", "tend_statements"]
+
+_SWEPT_ROWS = 5_000
+"""Edges, or ends of chains, that one look goes through."""
+
+_MOST_CHAINS = 200
+"""Ends of chains that one transaction tells of at most."""
+
+_NEVER_STARTED = """j.expires_at IS NOT NULL AND j.state < 2 AND j.attempt = 0 AND j.reschedules = 0
+          AND j.expires_at <= now()"""
+
+# An end that is still being told of is found as such. One that isn't, with somebody waiting and no live step, was written
+# by nobody who knew of those that wait: it's looked at anew.
+_LOOK = f"""WITH edge AS MATERIALIZED (
+    SELECT b.chain_id, b.job_id, b.resolved FROM @schema@.blocker b
+    WHERE (b.chain_id, b.job_id) > ($1::uuid, $2::uuid) ORDER BY b.chain_id, b.job_id LIMIT $5::integer
+), awaited AS MATERIALIZED (
+    SELECT DISTINCT chain_id FROM edge WHERE NOT resolved
+), job_edge AS MATERIALIZED (
+    SELECT b.job_id FROM @schema@.blocker b WHERE b.job_id > $3::uuid ORDER BY b.job_id LIMIT $5::integer
+), ended AS MATERIALIZED (
+    SELECT e.chain_id, e.untold FROM @schema@.chain_end e WHERE e.chain_id > $4::uuid ORDER BY e.chain_id LIMIT $5::integer
+)
+SELECT EXISTS (SELECT FROM @schema@.chain_end e WHERE e.untold),
+       EXISTS (SELECT FROM @schema@.job j WHERE {_NEVER_STARTED}),
+       ARRAY(SELECT chain_id FROM awaited
+             WHERE NOT EXISTS (SELECT FROM @schema@.job j WHERE j.id = awaited.chain_id)
+               AND NOT EXISTS (SELECT FROM @schema@.job j WHERE j.chain_id = awaited.chain_id)
+               AND NOT EXISTS (SELECT FROM @schema@.chain_end e WHERE e.chain_id = awaited.chain_id AND e.untold)
+             LIMIT {_MOST_CHAINS}),
+       ARRAY(SELECT job_id FROM (SELECT DISTINCT job_id FROM job_edge) AS waiting
+             WHERE NOT EXISTS (SELECT FROM @schema@.job j WHERE j.id = waiting.job_id)
+               AND NOT EXISTS (SELECT FROM @schema@.archive a WHERE a.id = waiting.job_id AND a.state IN (6, 7))),
+       ARRAY(SELECT chain_id FROM ended
+             WHERE NOT EXISTS (SELECT FROM @schema@.blocker b WHERE b.chain_id = ended.chain_id)),
+       (SELECT chain_id FROM edge ORDER BY chain_id DESC, job_id DESC LIMIT 1),
+       (SELECT job_id FROM edge ORDER BY chain_id DESC, job_id DESC LIMIT 1), (SELECT count(*) FROM edge),
+       (SELECT job_id FROM job_edge ORDER BY job_id DESC LIMIT 1), (SELECT count(*) FROM job_edge),
+       (SELECT chain_id FROM ended ORDER BY chain_id DESC LIMIT 1), (SELECT count(*) FROM ended)"""
+_LOOK_BRIEFLY = f"""SELECT EXISTS (SELECT FROM @schema@.chain_end e WHERE e.untold),
+       EXISTS (SELECT FROM @schema@.job j WHERE {_NEVER_STARTED})"""
+
+_UNTOLD = f"""SELECT e.chain_id FROM @schema@.chain_end e WHERE e.untold ORDER BY e.ended_at, e.chain_id LIMIT {_MOST_CHAINS}
+FOR UPDATE SKIP LOCKED"""
+_GONE = """SELECT given.id FROM unnest($1::uuid[]) AS given(id)
+WHERE NOT EXISTS (SELECT FROM @schema@.job j WHERE j.id = given.id)
+  AND NOT EXISTS (SELECT FROM @schema@.job j WHERE j.chain_id = given.id)
+  AND NOT EXISTS (SELECT FROM @schema@.chain_end e WHERE e.chain_id = given.id)"""
+_KNOWN = """SELECT e.chain_id FROM @schema@.chain_end e
+WHERE e.chain_id = ANY($1::uuid[])
+  AND NOT EXISTS (SELECT FROM @schema@.job j WHERE j.id = e.chain_id)
+  AND NOT EXISTS (SELECT FROM @schema@.job j WHERE j.chain_id = e.chain_id)
+ORDER BY e.chain_id FOR UPDATE OF e SKIP LOCKED"""
+
+_EXPIRE = f"""WITH late AS MATERIALIZED (
+    SELECT j.id FROM @schema@.job j WHERE {_NEVER_STARTED}
+    ORDER BY j.expires_at LIMIT $1::integer FOR UPDATE OF j SKIP LOCKED
+), gone AS (
+    DELETE FROM @schema@.job j WHERE j.id = ANY(ARRAY(SELECT id FROM late)) RETURNING j.*
+)
+{archive(state="7", lease_id="NULL", outcome="NULL", output="NULL", error="$2::text")}
+FROM gone RETURNING coalesce(chain_id, id)"""
+
+_DROP_EDGES = """DELETE FROM @schema@.blocker b WHERE b.job_id = ANY($1::uuid[])
+  AND NOT EXISTS (SELECT FROM @schema@.job j WHERE j.id = b.job_id)
+  AND NOT EXISTS (SELECT FROM @schema@.archive a WHERE a.id = b.job_id AND a.state IN (6, 7))"""
+# Locked first: whoever begins to need one writes it, and that is seen by the later statement.
+_LOCK_ENDS = "SELECT e.chain_id FROM @schema@.chain_end e WHERE e.chain_id = ANY($1::uuid[]) FOR UPDATE SKIP LOCKED"
+_FORGET = """DELETE FROM @schema@.chain_end e WHERE e.chain_id = ANY($1::uuid[])
+  AND NOT EXISTS (SELECT FROM @schema@.blocker b WHERE b.chain_id = e.chain_id)"""
+
+_TELL = """SELECT pg_catalog.pg_notify('@channel@', json_build_object('o', $1::text, 'f', json_agg(id))::text)::text
+FROM (SELECT given.id, (row_number() OVER () - 1) / 150 AS part FROM unnest($2::uuid[]) AS given(id)) AS parts
+WHERE EXISTS (SELECT FROM @schema@.subscriber s WHERE s.expires_at > now() AND s.id::text <> $1::text)
+GROUP BY part"""
+
+_NIL = UUID(int=0)
+
+
+def tend_statements(schema: Schema) -> dict[str, str]:
+    """All statements of this module, by name."""
+    templates = {
+        "tend_look": _LOOK,
+        "tend_look_briefly": _LOOK_BRIEFLY,
+        "tend_untold": _UNTOLD,
+        "tend_gone": _GONE,
+        "tend_known": _KNOWN,
+        "tend_expire": _EXPIRE,
+        "tend_drop_edges": _DROP_EDGES,
+        "tend_lock_ends": _LOCK_ENDS,
+        "tend_forget": _FORGET,
+        "tend_tell": _TELL,
+    }
+    return {
+        **{name: schema.render(template) for name, template in templates.items()},
+        **ends_statements(schema),
+        **resolve_statements(schema),
+    }
+
+
+@dataclass(slots=True)
+class _Look:
+    """What there is to do.
+
+    Attributes:
+        untold: Whether ends of chains are still to be told.
+        late: Whether jobs have expired that nobody has started.
+        lost: Chains for which somebody waits that aren't live, and of whose ends nobody is telling.
+        unneeded: Jobs whose edges nobody needs.
+        forgotten: Chains for whose ends nobody waits any more.
+    """
+
+    untold: bool
+    late: bool
+    lost: Sequence[UUID] = ()
+    unneeded: Sequence[UUID] = ()
+    forgotten: Sequence[UUID] = ()
+
+    @property
+    def anything(self) -> bool:
+        return bool(self.untold or self.late or self.lost or self.unneeded or self.forgotten)
+
+
+@dataclass(slots=True)
+class _Done:
+    told: Resolved = field(default_factory=Resolved)
+    expired: set[UUID] = field(default_factory=set[UUID])
+    more: bool = False
+
+
+class Tender:
+    """Tends, over the pool that serves the workers.
+
+    Arguments:
+        pool: Serves the workers.
+        schema: Where the tables are.
+        origin: Who tells other processes; None if nobody is to be told.
+    """
+
+    def __init__(self, pool: Pool, schema: Schema, origin: str | None) -> None:
+        self._pool = pool
+        self._statements = tend_statements(schema)
+        self._origin = origin
+        self._looks = Throttle()
+        self._edge = _NIL, _NIL
+        self._job = self._end = _NIL
+
+    async def tend(self, limit: int) -> tuple[Tended, Notification]:
+        """Do one portion, as `aioqueue.abc.Store.tend` says; returns what listeners are to be told, too."""
+        look = await self._look()
+        if not look.anything or limit < 1:
+            return Tended(), Notification()
+        async with self._pool.transaction() as connection:
+            await connection.execute(WAIT_BRIEFLY)
+            done = await self._do(connection, look, limit)
+        told = done.told
+        tended = Tended(
+            resolved=told.told,
+            failed=len(told.failed) + len(told.deleted),
+            expired=len(done.expired),
+            more=done.more or told.more,
+        )
+        finished = frozenset(told.failed | told.deleted | done.expired)
+        delay = told.delay if told.types else 0.0
+        return tended, Notification(types=frozenset(told.types), delay=delay, finished=finished)
+
+    async def _look(self) -> _Look:
+        if self._looks.pause > 0:
+            ((untold, late),) = await self._pool.fetch(self._statements["tend_look_briefly"])
+            return _Look(untold, late)
+        began = time.monotonic()
+        arguments = *self._edge, self._job, self._end, _SWEPT_ROWS
+        ((*found, chain, job, edges, last_job, jobs, last_end, ends),) = await self._pool.fetch(
+            self._statements["tend_look"], *arguments
+        )
+        self._looks.done(began, time.monotonic())
+        if len(found[2]) < _MOST_CHAINS:  # otherwise there may be more of them
+            self._edge = (chain, job) if edges == _SWEPT_ROWS else (_NIL, _NIL)
+        self._job = last_job if jobs == _SWEPT_ROWS else _NIL
+        self._end = last_end if ends == _SWEPT_ROWS else _NIL
+        return _Look(*found)
+
+    async def _do(self, connection: Connection, look: _Look, limit: int) -> _Done:
+        done = _Done()
+        chains: set[UUID] = set()
+        if look.untold:
+            chains = {row[0] for row in await connection.fetch(self._statements["tend_untold"])}
+        if look.lost:
+            chains |= await self._find(connection, look.lost)
+        await resolve(connection, self._statements, chains, done.told, origin=self._origin, limit=limit, again=True)
+        # Not if all that's left is held by somebody.
+        done.more = done.told.told > 0 and max(len(chains), len(look.lost)) >= _MOST_CHAINS
+        if look.late:
+            await self._expire(connection, limit, done)
+        if look.unneeded:
+            await connection.fetch(self._statements["tend_drop_edges"], list(look.unneeded))
+        if look.forgotten:
+            rows = await connection.fetch(self._statements["tend_lock_ends"], list(look.forgotten))
+            await connection.fetch(self._statements["tend_forget"], [row[0] for row in rows])
+        return done
+
+    async def _find(self, connection: Connection, lost: Sequence[UUID]) -> set[UUID]:
+        """Store how these chains have ended, or that they're gone; returns those whose ends are stored and locked."""
+        found = await store_found_ends(connection, self._statements, lost, needed=True)
+        left = [chain_id for chain_id in lost if chain_id not in found]
+        if left:
+            # Of some that were purged it's known how they have ended.
+            found |= {row[0] for row in await connection.fetch(self._statements["tend_known"], left)}
+            gone = [row[0] for row in await connection.fetch(self._statements["tend_gone"], left)]
+            found |= await store_deleted(connection, self._statements, dict.fromkeys(gone))
+        return found
+
+    async def _expire(self, connection: Connection, limit: int, done: _Done) -> None:
+        """Discard what hasn't been started in time. Those that wait for it are told next."""
+        entry = expired(datetime.now(UTC)).encode().decode()
+        done.expired = {row[0] for row in await connection.fetch(self._statements["tend_expire"], limit, entry)}
+        if not done.expired:
+            return
+        ended = await store_found_ends(connection, self._statements, done.expired, needed=True)
+        if ended:
+            await connection.fetch(self._statements["resolve_rest"], list(ended))
+        done.more = done.more or bool(ended) or len(done.expired) == limit
+        if self._origin is not None:
+            await connection.fetch(self._statements["tend_tell"], self._origin, list(done.expired))
