@@ -107,6 +107,12 @@ class Tracing:
         span = _started(tracer, name, SpanKind.PRODUCER, attributes)
         return None if span is None else SendSpan(span)
 
+    def send_jobs(self, types: Sequence[str]) -> SendSpan | None:
+        """Begin the span of enqueueing jobs of these types, one name for each, if somebody takes it."""
+        if (tracer := self.tracer()) is None:
+            return None
+        return self.send(tracer, list(dict.fromkeys(types)), count=None if len(types) == 1 else len(types))
+
     def process(self, tracer: Tracer, job: ClaimedJob) -> ProcessSpan | None:
         """Begin the span of one attempt, in the attempt's own task, whose context it's current in from now on.
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 from aioqueue.definitions._call import Call
 from aioqueue.definitions._continuation import Done, next_job
+from aioqueue.definitions._graph import graph_of
 from aioqueue.errors import CallError, ConflictingOptions
 from aioqueue.vocabulary._codec import CodecError
 from aioqueue.vocabulary._safe_text import type_name
@@ -63,6 +64,8 @@ def _step(attempt: SlotAttempt, returned: object) -> Outcome:
     span = attempt.slot.span
     trace = job.trace if span is None else span.next_trace(job, returned.job_type.name)
     try:
+        if returned.waits:  # most don't
+            attempt.put(graph_of([returned])[:-1], trace)
         following = next_job(returned, job, trace)
     except (ConflictingOptions, CodecError) as error:
         raise Unreadable(error, type(error).__name__) from None

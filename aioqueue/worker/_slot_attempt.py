@@ -7,16 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 from aioqueue.definitions._call import Call
 from aioqueue.definitions._context import Attempt
+from aioqueue.definitions._continuation import Done
+from aioqueue.definitions._graph import graph_of
 from aioqueue.errors import CallError
 from aioqueue.vocabulary._safe_text import type_name
 from aioqueue.worker._outbox import Outbox
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Sequence
 
     from aioqueue.definitions._job_type import JobType
     from aioqueue.definitions._resources import ResourceScope
-    from aioqueue.telemetry._tracing import Tracing
+    from aioqueue.telemetry._tracing import SendSpan, Tracing
     from aioqueue.vocabulary._job import NewJob
     from aioqueue.worker._holdings import Slot
 
@@ -58,21 +61,30 @@ class SlotAttempt(Attempt):
         if not isinstance(call, Call):
             raise TypeError(f"enqueue takes a call, such as job_type(...), not {type_name(call)}")
         call.mark_used()
+        if isinstance(call, Done):
+            call.mark_enqueueing()  # which it refuses
         if self._over:
             raise CallError(f"{self!r} has ended: nothing can be enqueued with its outcome any more")
-        tracer = self._tracing.tracer()
-        span = None if tracer is None else self._tracing.send(tracer, [call.job_type.name])
+        graph = graph_of([call])
+        span = self._tracing.send_jobs([each.job_type.name for each in graph])
         try:
-            call.mark_enqueueing()
-            try:
-                row = call.to_new_job(None if span is None else span.trace)
-                self._outbox().put([call], [row], span)
-            except BaseException:
-                call.mark_failed()
-                raise
+            self.put(graph, None if span is None else span.trace, span)
         except BaseException as error:
             if span is not None:
                 span.failed(error)
+            raise
+
+    def put(self, calls: Sequence[Call[Any]], trace: str | None, span: SendSpan | None = None) -> None:
+        """Put calls into the outbox, each behind those that it waits for. Raises as `enqueue`."""
+        marked: list[Call[Any]] = []
+        try:
+            for call in calls:
+                call.mark_enqueueing()
+                marked.append(call)
+            self._outbox().put(calls, [call.to_new_job(trace) for call in calls], span)
+        except BaseException:
+            for call in marked:
+                call.mark_failed()
             raise
 
     def _outbox(self) -> Outbox:

@@ -1,4 +1,4 @@
-"""What no claim leads to is tended to now and then, at once where it's known that something is left, and beside everything else."""
+"""What no claim leads to is tended to now and then, at once where something is known to be left, beside everything else."""
 
 from __future__ import annotations
 
