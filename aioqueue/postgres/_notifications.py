@@ -10,12 +10,12 @@ import orjson
 from aioqueue.vocabulary._notification import Notification
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from aioqueue.postgres._options_schema import Schema
     from aioqueue.vocabulary._job import NewJob
 
-__all__ = ["LONGEST_DELAY_SECONDS", "decode_note", "due_note", "inserted_note", "inserted_types", "notify_statements"]
+__all__ = ["LONGEST_DELAY_SECONDS", "decode_note", "due_note", "inserted_note", "inserted_types", "merged", "notify_statements"]
 
 LONGEST_DELAY_SECONDS = 3600.0
 """Seconds: what is due later than that is found in time by those who look again, however seldom they do."""
@@ -61,6 +61,16 @@ def inserted_types(jobs: Iterable[NewJob]) -> Notification:
         types.add(job.type)
         delay = min(delay, job.delay or 0.0)
     return Notification(types=frozenset(types), delay=0.0 if delay == float("inf") else delay)
+
+
+def merged(notifications: Collection[Notification]) -> Notification:
+    """One that says what these say of jobs and leases by name."""
+    return Notification(
+        types=frozenset().union(*(each.types or () for each in notifications)),
+        delay=min((each.delay for each in notifications if each.types), default=0.0),
+        finished=frozenset().union(*(each.finished or () for each in notifications)),
+        leases=frozenset().union(*(each.leases for each in notifications)),
+    )
 
 
 def decode_note(text: str, own_origin: str) -> Notification | None:

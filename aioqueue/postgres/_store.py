@@ -14,7 +14,6 @@ from aioqueue.postgres._connections_source import in_transaction
 from aioqueue.postgres._diagnosis import diagnose
 from aioqueue.postgres._errors import translated
 from aioqueue.postgres._lease_session import PostgresLeaseSession
-from aioqueue.postgres._notifications import inserted_types
 from aioqueue.postgres._opened import Opened
 from aioqueue.postgres._options import Options, read_options
 from aioqueue.postgres._stats import read_stats
@@ -170,10 +169,10 @@ class PostgresStore:
             return await _foreign.insert(tx, self._schema.name, jobs, repeated=repeated)
         if not jobs:
             return []
-        results = await opened.inserter.insert(jobs, repeated=repeated)
-        created = [job for job, result in zip(jobs, results, strict=True) if result.created]
-        self._tell_of(created if len(created) < len(jobs) else jobs)
-        return results
+        written = await opened.inserter.insert(jobs, repeated=repeated)
+        for notification in written.notifications(jobs):
+            self._tell(notification)
+        return written.results
 
     def statement(self, jobs: Sequence[NewJob], *, placeholder: _foreign.Placeholder = "%s") -> tuple[str, tuple[str]]:
         """The statement that stores jobs, for any driver, and its one parameter: see `_foreign.statement`."""
@@ -183,9 +182,6 @@ class PostgresStore:
         """See `aioqueue.abc.Store.transaction`."""
         opened = self._opened
         return TransactionBlock(opened.users, opened.inserter, opened.ender, self._tell, self.description)
-
-    def _tell_of(self, jobs: Sequence[NewJob]) -> None:
-        self._tell(inserted_types(jobs))
 
     # -- workers --------------------------------------------------------------------------------------------------
 

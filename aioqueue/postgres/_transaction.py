@@ -11,7 +11,7 @@ from aioqueue.errors import StoreError, StoreUnavailable, TransactionError
 from aioqueue.postgres._connections_closing import PATIENCE_SECONDS, loop_has_ended
 from aioqueue.postgres._connections_source import commit, control
 from aioqueue.postgres._errors import sqlstate, translated
-from aioqueue.postgres._notifications import inserted_types
+from aioqueue.postgres._notifications import merged
 from aioqueue.runtime._log import event
 from aioqueue.runtime._shield import to_the_end
 
@@ -88,11 +88,9 @@ class PostgresTransaction:
     async def insert(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
         """See `aioqueue.abc.Store.insert`."""
         async with self._answered():
-            results = await self._inserter.insert_in(self._connection, jobs)
-        created = [job for job, result in zip(jobs, results, strict=True) if result.created]
-        if created:
-            self.told.append(inserted_types(created))
-        return results
+            written = await self._inserter.insert_in(self._connection, jobs)
+        self.told.extend(written.notifications(jobs))
+        return written.results
 
     async def hold(self, claim: Claim, lease_id: int) -> LostReason | None:
         """See `aioqueue.abc.Store.hold`. From then on the server ends the transaction if it's idle for too long."""
@@ -249,8 +247,7 @@ class TransactionBlock:
         finally:
             await self._pool.give_back(loan, failure)
         if failure is None:
-            for told in transaction.told:
-                self._tell(told)
+            self._tell(merged(transaction.told))
 
     async def _commit(self, loan: Loan) -> None:
         connection = loan.connection
