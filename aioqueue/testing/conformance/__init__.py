@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from aioqueue.testing.conformance import (
     _claim,
+    _end,
     _insert,
     _insert_blockers,
     _lease,
@@ -45,6 +46,7 @@ CASES: tuple[Case, ...] = tuple(
         _settle_blockers.subject,
         _settle_blockers_next.subject,
         _settle_children.subject,
+        _end.subject,
         _lease_release.subject,
         _lease.subject,
         _recovery.expired,
