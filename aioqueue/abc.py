@@ -305,10 +305,10 @@ class Store(Protocol):
     async def end(self, endings: Sequence[Ending], *, tx: object | None = None) -> Sequence[bool]:
         """End jobs that aren't finished, each on its own, as `settle` does: but whoever holds them, and without an attempt.
 
-        A blocked, scheduled, ready or running job is ended; nothing remains of what it waited for, unless it has failed and
-        may be retried. It's archived without a lease, so that a late write of the worker that ran it isn't taken for a repetition of this one; that worker's lease is
-        told of (`Notification.leases`), and its next renewal says `already_completed`. Rows that somebody has locked are waited
-        for, for a fraction of a second.
+        A blocked, scheduled, ready or running job is ended; nothing remains of what it waited for, unless it has failed and may
+        be retried. It's archived without a lease, so that a late write of the worker that ran it isn't taken for a repetition
+        of this one; that worker's lease is told of (`Notification.leases`), and its next renewal says `already_completed`. Rows
+        that somebody has locked are waited for, for a fraction of a second.
 
         Arguments:
             endings: In the order of the results.

@@ -16,6 +16,7 @@ from aioqueue.testing.conformance import (
     _notifications_chains,
     _odd_rows,
     _operate,
+    _operate_blockers,
     _operate_chains,
     _operate_prune,
     _recovery,
@@ -27,6 +28,7 @@ from aioqueue.testing.conformance import (
     _settle_fences,
     _stats,
     _stats_workers,
+    _tend,
     _transaction,
 )
 from aioqueue.testing.conformance._case import Capability, Case, Fault, Harness
@@ -60,7 +62,11 @@ CASES: tuple[Case, ...] = tuple(
         _operate.running,
         _operate.deleting,
         _operate_chains.subject,
+        _operate_blockers.deleting,
+        _operate_blockers.retrying,
+        _operate_blockers.looking,
         _operate_prune.pruning,
+        _tend.subject,
         _odd_rows.subject,
         _transaction.subject,
         _notifications.subject,

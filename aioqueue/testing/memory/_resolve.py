@@ -176,10 +176,11 @@ def take_along(database: Database, row: Row) -> None:
 
 
 def note_deletion(database: Database, row: Row) -> None:
-    """Store that a chain is deleted, with those that wait for it, if there are any."""
-    if database.blockers.on({row.chain}):
+    """Store that a chain is deleted with those that still wait for it, if there are any. Those that were told stay as they are."""
+    if is_left(database, row.chain):
         cause = cause_of(ChainEnd.DELETED, row.new.type, row.chain)
-        database.remember(End(row.chain, ChainEnd.DELETED, cause=cause, take_along=True))
+        end = database.blockers.ends.get(row.chain) or End(row.chain, ChainEnd.DELETED, cause=cause)
+        database.remember(replace(end, untold=True, take_along=True))
 
 
 def tell_of_ends(database: Database, rows: Collection[Row], now: datetime) -> None:
