@@ -30,6 +30,7 @@ from aioqueue.testing.conformance import (
     _stats_workers,
     _tend,
     _transaction,
+    _transaction_hold,
 )
 from aioqueue.testing.conformance._case import Capability, Case, Fault, Harness
 
@@ -69,6 +70,8 @@ CASES: tuple[Case, ...] = tuple(
         _tend.subject,
         _odd_rows.subject,
         _transaction.subject,
+        _transaction_hold.holding,
+        _transaction_hold.savepoints,
         _notifications.subject,
         _notifications_chains.subject,
     )

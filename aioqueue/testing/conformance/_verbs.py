@@ -5,9 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from aioqueue.testing.conformance._tools import HOUR, job, raises, settlement
+from aioqueue.testing.conformance._tools import HOUR, job, raises
+from aioqueue.testing.conformance._waiting import ends_well
 from aioqueue.vocabulary._abilities import SupportsPrune
-from aioqueue.vocabulary._job import SettlementKind, StoredState
+from aioqueue.vocabulary._job import Ending, SettlementKind, StoredState
 from aioqueue.vocabulary._listing import JobFilter
 
 if TYPE_CHECKING:
@@ -34,8 +35,14 @@ def verbs(store: Store, claimed: ClaimedJob) -> dict[str, Callable[[], Awaitable
         "open_lease": lambda: store.open_lease("w", HOUR),
         "claim": lambda: store.claim(lease_id, [claimed.type], 1),
         "claim of nothing": lambda: store.claim(lease_id, [claimed.type], 0),
-        "settle": lambda: store.settle([settlement(claimed, SettlementKind.COMPLETED, output=b"1")]),
+        "settle": lambda: store.settle([ends_well(claimed)]),
         "settle of nothing": lambda: store.settle([]),
+        "settle with tx=": lambda: store.settle([ends_well(claimed)], tx=object()),
+        "hold": lambda: store.hold(claimed.claim, lease_id, tx=object()),
+        "end": lambda: store.end([Ending(id=claimed.id, kind=SettlementKind.COMPLETED, output=b"1")]),
+        "end of nothing": lambda: store.end([]),
+        "end with tx=": lambda: store.end([], tx=object()),
+        "tend": lambda: store.tend(1),
         "release": lambda: store.release(lease_id, [claimed.claim]),
         "release of nothing": lambda: store.release(lease_id, []),
         "release with end": lambda: store.release(lease_id, [], end=True),
@@ -46,6 +53,8 @@ def verbs(store: Store, claimed: ClaimedJob) -> dict[str, Callable[[], Awaitable
         "fetch_ends": lambda: store.fetch_ends(ids),
         "fetch_ends of nothing": lambda: store.fetch_ends([]),
         "list_chain": lambda: store.list_chain(claimed.id, 1),
+        "list_blockers": lambda: store.list_blockers(claimed.id, 1),
+        "list_dependents": lambda: store.list_dependents(claimed.id, 1),
         "list": lambda: store.list(JobFilter(), 1),
         "stats": store.stats,
         "leases": store.leases,

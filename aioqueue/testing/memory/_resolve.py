@@ -176,7 +176,7 @@ def take_along(database: Database, row: Row) -> None:
 
 
 def note_deletion(database: Database, row: Row) -> None:
-    """Store that a chain is deleted with those that still wait for it, if there are any. Those that were told stay as they are."""
+    """Store that a chain is deleted with those that still wait for it, if there are any. Those that were told stay."""
     if is_left(database, row.chain):
         cause = cause_of(ChainEnd.DELETED, row.new.type, row.chain)
         end = database.blockers.ends.get(row.chain) or End(row.chain, ChainEnd.DELETED, cause=cause)
