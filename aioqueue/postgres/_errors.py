@@ -92,7 +92,7 @@ def _translate(error: BaseException, where: str) -> AioqueueError | None:
     if isinstance(error, AioqueueError):
         return error
     message = f"{where}: {_text(error)}"
-    if isinstance(error, asyncpg.PostgresError):
+    if isinstance(error, asyncpg.PostgresError) or sqlstate(error):  # such as psycopg's, on a connection of the user's
         state = sqlstate(error)
         if state == _LOCKED:
             return StoreContended(message)

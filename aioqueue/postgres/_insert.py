@@ -71,12 +71,12 @@ class Inserter:
         rows = await self._pool.fetch(self._statements["insert"], *insert_arguments(jobs), inserted_note(jobs, self._origin))
         return Written(insert_results(jobs, {}, {row[0] for row in rows}))
 
-    async def insert_in(self, connection: Connection, jobs: Sequence[NewJob]) -> Written:
+    async def insert_in(self, connection: Connection, jobs: Sequence[NewJob], *, repeated: bool = False) -> Written:
         """Store jobs within the open transaction of a connection that is in a user's hands."""
         if not any(job.blockers for job in jobs):
-            return await self._insert_plain(connection, jobs, repeated=False)
+            return await self._insert_plain(connection, jobs, repeated=repeated)
         async with whole_or_nothing(connection):
-            return await self._insert_waiting(connection, jobs, callers=True)
+            return await self._insert_waiting(connection, jobs, repeated=repeated, callers=True)
 
     async def _insert_plain(self, connection: Connection, jobs: Sequence[NewJob], *, repeated: bool) -> Written:
         with translated(self._pool.source.description):
@@ -84,7 +84,7 @@ class Inserter:
             return Written(await insert_on(connection, self._statements, jobs, repeated=repeated, note=note))
 
     async def _insert_waiting(
-        self, connection: Connection, jobs: Sequence[NewJob], *, repeated: bool = False, callers: bool = False
+        self, connection: Connection, jobs: Sequence[NewJob], *, repeated: bool, callers: bool = False
     ) -> Written:
         told = Resolved()
         with translated(self._pool.source.description):

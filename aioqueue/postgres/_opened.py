@@ -61,6 +61,7 @@ class Opened:
         claims, settler: Over a reserved connection each.
         leases, recovery, tender: What workers need over `work`.
         inserter, ender, operator, listings: What clients need over `operations`.
+        foreign_inserter, foreign_ender: The same in transactions of other libraries.
         listeners: Who is told in this process.
         reconnects: How often the listening connection and those of lease threads were lost.
     """
@@ -82,6 +83,10 @@ class Opened:
         self.tender = Tender(self.work, options.schema, origin)
         self.ender = Ender(self.operations, options.schema, origin)
         self.inserter = Inserter(self.operations, options.schema, origin)
+        # What is written in transactions of other libraries the server tells this process, too: it knows of the commit.
+        foreign = "" if options.notify else None
+        self.foreign_inserter = Inserter(self.operations, options.schema, foreign)
+        self.foreign_ender = Ender(self.operations, options.schema, foreign)
         self.operator = Operator(self.operations, options.schema, origin)
         self.listings = Listings(self.operations, options.schema)
         self.listeners = Listeners(asyncio.get_running_loop(), logger)

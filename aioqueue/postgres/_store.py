@@ -166,6 +166,9 @@ class PostgresStore:
         """See `aioqueue.abc.Store.insert`."""
         opened = self._opened
         if tx is not None:
+            if any(job.blockers for job in jobs):
+                async with _foreign_connection.connection_of(tx) as connection:
+                    return (await opened.foreign_inserter.insert_in(connection, jobs, repeated=repeated)).results
             return await _foreign.insert(tx, self._schema.name, jobs, repeated=repeated)
         if not jobs:
             return []
@@ -217,7 +220,7 @@ class PostgresStore:
             return []
         if tx is not None:
             async with _foreign_connection.connection_of(tx) as connection:
-                return (await opened.ender.settle_in(connection, settlements))[0]
+                return (await opened.foreign_ender.settle_in(connection, settlements))[0]
         done: Settled = await opened.settler.settle(settlements, orphaned=orphaned)
         self._tell(
             Notification(
@@ -246,14 +249,14 @@ class PostgresStore:
         """See `aioqueue.abc.Store.hold`."""
         opened = self._opened
         async with _foreign_connection.connection_of(tx) as connection:
-            return await opened.ender.hold_in(connection, claim, lease_id)
+            return await opened.foreign_ender.hold_in(connection, claim, lease_id)
 
     async def end(self, endings: Sequence[Ending], *, tx: object | None = None) -> Sequence[bool]:
         """See `aioqueue.abc.Store.end`."""
         opened = self._opened
         if tx is not None:
             async with _foreign_connection.connection_of(tx) as connection:
-                return (await opened.ender.end_in(connection, endings))[0]
+                return (await opened.foreign_ender.end_in(connection, endings))[0]
         results, told = await opened.ender.end(endings)
         self._tell(told)
         return results
