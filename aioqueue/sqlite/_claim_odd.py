@@ -31,7 +31,7 @@ _MORE_ROWS = 100
 """How many rows beyond its limit a claim looks at, in search for sound ones."""
 
 _HEADS = f"""
-SELECT {ANY_ID}, run_at FROM job INDEXED BY job_ready
+SELECT {ANY_ID}, run_at FROM job INDEXED BY job_due
 WHERE state = 1 AND type = :type AND priority = :priority AND run_at <= {NOW} ORDER BY run_at, id LIMIT :limit
 """
 

@@ -31,7 +31,7 @@ SELECT {NOW},
         SELECT head.value ->> 1 AS id
         FROM json_each(:types) AS lane, json_each('[1,2,3,4]') AS urgency, json_each((
             SELECT json_group_array(json_array(run_at, id)) FROM (
-                SELECT run_at, id FROM job INDEXED BY job_ready
+                SELECT run_at, id FROM job INDEXED BY job_due
                 WHERE state = 1 AND type = lane.value AND priority = urgency.value AND run_at <= {NOW}
                 ORDER BY run_at, id LIMIT :limit))) AS head
         ORDER BY urgency.value, head.value ->> 0, head.value ->> 1 LIMIT :limit) AS picked

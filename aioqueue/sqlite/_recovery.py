@@ -54,7 +54,7 @@ WITH RECURSIVE holder(id) AS (
     FROM holder WHERE holder.id IS NOT NULL)
 SELECT
     (SELECT min(due) FROM (
-        SELECT (SELECT run_at FROM job INDEXED BY job_ready
+        SELECT (SELECT run_at FROM job INDEXED BY job_due
                 WHERE state = 1 AND type = lane.value AND priority = urgency.value ORDER BY run_at LIMIT 1) AS due
         FROM json_each(:types) AS lane, json_each('[1,2,3,4]') AS urgency)
      WHERE due < 9e999) - {NOW},

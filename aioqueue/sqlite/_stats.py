@@ -26,17 +26,17 @@ SELECT json_group_array(type) FROM kind WHERE typeof(type) = 'text'
 
 _PENDING = f"""
 WITH RECURSIVE kind(type) AS (
-    SELECT (SELECT min(type) FROM job INDEXED BY job_ready WHERE state = 1)
-    UNION ALL SELECT (SELECT min(type) FROM job INDEXED BY job_ready WHERE state = 1 AND type > kind.type)
+    SELECT (SELECT min(type) FROM job INDEXED BY job_due WHERE state = 1)
+    UNION ALL SELECT (SELECT min(type) FROM job INDEXED BY job_due WHERE state = 1 AND type > kind.type)
     FROM kind WHERE kind.type IS NOT NULL)
 SELECT type,
-    (SELECT json_group_array((SELECT count(*) FROM (SELECT 1 FROM job INDEXED BY job_ready
+    (SELECT json_group_array((SELECT count(*) FROM (SELECT 1 FROM job INDEXED BY job_due
         WHERE state = 1 AND type = kind.type AND priority = p.value AND run_at <= {NOW} LIMIT :cap)))
      FROM json_each('[1,2,3,4]') AS p),
-    (SELECT json_group_array((SELECT count(*) FROM (SELECT 1 FROM job INDEXED BY job_ready
+    (SELECT json_group_array((SELECT count(*) FROM (SELECT 1 FROM job INDEXED BY job_due
         WHERE state = 1 AND type = kind.type AND priority = p.value AND run_at > {NOW} LIMIT :cap)))
      FROM json_each('[1,2,3,4]') AS p),
-    (SELECT {NOW} - min((SELECT max(0, min(run_at)) FROM job INDEXED BY job_ready
+    (SELECT {NOW} - min((SELECT max(0, min(run_at)) FROM job INDEXED BY job_due
         WHERE state = 1 AND type = kind.type AND priority = p.value))
      FROM json_each('[1,2,3,4]') AS p)
 FROM kind WHERE type IS NOT NULL

@@ -30,7 +30,7 @@ _STANDING = f"SELECT {NOW}, state, priority, run_at, lease_id FROM job WHERE id 
 _BEFORE = f"""
 SELECT count(*) FROM (
     SELECT 1 FROM json_each(:types) AS t CROSS JOIN json_each('[1,2,3,4]') AS p
-    CROSS JOIN job INDEXED BY job_ready
+    CROSS JOIN job INDEXED BY job_due
         ON job.state = 1 AND job.type = t.value AND job.priority = p.value
         AND job.run_at <= iif(p.value < :priority, {NOW}, min(:run_at, {NOW}))
     WHERE p.value <= :priority AND (p.value < :priority OR job.run_at < :run_at OR job.id < :id)
