@@ -23,9 +23,9 @@ UPDATE job SET unique_key = NULL WHERE unique_key IS NOT NULL AND id IN (SELECT 
 
 _INSERT = """
 INSERT INTO job (id, type, priority, state, run_at, created_at, expires_at, max_attempts, retry, timeout, tags, metadata,
-                 payload, trace, chain_id, position, key, unique_key, slow_settle)
+                 payload, trace, chain_id, position, key, unique_key, marked)
 SELECT n ->> 1, n ->> 2, n ->> 3, 1, n ->> 4, :now, n ->> 5, n ->> 6, n ->> 7, n ->> 8, n ->> 11, n ->> 12, n ->> 13,
-       n ->> 14, coalesce(done.chain_id, done.id), done.position + 1, done.key, archive.unique_key, done.slow_settle
+       n ->> 14, coalesce(done.chain_id, done.id), done.position + 1, done.key, archive.unique_key, done.marked
 FROM (SELECT value AS n FROM json_each(:rows)) CROSS JOIN job AS done ON done.id = n ->> 0
 CROSS JOIN archive ON archive.id = done.id
 WHERE NOT EXISTS (SELECT 1 FROM archive AS there WHERE there.id = n ->> 1)

@@ -100,9 +100,9 @@ async def test_a_continuation_by_nothing_is_refused_alone(store: SQLiteStore) ->
 async def test_the_mark_of_dependents_goes_along(store: SQLiteStore, path: Path) -> None:
     lease = await store.open_lease("w", 600)
     (job,) = await chain(store, lease, 1)
-    execute(path, "UPDATE job SET slow_settle = 1")
+    execute(path, "UPDATE job SET marked = 1")
     await store.settle([continued(job)])
-    assert query(path, "SELECT slow_settle, state FROM job") == [(1, 1)]
+    assert query(path, "SELECT marked, state FROM job") == [(1, 1)]
 
 
 # -- inserting ----------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ LIVE_ONLY = {
     "lease_id": "in `settled_lease`",
     "gate": "of held jobs",
     "open_blockers": "of held jobs",
-    "slow_settle": "how it's settled, and it is settled",
+    "marked": "how it's settled, and it is settled",
     "unique_key_check": "carries a constraint, and is empty",
 }
 ARCHIVED_ANEW = {
