@@ -6,11 +6,12 @@ import functools
 from typing import TYPE_CHECKING
 
 from aioqueue.errors import LeaseLost, StoreError
+from aioqueue.sqlite._claim_blockers import with_blockers
 from aioqueue.sqlite._claim_take import take, valid_now
 from aioqueue.sqlite._connections import in_transaction
 from aioqueue.sqlite._errors import concerns_a_row
 from aioqueue.sqlite._rows import load
-from aioqueue.sqlite._rows_claimed import Taken, claimed_job
+from aioqueue.sqlite._rows_claimed import Taken, claimed_job, is_marked
 from aioqueue.sqlite._rows_ids import ANY_ID, RowId
 from aioqueue.sqlite._rows_odd import what_is_odd
 from aioqueue.sqlite._rows_times import NOW
@@ -104,4 +105,4 @@ def _claim(connection: sqlite3.Connection, row_id: RowId, wanted: Wanted, odd_ro
         raise _OddRow(reason)
     job = claimed_job(entry, taken)
     take(connection, [job], taken)
-    return [job]
+    return with_blockers(connection, [job], [job.id]) if is_marked(entry) else [job]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aioqueue.errors import LeaseLost, RowRejected
+from aioqueue.sqlite._claim_blockers import with_blockers
 from aioqueue.sqlite._lease_clock import LEASE_VALID, clock_parameters
 from aioqueue.sqlite._rows import dump, load, one
 from aioqueue.sqlite._rows_claimed import CLAIMED_COLUMNS, Taken, claimed_jobs
@@ -18,6 +19,7 @@ from aioqueue.sqlite._rows_times import NOW
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Mapping, Sequence
+    from uuid import UUID
 
     from aioqueue.vocabulary._job import ClaimedJob
 
@@ -115,10 +117,11 @@ def claim(connection: sqlite3.Connection, wanted: Wanted) -> list[ClaimedJob]:
     """
     now, rows = pick(connection, wanted)
     taken = Taken(wanted.lease_id, wanted.leases, now)
-    jobs = claimed_jobs(rows, taken)
+    marked: list[UUID] = []
+    jobs = claimed_jobs(rows, taken, marked)
     if jobs:
         take(connection, jobs, taken)
-    return jobs
+    return with_blockers(connection, jobs, marked) if marked else jobs
 
 
 def take(connection: sqlite3.Connection, jobs: Sequence[ClaimedJob], taken: Taken) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, TypeVar
 
-from aioqueue.errors import StoreError
+from aioqueue.errors import CallError, StoreError
 from aioqueue.sqlite._connections import in_transaction
 from aioqueue.sqlite._errors import concerns_a_row
 
@@ -25,7 +25,7 @@ def halved(
     items: Sequence[Item],
     write: Callable[[sqlite3.Connection, Sequence[Item]], T],
     abandoned: Callable[[], bool] = lambda: False,
-) -> list[tuple[Sequence[Item], T | StoreError]]:
+) -> list[tuple[Sequence[Item], T | StoreError | CallError]]:
     """Write a batch in one transaction; if some row is at fault, its halves in one each, until that row is alone.
 
     Arguments:
@@ -42,15 +42,15 @@ def halved(
         Abandoned: The caller went away before anything was written.
         StoreError: The file can't be written at all.
     """
-    written: list[tuple[Sequence[Item], T | StoreError]] = []
+    written: list[tuple[Sequence[Item], T | StoreError | CallError]] = []
     waiting = [items]
     while waiting:
         part = waiting.pop()
         body = functools.partial(_write, write, part)
         try:
             result = in_transaction(connection, timeout, body, _never if written else abandoned)
-        except StoreError as error:
-            if not concerns_a_row(error):
+        except (StoreError, CallError) as error:
+            if isinstance(error, StoreError) and not concerns_a_row(error):
                 raise
             if len(part) == 1:
                 written.append((part, error))

@@ -1,74 +1,25 @@
-"""Inserting, as a conversation: statements out, rows in. So one text serves every kind of connection."""
+"""Inserting jobs, all or none, also such as wait for chains."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from aioqueue.errors import RowRejected
-from aioqueue.sqlite._rows import dump, load
-from aioqueue.sqlite._rows_ids import id_of
-from aioqueue.sqlite._rows_times import NOW, due_after, due_at
-from aioqueue.store_rules._json import require_json
-from aioqueue.store_rules._unique_keys import unique_hashes
-from aioqueue.vocabulary._job import Inserted
-from aioqueue.vocabulary._notification import Notification
-from aioqueue.vocabulary._trace import stored_trace
+from aioqueue.sqlite._insert_blockers import add_blockers
+from aioqueue.sqlite._insert_rows import InsertResult, insert_rows
+from aioqueue.sqlite._notifications import merged
+from aioqueue.sqlite._resolve import Resolved, resolve_if_possible
+from aioqueue.sqlite._rows_times import NOW
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Generator, Sequence
-    from uuid import UUID
+    from collections.abc import Sequence
 
     from aioqueue.sqlite._connections_access import Writer
-    from aioqueue.vocabulary._job import NewJob
+    from aioqueue.sqlite._connections_statements import Statements
+    from aioqueue.vocabulary._job import Inserted, NewJob
+    from aioqueue.vocabulary._notification import Notification
 
-__all__ = ["Conversation", "InsertResult", "Inserter", "insert_conversation", "insert_rows", "job_row"]
-
-if TYPE_CHECKING:
-    Conversation = Generator[tuple[str, dict[str, Any]], Sequence[Any] | None, "InsertResult"]
-
-_CHUNK_ROWS = 1000
-
-_LOOK = f"""
-SELECT {NOW},
-       (SELECT json_group_array(id) FROM (
-           SELECT id FROM job WHERE id IN (SELECT value FROM json_each(:ids))
-           UNION ALL SELECT id FROM archive WHERE id IN (SELECT value FROM json_each(:ids)){{gone_on}})),
-       (SELECT json_group_object(unique_key,
-            CAST(iif(typeof(chain_id) = 'text' AND length(chain_id) = 36, chain_id, id) AS TEXT)) FROM job
-        WHERE unique_key IS NOT NULL AND unique_key IN (SELECT value FROM json_each(:keys)))
-"""
-
-_LOOK_FOR_NEW = _LOOK.format(gone_on="")
-# A chain may have gone on from a job, and the job been pruned since.
-_LOOK_FOR_REPEATED = _LOOK.format(
-    gone_on="""
-           UNION ALL SELECT value FROM json_each(:ids) WHERE EXISTS (SELECT 1 FROM job WHERE chain_id = value)
-               OR EXISTS (SELECT 1 FROM archive WHERE chain_id = value)"""
-)
-
-_INSERT = """
-INSERT INTO job (id, type, priority, state, run_at, created_at, expires_at, max_attempts, retry, timeout, key, unique_key,
-                 tags, metadata, payload, trace)
-SELECT n ->> 0, n ->> 1, n ->> 2, 1, n ->> 3, :now, n ->> 4, n ->> 5, n ->> 6, n ->> 7, n ->> 8, n ->> 9,
-       n ->> 10, n ->> 11, n ->> 12, n ->> 13
-FROM (SELECT value AS n FROM json_each(:rows))
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class InsertResult:
-    """What an insert has done.
-
-    Attributes:
-        inserted: One for each job, in order.
-        notification: What listeners are told after the commit; None when nothing was created.
-    """
-
-    inserted: list[Inserted]
-    notification: Notification | None
+__all__ = ["Inserter", "insert_jobs"]
 
 
 class Inserter:
@@ -85,117 +36,27 @@ class Inserter:
         """Store jobs, all or none, as `aioqueue.abc.Store.insert` promises."""
 
         def body(connection: sqlite3.Connection) -> tuple[Sequence[Inserted], Notification | None]:
-            result = insert_rows(connection, jobs, repeated=repeated)
+            result = insert_jobs(connection, jobs, repeated=repeated)
             return result.inserted, result.notification
 
         return await self._writer.write(body)
 
 
-def insert_conversation(jobs: Sequence[NewJob], *, repeated: bool) -> Conversation:
-    """Store jobs inside an open write transaction.
-
-    Yields a statement with its parameters, and is sent its first row (or None), for as long as there are statements.
-
-    Arguments:
-        jobs: Those.
-        repeated: Whether one that was stored earlier may be a chain by now of which its own step is gone. Finished jobs are
-            looked at in any case: it costs one look-up.
+def insert_jobs(connection: Statements, jobs: Sequence[NewJob], *, repeated: bool = False) -> InsertResult:
+    """Store jobs, all or none, as `aioqueue.abc.Store.insert` promises; also those that wait for chains.
 
     Raises:
         RowRejected: A row can't be stored.
+        BlockerNotFound: A chain to wait for isn't there.
     """
-    inserted: list[Inserted] = []
-    types: set[str] = set()
-    delay: float | None = None
-    for start in range(0, len(jobs), _CHUNK_ROWS):
-        chunk = jobs[start : start + _CHUNK_ROWS]
-        keys = {place: [str(key) for key in unique_hashes(job)] for place, job in enumerate(chunk) if job.unique}
-        parameters = {
-            "ids": dump([str(job.id) for job in chunk]),
-            "keys": dump([key for each in keys.values() for key in each]),
-        }
-        row = yield _LOOK_FOR_REPEATED if repeated else _LOOK_FOR_NEW, parameters
-        assert row is not None
-        now, existing, holders = row[0], set(load(row[1])), _holders(load(row[2]))
-        rows: list[list[object]] = []
-        for place, job in enumerate(chunk):
-            own_keys = keys.get(place, ())
-            unique = own_keys[0] if own_keys else None
-            values = job_row(job, now, unique)
-            job_id = str(job.id)
-            if job_id in existing:
-                inserted.append(Inserted(job.id, created=False))
-            elif (holder := next((holders[key] for key in own_keys if key in holders), None)) is not None:
-                inserted.append(Inserted(holder, created=False))
-            else:
-                rows.append(values)
-                existing.add(job_id)
-                if unique is not None:
-                    holders[unique] = job.id
-                types.add(job.type)
-                due = (int(str(values[3])) - now) / 1_000_000
-                delay = due if delay is None else min(delay, due)
-                inserted.append(Inserted(job.id, created=True))
-        if rows:
-            yield _INSERT, {"rows": dump(rows), "now": now}
-    notification = None if delay is None else Notification(types=frozenset(types), delay=delay)
-    return InsertResult(inserted, notification)
-
-
-def job_row(job: NewJob, now: int, unique: str | None) -> list[object]:
-    """Make one row of an insert, in the order of its statement: the due time is the fourth value.
-
-    Raises:
-        RowRejected: It can't be stored as it is.
-    """
-    for text in (job.type, job.key, *job.tags):
-        if text is not None and "\0" in text:
-            raise RowRejected(f"job {job.id}: a type, key or tag can't hold U+0000: {text!r}")
-    require_json(job)
-    due = now
-    if job.run_at is not None:
-        due = due_at(now, job.run_at, f"job {job.id}: the due time")
-    elif job.delay:
-        due = due_after(now, job.delay, f"job {job.id}: the delay")
-    if job.timeout is not None and not math.isfinite(job.timeout):
-        raise RowRejected(f"job {job.id}: the timeout must be a finite number of seconds, not {job.timeout!r}")
-    try:
-        return [
-            str(job.id),
-            job.type,
-            job.priority,
-            due,
-            None if job.expires is None else due_after(due, job.expires, f"job {job.id}: the time to start within"),
-            job.max_attempts,
-            None if job.retry is None else job.retry.decode(),
-            job.timeout,
-            job.key,
-            unique,
-            dump(job.tags),
-            job.metadata.decode(),
-            job.payload.decode(),
-            None if job.trace is None else stored_trace(job.trace),
-        ]
-    except UnicodeError as error:
-        raise RowRejected(f"job {job.id}: a value can't be stored: {error}") from error
-
-
-def _holders(found: dict[str, str]) -> dict[object, UUID]:
-    return {key: id_of(value) for key, value in found.items()}
-
-
-def insert_rows(connection: sqlite3.Connection, jobs: Sequence[NewJob], *, repeated: bool = False) -> InsertResult:
-    """Hold the conversation with a connection of sqlite3, whatever its row factory is."""
-    conversation = insert_conversation(jobs, repeated=repeated)
-    row: Sequence[Any] | None = None
-    cursor = connection.cursor()
-    cursor.row_factory = None
-    try:
-        while True:
-            statement, parameters = conversation.send(row)
-            row = cursor.execute(statement, parameters).fetchone()
-    except StopIteration as stop:
-        result: InsertResult = stop.value
+    result = insert_rows(connection, jobs, repeated=repeated)
+    known = {job.id: each.id for job, each in zip(jobs, result.inserted, strict=True)}
+    created = {job.id for job, each in zip(jobs, result.inserted, strict=True) if each.created}
+    waiting = [(job.id, job.blockers) for job in jobs if job.blockers and job.id in created]
+    if not waiting:
         return result
-    finally:
-        cursor.close()
+    now: int = connection.execute(f"SELECT {NOW}").fetchone()[0]
+    resolved = Resolved()
+    resolve_if_possible(connection, add_blockers(connection, waiting, known, created, now), now, resolved)
+    told = (each for each in (result.notification, resolved.notification(now)) if each is not None)
+    return InsertResult(result.inserted, merged(list(told)))

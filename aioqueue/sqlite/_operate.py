@@ -8,7 +8,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from aioqueue.errors import StoreError
+from aioqueue.errors import CallError, StoreError
 from aioqueue.runtime._log import event
 from aioqueue.sqlite._connections_halving import halved
 from aioqueue.sqlite._notifications import merged
@@ -104,7 +104,7 @@ class Operator:
             notifications: list[Notification] = []
             left: list[RowId] = []
             for part, outcome in halved(connection, self._writer.timeout, ids, _VERBS[verb], abandoned):
-                if not isinstance(outcome, StoreError):
+                if not isinstance(outcome, (StoreError, CallError)):
                     results += outcome.results
                     left += outcome.left
                     notifications += [] if outcome.notification is None else [outcome.notification]

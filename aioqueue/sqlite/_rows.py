@@ -19,11 +19,14 @@ from aioqueue.vocabulary._trace import stored_trace
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from aioqueue.sqlite._connections_statements import Statements
+
 __all__ = [
     "SELECT_ARCHIVED",
     "SELECT_LIVE",
     "Unreadable",
     "dump",
+    "errors_of",
     "history",
     "job_snapshot",
     "load",
@@ -36,16 +39,19 @@ T = TypeVar("T")
 
 _JOB_COLUMNS = """id, type, state, priority, payload, created_at, run_at, started_at, {finished_at}, attempt, max_attempts,
     {worker}, {output}, {outcome}, errors, key, tags, metadata, timeout, expires_at, reschedules, trace,
-    chain_id, position"""
+    chain_id, position, {open_blockers}"""
 
 SELECT_LIVE = "SELECT " + _JOB_COLUMNS.format(
     finished_at="NULL",
     worker="(SELECT worker FROM lease WHERE lease.id = job.lease_id AND job.state = 2)",
     output="NULL",
     outcome="NULL",
+    open_blockers="open_blockers",
 )
 
-SELECT_ARCHIVED = "SELECT " + _JOB_COLUMNS.format(finished_at="finished_at", worker="NULL", output="output", outcome="outcome")
+SELECT_ARCHIVED = "SELECT " + _JOB_COLUMNS.format(
+    finished_at="finished_at", worker="NULL", output="output", outcome="outcome", open_blockers="0"
+)
 
 
 class Unreadable(Exception):
@@ -69,7 +75,7 @@ def load(value: str | bytes) -> Any:
     return orjson.loads(value)
 
 
-def one(connection: sqlite3.Connection, statement: str, parameters: dict[str, Any]) -> Any:
+def one(connection: Statements, statement: str, parameters: dict[str, Any]) -> Any:
     """Give the first row of a statement; None without any.
 
     Raises:
@@ -114,7 +120,7 @@ def tags_of(value: Any) -> tuple[str, ...]:
     return tuple(map(str, _listed(tags)))
 
 
-def _errors(value: Any) -> tuple[AttemptError, ...]:
+def errors_of(value: Any) -> tuple[AttemptError, ...]:
     if value == "[]":
         return ()
     try:
@@ -142,12 +148,13 @@ def job_snapshot(row: Sequence[Any], now: int) -> Job:
     """Read a row of `SELECT_LIVE` or `SELECT_ARCHIVED`."""
     (job_id, job_type, state, priority, payload, created_at, run_at, started_at, finished_at) = row[:9]
     (attempt, max_attempts, worker, output, outcome, errors, key, tags, metadata, timeout, expires_at) = row[9:20]
-    reschedules, trace, chain_id, position = row[20:24]
+    reschedules, trace, chain_id, position, open_blockers = row[20:25]
     own_id = id_of(job_id)
     return Job(
         id=own_id,
         chain_id=own_id if chain_id is None else id_of(chain_id),
         position=_integer(position),
+        open_blockers=_integer(open_blockers),
         type=str(job_type),
         state=shown_state(state, archived=finished_at is not None, due=isinstance(run_at, (int, float)) and run_at <= now),
         priority=_integer(priority),
@@ -161,7 +168,7 @@ def job_snapshot(row: Sequence[Any], now: int) -> Job:
         worker=_optional(worker, str),
         output_json=_optional(output, _bytes),
         outcome=_optional(outcome, str),
-        errors=_errors(errors),
+        errors=errors_of(errors),
         key=_optional(key, str),
         tags=tags_of(tags),
         metadata_json=_bytes(metadata),

@@ -14,7 +14,7 @@ from aioqueue.vocabulary._trace import stored_trace
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["CLAIMED_COLUMNS", "Taken", "claimed_job", "claimed_jobs", "held_claims", "is_counter", "is_position"]
+__all__ = ["CLAIMED_COLUMNS", "Taken", "claimed_job", "claimed_jobs", "held_claims", "is_counter", "is_marked", "is_position"]
 
 _LARGEST_COUNT = 2**31 - 2
 """Of a counter: what PostgreSQL's hold too, and one more."""
@@ -23,7 +23,7 @@ CLAIMED_COLUMNS = """job.id, CAST(job.type AS TEXT), CAST(job.payload AS TEXT), 
     CAST(job.retry AS TEXT), CAST(job.timeout AS REAL), job.expires_at, job.reschedules, CAST(job.key AS TEXT),
     CAST(job.tags AS TEXT), CAST(job.metadata AS TEXT),
     iif(typeof(job.trace) = 'text' AND length(job.trace) <= 1024, job.trace, NULL),
-    job.chain_id, job.position"""
+    job.chain_id, job.position, job.marked IS NOT 0"""
 """Cast, where a strange value can be read as something harmless."""
 
 
@@ -71,12 +71,18 @@ def is_position(value: Any) -> bool:
     return isinstance(value, int) and 0 <= value <= _LARGEST_COUNT
 
 
-def claimed_jobs(rows: str, taken: Taken | None) -> list[ClaimedJob]:
+def is_marked(entry: Sequence[Any]) -> bool:
+    """Whether the row may have blockers."""
+    return bool(entry[21])
+
+
+def claimed_jobs(rows: str, taken: Taken | None, marked: list[UUID] | None = None) -> list[ClaimedJob]:
     """Read the rows of a claim.
 
     Arguments:
         rows: JSON, as the statement put it together.
         taken: Who claims them, and when; None for rows that stay as they are.
+        marked: Where the ids of those are added that may have blockers.
 
     Raises:
         Unreadable: One of them, or more, has a strange value.
@@ -86,6 +92,8 @@ def claimed_jobs(rows: str, taken: Taken | None) -> list[ClaimedJob]:
         jobs = [claimed_job(entry, taken) for entry in entries]
         if taken is None:
             _check_fences(entries, jobs)
+        if marked is not None:
+            marked += [job.id for entry, job in zip(entries, jobs, strict=True) if entry[21]]
     except _FAULTS as error:
         raise Unreadable(repr(error)) from error
     return jobs
@@ -101,7 +109,7 @@ def _check_fences(entries: Sequence[Sequence[Any]], jobs: Sequence[ClaimedJob]) 
 def claimed_job(entry: Sequence[Any], taken: Taken | None) -> ClaimedJob:
     """Read one row. Its values may be strange: what it raises then is any of a few errors."""
     (job_id, job_type, payload, priority, attempt, claims, lease_id, created_at, run_at, started_at) = entry[:10]
-    (max_attempts, retry, timeout, expires_at, reschedules, key, tags, metadata, trace, chain_id, position) = entry[10:]
+    (max_attempts, retry, timeout, expires_at, reschedules, key, tags, metadata, trace, chain_id, position) = entry[10:21]
     if max(attempt, claims, reschedules) > _LARGEST_COUNT:
         raise ValueError("a counter is out of its range")
     job_uuid = own_chain = UUID(job_id)

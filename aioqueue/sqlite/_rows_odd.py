@@ -215,6 +215,7 @@ _SOUND: dict[str, Callable[[Any], bool]] = {
     "trace": _or_null(_is_text),
     "chain_id": _or_null(_is_id),
     "position": is_position,
+    "marked": _is_integer,
 }
 """What each column that a claim reads may hold, in the statement's order."""
 

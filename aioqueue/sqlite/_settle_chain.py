@@ -5,17 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from aioqueue.errors import RowRejected
-from aioqueue.sqlite._insert import job_row
+from aioqueue.errors import BlockerCycle, RowRejected
+from aioqueue.sqlite._insert_rows import job_row
 from aioqueue.sqlite._rows import dump
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Sequence
+    from uuid import UUID
 
-    from aioqueue.vocabulary._job import Settlement
+    from aioqueue.sqlite._connections_statements import Statements
+    from aioqueue.vocabulary._blockers import NewBlocker
+    from aioqueue.vocabulary._job import Ending, Settlement
 
-__all__ = ["NextStep", "insert_steps"]
+__all__ = ["NextStep", "check_cycle", "insert_steps"]
 
 _FREE_KEYS = """
 UPDATE job SET unique_key = NULL WHERE unique_key IS NOT NULL AND id IN (SELECT value ->> 0 FROM json_each(:rows))
@@ -31,38 +33,62 @@ CROSS JOIN archive ON archive.id = done.id
 WHERE NOT EXISTS (SELECT 1 FROM archive AS there WHERE there.id = n ->> 1)
 """
 
+_BLOCK = """
+UPDATE job SET state = 0, open_blockers = n.value ->> 1, marked = 1
+FROM json_each(:rows) AS n WHERE job.id = n.value ->> 0
+"""
+
+_REACHES = """
+WITH RECURSIVE awaited(chain_id) AS (
+    SELECT chain_id FROM blocker WHERE job_id = :job AND resolved = 0
+    UNION
+    SELECT b.chain_id FROM awaited CROSS JOIN job INDEXED BY job_chain ON job.chain_id = awaited.chain_id
+    CROSS JOIN blocker AS b ON b.job_id = job.id AND b.resolved = 0
+    UNION
+    SELECT b.chain_id FROM awaited CROSS JOIN job ON job.id = awaited.chain_id AND job.chain_id IS NULL
+    CROSS JOIN blocker AS b ON b.job_id = job.id AND b.resolved = 0)
+SELECT EXISTS (SELECT 1 FROM awaited WHERE chain_id = :chain)
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class NextStep:
     """The job with which a chain goes on.
 
     Attributes:
+        id: Its id.
         type: Its type.
         due: When it's due.
         row: What its insert takes: the id of the step that has finished, and a new job's values.
+        blockers: The chains that it waits for.
+        chain_id: Its own chain.
     """
 
+    id: UUID
     type: str
     due: int
     row: list[object]
+    blockers: tuple[NewBlocker, ...]
+    chain_id: str
 
     @classmethod
-    def of(cls, settlement: Settlement, job_id: str, now: int) -> NextStep:
-        """Read a settlement, of the job with this id.
+    def of(cls, outcome: Settlement | Ending, job_id: str, chain_id: str, now: int) -> NextStep:
+        """Read what is said of the job with this id, of this chain.
 
         Raises:
             RowRejected: It can't be stored as it is.
         """
-        if settlement.next is None:
-            raise RowRejected(f"job {settlement.id}: it's to be continued, but there is no next job")
-        values = job_row(settlement.next, now, None)
-        return cls(settlement.next.type, int(str(values[3])), [job_id, *values])
+        job = outcome.next
+        if job is None:
+            raise RowRejected(f"job {outcome.id}: it's to be continued, but there is no next job")
+        values = job_row(job, now, None)
+        return cls(job.id, job.type, int(str(values[3])), [job_id, *values], job.blockers, chain_id)
 
 
-def insert_steps(connection: sqlite3.Connection, steps: Sequence[NextStep], now: int) -> None:
+def insert_steps(connection: Statements, steps: Sequence[NextStep], now: int) -> None:
     """Insert next steps, after the finished ones have been copied to the archive, and before they're deleted.
 
-    Nobody can take a unique key in between: the transaction holds the write lock.
+    Nobody can take a unique key in between: the transaction holds the write lock. Those that wait are stored as blocked.
 
     Raises:
         RowRejected: A job with one of the ids has finished already.
@@ -71,3 +97,18 @@ def insert_steps(connection: sqlite3.Connection, steps: Sequence[NextStep], now:
     connection.execute(_FREE_KEYS, {"rows": rows})
     if connection.execute(_INSERT, {"rows": rows, "now": now}).rowcount != len(steps):
         raise RowRejected("the chain can't be continued: a job with the next one's id has finished already")
+    waiting = [[str(step.id), len(step.blockers)] for step in steps if step.blockers]
+    if waiting:
+        connection.execute(_BLOCK, {"rows": dump(waiting)})
+
+
+def check_cycle(connection: Statements, step: NextStep) -> None:
+    """Refuse a next step that waits for its own chain, through whatever other chains. Nobody can add to them meanwhile.
+
+    Raises:
+        BlockerCycle: It would wait for ever.
+    """
+    if connection.execute(_REACHES, {"job": str(step.id), "chain": step.chain_id}).fetchone()[0]:
+        raise BlockerCycle(
+            f"job {step.id} would wait for ever: what it waits for waits for the chain {step.chain_id}, whose next step it is"
+        )

@@ -3,37 +3,54 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from aioqueue.errors import ConfigurationError
 from aioqueue.sqlite._connections import connect
+from aioqueue.sqlite._connections_statements import in_savepoint
 from aioqueue.sqlite._connections_threads import DatabaseThreads
 from aioqueue.sqlite._diagnosis import diagnose
-from aioqueue.sqlite._foreign import insert_foreign
+from aioqueue.sqlite._end import end
+from aioqueue.sqlite._foreign import insert_foreign, run_foreign
 from aioqueue.sqlite._lease_session import SQLiteLeaseSession
 from aioqueue.sqlite._listing_chain import fetch_ends, list_chain
 from aioqueue.sqlite._migrations import check_file, migrate
 from aioqueue.sqlite._opened import Opened
 from aioqueue.sqlite._options import Options, network_file_system, read_options
+from aioqueue.sqlite._settle import lock_and_hold, settle_alone
 from aioqueue.sqlite._stats import read_stats
 from aioqueue.sqlite._stats_workers import read_leases, read_standing
 from aioqueue.sqlite._transaction import SQLiteTransaction, TransactionBlock
 from aioqueue.store_rules._life import StoreLife
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
     from uuid import UUID
 
+    from aioqueue.sqlite._connections_statements import Statements
     from aioqueue.vocabulary._answers import Changed, Due, Pruned
     from aioqueue.vocabulary._finding import Finding
-    from aioqueue.vocabulary._job import Claim, ClaimedJob, Inserted, Job, NewJob, Settlement, SettleResult, StoredState
+    from aioqueue.vocabulary._job import (
+        Claim,
+        ClaimedJob,
+        Ending,
+        Inserted,
+        Job,
+        LostReason,
+        NewJob,
+        Settlement,
+        SettleResult,
+        StoredState,
+    )
     from aioqueue.vocabulary._listing import JobFilter, Page
     from aioqueue.vocabulary._stats import Stats
     from aioqueue.vocabulary._store_parts import Listener
     from aioqueue.vocabulary._workers import LeaseFacts, Standing
 
 __all__ = ["SQLiteStore", "make_store"]
+
+T = TypeVar("T")
 
 
 class SQLiteStore:
@@ -155,9 +172,35 @@ class SQLiteStore:
         """See `aioqueue.abc.Store.claim`."""
         return await self._opened.claims.claim(lease_id, types, limit, leases)
 
-    async def settle(self, settlements: Sequence[Settlement], *, orphaned: bool = False) -> Sequence[SettleResult]:
+    async def settle(
+        self, settlements: Sequence[Settlement], *, orphaned: bool = False, tx: object | None = None
+    ) -> Sequence[SettleResult]:
         """See `aioqueue.abc.Store.settle`."""
-        return await self._opened.settler.settle(settlements, orphaned=orphaned)
+        opened = self._opened
+        if tx is None:
+            return await opened.settler.settle(settlements, orphaned=orphaned)
+        return await self._on(tx, lambda connection: settle_alone(connection, settlements)[0])
+
+    async def hold(self, claim: Claim, lease_id: int, *, tx: object) -> LostReason | None:
+        """See `aioqueue.abc.Store.hold`. Such a transaction keeps everybody else from writing to the file."""
+        return await self._on(tx, lambda connection: lock_and_hold(connection, claim, lease_id))
+
+    async def end(self, endings: Sequence[Ending], *, tx: object | None = None) -> Sequence[bool]:
+        """See `aioqueue.abc.Store.end`."""
+        opened = self._opened
+        if tx is None:
+            return await opened.writing.write(lambda connection: end(connection, endings))
+        return await self._on(tx, lambda connection: end(connection, endings)[0])
+
+    async def _on(self, tx: object, body: Callable[[Statements], T]) -> T:
+        """Write on a user's connection; if it raises, the transaction is as it was before."""
+        self._opened.watch.check()
+
+        def in_a_savepoint(connection: Statements) -> T:
+            with in_savepoint(connection, "aioqueue_write"):
+                return body(connection)
+
+        return await run_foreign(tx, self._options.path, in_a_savepoint, "it can't be written in the given transaction")
 
     async def release(self, lease_id: int, claims: Sequence[Claim], *, end: bool = False) -> None:
         """See `aioqueue.abc.Store.release`."""

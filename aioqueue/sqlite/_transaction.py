@@ -8,27 +8,33 @@ import functools
 import logging
 import sqlite3
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 
 from aioqueue.errors import StoreError, StoreUnavailable
 from aioqueue.runtime._log import event
 from aioqueue.sqlite._connections import begin, rollback
+from aioqueue.sqlite._connections_statements import in_savepoint
+from aioqueue.sqlite._end import end
 from aioqueue.sqlite._errors import translated
-from aioqueue.sqlite._insert import insert_rows
+from aioqueue.sqlite._insert import insert_jobs
+from aioqueue.sqlite._settle import hold, settle_alone
+from aioqueue.sqlite._transaction_savepoint import SavepointBlock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractAsyncContextManager
     from types import TracebackType
 
     from aioqueue.sqlite._connections import Connection
     from aioqueue.sqlite._connections_threads import DatabaseThreads, Request
-    from aioqueue.sqlite._insert import InsertResult
-    from aioqueue.vocabulary._job import Inserted, NewJob
+    from aioqueue.vocabulary._job import Claim, Ending, Inserted, LostReason, NewJob, Settlement, SettleResult
     from aioqueue.vocabulary._notification import Notification
 
 __all__ = ["TransactionBlock", "SQLiteTransaction"]
+
+T = TypeVar("T")
 
 logger = logging.getLogger("aioqueue.sqlite")
 
@@ -45,6 +51,7 @@ class SQLiteTransaction:
         self._threads = threads
         self._connection = connection
         self._open = True
+        self._savepoints = 0
         self.notifications: list[Notification] = []
         self.leaves_something = False
         """Whether the connection may differ from a new one afterwards: temporary tables, settings, the driver's own."""
@@ -92,27 +99,44 @@ class SQLiteTransaction:
 
         return await self._threads.call(body)
 
-    async def insert(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
-        """Store jobs, all or none; listeners hear of it after the commit."""
+    async def _write(self, body: Callable[[Connection], tuple[T, Notification | None]]) -> T:
         self._check()
 
-        def body(connection: Connection, _: Request[InsertResult]) -> InsertResult:
-            with translated():
-                connection.execute("SAVEPOINT aioqueue_insert")
-                try:
-                    result = insert_rows(connection, jobs)
-                except BaseException:
-                    if connection.in_transaction:
-                        connection.execute("ROLLBACK TO aioqueue_insert")
-                        connection.execute("RELEASE aioqueue_insert")
-                    raise
-                connection.execute("RELEASE aioqueue_insert")
-            return result
+        def run(connection: Connection, _: Request[tuple[T, Notification | None]]) -> tuple[T, Notification | None]:
+            with translated(), in_savepoint(connection, "aioqueue_write"):
+                return body(connection)
 
-        result = await self._threads.call(body)
-        if result.notification is not None:
-            self.notifications.append(result.notification)
-        return result.inserted
+        result, notification = await self._threads.call(run)
+        if notification is not None:
+            self.notifications.append(notification)
+        return result
+
+    async def insert(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
+        """Store jobs, all or none; listeners hear of it after the commit."""
+
+        def body(connection: Connection) -> tuple[Sequence[Inserted], Notification | None]:
+            result = insert_jobs(connection, jobs)
+            return result.inserted, result.notification
+
+        return await self._write(body)
+
+    async def hold(self, claim: Claim, lease_id: int) -> LostReason | None:
+        """Why the claim isn't the lease's own; None if it is: it stays so to the end of the transaction."""
+        return await self._write(lambda connection: (hold(connection, claim, lease_id), None))
+
+    async def settle(self, settlements: Sequence[Settlement]) -> Sequence[SettleResult]:
+        """Write how attempts ended, each on its own; listeners hear of it after the commit."""
+        return await self._write(lambda connection: settle_alone(connection, settlements))
+
+    async def end(self, endings: Sequence[Ending]) -> Sequence[bool]:
+        """End jobs that aren't finished, all or none; listeners hear of it after the commit."""
+        return await self._write(lambda connection: end(connection, endings))
+
+    def savepoint(self) -> AbstractAsyncContextManager[None]:
+        """Open a nested block: rolled back alone when it raises or is cancelled."""
+        self._check()
+        self._savepoints += 1
+        return SavepointBlock(self._threads, f"aioqueue_block_{self._savepoints}", self.notifications)
 
 
 class TransactionBlock:

@@ -12,7 +12,7 @@ import pytest
 from aioqueue.sqlite import _listing, _operate_prune
 from aioqueue.sqlite._claim_take import _PICK, Wanted, claim
 from aioqueue.sqlite._connections import connect, in_transaction
-from aioqueue.sqlite._insert import insert_rows
+from aioqueue.sqlite._insert_rows import insert_rows
 from aioqueue.sqlite._lease import open_lease
 from aioqueue.sqlite._migrations import migrate
 from aioqueue.sqlite._options import Options
@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ROOMS = (
-    *("_claim_odd", "_claim_take", "_insert", "_lease", "_lease_odd", "_lease_session", "_listing", "_operate", "_recovery"),
-    *("_listing_chain", "_operate_prune", "_rows_chain", "_rows_odd", "_settle", "_settle_chain", "_stats", "_stats_workers"),
+    *("_claim_blockers", "_claim_odd", "_claim_take", "_end", "_insert_blockers", "_insert_rows", "_lease", "_lease_odd"),
+    *("_lease_session", "_listing", "_listing_chain", "_operate", "_operate_prune", "_recovery", "_resolve", "_resolve_ends"),
+    *("_rows_chain", "_rows_odd", "_settle", "_settle_archive", "_settle_batch", "_settle_chain", "_stats", "_stats_workers"),
 )
 WALKS = {
     # What is running is walked whole to find what has no lease, and to count it: it's as much as there are slots.
@@ -82,7 +83,7 @@ def test_no_table_is_scanned(connection: sqlite3.Connection, name: str) -> None:
     parameters = dict.fromkeys(re.findall(r":(\w+)", statement), 1)
     plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", parameters)]
     # Over the parameters' own rows and over what an index has narrowed down, but never over a table of jobs.
-    scans = [step for step in plan if re.match(r"SCAN (job|archive)\b", step) and step.split()[-1] not in WALKS.get(name, ())]
+    scans = [step for step in plan if re.match(r"SCAN (job|archive|blocker|chain_end|b|e)\b", step) and step.split()[-1] not in WALKS.get(name, ())]
     assert not scans, plan
 
 

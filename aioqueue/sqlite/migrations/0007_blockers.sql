@@ -26,7 +26,7 @@ CREATE TABLE blocker (
     PRIMARY KEY (job_id, ordinal)
 ) WITHOUT ROWID;                                                     -- places: where the end stands in the payload
 
-CREATE INDEX blocker_chain ON blocker (chain_id, job_id);
+CREATE INDEX blocker_chain ON blocker (chain_id, resolved, job_id);
 
 -- How a chain that others wait for has ended, once for all of them, until the last of them has ended too.
 CREATE TABLE chain_end (

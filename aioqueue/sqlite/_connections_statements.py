@@ -1,0 +1,99 @@
+"""Where statements run: on a connection of ours, or on one of the user's, whatever that makes of its rows."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Sequence
+
+__all__ = ["RemoteStatements", "Rows", "Statements", "UsersStatements", "in_savepoint"]
+
+
+class Rows(Protocol):
+    """What a statement gives."""
+
+    @property
+    def rowcount(self) -> int: ...
+    def fetchone(self) -> Any: ...
+    def fetchall(self) -> list[Any]: ...
+
+
+class Statements(Protocol):
+    """Runs statements. A connection of ours is one as it is."""
+
+    def execute(self, sql: str, parameters: dict[str, Any] = ..., /) -> Rows: ...
+
+
+class UsersStatements:
+    """A user's connection of sqlite3, whose rows may be anything: here they are tuples.
+
+    Arguments:
+        connection: It may be used in this thread.
+    """
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def execute(self, sql: str, parameters: dict[str, Any] | None = None, /) -> Rows:
+        """Run one statement."""
+        cursor = self._connection.cursor()
+        cursor.row_factory = None
+        return cursor.execute(sql, parameters or {})
+
+
+class RemoteStatements:
+    """A connection of aiosqlite, for a helper thread: each statement goes to the event loop, and from there on.
+
+    Arguments:
+        connection: That of aiosqlite.
+        loop: Where it's used, and which goes on meanwhile.
+    """
+
+    def __init__(self, connection: Any, loop: asyncio.AbstractEventLoop) -> None:
+        self._connection = connection
+        self._loop = loop
+
+    def execute(self, sql: str, parameters: dict[str, Any] | None = None, /) -> Rows:
+        """Run one statement, and fetch all its rows."""
+        return asyncio.run_coroutine_threadsafe(self._run(sql, parameters or {}), self._loop).result()
+
+    async def _run(self, sql: str, parameters: dict[str, Any]) -> _Fetched:
+        cursor = await self._connection.cursor()
+        try:
+            cursor.row_factory = None
+            await cursor.execute(sql, parameters)
+            rows = await cursor.fetchall()
+            return _Fetched(list(rows), cursor.rowcount)
+        finally:
+            await cursor.close()
+
+
+class _Fetched:
+    def __init__(self, rows: Sequence[Any], rowcount: int) -> None:
+        self._rows = iter(rows)
+        self.rowcount = rowcount
+
+    def fetchone(self) -> Any:
+        return next(self._rows, None)
+
+    def fetchall(self) -> list[Any]:
+        return list(self._rows)
+
+
+@contextmanager
+def in_savepoint(connection: Statements, name: str) -> Generator[None]:
+    """Undo what the block has done if it raises, and nothing else of the open transaction."""
+    connection.execute(f"SAVEPOINT {name}")
+    try:
+        yield
+    except BaseException:
+        # A trigger, or the disk, may have ended the whole transaction: then there is nothing to undo.
+        with suppress(sqlite3.Error):
+            connection.execute(f"ROLLBACK TO {name}")
+            connection.execute(f"RELEASE {name}")
+        raise
+    connection.execute(f"RELEASE {name}")

@@ -1,0 +1,121 @@
+"""For which chains new jobs wait: whether those live, and are marked, or have ended. Inside an open write transaction.
+
+Nobody can end a chain in between: the transaction holds the write lock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from aioqueue.errors import BlockerNotFound
+from aioqueue.sqlite._resolve_ends import End, archived_ends, kept_ends, store_ends
+from aioqueue.sqlite._rows import dump, load
+from aioqueue.sqlite._rows_chain import LAST_STEPS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from uuid import UUID
+
+    from aioqueue.sqlite._connections_statements import Statements
+    from aioqueue.vocabulary._blockers import NewBlocker
+
+__all__ = ["add_blockers"]
+
+_MARK = f"""
+WITH {LAST_STEPS}
+UPDATE job SET marked = 1 WHERE id IN (SELECT live FROM step WHERE live IS NOT NULL)
+"""
+
+_CHAINS = f"""
+WITH {LAST_STEPS}
+SELECT json_group_array(json_array(place, CAST(chain.id AS TEXT), live IS NOT NULL)) FROM step JOIN chain USING (place)
+"""
+
+_ADD = """
+INSERT INTO blocker (job_id, ordinal, chain_id, settled, places)
+SELECT b.value ->> 0, b.value ->> 1, b.value ->> 2, b.value ->> 3, b.value ->> 4 FROM json_each(:rows) AS b
+"""
+
+
+_UNTOLD = "UPDATE chain_end SET untold = 1 WHERE chain_id IN (SELECT value FROM json_each(:chains))"
+
+
+def add_blockers(
+    connection: Statements,
+    waiting: Sequence[tuple[UUID, Sequence[NewBlocker]]],
+    known: Mapping[UUID, UUID],
+    created: set[UUID],
+    now: int,
+) -> list[str]:
+    """Write for which chains jobs wait that were inserted as blocked, and mark those that they wait for.
+
+    Arguments:
+        connection: In a write transaction.
+        waiting: The jobs.
+        known: Under which ids jobs of the same batch are stored, by their own: one may stand for a chain that holds its key.
+        created: Those of them that were stored by it, each as the first step of its chain.
+        now: The database's time.
+
+    Returns:
+        The chains among those that have ended, and whose ends are stored now.
+
+    Raises:
+        BlockerNotFound: One of them isn't there.
+    """
+    wanted = {known.get(each.chain_id, each.chain_id) for _, blockers in waiting for each in blockers}
+    found = _Found.look(connection, sorted(wanted - created, key=str))
+    rows: list[list[object]] = []
+    for job_id, blockers in waiting:
+        for ordinal, each in enumerate(blockers):
+            stored = known.get(each.chain_id, each.chain_id)
+            chain = str(stored) if stored in created else found.chains.get(stored)
+            if chain is None:
+                raise BlockerNotFound(
+                    f"job {job_id} can't wait for {each.chain_id}, which isn't there: it was never committed, or was deleted",
+                    blocker_id=each.chain_id,
+                )
+            rows.append([str(job_id), ordinal, chain, int(each.settled), each.places.decode()])
+    connection.execute(_ADD, {"rows": dump(rows)})
+    # Only now, since an end is stored only if somebody waits for it.
+    store_ends(connection, found.ends, now)
+    connection.execute(_UNTOLD, {"chains": dump(found.kept)})
+    return [*(end.chain_id for end in found.ends), *found.kept]
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """Chains that were stored before.
+
+    Attributes:
+        chains: Their ids as they're stored, by the ids of steps; without those that aren't there.
+        ends: How those ended that have.
+        kept: Those that have ended, of which nothing is left but that.
+    """
+
+    chains: dict[UUID, str]
+    ends: list[End]
+    kept: list[str]
+
+    @classmethod
+    def look(cls, connection: Statements, ids: Sequence[UUID]) -> _Found:
+        """Find them, and mark those that live."""
+        if not ids:
+            return cls({}, [], [])
+        asked = {"ids": dump([str(each) for each in ids])}
+        connection.execute(_MARK, asked)
+        chains: dict[UUID, str] = {}
+        dead: dict[str, list[UUID]] = {}
+        for place, chain, lives in load(connection.execute(_CHAINS, asked).fetchone()[0]):
+            if lives:
+                chains[ids[place]] = chain
+            else:
+                dead.setdefault(chain, []).append(ids[place])
+        names = list(dead)
+        ends = dict(zip(names, archived_ends(connection, names), strict=True)) if names else {}
+        gone = [name for name in names if ends[name] is None]
+        kept = kept_ends(connection, gone) if gone else set[str]()
+        for name, steps in dead.items():
+            if ends[name] is not None or name in kept:
+                chains |= dict.fromkeys(steps, name)
+        return cls(chains, [end for end in ends.values() if end is not None], sorted(kept))

@@ -1,0 +1,59 @@
+"""Moving jobs to the archive. The functions run inside an open write transaction."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aioqueue.sqlite._rows import dump, history
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aioqueue.sqlite._connections_statements import Statements
+
+__all__ = ["ERRORS_OF_ROW", "archive", "archive_ended", "archived_row", "remove"]
+
+ERRORS_OF_ROW = f"CASE WHEN s.value ->> 5 IS NULL THEN job.errors ELSE {history('s.value ->> 5')} END"
+
+_ARCHIVE = f"""
+INSERT OR REPLACE INTO archive (id, type, priority, state, run_at, created_at, started_at, finished_at, expires_at, attempt,
+                     max_attempts, claims, reschedules, settled_claims, settled_lease, settled_kind, chain_id, position,
+                     key, unique_key, trace, retry, timeout, tags, metadata, errors, outcome, output, payload)
+SELECT job.id, job.type, job.priority, s.value ->> 3, job.run_at, job.created_at, job.started_at, :now, job.expires_at,
+       job.attempt, job.max_attempts, job.claims, job.reschedules, job.claims, s.value ->> 2,
+       (s.value ->> 3) + :orphaned, job.chain_id, job.position, job.key, job.unique_key, job.trace, job.retry,
+       job.timeout, job.tags, job.metadata, {ERRORS_OF_ROW}, s.value ->> 6, s.value ->> 7, job.payload
+FROM json_each(:rows) AS s CROSS JOIN job ON job.id = s.value ->> 0
+"""
+"""In place of an earlier end of the same job: somebody may have copied it back from the archive."""
+
+_DELETE = "DELETE FROM job WHERE id IN (SELECT value ->> 0 FROM json_each(:rows))"
+
+
+def archive(connection: Statements, rows: str, now: int, *, orphaned: int = 0) -> None:
+    """Copy live jobs to the archive: those of these rows, as JSON, which are made as `archived_row` makes them."""
+    connection.execute(_ARCHIVE, {"rows": rows, "now": now, "orphaned": orphaned})
+
+
+def remove(connection: Statements, rows: str) -> None:
+    """Remove live jobs: those of these rows, as JSON, which begin with the ids."""
+    connection.execute(_DELETE, {"rows": rows})
+
+
+def archived_row(
+    job_id: str,
+    state: int,
+    *,
+    error: str | None = None,
+    outcome: str | None = None,
+    output: str | None = None,
+) -> list[object]:
+    """What `archive` takes of a job that others end than its worker: no lease, so no late write passes for a repetition."""
+    return [job_id, None, None, state, None, error, outcome, output]
+
+
+def archive_ended(connection: Statements, rows: Sequence[list[object]], now: int) -> None:
+    """Move jobs to the archive that end without their workers."""
+    given = dump(rows)
+    archive(connection, given, now)
+    remove(connection, given)

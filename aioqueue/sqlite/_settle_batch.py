@@ -1,0 +1,196 @@
+"""What outcomes come to, and writing that: ended, continued or pending again, and told to those that wait.
+
+All of it runs inside an open write transaction, which has seen that the jobs are still as whoever ends them takes them for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aioqueue.errors import RowRejected
+from aioqueue.sqlite._insert import insert_jobs
+from aioqueue.sqlite._insert_blockers import add_blockers
+from aioqueue.sqlite._notifications import merged
+from aioqueue.sqlite._resolve import Resolved, resolve_if_possible
+from aioqueue.sqlite._resolve_ends import End, store_ends
+from aioqueue.sqlite._rows import dump
+from aioqueue.sqlite._rows_ids import id_of
+from aioqueue.sqlite._rows_times import due_after, due_at
+from aioqueue.sqlite._settle_archive import ERRORS_OF_ROW, archive, remove
+from aioqueue.sqlite._settle_chain import NextStep, check_cycle, insert_steps
+from aioqueue.store_rules._causes import cause_of
+from aioqueue.vocabulary._blockers import ChainEnd
+from aioqueue.vocabulary._job import Settlement, SettlementKind
+from aioqueue.vocabulary._notification import Notification
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from aioqueue.sqlite._connections_statements import Statements
+    from aioqueue.vocabulary._job import AttemptError, Ending, NewJob
+
+__all__ = ["Batch"]
+
+_RETURN = f"""
+UPDATE job SET state = 1, lease_id = NULL, run_at = s.value ->> 4, errors = {ERRORS_OF_ROW},
+    attempt = job.attempt - (s.value ->> 3 = 9), reschedules = job.reschedules + (s.value ->> 3 = 9),
+    settled_claims = job.claims, settled_lease = s.value ->> 2, settled_kind = (s.value ->> 3) + :orphaned
+FROM json_each(:rows) AS s WHERE job.id = s.value ->> 0
+"""
+
+_FORGET = "DELETE FROM blocker WHERE job_id IN (SELECT value FROM json_each(:ids))"
+
+
+class Batch:
+    """Outcomes that are written together.
+
+    Arguments:
+        now: The database's time.
+    """
+
+    def __init__(self, now: int) -> None:
+        self._now = now
+        self._finished: list[list[object]] = []
+        self._pending: list[list[object]] = []
+        self._steps: list[NextStep] = []
+        self._types: set[str] = set()
+        self._due: int | None = None
+        self._ended_chains: set[UUID] = set()
+        # Of marked jobs, and of those that bring others along; there are none of it for plain ones.
+        self._ends: list[End] = []
+        self._needless: list[str] = []
+        self._children: list[NewJob] = []
+        self._waiting: list[NextStep] = []
+        self._resolved: Resolved | None = None
+        self._inserted: Notification | None = None
+
+    def add(self, outcome: Settlement | Ending, job_id: str, job_type: str, chain_id: str | None, marked: int) -> None:
+        """Sort one in; its id, type, chain and mark as they're stored.
+
+        Raises:
+            RowRejected: It can't be written as it is.
+        """
+        if isinstance(outcome, Settlement) and not outcome.kind.finishes:
+            due = _due(outcome, self._now)
+            self._pending.append(_values(outcome, job_id, due))
+            self._wake(job_type, due)
+            self._children += outcome.children
+            return
+        self._finished.append(_values(outcome, job_id, None))
+        if outcome.children:
+            self._children += outcome.children
+        chain = job_id if chain_id is None else chain_id
+        if outcome.kind.ends_chain:
+            self._ended_chains.add(outcome.id if chain_id is None else id_of(chain_id))
+            if marked:
+                self._ends.append(_end(outcome, job_type, chain))
+        else:
+            step = NextStep.of(outcome, job_id, chain, self._now)
+            self._steps.append(step)
+            if step.blockers:
+                self._waiting.append(step)
+            else:
+                self._wake(step.type, step.due)
+        if marked and outcome.kind in _NEVER_RETRIED:
+            self._needless.append(job_id)
+
+    def _wake(self, job_type: str, due: int) -> None:
+        self._types.add(job_type)
+        self._due = due if self._due is None else min(self._due, due)
+
+    def write(self, connection: Statements, *, orphaned: int = 0) -> bool:
+        """Write all of it. Returns whether some who wait for the chains that ended weren't told yet.
+
+        Arguments:
+            connection: In a write transaction.
+            orphaned: What is added to the stored kind of a settlement, if it's about jobs of dead workers.
+
+        Raises:
+            RowRejected: A row is at fault.
+            BlockerNotFound, BlockerCycle: Of a next step or a child.
+        """
+        if self._finished:
+            rows = dump(self._finished)
+            archive(connection, rows, self._now, orphaned=orphaned)
+            if self._steps:
+                insert_steps(connection, self._steps, self._now)
+            remove(connection, rows)
+        if self._pending:
+            connection.execute(_RETURN, {"rows": dump(self._pending), "orphaned": orphaned})
+        if self._ends or self._needless or self._children or self._waiting:
+            return self._write_rest(connection)
+        return False
+
+    def _write_rest(self, connection: Statements) -> bool:
+        if self._needless:
+            connection.execute(_FORGET, {"ids": dump(self._needless)})
+        known: dict[UUID, UUID] = {}
+        created: set[UUID] = set()
+        if self._children:
+            result = insert_jobs(connection, self._children)
+            self._inserted = result.notification
+            known = {child.id: each.id for child, each in zip(self._children, result.inserted, strict=True)}
+            created = {each.id for each in result.inserted if each.created}
+        ended: list[str] = []
+        if self._waiting:
+            waiting = [(step.id, step.blockers) for step in self._waiting]
+            ended = add_blockers(connection, waiting, known, created, self._now)
+            for step in self._waiting:
+                check_cycle(connection, step)
+        self._resolved = Resolved()
+        own = store_ends(connection, self._ends, self._now) if self._ends else []
+        resolve_if_possible(connection, list(dict.fromkeys([*own, *ended])), self._now, self._resolved)
+        return bool(own) and self._resolved.more
+
+    def notification(self, leases: frozenset[int]) -> Notification:
+        """What listeners are told of it; the leases have ended with it."""
+        own = Notification(
+            types=frozenset(self._types),
+            delay=0.0 if self._due is None else (self._due - self._now) / 1e6,
+            finished=frozenset(self._ended_chains),
+            leases=leases,
+        )
+        if self._resolved is None:
+            return own
+        others = [each for each in (self._inserted, self._resolved.notification(self._now)) if each is not None]
+        return merged([own, *others]) or own
+
+
+_NEVER_RETRIED = frozenset({SettlementKind.COMPLETED, SettlementKind.CONTINUED})
+_CHAIN_ENDS = {
+    SettlementKind.COMPLETED: ChainEnd.COMPLETED,
+    SettlementKind.FAILED: ChainEnd.FAILED,
+    SettlementKind.CANCELLED: ChainEnd.CANCELLED,
+}
+
+
+def _due(settlement: Settlement, now: int) -> int:
+    if settlement.run_at is not None:
+        return due_at(now, settlement.run_at, "the due time")
+    return due_after(now, settlement.delay, "the delay") if settlement.delay else now
+
+
+def _values(outcome: Settlement | Ending, job_id: str, due: int | None) -> list[object]:
+    fence = (outcome.claims, outcome.lease_id) if isinstance(outcome, Settlement) else (None, None)
+    return [
+        job_id,
+        *fence,
+        int(outcome.kind),
+        due,
+        None if outcome.error is None else _encoded(outcome.error),
+        outcome.outcome,
+        None if outcome.output is None else outcome.output.decode(),
+    ]
+
+
+def _encoded(error: AttemptError) -> str:
+    try:
+        return error.encode().decode()
+    except TypeError as refused:
+        raise RowRejected(f"an error can't be stored: {refused}") from refused
+
+
+def _end(outcome: Settlement | Ending, job_type: str, chain: str) -> End:
+    end = _CHAIN_ENDS[outcome.kind]
+    output = outcome.output.decode() if end is ChainEnd.COMPLETED and outcome.output is not None else None
+    return End(chain, end, job_type, output, cause_of(end, job_type, id_of(chain), outcome.error))
