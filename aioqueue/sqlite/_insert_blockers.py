@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aioqueue.errors import BlockerNotFound
-from aioqueue.sqlite._resolve_ends import End, archived_ends, kept_ends, store_ends
+from aioqueue.sqlite._resolve_ends import End, archived_ends, store_ends, stored_states
 from aioqueue.sqlite._rows import dump, load
 from aioqueue.sqlite._rows_chain import LAST_STEPS
+from aioqueue.vocabulary._blockers import ChainEnd
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from aioqueue.sqlite._connections_statements import Statements
     from aioqueue.vocabulary._blockers import NewBlocker
 
-__all__ = ["add_blockers"]
+__all__ = ["add_blockers", "mark_living"]
 
 _MARK = f"""
 WITH {LAST_STEPS}
@@ -34,11 +35,18 @@ SELECT json_group_array(json_array(place, CAST(chain.id AS TEXT), live IS NOT NU
 
 _ADD = """
 INSERT INTO blocker (job_id, ordinal, chain_id, settled, places)
-SELECT b.value ->> 0, b.value ->> 1, b.value ->> 2, b.value ->> 3, b.value ->> 4 FROM json_each(:rows) AS b
+SELECT n.value ->> 0, n.value ->> 1, n.value ->> 2, n.value ->> 3, n.value ->> 4 FROM json_each(:rows) AS n
 """
 
 
 _UNTOLD = "UPDATE chain_end SET untold = 1 WHERE chain_id IN (SELECT value FROM json_each(:chains))"
+
+
+def mark_living(connection: Statements, chains: Sequence[str]) -> set[str]:
+    """Mark the live steps of those of the chains, by their own ids, that live; and tell which those are."""
+    asked = {"ids": dump(chains)}
+    connection.execute(_MARK, asked)
+    return {chains[place] for place, _, lives in load(connection.execute(_CHAINS, asked).fetchone()[0]) if lives}
 
 
 def add_blockers(
@@ -114,7 +122,7 @@ class _Found:
         names = list(dead)
         ends = dict(zip(names, archived_ends(connection, names), strict=True)) if names else {}
         gone = [name for name in names if ends[name] is None]
-        kept = kept_ends(connection, gone) if gone else set[str]()
+        kept = {name for name, state in stored_states(connection, gone).items() if state != ChainEnd.DELETED} if gone else set()
         for name, steps in dead.items():
             if ends[name] is not None or name in kept:
                 chains |= dict.fromkeys(steps, name)

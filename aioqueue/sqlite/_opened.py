@@ -23,6 +23,7 @@ from aioqueue.sqlite._operate import Operator
 from aioqueue.sqlite._recovery import Recovery
 from aioqueue.sqlite._rows_odd import OddRows
 from aioqueue.sqlite._settle import Settler
+from aioqueue.sqlite._tend import Tending
 from aioqueue.store_rules._listeners import Listeners
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ class Opened:
         self.recovery = Recovery(self.writing, Reader(lambda: self.looks), self.odd)
         self.listings = Listings(self.reading)
         self.operator = Operator(self.writing)
+        self.tending = Tending(self.writing, self.reading)
 
     def _threads(self, name: str, *, count: int = 1, tick: Housekeeping | None = None) -> DatabaseThreads:
         check = functools.partial(check_file, options=self._options)

@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
     from aioqueue.sqlite._connections_statements import Statements
 
-__all__ = ["End", "archived_ends", "kept_ends", "store_ends"]
+__all__ = ["End", "archived_ends", "store_ends", "stored_states"]
 
 _STORE = """
 INSERT OR REPLACE INTO chain_end (chain_id, state, type, output, cause, untold, take_along, ended_at)
-SELECT e.value ->> 0, e.value ->> 1, e.value ->> 2, e.value ->> 3, e.value ->> 4, 1, e.value ->> 5, :now
-FROM json_each(:rows) AS e WHERE EXISTS (SELECT 1 FROM blocker WHERE blocker.chain_id = e.value ->> 0)
+SELECT n.value ->> 0, n.value ->> 1, n.value ->> 2, n.value ->> 3, n.value ->> 4, 1, n.value ->> 5, :now
+FROM json_each(:rows) AS n WHERE EXISTS (SELECT 1 FROM blocker WHERE blocker.chain_id = n.value ->> 0)
 RETURNING chain_id
 """
 
-_KEPT = """
-SELECT json_group_array(chain_id) FROM chain_end WHERE state <> 8 AND chain_id IN (SELECT value FROM json_each(:ids))
+_STATES = """
+SELECT json_group_object(chain_id, state) FROM chain_end WHERE chain_id IN (SELECT value FROM json_each(:ids))
 """
 
 _ARCHIVED = f"""
@@ -89,9 +89,10 @@ def archived_ends(connection: Statements, chains: Sequence[str]) -> list[End | N
     return [found.get(place) for place in range(len(chains))]
 
 
-def kept_ends(connection: Statements, chains: Sequence[str]) -> set[str]:
-    """Those of the chains whose ends are kept, though nothing else may be left of them."""
-    return set(load(connection.execute(_KEPT, {"ids": dump(chains)}).fetchone()[0]))
+def stored_states(connection: Statements, chains: Sequence[str]) -> dict[str, int]:
+    """How these chains ended, as far as that is stored for others, though nothing else may be left of them."""
+    states: dict[str, int] = load(connection.execute(_STATES, {"ids": dump(chains)}).fetchone()[0])
+    return states
 
 
 def _end_of(state: Any) -> ChainEnd:

@@ -48,10 +48,15 @@ class RowId:
     @property
     def shown(self) -> UUID:
         """The id under which it's listed, and archived."""
-        if len(self.raw) == _BYTES_OF_UTF16 and not self.blob:
+        return id_of(self.raw if self.blob else self.text)
+
+    @property
+    def text(self) -> str:
+        """What it is as text, of one that isn't a blob."""
+        if len(self.raw) == _BYTES_OF_UTF16:
             with suppress(ValueError):
-                return UUID(self.raw.replace(b"\0", b"").decode())
-        return id_of(self.raw if self.blob else self.raw.decode("utf-8", "replace"))
+                return str(UUID(self.raw.replace(b"\0", b"").decode()))
+        return self.raw.decode("utf-8", "replace")
 
 
 def id_of(value: Any) -> UUID:

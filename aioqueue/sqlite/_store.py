@@ -13,6 +13,7 @@ from aioqueue.sqlite._diagnosis import diagnose
 from aioqueue.sqlite._end import end
 from aioqueue.sqlite._foreign import insert_foreign, run_foreign
 from aioqueue.sqlite._lease_session import SQLiteLeaseSession
+from aioqueue.sqlite._listing_blockers import list_blockers, list_dependents
 from aioqueue.sqlite._listing_chain import fetch_ends, list_chain
 from aioqueue.sqlite._migrations import check_file, migrate
 from aioqueue.sqlite._opened import Opened
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from aioqueue.sqlite._connections_statements import Statements
     from aioqueue.vocabulary._answers import Changed, Due, Pruned
+    from aioqueue.vocabulary._blockers import Blocker, Tended
     from aioqueue.vocabulary._finding import Finding
     from aioqueue.vocabulary._job import (
         Claim,
@@ -218,6 +220,10 @@ class SQLiteStore:
         """See `aioqueue.abc.Store.next_due`."""
         return await self._opened.recovery.next_due(types, own)
 
+    async def tend(self, limit: int) -> Tended:
+        """See `aioqueue.abc.Store.tend`."""
+        return await self._opened.tending.tend(limit)
+
     # -- looking and operating ------------------------------------------------------------------------------------
 
     async def fetch(self, ids: Sequence[UUID]) -> Sequence[Job | None]:
@@ -231,6 +237,14 @@ class SQLiteStore:
     async def list_chain(self, chain_id: UUID, limit: int, cursor: str | None = None) -> Page:
         """See `aioqueue.abc.Store.list_chain`."""
         return await self._opened.reading.read(lambda connection: list_chain(connection, chain_id, limit, cursor))
+
+    async def list_blockers(self, job_id: UUID, limit: int, *, after: int = -1) -> Sequence[Blocker]:
+        """See `aioqueue.abc.Store.list_blockers`."""
+        return await self._opened.reading.read(lambda connection: list_blockers(connection, job_id, limit, after))
+
+    async def list_dependents(self, chain_id: UUID, limit: int) -> Sequence[Blocker]:
+        """See `aioqueue.abc.Store.list_dependents`."""
+        return await self._opened.reading.read(lambda connection: list_dependents(connection, chain_id, limit))
 
     async def list(self, where: JobFilter, limit: int, cursor: str | None = None) -> Page:
         """See `aioqueue.abc.Store.list`."""
@@ -248,17 +262,17 @@ class SQLiteStore:
         """See `aioqueue.abc.Store.standing`."""
         return await self._opened.reading.read(lambda connection: read_standing(connection, job_id, types))
 
-    async def retry(self, ids: Sequence[UUID]) -> Sequence[Changed]:
+    async def retry(self, ids: Sequence[UUID], *, cascade: bool = False) -> Sequence[Changed]:
         """See `aioqueue.abc.Store.retry`."""
-        return await self._opened.operator.change("retry", ids)
+        return await self._opened.operator.retry(ids, cascade=cascade)
 
     async def run_now(self, ids: Sequence[UUID]) -> Sequence[Changed]:
         """See `aioqueue.abc.Store.run_now`."""
-        return await self._opened.operator.change("run_now", ids)
+        return await self._opened.operator.run_now(ids)
 
-    async def delete(self, ids: Sequence[UUID]) -> Sequence[Changed]:
+    async def delete(self, ids: Sequence[UUID], *, cascade: bool = False) -> Sequence[Changed]:
         """See `aioqueue.abc.Store.delete`."""
-        return await self._opened.operator.change("delete", ids)
+        return await self._opened.operator.delete(ids, cascade=cascade)
 
     async def prune(
         self, state: StoredState, older_than: float, types: Collection[str] | None, limit: int, cursor: str | None = None

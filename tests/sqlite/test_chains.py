@@ -11,7 +11,7 @@ import anyio.to_thread
 import pytest
 
 from aioqueue.abc import Changed, JobFilter, Notification
-from aioqueue.sqlite import _operate, make_store
+from aioqueue.sqlite import _operate_delete, make_store
 from aioqueue.sqlite._connections_access import Writer
 from aioqueue.sqlite._migrations import known_migrations
 from aioqueue.vocabulary._job import JobState, LostReason, Settlement, SettlementKind, StoredState
@@ -194,7 +194,6 @@ async def test_a_chain_of_a_hundred_thousand_steps(store: SQLiteStore, path: Pat
     assert tail.cursor is None
     assert await store.run_now([second.id]) == [Changed.DONE]
     claimed = await claim_one(store, lease)
-    assert await store.delete([first.id]) == [Changed.RUNNING]
     assert [each.lost for each in await store.settle([end(claimed, SettlementKind.FAILED)])] == [None]
     assert await store.retry([second.id]) == [Changed.DONE]
     assert taken <= 30  # thousands of the machine's instructions
@@ -264,7 +263,6 @@ async def test_a_file_whose_text_is_utf16(path: Path, encoding: str) -> None:
         await store.settle([end(steps[3], SettlementKind.FAILED)])
         assert await store.retry([steps[1].id]) == [Changed.DONE]
         assert (await claim_one(store, lease)).id == steps[3].id
-        assert await store.delete([steps[1].id]) == [Changed.RUNNING]
         await store.release(lease, [], end=True)
         assert len((await store.list(JobFilter(), 10)).jobs) == 4
         assert await store.run_now([steps[1].id]) == [Changed.DONE]
@@ -304,7 +302,7 @@ async def interrupted(store: SQLiteStore, monkeypatch: pytest.MonkeyPatch, job_i
 async def test_a_delete_that_is_interrupted_is_finished_by_another(
     store: SQLiteStore, path: Path, monkeypatch: pytest.MonkeyPatch, place: int, ended: bool
 ) -> None:
-    monkeypatch.setattr(_operate, "_PORTION", 2)
+    monkeypatch.setattr(_operate_delete, "_PORTION", 2)
     lease = await store.open_lease("w", 600)
     steps = await chain(store, lease, 6, key="k", unique=True)
     await store.settle([end(steps[-1], SettlementKind.COMPLETED if ended else SettlementKind.RETRIED)])
@@ -324,7 +322,7 @@ async def test_others_write_while_a_long_chain_is_deleted(
     store: SQLiteStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In this process, and in another."""
-    monkeypatch.setattr(_operate, "_PORTION", 1)
+    monkeypatch.setattr(_operate_delete, "_PORTION", 1)
     lease = await store.open_lease("w", 600)
     steps = await chain(store, lease, 30)
     await store.settle([end(steps[-1])])

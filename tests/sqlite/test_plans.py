@@ -28,14 +28,16 @@ if TYPE_CHECKING:
 
 ROOMS = (
     *("_claim_blockers", "_claim_odd", "_claim_take", "_end", "_insert_blockers", "_insert_rows", "_lease", "_lease_odd"),
-    *("_lease_session", "_listing", "_listing_chain", "_operate", "_operate_prune", "_recovery", "_resolve", "_resolve_ends"),
-    *("_rows_chain", "_rows_odd", "_settle", "_settle_archive", "_settle_batch", "_settle_chain", "_stats", "_stats_workers"),
+    *("_lease_session", "_listing", "_listing_blockers", "_listing_chain", "_operate", "_operate_delete", "_operate_prune"),
+    *("_operate_retry", "_operate_steps", "_recovery", "_resolve", "_resolve_ends", "_rows_chain", "_rows_odd", "_settle"),
+    *("_settle_archive", "_settle_batch", "_settle_chain", "_stats", "_stats_workers", "_tend", "_tend_look"),
 )
 WALKS = {
     # What is running is walked whole to find what has no lease, and to count it: it's as much as there are slots.
     "_recovery._ORPHANS": ("job_running",),
     "_recovery._ORPHAN_IDS": ("job_running",),
     "_stats._BUSY": ("job_running", "job_held"),
+    "_tend_look._UNTOLD": ("chain_end_untold",),
 }
 """The partial indexes that a statement may walk."""
 BETWEEN = f"{_listing._BEFORE} AND {_listing._FROM_FLOOR}"
@@ -83,7 +85,11 @@ def test_no_table_is_scanned(connection: sqlite3.Connection, name: str) -> None:
     parameters = dict.fromkeys(re.findall(r":(\w+)", statement), 1)
     plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", parameters)]
     # Over the parameters' own rows and over what an index has narrowed down, but never over a table of jobs.
-    scans = [step for step in plan if re.match(r"SCAN (job|archive|blocker|chain_end|b|e)\b", step) and step.split()[-1] not in WALKS.get(name, ())]
+    scans = [
+        step
+        for step in plan
+        if re.match(r"SCAN (job|archive|blocker|chain_end|b|e)\b", step) and step.split()[-1] not in WALKS.get(name, ())
+    ]
     assert not scans, plan
 
 

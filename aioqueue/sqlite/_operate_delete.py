@@ -1,0 +1,118 @@
+"""Removing chains, and maybe all that waits for them. Runs inside an open write transaction."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aioqueue.sqlite._notifications import merged
+from aioqueue.sqlite._operate_steps import LastStep, Outcome
+from aioqueue.sqlite._resolve import Resolved, resolve_if_possible
+from aioqueue.sqlite._resolve_ends import End, store_ends
+from aioqueue.sqlite._rows_chain import OF_CHAIN, chain_of
+from aioqueue.sqlite._rows_ids import any_id
+from aioqueue.sqlite._rows_times import NOW
+from aioqueue.vocabulary._answers import Changed
+from aioqueue.vocabulary._notification import Notification
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Sequence
+    from uuid import UUID
+
+    from aioqueue.sqlite._rows_ids import RowId
+
+__all__ = ["delete", "remove_rest"]
+
+_PORTION = 1_000
+"""Archived steps that one transaction removes beside the last ones: some 10 ms, in which nobody else writes."""
+
+_LATER, _FIRST = OF_CHAIN
+
+_HOLDERS = f"""
+SELECT lease_id FROM job INDEXED BY job_chain WHERE {_LATER} AND state = 2
+UNION SELECT lease_id FROM job WHERE {_FIRST} AND state = 2
+"""
+
+_IS_WAITED_FOR = f"""
+SELECT EXISTS (SELECT 1 FROM blocker AS b CROSS JOIN job ON job.id = b.job_id
+               WHERE b.chain_id = {any_id("chain")} AND b.resolved = 0)
+"""
+
+_FORGET = f"DELETE FROM blocker WHERE job_id = {any_id('step')}"
+
+_TAKE_ALONG = f"UPDATE chain_end SET untold = 1, take_along = 1 WHERE chain_id = {any_id('chain')}"
+"""Of a chain that has ended: some were told of that, and need its output."""
+
+_LIVES = f"""
+SELECT EXISTS (SELECT 1 FROM job INDEXED BY job_chain WHERE {_LATER}) OR EXISTS (SELECT 1 FROM job WHERE {_FIRST})
+"""
+
+_REMOVE_STEPS = f"DELETE FROM job WHERE {_LATER}"
+_REMOVE_FIRST = f"DELETE FROM job WHERE {_FIRST}"
+_REMOVE_ARCHIVED_STEPS = f"""
+DELETE FROM archive WHERE id IN (
+    SELECT id FROM archive INDEXED BY archive_chain WHERE {_LATER} ORDER BY position DESC, id DESC LIMIT :portion)
+"""
+_REMOVE_ARCHIVED_FIRST = f"DELETE FROM archive WHERE {_FIRST}"
+
+
+def delete(connection: sqlite3.Connection, ids: Sequence[UUID], *, cascade: bool) -> Outcome:
+    """Remove chains, as `aioqueue.abc.Store.delete` promises, and one portion of all the steps behind their ends."""
+    results: list[Changed] = []
+    gone: set[RowId] = set()
+    left: list[RowId] = []
+    leases: set[int] = set()
+    told: list[str] = []
+    portion = _PORTION
+    now: int = connection.execute(f"SELECT {NOW}").fetchone()[0]
+    # Looked up before anything is removed: afterwards a step's id says nothing of its chain.
+    for job_id, chain in [(job_id, chain_of(connection, job_id)) for job_id in ids]:
+        parameters = chain.parameters("chain")
+        last = None if chain in gone else LastStep.of(connection, job_id)
+        if chain in gone:
+            results.append(Changed.DONE)
+        elif last is None:
+            results.append(Changed.NOT_FOUND)
+        elif (waited_for := connection.execute(_IS_WAITED_FOR, parameters).fetchone()[0]) and not cascade:
+            results.append(Changed.BLOCKS)
+        else:
+            leases |= {row[0] for row in connection.execute(_HOLDERS, parameters).fetchall() if isinstance(row[0], int)}
+            live = sum(connection.execute(each, parameters).rowcount for each in (_REMOVE_STEPS, _REMOVE_FIRST))
+            archived, more = _remove_archived(connection, chain, max(1, portion))
+            portion -= archived
+            results.append(Changed.DONE if live or archived else Changed.WRONG_STATE)
+            if live or archived:
+                gone.add(chain)
+                connection.execute(_FORGET, last.parameters)
+                if waited_for:
+                    told += _take_along(connection, chain, last, now)
+            if more:
+                left.append(chain)
+    resolved = Resolved()
+    resolve_if_possible(connection, told, now, resolved)
+    own = Notification(finished=frozenset(chain.shown for chain in gone), leases=frozenset(leases)) if gone else None
+    others = resolved.notification(now)
+    return Outcome(results, merged([each for each in (own, others) if each is not None]), left)
+
+
+def _take_along(connection: sqlite3.Connection, chain: RowId, last: LastStep, now: int) -> list[str]:
+    """Store that those that wait for a chain go with it; gives its id."""
+    if last.archived and connection.execute(_TAKE_ALONG, chain.parameters("chain")).rowcount:
+        return [chain.text]
+    return store_ends(connection, [End.deleted(chain.text, last.type, take_along=True)], now)
+
+
+def _remove_archived(connection: sqlite3.Connection, chain: RowId, portion: int) -> tuple[int, bool]:
+    """Remove the last of the archived steps; gives how many, and whether there may be more."""
+    parameters = chain.parameters("chain")
+    removed = connection.execute(_REMOVE_ARCHIVED_STEPS, {**parameters, "portion": portion}).rowcount
+    if removed == portion:
+        return removed, True
+    return removed + connection.execute(_REMOVE_ARCHIVED_FIRST, parameters).rowcount, False
+
+
+def remove_rest(chain: RowId, connection: sqlite3.Connection) -> tuple[bool, None]:
+    """Remove one portion of a chain whose end is gone; gives whether there may be more. One that begins anew is left alone."""
+    if connection.execute(_LIVES, chain.parameters("chain")).fetchone()[0]:
+        return False, None
+    return _remove_archived(connection, chain, _PORTION)[1], None

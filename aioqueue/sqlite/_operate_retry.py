@@ -1,0 +1,147 @@
+"""Bringing failed and cancelled jobs back, and what that means for those that waited. Runs inside an open write transaction."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from aioqueue.sqlite._insert_blockers import mark_living
+from aioqueue.sqlite._operate_steps import LastStep, Outcome
+from aioqueue.sqlite._resolve_ends import End, archived_ends, store_ends, stored_states
+from aioqueue.sqlite._rows import dump, load, one
+from aioqueue.sqlite._rows_chain import chain_of
+from aioqueue.sqlite._rows_ids import RowId, any_id
+from aioqueue.sqlite._rows_times import NOW
+from aioqueue.store_rules._causes import BLOCKER_FAILED
+from aioqueue.vocabulary._answers import Changed
+from aioqueue.vocabulary._blockers import ChainEnd
+from aioqueue.vocabulary._job import StoredState
+from aioqueue.vocabulary._notification import Notification
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Sequence
+
+__all__ = ["retry"]
+
+_STEP, _CHAIN = any_id("step"), any_id("chain")
+
+_RETRY = f"""
+INSERT INTO job (id, type, priority, state, run_at, created_at, max_attempts, claims, chain_id, position, key, unique_key,
+                 trace, retry, timeout, tags, metadata, errors, payload, open_blockers, marked)
+SELECT id, type, priority, iif(:open, 0, 1), :now, created_at, max_attempts, claims, chain_id, position, key, unique_key,
+       trace, retry, timeout, tags, metadata, errors, payload, :open,
+       EXISTS (SELECT 1 FROM blocker WHERE job_id = {_STEP}) OR EXISTS (SELECT 1 FROM blocker WHERE blocker.chain_id = {_CHAIN})
+FROM archive WHERE id = {_STEP}
+"""
+
+_REMOVE_ARCHIVED = f"DELETE FROM archive WHERE id = {_STEP}"
+
+_EDGES = f"""
+SELECT json_group_array(json_array(ordinal, chain_id, settled)) FROM (
+    SELECT ordinal, chain_id, settled FROM blocker WHERE job_id = {_STEP} ORDER BY ordinal)
+"""
+
+_COUNT_ANEW = f"""
+UPDATE blocker SET resolved = NOT EXISTS (SELECT 1 FROM json_each(:living) WHERE value = blocker.ordinal)
+WHERE job_id = {_STEP}
+"""
+
+_NOT_ENDED = f"UPDATE chain_end SET untold = 0 WHERE chain_id = {_CHAIN}"
+"""Those that were told of its end, and haven't been started, still see it; the others are told of the next one."""
+
+_FAILED_THROUGH = f"""
+SELECT json_group_array(job_id) FROM (
+    SELECT DISTINCT b.job_id FROM json_each(:chains) AS revived
+    CROSS JOIN blocker AS b ON b.chain_id = revived.value CROSS JOIN archive ON archive.id = b.job_id
+    WHERE archive.state = 6
+      AND json_extract(iif(json_valid(archive.errors), archive.errors, '[]'), '$[#-1].type') = '{BLOCKER_FAILED}'
+    ORDER BY b.job_id)
+"""
+
+_RETRIABLE = frozenset({StoredState.FAILED, StoredState.CANCELLED})
+
+
+def retry(connection: sqlite3.Connection, ids: Sequence[UUID], *, cascade: bool) -> Outcome:
+    """Bring failed and cancelled jobs back, as `aioqueue.abc.Store.retry` promises."""
+    retries = _Retries(connection)
+    results = [retries.one(each) for each in ids]
+    if cascade:
+        retries.dependents()
+    types = retries.types
+    return Outcome(results, Notification(types=frozenset(types)) if types else None)
+
+
+class _Retries:
+    """Retries in one transaction.
+
+    Arguments:
+        connection: Where they're written.
+    """
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._now: int = connection.execute(f"SELECT {NOW}").fetchone()[0]
+        self._done: set[RowId] = set()
+        self._level: list[str] = []
+        self.types: set[str] = set()
+        """Those with jobs that are pending now."""
+
+    def one(self, job_id: UUID) -> Changed:
+        """Bring the chain's last step back, whatever step's id this is."""
+        chain = chain_of(self._connection, job_id)
+        last = LastStep.of(self._connection, job_id)
+        if chain in self._done:
+            return Changed.DONE
+        if last is None:
+            return Changed.NOT_FOUND
+        if not last.archived or last.state not in _RETRIABLE or self._held(last.unique_key):
+            return last.not_now
+        living = self._wait_again(last)
+        if living is None:
+            return Changed.BLOCKER_FAILED
+        parameters = {**last.parameters, **chain.parameters("chain"), "now": self._now, "open": living}
+        self._connection.execute(_RETRY, parameters)
+        self._connection.execute(_REMOVE_ARCHIVED, last.parameters)
+        self._connection.execute(_NOT_ENDED, chain.parameters("chain"))
+        if not living:
+            self.types.add(last.type)
+        self._done.add(chain)
+        if not chain.blob:
+            self._level.append(chain.text)
+        return Changed.DONE
+
+    def dependents(self) -> None:
+        """Bring those back that failed through the others, level by level."""
+        while self._level:
+            chains, self._level = self._level, []
+            row = one(self._connection, _FAILED_THROUGH, {"chains": dump(chains)})
+            for job_id in load(row[0]):
+                self.one(UUID(job_id))
+
+    def _held(self, key: str | None) -> bool:
+        statement = "SELECT 1 FROM job WHERE unique_key = :key"
+        return key is not None and one(self._connection, statement, {"key": key}) is not None
+
+    def _wait_again(self, last: LastStep) -> int | None:
+        """Look anew at what a job has waited for: for how many of them it waits now; None if one has failed for good."""
+        edges = load(one(self._connection, _EDGES, last.parameters)[0])
+        if not edges:
+            return 0
+        chains = list(dict.fromkeys(chain for _, chain, _ in edges))
+        alive = mark_living(self._connection, chains)
+        dead = [chain for chain in chains if chain not in alive]
+        kept = stored_states(self._connection, dead)
+        found = archived_ends(self._connection, dead) if dead else []
+        # What is in the archive counts before what those were told who have waited: it may have been retried since.
+        states = {
+            chain: kept.get(chain, ChainEnd.DELETED) if end is None else end.state
+            for chain, end in zip(dead, found, strict=True)
+        }
+        if any(chain in states and states[chain] != ChainEnd.COMPLETED and not settled for _, chain, settled in edges):
+            return None
+        missing = [end or End.deleted(chain) for chain, end in zip(dead, found, strict=True) if chain not in kept]
+        store_ends(self._connection, missing, self._now)
+        living = [ordinal for ordinal, chain, _ in edges if chain in alive]
+        self._connection.execute(_COUNT_ANEW, {**last.parameters, "living": dump(living)})
+        return len(living)

@@ -1,0 +1,77 @@
+"""What operators act on: the live or last step of a chain, by any step's id; and what a transaction of theirs has done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from aioqueue.sqlite._rows import dump, one, text_of
+from aioqueue.sqlite._rows_chain import LAST_STEPS
+from aioqueue.sqlite._rows_ids import RowId
+from aioqueue.vocabulary._answers import Changed
+from aioqueue.vocabulary._job import StoredState
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Sequence
+    from uuid import UUID
+
+    from aioqueue.vocabulary._notification import Notification
+
+__all__ = ["LastStep", "Outcome"]
+
+_END = f"""
+WITH {LAST_STEPS}
+SELECT live IS NULL, coalesce(job.state, archive.state), coalesce(job.type, archive.type), archive.unique_key,
+    typeof(coalesce(live, archived)) = 'blob', CAST(coalesce(live, archived) AS BLOB)
+FROM step LEFT JOIN job ON job.id = step.live LEFT JOIN archive ON archive.id = step.archived
+WHERE coalesce(live, archived) IS NOT NULL
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one transaction has done.
+
+    Attributes:
+        results: One for each id, in order.
+        notification: What listeners are told of it.
+        left: The chains that are gone but for steps that they had behind them.
+    """
+
+    results: list[Changed]
+    notification: Notification | None
+    left: Sequence[RowId] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LastStep:
+    """The live or last step of a chain.
+
+    Attributes:
+        archived: Whether it's in the archive.
+        state: As stored.
+        type: Its type.
+        unique_key: What it held, of an archived one.
+        parameters: Its id, for statements with `any_id("step")`.
+    """
+
+    archived: bool
+    state: Any
+    type: str
+    unique_key: str | None
+    parameters: dict[str, Any]
+
+    @classmethod
+    def of(cls, connection: sqlite3.Connection, job_id: UUID) -> LastStep | None:
+        """Find the end of a chain by any step's id; None if there is no such chain."""
+        row = one(connection, _END, {"ids": dump([str(job_id)])})
+        if row is None:
+            return None
+        archived, state, job_type, unique_key, blob, raw = row
+        return cls(bool(archived), state, text_of(job_type), unique_key, RowId.read(blob, raw).parameters("step"))
+
+    @property
+    def not_now(self) -> Changed:
+        """What is told where it isn't in the state for a change."""
+        return Changed.RUNNING if self.state == StoredState.RUNNING and not self.archived else Changed.WRONG_STATE
