@@ -12,7 +12,8 @@ from aioqueue.sqlite._rows_times import NOW
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
+    from uuid import UUID
 
     from aioqueue.sqlite._connections_access import Writer
     from aioqueue.sqlite._connections_statements import Statements
@@ -42,14 +43,20 @@ class Inserter:
         return await self._writer.write(body)
 
 
-def insert_jobs(connection: Statements, jobs: Sequence[NewJob], *, repeated: bool = False) -> InsertResult:
+def insert_jobs(
+    connection: Statements, jobs: Sequence[NewJob], *, repeated: bool = False, waited_for: Collection[UUID] = ()
+) -> InsertResult:
     """Store jobs, all or none, as `aioqueue.abc.Store.insert` promises; also those that wait for chains.
+
+    Arguments:
+        connection: In a write transaction.
+        jobs, repeated, waited_for: As of `insert_conversation`.
 
     Raises:
         RowRejected: A row can't be stored.
         BlockerNotFound: A chain to wait for isn't there.
     """
-    result = insert_rows(connection, jobs, repeated=repeated)
+    result = insert_rows(connection, jobs, repeated=repeated, waited_for=waited_for)
     known = {job.id: each.id for job, each in zip(jobs, result.inserted, strict=True)}
     created = {job.id for job, each in zip(jobs, result.inserted, strict=True) if each.created}
     waiting = [(job.id, job.blockers) for job in jobs if job.blockers and job.id in created]

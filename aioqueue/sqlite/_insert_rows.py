@@ -17,7 +17,7 @@ from aioqueue.vocabulary._notification import Notification
 from aioqueue.vocabulary._trace import stored_trace
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Collection, Generator, Sequence
     from uuid import UUID
 
     from aioqueue.sqlite._connections_statements import Statements
@@ -79,7 +79,7 @@ class InsertResult:
     notification: Notification | None
 
 
-def insert_conversation(jobs: Sequence[NewJob], *, repeated: bool) -> Conversation:
+def insert_conversation(jobs: Sequence[NewJob], *, repeated: bool, waited_for: Collection[UUID] = ()) -> Conversation:
     """Store jobs inside an open write transaction.
 
     Yields a statement with its parameters, and is sent its first row (or None), for as long as there are statements. Jobs that
@@ -89,6 +89,7 @@ def insert_conversation(jobs: Sequence[NewJob], *, repeated: bool) -> Conversati
         jobs: Those.
         repeated: Whether one that was stored earlier may be a chain by now of which its own step is gone. Finished jobs are
             looked at in any case: it costs one look-up.
+        waited_for: Those of them for which others wait than jobs of this batch.
 
     Raises:
         RowRejected: A row can't be stored.
@@ -96,7 +97,7 @@ def insert_conversation(jobs: Sequence[NewJob], *, repeated: bool) -> Conversati
     inserted: list[Inserted] = []
     types: set[str] = set()
     delay: float | None = None
-    waited_for = {blocker.chain_id for job in jobs for blocker in job.blockers}
+    waited_for = {*waited_for, *(blocker.chain_id for job in jobs for blocker in job.blockers)}
     for start in range(0, len(jobs), _CHUNK_ROWS):
         chunk = jobs[start : start + _CHUNK_ROWS]
         keys = {place: [str(key) for key in unique_hashes(job)] for place, job in enumerate(chunk) if job.unique}
@@ -181,9 +182,11 @@ def _holders(found: dict[str, str]) -> dict[object, UUID]:
     return {key: id_of(value) for key, value in found.items()}
 
 
-def insert_rows(connection: Statements, jobs: Sequence[NewJob], *, repeated: bool = False) -> InsertResult:
+def insert_rows(
+    connection: Statements, jobs: Sequence[NewJob], *, repeated: bool = False, waited_for: Collection[UUID] = ()
+) -> InsertResult:
     """Hold the conversation at once."""
-    conversation = insert_conversation(jobs, repeated=repeated)
+    conversation = insert_conversation(jobs, repeated=repeated, waited_for=waited_for)
     row: Sequence[Any] | None = None
     try:
         while True:

@@ -24,7 +24,8 @@ WHERE job_id = :job AND ordinal > :after ORDER BY ordinal LIMIT :limit
 """
 
 _DEPENDENTS = """
-SELECT job_id, ordinal, chain_id, settled, resolved FROM blocker AS b INDEXED BY blocker_chain WHERE chain_id = :chain AND resolved = 0
+SELECT job_id, ordinal, chain_id, settled, resolved FROM blocker AS b INDEXED BY blocker_chain
+WHERE chain_id = :chain AND resolved = 0
     AND EXISTS (SELECT 1 FROM job WHERE job.id = b.job_id)
 ORDER BY job_id, ordinal LIMIT :limit
 """

@@ -127,7 +127,8 @@ class Batch:
         known: dict[UUID, UUID] = {}
         created: set[UUID] = set()
         if self._children:
-            result = insert_jobs(connection, self._children)
+            waited_for = {each.chain_id for step in self._waiting for each in step.blockers}
+            result = insert_jobs(connection, self._children, waited_for=waited_for)
             self._inserted = result.notification
             known = {child.id: each.id for child, each in zip(self._children, result.inserted, strict=True)}
             created = {each.id for each in result.inserted if each.created}
