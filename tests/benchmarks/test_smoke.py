@@ -51,6 +51,16 @@ def test_chains() -> None:
     assert [line.split()[0] for line in printed] == ["slots", "5"]
 
 
+def test_dependents() -> None:
+    printed = run("benchmarks.dependents", "--jobs", "20", "--rounds", "1").splitlines()
+    assert [line.split("  ")[0] for line in printed] == ["shape", "one chain", "one dependent", "diamonds"]
+
+
+def test_dependents_on_postgresql(postgres_url: str) -> None:
+    printed = run("benchmarks.dependents", "--jobs", "20", "--rounds", "1", "--shapes", "diamonds", "--url", postgres_url)
+    assert printed.splitlines()[-1].startswith("diamonds")
+
+
 def test_latency() -> None:
     assert run("benchmarks.latency", "--jobs", "3").startswith("3 jobs: median")
 
