@@ -69,6 +69,14 @@ async def walk(steps: int, seconds: float) -> Call[Told]:
 
 
 @registry.job(retry=SOON)
+async def gather(ends: list[Told]) -> Told:
+    """Is given the outputs of others."""
+    assert all(isinstance(end["pid"], int) for end in ends), ends
+    write("start", str(len(ends)))
+    return told()
+
+
+@registry.job(retry=SOON)
 async def until_exists(path: str) -> Told:
     """Runs until a file exists."""
     write("start")
