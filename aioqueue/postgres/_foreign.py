@@ -33,6 +33,7 @@ Placeholder = Literal["%s", "$1"]
 """How a driver writes a parameter: psycopg and psycopg2 `%s`, asyncpg and the server itself `$1`."""
 
 _INSERT = "select cast(id as text), created from {schema}.enqueue_v1(cast(cast({text} as text) as json))"
+_INSERT_WAITING = _INSERT.replace("enqueue_v1", "enqueue_v2")
 # Themselves, or what their chains have become.
 _FINISHED = (
     "with given as (select unnest(cast(string_to_array(cast({text} as text), ',') as uuid[])) as id) "
@@ -102,7 +103,8 @@ def statement(schema: str, jobs: Sequence[NewJob], *, placeholder: Placeholder =
     Returns:
         The SQL and the parameters. It returns a row each, in order: id as text, and whether the job was created.
     """
-    return _query(_INSERT, schema, placeholder), (encode_jobs(jobs),)
+    template = _INSERT_WAITING if any(job.blockers for job in jobs) else _INSERT
+    return _query(template, schema, placeholder), (encode_jobs(jobs),)
 
 
 def _query(template: str, schema: str, placeholder: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -13,13 +13,14 @@ from aioqueue.vocabulary._trace import stored_trace
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from aioqueue.vocabulary._blockers import NewBlocker
     from aioqueue.vocabulary._job import NewJob
 
 __all__ = ["encode_jobs"]
 
 
 def encode_jobs(jobs: Sequence[NewJob]) -> str:
-    """Give the argument of `enqueue_v1`: a JSON array, with payloads as text so that they're kept to the letter.
+    """Give the argument of `enqueue_v1` and `enqueue_v2`: a JSON array, with payloads as text so that they are kept as they are.
 
     Raises:
         RowRejected: A row can't be expressed.
@@ -45,9 +46,14 @@ def encode_jobs(jobs: Sequence[NewJob]) -> str:
                     "tags": list(job.tags),
                     "metadata": job.metadata.decode(),
                     **({} if job.trace is None else {"trace": stored_trace(job.trace)}),
+                    **({"blockers": [_blocker(each) for each in job.blockers]} if job.blockers else {}),
                 }
                 for job in jobs
             ]
         ).decode()
     except (TypeError, UnicodeDecodeError) as error:
         raise RowRejected(f"a job can't be stored: {error}") from None
+
+
+def _blocker(blocker: NewBlocker) -> dict[str, Any]:
+    return {"chain_id": str(blocker.chain_id), "settled": blocker.settled, "places": blocker.places.decode()}

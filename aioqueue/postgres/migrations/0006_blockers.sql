@@ -75,3 +75,173 @@ CREATE TABLE @schema@.chain_end (
 ) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 1000);
 
 CREATE INDEX chain_end_untold ON @schema@.chain_end (ended_at, chain_id) WHERE untold;
+
+-- As `enqueue_v1`, and `blockers` of a job is an array of objects: `chain_id` (any job's id of a chain, or the `id` of a job that
+-- comes before it in the array), and optionally `settled` and `places`. What hasn't ended is marked, by a write also where it's
+-- marked already, so that whoever ends it at that moment is seen or sees who waits. What has completed counts at once; of what
+-- has failed any worker tells within seconds. Rows that others have locked are waited for briefly (55P03). AQ001: there is no
+-- such chain. AQ002: a job waits for itself, or for one behind it.
+CREATE FUNCTION @schema@.enqueue_v2(jobs json, tell boolean DEFAULT true)
+RETURNS TABLE (id uuid, created boolean)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS @body@
+#variable_conflict use_column
+DECLARE
+    given json := CASE json_typeof(jobs) WHEN 'object' THEN json_build_array(jobs) ELSE jobs END;
+    patience text := current_setting('lock_timeout');
+    ids uuid[];
+    flags boolean[];
+    asked uuid[];
+    chains uuid[];
+    last record;
+    reason json;
+    text_of text;
+    note text;
+BEGIN
+    SELECT array_agg(stored.id ORDER BY stored.place), array_agg(stored.created ORDER BY stored.place) INTO ids, flags
+        FROM @schema@.enqueue_v1(given, false) WITH ORDINALITY AS stored(id, created, place);
+    IF ids IS NULL THEN
+        RETURN;
+    END IF;
+    -- What waits is there as blocked, with all that it waits for: as it was given, or the chain that holds the unique key.
+    WITH edge AS MATERIALIZED (
+        SELECT ids[each.place] AS job_id, b.place::integer - 1 AS ordinal, (b.value->>'chain_id')::uuid AS chain_id,
+               coalesce((b.value->>'settled')::boolean, false) AS settled,
+               CASE json_typeof(b.value->'places') WHEN 'string' THEN (b.value->>'places')::json
+                    WHEN 'array' THEN b.value->'places' ELSE '[]' END AS places,
+               each.place,
+               (SELECT min(other.place) FROM json_array_elements(given) WITH ORDINALITY AS other(job, place)
+                WHERE (other.job->>'id')::uuid = (b.value->>'chain_id')::uuid) AS place_of_other
+        FROM json_array_elements(given) WITH ORDINALITY AS each(job, place)
+        CROSS JOIN LATERAL json_array_elements(
+            CASE json_typeof(each.job->'blockers') WHEN 'array' THEN each.job->'blockers' ELSE '[]' END)
+            WITH ORDINALITY AS b(value, place)
+        WHERE flags[each.place]
+    ), wrong AS MATERIALIZED (
+        SELECT min(edge.job_id::text) AS job_id FROM edge WHERE edge.place_of_other >= edge.place
+    ), added AS (
+        INSERT INTO @schema@.blocker (job_id, ordinal, chain_id, settled, places)
+        SELECT job_id, ordinal, coalesce(ids[place_of_other], chain_id), settled, places FROM edge
+        WHERE (SELECT job_id FROM wrong) IS NULL
+        ON CONFLICT (job_id, ordinal) DO UPDATE
+        SET chain_id = excluded.chain_id, settled = excluded.settled, places = excluded.places, resolved = false
+        RETURNING job_id, chain_id
+    ), blocked AS (
+        UPDATE @schema@.job j
+        SET marked = true, open_blockers = waits.edges, state = CASE WHEN waits.edges > 0 THEN 0 ELSE j.state END
+        FROM (SELECT own.id, (SELECT count(*) FROM added WHERE added.job_id = own.id) AS edges
+              FROM unnest(ids, flags) AS own(id, made)
+              WHERE own.made AND (own.id IN (SELECT job_id FROM added) OR own.id IN (SELECT chain_id FROM added))) AS waits
+        WHERE j.id = waits.id
+    )
+    SELECT (SELECT job_id FROM wrong),
+           ARRAY(SELECT DISTINCT chain_id FROM added EXCEPT SELECT own.id FROM unnest(ids, flags) AS own(id, made) WHERE own.made)
+        INTO text_of, asked;
+    IF text_of IS NOT NULL THEN
+        RAISE EXCEPTION 'job % would wait for itself, or for one that comes after it', text_of USING ERRCODE = 'AQ002';
+    END IF;
+    PERFORM set_config('lock_timeout', '100ms', true);
+    FOR look IN 1..20 LOOP
+        EXIT WHEN cardinality(asked) = 0;
+        WITH chain AS MATERIALIZED (
+            SELECT given.id AS asked,
+                   coalesce((SELECT coalesce(j.chain_id, j.id) FROM @schema@.job j WHERE j.id = given.id),
+                            (SELECT coalesce(a.chain_id, a.id) FROM @schema@.archive a WHERE a.id = given.id LIMIT 1),
+                            given.id) AS id
+            FROM unnest(asked) AS given(id)
+        ), named AS (
+            UPDATE @schema@.blocker b SET chain_id = chain.id FROM chain
+            WHERE chain.id <> chain.asked AND b.chain_id = chain.asked AND b.job_id = ANY(ids)
+        ), live AS MATERIALIZED (
+            SELECT coalesce((SELECT j.id FROM @schema@.job j WHERE j.chain_id = chain.id),
+                            (SELECT j.id FROM @schema@.job j WHERE j.id = chain.id)) AS id
+            FROM chain
+        ), locked AS MATERIALIZED (
+            SELECT j.id FROM @schema@.job j WHERE j.id = ANY(ARRAY(SELECT id FROM live)) ORDER BY j.id FOR NO KEY UPDATE
+        ), marked AS (
+            UPDATE @schema@.job j SET marked = true WHERE j.id = ANY(ARRAY(SELECT id FROM locked))
+            RETURNING coalesce(j.chain_id, j.id) AS id
+        ), left_over AS (
+            DELETE FROM @schema@.chain_end e
+            WHERE e.chain_id = ANY(ARRAY(SELECT id FROM marked)) AND (e.untold OR e.state = 8)
+        )
+        SELECT ARRAY(SELECT chain.id FROM chain WHERE chain.id NOT IN (SELECT id FROM marked) ORDER BY chain.id) INTO chains;
+        asked := '{}';
+        FOR last IN
+            SELECT chain.id AS chain_id, step.id, step.type, step.state, step.errors
+            FROM unnest(chains) AS chain(id)
+            LEFT JOIN LATERAL (
+                SELECT found.* FROM (
+                    (SELECT a.id, a.type, a.state, a.position, a.errors FROM @schema@.archive a
+                     WHERE a.chain_id = chain.id ORDER BY a.position DESC LIMIT 1)
+                    UNION ALL
+                    (SELECT a.id, a.type, a.state, a.position, a.errors FROM @schema@.archive a
+                     WHERE a.id = chain.id AND a.chain_id IS NULL LIMIT 1)) AS found
+                ORDER BY found.position DESC LIMIT 1) AS step ON true
+        LOOP
+            text_of := NULL;
+            IF last.state IN (6, 7) THEN
+                text_of := format('%s %s: %s', last.type, last.chain_id, CASE last.state WHEN 6 THEN 'failed' ELSE 'cancelled' END);
+                BEGIN
+                    reason := (SELECT error FROM unnest(last.errors) WITH ORDINALITY AS history(error, place)
+                               ORDER BY place DESC LIMIT 1);
+                    text_of := left(CASE WHEN reason->>'type' = 'BlockerFailed'
+                                         THEN regexp_replace(reason->>'message', '^it waited for ', '')
+                                         WHEN reason->>'type' IS NULL THEN text_of
+                                         WHEN coalesce(reason->>'message', '') = '' THEN text_of || ': ' || (reason->>'type')
+                                         ELSE text_of || ': ' || (reason->>'type') || ': ' || (reason->>'message') END, 1200);
+                EXCEPTION WHEN data_exception THEN
+                    NULL;  -- an entry that isn't one of ours
+                END;
+            END IF;
+            IF last.state IN (4, 6, 7) THEN
+                INSERT INTO @schema@.chain_end AS e (chain_id, state, type, output, cause)
+                SELECT last.chain_id, a.state, a.type, CASE a.state WHEN 4 THEN a.output END, coalesce(text_of, '')
+                FROM (SELECT * FROM @schema@.archive a WHERE a.id = last.id AND a.state IN (4, 6, 7) LIMIT 1) AS a
+                ON CONFLICT (chain_id) DO UPDATE SET state = excluded.state, type = excluded.type,
+                    output = CASE e.state WHEN excluded.state THEN e.output ELSE excluded.output END,
+                    cause = CASE e.state WHEN excluded.state THEN e.cause ELSE excluded.cause END;
+            ELSE
+                -- Of a chain whose steps were purged.
+                PERFORM FROM @schema@.chain_end e WHERE e.chain_id = last.chain_id AND e.state <> 8 FOR UPDATE;
+            END IF;
+            IF NOT FOUND THEN
+                IF last.id IS NULL AND look > 1 THEN
+                    RAISE EXCEPTION 'there is no job % to wait for', last.chain_id USING ERRCODE = 'AQ001';
+                END IF;
+                asked := asked || last.chain_id;
+            END IF;
+        END LOOP;
+    END LOOP;
+    IF cardinality(asked) > 0 THEN
+        RAISE EXCEPTION 'the chain of job % goes on so quickly that nothing can be made to wait for it', asked[1]
+            USING ERRCODE = 'lock_not_available';
+    END IF;
+    WITH told AS (
+        UPDATE @schema@.blocker b SET resolved = true FROM @schema@.chain_end e, unnest(ids, flags) AS own(id, made)
+        WHERE own.made AND b.job_id = own.id AND e.chain_id = b.chain_id AND (e.state = 4 OR b.settled) AND NOT b.resolved
+        RETURNING b.job_id
+    ), counted AS (
+        UPDATE @schema@.job j SET open_blockers = j.open_blockers - ends.count,
+            state = CASE WHEN j.open_blockers = ends.count THEN 1 ELSE j.state END
+        FROM (SELECT job_id AS id, count(*) FROM told GROUP BY job_id) AS ends WHERE j.id = ends.id
+    )
+    UPDATE @schema@.chain_end e SET untold = true WHERE NOT e.untold AND e.state <> 4 AND e.chain_id IN (
+        SELECT b.chain_id FROM unnest(ids, flags) AS own(id, made) JOIN @schema@.blocker b ON b.job_id = own.id
+        WHERE own.made AND NOT b.settled);
+    PERFORM set_config('lock_timeout', patience, true);
+    IF tell THEN
+        SELECT json_build_object('t', CASE WHEN octet_length(types.names::text) < 7000 THEN types.names END, 'd', types.delay)::text
+            INTO note
+            FROM (SELECT json_agg(DISTINCT j.type) AS names,
+                         min(greatest(0, extract(epoch FROM j.run_at - clock_timestamp())::double precision)) AS delay
+                  FROM unnest(ids, flags) AS own(id, made) JOIN @schema@.job j ON j.id = own.id
+                  WHERE own.made AND j.state = 1) AS types
+            WHERE types.names IS NOT NULL AND types.delay <= 3600;
+        IF note IS NOT NULL THEN
+            PERFORM pg_notify('@channel@', note);
+        END IF;
+    END IF;
+    RETURN QUERY SELECT result.id, result.created FROM unnest(ids, flags) WITH ORDINALITY AS result(id, created, place)
+        ORDER BY result.place;
+END
+@body@;
