@@ -5,10 +5,11 @@ from aioqueue.runtime import _process as _process  # isort: split
 
 from aioqueue.client import BoundClient, Client, JobHandle, Reason, ReasonCode, Transaction, Why
 from aioqueue.definitions._call import Call
+from aioqueue.definitions._completion import Completion
 from aioqueue.definitions._context import Attempt, current_attempt
 from aioqueue.definitions._continuation import done
 from aioqueue.definitions._job_type import JobType
-from aioqueue.definitions._middleware import CallNext, EnqueueMiddleware, EnqueueNext, Middleware
+from aioqueue.definitions._middleware import CallNext, CompletionMiddleware, EnqueueMiddleware, EnqueueNext, Middleware
 from aioqueue.definitions._registry import Registry
 from aioqueue.definitions._resources import Resource
 from aioqueue.errors import (
@@ -22,6 +23,7 @@ from aioqueue.errors import (
     CallError,
     CallNeverEnqueued,
     ClientClosed,
+    CompletionNotDone,
     ConfigurationError,
     ConflictingOptions,
     Fail,
@@ -81,6 +83,9 @@ __all__ = [
     "Changed",
     "Client",
     "ClientClosed",
+    "Completion",
+    "CompletionMiddleware",
+    "CompletionNotDone",
     "Completed",
     "ConfigurationError",
     "ConflictingOptions",

@@ -14,6 +14,7 @@
     ├── TransactionError
     │   ├── NotInTransaction          a `tx` that is in autocommit mode
     │   ├── OutsideTransaction        an enqueue beside our own open transaction
+    │   ├── CompletionNotDone         a block of `completion()` that was left without `done`, or never committed
     │   └── NotCommitted              a result that was awaited before the commit
     ├── ClientClosed
     ├── JobError                      what became of one job; carries its id, and its chain's
@@ -57,6 +58,7 @@ __all__ = [
     "CallError",
     "CallNeverEnqueued",
     "ClientClosed",
+    "CompletionNotDone",
     "ConfigurationError",
     "ConflictingOptions",
     "Fail",
@@ -186,6 +188,13 @@ class OutsideTransaction(TransactionError):
     """An enqueue without `tx=` inside aioqueue's own open transaction of the same task."""
 
 
+class CompletionNotDone(TransactionError):
+    """A block of `attempt.completion()` was left without `done`, or its transaction, given as `tx=`, wasn't committed.
+
+    Nothing of it was written.
+    """
+
+
 class NotCommitted(TransactionError):
     """A result was awaited before the transaction that enqueued its job had committed."""
 
@@ -297,7 +306,16 @@ class ResultError(JobError):
 
 
 class LeaseLost(AioqueueError):
-    """The worker's lease, or one of its claims, is no longer its own."""
+    """The worker's lease, or one of its claims, is no longer its own.
+
+    Arguments:
+        message: Which one.
+        reason: Of a claim: `taken_by_another_worker`, `already_completed`, `not_found`, `cancelled` or `lease_lapsed`.
+    """
+
+    def __init__(self, message: str, *, reason: str | None = None) -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class StoreError(AioqueueError):

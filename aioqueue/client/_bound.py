@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import contextmanager
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -12,7 +14,7 @@ from aioqueue.client._transaction import Transaction
 from aioqueue.errors import OutsideTransaction, TransactionError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Generator, Iterable, Mapping
 
     from typing_extensions import Unpack
 
@@ -69,6 +71,24 @@ class BoundClient:
     ) -> JobHandle[Any]:
         """As `Client.enqueue_by_name`, in the transaction."""
         return await self.enqueue(named_call(name, arguments, options))
+
+    @contextmanager
+    def alone(self) -> Generator[None]:
+        """Refuse, within the block, to enqueue anything in this task that isn't part of the transaction.
+
+        Raises:
+            OutsideTransaction: The task is inside our own `transaction()` already, of which this isn't part.
+        """
+        opened, task = self._session.opened(), asyncio.current_task()
+        if isinstance(self._tx, Transaction):  # in which it's refused already
+            yield
+            return
+        opened.refuse_outside_transaction()
+        opened.tasks_in_transaction.add(task)
+        try:
+            yield
+        finally:
+            opened.tasks_in_transaction.discard(task)
 
     def __repr__(self) -> str:
         return f"<{self._session!r} using {type(self._tx).__qualname__}>"

@@ -31,6 +31,20 @@ class TransactionState:
         self.calls: list[Call[Any]] = []
         self.spans: list[SendSpan] = []
 
+    @property
+    def enqueued(self) -> tuple[int, int]:
+        """How many calls and spans there are so far."""
+        return len(self.calls), len(self.spans)
+
+    def take_back(self, before: tuple[int, int]) -> None:
+        """Undo what was enqueued since: a savepoint was rolled back. Its calls may be enqueued again."""
+        calls, spans = before
+        for call in self.calls[calls:]:
+            call.mark_failed()
+        for span in self.spans[spans:]:
+            span.not_committed("rolled_back")
+        del self.calls[calls:], self.spans[spans:]
+
     def end(self, phase: Phase) -> None:
         """Say how it ended. Unless it was committed, its calls may be enqueued again."""
         self.phase = phase

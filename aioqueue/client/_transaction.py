@@ -39,6 +39,12 @@ class Transaction:
         self._state = state
 
     @property
+    def store_transaction(self) -> StoreTransaction:
+        """The store's own, for a worker that writes an outcome in it."""
+        self._check()
+        return self._transaction
+
+    @property
     def connection(self) -> Any:
         """The driver's connection, for what `execute` and `fetch` can't do."""
         self._check()
@@ -103,6 +109,22 @@ class Transaction:
     ) -> JobHandle[Any]:
         """As `Client.enqueue_by_name`, in this transaction."""
         return await self.enqueue(named_call(name, arguments, options))
+
+    @asynccontextmanager
+    async def savepoint(self) -> AsyncGenerator[None, None]:
+        """Open a nested block. If it raises or is cancelled, it's rolled back alone, and its calls may be enqueued again.
+
+        Raises:
+            TransactionError: The transaction's block has ended.
+        """
+        self._check()
+        before = self._state.enqueued
+        try:
+            async with self._transaction.savepoint():
+                yield
+        except BaseException:
+            self._state.take_back(before)
+            raise
 
     def is_of(self, session: Session) -> bool:
         """Whether it's a transaction of the client that has this session."""

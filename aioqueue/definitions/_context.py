@@ -11,16 +11,19 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 import orjson
 
+from aioqueue.definitions._completion import OWN
 from aioqueue.definitions._resources import current_scope
-from aioqueue.errors import CallError
+from aioqueue.errors import CallError, TransactionError
 from aioqueue.runtime._exits import from_a_signal
 from aioqueue.vocabulary._placeholders import filled
 from aioqueue.vocabulary._safe_text import safe_repr
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator
+    from contextlib import AbstractAsyncContextManager
 
     from aioqueue.definitions._call import Call
+    from aioqueue.definitions._completion import Completion
     from aioqueue.definitions._job_type import JobType
     from aioqueue.definitions._resources import ResourceScope
     from aioqueue.vocabulary._job import ClaimedJob
@@ -72,6 +75,11 @@ class Attempt:
         A handler in a thread can't be interrupted, so a long one should look at this now and then. Any thread may.
         """
         return self._cancelled
+
+    @property
+    def in_thread(self) -> bool:
+        """Whether its handler is a plain function, which runs in a thread."""
+        return self._loop is not None
 
     def enter_thread(self, loop: asyncio.AbstractEventLoop) -> None:
         """Say that its handler runs in a thread, beside this event loop. The worker calls it."""
@@ -127,6 +135,31 @@ class Attempt:
             CallError: The attempt has ended, or its outcome is settled already (`done` of its `completion()`).
         """
         raise CallError(f"{call!r} can't be enqueued with {self!r}: no worker runs it")
+
+    def completion(self, *, tx: object = OWN) -> AbstractAsyncContextManager[Completion, None]:  # noqa: ARG002 - a worker's takes it
+        """Open a transaction in which the job is completed, or its chain goes on: what is written there exists exactly once.
+
+        On entry it's made sure that the job is still this attempt's, and its row is locked: from then on nobody else ends it.
+        The block says with `done` how the attempt ends, and the handler returns that: `return tx.done(receipt)`. An error in
+        the block rolls back all of it, and is an error of the attempt as any other. Once it's committed, the outcome stands:
+        whatever comes later, such as an error of a middleware or a stop of the worker, is only logged.
+
+        It holds a connection, and on SQLite the only right to write: do slow things before it.
+
+        Arguments:
+            tx: A connection or session of yours with an open transaction, which you commit: as for `client.enqueue`. The
+                handler must have done so when it returns.
+
+        Raises:
+            LeaseLost: On entry: the job isn't this attempt's any more; `reason` says why.
+            CompletionNotDone: On leaving: `done` wasn't called. All is rolled back.
+            BlockerNotFound, BlockerCycle: On leaving: what is to be enqueued waits for what isn't there, or for itself.
+            OutsideTransaction: The task is inside `client.transaction()` already. Or `tx` is None.
+            TransactionError: The attempt has ended or is completed already; the handler is a plain function, which runs in a
+                thread: make it `async def`, and call what blocks with `asyncio.to_thread`.
+            StoreUnavailable: The database can't be reached.
+        """
+        raise TransactionError(f"{self!r} can't be completed: no worker runs it")
 
     def mark_cancelled(self) -> None:
         """Ask the attempt to stop. The worker calls it, from any thread."""

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from aioqueue.definitions._job_type import JobType
-    from aioqueue.definitions._middleware import Middleware
+    from aioqueue.definitions._middleware import CompletionMiddleware, Middleware
     from aioqueue.vocabulary._codec import Converter
 
-__all__ = ["check_name", "check_prefix", "read_middlewares", "read_type_options"]
+__all__ = ["check_name", "check_prefix", "read_completion_middlewares", "read_middlewares", "read_type_options"]
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:[.:/-][A-Za-z0-9_]+)*")
 _LONGEST_NAME_CHARACTERS = 200
@@ -99,6 +99,18 @@ def read_type_options(
         raise
     except ConfigurationError as error:
         raise ConfigurationError(f"{name}: {error}") from None
+
+
+def read_completion_middlewares(middlewares: Sequence[CompletionMiddleware]) -> tuple[CompletionMiddleware, ...]:
+    """Check that completion middlewares can be called.
+
+    Raises:
+        RegistrationError: One can't.
+    """
+    for each in middlewares:
+        if not callable(each):
+            raise RegistrationError(f"{each!r} isn't a completion middleware: @asynccontextmanager async def m(attempt, tx)")
+    return tuple(middlewares)
 
 
 def read_middlewares(middlewares: Sequence[Middleware]) -> tuple[Middleware, ...]:

@@ -9,15 +9,21 @@ from typing import TYPE_CHECKING, Any
 from aioqueue.vocabulary._job import Inserted, NewJob
 
 if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
+    from aioqueue.definitions._completion import Completion
     from aioqueue.definitions._context import Attempt
 
-__all__ = ["CallNext", "EnqueueMiddleware", "EnqueueNext", "Middleware", "fold", "fold_enqueue"]
+__all__ = ["CallNext", "CompletionMiddleware", "EnqueueMiddleware", "EnqueueNext", "Middleware", "fold", "fold_enqueue"]
 
 CallNext = Callable[[], Awaitable[object]]
 """Runs the rest: the inner middlewares, and the handler. Returns what the handler returned. At most once."""
 
 Middleware = Callable[["Attempt", CallNext], Awaitable[object]]
 """`async def m(attempt: Attempt, call_next: CallNext) -> object`: what it returns is what the attempt returns."""
+
+CompletionMiddleware = Callable[["Attempt", "Completion"], "AbstractAsyncContextManager[object]"]
+"""`@asynccontextmanager async def m(attempt, tx)`, with one `yield`: around the block of `completion()`, in its transaction."""
 
 EnqueueNext = Callable[[Sequence[NewJob]], Awaitable[Sequence[Inserted]]]
 """Inserts the jobs (through the inner middlewares). At most once."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import inspect
 import sys
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar, overload
 
 from aioqueue.definitions import _signature
 from aioqueue.definitions._decorators import ImplementDecorator, JobDecorator
-from aioqueue.definitions._job_options import check_prefix, read_middlewares, read_type_options
+from aioqueue.definitions._job_options import check_prefix, read_completion_middlewares, read_middlewares, read_type_options
 from aioqueue.definitions._job_type import JobType
 from aioqueue.definitions._resources import Resource, ResourceScope
 from aioqueue.errors import RegistrationError
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from aioqueue.definitions._call import Call
     from aioqueue.definitions._decorators import DeclareOptions, ImplementOptions, JobOptions
-    from aioqueue.definitions._middleware import Middleware
+    from aioqueue.definitions._middleware import CompletionMiddleware, Middleware
     from aioqueue.definitions._resources import Scope
 
 __all__ = ["Registry"]
@@ -33,12 +33,24 @@ T = TypeVar("T")
 AnyJobType = JobType[..., Any, Any]
 
 
+class _Around(NamedTuple):
+    """What a registry puts around the attempts of its types, and around their completing transactions."""
+
+    attempts: tuple[Middleware, ...] = ()
+    completions: tuple[CompletionMiddleware, ...] = ()
+
+    def around(self, inner: _Around) -> _Around:
+        return _Around((*self.attempts, *inner.attempts), (*self.completions, *inner.completions))
+
+
 class Registry:
     """Holds the job types of a program, or of a part of it (`include` puts parts together).
 
     Arguments:
         prefix: Before the names of all types defined here, such as `"site."`. Names are fixed where they're defined.
         middlewares: Around every attempt of the types defined here or included; the first is outermost.
+        completion_middlewares: Around every block of `attempt.completion()` of these types, in its transaction, once the job's
+            row is locked: `@asynccontextmanager async def m(attempt, tx)`, with one `yield`. The first is outermost.
         replace: Whether a later function takes the place of an earlier one of the same name: for notebooks, where a cell
             is changed and run again. Otherwise only the very same one may be registered again, as a reload does.
 
@@ -46,13 +58,20 @@ class Registry:
         RegistrationError: The prefix can't be part of a name.
     """
 
-    def __init__(self, prefix: str = "", *, middlewares: Sequence[Middleware] = (), replace: bool = False) -> None:
+    def __init__(
+        self,
+        prefix: str = "",
+        *,
+        middlewares: Sequence[Middleware] = (),
+        completion_middlewares: Sequence[CompletionMiddleware] = (),
+        replace: bool = False,
+    ) -> None:
         self._prefix = check_prefix(prefix)
         self._replace = replace
-        self._middlewares = read_middlewares(middlewares)
+        self._around = _Around(read_middlewares(middlewares), read_completion_middlewares(completion_middlewares))
         self._types: dict[str, AnyJobType] = {}
         self._own: dict[str, AnyJobType] = {}  # defined here, not included
-        self._wrapped: dict[str, tuple[Middleware, ...]] = {}
+        self._wrapped: dict[str, _Around] = {}
         self._included: list[Registry] = []
         self._parents: list[Registry] = []
         self._converters: dict[type, Converter] = {}
@@ -69,7 +88,11 @@ class Registry:
 
     def middlewares_of(self, job_type: AnyJobType) -> tuple[Middleware, ...]:
         """What is around an attempt of this type, from the outside in: of the including registries, of its own, its own."""
-        return (*self._wrapped[job_type.name], *job_type.middlewares)
+        return (*self._wrapped[job_type.name].attempts, *job_type.middlewares)
+
+    def completion_middlewares_of(self, job_type: AnyJobType) -> tuple[CompletionMiddleware, ...]:
+        """What is around a completing transaction of this type, from the outside in: of the including registries, its own's."""
+        return self._wrapped[job_type.name].completions
 
     # -- defining ---------------------------------------------------------------------------------------------------
 
@@ -224,7 +247,7 @@ class Registry:
         if again is not None:
             self._forget(again)
         self._own[job_type.name] = job_type
-        self._put(job_type, ())
+        self._put(job_type, _Around())
 
     def _forget(self, job_type: AnyJobType) -> None:
         """Take out what is defined again."""
@@ -247,8 +270,8 @@ class Registry:
         for parent in self._parents:
             parent._refuse_taken(job_type, again)
 
-    def _put(self, job_type: AnyJobType, within: tuple[Middleware, ...]) -> None:
-        wrapped = (*self._middlewares, *within)
+    def _put(self, job_type: AnyJobType, within: _Around) -> None:
+        wrapped = self._around.around(within)
         for name in (job_type.name, *job_type.aliases):
             present = self._types.get(name)
             if present is None or present.implements is not job_type:  # a handler counts, not its declaration

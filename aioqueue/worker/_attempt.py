@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from aioqueue.definitions._job_type import JobType
     from aioqueue.definitions._registry import Registry
     from aioqueue.definitions._resources import ResourceScope
+    from aioqueue.worker._completion import Completions
     from aioqueue.worker._holdings import Slot
     from aioqueue.worker._interruption import Interruptions
     from aioqueue.worker._outcome import Interrupted, Outcome
@@ -46,6 +47,7 @@ class Attempts:
         resources: What is open for the whole worker.
         threads: For handlers that are plain functions.
         bodies: Ids of the jobs whose bodies run in this process, whatever became of their claims.
+        completions: Make the blocks in which attempts complete their jobs.
         tracing: Makes the spans of what attempts enqueue; none by default.
     """
 
@@ -60,6 +62,7 @@ class Attempts:
         resources: ResourceScope,
         threads: HandlerThreads,
         bodies: set[UUID],
+        completions: Completions,
         tracing: Tracing | None = None,
     ) -> None:
         self._registry = registry
@@ -70,6 +73,7 @@ class Attempts:
         self._resources = resources
         self._threads = threads
         self._bodies = bodies
+        self._completions = completions
         self._tracing = Tracing(on=False) if tracing is None else tracing
         self._pid = os.getpid()
         self._known: dict[str, tuple[JobType[..., Any, Any], Callable[[Attempt], Awaitable[object]]]] = {}
@@ -95,12 +99,16 @@ class Attempts:
                     raise
                 if not attempt.resources.empty:  # most attempts open nothing, and needn't pay for one more coroutine
                     await _close(attempt, None)
+                if slot.completing is not None and (sealed := await self._completions.returned(attempt, output)) is not None:
+                    return sealed
                 return outcome_of(attempt, output)
         except Unreadable as error:
             return error.outcome(slot.job)
         except BaseException as error:
             if attempt is None or from_a_signal(error):
                 raise
+            if slot.completing is not None and (sealed := await self._completions.raised(attempt, error)) is not None:
+                return sealed
             return self._failed(attempt, error)
         finally:
             if attempt is not None:
@@ -124,6 +132,7 @@ class Attempts:
             client=self._client,
             resources=self._resources.child(),
             tracing=self._tracing,
+            block=self._completions.block,
         )
         if timeout is not None:
             attempt.timeout = timeout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from contextlib import suppress
@@ -11,13 +12,13 @@ from aioqueue.errors import ArgumentsError
 from aioqueue.runtime._exits import traceback_of
 from aioqueue.vocabulary._codec import CodecError
 from aioqueue.vocabulary._job import SettlementKind
-from aioqueue.worker._text import one_line
+from aioqueue.worker._text import attempt_error, one_line
 
 if TYPE_CHECKING:
     from aioqueue.worker._holdings import Slot
     from aioqueue.worker._outcome import Outcome
 
-__all__ = ["QUOTING", "log_begin", "log_end", "log_interrupted", "place_of"]
+__all__ = ["QUOTING", "log_begin", "log_end", "log_ignored_result", "log_interrupted", "log_late_error", "place_of"]
 
 logger = logging.getLogger("aioqueue.worker")
 
@@ -71,6 +72,44 @@ def log_interrupted(slot: Slot) -> None:
                 job.attempt,
                 extra=slot.event("attempt.interrupted", outcome="interrupted", duration=_duration(slot)),
             )
+
+
+def log_ignored_result(slot: Slot) -> None:
+    """Say that a handler has returned something else than it gave to `done`, which stands."""
+    job = slot.job
+    logger.error(
+        "%s %s: attempt %d has returned something else than it gave to tx.done(), which was committed, and stands: end the "
+        "block with `return tx.done(...)`",
+        one_line(job.type),
+        job.id,
+        job.attempt,
+        extra=slot.event("attempt.result_ignored"),
+    )
+
+
+def log_late_error(slot: Slot, error: BaseException) -> None:
+    """Say that something was raised after the outcome was committed, which stands."""
+    job, reason = slot.job, slot.reason
+    if isinstance(error, asyncio.CancelledError) and reason is not None:
+        logger.warning(
+            "%s %s: attempt %d was stopped after its outcome was committed, which stands: %s",
+            one_line(job.type),
+            job.id,
+            job.attempt,
+            reason.value,
+            extra=slot.event("attempt.stopped_late", reason=reason.value),
+        )
+        return
+    explained = attempt_error(error, job.attempt)
+    logger.error(
+        "%s %s: attempt %d has failed after its outcome was committed, which stands: %s\n%s",
+        one_line(job.type),
+        job.id,
+        job.attempt,
+        one_line(explained),
+        explained.traceback,
+        extra=slot.event("attempt.failed_late", error=one_line(explained)),
+    )
 
 
 def _log_end(slot: Slot, outcome: Outcome, level: int, kind: str) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from aioqueue.telemetry._counters import TypeCounters
     from aioqueue.telemetry._tracing import ProcessSpan
     from aioqueue.vocabulary._job import Claim, ClaimedJob, LostReason
+    from aioqueue.worker._completing import Completing
     from aioqueue.worker._outbox import Outbox
     from aioqueue.worker._outcome import Interrupted, Outcome
 
@@ -47,6 +48,7 @@ class Slot:
         counted: Where its attempt is counted; None before its first step.
         span: Its attempt's, if somebody takes spans, until that has ended.
         on_end: What its task calls when it's done, unless it has seen to that itself.
+        completing: How far it is with completing its job in a transaction of its own, if it has begun one.
         outbox: What it has enqueued, if it has: stored with its outcome, or dropped.
         untold: Whether the log and the span are told how it ended only once that is written, since it may be refused.
         ended_at: When its attempt ended, by the monotonic clock, if that's told later; else 0.
@@ -58,6 +60,7 @@ class Slot:
         "began",
         "cancelled_at",
         "claim",
+        "completing",
         "counted",
         "ended_at",
         "exit",
@@ -86,6 +89,7 @@ class Slot:
         self.lost: LostReason | None = None
         self.in_thread = self.abandoned = self.untold = False
         self.outbox: Outbox | None = None
+        self.completing: Completing | None = None
         self.counted: TypeCounters | None = None
         self.span: ProcessSpan | None = None
         self.on_end: Callable[[asyncio.Task[Outcome | Interrupted]], None] | None = None
@@ -121,6 +125,11 @@ class Slot:
         if self.exit is None:
             self.exit = error
         self.cancel(CancelReason.EXIT)
+
+    def drop_enqueued(self) -> None:
+        """What its attempt has enqueued isn't stored, unless it is already."""
+        if self.outbox is not None:
+            self.outbox.drop()
 
     def event(self, name: str, /, **fields: object) -> dict[str, object]:
         """What log records about it carry beside their text: the event's name, which job it is, and more fields."""
@@ -208,6 +217,8 @@ class Holdings:
     def lose(self, slots: Iterable[Slot], reason: LostReason) -> None:
         """Stop attempts whose claims are no longer ours."""
         for slot in list(slots):
+            if slot.completing is not None and slot.completing.hear_lost(reason):
+                continue
             if slot.lost is not None or self.held.pop(slot.claim, None) is None:
                 continue
             slot.lost = reason

@@ -59,10 +59,16 @@ class Outbox:
             self._closed = True
             return tuple(self._rows)
 
-    def open_again(self) -> None:
-        """Take calls again: a transaction that was to store them was rolled back."""
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def reopen(self, kept: int) -> None:
+        """Take calls again: a transaction that was to store them was rolled back. Only the first so many stay."""
         with self._lock:
             self._closed = False
+            for call in self._calls[kept:]:
+                call.mark_failed()
+            del self._calls[kept:], self._rows[kept:]
 
     def written(self, counters: Counters) -> None:
         """They're stored."""

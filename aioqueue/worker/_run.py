@@ -11,6 +11,7 @@ from aioqueue.telemetry._counters import Counters
 from aioqueue.telemetry._instruments import recorders
 from aioqueue.telemetry._tracing import Tracing
 from aioqueue.worker._attempt import Attempts
+from aioqueue.worker._completion import Completions
 from aioqueue.worker._holdings import Holdings
 from aioqueue.worker._interruption import Interruptions
 from aioqueue.worker._lease import Leases
@@ -134,6 +135,7 @@ class Run:
             resources=scope,
             threads=threads,
             bodies=_BODIES,
+            completions=Completions(client, registry, self.holdings, self.tending),
             tracing=self._tracing,
         )
 
@@ -162,9 +164,11 @@ class Run:
             troubles=troubles,
         )
 
-    async def until_idle(self) -> None:
-        """Run the loop until nothing is due, nothing runs and nothing waits to be written."""
-        await self.loop.run(enough=UntilIdle(self.holdings, self._wakeup, self.tending).reached)
+    async def work(self, *, once: bool) -> None:
+        """Run the loop until it's told to stop; with `once`, until nothing is due, runs, or waits to be written or told."""
+        if not self.loop.stopping:
+            self.tending.begin(at_once=once)
+        await self.loop.run(enough=UntilIdle(self.holdings, self._wakeup, self.tending).reached if once else None)
 
     def stop(self, *, force: bool) -> None:
         """Begin to stop; see `Worker.stop`."""

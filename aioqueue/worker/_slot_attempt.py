@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from aioqueue.definitions._call import Call
+from aioqueue.definitions._completion import OWN
 from aioqueue.definitions._context import Attempt
 from aioqueue.definitions._continuation import Done
 from aioqueue.definitions._graph import graph_of
-from aioqueue.errors import CallError
+from aioqueue.errors import CallError, TransactionError
 from aioqueue.vocabulary._safe_text import type_name
 from aioqueue.worker._outbox import Outbox
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Sequence
+    from contextlib import AbstractAsyncContextManager
 
+    from aioqueue.definitions._completion import Completion
     from aioqueue.definitions._job_type import JobType
     from aioqueue.definitions._resources import ResourceScope
     from aioqueue.telemetry._tracing import SendSpan, Tracing
@@ -24,6 +28,9 @@ if TYPE_CHECKING:
     from aioqueue.worker._holdings import Slot
 
 __all__ = ["SlotAttempt"]
+
+Block = Callable[["SlotAttempt", object], "AbstractAsyncContextManager[Completion, None]"]
+"""Makes the block of a completing transaction, given the attempt and `tx=`."""
 
 _making = threading.Lock()
 """Held while an outbox is made: a handler may enqueue in several threads."""
@@ -36,10 +43,14 @@ class SlotAttempt(Attempt):
         slot: In which it runs.
         timeout: Seconds that it has; None for no limit.
         timer: Cancels it after these.
+        ended: Whether what became of it is decided.
     """
 
     timeout: float | None = None
     timer: asyncio.TimerHandle | None = None
+    ended = False
+    _closed = ""
+    """Why nothing can be enqueued with it any more."""
 
     def __init__(
         self,
@@ -50,11 +61,12 @@ class SlotAttempt(Attempt):
         client: object,
         resources: ResourceScope,
         tracing: Tracing,
+        block: Block,
     ) -> None:
         super().__init__(slot.job, job_type, worker_id=worker_id, client=client, resources=resources)
         self.slot = slot
         self._tracing = tracing
-        self._over = False
+        self._block = block
 
     def enqueue(self, call: Call[Any]) -> None:
         """Collect a call, and those that come along. See `Attempt`."""
@@ -63,8 +75,7 @@ class SlotAttempt(Attempt):
         call.mark_used()
         if isinstance(call, Done):
             call.mark_enqueueing()  # which it refuses
-        if self._over:
-            raise CallError(f"{self!r} has ended: nothing can be enqueued with its outcome any more")
+        self._refuse_closed()
         graph = graph_of([call])
         span = self._tracing.send_jobs([each.job_type.name for each in graph])
         try:
@@ -92,21 +103,53 @@ class SlotAttempt(Attempt):
         if slot.outbox is None:
             with _making:
                 slot.outbox = slot.outbox or Outbox()
-        if self._over:  # looked at once more, since whoever ends it sets this first, and looks for the box then
-            slot.outbox.drop()
+        self._refuse_closed()  # once more, since whoever closes it sets this first, and looks for the box then
         return slot.outbox
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise CallError(f"{self!r} {self._closed}: nothing can be enqueued with its outcome any more")
+
+    def completion(self, *, tx: object = OWN) -> AbstractAsyncContextManager[Completion, None]:
+        """Make the block of a completing transaction. See `Attempt`."""
+        return self._block(self, tx)
+
+    def refuse_completing(self) -> None:
+        """Refuse a completing transaction where there can't be one.
+
+        Raises:
+            TransactionError: It has ended, or runs in a thread.
+        """
+        if self.ended:
+            raise TransactionError(f"{self!r} has ended: it can't be completed any more")
+        if self.in_thread:
+            raise TransactionError(
+                f"the handler of {self.job.type} is a plain function, which runs in a thread, and completion() belongs to the "
+                "event loop: make the handler `async def`, and call what blocks with `await asyncio.to_thread(...)`"
+            )
 
     def end(self) -> None:
         """It has ended: its time too, and what it has enqueued is dropped, unless it goes along with its outcome."""
         if self.timer is not None:
             self.timer.cancel()
-        if not self._over:
-            self._over = True
-            if self.slot.outbox is not None:
-                self.slot.outbox.drop()
+        kept, self._closed, self.ended = bool(self._closed), "has ended", True
+        if not kept and self.slot.outbox is not None:
+            self.slot.outbox.drop()
 
     def close(self) -> tuple[NewJob, ...]:
-        """Enqueue nothing more. Returns the jobs that are stored with its outcome, if it ended well."""
-        self._over = True
+        """Enqueue nothing more. Returns the jobs that are stored with its outcome."""
+        self._closed = "has settled its outcome"
         outbox = self.slot.outbox
         return () if outbox is None else outbox.close()
+
+    @property
+    def enqueued(self) -> int:
+        """How many jobs it has enqueued so far."""
+        return 0 if self.slot.outbox is None else len(self.slot.outbox)
+
+    def reopen(self, kept: int) -> None:
+        """Undo `close`: the outcome wasn't written. What was enqueued after the first so many jobs, for it, is dropped."""
+        if not self.ended:
+            self._closed = ""
+            if self.slot.outbox is not None:
+                self.slot.outbox.reopen(kept)

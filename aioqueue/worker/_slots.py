@@ -167,6 +167,8 @@ class Slots:
         if not slot.in_thread:
             self._bodies.discard(slot.job.id)
         ended_at = time.monotonic()
+        if slot.completing is not None and slot.completing.sealed is not None:
+            outcome = slot.completing.sealed  # whatever came later
         if slot.untold:
             slot.untold, slot.ended_at = slot.lost is None and not slot.abandoned, ended_at
         if slot.span is not None and not slot.untold:

@@ -354,9 +354,7 @@ class Worker:
 
     async def _work(self, run: Run, *, once: bool) -> None:
         await self._start(run)
-        if not run.loop.stopping:
-            run.tending.begin(at_once=once)
-        await (run.until_idle() if once else run.loop.run())
+        await run.work(once=once)
 
     async def _close(self, run: Run, working: asyncio.Task[None]) -> None:
         """Shut down to the end, whatever is cancelled: the event loop's end cancels every task, also the one that does it."""

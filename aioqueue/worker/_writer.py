@@ -114,7 +114,12 @@ class Writer:
     def take(self, slot: Slot, outcome: Outcome | Interrupted) -> None:
         """Write what became of an attempt, or give its claim back; later. The claim is held until then."""
         if slot.lost is not None:
-            _drop_enqueued(slot)
+            slot.drop_enqueued()
+            return
+        if slot.completing is not None and slot.completing.sealed is outcome:
+            self._holdings.unwritten += 1  # only to be counted, and told
+            self._wrote(slot, outcome, None)
+            log_end(slot, outcome)
             return
         if isinstance(outcome, Interrupted):
             self.interrupted += 1
@@ -252,8 +257,7 @@ class Writer:
     def _done_with(self, slot: Slot, refusal: Refusal | None) -> None:
         """Count a claim about which nothing more is to be written."""
         holdings = self._holdings
-        if slot.outbox is not None:
-            _drop_enqueued(slot)  # unless it was written
+        slot.drop_enqueued()  # unless it was written
         if slot.untold:  # it's lost
             slot.untold = False
             end_span(slot, INTERRUPTED)
@@ -274,7 +278,7 @@ class Writer:
 
     def _write_failure(self, slot: Slot, error: CallError) -> None:
         """Write in place of an outcome that the attempt has failed, since the jobs that come with it can't be stored."""
-        _drop_enqueued(slot)
+        slot.drop_enqueued()
         outcome = refused(slot.job, self._policies.of(slot.job), error)
         _tell(slot, outcome)
         outcome = outcome.without_exception()
@@ -392,9 +396,3 @@ def _tell(slot: Slot, outcome: Outcome) -> None:
         slot.untold = False
         end_span(slot, outcome)
         log_end(slot, outcome)
-
-
-def _drop_enqueued(slot: Slot) -> None:
-    """What an attempt has enqueued isn't stored, unless it is already."""
-    if slot.outbox is not None:
-        slot.outbox.drop()

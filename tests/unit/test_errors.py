@@ -18,7 +18,7 @@ from aioqueue.vocabulary._identifiers import new_id
 SAMPLES: dict[str, Exception] = {
     "ArgumentsError": errors.ArgumentsError("wrong", path="a.b[1]"),
     "Fail": errors.Fail("declined", outcome="no"),
-    "LeaseLost": errors.LeaseLost("gone"),
+    "LeaseLost": errors.LeaseLost("gone", reason="not_found"),
     "NotSupported": errors.NotSupported("no", ability="statement"),
     "RetryIn": errors.RetryIn(timedelta(seconds=3)),
     "Reschedule": errors.Reschedule(at=datetime(2030, 1, 2, tzinfo=UTC)),

@@ -20,7 +20,7 @@ Priority
 Reason ReasonCode RegistrationError Registry Reschedule Resource ResultError ResultTimeout Retry RetryIn RowRejected Stats
 Steps StoreContended StoreError StoreIncompatible StoreUnavailable Transaction TransactionError Why Worker current_attempt
 Verdict done serve_metrics AlreadyFinished Blocker BlockerCycle BlockerNotFound
-BlockerReference Completed Failed OutputNotReady WrongJobType
+BlockerReference Completed Failed OutputNotReady WrongJobType Completion CompletionMiddleware CompletionNotDone
 """
 
 NAMES = _NAMES.split()

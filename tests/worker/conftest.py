@@ -9,6 +9,7 @@ import pytest
 from aioqueue import Client
 from aioqueue.worker import _shutdown
 from tests.harnesses import PostgresHarness, SQLiteHarness
+from tests.worker.completing import Notes
 from tests.worker.faults import Faults, Jobs
 from tests.worker.refusals import Refusals, Work
 from tests.worker.stubborn import Stubborn
@@ -40,6 +41,14 @@ def url(request: pytest.FixtureRequest, url: str) -> str:
 async def client(url: str) -> AsyncIterator[Client]:
     async with Client(url, poll_interval=0.2) as client:
         yield client
+
+
+@pytest.fixture
+async def notes(client: Client) -> Notes:
+    """A table of the user's."""
+    notes = Notes(client)
+    await notes.make()
+    return notes
 
 
 @pytest.fixture

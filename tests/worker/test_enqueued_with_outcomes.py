@@ -123,7 +123,7 @@ async def test_it_is_dropped_with_an_attempt_that_does_not_complete_and_may_be_e
                 raise Fail("no")
             if how == "Reschedule":
                 raise Reschedule(delay=0)
-            return "text"  # type: ignore[return-value]  # wrong on purpose
+            return "text"  # wrong on purpose
         attempt.enqueue(kept[0])
         return 1
 
@@ -307,7 +307,7 @@ async def test_outside_of_a_running_attempt_it_is_refused(client: Client, regist
     with pytest.raises(RuntimeError, match="current_attempt"):
         current_attempt()
     with pytest.raises(TypeError, match="enqueue takes a call"):
-        kept[-1].enqueue(child)  # type: ignore[arg-type]  # wrong on purpose
+        kept[-1].enqueue(child)  # wrong on purpose
     with pytest.raises(CallError, match="finished value"):
         kept[-1].enqueue(done(1))
 

@@ -1,0 +1,43 @@
+"""How far an attempt is with completing its job in a transaction of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from aioqueue.vocabulary._job import LostReason
+    from aioqueue.worker._outcome import Outcome
+
+__all__ = ["Completing"]
+
+
+class Completing:
+    """What a slot knows of its attempt's completing transactions. One after the other may be tried.
+
+    Attributes:
+        holds: Whether a transaction has the job's row locked, or was perhaps just committed. Nobody else can end the job then,
+            and what is heard of its claim may be the effect of our own commit.
+        lost: What was heard of it meanwhile.
+        given: What `done` was given.
+        outcome: What that says of the attempt.
+        enqueued: How many jobs the attempt had enqueued before `done`.
+        more: Whether not all are told who wait for the end of its chain.
+        unseen: Whether the transaction is the user's, and was left well: whether it's committed isn't known.
+        sealed: The outcome, once it's committed: it stands, whatever comes later.
+    """
+
+    __slots__ = ("enqueued", "given", "holds", "lost", "more", "outcome", "sealed", "unseen")
+
+    def __init__(self) -> None:
+        self.holds = self.unseen = self.more = False
+        self.lost: LostReason | None = None
+        self.given: object = None
+        self.outcome: Outcome | None = None
+        self.enqueued = 0
+        self.sealed: Outcome | None = None
+
+    def hear_lost(self, reason: LostReason) -> bool:
+        """Hear that the claim is lost. Returns whether that doesn't count, or not yet."""
+        if self.holds:
+            self.lost = reason
+        return self.holds or self.sealed is not None

@@ -1,0 +1,159 @@
+"""What a handler works with in the block of a completing transaction: over aioqueue's own, or over the user's."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+from aioqueue.definitions._continuation import Done
+from aioqueue.errors import TransactionError
+from aioqueue.worker._outcome import Unreadable
+from aioqueue.worker._returned import is_call, outcome_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Iterable, Sequence
+    from contextlib import AbstractAsyncContextManager
+
+    from aioqueue.client import BoundClient, JobHandle, Transaction
+    from aioqueue.definitions._call import Call
+    from aioqueue.worker._completing import Completing
+    from aioqueue.worker._slot_attempt import SlotAttempt
+
+__all__ = ["OwnCompletion", "UsersCompletion", "take_back_done"]
+
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+class _Completion:
+    """What both have: the outcome."""
+
+    def __init__(self, attempt: SlotAttempt, state: Completing) -> None:
+        self._attempt = attempt
+        self._state = state
+
+    def done(self, value: T) -> T:
+        """Say how the attempt ends. See `Completion`."""
+        attempt, state = self._attempt, self._state
+        if not state.holds or state.unseen:
+            raise TransactionError("the block of completion() has ended")
+        if state.outcome is not None:
+            raise TransactionError(f"{attempt!r} is done already: tx.done() says once how it ends")
+        attempt.refuse_completing()
+        state.enqueued = attempt.enqueued
+        try:
+            state.outcome = outcome_of(attempt, value)
+        except BaseException as error:
+            attempt.reopen(state.enqueued)
+            if isinstance(error, Unreadable):
+                raise error.error from None  # of the handler's: its policy says what is next
+            raise
+        attempt.slot.untold = False
+        state.given = value
+        return value
+
+    def __repr__(self) -> str:
+        return f"<Completion of {self._attempt!r}>"
+
+
+def take_back_done(attempt: SlotAttempt, state: Completing) -> None:
+    """What `done` was given isn't written, if it was called: its calls may be enqueued again, and so may others."""
+    if state.outcome is None:
+        return
+    if is_call(state.given) and not isinstance(state.given, Done):
+        state.given.mark_failed()
+    attempt.reopen(state.enqueued)
+    state.outcome = state.given = None
+
+
+class OwnCompletion(_Completion):
+    """In a transaction of the client's.
+
+    Arguments:
+        attempt: Whose it is.
+        state: Of its slot.
+        transaction: The client's.
+    """
+
+    def __init__(self, attempt: SlotAttempt, state: Completing, transaction: Transaction) -> None:
+        super().__init__(attempt, state)
+        self._transaction = transaction
+
+    @property
+    def connection(self) -> Any:
+        """The driver's."""
+        return self._transaction.connection
+
+    async def execute(self, sql: str, *arguments: Any) -> int:
+        """Run one statement."""
+        return await self._transaction.execute(sql, *arguments)
+
+    async def fetch(self, sql: str, *arguments: Any) -> Sequence[Any]:
+        """Run one query."""
+        return await self._transaction.fetch(sql, *arguments)
+
+    async def enqueue(self, call: Call[R]) -> JobHandle[R]:
+        """Enqueue a call now."""
+        return await self._transaction.enqueue(call)
+
+    async def enqueue_many(self, calls: Iterable[Call[R]]) -> list[JobHandle[R]]:
+        """Enqueue calls now."""
+        return await self._transaction.enqueue_many(calls)
+
+    @asynccontextmanager
+    async def savepoint(self) -> AsyncGenerator[None]:
+        """Open a nested block, which undoes a `done` within it if it's rolled back."""
+        before = self._state.outcome
+        try:
+            async with self._transaction.savepoint():
+                yield
+        except BaseException:
+            if before is None:
+                take_back_done(self._attempt, self._state)
+            raise
+
+
+class UsersCompletion(_Completion):
+    """In a transaction of the user's.
+
+    Arguments:
+        attempt, state: As of `OwnCompletion`.
+        bound: Enqueues in it.
+        tx: The user's connection or session.
+    """
+
+    def __init__(self, attempt: SlotAttempt, state: Completing, bound: BoundClient, tx: Any) -> None:
+        super().__init__(attempt, state)
+        self._bound = bound
+        self._tx = tx
+
+    @property
+    def connection(self) -> Any:
+        """What was given as `tx=`."""
+        return self._tx
+
+    async def execute(self, sql: str, *arguments: Any) -> int:  # noqa: ARG002 - the protocol's
+        """Refuse: the user's own has its own way."""
+        self._refuse("execute")
+
+    async def fetch(self, sql: str, *arguments: Any) -> Sequence[Any]:  # noqa: ARG002 - the protocol's
+        """Refuse, as `execute`."""
+        self._refuse("fetch")
+
+    async def enqueue(self, call: Call[R]) -> JobHandle[R]:
+        """Enqueue a call now."""
+        return await self._bound.enqueue(call)
+
+    async def enqueue_many(self, calls: Iterable[Call[R]]) -> list[JobHandle[R]]:
+        """Enqueue calls now."""
+        return await self._bound.enqueue_many(calls)
+
+    def savepoint(self) -> AbstractAsyncContextManager[None]:
+        """Refuse, as `execute`."""
+        self._refuse("savepoint")
+
+    def _refuse(self, name: str) -> NoReturn:
+        raise TransactionError(
+            f"{name}() is for aioqueue's own transactions: this one was given as tx=, so use the {type(self._tx).__qualname__} "
+            "itself, which is also tx.connection"
+        )

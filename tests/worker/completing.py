@@ -1,0 +1,46 @@
+"""What tests of completing transactions share: a client on each store, and a table of the user's."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import TYPE_CHECKING, Any
+
+from aioqueue import Client, Worker
+from aioqueue.testing import MemoryStore
+
+if TYPE_CHECKING:
+    from aioqueue import Call, JobHandle, Registry
+
+__all__ = ["Notes", "made_client", "run"]
+
+
+def made_client(kind: str, url: str) -> Client:
+    """A client on a store of this kind, which runs the user's statements too."""
+    if kind == "memory":
+        return Client(MemoryStore(sql=sqlite3.connect(":memory:", isolation_level=None)))
+    return Client(url, poll_interval=0.2)
+
+
+class Notes:
+    """A table of the user's."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def make(self) -> None:
+        async with self._client.transaction() as tx:
+            await tx.execute("create table note (text text)")
+
+    async def write(self, tx: Any, text: str) -> None:
+        assert await tx.execute(f"insert into note values ('{text}')") == 1
+
+    async def all(self) -> list[str]:
+        async with self._client.transaction() as tx:
+            return sorted(row[0] for row in await tx.fetch("select text from note"))
+
+
+async def run(client: Client, registry: Registry, call: Call[Any], **settings: Any) -> JobHandle[Any]:
+    """Enqueue a call, and run what is due."""
+    handle = await client.enqueue(call)
+    await Worker(client, registry, **settings).run_once()
+    return handle

@@ -1,0 +1,149 @@
+"""How a completing transaction meets what ends attempts: errors after it, timeouts, stops, and the loss of the claim."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aioqueue import (
+    Client,
+    Fixed,
+    JobState,
+    LeaseLost,
+    Registry,
+    Retry,
+    Worker,
+    current_attempt,
+)
+from aioqueue.telemetry._counters import LEDGER
+from aioqueue.vocabulary._job import LostReason
+from tests.worker.chains import once
+from tests.worker.completing import Notes, made_client, run
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from aioqueue import Attempt, CallNext
+
+pytestmark = pytest.mark.anyio
+twice = Retry(max_attempts=2, backoff=Fixed(0))
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def client(request: pytest.FixtureRequest, url: str) -> AsyncIterator[Client]:
+    async with made_client(request.param, url) as client:
+        yield client
+
+
+@pytest.fixture
+def registry() -> Registry:
+    return Registry()
+
+
+def outcomes(name: str) -> dict[str, int]:
+    return {outcome.value: count for outcome, count in LEDGER.total().of(name).outcomes.items() if count}
+
+
+async def test_once_committed_the_outcome_stands_whatever_comes_later(
+    client: Client, registry: Registry, notes: Notes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fails_late(attempt: Attempt, call_next: CallNext) -> object:
+        result = await call_next()
+        if result == "middleware":
+            raise ValueError("in the middleware")
+        return result
+
+    @registry.job(retry=once, middlewares=[fails_late])
+    async def late(how: str) -> str:
+        async with current_attempt().completion() as tx:
+            await notes.write(tx, how)
+            tx.done(how)
+        if how == "handler":
+            raise ValueError("in the handler")
+        if how == "timeout":
+            await asyncio.Event().wait()
+        return "something else" if how == "other" else how
+
+    before = outcomes("late")
+    for how, what in {
+        "handler": "attempt.failed_late",
+        "middleware": "attempt.failed_late",
+        "timeout": "attempt.stopped_late",
+        "other": "attempt.result_ignored",
+    }.items():
+        caplog.clear()
+        with caplog.at_level(logging.INFO, "aioqueue.worker"):
+            handle = await run(client, registry, late(how).options(timeout=0.1 if how == "timeout" else None))
+        job = await handle.snapshot()
+        assert (job.state, job.output, job.errors) == (JobState.COMPLETED, how, ())
+        told = [getattr(record, "event", "") for record in caplog.records]
+        assert (told.count(what), told.count("attempt.ended"), told.count("attempt.lost")) == (1, 1, 0)
+    assert await notes.all() == ["handler", "middleware", "other", "timeout"]
+    assert outcomes("late") == {**before, "ok": before.get("ok", 0) + 4}
+
+
+async def test_a_stop_after_the_commit_changes_nothing(client: Client, registry: Registry) -> None:
+    committed = asyncio.Event()
+
+    @registry.job
+    async def lingers() -> str:
+        async with current_attempt().completion() as tx:
+            tx.done("kept")
+        committed.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    handle = await client.enqueue(lingers())
+    async with Worker(client, registry, grace=0):
+        await asyncio.wait_for(committed.wait(), 10)
+    assert await handle.result(timeout=5) == "kept"
+    assert (await handle.snapshot()).attempt == 1
+
+
+async def test_a_stop_within_the_block_rolls_back(client: Client, registry: Registry, notes: Notes) -> None:
+    begun = asyncio.Event()
+
+    @registry.job
+    async def waits() -> str:
+        async with current_attempt().completion() as tx:
+            await notes.write(tx, "lost")
+            begun.set()
+            await asyncio.Event().wait()
+            return tx.done("never")
+
+    handle = await client.enqueue(waits())
+    async with Worker(client, registry, grace=0):
+        await asyncio.wait_for(begun.wait(), 10)
+    assert (await handle.snapshot()).state is JobState.READY
+    assert await notes.all() == []
+
+
+async def test_a_lost_claim_is_told_on_entry(
+    client: Client, registry: Registry, notes: Notes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raised: list[LeaseLost] = []
+
+    @registry.job(retry=once)
+    async def late() -> None:
+        attempt = current_attempt()
+        await client.store.release(attempt.job.lease_id, [attempt.job.claim])  # behind the worker's back
+        try:
+            async with attempt.completion() as tx:
+                await notes.write(tx, "lost")
+                tx.done(None)
+        except LeaseLost as error:
+            raised.append(error)
+            raise
+
+    handle = await client.enqueue(late())
+    worker = Worker(client, registry)
+    async with worker:
+        while not raised:
+            await asyncio.sleep(0.005)
+        worker.stop(force=True)
+    assert raised[0].reason in {reason.value for reason in LostReason}
+    assert await notes.all() == []
+    assert (await handle.snapshot()).state is not JobState.COMPLETED

@@ -1,0 +1,141 @@
+"""Where a completing transaction is refused, and what can't be written in one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aioqueue import (
+    BlockerNotFound,
+    Call,
+    CallAlreadyEnqueued,
+    CallError,
+    Client,
+    Fixed,
+    JobState,
+    OutsideTransaction,
+    Registry,
+    Retry,
+    TransactionError,
+    current_attempt,
+    done,
+)
+from aioqueue.vocabulary._identifiers import new_id
+from tests.worker.chains import once
+from tests.worker.completing import Notes, made_client, run
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+
+pytestmark = pytest.mark.anyio
+twice = Retry(max_attempts=2, backoff=Fixed(0))
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def client(request: pytest.FixtureRequest, url: str) -> AsyncIterator[Client]:
+    async with made_client(request.param, url) as client:
+        yield client
+
+
+@pytest.fixture
+def registry() -> Registry:
+    return Registry()
+
+
+async def test_enqueueing_beside_it_is_refused(client: Client, registry: Registry, notes: Notes) -> None:
+    @registry.job
+    async def child() -> None: ...
+
+    @registry.job(retry=once)
+    async def parent() -> None:
+        attempt = current_attempt()
+        async with attempt.completion() as tx:
+            with pytest.raises(OutsideTransaction):
+                await client.enqueue(child())
+            with pytest.raises(OutsideTransaction):
+                async with client.transaction():
+                    raise AssertionError
+            with pytest.raises(TransactionError, match="has a block of completion"):
+                async with attempt.completion():
+                    raise AssertionError
+            tx.done(None)
+        await client.enqueue(child())
+
+    handle = await run(client, registry, parent())
+    assert (await handle.snapshot()).state is JobState.COMPLETED
+
+
+async def test_within_another_transaction_and_in_a_thread_it_is_refused(client: Client, registry: Registry) -> None:
+    @registry.job(retry=once)
+    async def within() -> None:
+        async with client.transaction(), current_attempt().completion() as tx:
+            tx.done(None)
+
+    @registry.job(retry=once)
+    def in_a_thread() -> None:
+        attempt = current_attempt()
+
+        async def complete() -> None:
+            async with attempt.completion() as tx:
+                tx.done(None)
+
+        attempt.from_thread(complete)
+
+    for call, error, text in (
+        (within(), "OutsideTransaction", "tx.enqueue"),
+        (in_a_thread(), "TransactionError", "async def"),
+    ):
+        job = await (await run(client, registry, call)).snapshot()
+        assert job.state is JobState.FAILED
+        assert job.errors[0].type == error
+        assert text in job.errors[0].message
+
+
+async def test_after_the_attempt_it_is_refused(client: Client, registry: Registry) -> None:
+    kept: list[Any] = []
+
+    @registry.job
+    async def leaks() -> None:
+        kept.append(current_attempt())
+
+    await run(client, registry, leaks())
+    with pytest.raises(TransactionError, match="has ended"):
+        async with kept[0].completion():
+            raise AssertionError
+
+
+async def test_what_cannot_be_stored_fails_the_attempt_by_policy(client: Client, registry: Registry, notes: Notes) -> None:
+    gone = client.handle(registry.job(nobody), new_id())
+
+    @registry.job(retry=twice)
+    async def parent(how: str) -> Call[None]:
+        attempt = current_attempt()
+        async with attempt.completion() as tx:
+            await notes.write(tx, how)
+            if attempt.number == 2:
+                return tx.done(done(None))
+            if how == "blocker":
+                attempt.enqueue(registry.types["nobody"]().options(after=[gone]))
+                return tx.done(done(None))
+            if how == "continuation":
+                return tx.done(registry.types["nobody"]().options(after=[gone]))
+            if how == "value":
+                return tx.done(None)  # wrong on purpose
+            call = registry.types["nobody"]()
+            await tx.enqueue(call)
+            return tx.done(call)
+
+    for how, error in {
+        "blocker": BlockerNotFound.__name__,
+        "continuation": BlockerNotFound.__name__,
+        "value": CallError.__name__,
+        "twice": CallAlreadyEnqueued.__name__,
+    }.items():
+        job = await (await run(client, registry, parent(how))).snapshot()
+        assert (job.state, job.attempt, [each.type for each in job.errors]) == (JobState.COMPLETED, 2, [error])
+    assert await notes.all() == ["blocker", "continuation", "twice", "value"]
+
+
+async def nobody() -> None: ...
