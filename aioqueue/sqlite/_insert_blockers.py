@@ -30,7 +30,7 @@ UPDATE job SET marked = 1 WHERE id IN (SELECT live FROM step WHERE live IS NOT N
 
 _CHAINS = f"""
 WITH {LAST_STEPS}
-SELECT json_group_array(json_array(place, CAST(chain.id AS TEXT), live IS NOT NULL)) FROM step JOIN chain USING (place)
+SELECT json_group_array(json_array(place, CAST(chain AS TEXT), live IS NOT NULL)) FROM step
 """
 
 _ADD = """

@@ -17,15 +17,15 @@ chain(place, id) AS MATERIALIZED (
     SELECT asked.key, coalesce((SELECT coalesce(chain_id, id) FROM job WHERE id = asked.value),
                                (SELECT coalesce(chain_id, id) FROM archive WHERE id = asked.value), asked.value)
     FROM json_each(:ids) AS asked),
-step(place, live, archived) AS MATERIALIZED (
-    SELECT place,
+step(place, chain, live, archived) AS MATERIALIZED (
+    SELECT place, id,
         coalesce((SELECT id FROM job INDEXED BY job_chain WHERE chain_id = chain.id ORDER BY position DESC, id DESC LIMIT 1),
                  (SELECT id FROM job WHERE id = chain.id AND chain_id IS NULL)),
         coalesce((SELECT id FROM archive INDEXED BY archive_chain
                   WHERE chain_id = chain.id ORDER BY position DESC, id DESC LIMIT 1),
                  (SELECT id FROM archive WHERE id = chain.id AND chain_id IS NULL))
     FROM chain)"""
-"""Common tables: of each id in `:ids`, any step's, the ids of its chain's live step and of the last one that is archived."""
+"""Common tables: of each id in `:ids`, any step's, its chain, and the ids of that one's live and last archived steps."""
 
 _CHAIN = """
 SELECT typeof(id) = 'blob', CAST(id AS BLOB) FROM (SELECT coalesce(
