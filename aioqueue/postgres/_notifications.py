@@ -10,18 +10,28 @@ import orjson
 from aioqueue.vocabulary._notification import Notification
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Iterator
 
     from aioqueue.postgres._options_schema import Schema
     from aioqueue.vocabulary._job import NewJob
 
-__all__ = ["LONGEST_DELAY_SECONDS", "decode_note", "due_note", "inserted_note", "inserted_types", "merged", "notify_statements"]
+__all__ = [
+    "LONGEST_DELAY_SECONDS",
+    "decode_note",
+    "due_note",
+    "inserted_note",
+    "inserted_types",
+    "leases_note",
+    "merged",
+    "notify_statements",
+]
 
 LONGEST_DELAY_SECONDS = 3600.0
 """Seconds: what is due later than that is found in time by those who look again, however seldom they do."""
 
 _NOTIFY = "SELECT pg_catalog.pg_notify('@channel@', $1::text)::text"
 _LONGEST_NOTE_BYTES = 7_500
+_MOST_LEASES = 150
 
 
 def notify_statements(schema: Schema) -> dict[str, str]:
@@ -38,6 +48,13 @@ def due_note(types: Iterable[str], delay: float, origin: str) -> str | None:
     if len(note) > _LONGEST_NOTE_BYTES:
         note = orjson.dumps({"o": origin, "t": None, "d": delay})
     return note.decode()
+
+
+def leases_note(leases: Iterable[int], origin: str) -> Iterator[str]:
+    """Say that these leases have lost a job: their owners should look."""
+    told = sorted(leases)
+    for start in range(0, len(told), _MOST_LEASES):
+        yield orjson.dumps({"o": origin, "l": told[start : start + _MOST_LEASES]}).decode()
 
 
 def inserted_note(jobs: Iterable[NewJob], origin: str | None) -> str | None:

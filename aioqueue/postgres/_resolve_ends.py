@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from aioqueue.postgres._connections_driver import Connection
     from aioqueue.postgres._options_schema import Schema
 
-__all__ = ["ends_statements", "store_deleted", "store_ends", "store_found_ends"]
+__all__ = ["ends_statements", "error_of", "store_deleted", "store_ends", "store_found_ends"]
 
 # A continued step isn't an end, and of a chain with a live step there is none.
 _FOUND = """SELECT last.chain_id, step.id, step.state, step.type, step.error
@@ -97,7 +97,7 @@ async def store_found_ends(
     rows = await connection.fetch(statements["ends_found"], list(chains))
     if not rows:
         return set()
-    causes = [cause_of(ChainEnd(state), type_name, chain_id, _error(text)) for chain_id, _, state, type_name, text in rows]
+    causes = [cause_of(ChainEnd(state), type_name, chain_id, error_of(text)) for chain_id, _, state, type_name, text in rows]
     name = "ends_needed" if needed else "ends_stored"
     stored = await connection.fetch(statements[name], [row[0] for row in rows], [row[1] for row in rows], causes)
     return {row[0] for row in stored}
@@ -148,7 +148,8 @@ async def store_deleted(
     return {row[0] for row in await connection.fetch(statements[name], *arguments)}
 
 
-def _error(text: str | None) -> AttemptError | None:
+def error_of(text: str | None) -> AttemptError | None:
+    """Read an entry of a history, as text."""
     if text is None:
         return None
     try:

@@ -309,24 +309,24 @@ class PostgresStore:
         """See `aioqueue.abc.Store.standing`."""
         return await read_standing(self._opened.operations, self._schema, job_id, types)
 
-    async def retry(self, ids: Sequence[UUID]) -> Sequence[Changed]:
+    async def retry(self, ids: Sequence[UUID], *, cascade: bool = False) -> Sequence[Changed]:
         """See `aioqueue.abc.Store.retry`."""
-        changes = await self._opened.operator.change("retry", ids)
-        self._tell(Notification(types=changes.types))
+        changes = await self._opened.operator.retry(ids, cascade=cascade)
+        self._tell(changes.told)
         return changes.results
 
     async def run_now(self, ids: Sequence[UUID]) -> Sequence[Changed]:
         """See `aioqueue.abc.Store.run_now`."""
-        changes = await self._opened.operator.change("run_now", ids)
-        self._tell(Notification(types=changes.types))
+        changes = await self._opened.operator.run_now(ids)
+        self._tell(changes.told)
         return changes.results
 
-    async def delete(self, ids: Sequence[UUID]) -> Sequence[Changed]:
+    async def delete(self, ids: Sequence[UUID], *, cascade: bool = False) -> Sequence[Changed]:
         """See `aioqueue.abc.Store.delete`."""
-        changes = await self._opened.operator.change("delete", ids)
-        self._tell(Notification(finished=changes.chains))
+        changes = await self._opened.operator.delete(ids, cascade=cascade)
+        self._tell(changes.told)
         if changes.more:
-            await self._opened.operator.remove_rest(changes.chains)
+            await self._opened.operator.remove_rest(changes.more)
         return changes.results
 
     async def prune(

@@ -1,0 +1,223 @@
+"""Retrying: what has failed or was cancelled lives again, and waits again for what lives again.
+
+The ends are locked first; then comes what they wait for, in the order in which inserting takes it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
+
+from aioqueue.errors import StoreContended
+from aioqueue.postgres._blockers import blocker_statements
+from aioqueue.postgres._resolve_ends import ends_statements, error_of, store_found_ends
+from aioqueue.postgres._rows_chain import ENDS
+from aioqueue.store_rules._causes import BLOCKER_FAILED
+from aioqueue.vocabulary._answers import Changed
+from aioqueue.vocabulary._blockers import ChainEnd
+from aioqueue.vocabulary._job import StoredState
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from aioqueue.postgres._connections_driver import Connection
+    from aioqueue.postgres._options_schema import Schema
+
+__all__ = ["Revived", "retry", "retry_statements"]
+
+_MOST_LOOKS = 20
+"""How often a chain is looked for that goes on at that moment."""
+
+_MOST_DEPENDENTS = 1_000
+"""Jobs of one level that live again with one statement."""
+
+_FIND = f"""WITH {ENDS}, wanted AS MATERIALIZED (
+    SELECT a.id FROM @schema@.archive a WHERE a.id = ANY(ARRAY(SELECT last FROM ends)) AND a.state + 0 IN (6, 7)
+    ORDER BY a.id FOR UPDATE
+)
+SELECT ends.asked, ends.id, wanted.id, (SELECT j.state FROM @schema@.job j WHERE j.id = ends.live), ends.last IS NOT NULL
+FROM ends LEFT JOIN wanted ON wanted.id = ends.last"""
+_EDGES = """SELECT b.job_id, b.ordinal, b.chain_id, b.settled FROM @schema@.blocker b
+WHERE b.job_id = ANY($1::uuid[]) ORDER BY b.job_id, b.ordinal"""
+# How others were told that they have ended stays for those that haven't been started since.
+_ENDED = """SELECT e.chain_id, e.state FROM @schema@.chain_end e WHERE e.chain_id = ANY($1::uuid[])
+ORDER BY e.chain_id FOR UPDATE"""
+
+# Inserted first, deleted second: where a unique key is held by now, the archive's row stays.
+_REVIVE = """WITH wanted AS MATERIALIZED (
+    SELECT a.*, given.open FROM unnest($1::uuid[], $2::integer[]) AS given(id, open)
+    JOIN @schema@.archive a ON a.id = given.id AND a.state + 0 IN (6, 7)
+), revived AS (
+    INSERT INTO @schema@.job (id, type, priority, run_at, state, open_blockers, marked, claims, max_attempts, timeout, chain_id,
+                              position, key, unique_key, created_at, trace, tags, retry, metadata, payload, errors)
+    SELECT id, type, least(greatest(priority, 1), 4), clock_timestamp(), CASE WHEN open > 0 THEN 0 ELSE 1 END,
+           greatest(open, 0),
+           open IS NOT NULL OR EXISTS (SELECT FROM @schema@.blocker b WHERE b.chain_id = coalesce(wanted.chain_id, wanted.id)),
+           claims, max_attempts, timeout, chain_id, position, key, unique_key, created_at, trace, tags, retry, metadata,
+           payload, errors
+    FROM wanted ORDER BY unique_key NULLS FIRST, id
+    ON CONFLICT DO NOTHING RETURNING id, type, state, coalesce(chain_id, id) AS chain_id
+), gone AS (
+    DELETE FROM @schema@.archive a WHERE a.id = ANY(ARRAY(SELECT id FROM revived)) RETURNING a.id
+), begun AS (
+    UPDATE @schema@.chain_end e SET untold = false WHERE e.chain_id = ANY(ARRAY(SELECT chain_id FROM revived)) AND e.untold
+)
+SELECT id, chain_id, type, state FROM revived"""
+_WAIT_AGAIN = """UPDATE @schema@.blocker b SET resolved = given.resolved
+FROM unnest($1::uuid[], $2::integer[], $3::boolean[]) AS given(job_id, ordinal, resolved)
+WHERE b.job_id = given.job_id AND b.ordinal = given.ordinal AND b.resolved <> given.resolved"""
+_DEPENDENTS = """WITH waiting AS MATERIALIZED (
+    SELECT DISTINCT b.job_id AS id FROM @schema@.blocker b WHERE b.chain_id = ANY($1::uuid[]) AND NOT b.settled
+), failed AS MATERIALIZED (
+    SELECT a.id, a.errors FROM @schema@.archive a
+    WHERE a.id = ANY(ARRAY(SELECT id FROM waiting)) AND a.state + 0 = 6 ORDER BY a.id FOR UPDATE
+)
+SELECT id, errors[array_upper(errors, 1)]::text FROM failed"""
+
+
+def retry_statements(schema: Schema) -> dict[str, str]:
+    """All statements of this module, by name."""
+    templates = {
+        "retry_find": _FIND,
+        "retry_edges": _EDGES,
+        "retry_ended": _ENDED,
+        "retry_revive": _REVIVE,
+        "retry_wait_again": _WAIT_AGAIN,
+        "retry_dependents": _DEPENDENTS,
+    }
+    return {
+        **{name: schema.render(template) for name, template in templates.items()},
+        **blocker_statements(schema),
+        **ends_statements(schema),
+    }
+
+
+class _Edge(NamedTuple):
+    job_id: UUID
+    ordinal: int
+    chain_id: UUID
+    settled: bool
+
+
+@dataclass(slots=True)
+class Revived:
+    """What lives again.
+
+    Attributes:
+        chains: Its chains, by job.
+        types: The types of those that are pending.
+    """
+
+    chains: dict[UUID, UUID] = field(default_factory=dict[UUID, UUID])
+    types: set[str] = field(default_factory=set[str])
+
+
+async def retry(
+    connection: Connection, statements: dict[str, str], ids: Sequence[UUID], *, cascade: bool
+) -> tuple[list[Changed], Revived]:
+    """Let failed and cancelled jobs live again, within the connection's open transaction.
+
+    Arguments:
+        connection: In a transaction, in which rows are waited for briefly.
+        statements: Those of this module, and maybe others.
+        ids: Of any steps.
+        cascade: Whether those live again that failed through them, too.
+
+    Raises:
+        StoreContended, asyncpg.PostgresError: Such as where somebody's open transaction holds a row.
+    """
+    revived = Revived()
+    found = {row[0]: row for row in await connection.fetch(statements["retry_find"], list(ids))}
+    wanted = {row[2] for row in found.values() if row[2] is not None}
+    left = await _revive(connection, statements, wanted, revived)
+    level = set(revived.chains.values())
+    while cascade and level:
+        before = set(revived.chains)
+        rows = await connection.fetch(statements["retry_dependents"], list(level))
+        failed = {row[0] for row in rows if (error := error_of(row[1])) is not None and error.type == BLOCKER_FAILED}
+        await _revive(connection, statements, failed, revived)
+        level = {revived.chains[job_id] for job_id in set(revived.chains) - before}
+    return [_became(found[each], revived, left) for each in ids], revived
+
+
+def _became(row: Sequence[object], revived: Revived, left: Collection[UUID]) -> Changed:
+    _, _, job_id, live, archived = row
+    if job_id in revived.chains:
+        return Changed.DONE
+    if live == StoredState.RUNNING:
+        return Changed.RUNNING
+    if live is None and not archived:
+        return Changed.NOT_FOUND
+    return Changed.BLOCKER_FAILED if job_id in left else Changed.WRONG_STATE
+
+
+async def _revive(connection: Connection, statements: dict[str, str], jobs: Collection[UUID], revived: Revived) -> set[UUID]:
+    """Let these live again, but those of which a blocker has failed for good; those are returned.
+
+    Some may wait for others of them, and so they're tried again as long as some live again.
+    """
+    rows = await connection.fetch(statements["retry_edges"], list(jobs)) if jobs else ()
+    edges: dict[UUID, list[_Edge]] = {}
+    for row in rows:
+        edges.setdefault(row[0], []).append(_Edge(*row))
+    await _let_live(connection, statements, {job_id: [] for job_id in jobs if job_id not in edges}, set(), revived)
+    while edges:
+        live, ended = await _look(connection, statements, {edge.chain_id for each in edges.values() for edge in each})
+        able = {
+            job_id: each
+            for job_id, each in edges.items()
+            if all(edge.chain_id in live or edge.settled or ended.get(edge.chain_id) == ChainEnd.COMPLETED for edge in each)
+        }
+        if not able:
+            break
+        await _let_live(connection, statements, able, live, revived)
+        edges = {job_id: each for job_id, each in edges.items() if job_id not in able}
+    return set(edges)
+
+
+async def _let_live(
+    connection: Connection,
+    statements: dict[str, str],
+    jobs: dict[UUID, list[_Edge]],
+    live: Collection[UUID],
+    revived: Revived,
+) -> None:
+    """Let these live again, blocked by those of their edges whose chains are live."""
+    ids = sorted(jobs)
+    for portion in (ids[start : start + _MOST_DEPENDENTS] for start in range(0, len(ids), _MOST_DEPENDENTS)):
+        waits = [sum(edge.chain_id in live for edge in jobs[each]) if jobs[each] else None for each in portion]
+        rows = await connection.fetch(statements["retry_revive"], portion, waits)
+        edges = [edge for row in rows for edge in jobs[row[0]]]
+        if edges:
+            arguments = (
+                [edge.job_id for edge in edges],
+                [edge.ordinal for edge in edges],
+                [edge.chain_id not in live for edge in edges],
+            )
+            await connection.execute(statements["retry_wait_again"], *arguments)
+        revived.chains.update((row[0], row[1]) for row in rows)
+        revived.types |= {row[2] for row in rows if row[3] == StoredState.PENDING}
+
+
+async def _look(
+    connection: Connection, statements: dict[str, str], chains: Collection[UUID]
+) -> tuple[set[UUID], dict[UUID, int]]:
+    """Mark those of the chains that are live, and lock how the others have ended; of those that are gone there's nothing."""
+    live: set[UUID] = set()
+    ended: dict[UUID, int] = {}
+    asked = sorted(chains)
+    missing: set[UUID] = set()
+    for _ in range(_MOST_LOOKS):
+        rows = await connection.fetch(statements["blockers_mark"], asked)
+        live |= {row[0] for row in rows if row[2]}
+        asked = [each for each in asked if each not in live]
+        if asked:
+            await store_found_ends(connection, statements, asked)
+            ended.update((row[0], row[1]) for row in await connection.fetch(statements["retry_ended"], asked))
+            # Looked for twice: one that goes on at that moment is in neither place.
+            asked = [each for each in asked if each not in ended and each not in missing]
+            missing.update(asked)
+        if not asked:
+            return live, ended
+    raise StoreContended("a chain goes on so quickly that nothing can be made to wait for it")
