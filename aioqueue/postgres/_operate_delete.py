@@ -38,8 +38,8 @@ _LOCK = f"""WITH {ENDS}, live AS MATERIALIZED (
     SELECT a.id FROM @schema@.archive a WHERE a.id = ANY(ARRAY(SELECT last FROM ends)) ORDER BY a.id FOR UPDATE
 )
 SELECT count(*) FROM ends
-WHERE coalesce(live, last) IS NOT NULL
-  AND live IS DISTINCT FROM ALL(ARRAY(SELECT id FROM live)) AND last IS DISTINCT FROM ALL(ARRAY(SELECT id FROM last))"""
+WHERE coalesce(ends.live, ends.last) IS NOT NULL
+  AND coalesce(ends.live, ends.last) NOT IN (SELECT id FROM live UNION ALL SELECT id FROM last)"""
 
 _DELETE = f"""WITH {ENDS}, awaited AS MATERIALIZED (
     SELECT DISTINCT ends.id FROM ends
