@@ -156,7 +156,7 @@ async def from_then_on_the_lock_is_the_fence(harness: Harness) -> None:
     claimed, neighbour = await start(store, await store.open_lease("w", HOUR), job(), job())
     async with store.transaction() as transaction:
         await _hold(transaction, claimed)
-        await harness.age(2 * HOUR)
+        await harness.delete_lease(claimed.lease_id)
         taken = await second.take_expired(10)
         check(neighbour.id in [each.id for each in taken], "the lease's other jobs must be recovered")
         late = settlement(claimed, SettlementKind.RETRIED, error=failure())
