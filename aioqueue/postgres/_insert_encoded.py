@@ -20,7 +20,7 @@ __all__ = ["encode_jobs"]
 
 
 def encode_jobs(jobs: Sequence[NewJob]) -> str:
-    """Give the argument of `enqueue_v1` and `enqueue_v2`: a JSON array, with payloads as text so that they are kept as they are.
+    """Give the argument of `enqueue_v1` and `enqueue_v2`: a JSON array, whose payloads are text so that they stay as they are.
 
     Raises:
         RowRejected: A row can't be expressed.
