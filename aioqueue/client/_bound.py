@@ -1,29 +1,34 @@
-"""Enqueues in a transaction that somebody else commits: `client.using(session)`, and `tx=`."""
+"""Enqueues, and ends jobs, in a transaction that somebody else commits: `client.using(session)`, and `tx=`."""
 
 from __future__ import annotations
 
 import asyncio
+import functools
 from contextlib import contextmanager
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from aioqueue.client._end import Completion, Failure
 from aioqueue.client._enqueue import read_calls
-from aioqueue.client._handle import make_handles
+from aioqueue.client._handle import ids_of, make_handles
 from aioqueue.client._named import named_call
 from aioqueue.client._transaction import Transaction
 from aioqueue.errors import OutsideTransaction, TransactionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Mapping
+    from uuid import UUID
 
     from typing_extensions import Unpack
 
+    from aioqueue.client._end import Plan
     from aioqueue.client._handle import JobHandle
     from aioqueue.client._session import Session
     from aioqueue.definitions._call import Call
     from aioqueue.definitions._call_options import CallOptions
+    from aioqueue.definitions._job_type import JobType
 
-__all__ = ["MISSING", "BoundClient", "Connection", "Missing", "enqueue_bound"]
+__all__ = ["MISSING", "BoundClient", "Connection", "Missing", "end_bound", "enqueue_bound"]
 
 R = TypeVar("R")
 
@@ -49,7 +54,7 @@ MISSING = Missing.MISSING
 
 
 class BoundClient:
-    """A client whose enqueues all go into one transaction of the user's: `client.using(session)`."""
+    """A client whose enqueues, and what it ends, all go into one transaction of the user's: `client.using(session)`."""
 
     __slots__ = ("_session", "_tx")
 
@@ -90,6 +95,14 @@ class BoundClient:
         finally:
             opened.tasks_in_transaction.discard(task)
 
+    async def complete(self, job_type: JobType[..., R, Any], job: UUID | str | JobHandle[Any], result: R | Call[R]) -> None:
+        """As `Client.complete` with `tx=`."""
+        await end_bound(self._session, job, Completion(job_type, result), self._tx)
+
+    async def fail(self, job: UUID | str | JobHandle[Any], reason: str) -> None:
+        """As `Client.fail` with `tx=`."""
+        await end_bound(self._session, job, Failure(reason), self._tx)
+
     def __repr__(self) -> str:
         return f"<{self._session!r} using {type(self._tx).__qualname__}>"
 
@@ -100,11 +113,27 @@ async def enqueue_bound(session: Session, calls: Iterable[Call[R]], tx: Connecti
     _refuse_none(tx)
     opened = session.opened()
     if isinstance(tx, Transaction):
-        if not tx.is_of(session):
-            raise TransactionError("the transaction given as tx= is of another client")
+        _refuse_others(session, tx)
         return await tx.enqueue_many(taken)
     inserted = await opened.enqueuer.enqueue_with_connection(taken, tx)
     return make_handles(session, taken, inserted, commit_unseen=True)
+
+
+async def end_bound(session: Session, job: UUID | str | JobHandle[Any], plan: Plan, tx: Connection | Transaction) -> None:
+    """End a job in a transaction that somebody else commits. Its errors are those of `Client.complete`."""
+    (job_id,) = ids_of([job])
+    _refuse_none(tx)
+    opened = session.opened()
+    if isinstance(tx, Transaction):
+        _refuse_others(session, tx)
+        await tx.end(job_id, plan)
+    else:
+        await opened.ender.end_with(job_id, plan, functools.partial(opened.store.end, tx=tx))
+
+
+def _refuse_others(session: Session, tx: Transaction) -> None:
+    if not tx.is_of(session):
+        raise TransactionError("the transaction given as tx= is of another client")
 
 
 def _refuse_none(tx: object) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
-from aioqueue.client._bound import MISSING, BoundClient, Connection, Missing, enqueue_bound
-from aioqueue.client._enqueue import check_call, read_calls, traced_row
-from aioqueue.client._handle import JobHandle, make_handles
+from aioqueue.client._bound import MISSING, BoundClient, Connection, Missing, end_bound, enqueue_bound
+from aioqueue.client._end import Completion, Failure
+from aioqueue.client._enqueue import check_call, read_calls, traced_rows
+from aioqueue.client._handle import JobHandle, ids_of, make_handles
 from aioqueue.client._named import named_call
 from aioqueue.client._opened import ClientSettings
 from aioqueue.client._operate import migrate
@@ -15,6 +16,7 @@ from aioqueue.client._session import Session
 from aioqueue.client._stores import store_maker
 from aioqueue.client._transaction import Transaction, open_transaction
 from aioqueue.definitions._environment import Environment
+from aioqueue.definitions._graph import graph_of
 from aioqueue.definitions._setting_table import CLOSE_TIMEOUT, POLL_INTERVAL, RETRY_FOR, TRACING, UNCOMMITTED_GRACE
 from aioqueue.errors import ConfigurationError, NotSupported
 from aioqueue.telemetry._tracing import Tracing
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from aioqueue.abc import Store
+    from aioqueue.client._end import Plan
     from aioqueue.definitions._call import Call
     from aioqueue.definitions._call_options import CallOptions
     from aioqueue.definitions._job_type import JobType
@@ -163,7 +166,7 @@ class Client(Operations):
     async def enqueue(
         self, call: Call[R], *, tx: Connection | Transaction | Literal[Missing.MISSING] = MISSING
     ) -> JobHandle[R]:
-        """Store a call as a job.
+        """Store a call as a job, with all calls that it waits for and that haven't been enqueued yet.
 
         Without `tx` it's committed when this returns; calls of concurrent tasks are gathered into one transaction. An
         unclear commit is repeated, such that exactly one job exists, for `retry_for` seconds.
@@ -180,6 +183,8 @@ class Client(Operations):
             CallAlreadyEnqueued: The call was enqueued before; `call.copy()` makes another.
             RowRejected: The database refuses the row.
             StoreUnavailable: The database can't be reached. Enqueueing the same call again is safe.
+            BlockerCycle: It waits for itself, through whatever others. Nothing was stored.
+            BlockerNotFound: What it waits for isn't there. Nothing was stored.
             OutsideTransaction: There's no `tx`, and the task is inside our own `transaction()`. Or `tx` is None, anywhere.
             NotInTransaction: `tx` is in autocommit mode.
             ClientClosed: The client isn't open.
@@ -233,6 +238,72 @@ class Client(Operations):
         """
         return await self.enqueue(named_call(name, arguments, options))
 
+    async def complete(
+        self,
+        job_type: JobType[..., R, Any],
+        job: UUID | str | JobHandle[Any],
+        result: R | Call[R],
+        *,
+        tx: Connection | Transaction | Literal[Missing.MISSING] = MISSING,
+    ) -> None:
+        """Complete a job from outside, whatever its state is: with the answer of a webhook, or a person's approval.
+
+        A job that is running is completed all the same: its attempt is cancelled, and changes nothing any more. Those that
+        wait for the job's chain go on. A type that is only declared, `@registry.declare`, is the form of a job that waits
+        to be completed: no worker runs it.
+
+        Without `tx` it's committed when this returns, and tried again as an enqueue is.
+
+        Arguments:
+            job_type: The type of the chain's live step.
+            job: An id or handle: of a chain, any step's; the live one is completed.
+            result: Its result, checked as the type's handler's is; or, if that is annotated `-> Call[R]`, a call that continues
+                the chain, as if the handler had returned it.
+            tx: As for `enqueue`: nothing has happened before its owner commits. Jobs that were enqueued in it aren't found yet.
+
+        Raises:
+            AlreadyFinished: It has ended before; `state` and `last_error` say how.
+            WrongJobType: The live step is of another type.
+            JobNotFound: There is no such job.
+            ArgumentsError: The result isn't of the annotated type, or can't be stored exactly.
+            CallError: It's a call, and the type isn't annotated to continue its chain; or the call can't be stored.
+            ConflictingOptions: The call has a key, and a chain keeps its own.
+            StoreContended: Somebody's open transaction holds the job.
+            AioqueueError: As `enqueue`.
+        """
+        await self._end(job, Completion(job_type, result), tx)
+
+    async def fail(
+        self,
+        job: UUID | str | JobHandle[Any],
+        reason: str,
+        *,
+        tx: Connection | Transaction | Literal[Missing.MISSING] = MISSING,
+    ) -> None:
+        """Fail a job from outside, for good, whatever its type and state are.
+
+        Arguments:
+            job, tx: As of `complete`.
+            reason: Why, for people: it becomes the newest entry of the job's history.
+
+        Raises:
+            AlreadyFinished: It has ended before.
+            JobNotFound: There is no such job.
+            AioqueueError: As `enqueue`.
+        """
+        await self._end(job, Failure(reason), tx)
+
+    async def _end(
+        self, job: UUID | str | JobHandle[Any], plan: Plan, tx: Connection | Transaction | Literal[Missing.MISSING]
+    ) -> None:
+        if tx is not MISSING:
+            await end_bound(self._session, job, plan, tx)
+            return
+        (job_id,) = ids_of([job])
+        opened = self._session.opened()
+        opened.refuse_outside_transaction()
+        await opened.ender.end(job_id, plan)
+
     def statement(self, call: Call[Any], *, placeholder: Literal["%s", "$1"] = "%s") -> tuple[str, tuple[str, ...]]:
         """Give the SQL that stores a call, and its parameters, for synchronous code on any driver for PostgreSQL.
 
@@ -250,8 +321,11 @@ class Client(Operations):
         store = self.store
         if not isinstance(store, SupportsStatement):
             raise NotSupported(f"{store.description} has no statement that any driver could run: use tx=", ability="statement")
-        call.mark_enqueueing()
-        return store.statement([traced_row(call, self._session.tracing)], placeholder=placeholder)
+        check_call(call)
+        calls = graph_of([call])
+        for each in calls:
+            each.mark_enqueueing()
+        return store.statement(traced_rows(calls, self._session.tracing), placeholder=placeholder)
 
     def using(self, tx: Connection | Transaction) -> BoundClient:
         """Bind `tx=` once: for a dependency that gives each request a producer in its own transaction.

@@ -17,13 +17,15 @@ if TYPE_CHECKING:
 
     from aioqueue.abc import Store
     from aioqueue.client._phase import TransactionState
+    from aioqueue.client._tries import Tries
+    from aioqueue.client._unclear import UnclearIds
     from aioqueue.definitions._middleware import EnqueueMiddleware, EnqueueNext
     from aioqueue.telemetry._counters import Counters
     from aioqueue.telemetry._tracing import SendSpan, Tracing
     from aioqueue.vocabulary._job import Inserted, NewJob
     from aioqueue.vocabulary._store_parts import StoreTransaction
 
-__all__ = ["Enqueuer", "check_call", "read_calls", "traced_row"]
+__all__ = ["Enqueuer", "check_call", "read_calls", "traced_rows"]
 
 R = TypeVar("R")
 
@@ -36,8 +38,7 @@ class Enqueuer:
     Arguments:
         store: Open.
         middlewares: Around each enqueueing, the first listed outermost.
-        retry_for: Seconds for which an enqueue outside of a user's transaction is tried again while the database is away, or
-            somebody's open transaction holds its unique key.
+        tries: Repeats what couldn't be written outside of a user's transaction.
         counters: What is counted: also what a transaction of the user's may still roll back.
         tracing: Makes the spans: one for each call of a verb.
     """
@@ -46,7 +47,7 @@ class Enqueuer:
         self,
         store: Store,
         middlewares: Sequence[EnqueueMiddleware],
-        retry_for: float,
+        tries: Tries,
         counters: Counters,
         tracing: Tracing,
     ) -> None:
@@ -54,7 +55,7 @@ class Enqueuer:
         self._middlewares = middlewares
         self._counters = counters
         self._tracing = tracing
-        self._inserter = Inserter(store, retry_for)
+        self._inserter = Inserter(store, tries)
 
     async def enqueue_one(self, call: Call[Any]) -> Inserted:
         """Outside a transaction, gathered with concurrent callers; returns after the commit."""
@@ -89,6 +90,11 @@ class Enqueuer:
             return with_stored(jobs, stored, inserted)
 
         return await self._enqueue(calls, insert, state=state)
+
+    @property
+    def unclear(self) -> UnclearIds:
+        """The jobs that may have been stored although nobody was told."""
+        return self._inserter.unclear
 
     def remember_unclear(self, calls: Iterable[Call[Any]]) -> None:
         """Say that calls may have been stored: their transaction ended without telling whether it was committed."""
@@ -169,14 +175,15 @@ def _begin_span(tracing: Tracing, calls: Sequence[Call[Any]]) -> SendSpan | None
     return tracing.send(tracer, types, count=None if len(calls) == 1 else len(calls))
 
 
-def traced_row(call: Call[Any], tracing: Tracing) -> NewJob:
-    """Make the row of a call that somebody else inserts: its span ends at once, since nothing is seen of its commit."""
-    span = _begin_span(tracing, [call])
-    job = call.to_new_job(None if span is None else span.trace)
+def traced_rows(calls: Sequence[Call[Any]], tracing: Tracing) -> list[NewJob]:
+    """Make the rows of calls that somebody else inserts: their span ends at once, since nothing is seen of the commit."""
+    span = _begin_span(tracing, calls)
+    jobs = [call.to_new_job(None if span is None else span.trace) for call in calls]
     if span is not None:
-        span.stored_as(job.id)
+        if len(jobs) == 1:
+            span.stored_as(jobs[0].id)
         span.sent()
-    return job
+    return jobs
 
 
 def check_call(call: Call[Any]) -> None:

@@ -5,13 +5,22 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
+from aioqueue.client._finished import became, last_error, named
 from aioqueue.client._phase import Phase
 from aioqueue.client._waiters import GAVE_UP, step_that_counts
 from aioqueue.definitions._context import current_attempt
 from aioqueue.definitions._output import HasOutput
-from aioqueue.errors import JobCancelled, JobFailed, JobNotFound, NotCommitted, RegistrationError, ResultError, ResultTimeout
+from aioqueue.errors import (
+    JobCancelled,
+    JobFailed,
+    JobNotFound,
+    NotCommitted,
+    RegistrationError,
+    ResultError,
+    ResultTimeout,
+)
 from aioqueue.vocabulary._identifiers import read_id
-from aioqueue.vocabulary._job import JobState, was_discarded
+from aioqueue.vocabulary._job import JobState
 from aioqueue.vocabulary._time import seconds
 
 if TYPE_CHECKING:
@@ -156,24 +165,22 @@ class JobHandle(HasOutput[R_co]):
                 job_type=self.job_type.name,
             )
         raise ResultTimeout(
-            f"{_named(job)} isn't finished after {limit:g} s: it is {job.state.value}",
+            f"{named(job)} isn't finished after {limit:g} s: it is {job.state.value}",
             job_id=job.id,
             job_type=job.type,
-            last_error=_last_error(job),
+            last_error=last_error(job),
             chain_id=job.chain_id,
         )
 
     def _read(self, job: Job) -> R_co:
         if job.state is JobState.COMPLETED:
             return self._decode(job)
-        kind, became = (JobFailed, "has failed") if job.state is JobState.FAILED else (JobCancelled, "was cancelled")
-        error = _last_error(job)
-        attempt = "" if was_discarded(job) else f" at attempt {job.attempt}"
+        kind = JobFailed if job.state is JobState.FAILED else JobCancelled
         raise kind(
-            f"{_named(job)} {became}{attempt}{f': {error}' if error else ''}",
+            f"{named(job)} {became(job)}",
             job_id=job.id,
             job_type=job.type,
-            last_error=error,
+            last_error=last_error(job),
             chain_id=job.chain_id,
         )
 
@@ -185,10 +192,10 @@ class JobHandle(HasOutput[R_co]):
         except Exception as error:
             # Whatever a converter or validator of the user's raises.
             raise ResultError(
-                f"the output of {_named(job)} isn't what {self.job_type.name} declares: {error}",
+                f"the output of {named(job)} isn't what {self.job_type.name} declares: {error}",
                 job_id=job.id,
                 job_type=job.type,
-                last_error=_last_error(job),
+                last_error=last_error(job),
                 chain_id=job.chain_id,
             ) from error
         return cast("R_co", output)
@@ -227,16 +234,6 @@ def ids_of(jobs: Iterable[UUID | str | JobHandle[Any]]) -> list[UUID]:
         ValueError: One is neither.
     """
     return list(dict.fromkeys(each.id if isinstance(each, JobHandle) else read_id(each) for each in jobs))
-
-
-def _named(job: Job) -> str:
-    """The job for people, with its place if it's a later step of a chain."""
-    name = f"the job {job.id} of {job.type}"
-    return f"{name}, step {job.position} of the chain {job.chain_id}," if job.position else name
-
-
-def _last_error(job: Job) -> str | None:
-    return None if job.last_error is None else str(job.last_error)
 
 
 def _warn_in_attempt(name: str) -> None:

@@ -6,9 +6,6 @@ repetition, the rows that an unclear commit may have stored are looked for.
 
 from __future__ import annotations
 
-import itertools
-import logging
-import random
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -17,7 +14,7 @@ import anyio
 from aioqueue.client._keyed import KeyedInserts
 from aioqueue.client._rows import PATIENCE_SECONDS, Row, row_size
 from aioqueue.client._unclear import UnclearIds
-from aioqueue.errors import ClientClosed, StoreContended, StoreUnavailable
+from aioqueue.errors import ClientClosed, StoreUnavailable
 from aioqueue.runtime._batcher import Batcher, portions
 from aioqueue.runtime._log import event
 from aioqueue.vocabulary._job import Inserted
@@ -27,20 +24,15 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from aioqueue.abc import Store
+    from aioqueue.client._tries import Tries
     from aioqueue.vocabulary._job import NewJob
 
 __all__ = ["Inserter", "insert_chunks", "with_stored"]
-
-logger = logging.getLogger("aioqueue")
 
 T = TypeVar("T")
 
 _CHUNK_ROWS = 5_000
 """Rows in one statement at most."""
-
-_PAUSES_SECONDS = (0.05, 0.2, 0.5, 1.0, 2.0)
-"""Between tries while the database is away. The last one is repeated."""
-_CONTENDED_PAUSE_SECONDS = 0.2
 
 
 class Inserter:
@@ -48,23 +40,21 @@ class Inserter:
 
     Arguments:
         store: Open.
-        retry_for: Seconds for which an insert is tried again while the database is away, or somebody's open transaction holds
-            one of its keys.
+        tries: Repeats what couldn't be written.
 
     Attributes:
         unclear: The jobs that may have been stored.
     """
 
-    def __init__(self, store: Store, retry_for: float) -> None:
+    def __init__(self, store: Store, tries: Tries) -> None:
         self.unclear = UnclearIds()
         self._store = store
-        self._retry_for = retry_for
+        self._tries = tries
         self._batcher: Batcher[Row, Inserted] = Batcher(
             self._write_batch, size=row_size, patience=PATIENCE_SECONDS, name="enqueue batcher"
         )
-        self._keyed = KeyedInserts(self._write_batch, retry_for)
+        self._keyed = KeyedInserts(self._write_batch, tries.retry_for)
         self._writing: set[anyio.CancelScope] = set()
-        self._closing = anyio.Event()
         self._abandoned = False
 
     async def insert_gathered(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
@@ -101,7 +91,7 @@ class Inserter:
 
     async def aclose(self, patience: float) -> None:
         """Wait for what is being written for `patience` seconds; what isn't by then fails as unclear."""
-        self._closing.set()
+        self._tries.closing.set()
         with anyio.move_on_after(patience):
             await self._close_batchers()
             return
@@ -152,38 +142,10 @@ class Inserter:
     async def _until_written(
         self, write: Callable[[bool], Awaitable[T]], count: int, *, repeated: bool, gathered: bool = False
     ) -> T:
-        """Try again until `retry_for` is over: after an unclear commit, `write` stores only what's missing.
-
-        What was gathered from several callers doesn't wait here for the key of one of them (see `KeyedInserts`).
-
-        Arguments:
-            write: Told whether an earlier try may have stored something.
-            count: Of rows, for the log.
-            repeated: Whether the first try here is a repetition already.
-            gathered: Whether the rows are of several callers.
-        """
-        deadline = anyio.current_time() + self._retry_for
-        pauses = itertools.chain(_PAUSES_SECONDS, itertools.repeat(_PAUSES_SECONDS[-1]))
-        while True:
-            try:
-                return await write(repeated)
-            except StoreUnavailable as error:
-                contended = isinstance(error, StoreContended)
-                left = deadline - anyio.current_time()
-                if (contended and gathered) or left <= 0 or self._closing.is_set():
-                    raise
-                if not contended:
-                    logger.warning(
-                        "%d jobs couldn't be enqueued in %s, trying again",
-                        count,
-                        self._store.description,
-                        extra=event("client.enqueue_retried", jobs=count),
-                    )
-                pause = _CONTENDED_PAUSE_SECONDS if contended else next(pauses)
-                pause *= random.uniform(0.5, 1.0)  # noqa: S311 - keeps processes apart
-                with anyio.move_on_after(min(pause, left)):
-                    await self._closing.wait()
-                repeated = True
+        log = event("client.enqueue_retried", jobs=count)
+        return await self._tries.until_written(
+            write, f"{count} jobs couldn't be enqueued", log, repeated=repeated, gathered=gathered
+        )
 
 
 def _chunks(jobs: Sequence[NewJob]) -> list[Sequence[NewJob]]:

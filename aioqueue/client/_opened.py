@@ -8,7 +8,9 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from aioqueue.client._end import Ender
 from aioqueue.client._enqueue import Enqueuer
+from aioqueue.client._tries import Tries
 from aioqueue.client._waiters import Waiters
 from aioqueue.errors import OutsideTransaction, StoreError
 from aioqueue.runtime._home import Home
@@ -54,6 +56,7 @@ class Opened:
         settings: The client's.
         home: The process and event loop that it belongs to.
         enqueuer: What enqueues.
+        ender: What ends jobs from outside.
         waiters: Those who wait for results.
         tasks_in_transaction: Those that are inside a `client.transaction()` block.
     """
@@ -63,7 +66,9 @@ class Opened:
         self.settings = settings
         self.home = Home()
         self._counters = Counters()
-        self.enqueuer = Enqueuer(store, settings.middlewares, settings.retry_for, self._counters, settings.tracing)
+        tries = Tries(store, settings.retry_for)
+        self.enqueuer = Enqueuer(store, settings.middlewares, tries, self._counters, settings.tracing)
+        self.ender = Ender(store, tries, self.enqueuer.unclear)
         self.waiters = Waiters(store, settings.poll_interval)
         self.tasks_in_transaction: set[asyncio.Task[Any] | None] = set()
 

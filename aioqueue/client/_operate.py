@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "change_in_portions",
+    "check_limit",
     "find_end",
     "find_job",
     "list_steps",
@@ -86,7 +87,7 @@ async def list_steps(store: Store, job_id: UUID | str | JobHandle[Any], limit: i
         JobNotFound: There is no such chain.
         ConfigurationError: The limit is out of its range.
     """
-    _check_limit(limit)
+    check_limit(limit)
     return await store.list_chain((await find_end(store, job_id)).chain_id, limit, cursor)
 
 
@@ -103,7 +104,7 @@ def read_filter(
         ValueError: A state isn't known.
         ConfigurationError: The limit is out of its range, or one text was given where several are taken.
     """
-    _check_limit(limit)
+    check_limit(limit)
     if isinstance(states, str) or isinstance(types, str):
         raise ConfigurationError("states= and types= take several, such as states=['failed']")
     return JobFilter(
@@ -114,7 +115,12 @@ def read_filter(
     )
 
 
-def _check_limit(limit: int) -> None:
+def check_limit(limit: int) -> None:
+    """Refuse a limit that no page can have.
+
+    Raises:
+        ConfigurationError: It's out of its range.
+    """
     if not 1 <= limit <= _LARGEST_PAGE_JOBS:
         raise ConfigurationError(f"limit must be 1 to {_LARGEST_PAGE_JOBS}, not {limit!r}")
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
+from aioqueue.client._blockers import list_blockers, list_dependents, refuse_blockers
 from aioqueue.client._diagnosis import diagnose
 from aioqueue.client._handle import ids_of
 from aioqueue.client._operate import change_in_portions, find_end, find_job, list_steps, prune_in_portions, read_filter
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from aioqueue.definitions._job_type import JobType
     from aioqueue.definitions._registry import Registry
     from aioqueue.vocabulary._answers import Changed
+    from aioqueue.vocabulary._blockers import Blocker
     from aioqueue.vocabulary._finding import Finding
     from aioqueue.vocabulary._job import Job, JobState
     from aioqueue.vocabulary._listing import Page
@@ -76,6 +79,33 @@ class Operations:
             ConfigurationError: The limit is out of its range.
         """
         return await list_steps(self._session.opened().store, job_id, limit, cursor)
+
+    async def blockers(self, job_id: UUID | str | JobHandle[Any], *, limit: int = 100, after: int = -1) -> Sequence[Blocker]:
+        """Show the chains that a job waits for, or has waited for, in the order in which its call named them.
+
+        Arguments:
+            job_id: As of `chain`: of a chain, the live or last step is meant.
+            limit: At most so many: 1 to 1,000.
+            after: The `ordinal` of the last one that was shown before.
+
+        Raises:
+            JobNotFound: There is no such job.
+            ConfigurationError: The limit is out of its range.
+        """
+        return await list_blockers(self._session.opened().store, job_id, limit, after)
+
+    async def dependents(self, job_id: UUID | str | JobHandle[Any], *, limit: int = 100) -> Sequence[Blocker]:
+        """Show unfinished jobs that wait for the end of a chain, by their ids.
+
+        Arguments:
+            job_id: As of `chain`.
+            limit: At most so many: 1 to 1,000.
+
+        Raises:
+            JobNotFound: There is no such chain.
+            ConfigurationError: The limit is out of its range.
+        """
+        return await list_dependents(self._session.opened().store, job_id, limit)
 
     async def list_jobs(
         self,
@@ -138,13 +168,15 @@ class Operations:
         """Show the leases of all workers: who is alive, since when, for which types, with how many slots, and how busy."""
         return await self._session.opened().store.leases()
 
-    async def retry(self, *jobs: UUID | str | JobHandle[Any]) -> dict[UUID, Changed]:
+    async def retry(self, *jobs: UUID | str | JobHandle[Any], cascade: bool = False) -> dict[UUID, Changed]:
         """Make failed or cancelled jobs pending again, with all their attempts. Of a chain, the last step is meant.
 
-        Many are changed in portions of 1,000, each with a commit of its own.
+        One that waits for a chain which lives again waits for that again. Many are changed in portions of 1,000, each with a
+        commit of its own.
 
         Arguments:
             jobs: Ids or handles. Any step's id stands for its chain.
+            cascade: Whether those that have failed since one of these had failed live again too, and so on.
 
         Returns:
             What became of each, by the id that was given.
@@ -154,18 +186,29 @@ class Operations:
             StoreError: The database refused; its `changed` says what became of the portions before.
             ClientClosed: The client isn't open.
         """
-        return await change_in_portions(self._session.opened().store.retry, jobs)
+        return await change_in_portions(functools.partial(self._session.opened().store.retry, cascade=cascade), jobs)
 
     async def run_now(self, *jobs: UUID | str | JobHandle[Any]) -> dict[UUID, Changed]:
         """Make pending jobs due now; of a chain, the live step. Arguments, return value and errors are those of `retry`."""
         return await change_in_portions(self._session.opened().store.run_now, jobs)
 
-    async def delete(self, *jobs: UUID | str | JobHandle[Any]) -> dict[UUID, Changed]:
-        """Remove jobs that aren't running, finished or not. Of a chain all steps are removed, unless one is running.
+    async def delete(self, *jobs: UUID | str | JobHandle[Any], cascade: bool = False) -> dict[UUID, Changed]:
+        """Remove jobs, finished or not. Of a chain all steps are removed.
 
-        Arguments, return value and errors are those of `retry`.
+        A running one's worker is told, and cancels the attempt. Arguments, return value and errors are those of `retry`; also:
+
+        Arguments:
+            cascade: Whether unfinished jobs that wait for one of these are removed too, and those that wait for them. Many are
+                removed in portions, which workers go on with.
+
+        Raises:
+            BlockerReference: Other unfinished jobs wait for one of them, which was left as it is, without `cascade`. The others
+                were removed: its `changed` says what became of each.
         """
-        return await change_in_portions(self._session.opened().store.delete, jobs)
+        store = self._session.opened().store
+        changed = await change_in_portions(functools.partial(store.delete, cascade=cascade), jobs)
+        await refuse_blockers(store, changed)
+        return changed
 
     async def prune(
         self,

@@ -22,32 +22,37 @@ class Phase(Enum):
 
 
 class TransactionState:
-    """What a transaction has in common with its handles: how far it is, and the calls and spans of what was enqueued in it."""
+    """What a transaction has in common with its handles: how far it is, and the calls and spans of what was enqueued in it.
 
-    __slots__ = ("calls", "phase", "spans")
+    Arguments:
+        outer: The transaction's, for one of a savepoint's block, which is there only if both are committed.
+    """
 
-    def __init__(self) -> None:
-        self.phase = Phase.OPEN
+    __slots__ = ("_outer", "_phase", "calls", "spans")
+
+    def __init__(self, outer: TransactionState | None = None) -> None:
+        self._outer = outer
+        self._phase = Phase.OPEN
         self.calls: list[Call[Any]] = []
         self.spans: list[SendSpan] = []
 
     @property
-    def enqueued(self) -> tuple[int, int]:
-        """How many calls and spans there are so far."""
-        return len(self.calls), len(self.spans)
+    def phase(self) -> Phase:
+        """How far it is: after a savepoint's block has ended well, as far as the transaction around it."""
+        if self._outer is not None and self._phase is not Phase.ROLLED_BACK:
+            return self._outer.phase
+        return self._phase
 
-    def take_back(self, before: tuple[int, int]) -> None:
-        """Undo what was enqueued since: a savepoint was rolled back. Its calls may be enqueued again."""
-        calls, spans = before
-        for call in self.calls[calls:]:
-            call.mark_failed()
-        for span in self.spans[spans:]:
-            span.not_committed("rolled_back")
-        del self.calls[calls:], self.spans[spans:]
+    def join_outer(self) -> None:
+        """Say that a savepoint's block has ended well: what was enqueued in it is the transaction's from now on."""
+        assert self._outer is not None
+        self._outer.calls += self.calls
+        self._outer.spans += self.spans
+        self.calls, self.spans = [], []
 
     def end(self, phase: Phase) -> None:
         """Say how it ended. Unless it was committed, its calls may be enqueued again."""
-        self.phase = phase
+        self._phase = phase
         if phase is not Phase.COMMITTED:
             for call in self.calls:
                 call.mark_failed()

@@ -6,22 +6,26 @@ import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from aioqueue.client._end import Completion, Failure
 from aioqueue.client._enqueue import read_calls
-from aioqueue.client._handle import make_handles
+from aioqueue.client._handle import ids_of, make_handles
 from aioqueue.client._named import named_call
 from aioqueue.client._phase import Phase, TransactionState
 from aioqueue.errors import ClientClosed, RowRejected, TransactionError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+    from uuid import UUID
 
     from typing_extensions import Unpack
 
+    from aioqueue.client._end import Plan
     from aioqueue.client._enqueue import Enqueuer
     from aioqueue.client._handle import JobHandle
     from aioqueue.client._session import Session
     from aioqueue.definitions._call import Call
     from aioqueue.definitions._call_options import CallOptions
+    from aioqueue.definitions._job_type import JobType
     from aioqueue.vocabulary._store_parts import StoreTransaction
 
 __all__ = ["Transaction", "open_transaction"]
@@ -110,21 +114,45 @@ class Transaction:
         """As `Client.enqueue_by_name`, in this transaction."""
         return await self.enqueue(named_call(name, arguments, options))
 
+    async def complete(self, job_type: JobType[..., R, Any], job: UUID | str | JobHandle[Any], result: R | Call[R]) -> None:
+        """As `Client.complete`, in this transaction."""
+        (job_id,) = ids_of([job])
+        await self.end(job_id, Completion(job_type, result))
+
+    async def fail(self, job: UUID | str | JobHandle[Any], reason: str) -> None:
+        """As `Client.fail`, in this transaction."""
+        (job_id,) = ids_of([job])
+        await self.end(job_id, Failure(reason))
+
+    async def end(self, job_id: UUID, plan: Plan) -> None:
+        """End a job in this transaction: what `complete` and `fail` do."""
+        self._check()
+        await self._session.opened().ender.end_with(job_id, plan, self._transaction.end)
+        self._state.calls.extend(plan.calls)
+
     @asynccontextmanager
     async def savepoint(self) -> AsyncGenerator[None, None]:
-        """Open a nested block. If it raises or is cancelled, it's rolled back alone, and its calls may be enqueued again.
+        """Open a nested block: `async with tx.savepoint():`. If it raises, only what was done in it is rolled back.
+
+        Calls that were enqueued in it may be enqueued again then, also in this transaction. Blocks end in the reverse order of
+        their beginning; other tasks mustn't use the transaction meanwhile.
 
         Raises:
-            TransactionError: The transaction's block has ended.
+            TransactionError: The transaction has ended.
         """
         self._check()
-        before = self._state.enqueued
+        outer, inner = self._state, TransactionState(self._state)
+        self._state = inner
         try:
             async with self._transaction.savepoint():
                 yield
         except BaseException:
-            self._state.take_back(before)
+            inner.end(Phase.ROLLED_BACK)
             raise
+        else:
+            inner.join_outer()
+        finally:
+            self._state = outer
 
     def is_of(self, session: Session) -> bool:
         """Whether it's a transaction of the client that has this session."""

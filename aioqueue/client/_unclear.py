@@ -36,6 +36,10 @@ class UnclearIds:
         """Whether one of the jobs may have been stored by an earlier try."""
         return bool(self._ids) and any(job.id in self._ids for job in jobs)
 
+    def has_any_of(self, ids: Iterable[UUID]) -> bool:
+        """Whether one of the ids may have been stored by an earlier try."""
+        return bool(self._ids) and any(each in self._ids for each in ids)
+
     def among(self, jobs: Sequence[NewJob]) -> list[UUID]:
         """The ids of those jobs that may have been stored by an earlier try."""
         return [job.id for job in jobs if job.id in self._ids] if self._ids else []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -15,11 +15,12 @@ from aioqueue.vocabulary._safe_text import safe_repr
 
 if TYPE_CHECKING:
     from typing import Unpack
+    from uuid import UUID
 
     from aioqueue.definitions._call_options import CallOptions
     from aioqueue.vocabulary._job import ClaimedJob, NewJob
 
-__all__ = ["Done", "done", "next_job"]
+__all__ = ["Done", "done", "next_job", "step_after"]
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -132,8 +133,30 @@ def done(value: R) -> Call[R]:
     return Done(value)
 
 
+class Step(Protocol):
+    """A step of a chain that is finished now."""
+
+    @property
+    def id(self) -> UUID: ...
+    @property
+    def tags(self) -> tuple[str, ...]: ...
+
+
 def next_job(call: Call[Any], finished: ClaimedJob, trace: str | None) -> NewJob:
     """Make the row of the step that follows a finished one. From here on the call counts as enqueued, whatever comes of it.
+
+    Arguments and errors are those of `step_after`; also:
+
+    Raises:
+        CallAlreadyEnqueued: It was enqueued, or returned, before.
+    """
+    new = step_after(call, finished, finished.metadata, trace)
+    call.mark_enqueueing()
+    return new
+
+
+def step_after(call: Call[Any], finished: Step, metadata: bytes, trace: str | None) -> NewJob:
+    """Make the row of the step that follows a finished one.
 
     It has the tags and the metadata of the finished step, and its own, which win. What belongs to its chain (its id, the step's
     place, key and unique key) is the store's to fill in.
@@ -141,11 +164,11 @@ def next_job(call: Call[Any], finished: ClaimedJob, trace: str | None) -> NewJob
     Arguments:
         call: What the handler has returned.
         finished: The step whose handler it is.
+        metadata: That step's, as JSON.
         trace: The trace context that the next step gets.
 
     Raises:
         ConflictingOptions: The call has a key, and the chain keeps the one that it began with.
-        CallAlreadyEnqueued: It was enqueued, or returned, before.
         CodecError: A ValueError: the metadata of both is too large, or their tags are too many.
     """
     new = call.to_new_job(trace)
@@ -154,11 +177,10 @@ def next_job(call: Call[Any], finished: ClaimedJob, trace: str | None) -> NewJob
             f"this call of {new.type} continues the chain of job {finished.id}, which keeps the key that it began with: leave "
             "out key= and unique=, or enqueue the call as a chain of its own"
         )
-    if finished.tags or finished.metadata != b"{}":  # most have neither, and needn't pay for a copy
-        metadata = _merged(finished.metadata, new.metadata)
-        check_size(metadata, "the metadata, with that of the step before")
-        new = replace(new, tags=_added(finished.tags, new.tags), metadata=metadata)
-    call.mark_enqueueing()
+    if finished.tags or metadata != b"{}":  # most have neither, and needn't pay for a copy
+        merged = _merged(metadata, new.metadata)
+        check_size(merged, "the metadata, with that of the step before")
+        new = replace(new, tags=_added(finished.tags, new.tags), metadata=merged)
     return new
 
 

@@ -68,6 +68,8 @@ class JsonWriter:
     def _to_builtins(self, value: object) -> object:
         if type(value) in self.converters or is_model(value):
             return self.default(value)
+        if type(value) is Placeholder:
+            raise TypeError(f"{value!r} can only be passed on as an argument of a call")
         raise TypeError(f"{type(value).__qualname__} isn't a type that can be stored")
 
 

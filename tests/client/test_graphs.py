@@ -239,23 +239,15 @@ async def test_calls_that_are_waited_for_dont_warn(fake_client: Client) -> None:
 # -- in transactions, on real databases ---------------------------------------------------------------------------------
 
 
-@pytest.fixture
-async def client(each_url: str) -> Any:
-    client = Client(each_url)
-    await client.migrate()
-    async with client:
-        yield client
-
-
-async def stored(client: Client, *jobs: Call[Any] | JobHandle[Any]) -> list[tuple[JobState, int] | None]:
-    found = await client.store.fetch([each.id for each in jobs])
+async def stored(each_client: Client, *jobs: Call[Any] | JobHandle[Any]) -> list[tuple[JobState, int] | None]:
+    found = await each_client.store.fetch([each.id for each in jobs])
     return [None if job is None else (job.state, job.open_blockers) for job in found]
 
 
 BLOCKED, READY = JobState.BLOCKED, JobState.READY
 
 
-async def test_each_door_takes_graphs(client: Client) -> None:
+async def test_each_door_takes_graphs(each_client: Client) -> None:
     def diamond() -> tuple[Call[int], Call[int], Call[int]]:
         top = page("a")
         return top, (middle := double(top.output)), total([top.output, middle.output])
@@ -263,55 +255,58 @@ async def test_each_door_takes_graphs(client: Client) -> None:
     for door in ("alone", "many", "transaction", "tx", "using", "by name"):
         calls = diamond()
         if door == "alone":
-            await client.enqueue(calls[-1])
+            await each_client.enqueue(calls[-1])
         elif door == "many":
-            await client.enqueue_many(calls[::-1])
+            await each_client.enqueue_many(calls[::-1])
         elif door == "by name":
-            handle = await client.enqueue_by_name("graphs.total", {"pages": [calls[0].output, calls[1].output]})
-            assert await stored(client, handle) == [(BLOCKED, 2)]
+            handle = await each_client.enqueue_by_name("graphs.total", {"pages": [calls[0].output, calls[1].output]})
+            assert await stored(each_client, handle) == [(BLOCKED, 2)]
             calls = calls[:2]
         else:
-            async with client.transaction() as tx:
+            async with each_client.transaction() as tx:
                 if door == "transaction":
                     await tx.enqueue(calls[-1])
                 elif door == "tx":
-                    await client.enqueue(calls[-1], tx=tx)
+                    await each_client.enqueue(calls[-1], tx=tx)
                 else:
-                    await client.using(tx.connection if client.store.description.startswith("post") else tx).enqueue(calls[-1])
-        assert (await stored(client, *calls))[:3] == [(READY, 0), (BLOCKED, 1), (BLOCKED, 2)][: len(calls)], door
+                    postgres = each_client.store.description.startswith("post")
+                    await each_client.using(tx.connection if postgres else tx).enqueue(calls[-1])
+                        calls[-1]
+                    )
+        assert (await stored(each_client, *calls))[:3] == [(READY, 0), (BLOCKED, 1), (BLOCKED, 2)][: len(calls)], door
 
 
-async def test_after_a_rollback_all_may_be_enqueued_again(client: Client) -> None:
+async def test_after_a_rollback_all_may_be_enqueued_again(each_client: Client) -> None:
     first = page("a")
     call = double(first.output)
     with pytest.raises(ZeroDivisionError):
-        async with client.transaction() as tx:
+        async with each_client.transaction() as tx:
             await tx.enqueue(call)
             raise ZeroDivisionError
-    assert await stored(client, first, call) == [None, None]
+    assert await stored(each_client, first, call) == [None, None]
     with pytest.raises(OutsideTransaction):
-        async with client.transaction():
-            await client.enqueue(call)
-    await client.enqueue(call)
-    assert await stored(client, first, call) == [(READY, 0), (BLOCKED, 1)]
+        async with each_client.transaction():
+            await each_client.enqueue(call)
+    await each_client.enqueue(call)
+    assert await stored(each_client, first, call) == [(READY, 0), (BLOCKED, 1)]
 
 
-async def test_a_missing_blocker_leaves_the_transaction_as_it_was(client: Client) -> None:
-    missing = client.handle(page, page("a").to_new_job().id)
-    async with client.transaction() as tx:
+async def test_a_missing_blocker_leaves_the_transaction_as_it_was(each_client: Client) -> None:
+    missing = each_client.handle(page, page("a").to_new_job().id)
+    async with each_client.transaction() as tx:
         kept = await tx.enqueue(page("kept"))
         with pytest.raises(BlockerNotFound):
             await tx.enqueue(double(missing.output))
         waiting = await tx.enqueue(double(kept.output))
-    assert await stored(client, kept, waiting) == [(READY, 0), (BLOCKED, 1)]
+    assert await stored(each_client, kept, waiting) == [(READY, 0), (BLOCKED, 1)]
 
 
-async def test_chunks_of_one_graph_find_each_other(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_chunks_of_one_graph_find_each_other(each_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("aioqueue.client._insert._CHUNK_ROWS", 3)
-    holder = await client.enqueue(page("held").options(key="k", unique=True))
+    holder = await each_client.enqueue(page("held").options(key="k", unique=True))
     pages = [page(str(number)) for number in range(7)]
     keyed = page("keyed").options(key="k", unique=True)
     call = total([keyed.output, *(each.output for each in pages)])
-    handle = await client.enqueue(double(call.output))
-    assert await stored(client, call, handle, pages[0]) == [(BLOCKED, 8), (BLOCKED, 1), (READY, 0)]
-    assert (await client.store.list_blockers(call.id, 1))[0].chain_id == holder.id
+    handle = await each_client.enqueue(double(call.output))
+    assert await stored(each_client, call, handle, pages[0]) == [(BLOCKED, 8), (BLOCKED, 1), (READY, 0)]
+    assert (await each_client.store.list_blockers(call.id, 1))[0].chain_id == holder.id

@@ -1,0 +1,128 @@
+"""What operators see and change of jobs that wait for each other, and blocks within a transaction."""
+
+from __future__ import annotations
+
+import pytest
+
+from aioqueue import (
+    BlockerReference,
+    Changed,
+    Client,
+    ConfigurationError,
+    JobNotFound,
+    JobState,
+    NotCommitted,
+    Registry,
+    TransactionError,
+)
+
+pytestmark = [pytest.mark.anyio, pytest.mark.filterwarnings("ignore::aioqueue.CallNeverEnqueued")]
+
+registry = Registry(prefix="waits.")
+
+
+@registry.job
+async def page(url: str) -> int:
+    return len(url)
+
+
+@registry.job
+async def total(pages: list[int]) -> int:
+    return sum(pages)
+
+
+async def test_who_waits_for_whom_is_shown(each_client: Client) -> None:
+    pages = [page(str(number)) for number in range(3)]
+    waiting = await each_client.enqueue(total([each.output for each in pages]))
+    shown = await each_client.blockers(waiting)
+    assert [each.chain_id for each in shown] == [each.id for each in pages]
+    assert [(each.ordinal, each.settled, each.resolved, each.type, each.state) for each in shown] == [
+        (number, False, False, "waits.page", JobState.READY) for number in range(3)
+    ]
+    assert [each.ordinal for each in await each_client.blockers(waiting.id, limit=1, after=0)] == [1]
+    (dependent,) = await each_client.dependents(pages[0].id)
+    assert (dependent.job_id, dependent.chain_id) == (waiting.id, pages[0].id)
+    await each_client.complete(page, pages[0].id, 1)
+    assert [each.resolved for each in await each_client.blockers(str(waiting.id))] == [True, False, False]
+    assert await each_client.dependents(pages[0].id) == []
+    assert await each_client.blockers(pages[0].id) == []
+    for look in (each_client.blockers, each_client.dependents):
+        with pytest.raises(JobNotFound):
+            await look(page("x").to_new_job().id)
+        with pytest.raises(ConfigurationError):
+            await look(waiting, limit=0)
+
+
+async def test_what_others_wait_for_isnt_deleted_and_they_are_named(each_client: Client) -> None:
+    call = page("a")
+    waiting = await each_client.enqueue(total([call.output]))
+    other = await each_client.enqueue(page("b"))
+    with pytest.raises(BlockerReference, match=rf"jobs wait for it: {waiting.id} of waits\.total\. cascade") as caught:
+        await each_client.delete(call.id, other)
+    error = caught.value
+    assert (error.job_id, error.job_type, error.dependents) == (call.id, "waits.page", (waiting.id,))
+    assert error.changed == {call.id: Changed.BLOCKS, other.id: Changed.DONE}
+    with pytest.raises(JobNotFound):
+        await each_client.job(other)
+    assert await each_client.delete(call.id, cascade=True) == {call.id: Changed.DONE}
+    for _ in range(10):
+        if not (await each_client.store.tend(100)).more:
+            break
+    for job_id in (call.id, waiting.id):
+        with pytest.raises(JobNotFound):
+            await each_client.job(job_id)
+
+
+async def test_with_a_retry_those_that_failed_through_it_live_again(each_client: Client) -> None:
+    call = page("a")
+    waiting = await each_client.enqueue(total([call.output]))
+    await each_client.fail(call.id, "no")
+    assert (await each_client.job(waiting)).state is JobState.FAILED
+    assert await each_client.retry(waiting) == {waiting.id: Changed.BLOCKER_FAILED}
+    assert await each_client.retry(call.id, cascade=True) == {call.id: Changed.DONE}
+    job = await each_client.job(waiting)
+    assert (job.state, job.open_blockers) == (JobState.BLOCKED, 1)
+    await each_client.fail(call.id, "no")
+    await each_client.retry(call.id)
+    assert (await each_client.job(waiting)).state is JobState.FAILED
+    assert await each_client.retry(waiting) == {waiting.id: Changed.DONE}
+    assert (await each_client.job(waiting)).state is JobState.BLOCKED
+
+
+async def test_a_block_within_a_transaction_is_rolled_back_alone(each_client: Client) -> None:
+    before, within, nested = page("before"), page("within"), page("nested")
+    async with each_client.transaction() as tx:
+        await tx.enqueue(before)
+        with pytest.raises(ZeroDivisionError):
+            async with tx.savepoint():
+                gone = await tx.enqueue(total([within.output]))
+                async with tx.savepoint():
+                    inner = await tx.enqueue(nested)
+                with pytest.raises(NotCommitted):
+                    await inner.result()
+                raise ZeroDivisionError
+        for handle in (gone, inner):
+            with pytest.raises(JobNotFound, match="rolled back"):
+                await handle.result()
+        again = await tx.enqueue(nested)
+        async with tx.savepoint():
+            kept = await tx.enqueue(total([within.output, again.output]))
+        with pytest.raises(NotCommitted):
+            await kept.result()
+    states = [(await each_client.job(each.id)).state for each in (before, within, nested, kept)]
+    assert states == [JobState.READY] * 3 + [JobState.BLOCKED]
+    with pytest.raises(TransactionError):
+        async with tx.savepoint():
+            pass
+
+
+async def test_a_transaction_that_is_rolled_back_takes_its_blocks_along(each_client: Client) -> None:
+    call = page("a")
+    with pytest.raises(ZeroDivisionError):
+        async with each_client.transaction() as tx:
+            async with tx.savepoint():
+                handle = await tx.enqueue(call)
+            raise ZeroDivisionError
+    with pytest.raises(JobNotFound, match="rolled back"):
+        await handle.result()
+    assert (await each_client.enqueue(call)).created
