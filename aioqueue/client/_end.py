@@ -85,8 +85,8 @@ class Completion:
                     f"{job_type.name} isn't annotated to continue its chain, and can't be completed with a Call: pass its "
                     "result, or annotate it -> Call[R]"
                 )
-            self._next = cast("Call[Any]", result)
-            self.calls = graph_of([self._next])
+            following: Call[Any] = result
+            self._next, self.calls = following, graph_of([following])
             return
         try:
             self._output = job_type.encode_output(value)

@@ -9,6 +9,7 @@ from aioqueue import (
     Changed,
     Client,
     ConfigurationError,
+    JobHandle,
     JobNotFound,
     JobState,
     NotCommitted,
@@ -91,17 +92,18 @@ async def test_with_a_retry_those_that_failed_through_it_live_again(each_client:
 
 async def test_a_block_within_a_transaction_is_rolled_back_alone(each_client: Client) -> None:
     before, within, nested = page("before"), page("within"), page("nested")
+    gone: list[JobHandle[int]] = []
     async with each_client.transaction() as tx:
         await tx.enqueue(before)
         with pytest.raises(ZeroDivisionError):
             async with tx.savepoint():
-                gone = await tx.enqueue(total([within.output]))
+                gone.append(await tx.enqueue(total([within.output])))
                 async with tx.savepoint():
-                    inner = await tx.enqueue(nested)
+                    gone.append(await tx.enqueue(nested))
                 with pytest.raises(NotCommitted):
-                    await inner.result()
+                    await gone[-1].result()
                 raise ZeroDivisionError
-        for handle in (gone, inner):
+        for handle in gone:
             with pytest.raises(JobNotFound, match="rolled back"):
                 await handle.result()
         again = await tx.enqueue(nested)
@@ -118,11 +120,12 @@ async def test_a_block_within_a_transaction_is_rolled_back_alone(each_client: Cl
 
 async def test_a_transaction_that_is_rolled_back_takes_its_blocks_along(each_client: Client) -> None:
     call = page("a")
+    handles: list[JobHandle[int]] = []
     with pytest.raises(ZeroDivisionError):
         async with each_client.transaction() as tx:
             async with tx.savepoint():
-                handle = await tx.enqueue(call)
+                handles.append(await tx.enqueue(call))
             raise ZeroDivisionError
     with pytest.raises(JobNotFound, match="rolled back"):
-        await handle.result()
+        await handles[0].result()
     assert (await each_client.enqueue(call)).created

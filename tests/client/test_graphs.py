@@ -271,8 +271,6 @@ async def test_each_door_takes_graphs(each_client: Client) -> None:
                 else:
                     postgres = each_client.store.description.startswith("post")
                     await each_client.using(tx.connection if postgres else tx).enqueue(calls[-1])
-                        calls[-1]
-                    )
         assert (await stored(each_client, *calls))[:3] == [(READY, 0), (BLOCKED, 1), (BLOCKED, 2)][: len(calls)], door
 
 
