@@ -70,6 +70,24 @@ class Databases:
             statement = sql.SQL("create database {} template {} encoding 'UTF8'")
             connection.execute(statement.format(sql.Identifier(name), sql.Identifier(source)))
 
+    def emptied(self, url: str) -> list[tuple[object, ...]]:
+        """Empty aioqueue's tables, and drop what a test has made beside them, once everything has left the database.
+
+        Returns:
+            Who is still connected to it: then it isn't emptied.
+        """
+        left = self._left_over(urlsplit(url).path.removeprefix("/"))
+        if not left:
+            with psycopg.connect(url, autocommit=True) as connection:
+                tables = connection.execute(
+                    "select schemaname, tablename from pg_tables "
+                    "where schemaname not in ('pg_catalog', 'information_schema') and tablename <> 'migration'"
+                ).fetchall()
+                for schema, table in tables:
+                    how = sql.SQL("delete from {}" if schema == "aioqueue" else "drop table {}")
+                    connection.execute(how.format(sql.Identifier(schema, table)))
+        return left
+
     def drop(self, name: str) -> None:
         with psycopg.connect(self.url, autocommit=True) as connection:
             connection.execute(sql.SQL("drop database if exists {} with (force)").format(sql.Identifier(name)))
