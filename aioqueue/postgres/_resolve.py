@@ -48,7 +48,7 @@ _HELD = """array_agg(EXISTS (SELECT FROM @schema@.job j WHERE j.id = edge.job_id
                             AND NOT edge.job_id IN (SELECT id FROM locked))"""
 
 _ENTRY = f"""json_build_object('attempt', 0, 'at', clock_timestamp(), 'type', '{BLOCKER_FAILED}',
-                       'message', '{WAITED_FOR}' || coalesce(counted.cause, 'a chain that is gone'), 'traceback', '')"""
+                       'message', '{WAITED_FOR}' || coalesce(gone.cause, 'a chain that is gone'), 'traceback', '')"""
 # A time that is infinite or far away can't be moved.
 _TELL = f"""WITH told AS (
     UPDATE @schema@.blocker b SET resolved = true
@@ -61,17 +61,17 @@ _TELL = f"""WITH told AS (
            (array_agg(e.cause ORDER BY told.ordinal) FILTER (WHERE e.state <> 4 AND NOT told.settled))[1] AS cause
     FROM told JOIN @schema@.chain_end e ON e.chain_id = told.chain_id GROUP BY told.job_id
 ), gone AS (
-    DELETE FROM @schema@.job j
-    WHERE j.id = ANY(ARRAY(SELECT id FROM counted WHERE ended)) AND j.state + 0 = 0 AND j.open_blockers > 0 RETURNING j.*
+    DELETE FROM @schema@.job j USING counted
+    WHERE j.id = counted.id AND counted.ended AND j.state + 0 = 0 AND j.open_blockers > 0
+    RETURNING j.*, counted.cause, counted.taken
 ), failed AS (
     {archive(state="6", lease_id="NULL", outcome="NULL", output="NULL", error=_ENTRY)}
-    FROM gone JOIN counted ON counted.id = gone.id WHERE NOT counted.taken
+    FROM gone WHERE NOT gone.taken
     RETURNING coalesce(chain_id, id) AS chain_id
 ), passed_on AS (
     INSERT INTO @schema@.chain_end (chain_id, state, type, cause, untold, take_along)
-    SELECT coalesce(gone.chain_id, gone.id), CASE WHEN counted.taken THEN 8 ELSE 6 END, gone.type, counted.cause, true,
-           counted.taken
-    FROM gone JOIN counted ON counted.id = gone.id
+    SELECT coalesce(gone.chain_id, gone.id), CASE WHEN gone.taken THEN 8 ELSE 6 END, gone.type, gone.cause, true, gone.taken
+    FROM gone
     WHERE EXISTS (SELECT FROM @schema@.blocker b WHERE b.chain_id = coalesce(gone.chain_id, gone.id))
     ON CONFLICT (chain_id) DO UPDATE SET state = excluded.state, type = excluded.type, output = NULL, cause = excluded.cause,
         untold = true, take_along = excluded.take_along, ended_at = excluded.ended_at
@@ -91,8 +91,7 @@ _TELL = f"""WITH told AS (
     SELECT type, CASE WHEN isfinite(run_at) THEN greatest(0, extract(epoch FROM run_at - now()))::float8
                       ELSE 'infinity' END AS delay FROM counted_down WHERE state = 1
 ), taken AS MATERIALIZED (
-    SELECT gone.id, coalesce(gone.chain_id, gone.id) AS chain_id FROM gone JOIN counted ON counted.id = gone.id
-    WHERE counted.taken
+    SELECT gone.id, coalesce(gone.chain_id, gone.id) AS chain_id FROM gone WHERE gone.taken
 ), note AS MATERIALIZED (
     SELECT pg_catalog.pg_notify('@channel@', json_build_object('o', $3::text, 'd', due.delay, 't',
                CASE WHEN octet_length(due.types::text) < 7000 THEN due.types END)::text)::text AS done
@@ -163,7 +162,7 @@ async def resolve(
     into: Resolved,
     *,
     origin: str | None,
-    limit: int = MOST_TOLD,
+    limit: int | None = None,
     again: bool = False,
 ) -> None:
     """Tell those that wait for these chains, within the connection's open transaction.
@@ -175,12 +174,12 @@ async def resolve(
         chains: Their ids.
         into: Where what is done is added.
         origin: Who tells other processes; None if nobody is to be told.
-        limit: Blocker rows at most.
+        limit: Blocker rows at most; `MOST_TOLD` without.
         again: Whether they may be marked as untold by now.
     """
     if not chains:
         return
-    ids = list(chains)
+    ids, limit = list(chains), MOST_TOLD if limit is None else limit
     _, jobs, ordinals, held = await _lock(connection, statements, ids, limit)
     cut = jobs is not None and len(jobs) >= limit
     if jobs is not None:
