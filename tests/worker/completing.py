@@ -9,16 +9,18 @@ from aioqueue import Client, Worker
 from aioqueue.testing import MemoryStore
 
 if TYPE_CHECKING:
+    import pytest
+
     from aioqueue import Call, JobHandle, Registry
 
 __all__ = ["Notes", "made_client", "run"]
 
 
-def made_client(kind: str, url: str) -> Client:
-    """A client on a store of this kind, which runs the user's statements too."""
-    if kind == "memory":
+def made_client(request: pytest.FixtureRequest) -> Client:
+    """A client on a fresh store of the fixture's parameter, which runs the user's statements too."""
+    if request.param == "memory":
         return Client(MemoryStore(sql=sqlite3.connect(":memory:", isolation_level=None)))
-    return Client(url, poll_interval=0.2)
+    return Client(request.getfixturevalue("url" if request.param == "sqlite" else "postgres_url"), poll_interval=0.2)
 
 
 class Notes:

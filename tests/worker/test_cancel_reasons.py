@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -14,7 +14,8 @@ from aioqueue.definitions._settings import WorkerSettings
 from aioqueue.vocabulary._job import LostReason, SettlementKind
 from aioqueue.worker import Worker
 from aioqueue.worker._attempt import Attempts
-from aioqueue.worker._holdings import Slot
+from aioqueue.worker._completion import Completions
+from aioqueue.worker._holdings import Holdings, Slot
 from aioqueue.worker._interruption import Interruptions
 from aioqueue.worker._outcome import CancelReason, Interrupted, Outcome
 from aioqueue.worker._policy import Policies
@@ -86,6 +87,7 @@ class Bench:
             resources=ResourceScope(),
             threads=self.threads,
             bodies=set(),
+            completions=Completions(cast("Any", None), self.registry, Holdings(), cast("Any", None)),
         )
         self.slot = Slot(orphan(type="body"))
 

@@ -34,9 +34,9 @@ pytestmark = pytest.mark.anyio
 twice = Retry(max_attempts=2, backoff=Fixed(0))
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-async def client(request: pytest.FixtureRequest, url: str) -> AsyncIterator[Client]:
-    async with made_client(request.param, url) as client:
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+async def client(request: pytest.FixtureRequest) -> AsyncIterator[Client]:
+    async with made_client(request) as client:
         yield client
 
 

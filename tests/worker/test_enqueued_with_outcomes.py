@@ -29,9 +29,9 @@ from aioqueue import (
 )
 from aioqueue.abc import JobFilter
 from aioqueue.telemetry._counters import LEDGER
-from aioqueue.testing import MemoryStore
 from aioqueue.vocabulary._identifiers import new_id
 from tests.worker.chains import once
+from tests.worker.completing import made_client
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-async def client(request: pytest.FixtureRequest, url: str) -> AsyncIterator[Client]:
-    async with Client(MemoryStore() if request.param == "memory" else url) as client:
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+async def client(request: pytest.FixtureRequest) -> AsyncIterator[Client]:
+    async with made_client(request) as client:
         yield client
 
 
