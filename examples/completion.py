@@ -27,7 +27,8 @@ async def transfer(sender: str, receiver: str, amount: int) -> int:
         if attempt.number == 1:
             raise ConnectionError("something happens in the middle: nothing of it is kept")
         await tx.execute(change, amount, receiver)
-        ((left,),) = await tx.fetch(sql("select balance from example_account where name = $1", attempt.client), sender)
+        (row,) = await tx.fetch(sql("select balance from example_account where name = $1", attempt.client), sender)
+        left: int = row[0]
         attempt.enqueue(tell(receiver, amount))  # stored with the outcome, and dropped where that isn't written
         return tx.done(left)
 
