@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from aioqueue.sqlite._claim_take import Wanted
+    from aioqueue.sqlite._connections import Connection
     from aioqueue.sqlite._rows_odd import OddRows
     from aioqueue.vocabulary._job import ClaimedJob
 
@@ -41,9 +42,7 @@ class _OddRow(Exception):
     """This row can't be read."""
 
 
-def claim_one_by_one(
-    connection: sqlite3.Connection, wanted: Wanted, odd_rows: OddRows
-) -> tuple[list[ClaimedJob], Notification | None]:
+def claim_one_by_one(connection: Connection, wanted: Wanted, odd_rows: OddRows) -> tuple[list[ClaimedJob], Notification | None]:
     """Claim one row after the other, each in a transaction of its own.
 
     A row that can't be read is failed at once. One that is refused for another reason (a trigger) is failed if others

@@ -7,13 +7,15 @@ import os
 import sqlite3
 import time
 import weakref
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from aioqueue.errors import StoreUnavailable
+from aioqueue.sqlite._connections_turns import turns_of
 from aioqueue.sqlite._errors import is_busy, translated
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from aioqueue.sqlite._options import Options
 
@@ -30,7 +32,18 @@ class Abandoned(Exception):
 
 
 class Connection(sqlite3.Connection):
-    """sqlite3's, but known to the hook that runs after a fork."""
+    """sqlite3's, but known to the hook that runs after a fork, and one of those that take turns."""
+
+    def __init__(self, database: Path, *arguments: Any, **options: Any) -> None:
+        super().__init__(database, *arguments, **options)
+        self.turns = turns_of(database)
+
+    def close(self) -> None:
+        """Close it, which rolls back what is open."""
+        try:
+            super().close()
+        finally:
+            self.turns.give_back(self)
 
 
 def _leave_inherited_handles_alone() -> None:
@@ -118,8 +131,8 @@ def _prepare(connection: sqlite3.Connection, options: Options, deadline: float) 
     connection.execute("PRAGMA cache_size = -8192")
 
 
-def begin(connection: sqlite3.Connection, timeout: float, abandoned: Callable[[], bool] = lambda: False) -> float:
-    """Take the write lock: BEGIN IMMEDIATE, tried again until the timeout, so that waiting can be given up.
+def begin(connection: Connection, timeout: float, abandoned: Callable[[], bool] = lambda: False) -> float:
+    """Take the write lock: in turn with this process's others, and then by BEGIN IMMEDIATE, tried again until the timeout.
 
     Arguments:
         connection: Whose transaction begins.
@@ -134,6 +147,17 @@ def begin(connection: sqlite3.Connection, timeout: float, abandoned: Callable[[]
         StoreUnavailable: Somebody else kept the lock, or the file can't be written.
     """
     started = time.monotonic()
+    if not connection.turns.take(connection, timeout, abandoned):
+        raise Abandoned
+    try:
+        _lock(connection, started + timeout, timeout, abandoned)
+    except BaseException:
+        connection.turns.give_back(connection)
+        raise
+    return time.monotonic() - started
+
+
+def _lock(connection: Connection, deadline: float, timeout: float, abandoned: Callable[[], bool]) -> None:
     with translated("no write lock"):
         while True:
             try:
@@ -141,17 +165,17 @@ def begin(connection: sqlite3.Connection, timeout: float, abandoned: Callable[[]
             except sqlite3.OperationalError as error:
                 if not is_busy(error):
                     raise
-                if time.monotonic() - started >= timeout:
+                if time.monotonic() >= deadline:
                     with translated(f"no write lock within {timeout:g} s"):
                         raise
             else:
-                return time.monotonic() - started
+                return
             if abandoned():
                 raise Abandoned
 
 
 def in_transaction(
-    connection: sqlite3.Connection,
+    connection: Connection,
     timeout: float,
     body: Callable[[sqlite3.Connection], T],
     abandoned: Callable[[], bool] = lambda: False,
@@ -182,10 +206,11 @@ def in_transaction(
         except BaseException:
             rollback(connection)
             raise
+    connection.turns.give_back(connection)
     return result
 
 
-def in_snapshot(connection: sqlite3.Connection, body: Callable[[sqlite3.Connection], T]) -> T:
+def in_snapshot(connection: Connection, body: Callable[[sqlite3.Connection], T]) -> T:
     """Run the body in one snapshot of the file, which doesn't outlive it: looking, without the write lock.
 
     Raises:
@@ -199,8 +224,11 @@ def in_snapshot(connection: sqlite3.Connection, body: Callable[[sqlite3.Connecti
             rollback(connection)
 
 
-def rollback(connection: sqlite3.Connection) -> None:
-    """Leave no transaction open; SQLite has ended it by itself after some errors (disk full, for one)."""
-    if connection.in_transaction:
-        with translated("the rollback failed"):
-            connection.execute("ROLLBACK")
+def rollback(connection: Connection) -> None:
+    """Leave no transaction open, nor the turn taken; SQLite may have ended it by itself (disk full, for one)."""
+    try:
+        if connection.in_transaction:
+            with translated("the rollback failed"):
+                connection.execute("ROLLBACK")
+    finally:
+        connection.turns.give_back(connection)

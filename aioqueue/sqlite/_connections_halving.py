@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Callable, Sequence
 
+    from aioqueue.sqlite._connections import Connection
+
 __all__ = ["halved"]
 
 Item = TypeVar("Item")
@@ -20,7 +22,7 @@ T = TypeVar("T")
 
 
 def halved(
-    connection: sqlite3.Connection,
+    connection: Connection,
     timeout: float,
     items: Sequence[Item],
     write: Callable[[sqlite3.Connection, Sequence[Item]], T],

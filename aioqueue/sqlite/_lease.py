@@ -128,7 +128,7 @@ def _release(connection: sqlite3.Connection, lease_id: int, claims: Sequence[Cla
     return Notification(types=frozenset(entry[1] for entry in given), leases=frozenset({lease_id}) if end else frozenset())
 
 
-def _end_one_by_one(connection: sqlite3.Connection, odd_rows: OddRows, lease_id: int) -> Notification | None:
+def _end_one_by_one(connection: Connection, odd_rows: OddRows, lease_id: int) -> Notification | None:
     """End a lease, and give back what it holds, as far as that can be written: the rest become jobs of a dead worker."""
     claims = sorted(held_one_by_one(connection, odd_rows, lease_id)[0], key=lambda claim: claim.id)
     notifications: list[Notification] = []

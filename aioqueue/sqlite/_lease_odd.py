@@ -12,6 +12,7 @@ from aioqueue.vocabulary._job import Claim, StoredState
 if TYPE_CHECKING:
     import sqlite3
 
+    from aioqueue.sqlite._connections import Connection
     from aioqueue.sqlite._rows_odd import OddRows
 
 __all__ = ["fail_held", "held_one_by_one"]
@@ -40,7 +41,7 @@ def held_one_by_one(connection: sqlite3.Connection, odd_rows: OddRows, lease_id:
     return claims, odd
 
 
-def fail_held(connection: sqlite3.Connection, odd_rows: OddRows, lease_id: int, odd: dict[RowId, str]) -> list[UUID]:
+def fail_held(connection: Connection, odd_rows: OddRows, lease_id: int, odd: dict[RowId, str]) -> list[UUID]:
     """Move what `held_one_by_one` found to be odd to the archive. Returns the ids of the chains that have ended so."""
     failed: list[UUID] = []
     for row_id, reason in odd.items():

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from aioqueue.errors import StoreError
 from aioqueue.runtime._log import event
 from aioqueue.sqlite._connections import Connection, connect, in_transaction
+from aioqueue.sqlite._connections_turns import NotOurTurn
 from aioqueue.sqlite._lease_clock import clock_parameters
 from aioqueue.sqlite._lease_odd import fail_held, held_one_by_one
 from aioqueue.sqlite._rows import Unreadable, one
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from aioqueue.sqlite._rows_odd import OddRows
     from aioqueue.vocabulary._job import Claim
 
-__all__ = ["SQLiteLeaseSession"]
+__all__ = ["SQLiteLeaseSession", "renew_owed"]
 
 logger = logging.getLogger("aioqueue.sqlite")
 
@@ -43,11 +44,20 @@ SELECT json_group_array(json_array(id, claims)) FROM job INDEXED BY job_running 
 """
 
 
+def renew_owed(connection: Connection) -> frozenset[int]:
+    """Renew the leases that had to wait for this transaction, as its last statements. Returns their ids."""
+    owed = connection.turns.take_owed()
+    for lease_id, duration in owed.items():
+        connection.execute(_RENEW, {"lease": lease_id, "duration": duration, **clock_parameters()})
+    return frozenset(owed)
+
+
 class SQLiteLeaseSession:
     """Renews leases from a thread of its own.
 
     A renewal needs the file's one write lock. While a long transaction keeps it nobody can take the lease away either,
-    and the first renewal afterwards is granted as any late one.
+    and the first renewal afterwards is granted as any late one. If that transaction is of this process, the lease isn't judged:
+    the answer is that it's valid, and it's renewed with the transaction's commit.
 
     Arguments:
         options: The file.
@@ -96,7 +106,14 @@ class SQLiteLeaseSession:
             lost = lost_reasons(connection, [each for each in held if each not in owned])
             return Renewal(valid=valid, lost=lost, unheld=tuple(owned - set(held)))
 
-        renewal = self._run(body)
+        try:
+            renewal = self._run(body)
+        except NotOurTurn as late:
+            if not late.locked or self._connection is None:
+                raise
+            # While this process has the file's lock nobody can take the lease: whoever has it renews it before giving it up.
+            self._connection.turns.owed[lease_id] = round(duration * 1e6)
+            return Renewal(valid=True)
         if odd:
             self._fail(lease_id, odd)
         return renewal
@@ -143,6 +160,8 @@ class SQLiteLeaseSession:
         connection = self._open(deadline)
         try:
             return in_transaction(connection, self._left(deadline), body)
+        except NotOurTurn:
+            raise
         except (StoreError, sqlite3.Error):
             self.close()
             raise

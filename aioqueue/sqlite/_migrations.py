@@ -15,6 +15,7 @@ from aioqueue.sqlite._rows_times import NOW
 from aioqueue.store_rules._migrations import AppliedMigration, check_not_newer, packaged_migrations, pending_migrations
 
 if TYPE_CHECKING:
+    from aioqueue.sqlite._connections import Connection
     from aioqueue.sqlite._options import Options
     from aioqueue.store_rules._migrations import Migration
 
@@ -118,7 +119,7 @@ def _run(connection: sqlite3.Connection, migration: Migration) -> None:
         raise StoreIncompatible(f"{error}; use another file if this one holds something else") from error.__cause__
 
 
-def migrate(connection: sqlite3.Connection, timeout: float) -> list[str]:
+def migrate(connection: Connection, timeout: float) -> list[str]:
     """Apply what is missing. Several processes may do so at once: each looks again once it has the write lock.
 
     Returns:

@@ -127,7 +127,7 @@ def _end_expired(connection: sqlite3.Connection, own: Collection[int], waited: f
 
 
 def _take_expired_one_by_one(
-    connection: sqlite3.Connection, odd_rows: OddRows, limit: int, own: Collection[int], waited: float
+    connection: Connection, odd_rows: OddRows, limit: int, own: Collection[int], waited: float
 ) -> tuple[list[ClaimedJob], Notification | None]:
     """Do the same where some rows can't be read, each in a transaction of its own. Arguments as of `take_expired`."""
     ended = in_transaction(connection, odd_rows.timeout, functools.partial(_end_expired, own=own, waited=waited))

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from uuid import UUID
 
+    from aioqueue.sqlite._connections import Connection
+
 __all__ = ["OddRows", "what_is_odd", "what_is_odd_in"]
 
 logger = logging.getLogger("aioqueue.sqlite")
@@ -112,7 +114,7 @@ class OddRows:
 
     def fail(
         self,
-        connection: sqlite3.Connection,
+        connection: Connection,
         row_id: RowId,
         reason: str,
         *,

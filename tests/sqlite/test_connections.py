@@ -18,7 +18,7 @@ import pytest
 from aioqueue.abc import JobFilter
 from aioqueue.errors import ClientClosed, ConfigurationError, RowRejected, StoreIncompatible, StoreUnavailable
 from aioqueue.sqlite import SQLiteStore, make_store
-from aioqueue.sqlite._connections import begin, connect
+from aioqueue.sqlite._connections import Connection, begin, connect
 from aioqueue.sqlite._options import read_options
 from tests.sqlite.conftest import new_job
 
@@ -182,7 +182,10 @@ async def test_what_the_errors_are(tmp_path: Path, store: SQLiteStore, path: Pat
 def test_only_an_error_after_a_wait_says_how_long_it_was(tmp_path: Path) -> None:
     text = tmp_path / "text.db"
     text.write_text("this is no database, but it is long enough to be looked at " * 20)
-    with closing(sqlite3.connect(text)) as connection, pytest.raises(StoreIncompatible, match="no write lock: file is not"):
+    with (
+        closing(sqlite3.connect(text, factory=Connection)) as connection,
+        pytest.raises(StoreIncompatible, match="no write lock: file is not"),
+    ):
         begin(connection, 30)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +12,11 @@ import pytest
 
 from aioqueue.errors import StoreIncompatible
 from aioqueue.sqlite import make_store
+from aioqueue.sqlite._connections import connect
 from aioqueue.sqlite._migrations import known_migrations
+from aioqueue.sqlite._options import Options
 from tests.processes import until
-from tests.sqlite.conftest import execute, outsider, query
+from tests.sqlite.conftest import execute, query
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,7 +62,7 @@ async def test_whoever_gets_the_lock_second_finds_nothing_left_to_do(path: Path,
 
     def after_the_other(*arguments: Any) -> bool:
         monkeypatch.setattr(_migrations, "in_transaction", in_transaction)
-        with outsider(path) as connection:
+        with closing(connect(Options(path=path))) as connection:
             theirs.extend(_migrations.migrate(connection, 60))
         return in_transaction(*arguments)
 

@@ -1,0 +1,141 @@
+"""Turns at a file's one write lock, for the connections of this process: who came first is next.
+
+SQLite has no queue for its lock: whoever finds it taken sleeps and looks again. So one that takes it anew at once, as blocks do
+that wait for each other, keeps out those that sleep. Other processes are still waited for as SQLite does it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from collections import deque
+from typing import TYPE_CHECKING
+
+from aioqueue.errors import StoreUnavailable
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Callable
+    from pathlib import Path
+
+__all__ = ["NotOurTurn", "Turns", "turns_of"]
+
+_LOOK_SECONDS = 0.1
+"""Between two looks whether a turn is still wanted."""
+
+
+class NotOurTurn(StoreUnavailable):
+    """The turn didn't come in time.
+
+    Arguments:
+        seconds: How long it was waited for.
+        locked: Whether it's this process that has the file's write lock.
+    """
+
+    def __init__(self, seconds: float, *, locked: bool) -> None:
+        super().__init__(f"no write lock within {seconds:g} s: other transactions of this process have it, or wait for it")
+        self.locked = locked
+
+
+class Turns:
+    """Who of this process may take the write lock. For any thread."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._taken = False
+        self._holder: weakref.ref[sqlite3.Connection] | None = None
+        self._waiting: deque[threading.Event] = deque()
+        self.owed: dict[int, int] = {}
+        """Leases whose renewals had to wait for a block of this process, with their durations in microseconds."""
+
+    def take(self, connection: sqlite3.Connection, timeout: float, abandoned: Callable[[], bool]) -> bool:
+        """Wait for the turn. Returns false, without it, if nobody wants it any more.
+
+        Raises:
+            NotOurTurn: It didn't come in time.
+        """
+        with self._mutex:
+            if not self._taken:
+                self._hold(connection)
+                return True
+            mine = threading.Event()
+            self._waiting.append(mine)
+        deadline = time.monotonic() + timeout
+        while not mine.wait(max(0.0, min(_LOOK_SECONDS, deadline - time.monotonic()))):
+            late = time.monotonic() >= deadline
+            if (late or abandoned()) and self._leave(mine):
+                if late:
+                    raise NotOurTurn(timeout, locked=self.locked)
+                return False
+        with self._mutex:
+            self._hold(connection)
+        return True
+
+    def give_back(self, connection: sqlite3.Connection) -> None:
+        """Let the next one have it, if this connection has it."""
+        with self._mutex:
+            if self._holder is not None and self._holder() is connection:
+                self._pass_on()
+
+    @property
+    def locked(self) -> bool:
+        """Whether a connection of this process has the file's write lock."""
+        holder = None if self._holder is None else self._holder()
+        return holder is not None and holder.in_transaction
+
+    def take_owed(self) -> dict[int, int]:
+        """The leases whose renewals were put off; whoever asks sees to them."""
+        owed, self.owed = self.owed, {}
+        return owed
+
+    def _hold(self, connection: sqlite3.Connection) -> None:
+        self._taken = True
+        self._holder = weakref.ref(connection, self._forgotten)
+
+    def _pass_on(self) -> None:
+        # To the next one directly: it stays taken, so that nobody comes before that one wakes up.
+        self._holder = None
+        self._taken = bool(self._waiting)
+        if self._waiting:
+            self._waiting.popleft().set()
+
+    def _leave(self, mine: threading.Event) -> bool:
+        """Stop waiting; false if the turn came in this moment."""
+        with self._mutex:
+            if mine.is_set():
+                return False
+            self._waiting.remove(mine)
+            return True
+
+    def _forgotten(self, holder: weakref.ref[sqlite3.Connection]) -> None:
+        # A connection that had it is gone without having been closed. The collector may run in the thread that has the mutex.
+        if self._holder is holder:
+            self._pass_on()
+
+
+_OF_FILES: dict[str, weakref.ref[Turns]] = {}
+_MUTEX = threading.Lock()
+
+
+def turns_of(path: Path) -> Turns:
+    """Those at a file, for all stores of this process that use it."""
+    name = os.path.realpath(path)
+    with _MUTEX:
+        found = _OF_FILES.get(name)
+        turns = None if found is None else found()
+        if turns is None:
+            turns = Turns()
+            _OF_FILES[name] = weakref.ref(turns)
+        return turns
+
+
+def _forget_the_parents() -> None:
+    # Their holders are threads that there are only in the parent; and one of those may have had the mutex.
+    global _MUTEX
+    _MUTEX = threading.Lock()
+    _OF_FILES.clear()
+
+
+os.register_at_fork(after_in_child=_forget_the_parents)
