@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from aioqueue.errors import BlockerNotFound, StoreContended
 from aioqueue.postgres._insert_columns import as_text
-from aioqueue.postgres._rows import attempt_errors
+from aioqueue.postgres._resolve_ends import ends_statements, store_found_ends
 from aioqueue.postgres._rows_portions import in_portions
-from aioqueue.store_rules._causes import cause_of
-from aioqueue.vocabulary._blockers import ChainEnd
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -30,8 +28,6 @@ __all__ = ["Edge", "Found", "add_edges", "blocker_statements", "chains_in_cycles
 
 _MOST_LOOKS = 20
 """How often a chain is looked for that goes on at that moment, and so is neither found live nor ended."""
-
-_ENDED = frozenset(ChainEnd) - {ChainEnd.DELETED}
 
 # Written also where it's set: a snapshot from before the row's next change must meet an error, and not miss the mark. That a
 # live chain has ended can only be left over: from one with the same id that was deleted.
@@ -54,32 +50,22 @@ _MARK = """WITH chain AS MATERIALIZED (
 )
 SELECT chain.asked, chain.id, chain.id IN (SELECT id FROM marked) FROM chain"""
 
-# What is in the archive counts: of a chain that was retried by older code, an earlier end may be left.
-_ENDS = """SELECT chain.id, last.id, last.type, last.state, last.errors
-FROM unnest($1::uuid[]) AS chain(id)
-LEFT JOIN LATERAL (
-    SELECT step.* FROM (
-        (SELECT a.id, a.type, a.state, a.position, a.errors::text[] AS errors FROM @schema@.archive a
-         WHERE a.chain_id = chain.id ORDER BY a.position DESC LIMIT 1)
-        UNION ALL
-        (SELECT a.id, a.type, a.state, a.position, a.errors::text[] FROM @schema@.archive a
-         WHERE a.id = chain.id AND a.chain_id IS NULL LIMIT 1)) AS step
-    ORDER BY step.position DESC LIMIT 1) AS last ON true"""
-# The row is written or locked in any case: whoever forgets ends locks it, and then looks who needs it.
-_STORE_ENDS = """INSERT INTO @schema@.chain_end AS e (chain_id, state, type, output, cause)
-SELECT given.chain_id, last.state, last.type, last.output, given.cause
-FROM unnest($1::uuid[], $2::uuid[], $3::text[]) AS given(chain_id, step, cause)
-CROSS JOIN LATERAL (
-    SELECT a.state, a.type, CASE a.state WHEN 4 THEN a.output END AS output FROM @schema@.archive a
-    WHERE a.id = given.step AND a.state IN (4, 6, 7) LIMIT 1) AS last
-ORDER BY given.chain_id
-ON CONFLICT (chain_id) DO UPDATE SET state = excluded.state, type = excluded.type,
-    output = CASE e.state WHEN excluded.state THEN e.output ELSE excluded.output END,
-    cause = CASE e.state WHEN excluded.state THEN e.cause ELSE excluded.cause END
-RETURNING chain_id"""
-# Of chains whose steps were purged.
-_LOCK_ENDS = """SELECT e.chain_id FROM @schema@.chain_end e WHERE e.chain_id = ANY($1::uuid[]) AND e.state <> 8
-ORDER BY e.chain_id FOR UPDATE"""
+# How those have ended whose steps were purged; and of which of the chains there is anything.
+_LEFT = """WITH purged AS MATERIALIZED (
+    SELECT e.chain_id AS id FROM @schema@.chain_end e
+    WHERE e.chain_id = ANY($1::uuid[]) AND e.state <> 8
+      AND NOT EXISTS (SELECT FROM @schema@.job j WHERE j.id = e.chain_id)
+      AND NOT EXISTS (SELECT FROM @schema@.job j WHERE j.chain_id = e.chain_id)
+      AND NOT EXISTS (SELECT FROM @schema@.archive a WHERE a.id = e.chain_id)
+      AND NOT EXISTS (SELECT FROM @schema@.archive a WHERE a.chain_id = e.chain_id)
+    ORDER BY e.chain_id FOR UPDATE
+)
+SELECT given.id, given.id IN (SELECT id FROM purged),
+       EXISTS (SELECT FROM @schema@.job j WHERE j.id = given.id)
+       OR EXISTS (SELECT FROM @schema@.job j WHERE j.chain_id = given.id)
+       OR EXISTS (SELECT FROM @schema@.archive a WHERE a.id = given.id)
+       OR EXISTS (SELECT FROM @schema@.archive a WHERE a.chain_id = given.id)
+FROM unnest($1::uuid[]) AS given(id)"""
 
 # Rows of a job with the same id that was deleted by SQL may be there.
 _ADD = """INSERT INTO @schema@.blocker (job_id, ordinal, chain_id, settled, places)
@@ -111,14 +97,12 @@ def blocker_statements(schema: Schema) -> dict[str, str]:
     """All statements of this module, by name."""
     templates = {
         "blockers_mark": _MARK,
-        "blockers_ends": _ENDS,
-        "blockers_store_ends": _STORE_ENDS,
-        "blockers_lock_ends": _LOCK_ENDS,
+        "blockers_left": _LEFT,
         "blockers_add": _ADD,
         "blockers_lock_cycles": _LOCK_CYCLES.replace("@key@", str(schema.cycles_lock)),
         "blockers_cycles": _CYCLES,
     }
-    return {name: schema.render(template) for name, template in templates.items()}
+    return {name: schema.render(template) for name, template in templates.items()} | ends_statements(schema)
 
 
 class Edge(NamedTuple):
@@ -143,7 +127,7 @@ class Found(NamedTuple):
     ended: set[UUID]
 
 
-async def find_chains(connection: Connection, statements: Mapping[str, str], ids: Collection[UUID]) -> Found:
+async def find_chains(connection: Connection, statements: dict[str, str], ids: Collection[UUID]) -> Found:
     """Mark the live steps of these chains, so that whoever ends them tells those that wait, or find out how they have ended.
 
     Arguments:
@@ -182,27 +166,12 @@ async def find_chains(connection: Connection, statements: Mapping[str, str], ids
     return Found(chains, ended)
 
 
-async def _find_ends(
-    connection: Connection, statements: Mapping[str, str], chains: Sequence[UUID]
-) -> tuple[set[UUID], set[UUID]]:
+async def _find_ends(connection: Connection, statements: dict[str, str], chains: Sequence[UUID]) -> tuple[set[UUID], set[UUID]]:
     """Store how these chains have ended; returns those that have, and those of which there is nothing."""
-    rows = await connection.fetch(statements["blockers_ends"], chains)
-    steps: list[tuple[UUID, UUID, str]] = []
-    purged: list[UUID] = []
-    for chain_id, step, type_name, state, stored in rows:
-        if step is None:
-            purged.append(chain_id)
-        elif state in _ENDED:
-            errors = attempt_errors(stored)
-            cause = cause_of(ChainEnd(state), type_name, chain_id, errors[-1] if errors else None)
-            steps.append((chain_id, step, cause))
-    found: set[UUID] = set()
-    if steps:
-        columns = [list(column) for column in zip(*steps, strict=True)]
-        found.update(row[0] for row in await connection.fetch(statements["blockers_store_ends"], *columns))
-    if purged:
-        found.update(row[0] for row in await connection.fetch(statements["blockers_lock_ends"], purged))
-    return found, set(purged) - found
+    ended = await store_found_ends(connection, statements, chains)
+    left = [each for each in chains if each not in ended]
+    rows = await connection.fetch(statements["blockers_left"], left) if left else ()
+    return ended | {row[0] for row in rows if row[1]}, {row[0] for row in rows if not (row[1] or row[2])}
 
 
 def edges_of(job_id: UUID, blockers: Iterable[NewBlocker], chains: Mapping[UUID, UUID]) -> list[Edge]:
@@ -219,7 +188,7 @@ def edges_of(job_id: UUID, blockers: Iterable[NewBlocker], chains: Mapping[UUID,
     ]
 
 
-async def add_edges(connection: Connection, statements: Mapping[str, str], edges: Sequence[Edge]) -> None:
+async def add_edges(connection: Connection, statements: dict[str, str], edges: Sequence[Edge]) -> None:
     """Store edges of jobs that are blocked by as many of them.
 
     Raises:
@@ -236,7 +205,7 @@ async def add_edges(connection: Connection, statements: Mapping[str, str], edges
         await connection.execute(statements["blockers_add"], *arguments)
 
 
-async def lock_cycles(connection: Connection, statements: Mapping[str, str]) -> None:
+async def lock_cycles(connection: Connection, statements: dict[str, str]) -> None:
     """Let nobody else add edges between chains that are there already, until the transaction ends.
 
     It comes before `chains_in_cycles`, as a statement of its own: two that would close a cycle together see each other then.
@@ -244,7 +213,7 @@ async def lock_cycles(connection: Connection, statements: Mapping[str, str]) -> 
     await connection.fetch(statements["blockers_lock_cycles"])
 
 
-async def chains_in_cycles(connection: Connection, statements: Mapping[str, str], chains: Collection[UUID]) -> set[UUID]:
+async def chains_in_cycles(connection: Connection, statements: dict[str, str], chains: Collection[UUID]) -> set[UUID]:
     """Those of these chains that wait for themselves, by way of whatever others; their edges are stored by now."""
     rows = await connection.fetch(statements["blockers_cycles"], list(chains))
     return {row[0] for row in rows}

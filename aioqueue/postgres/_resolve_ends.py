@@ -42,7 +42,7 @@ CROSS JOIN LATERAL (
     FROM @schema@.archive a WHERE a.id = given.id ORDER BY a.finished_at DESC LIMIT 1) AS step
 WHERE step.state IN (4, 6, 7) @needed@
 ORDER BY given.chain_id
-ON CONFLICT (chain_id) DO UPDATE SET state = excluded.state, type = excluded.type, output = excluded.output,
+ON CONFLICT (chain_id) DO UPDATE SET state = excluded.state, type = excluded.type, output = @output@,
     cause = excluded.cause, take_along = false, ended_at = @ended_at@
 RETURNING chain_id"""
 _NEEDED = "AND EXISTS (SELECT FROM @schema@.blocker b WHERE b.chain_id = given.chain_id)"
@@ -59,8 +59,18 @@ _GONE = "state = 8, type = coalesce(excluded.type, e.type), output = NULL, cause
 
 def ends_statements(schema: Schema) -> dict[str, str]:
     """All statements of this module, by name."""
-    whole = {"@cause@": "given.cause", "@ended_at@": "e.ended_at"}
-    behind = {"@cause@": "step.type || ' ' || given.chain_id || ': ' || given.cause", "@ended_at@": "excluded.ended_at"}
+    # A large output isn't written again for each that comes to wait for it.
+    kept = "CASE e.state WHEN excluded.state THEN e.output ELSE excluded.output END"
+    whole = {"@cause@": "given.cause", "@ended_at@": "e.ended_at", "@output@": kept}
+    behind = {
+        "@cause@": "step.type || ' ' || given.chain_id || ': ' || given.cause",
+        "@ended_at@": "excluded.ended_at",
+        "@output@": "excluded.output",
+    }
+        "@cause@": "step.type || ' ' || given.chain_id || ': ' || given.cause",
+        "@ended_at@": "excluded.ended_at",
+        "@output@": "excluded.output",
+    }
     templates = {
         "ends_found": _FOUND,
         "ends_deleted": _DELETED.replace("@fields@", _GONE),

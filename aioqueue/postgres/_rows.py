@@ -21,7 +21,6 @@ __all__ = [
     "CLAIMED_COLUMNS",
     "LIVE_COLUMNS",
     "RECOVERED_COLUMNS",
-    "attempt_errors",
     "claimed_job",
     "job_snapshot",
 ]
@@ -98,8 +97,7 @@ def claimed_job(row: Row) -> ClaimedJob:
     )
 
 
-def attempt_errors(stored: Iterable[Any]) -> tuple[AttemptError, ...]:
-    """Read a row's history."""
+def _errors(stored: Iterable[Any]) -> tuple[AttemptError, ...]:
     errors: list[AttemptError] = []
     for text in _flat(stored):
         try:
@@ -130,7 +128,7 @@ def job_snapshot(row: Row) -> Job:
         worker=row["worker"],
         output_json=None if output is None else output.encode(),
         outcome=row["outcome"],
-        errors=attempt_errors(row["errors"]),
+        errors=_errors(row["errors"]),
         key=row["key"],
         tags=tuple(_flat(row["tags"])),
         metadata_json=row["metadata"].encode(),
