@@ -67,10 +67,6 @@ def ends_statements(schema: Schema) -> dict[str, str]:
         "@ended_at@": "excluded.ended_at",
         "@output@": "excluded.output",
     }
-        "@cause@": "step.type || ' ' || given.chain_id || ': ' || given.cause",
-        "@ended_at@": "excluded.ended_at",
-        "@output@": "excluded.output",
-    }
     templates = {
         "ends_found": _FOUND,
         "ends_deleted": _DELETED.replace("@fields@", _GONE),
