@@ -42,6 +42,9 @@ _SETTLE: dict[str, AttributeValue] = {**_SYSTEM, "messaging.operation.name": "se
 _MOST_STEPS_IN_A_TRACE = 50
 """A chain can go on for ever, and a trace has to end."""
 
+_MOST_BLOCKERS_NAMED = 20
+"""Of the chains that a job has waited for."""
+
 _NO_CONTEXT = context.Context()
 _UNKNOWN = object()
 _NONE = (trace.ProxyTracerProvider, trace.NoOpTracerProvider)
@@ -132,6 +135,8 @@ class Tracing:
             "aioqueue.attempt": job.attempt,
             "aioqueue.delay": max(0.0, (job.started_at - job.run_at).total_seconds()),
         }
+        if job.blockers:
+            attributes["aioqueue.blockers"] = [str(each.chain_id) for each in job.blockers[:_MOST_BLOCKERS_NAMED]]
         parent, links = _NO_CONTEXT, list[Link]()
         producer = read_trace(job.trace)
         if producer is not None:

@@ -8,7 +8,7 @@
 | `_slots`, `_holdings` | one task per running job; the claims that the worker answers for |
 | `_attempt`, `_threads` | run one attempt, where its handler is a plain function in a thread |
 | `_slot_attempt`, `_outbox`, `_returned` | what a handler sees of it, what it has enqueued, what is made of what it returned |
-| `_completion`, `_completion_views`, `_completing` | the transaction in which an attempt completes its job: its block, what a handler works with in it, how far it is |
+| `_completion`, `_completion_views`, `_completing` | transactions that complete jobs: block, insides, how far it is |
 | `_policy`, `_interruption` | the retry policy that counts; what becomes of a cancelled attempt |
 | `_outcome`, `_refusal` | what became of an attempt; less of it where the database refuses it |
 | `_attempt_log`, `_attempt_span`, `_text` | that in the log, and in its span; texts that can be stored |

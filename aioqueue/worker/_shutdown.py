@@ -262,7 +262,8 @@ class Shutdown:
 
     async def _loop_interrupted(self, working: asyncio.Task[None]) -> None:
         """Wait for the loop, whose last statement was cancelled: what that one has claimed is given back. And for tending."""
-        if unfinished := self._tending.unfinished | ({working} if not working.done() else set()):
+        unfinished: set[asyncio.Task[Any]] = {task for task in (working, *self._tending.tasks) if not task.done()}
+        if unfinished:
             await asyncio.wait(unfinished, timeout=self._unless_forced(_LOOP_SECONDS))
         if not working.done():
             logger.warning(

@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import logging
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aioqueue.errors import ClientClosed
 from aioqueue.runtime._left_behind import leave
@@ -88,19 +88,18 @@ class Tending:
 
     def stop(self) -> None:
         """Begin nothing more, and interrupt the statement that is under way. May be called again."""
-        for task in (self._task, self._portion):
-            if task is not None:
-                task.cancel()
+        for task in self.tasks:
+            task.cancel()
 
     @property
-    def unfinished(self) -> set[asyncio.Task[object]]:
-        """What hasn't ended yet."""
-        return {task for task in (self._task, self._portion) if task is not None and not task.done()}
+    def tasks(self) -> list[asyncio.Task[Any]]:
+        """What there is to wait for once it's stopped."""
+        return [task for task in (self._task, self._portion) if task is not None]
 
     def let_go(self) -> None:
         """Wait for nothing any more."""
         self.stop()
-        for task in self.unfinished:
+        for task in self.tasks:
             leave(task)
 
     # -- the loop -----------------------------------------------------------------------------------------------------

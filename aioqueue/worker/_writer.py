@@ -116,16 +116,16 @@ class Writer:
         if slot.lost is not None:
             slot.drop_enqueued()
             return
-        if slot.completing is not None and slot.completing.sealed is outcome:
-            self._holdings.unwritten += 1  # only to be counted, and told
-            self._wrote(slot, outcome, None)
-            log_end(slot, outcome)
-            return
         if isinstance(outcome, Interrupted):
             self.interrupted += 1
             self._holdings.counters.of(slot.job.type).outcomes[AttemptOutcome.INTERRUPTED] += 1
             self.give_back(slot.job.lease_id, slot.claim)
             log_interrupted(slot)
+            return
+        if slot.completing is not None and slot.completing.sealed is outcome:
+            self._holdings.unwritten += 1  # only to be counted, and told
+            self._wrote(slot, outcome, None)
+            log_end(slot, outcome)
             return
         # Waiting to be written may take long: an exception would keep everything that its frames hold.
         self._submit(slot, outcome if outcome.exception is None else outcome.without_exception())
