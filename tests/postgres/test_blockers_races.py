@@ -145,6 +145,7 @@ async def test_a_cascade_whose_process_has_died_is_gone_on_with(postgres_url: st
         await store.insert([*first, *second, third])
         (result,) = await store.settle([failed(claim)])
         assert result.more
+        assert execute(postgres_url, f"SELECT untold FROM aioqueue.chain_end WHERE chain_id = '{claim.id}'") == [(True,)]
     async with opened(postgres_url) as other:
         assert await tend_all(other, limit=2) > 5
         found = await other.fetch([each.id for each in (*first, *second, third)])
@@ -164,6 +165,7 @@ async def test_a_dependent_that_somebody_holds_is_told_later(postgres_url: str) 
             await other.execute("SELECT FROM aioqueue.job WHERE id = $1 FOR UPDATE", held.id)
             assert [each.lost for each in await store.settle([completed(claim)])] == [None]
             assert [each.state for each in await store.fetch([held.id, free.id]) if each] == ["blocked", "ready"]
+            assert execute(postgres_url, "SELECT untold FROM aioqueue.chain_end") == [(True,)]
             assert (await store.tend(10)).resolved == 0
         assert (await store.tend(10)).resolved == 1
         assert [each.state for each in await store.fetch([held.id, free.id]) if each] == ["ready", "ready"]
