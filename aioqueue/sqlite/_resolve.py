@@ -117,9 +117,7 @@ class Resolved:
         return Notification(types=frozenset(self.types), delay=delay, finished=finished)
 
 
-def resolve(
-    connection: Statements, chains: Sequence[str], now: int, into: Resolved, *, limit: int = MOST_TOLD, skip: str = "[]"
-) -> None:
+def resolve(connection: Statements, chains: Sequence[str], now: int, into: Resolved, *, limit: int, skip: str = "[]") -> None:
     """Tell those that wait for these chains, whose ends are stored.
 
     Arguments:
@@ -154,7 +152,7 @@ def resolve_if_possible(connection: Statements, chains: Sequence[str], now: int,
     part = Resolved()
     try:
         with translated(), in_savepoint(connection, "aioqueue_resolve"):
-            resolve(connection, chains, now, part)
+            resolve(connection, chains, now, part, limit=MOST_TOLD)
     except StoreError as error:
         if not concerns_a_row(error):
             raise
