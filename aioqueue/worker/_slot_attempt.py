@@ -32,8 +32,8 @@ __all__ = ["SlotAttempt"]
 Block = Callable[["SlotAttempt", object], "AbstractAsyncContextManager[Completion, None]"]
 """Makes the block of a completing transaction, given the attempt and `tx=`."""
 
-_making = threading.Lock()
-"""Held while an outbox is made: a handler may enqueue in several threads."""
+_enqueueing = threading.Lock()
+"""Held while an outbox is made, or calls are marked: a handler may enqueue in several threads."""
 
 
 class SlotAttempt(Attempt):
@@ -89,9 +89,10 @@ class SlotAttempt(Attempt):
         """Put calls into the outbox, each behind those that it waits for. Raises as `enqueue`."""
         marked: list[Call[Any]] = []
         try:
-            for call in calls:
-                call.mark_enqueueing()
-                marked.append(call)
+            with _enqueueing:
+                for call in calls:
+                    call.mark_enqueueing()
+                    marked.append(call)
             self._outbox().put(calls, [call.to_new_job(trace) for call in calls], span)
         except BaseException:
             for call in marked:
@@ -101,7 +102,7 @@ class SlotAttempt(Attempt):
     def _outbox(self) -> Outbox:
         slot = self.slot
         if slot.outbox is None:
-            with _making:
+            with _enqueueing:
                 slot.outbox = slot.outbox or Outbox()
         self._refuse_closed()  # once more, since whoever closes it sets this first, and looks for the box then
         return slot.outbox

@@ -22,6 +22,7 @@ from aioqueue.telemetry._counters import LEDGER
 from aioqueue.vocabulary._job import LostReason
 from tests.worker.chains import once
 from tests.worker.completing import Notes, made_client, run
+from tests.worker.insides import parts
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -147,3 +148,39 @@ async def test_a_lost_claim_is_told_on_entry(
     assert raised[0].reason in {reason.value for reason in LostReason}
     assert await notes.all() == []
     assert (await handle.snapshot()).state is not JobState.COMPLETED
+
+
+@pytest.mark.parametrize("committed", [True, False])
+async def test_what_is_heard_of_the_claim_within_the_block_counts_only_after_a_rollback(
+    client: Client, registry: Registry, notes: Notes, caplog: pytest.LogCaptureFixture, *, committed: bool
+) -> None:
+    ran: list[str] = []
+
+    @registry.job(retry=once)
+    async def slow() -> str:
+        holdings = parts(worker).holdings
+        (slot,) = holdings.running.values()
+        try:
+            async with current_attempt().completion() as tx:
+                holdings.lose([slot], LostReason.TAKEN)  # as when the lease is over
+                await notes.write(tx, "kept")
+                ran.append("on")
+                if not committed:
+                    raise ValueError("boom")
+                tx.done("value")
+            holdings.lose([slot], LostReason.COMPLETED)  # as when a renewal hears of our own commit
+            await asyncio.sleep(0)
+        except ValueError:
+            await asyncio.Event().wait()  # it's cancelled
+        return "value"
+
+    worker = Worker(client, registry)
+    handle = await client.enqueue(slow())
+    with caplog.at_level(logging.INFO, "aioqueue.worker"):
+        await worker.run_once()
+    told = [getattr(record, "event", "") for record in caplog.records]
+    assert ran == ["on"]
+    assert told.count("attempt.lost") == (0 if committed else 1)
+    assert told.count("attempt.ended") == (1 if committed else 0)
+    assert ((await handle.snapshot()).state is JobState.COMPLETED) is committed
+    assert await notes.all() == (["kept"] if committed else [])
