@@ -10,9 +10,10 @@ from aioqueue.vocabulary._job import JobState, was_discarded
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from aioqueue.vocabulary._blockers import Blocker
     from aioqueue.vocabulary._job import Job
 
-__all__ = ["attempts", "describe", "end_and_duration", "in_chain", "last_error", "shown_time"]
+__all__ = ["attempts", "describe", "describe_blocker", "end_and_duration", "in_chain", "last_error", "shown_time"]
 
 
 def describe(job: Job, *, arguments: bool = False) -> dict[str, Any]:
@@ -40,6 +41,7 @@ def describe(job: Job, *, arguments: bool = False) -> dict[str, Any]:
         "worker": job.worker,
         "chain": str(job.chain_id) if in_chain(job) else None,
         "position": job.position if in_chain(job) else None,
+        "open_blockers": job.open_blockers or None,
         "key": job.key,
         "tags": list(job.tags) or None,
         "timeout": job.timeout,
@@ -61,6 +63,17 @@ def describe(job: Job, *, arguments: bool = False) -> dict[str, Any]:
         for error in job.errors
     ]
     return described
+
+
+def describe_blocker(blocker: Blocker) -> dict[str, Any]:
+    """A chain that a job waits for, or has waited for, as JSON values."""
+    return {
+        "chain": str(blocker.chain_id),
+        "type": blocker.type,
+        "state": None if blocker.state is None else blocker.state.value,
+        "needed": not blocker.settled,
+        "told": blocker.resolved,
+    }
 
 
 def in_chain(job: Job) -> bool:

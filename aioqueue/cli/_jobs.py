@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from aioqueue.cli._ids import find_ids
-from aioqueue.cli._job_text import attempts, describe, end_and_duration, last_error, shown_time
+from aioqueue.cli._job_text import attempts, describe, describe_blocker, end_and_duration, last_error, shown_time
 from aioqueue.cli._json import json_option, print_json
 from aioqueue.cli._options import Problem, WrongUsage, log_level_option, looking_at, run, url_option
 from aioqueue.cli._tables import show_table
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["jobs"]
 
+_MOST_BLOCKERS = 100
 _NARROWING_OPTIONS = frozenset({"states", "types", "key", "tag", "cursor"})
 
 
@@ -88,18 +89,30 @@ def show(url: str | None, job_id: str, *, arguments: bool, as_json: bool) -> Non
         async with looking_at(url) as client:
             (wanted,) = await find_ids(client, [job_id])
             (job,) = await client.store.fetch([wanted])
+            blockers = await client.store.list_blockers(wanted, _MOST_BLOCKERS)
+            dependents = await client.store.list_dependents(wanted if job is None else job.chain_id, _MOST_BLOCKERS)
         if job is None:
             raise Problem(f"there is no job {job_id}")
         described = describe(job, arguments=arguments) | {"timeline": _timeline(job)}
+        if dependents:
+            described["dependents"] = list(dict.fromkeys(str(each.job_id) for each in dependents))
+        described["blockers"] = [describe_blocker(each) for each in blockers]
         if as_json:
             print_json(described)
             return
         if took := end_and_duration(job)[1]:
             described["took"] = took
-        errors, timeline = described.pop("errors"), described.pop("timeline")
+        errors, timeline, waits_for = (described.pop(name) for name in ("errors", "timeline", "blockers"))
         width = max(map(len, described))
         for name, value in described.items():
             click.echo(f"{name:{width}}  {one_line(value if isinstance(value, str) else json.dumps(value))}")
+        if waits_for:
+            click.echo("\nwaits for")
+        for blocker in waits_for:
+            state = blocker["state"] or "gone"
+            click.echo(one_line(f"{blocker['chain']}  {blocker['type'] or '?'}  {state}{_how(blocker)}"))
+        if len(waits_for) == _MOST_BLOCKERS:
+            click.echo("and perhaps more")
         click.echo()
         for entry in timeline:
             click.echo(f"{entry['at']}  {one_line(entry['what'])}")
@@ -109,6 +122,10 @@ def show(url: str | None, job_id: str, *, arguments: bool, as_json: bool) -> Non
                 click.echo(f"    {one_line(line)}")
 
     run(look)
+
+
+def _how(blocker: dict[str, Any]) -> str:
+    return f"{'' if blocker['needed'] else ', however it ends'}{', told' if blocker['told'] else ''}"
 
 
 def _timeline(job: Job) -> list[dict[str, str]]:

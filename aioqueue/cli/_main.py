@@ -14,6 +14,7 @@ from aioqueue.cli._chains import chains
 from aioqueue.cli._changes import changing_commands
 from aioqueue.cli._completion import completion
 from aioqueue.cli._doctor import doctor
+from aioqueue.cli._ending import complete, fail
 from aioqueue.cli._health import health
 from aioqueue.cli._jobs import jobs
 from aioqueue.cli._options import Problem
@@ -67,7 +68,7 @@ def main() -> None:
     """
 
 
-for command in (why, *changing_commands(), prune):
+for command in (why, *changing_commands(), complete, fail, prune):
     jobs.add_command(command)
 for command in (worker, migrate, enqueue, jobs, chains, workers, stats, top, health, doctor, completion):
     main.add_command(command)

@@ -21,6 +21,8 @@ __all__ = ["Report"]
 _EXPLAINED = {
     Changed.NOT_FOUND: "there is no such job",
     Changed.RUNNING: "it is running",
+    Changed.BLOCKS: "other unfinished jobs wait for it: --cascade deletes them too",
+    Changed.BLOCKER_FAILED: "a chain that it waited for has failed: retry that one, with --cascade",
 }
 
 

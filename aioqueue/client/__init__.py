@@ -10,9 +10,12 @@
 | `_opened` | what is there while the client is open |
 | `_enqueue` | enqueues calls: rows of them, through the middlewares |
 | `_insert`, `_keyed` | store the rows: gathered; with unique keys |
+| `_end` | ends jobs from outside: completes them, continues their chains, fails them |
+| `_tries` | repeats what couldn't be written, for a bounded time |
 | `_rows`, `_unclear` | one row of those; what may have been stored already |
-| `_handle`, `_waiters` | make handles, and wait for results |
+| `_handle`, `_waiters`, `_finished` | make handles, and wait for results; what is said of a job that has ended |
 | `_operate`, `_why`, `_diagnosis` | what operators ask for; why a job isn't running; what is wrong around the queue |
+| `_blockers` | what they ask about jobs that wait for each other |
 | `_named`, `_stores`, `_phase` | calls by name; the store for a URL; how far a transaction is |
 """
 

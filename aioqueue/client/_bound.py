@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from aioqueue.client._end import Completion, Failure
+from aioqueue.client._end import FailurePlan, completion
 from aioqueue.client._enqueue import read_calls
 from aioqueue.client._handle import ids_of, make_handles
 from aioqueue.client._named import named_call
@@ -97,11 +97,11 @@ class BoundClient:
 
     async def complete(self, job_type: JobType[..., R, Any], job: UUID | str | JobHandle[Any], result: R | Call[R]) -> None:
         """As `Client.complete` with `tx=`."""
-        await end_bound(self._session, job, Completion(job_type, result), self._tx)
+        await end_bound(self._session, job, completion(job_type, result), self._tx)
 
     async def fail(self, job: UUID | str | JobHandle[Any], reason: str) -> None:
         """As `Client.fail` with `tx=`."""
-        await end_bound(self._session, job, Failure(reason), self._tx)
+        await end_bound(self._session, job, FailurePlan(reason), self._tx)
 
     def __repr__(self) -> str:
         return f"<{self._session!r} using {type(self._tx).__qualname__}>"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from aioqueue.client._bound import MISSING, BoundClient, Connection, Missing, end_bound, enqueue_bound
-from aioqueue.client._end import Completion, Failure
+from aioqueue.client._end import FailurePlan, completion, completion_by_name
 from aioqueue.client._enqueue import check_call, read_calls, traced_rows
 from aioqueue.client._handle import JobHandle, ids_of, make_handles
 from aioqueue.client._named import named_call
@@ -271,7 +271,20 @@ class Client(Operations):
             StoreContended: Somebody's open transaction holds the job.
             AioqueueError: As `enqueue`.
         """
-        await self._end(job, Completion(job_type, result), tx)
+        await self._end(job, completion(job_type, result), tx)
+
+    async def complete_by_name(self, name: str, job: UUID | str | JobHandle[Any], result: object) -> None:
+        """Complete a job from outside of whose type only the name is known here. Nothing checks its result.
+
+        Arguments:
+            name: The full name of the type, under which it's stored.
+            job: As of `complete`.
+            result: JSON values.
+
+        Raises:
+            AioqueueError: As `complete`.
+        """
+        await self._end(job, completion_by_name(name, result), MISSING)
 
     async def fail(
         self,
@@ -291,7 +304,7 @@ class Client(Operations):
             JobNotFound: There is no such job.
             AioqueueError: As `enqueue`.
         """
-        await self._end(job, Failure(reason), tx)
+        await self._end(job, FailurePlan(reason), tx)
 
     async def _end(
         self, job: UUID | str | JobHandle[Any], plan: Plan, tx: Connection | Transaction | Literal[Missing.MISSING]

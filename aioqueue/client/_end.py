@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, cast
 
 from aioqueue.client._finished import already_finished
 from aioqueue.client._waiters import step_that_counts
 from aioqueue.definitions._call import Call
 from aioqueue.definitions._continuation import Done, step_after
 from aioqueue.definitions._graph import graph_of
+from aioqueue.definitions._job_options import check_name
 from aioqueue.definitions._job_type import JobType
 from aioqueue.errors import AlreadyFinished, ArgumentsError, CallError, JobNotFound, StoreContended, WrongJobType
 from aioqueue.runtime._log import event
 from aioqueue.vocabulary._attempt_error import AttemptError
-from aioqueue.vocabulary._codec import CodecError
+from aioqueue.vocabulary._codec import CodecError, ValueCodec
 from aioqueue.vocabulary._job import Ending, JobState, SettlementKind
 from aioqueue.vocabulary._safe_text import visible
 
@@ -27,12 +29,16 @@ if TYPE_CHECKING:
     from aioqueue.client._unclear import UnclearIds
     from aioqueue.vocabulary._job import Job, NewJob
 
-__all__ = ["Completion", "Ender", "Failure", "Plan"]
+__all__ = ["Ender", "FailurePlan", "Plan", "completion", "completion_by_name"]
+
+logger = logging.getLogger("aioqueue")
 
 _MOST_STEPS = 10
 """That a chain may go on by while it's being ended, before that is tried again from the beginning, after a pause."""
 
 _LONGEST_REASON_CHARACTERS = 10_000
+
+_any_value = ValueCodec(Any, {})
 
 
 class Plan(Protocol):
@@ -53,45 +59,23 @@ class Plan(Protocol):
         ...
 
 
-class Completion:
+class CompletionPlan:
     """Completing a job with a value, or continuing its chain with a call.
 
     Arguments:
-        job_type: The job's.
-        result: A value of its result's type; a call, if its handler may continue the chain; or `done(value)`.
+        names: Those of the job's type: it may have been enqueued under any.
+        output: Its output as JSON.
+        following: What continues its chain in place of an output.
 
     Raises:
-        CallError: The result is a call, and the job type isn't annotated to continue.
-        ArgumentsError: The value isn't of the annotated type, or can't be stored exactly.
         BlockerCycle: The call waits for itself.
     """
 
-    def __init__(self, job_type: JobType[..., Any, Any], result: object) -> None:
-        if not isinstance(job_type, JobType):
-            raise TypeError(
-                f"complete takes the job's type first, such as the function with @registry.job, not {job_type!r:.100}"
-            )
-        job_type.check()
-        self._names = (job_type.name, *job_type.aliases)
-        self.calls: Sequence[Call[Any]] = ()
-        self._next: Call[Any] | None = None
-        self._output: bytes | None = None
-        value = result
-        if isinstance(result, Done):
-            value = cast("Done[object]", result).value
-        elif isinstance(result, Call):
-            if not job_type.continues:
-                raise CallError(
-                    f"{job_type.name} isn't annotated to continue its chain, and can't be completed with a Call: pass its "
-                    "result, or annotate it -> Call[R]"
-                )
-            following: Call[Any] = result
-            self._next, self.calls = following, graph_of([following])
-            return
-        try:
-            self._output = job_type.encode_output(value)
-        except CodecError as error:
-            raise ArgumentsError(str(error), path=error.path) from None
+    def __init__(self, names: Sequence[str], output: bytes | None, following: Call[Any] | None = None) -> None:
+        self._names = names
+        self._output = output
+        self._next = following
+        self.calls: Sequence[Call[Any]] = () if following is None else graph_of([following])
 
     def ending(self, step: Job) -> Ending:
         """What is written of the live step.
@@ -124,7 +108,54 @@ class Completion:
         return end is not None and end.state is JobState.COMPLETED and end.output_json == self._output
 
 
-class Failure:
+def completion(job_type: JobType[..., Any, Any], result: object) -> CompletionPlan:
+    """Read how a job is to be completed.
+
+    Arguments:
+        job_type: The job's.
+        result: A value of its result's type; a call, if its handler may continue the chain; or `done(value)`.
+
+    Raises:
+        CallError: The result is a call, and the job type isn't annotated to continue; or it waits for itself.
+        ArgumentsError: The value isn't of the annotated type, or can't be stored exactly.
+    """
+    if not isinstance(job_type, JobType):
+        raise TypeError(f"complete takes the job's type first, what @registry.job has made, not {job_type!r:.100}")
+    job_type.check()
+    names = (job_type.name, *job_type.aliases)
+    value = result
+    if isinstance(result, Done):
+        value = cast("Done[object]", result).value
+    elif _is_call(result):
+        if not job_type.continues:
+            raise CallError(
+                f"{job_type.name} isn't annotated to continue its chain, and can't be completed with a Call: pass its "
+                "result, or annotate it -> Call[R]"
+            )
+        return CompletionPlan(names, None, result)
+    try:
+        return CompletionPlan(names, job_type.encode_output(value))
+    except CodecError as error:
+        raise ArgumentsError(str(error), path=error.path) from None
+
+
+def _is_call(result: object) -> TypeGuard[Call[Any]]:
+    return isinstance(result, Call)
+
+
+def completion_by_name(name: str, result: object) -> CompletionPlan:
+    """Read how a job is to be completed of whose type only the name is known.
+
+    Raises:
+        ArgumentsError: The result can't be stored exactly as JSON.
+    """
+    try:
+        return CompletionPlan((check_name(name),), _any_value.encode(result, "output"))
+    except CodecError as error:
+        raise ArgumentsError(str(error), path=error.path) from None
+
+
+class FailurePlan:
     """Failing a job for good.
 
     Arguments:
@@ -178,8 +209,15 @@ class Ender:
         async def write(again: bool) -> None:  # noqa: FBT001 - `until_written` calls it, nobody else
             await self._end(job_id, plan, self._store.end, repeated=again)
 
-        log = event("client.end_retried", job_id=str(job_id))
-        await self._with_calls(plan, lambda: self._tries.until_written(write, f"the job {job_id} couldn't be ended", log))
+        def log() -> None:
+            logger.warning(
+                "the job %s couldn't be ended in %s, trying again",
+                job_id,
+                self._store.description,
+                extra=event("client.end_retried", job_id=str(job_id)),
+            )
+
+        await self._with_calls(plan, lambda: self._tries.until_written(write, log))
 
     async def end_with(self, job_id: UUID, plan: Plan, write: Callable[[Sequence[Ending]], Awaitable[Sequence[bool]]]) -> None:
         """End a job in a transaction that somebody else commits, with what writes in it. Raises as `end`."""

@@ -6,6 +6,7 @@ repetition, the rows that an unclear commit may have stored are looked for.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from aioqueue.vocabulary._job import NewJob
 
 __all__ = ["Inserter", "insert_chunks", "with_stored"]
+
+logger = logging.getLogger("aioqueue")
 
 T = TypeVar("T")
 
@@ -142,10 +145,15 @@ class Inserter:
     async def _until_written(
         self, write: Callable[[bool], Awaitable[T]], count: int, *, repeated: bool, gathered: bool = False
     ) -> T:
-        log = event("client.enqueue_retried", jobs=count)
-        return await self._tries.until_written(
-            write, f"{count} jobs couldn't be enqueued", log, repeated=repeated, gathered=gathered
-        )
+        def log() -> None:
+            logger.warning(
+                "%d jobs couldn't be enqueued in %s, trying again",
+                count,
+                self._store.description,
+                extra=event("client.enqueue_retried", jobs=count),
+            )
+
+        return await self._tries.until_written(write, log, repeated=repeated, gathered=gathered)
 
 
 def _chunks(jobs: Sequence[NewJob]) -> list[Sequence[NewJob]]:

@@ -66,7 +66,7 @@ class Opened:
         self.settings = settings
         self.home = Home()
         self._counters = Counters()
-        tries = Tries(store, settings.retry_for)
+        tries = Tries(settings.retry_for)
         self.enqueuer = Enqueuer(store, settings.middlewares, tries, self._counters, settings.tracing)
         self.ender = Ender(store, tries, self.enqueuer.unclear)
         self.waiters = Waiters(store, settings.poll_interval)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from aioqueue.client._blockers import list_blockers, list_dependents, refuse_blockers
 from aioqueue.client._diagnosis import diagnose
-from aioqueue.client._handle import ids_of
+from aioqueue.client._handle import JobHandle, ids_of
 from aioqueue.client._operate import change_in_portions, find_end, find_job, list_steps, prune_in_portions, read_filter
 from aioqueue.client._why import Why, why
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from datetime import timedelta
     from uuid import UUID
 
-    from aioqueue.client._handle import JobHandle
     from aioqueue.client._session import Session
     from aioqueue.definitions._job_type import JobType
     from aioqueue.definitions._registry import Registry
@@ -146,7 +145,8 @@ class Operations:
 
         Arguments:
             job: Its id or handle, whatever its type and state. That there is no such job is a reason, too, and so is that its
-                chain has gone on from it: then the step that counts is named.
+                chain has gone on from it: then the step that counts is named. A handle of a declared type says that its job may
+                be one that waits to be completed from outside.
 
         Raises:
             ValueError: The id isn't one.
@@ -154,7 +154,8 @@ class Operations:
             ClientClosed: The client isn't open.
         """
         (wanted,) = ids_of([job])
-        return await why(self._session.opened().store, wanted)
+        declared = isinstance(job, JobHandle) and getattr(job.job_type, "declared_only", False)
+        return await why(self._session.opened().store, wanted, declared=declared)
 
     async def diagnose(self, registry: Registry | None = None) -> Sequence[Finding]:
         """Look for what is wrong around the queue, as `aioqueue doctor` does, whether the client is open or not.

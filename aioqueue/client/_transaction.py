@@ -6,7 +6,7 @@ import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from aioqueue.client._end import Completion, Failure
+from aioqueue.client._end import FailurePlan, completion
 from aioqueue.client._enqueue import read_calls
 from aioqueue.client._handle import ids_of, make_handles
 from aioqueue.client._named import named_call
@@ -117,12 +117,12 @@ class Transaction:
     async def complete(self, job_type: JobType[..., R, Any], job: UUID | str | JobHandle[Any], result: R | Call[R]) -> None:
         """As `Client.complete`, in this transaction."""
         (job_id,) = ids_of([job])
-        await self.end(job_id, Completion(job_type, result))
+        await self.end(job_id, completion(job_type, result))
 
     async def fail(self, job: UUID | str | JobHandle[Any], reason: str) -> None:
         """As `Client.fail`, in this transaction."""
         (job_id,) = ids_of([job])
-        await self.end(job_id, Failure(reason))
+        await self.end(job_id, FailurePlan(reason))
 
     async def end(self, job_id: UUID, plan: Plan) -> None:
         """End a job in this transaction: what `complete` and `fail` do."""

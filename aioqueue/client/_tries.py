@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import logging
 import random
 from typing import TYPE_CHECKING, TypeVar
 
@@ -14,11 +13,7 @@ from aioqueue.errors import StoreContended, StoreUnavailable
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from aioqueue.abc import Store
-
 __all__ = ["Tries"]
-
-logger = logging.getLogger("aioqueue")
 
 T = TypeVar("T")
 
@@ -31,7 +26,6 @@ class Tries:
     """What one opening of a client repeats its writes with, outside of the user's transactions.
 
     Arguments:
-        store: Open.
         retry_for: Seconds for which a write is tried again.
 
     Attributes:
@@ -39,16 +33,14 @@ class Tries:
         closing: Set when the client is being closed: nothing is tried again from then on.
     """
 
-    def __init__(self, store: Store, retry_for: float) -> None:
+    def __init__(self, retry_for: float) -> None:
         self.retry_for = retry_for
         self.closing = anyio.Event()
-        self._store = store
 
     async def until_written(
         self,
         write: Callable[[bool], Awaitable[T]],
-        what: str,
-        log: dict[str, object],
+        log: Callable[[], None],
         *,
         repeated: bool = False,
         gathered: bool = False,
@@ -59,8 +51,7 @@ class Tries:
 
         Arguments:
             write: Told whether an earlier try may have written something.
-            what: What can't be done, for the log.
-            log: The event and the fields of its record.
+            log: Called before another try, where the database was away: says what couldn't be done.
             repeated: Whether the first try here is a repetition already.
             gathered: Whether it's for several callers.
 
@@ -78,7 +69,7 @@ class Tries:
                 if (contended and gathered) or left <= 0 or self.closing.is_set():
                     raise
                 if not contended:
-                    logger.warning("%s in %s, trying again", what, self._store.description, extra=log)
+                    log()
                 pause = _CONTENDED_PAUSE_SECONDS if contended else next(pauses)
                 pause *= random.uniform(0.5, 1.0)  # noqa: S311 - keeps processes apart
                 with anyio.move_on_after(min(pause, left)):

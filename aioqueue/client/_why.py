@@ -15,12 +15,14 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from aioqueue.abc import Store
+    from aioqueue.vocabulary._blockers import Blocker
     from aioqueue.vocabulary._job import Job
     from aioqueue.vocabulary._workers import LeaseFacts, Standing
 
 __all__ = ["Reason", "ReasonCode", "Why", "find_reasons", "why"]
 
 _MOST_NAMED = 10
+_PAGE_BLOCKERS = 1_000
 _TRIES = 5
 _COUNTED_JOBS = 10_000
 
@@ -42,6 +44,10 @@ class ReasonCode(StrEnum):
     RETRY = "retry"
     """An attempt failed, and the next one waits for its time."""
     RESCHEDULED = "rescheduled"
+    BLOCKED = "blocked"
+    """It waits for the ends of other chains."""
+    UNANSWERED = "unanswered"
+    """It waits to be completed from outside: no worker runs its type, which was only declared."""
     HELD = "held"
     """It's held back, or in a state that this version doesn't know."""
     RUNNING = "running"
@@ -90,8 +96,14 @@ class Why:
     chain_end: Job | None = None
 
 
-async def why(store: Store, job_id: UUID) -> Why:
-    """Look at a job, the leases, and the line before it."""
+async def why(store: Store, job_id: UUID, *, declared: bool = False) -> Why:
+    """Look at a job, the leases, the line before it, and what it waits for.
+
+    Arguments:
+        store: Open.
+        job_id: The job's.
+        declared: Whether it's known to be of a type that is only declared where this is asked.
+    """
     (job,) = await store.fetch([job_id])
     standing: Standing | None = None
     leases = await store.leases()
@@ -110,14 +122,29 @@ async def why(store: Store, job_id: UUID) -> Why:
         (end,) = await store.fetch_ends([job_id])
     if job is None and end is not None and end.id == job_id:  # stored since the look above
         end = None
+    blocked = job is not None and job.state is JobState.BLOCKED
+    waits_for = await _open_blockers(store, job_id) if blocked else ()
     gone = None if end is None else JobState.CONTINUED
     return Why(
         id=job_id,
         state=gone if job is None else job.state,
-        reasons=tuple(find_reasons(job, standing, leases, end)),
+        reasons=tuple(find_reasons(job, standing, leases, end, waits_for=waits_for, declared=declared)),
         job=job,
         chain_end=end,
     )
+
+
+async def _open_blockers(store: Store, job_id: UUID) -> Sequence[Blocker]:
+    """The first of the chains that it still waits for."""
+    found: list[Blocker] = []
+    after = -1
+    while len(found) <= _MOST_NAMED:
+        page = await store.list_blockers(job_id, _PAGE_BLOCKERS, after=after)
+        found += [each for each in page if not each.resolved]
+        if len(page) < _PAGE_BLOCKERS:
+            break
+        after = page[-1].ordinal
+    return found
 
 
 def _rivals(job_type: str, leases: Sequence[LeaseFacts]) -> Collection[str]:
@@ -134,7 +161,13 @@ def _serving(job_type: str, alive: Sequence[LeaseFacts]) -> list[LeaseFacts]:
 
 
 def find_reasons(
-    job: Job | None, standing: Standing | None, leases: Sequence[LeaseFacts], end: Job | None = None
+    job: Job | None,
+    standing: Standing | None,
+    leases: Sequence[LeaseFacts],
+    end: Job | None = None,
+    *,
+    waits_for: Sequence[Blocker] = (),
+    declared: bool = False,
 ) -> list[Reason]:
     """Say why a job isn't running.
 
@@ -143,6 +176,8 @@ def find_reasons(
         standing: Where it stands; None if it isn't live.
         leases: Of all workers.
         end: The live or last step of its chain, where that has gone on from it; None if that is gone.
+        waits_for: The first of the chains that it still waits for.
+        declared: Whether it's known to be of a type that is only declared.
     """
     if job is None and end is not None:
         return [_continued(None, end)]
@@ -159,6 +194,21 @@ def find_reasons(
     if job.state.finished:
         return [_finished(job)]
     if job.state is JobState.BLOCKED:
+        return _blocked(job, waits_for)
+    if job.state is JobState.RUNNING:
+        return _running(job, standing, leases)
+    if standing is None:
+        return _about_to_start(0.0)
+    waiting = (standing.now - job.run_at).total_seconds()
+    alone = [_unanswered(job)] if declared and not _serving(job.type, _alive(leases)) else _without_worker(job, leases)
+    if waiting < 0:
+        return [_not_due(job, -waiting), *alone]
+    late = [_expires(job.expires_at)] if _is_late(job, standing.now) else []
+    return late + (alone or _in_line(job, standing, leases) or _about_to_start(waiting))
+
+
+def _blocked(job: Job, waits_for: Sequence[Blocker]) -> list[Reason]:
+    if not waits_for and not job.open_blockers:
         return [
             Reason(
                 ReasonCode.HELD,
@@ -166,15 +216,24 @@ def find_reasons(
                 "If a newer version of aioqueue has written it, use that version to look at it.",
             )
         ]
-    if job.state is JobState.RUNNING:
-        return _running(job, standing, leases)
-    if standing is None:
-        return _about_to_start(0.0)
-    waiting = (standing.now - job.run_at).total_seconds()
-    if waiting < 0:
-        return [_not_due(job, -waiting), *_without_worker(job, leases)]
-    late = [_expires(job.expires_at)] if _is_late(job, standing.now) else []
-    return late + (_without_worker(job, leases) or _in_line(job, standing, leases) or _about_to_start(waiting))
+    number = max(job.open_blockers, len(waits_for))
+    names = [f"{each.type or 'a job that is gone'} {each.chain_id}{_state_of(each)}" for each in waits_for[:_MOST_NAMED]]
+    more = f" and {number - len(names):,} more" if number > len(names) else ""
+    which = f": {', '.join(names)}{more}" if names else ", of whose ends it's about to hear"
+    advice = f"To see why that is so: `aioqueue jobs why {waits_for[0].chain_id}`." if waits_for else ""
+    return [Reason(ReasonCode.BLOCKED, f"it waits for {number:,} chain{'s' if number > 1 else ''}{which}", advice)]
+
+
+def _state_of(blocker: Blocker) -> str:
+    return "" if blocker.state is None else f" ({blocker.state.value})"
+
+
+def _unanswered(job: Job) -> Reason:
+    return Reason(
+        ReasonCode.UNANSWERED,
+        f"it waits to be completed from outside: {job.type} is only declared, and no worker that is alive runs it",
+        f"Complete it: `client.complete(...)`, `aioqueue jobs complete {job.id}`; or fail it: `aioqueue jobs fail {job.id}`.",
+    )
 
 
 def _finished(job: Job) -> Reason:
@@ -282,7 +341,7 @@ def _without_worker(job: Job, leases: Sequence[LeaseFacts]) -> list[Reason]:
             ReasonCode.NO_WORKER_FOR_TYPE,
             f"no worker that is alive runs {job.type}: they run {_some(served) or 'nothing'}",
             "Start a worker whose registry has that type, and whose --types, if it's given, names it; or, if it was renamed, "
-            "give it this name as an alias.",
+            "give it this name as an alias. If it's meant to be completed from outside, do that: `client.complete(...)`.",
         )
     ]
 

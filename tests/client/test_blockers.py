@@ -13,6 +13,7 @@ from aioqueue import (
     JobNotFound,
     JobState,
     NotCommitted,
+    ReasonCode,
     Registry,
     TransactionError,
 )
@@ -25,6 +26,11 @@ registry = Registry(prefix="waits.")
 @registry.job
 async def page(url: str) -> int:
     return len(url)
+
+
+@registry.declare
+def approve(order: int) -> bool:
+    raise NotImplementedError
 
 
 @registry.job
@@ -129,3 +135,24 @@ async def test_a_transaction_that_is_rolled_back_takes_its_blocks_along(each_cli
     with pytest.raises(JobNotFound, match="rolled back"):
         await handles[0].result()
     assert (await each_client.enqueue(call)).created
+
+
+async def test_why_names_what_a_job_waits_for(each_client: Client) -> None:
+    pages = [page(str(number)) for number in range(12)]
+    waiting = await each_client.enqueue(total([each.output for each in pages]))
+    await each_client.complete(page, pages[0].id, 1)
+    (reason,) = (await each_client.why(waiting)).reasons
+    assert reason.code is ReasonCode.BLOCKED
+    assert reason.text.startswith(f"it waits for 11 chains: waits.page {pages[1].id} (ready), ")
+    assert reason.text.endswith(f"{pages[10].id} (ready) and 1 more")
+    assert f"aioqueue jobs why {pages[1].id}" in reason.advice
+
+
+async def test_why_says_that_a_declared_job_waits_for_an_answer(each_client: Client) -> None:
+    handle = await each_client.enqueue(approve(1))
+    (reason,) = (await each_client.why(handle)).reasons
+    assert (reason.code, f"jobs complete {handle.id}" in reason.advice) == (ReasonCode.UNANSWERED, True)
+    by_id = (await each_client.why(handle.id)).reasons
+    assert [each.code for each in by_id] == [ReasonCode.NO_WORKER]
+    await each_client.store.open_lease("w", 60, types=["waits.approve"])
+    assert [each.code for each in (await each_client.why(handle)).reasons] == [ReasonCode.ABOUT_TO_START]

@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import math
 import operator
+import os
 import pickle
 import warnings
 from collections.abc import Callable
@@ -130,7 +131,7 @@ USES: list[Callable[[Any], object]] = [
     lambda output: output - 1, lambda output: setattr(output, "x", 1), lambda output: delattr(output, "x"),
     lambda output: operator.setitem(output, 0, 1), lambda output: operator.delitem(output, 0), lambda output: {output},
     lambda output: {output: 1}, lambda output: [*output], lambda output: output.a.b,
-    lambda output: next(iter(output)), lambda output: open(output), lambda output: output.__enter__(),  # noqa: SIM115
+    lambda output: next(iter(output)), os.fspath, lambda output: output.__enter__(),
     lambda output: output.__await__(), lambda output: output.__aiter__(), lambda output: output._private,
 ]  # fmt: skip
 
