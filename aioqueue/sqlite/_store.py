@@ -10,7 +10,6 @@ from aioqueue.sqlite._connections import connect
 from aioqueue.sqlite._connections_statements import in_savepoint
 from aioqueue.sqlite._connections_threads import DatabaseThreads
 from aioqueue.sqlite._diagnosis import diagnose
-from aioqueue.sqlite._end import end
 from aioqueue.sqlite._foreign import insert_foreign, run_foreign
 from aioqueue.sqlite._lease_session import SQLiteLeaseSession
 from aioqueue.sqlite._listing_blockers import list_blockers, list_dependents
@@ -19,6 +18,7 @@ from aioqueue.sqlite._migrations import check_file, migrate
 from aioqueue.sqlite._opened import Opened
 from aioqueue.sqlite._options import Options, network_file_system, read_options
 from aioqueue.sqlite._settle import lock_and_hold, settle_alone
+from aioqueue.sqlite._settle_end import end
 from aioqueue.sqlite._stats import read_stats
 from aioqueue.sqlite._stats_workers import read_leases, read_standing
 from aioqueue.sqlite._transaction import SQLiteTransaction, TransactionBlock

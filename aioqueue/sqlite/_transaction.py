@@ -16,11 +16,11 @@ from aioqueue.errors import StoreError, StoreUnavailable
 from aioqueue.runtime._log import event
 from aioqueue.sqlite._connections import begin, rollback
 from aioqueue.sqlite._connections_statements import in_savepoint
-from aioqueue.sqlite._end import end
 from aioqueue.sqlite._errors import translated
 from aioqueue.sqlite._insert import insert_jobs
 from aioqueue.sqlite._lease_session import renew_owed
 from aioqueue.sqlite._settle import hold, settle_alone
+from aioqueue.sqlite._settle_end import end
 from aioqueue.sqlite._transaction_savepoint import SavepointBlock
 from aioqueue.vocabulary._notification import Notification
 
