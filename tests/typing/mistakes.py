@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
-from aioqueue import Attempt, Call, CallNext, Client, JobHandle, Registry, Resource, Retry, Worker, done
+from aioqueue import Attempt, Call, CallNext, Client, Completed, Failed, JobHandle, Registry, Resource, Retry, Worker, done
 
 registry = Registry()
 
@@ -47,7 +47,8 @@ fetch("a").options(delay="1")  # error
 fetch("a").options(priority=5)  # error
 fetch("a").options(unique="yes")  # error
 fetch("a").options(retry=3)  # error
-fetch("a").options(after=[])  # error
+fetch("a").options(after=["b"])  # error
+fetch("a").options(after=fetch("b"))  # error
 
 
 @registry.job(retries=3)  # error
@@ -181,6 +182,29 @@ async def chains(client: Client) -> None:
     await done(1)  # error
     done()  # error
     del wrong, wrong_handle
+
+
+# Outputs, and jobs that are ended from outside.
+add(1, fetch("a").output)  # error
+add(1, loops(1).settled)  # error
+fetch(loops(1).output)  # error
+wrong_settled: Completed[str] | Failed = add(1, 2).settled  # error
+wrong_completed: Completed[int] = add(1, 2).settled  # error
+fetch("a").options(after=[fetch("b").output])  # error
+
+
+async def ends_from_outside(client: Client, handle: JobHandle[str]) -> None:
+    add(1, handle.output)  # error
+    await client.complete(charge, handle, "yes")  # error
+    await client.complete(charge, handle)  # error
+    await client.complete(decide, handle, charge.fn)  # error
+    await client.complete(decide, handle, loops(1))  # error
+    await client.complete("charge", handle, True)  # error
+    await client.complete(charge, 5, True)  # error
+    await client.complete(charge, handle, True, tx=5)  # error
+    await client.fail(handle)  # error
+    await client.fail(handle, 5)  # error
+    await client.retry(handle, cascade="yes")  # error
 
 
 # Resources.
