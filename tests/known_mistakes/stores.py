@@ -7,15 +7,27 @@ from typing import TYPE_CHECKING
 from tests.known_mistakes.chains import CHAINS
 from tests.known_mistakes.chains_looking import LOOKING_AT_CHAINS
 from tests.known_mistakes.claims import CLAIMS
+from tests.known_mistakes.completing import COMPLETING
 from tests.known_mistakes.leases import LEASES
 from tests.known_mistakes.looking import LOOKING
 from tests.known_mistakes.producing import PRODUCING
 from tests.known_mistakes.settlements import SETTLEMENTS
+from tests.known_mistakes.waiting import WAITING
 
 if TYPE_CHECKING:
     from tests.known_mistakes.mistake import Mistake
 
 __all__ = ["STORE_MISTAKES"]
 
-STORE_MISTAKES: dict[str, Mistake] = {**CLAIMS, **SETTLEMENTS, **LEASES, **PRODUCING, **LOOKING, **CHAINS, **LOOKING_AT_CHAINS}
+STORE_MISTAKES: dict[str, Mistake] = {
+    **CLAIMS,
+    **SETTLEMENTS,
+    **LEASES,
+    **PRODUCING,
+    **LOOKING,
+    **CHAINS,
+    **LOOKING_AT_CHAINS,
+    **WAITING,
+    **COMPLETING,
+}
 """By name."""

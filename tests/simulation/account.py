@@ -62,6 +62,7 @@ class Truth:
         chain: The id of its chain's first job; itself, if it is that.
         position: Its place in the chain.
         next: What it has continued with.
+        output: What it has completed with.
     """
 
     new: NewJob
@@ -85,6 +86,7 @@ class Truth:
     chain: UUID | None = None
     position: int = 0
     next: UUID | None = None
+    output: bytes | None = None
 
     def copy(self) -> Truth:
         """As it is now."""

@@ -10,6 +10,7 @@ from tests.simulation.chains import ChainChecker
 from tests.simulation.expectations import expected_of, fits
 from tests.simulation.promises import Promise
 from tests.simulation.scheduler import START
+from tests.simulation.waiting import WaitingChecker
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,6 +40,7 @@ class Checker:
         self._book = book
         self._deadlines = deadlines
         self.chains = ChainChecker(book)
+        self.waiting = WaitingChecker(book, lambda moment: moment.timestamp() - START)
         self._require = book.require
         self.caller: Process | None = None
 
@@ -121,6 +123,7 @@ class Checker:
         self._book.note(f"{name} claimed by lease {job.lease_id}, claim {job.claims}, attempt {job.attempt}")
         self._require(Promise.NOT_AGAIN, truth.ended is None, f"{name} was claimed after its end")
         self.chains.told(job)
+        self.waiting.claimed(job)
         self._require(Promise.ONE_HOLDER, truth.holder is None, f"{name} was claimed while {truth.holder} held it")
         early = now < truth.due - _MOMENT
         self._require(Promise.DUE_FIRST, not early, f"{name} was claimed before it was due at {truth.due:.3f}")
@@ -193,7 +196,7 @@ class Checker:
         if self.caller is not None:
             self.caller.active_at = now
         if each.kind.finishes:
-            truth.ended = each.kind
+            truth.ended, truth.output = each.kind, each.output
             if each.kind is SettlementKind.CONTINUED:
                 self.chains.continued(truth, each, fence, what)
             return

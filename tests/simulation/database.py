@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from aioqueue.testing.memory._rows import Lease, Row
-    from aioqueue.vocabulary._job import ClaimedJob, Settlement, SettleResult
+    from aioqueue.testing.memory._rows_blockers import Blockers
+    from aioqueue.vocabulary._job import AttemptError, ClaimedJob, Settlement, SettleResult, StoredState
     from aioqueue.vocabulary._notification import Notification
     from tests.simulation.network import Network
     from tests.simulation.plan import Refusal
@@ -31,6 +32,7 @@ class Saved:
     """A database at some moment."""
 
     rows: dict[UUID, Row]
+    blockers: Blockers
     leases: dict[int, Lease]
     last_lease: int
 
@@ -56,6 +58,8 @@ class WatchedDatabase(Database):
         self._names_refused = names_refused
         self._scheduler = network.scheduler
         self._written: list[Settlement] = []
+        self._held: set[UUID] = set()
+        self._ended: list[tuple[Row, StoredState, AttemptError | None]] = []
 
     def now(self) -> datetime:
         """Virtual time, as time of day."""
@@ -124,6 +128,35 @@ class WatchedDatabase(Database):
         super().write(row, each, now, again_at, orphaned=orphaned)
         self._written.append(each)
 
+    def end(
+        self,
+        row: Row,
+        state: StoredState,
+        now: datetime,
+        *,
+        error: AttemptError | None = None,
+        output: bytes | None = None,
+        outcome: str | None = None,
+    ) -> None:
+        """As it says."""
+        super().end(row, state, now, error=error, output=output, outcome=outcome)
+        self._ended.append((row, state, error))
+
+    def changed(self) -> None:
+        """A request was carried out: look what it meant for those that wait."""
+        ended, self._ended = self._ended, []
+        for row, state, error in ended:
+            self.checker.waiting.ended(row, state, error)
+        self.checker.waiting.look(self)
+        held = {job_id for job_id, row in self.rows.items() if row.held}
+        self.checker.waiting.locked_by_transaction(held, free=self._held - held)
+        self._held = held
+
+    def count_down(self, row: Row, number: int, ready_at: datetime, expires_at: datetime | None) -> None:
+        """As it says."""
+        super().count_down(row, number, ready_at, expires_at)
+        self.checker.waiting.unblocked(row)
+
     def settled(self, settlements: Sequence[Settlement], results: Sequence[SettleResult], *, orphaned: bool) -> None:
         """A batch was carried out. What was busy or refused wasn't tried."""
         written, self._written = self._written, []
@@ -166,9 +199,11 @@ class WatchedDatabase(Database):
     def saved(self) -> Saved:
         """All of it, as it is now."""
         rows = {job_id: replace(row) for job_id, row in self.rows.items()}
-        return Saved(rows, {lease_id: replace(lease) for lease_id, lease in self.leases.items()}, self.last_lease)
+        leases = {lease_id: replace(lease) for lease_id, lease in self.leases.items()}
+        return Saved(rows, self.blockers.copy(), leases, self.last_lease)
 
     def restore(self, saved: Saved) -> None:
         """Be what it was: a standby that lagged has taken over, or a backup was restored. Its lease ids don't come again."""
         self.rows = {job_id: replace(row) for job_id, row in saved.rows.items()}
+        self.blockers = saved.blockers.copy()
         self.leases = {lease_id: replace(lease) for lease_id, lease in saved.leases.items()}

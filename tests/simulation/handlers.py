@@ -6,7 +6,7 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from aioqueue import Call, Fail, Registry, Reschedule, RetryIn, current_attempt, done
+from aioqueue import Call, Completed, Fail, Failed, Registry, Reschedule, RetryIn, current_attempt, done
 from aioqueue.errors import JobControl
 from tests.simulation.plan import Step
 from tests.simulation.process import Process
@@ -247,6 +247,13 @@ async def short_link(index: int, place: int) -> Call[str]:
     return handlers.followed(index, place, await handlers.run_in_loop(index, place))
 
 
+@registry.job(name="waits")
+async def waits(index: int, outputs: list[str], ends: list[Completed[str] | Failed]) -> str:
+    assert all(isinstance(each, str) for each in outputs)
+    assert all(isinstance(each, Completed | Failed) for each in ends)
+    return await going_on[-1].run_in_loop(index)
+
+
 JOB_TYPES: dict[Kind, Any] = {
     "in_loop": in_loop,
     "in_thread": in_thread,
@@ -255,4 +262,5 @@ JOB_TYPES: dict[Kind, Any] = {
     "link": link,
     "link_in_thread": link_in_thread,
     "short_link": short_link,
+    "waits": waits,
 }

@@ -7,7 +7,7 @@ import logging
 import random
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aioqueue.client import Client
 from aioqueue.errors import StoreUnavailable
@@ -84,11 +84,13 @@ class History:
         self.checker = Checker(self.book, self.deadlines)
         self.network = Network(self.scheduler, self.checker, random.Random(f"network {seed}"), self.plan.faults)
         self.database = WatchedDatabase(self.network, names_refused=self.plan.names_refused)
+        self.network.changed = self.database.changed
         self.handlers = Handlers(self.plan.jobs, self.scheduler, self.bodies, lambda: self.network.calm, self.names.__setitem__)
         self.processes: list[Process] = []
         self.clock_error: dict[str, float] = {}
         self.to_enqueue = len(self.plan.jobs)
         self._chance = random.Random(f"product {seed}")
+        self._handles: list[asyncio.Future[Any]] = []
         self._started = 0
         self._ending = False
 
@@ -126,8 +128,10 @@ class History:
             self._calm_down()
         self.scheduler.run(plan.calm_at + _PROGRESS, self._over)
         if self.book.violation is None and not self._all_ended():
-            left = [self.name(job_id) for job_id, truth in self.book.jobs.items() if truth.ended is None]
-            self.book.violated(Promise.ALL_END, f"not ended {_PROGRESS:g} s after the last fault: {', '.join(left)}")
+            left = [job_id for job_id, truth in self.book.jobs.items() if truth.ended is None]
+            self.checker.waiting.look_at_those_left(left)
+            names = ", ".join(self.name(job_id) for job_id in left)
+            self.book.violated(Promise.ALL_END, f"not ended {_PROGRESS:g} s after the last fault: {names}")
         if self.book.violation is None:
             self._look_at_slots()
         if self.book.violation is None:
@@ -301,6 +305,7 @@ class History:
     # -- producing ----------------------------------------------------------------------------------------------------
 
     async def _produce(self) -> None:
+        self._handles = [asyncio.get_running_loop().create_future() for _ in self.plan.jobs]
         async with Client(self._producer.store, retry_for=3) as client, asyncio.TaskGroup() as group:
             for index, job in enumerate(self.plan.jobs):
                 group.create_task(self._enqueue(client, index, job))
@@ -308,7 +313,12 @@ class History:
     async def _enqueue(self, client: Client, index: int, job: PlannedJob) -> None:
         await asyncio.sleep(job.at)
         chained = job.kind in CHAIN_KINDS
-        call = JOB_TYPES[job.kind](*([index, 0] if chained else [index])).options(priority=job.priority)
+        arguments: list[Any] = [index, 0] if chained else [index]
+        if job.kind == "waits":
+            blockers = [(await self._handles[each.index], each.settled) for each in job.waits]
+            arguments.append([handle.output for handle, settled in blockers if not settled])
+            arguments.append([handle.settled for handle, settled in blockers if settled])
+        call = JOB_TYPES[job.kind](*arguments).options(priority=job.priority)
         if chained:
             call = call.options(key=f"chain {index}", unique=True)
         if job.kind != "rude":
@@ -319,14 +329,22 @@ class History:
         self.names[call.id] = f"job {index}"
         self.enqueued.add(call.id)
         self.database.refusals[call.id] = job.refuses
+        open_for = job.open_for
         while True:
             try:
-                await client.enqueue(call)
+                if open_for is None:
+                    handle = await client.enqueue(call)
+                else:
+                    async with client.transaction() as transaction:
+                        handle = await transaction.enqueue(call)
+                        await asyncio.sleep(open_for)
             except StoreUnavailable:
                 self.note(f"{self.name(call.id)} couldn't be enqueued, trying again")
+                open_for = None  # its commit may be unclear: an enqueue looks what became of it
                 await asyncio.sleep(1)
             else:
                 break
+        self._handles[index].set_result(handle)
         self.acknowledged.add(call.id)
         self.to_enqueue -= 1
 

@@ -58,6 +58,7 @@ class Network:
     Attributes:
         calm: Whether nothing goes wrong any more.
         sick_until: Until when statements of a kind fail.
+        changed: Called after each request that was carried out.
     """
 
     def __init__(self, scheduler: Scheduler, checker: Checker, chance: random.Random, faults: Faults) -> None:
@@ -68,6 +69,7 @@ class Network:
         self.calm = False
         self.listeners: list[tuple[Process, Listener]] = []
         self.sick_until: dict[str, float] = {}
+        self.changed: Callable[[], None] = lambda: None
         self._server = 0
 
     def happens(self, probability: float) -> bool:
@@ -146,6 +148,7 @@ class Network:
             result: T | AioqueueError = work()
         except (StoreError, LeaseLost) as error:
             result = error
+        self.changed()
         if isinstance(result, Later):
             second: Callable[[], T] = result.work
             when = self.scheduler.now + result.seconds
@@ -158,3 +161,4 @@ class Network:
             self.checker.caller = process
             with suppress(StoreError, LeaseLost):
                 work()
+            self.changed()

@@ -30,9 +30,9 @@ Deed = Literal[
 """`stubborn` and `unwilling` go on for some time after they're cancelled, and then end as cancelled, or return; one who is
 `hard_of_hearing` takes no notice of the first cancellation, one who is `deaf` of none."""
 
-Kind = Literal["in_loop", "in_thread", "rude", "short", "link", "link_in_thread", "short_link"]
+Kind = Literal["in_loop", "in_thread", "rude", "short", "link", "link_in_thread", "short_link", "waits"]
 """The job's type: a coroutine function, a plain one, one whose retry policy raises, one with a short lease of its own; and the
-like that may continue."""
+like that may continue; and one that waits for others."""
 
 CHAIN_KINDS: tuple[Kind, ...] = ("link", "link_in_thread", "short_link")
 """Those that may continue."""
@@ -82,6 +82,7 @@ class Theme(StrEnum):
     LEAVING = "workers stopped while the database is away"
     RETURNING = "owners that come back just when their leases have run out"
     CHAINS = "jobs that continue, between crashes, failures and lost answers"
+    WAITING = "jobs that wait for others, between crashes, failures and lost answers"
     RECOVERY = "dead workers, idle ones, and statements that fail"
 
 
@@ -116,6 +117,19 @@ class Link:
 
 
 @dataclass(frozen=True)
+class Wait:
+    """One job for which another one waits.
+
+    Attributes:
+        index: Which, of those before it.
+        settled: Whether it takes the end however it is.
+    """
+
+    index: int
+    settled: bool
+
+
+@dataclass(frozen=True)
 class PlannedJob:
     """One job.
 
@@ -125,6 +139,8 @@ class PlannedJob:
         steps: Run by run; after the last it returns at once.
         refuses: What its row can't hold.
         links: What it continues with, one after the other, when it returns.
+        waits: What it waits for.
+        open_for: Seconds for which its producer's transaction is open after it's stored; None without one.
     """
 
     at: float
@@ -137,6 +153,8 @@ class PlannedJob:
     priority: Literal[1, 2, 3, 4]
     refuses: Refusal
     links: tuple[Link, ...] = ()
+    waits: tuple[Wait, ...] = ()
+    open_for: float | None = None
 
 
 @dataclass(frozen=True)

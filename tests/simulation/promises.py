@@ -34,6 +34,12 @@ class Promise(StrEnum):
     FOUND = "what became of a chain is found by its id, all the while"
     KEY_HELD = "a chain has its unique key from its beginning to its end"
 
+    # Waiting.
+    NOT_EARLY = "nothing begins before all that it waits for has ended"
+    NOT_LEFT = "nothing waits when all that it waits for has ended"
+    TOLD = "whoever ends a chain tells those that wait for it, or leaves a note that they're to be told"
+    NEEDS_OUTPUT = "what needs an output gets it, or fails; what takes an end however it is gets that"
+
     # Giving back.
     ITS_OWN_BACK = "a worker gives back only what was given to it"
     UNUSED_BACK = "only what hasn't run, or was interrupted, is given back"

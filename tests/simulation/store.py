@@ -83,8 +83,11 @@ class FaultyStore(MemoryStore):
         """As it says."""
         return SimulatedSession(self._watched, self._life.home, self._process, timeout)
 
-    async def settle(self, settlements: Sequence[Settlement], *, orphaned: bool = False) -> Sequence[SettleResult]:
+    async def settle(
+        self, settlements: Sequence[Settlement], *, orphaned: bool = False, tx: object | None = None
+    ) -> Sequence[SettleResult]:
         """As it says."""
+        assert tx is None
         return await self.perform("settle", lambda: self.settle_now(settlements, orphaned=orphaned))
 
     def settle_now(self, settlements: Sequence[Settlement], *, orphaned: bool) -> list[SettleResult]:

@@ -87,6 +87,7 @@ def substituted(scheduler: Scheduler, chance: random.Random, clock_error: dict[s
             Condition=functools.partial(Condition, scheduler),
             Event=threading.Event,
             Lock=threading.Lock,
+            RLock=threading.RLock,
             Thread=lambda target, name, daemon: Thread(scheduler, target, name),
             get_ident=lambda: 0,
         ),

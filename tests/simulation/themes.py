@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from aioqueue import Exponential, Fixed, Linear, Retry
 from tests.simulation.network import Faults
-from tests.simulation.plan import CHAIN_KINDS, Blow, Deed, Event, Link, Plan, PlannedJob, Step, Theme
+from tests.simulation.plan import CHAIN_KINDS, Blow, Deed, Event, Link, Plan, PlannedJob, Step, Theme, Wait
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -378,6 +378,47 @@ def _chains(chance: random.Random, plan: Plan) -> Plan:
     )
 
 
+def _waiting(chance: random.Random, plan: Plan) -> Plan:
+    """Diamonds, fans and chains of jobs, of which some fail."""
+    deeds: tuple[Deed, ...] = ("return", "return", "return", "return", "at_once", "raise", "fail")
+    blows: tuple[Blow, ...] = ("kill", "kill", "freeze", "cut", "cut", "stop", "force", "lock", "lock")
+    fails = chance.random() < 0.7
+
+    def steps() -> tuple[Step, ...]:
+        longest = chance.choice([0.1, 2.0, 6.0])
+        return tuple(
+            Step(chance.choice(deeds if fails else deeds[:5]), chance.uniform(0, longest), 0.1)
+            for _ in range(chance.randint(0, 2))
+        )
+
+    def one(index: int) -> PlannedJob:
+        before = chance.sample(range(index), min(index, chance.choice([0, 1, 1, 2, 2, 3])))
+        waits = tuple(Wait(each, chance.random() < 0.3) for each in sorted(before))
+        kind = "waits" if waits else chance.choice(["in_loop", "in_loop", "short", "link"])
+        return _plain(
+            _job(chance, plan.calm_at),
+            steps(),
+            kind=kind,
+            waits=waits,
+            links=tuple(Link("link", steps(), None) for _ in range(2)) if kind == "link" else (),
+            at=chance.uniform(0, 8) if waits else chance.uniform(0, 4),
+            delay=chance.choice([None, None, None, chance.uniform(0, 5)]),
+            expires=chance.choice([*[None] * 8, chance.uniform(3, 10)]),
+            open_for=chance.choice([None, None, chance.uniform(0, 3)]),
+            retry=Retry(max_attempts=chance.choice([1, 2, 5]), backoff=Fixed(0.1)),
+        )
+
+    return replace(
+        plan,
+        jobs=tuple(one(index) for index in range(chance.randint(4, 9))),
+        events=_events(chance, (0, 4), 20.0, blows, 0.5, LEASE * 1.3),
+        faults=replace(plan.faults, answer_lost=chance.choice([0.0, 0.05, 0.1]), slowest=chance.choice([0.01, 0.05, 0.3])),
+        processes=chance.choice([1, 2, 2, 3]),
+        concurrency=chance.randint(1, 4),
+        calm_at=25.0,
+    )
+
+
 _THEMES: dict[Theme, Callable[[random.Random, Plan], Plan]] = {
     Theme.MIXED: lambda _, plan: plan,
     Theme.ROUGH: _rough,
@@ -392,5 +433,6 @@ _THEMES: dict[Theme, Callable[[random.Random, Plan], Plan]] = {
     Theme.LEAVING: _leaving,
     Theme.RETURNING: _returning,
     Theme.CHAINS: _chains,
+    Theme.WAITING: _waiting,
     Theme.RECOVERY: _recovery,
 }

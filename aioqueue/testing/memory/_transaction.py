@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from aioqueue.errors import ConfigurationError
+from aioqueue.errors import ConfigurationError, StoreUnavailable
 from aioqueue.testing.memory._end import end, hold
 from aioqueue.testing.memory._insert import insert
 from aioqueue.testing.memory._settle import settle
@@ -49,7 +49,7 @@ class MemoryTransaction:
     def __init__(self, verb: Verb, sql: SqlConnection | None) -> None:
         self._verb = verb
         self._sql = sql
-        self._open = False
+        self._open = self._over = False
         self._changes: list[Change] = []
         self._told: list[tuple[datetime, Notification]] = []
         self._savepoints = 0
@@ -108,6 +108,7 @@ class MemoryTransaction:
 
     def begin(self, database: Database) -> None:
         """Begin, in the user's database too."""
+        self._require(holds=not self._over)
         if self._sql is not None:
             self._sql.execute("begin")
         self._open = True
@@ -115,6 +116,7 @@ class MemoryTransaction:
 
     def commit(self, database: Database) -> None:
         """Make all of it visible, and tell listeners."""
+        self._require(holds=self._open)
         if self._sql is not None:
             self._sql.execute("commit")
         self._end(database)
@@ -129,6 +131,12 @@ class MemoryTransaction:
             if self._sql is not None:
                 self._sql.execute("rollback")
             self._end(database)
+        self._over = True
+
+    def _require(self, *, holds: bool) -> None:
+        """What arrives when it was rolled back, since nobody waited for it any more, does nothing."""
+        if not holds:
+            raise StoreUnavailable("the transaction is over")
 
     def _end(self, database: Database) -> None:
         self._open = False
@@ -140,6 +148,7 @@ class MemoryTransaction:
         return await self._verb(f"transaction.{verb}", lambda database: self._change_now(database, change))
 
     def _change_now(self, database: Database, change: Callable[[Draft], Any]) -> Any:
+        self._require(holds=self._open)
         draft = Draft(database, self._changes, self._rows_changed())
         result = change(draft)
         self._changes = draft.changes

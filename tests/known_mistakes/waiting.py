@@ -1,0 +1,345 @@
+"""Stores that make mistakes with jobs that wait for others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from aioqueue.errors import BlockerNotFound
+from aioqueue.testing.memory import (
+    _insert,
+    _insert_blockers,
+    _listing_blockers,
+    _operate,
+    _operate_blockers,
+    _resolve,
+    _settle,
+    _settle_next,
+    _settle_with,
+    _store,
+    _tend,
+)
+from aioqueue.testing.memory._insert_blockers import Waits
+from aioqueue.testing.memory._rows import Database
+from aioqueue.testing.memory._rows_blockers import Blockers, End
+from aioqueue.vocabulary._blockers import ChainEnd, Tended
+from aioqueue.vocabulary._job import StoredState
+from tests.known_mistakes.mistake import Mistake, instead_of
+from tests.simulation.plan import Theme
+from tests.simulation.promises import Promise
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from datetime import datetime
+    from uuid import UUID
+
+    from aioqueue.testing.memory._rows import Row
+    from aioqueue.testing.memory._rows_blockers import Edge
+    from aioqueue.vocabulary._blockers import Blocker, EndedBlocker
+    from aioqueue.vocabulary._job import ClaimedJob
+
+__all__ = ["WAITING"]
+
+
+# -- storing what waits ---------------------------------------------------------------------------------------------
+
+
+def _without_unknown_ones(real: Callable[..., Waits], *given: Any) -> Waits:
+    try:
+        return real(*given)
+    except BlockerNotFound:
+        return Waits({}, (), ())
+
+
+def _by_their_own_ids(jobs: Sequence[Any], _: object) -> dict[Any, Any]:
+    return {new.id: new.id for new in jobs}
+
+
+def _pending_all_the_same(row: Row) -> None:
+    row.open_blockers, row.marked = len(row.new.blockers), bool(row.new.blockers)
+
+
+def _told_later(real: Callable[..., Any], database: Database, waits: Waits, now: datetime) -> Any:
+    return real(database, replace(waits, ended=()), now)
+
+
+# -- telling --------------------------------------------------------------------------------------------------------
+
+
+def _any_end(edge: Edge, end: End) -> bool:
+    return end.end is not ChainEnd.COMPLETED and edge.job_id is not None
+
+
+def _only_failures(edge: Edge, end: End) -> bool:
+    return end.end is ChainEnd.FAILED and not edge.settled
+
+
+def _with_its_own_cause(real: Callable[..., End], row: Row) -> End:
+    end = real(row)
+    return replace(end, cause="" if end.end is ChainEnd.COMPLETED else f"{row.new.type} {row.chain}: failed")
+
+
+def _without_output(real: Callable[..., End], row: Row) -> End:
+    return replace(real(row), output=None)
+
+
+def _not_told_of_ends(real: Callable[..., ClaimedJob], *given: Any) -> ClaimedJob:
+    return replace(real(*given), blockers=())
+
+
+def _without_places(real: Callable[..., tuple[EndedBlocker, ...]], *given: Any) -> tuple[EndedBlocker, ...]:
+    return tuple(replace(each, places=b"[]") for each in real(*given))
+
+
+def _in_any_order(real: Callable[..., tuple[EndedBlocker, ...]], *given: Any) -> tuple[EndedBlocker, ...]:
+    return real(*given)[::-1]
+
+
+# -- tending --------------------------------------------------------------------------------------------------------
+
+
+def _as_if_it_were_good(real: Callable[..., End | None], database: Database, chain_id: UUID) -> End | None:
+    end = real(database, chain_id)
+    left = any(row.chain == chain_id for row in database.rows.values())
+    return End(chain_id, ChainEnd.COMPLETED) if left and end is not None and end.end is ChainEnd.DELETED else end
+
+
+def _what_waits_for_nothing(row: Row, now: datetime) -> bool:
+    return row.state == StoredState.PENDING and not row.started_at and row.expires_at is not None and row.expires_at <= now
+
+
+def _whatever_is_late(row: Row, now: datetime) -> bool:
+    return row.state in (StoredState.HELD, StoredState.PENDING) and row.expires_at is not None and row.expires_at <= now
+
+
+def _all_that_were_told(database: Database, _: int) -> None:
+    for chain_id in [each for each, end in database.blockers.ends.items() if not end.untold]:
+        database.forget(chain_id)
+
+
+def _whatever_has_finished(row: Row | None) -> bool:
+    return row is None or not row.live
+
+
+def _for_ever(real: Callable[..., Tended], *given: Any) -> Tended:
+    return replace(real(*given), more=True)
+
+
+# -- operating ------------------------------------------------------------------------------------------------------
+
+
+def _retried_without_looking(database: Database, row: Row) -> int:
+    del database, row
+    return 0
+
+
+def _forgetting_its_end(real: Callable[..., None], database: Database, row: Row) -> None:
+    real(database, row)
+    database.forget(row.chain)
+
+
+def _as_a_failure(real: Callable[..., None], database: Database, row: Row) -> None:
+    real(database, row)
+    end = database.blockers.ends.get(row.chain)
+    if end is not None:
+        database.remember(replace(end, take_along=False))
+
+
+def _every_page(real: Callable[..., list[Blocker]], database: Database, job_id: Any, limit: int, _: int) -> list[Blocker]:
+    return real(database, job_id, limit, -1)
+
+
+def _all_edges(database: Database, chain_id: UUID, _: int) -> list[Blocker]:
+    return _listing_blockers._shown(database, sorted(database.blockers.on({chain_id}), key=lambda edge: edge.job_id))
+
+
+WAITING: dict[str, Mistake] = {
+    "a store that settles what others wait for as any job": Mistake(
+        ((_resolve, "is_marked", lambda _: False),),
+        cases=("insert_blockers/is_blocked_until_its_blockers_have_completed", "end/those_that_wait_are_told"),
+        breaks=Promise.TOLD,
+        theme=Theme.WAITING,
+    ),
+    "a store that counts two blockers of one batch as one": Mistake(
+        ((_resolve, "resolved_of", lambda _: 1),),
+        cases=("settle_blockers/two_of_one_job_in_one_batch", "insert_blockers/two_blockers_with_one_unique_key"),
+        breaks=Promise.NOT_LEFT,
+        theme=Theme.WAITING,
+    ),
+    "a store that doesn't write a mark that is there": Mistake(
+        ((_insert_blockers, "has_to_be_written", lambda row: not row.marked),),
+        cases=("insert_blockers/a_blocker_that_is_waited_for_can_only_end_after_the_commit",),
+        breaks=Promise.TOLD,
+        theme=Theme.WAITING,
+    ),
+    "a store whose cascades die half-way": Mistake(
+        ((_store, "tend", lambda *_: Tended()),),
+        cases=("settle_blockers/a_failure_goes_all_the_way_down", "tend/a_cascade_whose_worker_died"),
+        breaks=Promise.NOT_LEFT,
+        theme=Theme.WAITING,
+    ),
+    "a store in which a failure lets those run that need the output": Mistake(
+        ((_resolve, "stops", lambda *_: False),),
+        cases=("settle_blockers/a_failure_fails_those_that_need_the_output", "insert_blockers/what_has_failed_counts_at_once"),
+        breaks=Promise.NEEDS_OUTPUT,
+        theme=Theme.WAITING,
+    ),
+    "a store in which a failure stops those that take it": Mistake(
+        ((_resolve, "stops", _any_end),),
+        cases=("settle_blockers/settled_ones_run_and_see_what_happened", "insert_blockers/settled_counts_either_way"),
+        breaks=Promise.NEEDS_OUTPUT,
+        theme=Theme.WAITING,
+    ),
+    "a store in which a cancellation is a good end": Mistake(
+        ((_resolve, "stops", _only_failures),),
+        cases=("settle_blockers/a_cancelled_one_fails_them_too", "tend/a_blocker_that_was_deleted_by_hand"),
+    ),
+    "a store that doesn't wait": Mistake(
+        ((_insert, "hold_back", _pending_all_the_same),),
+        cases=("insert_blockers/is_blocked_until_its_blockers_have_completed", "settle_next_blockers/it_waits_for_children"),
+        breaks=Promise.NOT_EARLY,
+        theme=Theme.WAITING,
+    ),
+    "a store that waits for what has ended": Mistake(
+        ((_insert, "wait", _insert_blockers.wait), instead_of(_insert, "wait", _told_later)),
+        cases=("insert_blockers/what_has_completed_counts_at_once", "insert_blockers/what_has_failed_counts_at_once"),
+    ),
+    "a store that takes a continued step for the end": Mistake(
+        (instead_of(_tend, "end_found", _as_if_it_were_good),),
+        cases=("tend/a_chain_whose_last_step_was_deleted_by_hand",),
+    ),
+    "a store that doesn't mind unknown blockers": Mistake(
+        (instead_of(_insert, "waits_of", _without_unknown_ones),),
+        cases=("insert_blockers/an_unknown_blocker", "insert_blockers/a_deleted_blocker"),
+    ),
+    "a store that doesn't look who has a blocker's unique key": Mistake(
+        ((_insert, "stored_ids", _by_their_own_ids), instead_of(_insert, "waits_of", _without_unknown_ones)),
+        cases=(
+            "insert_blockers/a_blocker_whose_unique_key_another_has",
+            "insert_blockers/two_blockers_with_one_unique_key",
+            "settle_children/a_unique_key_that_another_has",
+        ),
+    ),
+    "a store in which each level names its own cause": Mistake(
+        (instead_of(_resolve, "end_of", _with_its_own_cause),),
+        cases=("settle_blockers/a_failure_goes_all_the_way_down", "end/those_that_wait_are_told"),
+    ),
+    "a store that loses outputs": Mistake(
+        (instead_of(_resolve, "end_of", _without_output),),
+        cases=("settle_blockers/a_continuation_inherits_those_that_wait", "end/those_that_wait_are_told"),
+        breaks=Promise.NEEDS_OUTPUT,
+        theme=Theme.WAITING,
+    ),
+    "a store whose claims don't tell how blockers ended": Mistake(
+        (instead_of(Database, "take", _not_told_of_ends),),
+        cases=("settle_blockers/outputs_last_until_they_are_needed", "insert_blockers/settled_counts_either_way"),
+    ),
+    "a store that forgets where outputs stand": Mistake(
+        (instead_of(Blockers, "ended", _without_places),),
+        cases=("insert_blockers/places_come_back",),
+    ),
+    "a store that mixes outputs up": Mistake(
+        (instead_of(Blockers, "ended", _in_any_order),),
+        cases=("insert_blockers/many_blockers_of_one_job", "insert_blockers/places_come_back"),
+    ),
+    "a store in which those that wait are forgotten when a chain goes on": Mistake(
+        ((_settle_next, "inherited_mark", lambda _: False),),
+        cases=("settle_blockers/a_continuation_inherits_those_that_wait", "end/a_chain_that_goes_on_passes_on_who_waits"),
+        breaks=Promise.TOLD,
+        theme=Theme.WAITING,
+    ),
+    "a store that doesn't close what has been waited for": Mistake(
+        ((_settle_with, "closes_edges", lambda _: False),),
+        cases=("settle_blockers/a_dependent_that_continues", "end/completes_in_every_state"),
+    ),
+    "a store in which what was unblocked was due before": Mistake(
+        ((_resolve, "ready", lambda row, _: row.run_at),),
+        cases=("insert_blockers/due_and_expiry_count_from_the_unblocking",),
+    ),
+    "a store in which time to start runs out while a job is blocked": Mistake(
+        ((_resolve, "expiry", lambda row, _: row.expires_at),),
+        cases=("insert_blockers/due_and_expiry_count_from_the_unblocking", "tend/what_was_unblocked_has_its_time_from_there"),
+    ),
+    "a store that stores part of what it refuses": Mistake(
+        ((_settle, "may_be_refused", lambda _: False),),
+        cases=(
+            "settle_children/one_that_waits_for_nothing_there_refuses_the_outcome",
+            "settle_next_blockers/an_unknown_blocker",
+        ),
+    ),
+    "a store in which chains wait for themselves": Mistake(
+        ((_settle_with, "waits_for", lambda *_: False),),
+        cases=(
+            "settle_next_blockers/a_chain_that_would_wait_for_itself",
+            "settle_next_blockers/chains_that_would_wait_for_each_other",
+            "settle_next_blockers/chains_that_would_wait_for_each_other_at_the_same_moment",
+            "end/what_cant_be_stored_with_it_refuses_all",
+        ),
+    ),
+    "a store that looks for direct cycles only": Mistake(
+        ((_settle_with, "waits_for", lambda _, chain_id, chains: chain_id in chains),),
+        cases=(
+            "settle_next_blockers/a_chain_that_would_wait_for_itself",
+            "settle_next_blockers/chains_that_would_wait_for_each_other",
+        ),
+    ),
+    "a store that doesn't look for what ended unseen": Mistake(
+        ((_tend, "look_for_ends", lambda _: None),),
+        cases=("tend/a_blocker_that_was_deleted_by_hand", "tend/a_dependent_that_was_deleted_by_hand"),
+    ),
+    "a store that lets blocked jobs wait past their time": Mistake(
+        ((_tend, "is_never_started", _what_waits_for_nothing),),
+        cases=("tend/discards_what_was_never_started_in_time",),
+    ),
+    "a store that discards what was started before": Mistake(
+        ((_tend, "is_never_started", _whatever_is_late),),
+        cases=("tend/never_discards_what_was_started",),
+    ),
+    "a store that forgets how chains ended too soon": Mistake(
+        ((_tend, "forget", _all_that_were_told),),
+        cases=("tend/forgets_ends_that_nobody_needs",),
+    ),
+    "a store that forgets what failed jobs have waited for": Mistake(
+        ((_tend, "has_done_with", _whatever_has_finished),),
+        cases=("tend/failed_ones_keep_what_they_waited_for",),
+    ),
+    "a store that never has done with tending": Mistake(
+        (instead_of(_store, "tend", _for_ever),),
+        cases=("tend/with_nothing_to_do", "tend/forgets_ends_that_nobody_needs"),
+    ),
+    "a store that deletes what others wait for": Mistake(
+        ((_operate, "dependents", lambda *_: []),),
+        cases=("delete_blockers/one_that_others_wait_for_stays",),
+    ),
+    "a store whose cascade fails those that wait": Mistake(
+        (instead_of(_operate, "note_deletion", _as_a_failure),),
+        cases=("delete_blockers/with_all_that_wait_for_it", "delete_blockers/a_cascade_takes_whole_chains"),
+    ),
+    "a store that retries without looking at blockers": Mistake(
+        ((_operate, "wait_again", _retried_without_looking), (_operate_blockers, "wait_again", _retried_without_looking)),
+        cases=("retry_blockers/one_that_failed_through_a_blocker", "retry_blockers/one_whose_blocker_is_gone"),
+    ),
+    "a store whose retry takes nobody along": Mistake(
+        ((_operate, "retry_dependents", lambda *_: []),),
+        cases=(
+            "retry_blockers/with_those_that_failed_through_it",
+            "retry_blockers/several_with_those_that_failed_through_both",
+        ),
+    ),
+    "a store whose retry takes those along that failed themselves": Mistake(
+        ((_operate_blockers, "failed_through", lambda row: row.state == StoredState.FAILED),),
+        cases=("retry_blockers/one_that_ran_and_failed_itself",),
+    ),
+    "a store whose retry forgets what it told": Mistake(
+        (instead_of(_operate, "live_again", _forgetting_its_end),),
+        cases=("retry_blockers/what_was_told_before_stays_told",),
+    ),
+    "a store whose pages of blockers overlap": Mistake(
+        (instead_of(_store, "list_blockers", _every_page),),
+        cases=("list_blockers/what_a_job_waits_for",),
+    ),
+    "a store that lists those that were told as waiting": Mistake(
+        ((_store, "list_dependents", _all_edges),),
+        cases=("list_blockers/who_waits_for_a_chain",),
+    ),
+}

@@ -1,0 +1,117 @@
+"""Watches jobs that wait for others: none begins early, none is left, and each gets what it has waited for."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from aioqueue.vocabulary._blockers import ChainEnd
+from aioqueue.vocabulary._job import SettlementKind
+from tests.simulation.promises import Promise
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from collections.abc import Set as AbstractSet
+    from datetime import datetime
+    from uuid import UUID
+
+    from aioqueue.testing.memory._rows import Database, Row
+    from aioqueue.vocabulary._job import AttemptError, ClaimedJob, StoredState
+    from tests.simulation.account import Book, Truth
+
+_ENDS = {
+    SettlementKind.COMPLETED: ChainEnd.COMPLETED,
+    SettlementKind.FAILED: ChainEnd.FAILED,
+    SettlementKind.CANCELLED: ChainEnd.CANCELLED,
+}
+
+
+class WaitingChecker:
+    """See the module.
+
+    Arguments:
+        book: The account.
+        seconds: A time of day, as seconds of the history.
+    """
+
+    def __init__(self, book: Book, seconds: Callable[[datetime], float]) -> None:
+        self._book = book
+        self._require = book.require
+        self._seconds = seconds
+
+    def _last(self, chain: UUID) -> Truth | None:
+        truth = self._book.jobs.get(chain)
+        while truth is not None and truth.next is not None:
+            truth = self._book.jobs.get(truth.next)
+        return truth
+
+    def _ended(self, chain: UUID) -> ChainEnd | None:
+        last = self._last(chain)
+        return None if last is None or last.ended is None else _ENDS.get(last.ended)
+
+    def claimed(self, job: ClaimedJob) -> None:
+        """A worker gets a job: what it has waited for must have ended, so that it can run, and it's told how."""
+        truth, name = self._book.jobs[job.id], self._book.name(job.id)
+        for blocker in truth.new.blockers:
+            end = self._ended(blocker.chain_id)
+            whom = self._book.name(blocker.chain_id)
+            self._require(Promise.NOT_EARLY, end is not None, f"{name} was claimed, and {whom} that it waits for hasn't ended")
+            useful = blocker.settled or end is ChainEnd.COMPLETED
+            self._require(Promise.NEEDS_OUTPUT, useful, f"{name} was claimed, and {whom} whose output it needs is {end!r}")
+        right = [(each.chain_id, self._ended(each.chain_id)) for each in truth.new.blockers]
+        said = [(each.chain_id, each.end) for each in job.blockers]
+        self._require(Promise.NEEDS_OUTPUT, said == right, f"{name} is told {said}, and it should be {right}")
+        for each in job.blockers:
+            last, whom = self._last(each.chain_id), self._book.name(each.chain_id)
+            its_own = last is not None and each.output == last.output
+            self._require(Promise.NEEDS_OUTPUT, its_own, f"{name} is given another output of {whom}")
+
+    def unblocked(self, row: Row) -> None:
+        """A job that waited may have nothing to wait for any more."""
+        truth = self._book.jobs[row.new.id]
+        truth.due = self._seconds(row.run_at)
+        truth.expires = None if row.expires_at is None else self._seconds(row.expires_at)
+
+    def ended(self, row: Row, state: StoredState, error: AttemptError | None) -> None:
+        """A job was ended without a worker: since what it needs won't be there, or since it wasn't started in time."""
+        truth, name = self._book.jobs[row.new.id], self._book.name(row.new.id)
+        said = "" if error is None else f"{error.type}: {error.message}"
+        self._book.note(f"{name} {state.name}, without a worker: {said}")
+        self._require(Promise.NOT_AGAIN, truth.ended is None, f"{name} was ended after its end")
+        self._require(Promise.ONE_HOLDER, truth.holder is None, f"{name} was ended while {truth.holder} held it")
+        if error is not None and error.type == "Expired":
+            late = truth.expires is not None and self._book.now() >= truth.expires and not truth.attempt + truth.reschedules
+            self._require(Promise.EXPIRY, late, f"{name} was discarded, and it could still be started")
+        else:
+            needed = [each.chain_id for each in truth.new.blockers if not each.settled]
+            bad = any(self._ended(each) in {ChainEnd.FAILED, ChainEnd.CANCELLED} for each in needed)
+            self._require(Promise.NEEDS_OUTPUT, bad, f"{name} has failed, and nothing that it needs has")
+        truth.ended, truth.output = SettlementKind(int(state)), None
+
+    def locked_by_transaction(self, held: AbstractSet[UUID], *, free: AbstractSet[UUID]) -> None:
+        """Somebody's open transaction has rows locked, and has let go of others."""
+        for job_ids, until in ((held, math.inf), (free, self._book.now())):
+            for truth in [self._book.jobs[job_id] for job_id in job_ids if job_id in self._book.jobs]:
+                truth.locked_until = until
+
+    def look(self, database: Database) -> None:
+        """After each change: who waits for a chain that has ended was told, or there is a note that it's to be."""
+        if self._book.violation is not None:
+            return
+        for edge in database.blockers.unresolved():
+            end = database.blockers.ends.get(edge.chain_id)
+            ended = edge.chain_id in self._book.jobs and self._ended(edge.chain_id) is not None
+            noted = not ended or (end is not None and end.untold)
+            whom = self._book.name(edge.chain_id)
+            self._require(Promise.TOLD, noted, f"{whom} has ended, and {self._book.name(edge.job_id)} isn't told, nor to be")
+
+    def look_at_those_left(self, left: Iterable[UUID]) -> None:
+        """Nobody waits in the end for what has ended."""
+        for job_id in left:
+            blockers = self._book.jobs[job_id].new.blockers
+            waits = any(self._ended(each.chain_id) is None for each in blockers)
+            started = self._book.jobs[job_id].claims > 0
+            name = self._book.name(job_id)
+            self._require(
+                Promise.NOT_LEFT, waits or not blockers or started, f"{name} waits, and all has ended that it waits for"
+            )
