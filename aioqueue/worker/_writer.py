@@ -257,7 +257,8 @@ class Writer:
     def _done_with(self, slot: Slot, refusal: Refusal | None) -> None:
         """Count a claim about which nothing more is to be written."""
         holdings = self._holdings
-        slot.drop_enqueued()  # unless it was written
+        if slot.outbox is not None:
+            slot.drop_enqueued()  # unless it was written
         if slot.untold:  # it's lost
             slot.untold = False
             end_span(slot, INTERRUPTED)
