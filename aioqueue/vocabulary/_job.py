@@ -91,7 +91,8 @@ class NewJob:
     @property
     def size(self) -> int:
         """Bytes of JSON in the arguments and the metadata: batches are cut by it."""
-        return len(self.payload) + len(self.metadata) + sum(len(each.places) for each in self.blockers)
+        size = len(self.payload) + len(self.metadata)
+        return size + sum(len(each.places) for each in self.blockers) if self.blockers else size
 
 
 @dataclass(frozen=True, slots=True)
