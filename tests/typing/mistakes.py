@@ -5,7 +5,21 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
-from aioqueue import Attempt, Call, CallNext, Client, Completed, Failed, JobHandle, Registry, Resource, Retry, Worker, done
+from aioqueue import (
+    Attempt,
+    Call,
+    CallNext,
+    Client,
+    Completed,
+    Failed,
+    JobHandle,
+    Registry,
+    Resource,
+    Retry,
+    Worker,
+    current_attempt,
+    done,
+)
 
 registry = Registry()
 
@@ -248,6 +262,21 @@ async def workers(client: Client) -> None:
     Client(poll_interval="5s")  # error
     async with Worker(client, registry, concurrency="3"):  # error
         pass
+
+
+# A handler's own transaction.
+@registry.job
+async def completes() -> str:
+    async with current_attempt().completion() as tx:
+        await tx.enqueue("fetch")  # error
+        return tx.done(5)  # error
+
+
+@registry.job
+async def completes_a_chain() -> Call[str]:
+    current_attempt().enqueue(fetch)  # error
+    async with current_attempt().completion() as tx:
+        return tx.done("a")  # error
 
 
 def names(registry: Registry) -> None:

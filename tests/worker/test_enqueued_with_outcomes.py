@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aioqueue import (
+    BlockerCycle,
     BlockerNotFound,
     Call,
     CallAlreadyEnqueued,
@@ -31,7 +32,7 @@ from aioqueue.abc import JobFilter
 from aioqueue.telemetry._counters import LEDGER
 from aioqueue.vocabulary._identifiers import new_id
 from tests.worker.chains import once
-from tests.worker.completing import made_client
+from tests.worker.completing import made_client, run
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -268,6 +269,20 @@ async def test_what_cannot_be_stored_fails_the_attempt_by_policy_told_and_counte
 
 
 async def nobody() -> None: ...
+
+
+async def test_a_chain_that_would_wait_for_itself_fails_its_attempt(client: Client, registry: Registry) -> None:
+    @registry.job(retry=once)
+    async def waits() -> Call[None]:
+        attempt = current_attempt()
+        itself = client.handle(registry.types["waits"], attempt.job.chain_id)
+        between = registry.types["nobody"]().options(after=[itself])
+        return registry.types["nobody"]().options(after=[between])
+
+    registry.job(nobody)
+    job = await (await run(client, registry, waits())).snapshot()
+    assert (job.state, job.errors[0].type) == (JobState.FAILED, BlockerCycle.__name__)
+    assert await jobs_of(client, "nobody") == []
 
 
 async def test_a_refused_outcome_is_repaired_by_the_next_attempt(client: Client, registry: Registry) -> None:
