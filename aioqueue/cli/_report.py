@@ -87,5 +87,13 @@ class Report:
         if self.as_json:
             print_json({"changed": self.done, "unchanged": self.others})
         else:
-            meanwhile = f", {self.others} not: they have changed meanwhile" if self.others else ""
-            click.echo(f"{self.done} {self._done}{meanwhile}{more}")
+            click.echo(f"{self.done} {self._done}{self._why_not()}{more}")
+
+    def _why_not(self) -> str:
+        waited = self._became[Changed.BLOCKS] + self._became[Changed.BLOCKER_FAILED]
+        text = ""
+        if changed := self.others - waited:
+            text = f", {changed} not: they have changed meanwhile"
+        if waited:
+            text += f", {waited} not, since other jobs and they wait for each other: see --cascade"
+        return text

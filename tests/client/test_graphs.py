@@ -308,3 +308,15 @@ async def test_chunks_of_one_graph_find_each_other(each_client: Client, monkeypa
     handle = await each_client.enqueue(double(call.output))
     assert await stored(each_client, call, handle, pages[0]) == [(BLOCKED, 8), (BLOCKED, 1), (READY, 0)]
     assert (await each_client.store.list_blockers(call.id, 1))[0].chain_id == holder.id
+
+
+async def test_a_statement_stores_a_graph_too(postgres_url: str) -> None:
+    async with Client(postgres_url) as client:
+        first = page("a")
+        call = double(first.output)
+        async with client.transaction() as tx:
+            sql, arguments = client.statement(call, placeholder="$1")
+            await tx.fetch(sql, *arguments)
+        assert await stored(client, first, call) == [(READY, 0), (BLOCKED, 1)]
+        with pytest.raises(CallAlreadyEnqueued):
+            await client.enqueue(first)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any, cast
 
 import orjson
+import pydantic
 import pytest
 
 from aioqueue.errors import ArgumentsError
 from aioqueue.vocabulary._blockers import ChainEnd, EndedBlocker
-from aioqueue.vocabulary._codec import ValueCodec
+from aioqueue.vocabulary._codec import ArgumentsCodec, ValueCodec
 from aioqueue.vocabulary._ends import Completed, Failed
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._placeholders import filled
@@ -98,3 +99,24 @@ def test_ends_can_be_stored_and_read(value: Any) -> None:
     assert both.decode(both.encode(value, "end"), "end") == value
     many = ValueCodec(dict[str, list[Completed[list[int]] | Failed]], {})
     assert many.decode(many.encode({"a": [value]}, "ends"), "ends") == {"a": [value]}
+
+
+class Page(pydantic.BaseModel):
+    url: str = pydantic.Field(alias="theUrl")
+
+
+class Report(pydantic.BaseModel):
+    end: Completed[Page] | Failed
+    ends: list[Completed[int] | Failed] = []
+
+
+@pytest.mark.parametrize("end", [Completed(Page(theUrl="a")), Failed(new_id(), "cancelled", "no")])
+def test_pydantic_knows_ends_too(end: Any) -> None:
+    report = Report(end=end, ends=[Completed(1)])
+    for annotation, value in ((Report, report), (Completed[Page | Report] | Failed, end), (list[Report], [report])):
+        codec = ValueCodec(annotation, {})
+        assert codec.decode(codec.encode(value, "value"), "value") == value
+    stored = filled(b'{"value":{"end":null}}', [ended(b'{"theUrl":"b"}', ["settled", "value", "end"])])
+    assert ArgumentsCodec({"value": Report}, frozenset(), {}).decode(stored)["value"].end == Completed(Page(theUrl="b"))
+    with pytest.raises(pydantic.ValidationError):
+        Report.model_validate({"end": {"end": "completed", "value": 1}})
