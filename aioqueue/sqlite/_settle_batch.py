@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aioqueue.errors import RowRejected
-from aioqueue.sqlite._insert import insert_jobs
+from aioqueue.sqlite._insert import store_jobs
 from aioqueue.sqlite._insert_blockers import add_blockers
 from aioqueue.sqlite._notifications import merged
 from aioqueue.sqlite._resolve import Resolved, resolve_if_possible
@@ -126,18 +126,18 @@ class Batch:
             connection.execute(_FORGET, {"ids": dump(self._needless)})
         known: dict[UUID, UUID] = {}
         created: set[UUID] = set()
+        ended: list[str] = []
         if self._children:
             waited_for = {each.chain_id for step in self._waiting for each in step.blockers}
-            result = insert_jobs(connection, self._children, waited_for=waited_for)
-            self._inserted = result.notification
-            known = {child.id: each.id for child, each in zip(self._children, result.inserted, strict=True)}
-            created = {each.id for each in result.inserted if each.created}
-        ended: list[str] = []
+            stored = store_jobs(connection, self._children, self._now, waited_for=waited_for)
+            self._inserted, known, created = stored.result.notification, stored.known, stored.created
+            ended += stored.ended
         if self._waiting:
             waiting = [(step.id, step.blockers) for step in self._waiting]
-            ended = add_blockers(connection, waiting, known, created, self._now)
+            ended += add_blockers(connection, waiting, known, created, self._now)
             for step in self._waiting:
                 check_cycle(connection, step)
+        # Only now, when it's known who waits for what fails with it.
         self._resolved = Resolved()
         own = store_ends(connection, self._ends, self._now) if self._ends else []
         resolve_if_possible(connection, list(dict.fromkeys([*own, *ended])), self._now, self._resolved)

@@ -68,6 +68,23 @@ async def test_only_the_guilty_one_of_a_batch_is_refused(store: SQLiteStore, pat
     assert query(path, "SELECT count(*) FROM job WHERE state = 2") == [(3,)]
 
 
+async def test_a_child_that_fails_with_its_insert(store: SQLiteStore) -> None:
+    """The next step that waits for it hears of that without any search for what was left."""
+    lease = await store.open_lease("w", 600)
+    job, broken = await running(store, lease), await running(store, lease)
+    await store.settle([end(broken, SettlementKind.FAILED)])
+    child = after(broken.id)
+    following = replace(new_job("next"), blockers=(NewBlocker(child.id),))
+    (result,) = await store.settle([end(job, SettlementKind.CONTINUED, children=(child,), next=following)])
+    assert (result.refused, await state_of(store, child.id)) == (None, JobState.FAILED)
+    (portion,) = await tend_all(store)
+    assert portion.failed == 1
+    (found,) = await store.fetch([following.id])
+    assert found is not None
+    assert found.last_error is not None
+    assert found.last_error.message == f"it waited for a {broken.id}: failed"
+
+
 async def test_two_that_would_wait_for_each_other_in_one_batch(store: SQLiteStore, path: Path) -> None:
     lease = await store.open_lease("w", 600)
     one, other = await running(store, lease), await running(store, lease)
