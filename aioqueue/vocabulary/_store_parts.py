@@ -72,7 +72,7 @@ class StoreTransaction(Protocol):
         ...
 
     async def hold(self, claim: Claim, lease_id: int) -> LostReason | None:
-        """As `Store.hold`."""
+        """Lock a running job by its claim until the transaction ends: see `Store.hold`."""
         ...
 
     async def settle(self, settlements: Sequence[Settlement]) -> Sequence[SettleResult]:

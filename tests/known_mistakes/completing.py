@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from aioqueue.testing.memory import _end, _settle, _settle_with, _store, _transaction
+from aioqueue.testing.memory import _settle, _settle_end, _settle_with, _store, _transaction
 from aioqueue.testing.memory._rows import Database
 from aioqueue.testing.memory._transaction import MemoryTransaction
 from aioqueue.testing.memory._transaction_draft import Draft
@@ -91,7 +91,7 @@ COMPLETING: dict[str, Mistake] = {
         cases=("end/what_isnt_live_isnt_ended", "end/a_repetition_says_that_its_over"),
     ),
     "a store that doesn't tell the worker of an end from outside": Mistake(
-        (instead_of(_end, "_told", _without_leases),),
+        (instead_of(_settle_end, "_told", _without_leases),),
         cases=("end/the_lease_of_a_running_one_is_told_of",),
     ),
     "a store that forgets children": Mistake(
@@ -103,7 +103,7 @@ COMPLETING: dict[str, Mistake] = {
         cases=("hold/says_why_a_claim_isnt_held", "hold/from_then_on_the_lock_is_the_fence", "hold/others_wait_briefly"),
     ),
     "a store that holds for a lease that is gone": Mistake(
-        ((_end, "lease_allows", lambda *_, **__: True),),
+        ((_settle_end, "lease_allows", lambda *_, **__: True),),
         cases=("hold/says_why_a_claim_isnt_held",),
     ),
     "a store whose transactions settle before their commit": Mistake(

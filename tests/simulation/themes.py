@@ -6,24 +6,14 @@ import random
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from aioqueue import Exponential, Fixed, Linear, Retry
+from aioqueue import Fixed, Retry
+from tests.simulation.drawing import BLOWS, LEASE, QUIET, draw_event, draw_events, draw_job, draw_step, failing_over, plain
 from tests.simulation.network import Faults
-from tests.simulation.plan import CHAIN_KINDS, Blow, Deed, Event, Link, Plan, PlannedJob, Step, Theme, Wait
+from tests.simulation.plan import Blow, Deed, Event, Plan, Step, Theme
+from tests.simulation.themes_chains import chains, waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-LEASE = 6.0
-
-DEEDS: tuple[Deed, ...] = (
-    *("return", "return", "at_once", "raise", "raise", "fail", "retry"),
-    *("reschedule", "reschedule_at", "block", "stubborn", "unwilling", "cancel"),
-    *("hard_of_hearing", "raise_hostile", "fail_hostile"),
-)
-BLOWS: tuple[Blow, ...] = (
-    *("kill", "kill", "freeze", "freeze", "cut", "cut", "cut_all", "stop", "stop_twice", "force", "cancel", "clock"),
-    *("lock", "silence", "sick"),
-)
+    from collections.abc import Callable, Iterator
 
 THEMES: tuple[Theme, ...] = (*[Theme.MIXED] * 4, *[Theme.ROUGH] * 2, *[each for each in Theme if each is not Theme.MIXED])
 """Taken in turns, seed by seed."""
@@ -47,8 +37,8 @@ def _mixed(seed: int, theme: Theme, chance: random.Random) -> Plan:
     return Plan(
         seed=seed,
         theme=theme,
-        jobs=tuple(_job(chance, calm_at) for _ in range(chance.randint(2, 7))),
-        events=tuple(_event(chance, calm_at, BLOWS, 0.2, LEASE * 2.5) for _ in range(chance.randint(0, 5))),
+        jobs=tuple(draw_job(chance, calm_at) for _ in range(chance.randint(2, 7))),
+        events=tuple(draw_event(chance, calm_at, BLOWS, 0.2, LEASE * 2.5) for _ in range(chance.randint(0, 5))),
         faults=Faults(
             request_lost=chance.choice([0.0, 0.02, 0.1]),
             answer_lost=chance.choice([0.0, 0.02, 0.1]),
@@ -69,54 +59,6 @@ def _mixed(seed: int, theme: Theme, chance: random.Random) -> Plan:
     )
 
 
-def _job(chance: random.Random, calm_at: float) -> PlannedJob:
-    return PlannedJob(
-        at=chance.uniform(0, calm_at * 0.7),
-        kind=chance.choice(["in_thread", "in_thread", "rude", "short", "short", *["in_loop"] * 5]),
-        steps=tuple(_step(chance, DEEDS) for _ in range(chance.randint(0, 4))),
-        retry=Retry(
-            max_attempts=chance.choice([1, 2, 3, 5]),
-            backoff=chance.choice([Fixed(1), Linear(0.5), Exponential(initial=0.5, maximum=5)]),
-            jitter=chance.choice([0.0, 0.2]),
-        ),
-        timeout=chance.choice([None, None, 2.0, 8.0]),
-        delay=chance.choice([None, None, chance.uniform(0, 15)]),
-        expires=chance.choice([None, None, None, chance.uniform(0.5, 10)]),
-        priority=chance.choice([1, 2, 3, 4]),
-        refuses=chance.choice(["outcome", "all", *[""] * 18]),
-    )
-
-
-def _plain(job: PlannedJob, steps: tuple[Step, ...], **changed: object) -> PlannedJob:
-    """The same, but simple: nothing about it is odd that isn't asked for."""
-    simple = replace(job, kind="in_loop", steps=steps, timeout=None, delay=None, expires=None, refuses="")
-    return replace(simple, **changed)
-
-
-def _step(chance: random.Random, deeds: Sequence[Deed]) -> Step:
-    longest = chance.choice([0.1, 2.0, 12.0])
-    return Step(chance.choice(deeds), chance.uniform(0, longest), chance.uniform(0.1, chance.choice([1.0, 15.0])))
-
-
-def _event(chance: random.Random, until: float, blows: Sequence[Blow], shortest: float, longest: float) -> Event:
-    return Event(
-        at=chance.uniform(0.1, until),
-        blow=chance.choice(blows),
-        victim=chance.randrange(12),
-        seconds=chance.uniform(shortest, longest),
-        same_name=chance.random() < 0.5,
-    )
-
-
-def _events(
-    chance: random.Random, count: tuple[int, int], until: float, blows: Sequence[Blow], shortest: float, longest: float
-) -> tuple[Event, ...]:
-    return tuple(_event(chance, until, blows, shortest, longest) for _ in range(chance.randint(*count)))
-
-
-_QUIET = Faults(request_lost=0.0, answer_lost=0.0, claim_answer_lost=0.0, late=0.0, notification_lost=0.0, slowest=0.01)
-
-
 # -- the themes -------------------------------------------------------------------------------------------------------
 
 
@@ -130,7 +72,7 @@ def _rough(chance: random.Random, plan: Plan) -> Plan:
     return replace(
         plan,
         jobs=tuple(replace(job, steps=steps(len(job.steps)), timeout=None) for job in plan.jobs),
-        events=_events(chance, (1, 5), plan.calm_at, blows, LEASE * 0.8, LEASE * 2.5),
+        events=draw_events(chance, (1, 5), plan.calm_at, blows, LEASE * 0.8, LEASE * 2.5),
     )
 
 
@@ -143,10 +85,10 @@ def _late(chance: random.Random, plan: Plan) -> Plan:
     return replace(
         plan,
         jobs=tuple(
-            _plain(job, tuple(step() for _ in range(5)), retry=replace(job.retry, max_attempts=5), at=chance.uniform(0, 10))
+            plain(job, tuple(step() for _ in range(5)), retry=replace(job.retry, max_attempts=5), at=chance.uniform(0, 10))
             for job in plan.jobs
         ),
-        events=_events(chance, (1, 4), plan.calm_at, ["stop", "stop", "stop_twice", "cancel", "cut"], 0.2, LEASE),
+        events=draw_events(chance, (1, 4), plan.calm_at, ["stop", "stop", "stop_twice", "cancel", "cut"], 0.2, LEASE),
         faults=replace(plan.faults, request_lost=0.2, answer_lost=0.1, late=0.8),
         grace=0.0,
     )
@@ -161,14 +103,14 @@ def _frozen(chance: random.Random, plan: Plan) -> Plan:
     return replace(
         plan,
         jobs=tuple(
-            _plain(_job(chance, plan.calm_at), steps(), at=chance.uniform(0, 12), retry=Retry(backoff=Fixed(0.1)))
+            plain(draw_job(chance, plan.calm_at), steps(), at=chance.uniform(0, 12), retry=Retry(backoff=Fixed(0.1)))
             for _ in range(chance.randint(20, 30))
         ),
         events=(
-            *_events(chance, (1, 3), 12.0, ["freeze"], lease, lease * 2),
-            *_events(chance, (6, 14), 12.0, ["forget"], 0.0, 0.0),
+            *draw_events(chance, (1, 3), 12.0, ["freeze"], lease, lease * 2),
+            *draw_events(chance, (6, 14), 12.0, ["forget"], 0.0, 0.0),
         ),
-        faults=replace(_QUIET, slowest=chance.choice([0.05, 0.3])),
+        faults=replace(QUIET, slowest=chance.choice([0.05, 0.3])),
         starved=chance.choice([0.1, 0.3]),
         processes=chance.randint(2, 3),
         workers=1,
@@ -187,13 +129,13 @@ def _rude(chance: random.Random, plan: Plan) -> Plan:
             replace(
                 job,
                 kind=chance.choice(["rude", "rude", "in_loop", "in_thread"]),
-                steps=tuple(_step(chance, deeds) for _ in range(chance.randint(1, 4))),
+                steps=tuple(draw_step(chance, deeds) for _ in range(chance.randint(1, 4))),
                 refuses=chance.choice(["", "", "outcome", "all", "all"]),
             )
             for job in plan.jobs
         ),
-        events=_events(chance, (0, 2), plan.calm_at, ["kill", "freeze", "stop"], 1.0, LEASE * 2),
-        faults=replace(_QUIET, answer_lost=plan.faults.answer_lost),
+        events=draw_events(chance, (0, 2), plan.calm_at, ["kill", "freeze", "stop"], 1.0, LEASE * 2),
+        faults=replace(QUIET, answer_lost=plan.faults.answer_lost),
     )
 
 
@@ -201,14 +143,14 @@ def _locked(chance: random.Random, plan: Plan) -> Plan:
     return replace(
         plan,
         jobs=tuple(
-            _plain(job, tuple(_step(chance, ["return", "raise", "at_once"]) for _ in job.steps), delay=job.delay)
-            for job in (_job(chance, plan.calm_at) for _ in range(chance.randint(4, 10)))
+            plain(job, tuple(draw_step(chance, ["return", "raise", "at_once"]) for _ in job.steps), delay=job.delay)
+            for job in (draw_job(chance, plan.calm_at) for _ in range(chance.randint(4, 10)))
         ),
         events=(
-            *_events(chance, (3, 8), plan.calm_at, ["lock"], 1.0, 25.0),
-            *_events(chance, (0, 2), plan.calm_at, ["kill", "stop", "freeze"], 1.0, LEASE * 2),
+            *draw_events(chance, (3, 8), plan.calm_at, ["lock"], 1.0, 25.0),
+            *draw_events(chance, (0, 2), plan.calm_at, ["kill", "stop", "freeze"], 1.0, LEASE * 2),
         ),
-        faults=replace(_QUIET, slowest=plan.faults.slowest),
+        faults=replace(QUIET, slowest=plan.faults.slowest),
     )
 
 
@@ -216,26 +158,14 @@ def _backlog(chance: random.Random, plan: Plan) -> Plan:
     return replace(
         plan,
         jobs=tuple(
-            _plain(_job(chance, 2.0), (Step("return", chance.uniform(0, 0.6), 0.0),), at=chance.uniform(0, 15))
+            plain(draw_job(chance, 2.0), (Step("return", chance.uniform(0, 0.6), 0.0),), at=chance.uniform(0, 15))
             for _ in range(chance.randint(25, 40))
         ),
         events=(),
-        faults=replace(_QUIET, claim_answer_lost=0.2, slowest=0.3),
+        faults=replace(QUIET, claim_answer_lost=0.2, slowest=0.3),
         starved=0.0,
         processes=chance.randint(1, 2),
         workers=1,
-    )
-
-
-def _failover(chance: random.Random, plan: Plan) -> Plan:
-    return replace(
-        plan,
-        events=(
-            Event(chance.uniform(3, 20), "failover", 0, chance.uniform(0.5, 20), same_name=False),
-            *_events(chance, (0, 2), plan.calm_at, ["kill", "freeze", "stop"], 1.0, LEASE * 2),
-        ),
-        faults=replace(_QUIET, slowest=plan.faults.slowest),
-        processes=chance.randint(2, 3),
     )
 
 
@@ -244,11 +174,11 @@ def _silent(chance: random.Random, plan: Plan) -> Plan:
     return replace(
         plan,
         jobs=tuple(
-            _plain(job, (Step("return", chance.uniform(1, 25), 0.0),), kind=chance.choice(["in_loop", "in_loop", "short"]))
+            plain(job, (Step("return", chance.uniform(1, 25), 0.0),), kind=chance.choice(["in_loop", "in_loop", "short"]))
             for job in plan.jobs
         ),
-        events=_events(chance, (1, 3), plan.calm_at, blows, LEASE * 0.5, LEASE * 3),
-        faults=replace(_QUIET, slowest=plan.faults.slowest),
+        events=draw_events(chance, (1, 3), plan.calm_at, blows, LEASE * 0.5, LEASE * 3),
+        faults=replace(QUIET, slowest=plan.faults.slowest),
     )
 
 
@@ -260,14 +190,12 @@ def _deaf(chance: random.Random, plan: Plan) -> Plan:
 
     return replace(
         plan,
-        jobs=tuple(
-            _plain(job, steps(), timeout=chance.choice([None, 2.0, 5.0]), at=chance.uniform(0, 10)) for job in plan.jobs
-        ),
+        jobs=tuple(plain(job, steps(), timeout=chance.choice([None, 2.0, 5.0]), at=chance.uniform(0, 10)) for job in plan.jobs),
         events=(
-            *_events(chance, (1, 3), plan.calm_at, ["stop", "stop", "stop_twice", "force"], 1.0, LEASE),
-            *_events(chance, (0, 1), plan.calm_at, ["cut", "freeze"], LEASE, LEASE * 2),
+            *draw_events(chance, (1, 3), plan.calm_at, ["stop", "stop", "stop_twice", "force"], 1.0, LEASE),
+            *draw_events(chance, (0, 1), plan.calm_at, ["cut", "freeze"], LEASE, LEASE * 2),
         ),
-        faults=replace(_QUIET, slowest=plan.faults.slowest),
+        faults=replace(QUIET, slowest=plan.faults.slowest),
     )
 
 
@@ -276,13 +204,13 @@ def _leaving(chance: random.Random, plan: Plan) -> Plan:
     return replace(
         plan,
         jobs=tuple(
-            _plain(job, (Step("return", chance.uniform(1, 20), 0.0),) * 2, at=chance.uniform(0, 10)) for job in plan.jobs
+            plain(job, (Step("return", chance.uniform(1, 20), 0.0),) * 2, at=chance.uniform(0, 10)) for job in plan.jobs
         ),
         events=(
             Event(away_at, "cut_all", chance.randrange(2), away, same_name=False),
-            *_events(chance, (1, 3), away_at + away, ["stop"], 1.0, 20.0),
+            *draw_events(chance, (1, 3), away_at + away, ["stop"], 1.0, 20.0),
         ),
-        faults=replace(_QUIET, slowest=plan.faults.slowest),
+        faults=replace(QUIET, slowest=plan.faults.slowest),
         lease=chance.choice([30.0, 60.0]),
         grace=chance.choice([20.0, 30.0]),
     )
@@ -297,18 +225,19 @@ def _returning(chance: random.Random, plan: Plan) -> Plan:
 
     events = tuple(
         replace(
-            _event(chance, 1.0, ["freeze", "freeze", "cut"], LEASE * 0.7, LEASE * 1.05), at=6.0 + 10 * k + chance.uniform(0, 2)
+            draw_event(chance, 1.0, ["freeze", "freeze", "cut"], LEASE * 0.7, LEASE * 1.05),
+            at=6.0 + 10 * k + chance.uniform(0, 2),
         )
         for k in range(5)
     )
     return replace(
         plan,
         jobs=tuple(
-            _plain(_job(chance, plan.calm_at), steps(), at=chance.uniform(0, 30), retry=Retry(backoff=Fixed(0.1)))
+            plain(draw_job(chance, plan.calm_at), steps(), at=chance.uniform(0, 30), retry=Retry(backoff=Fixed(0.1)))
             for _ in range(chance.randint(6, 10))
         ),
         events=events,
-        faults=replace(_QUIET, slowest=chance.choice([0.05, 0.3, 0.3])),
+        faults=replace(QUIET, slowest=chance.choice([0.05, 0.3, 0.3])),
         processes=chance.choice([2, 2, 3]),
         workers=2,
         concurrency=2,
@@ -323,99 +252,17 @@ def _recovery(chance: random.Random, plan: Plan) -> Plan:
     return replace(
         plan,
         jobs=tuple(
-            replace(_plain(job, tuple(replace(step, deed="return", seconds=chance.uniform(2, 20)) for step in job.steps)))
+            replace(plain(job, tuple(replace(step, deed="return", seconds=chance.uniform(2, 20)) for step in job.steps)))
             for job in plan.jobs
         ),
         events=(
-            *_events(chance, (1, 4), calm_at / 2, blows, LEASE * 0.7, LEASE * 1.3),
-            *_events(chance, (0, 2), calm_at / 2, ["sick"], 20.0, 60.0),
+            *draw_events(chance, (1, 4), calm_at / 2, blows, LEASE * 0.7, LEASE * 1.3),
+            *draw_events(chance, (0, 2), calm_at / 2, ["sick"], 20.0, 60.0),
         ),
-        faults=replace(_QUIET, slowest=plan.faults.slowest),
+        faults=replace(QUIET, slowest=plan.faults.slowest),
         processes=chance.choice([2, 2, 3, 4]),
         lease=chance.choice([LEASE, 2.5 * LEASE]),
         calm_at=calm_at,
-    )
-
-
-def _chains(chance: random.Random, plan: Plan) -> Plan:
-    """Some chains are loops of one type, others of several; some end early."""
-    deeds: tuple[Deed, ...] = (
-        *("return", "return", "return", "at_once", "raise", "raise", "retry", "reschedule"),
-        *("stubborn", "unwilling", "fail"),
-    )
-    blows: tuple[Blow, ...] = ("kill", "kill", "freeze", "freeze", "cut", "cut", "cut", "stop", "stop_twice", "force", "lock")
-    shortest = chance.choice([0.2, LEASE])
-
-    def steps() -> tuple[Step, ...]:
-        longest = chance.choice([0.1, 2.0, 8.0])
-        return tuple(
-            Step(chance.choice(deeds), chance.uniform(0, longest), chance.uniform(0.1, 2)) for _ in range(chance.randint(0, 2))
-        )
-
-    def chain() -> PlannedJob:
-        kinds = [chance.choice(CHAIN_KINDS)] if chance.random() < 0.5 else CHAIN_KINDS
-        links = tuple(
-            Link(chance.choice(kinds), steps(), chance.choice([None, None, None, chance.uniform(0, 3)]))
-            for _ in range(chance.randint(0, 6))
-        )
-        return _plain(
-            _job(chance, plan.calm_at),
-            steps(),
-            kind=chance.choice(kinds),
-            links=links,
-            at=chance.uniform(0, 15),
-            retry=Retry(max_attempts=chance.choice([1, 2, 5, 10]), backoff=Fixed(chance.choice([0.1, 1.0]))),
-            refuses=chance.choice(["next", "all", *[""] * 18]),
-        )
-
-    changed = replace(plan, jobs=tuple(chain() for _ in range(chance.randint(2, 6))), processes=chance.choice([1, 2, 2, 3]))
-    if chance.random() < 0.15:
-        return _failover(chance, changed)
-    return replace(
-        changed,
-        events=_events(chance, (1, 6), plan.calm_at, blows, shortest, LEASE * 2.5),
-        faults=replace(plan.faults, answer_lost=chance.choice([0.0, 0.05, 0.2]), late=chance.choice([0.3, 0.8])),
-    )
-
-
-def _waiting(chance: random.Random, plan: Plan) -> Plan:
-    """Diamonds, fans and chains of jobs, of which some fail."""
-    deeds: tuple[Deed, ...] = ("return", "return", "return", "return", "at_once", "raise", "fail")
-    blows: tuple[Blow, ...] = ("kill", "kill", "freeze", "cut", "cut", "stop", "force", "lock", "lock")
-    fails = chance.random() < 0.7
-
-    def steps() -> tuple[Step, ...]:
-        longest = chance.choice([0.1, 2.0, 6.0])
-        return tuple(
-            Step(chance.choice(deeds if fails else deeds[:5]), chance.uniform(0, longest), 0.1)
-            for _ in range(chance.randint(0, 2))
-        )
-
-    def one(index: int) -> PlannedJob:
-        before = chance.sample(range(index), min(index, chance.choice([0, 1, 1, 2, 2, 3])))
-        waits = tuple(Wait(each, chance.random() < 0.3) for each in sorted(before))
-        kind = "waits" if waits else chance.choice(["in_loop", "in_loop", "short", "link"])
-        return _plain(
-            _job(chance, plan.calm_at),
-            steps(),
-            kind=kind,
-            waits=waits,
-            links=tuple(Link("link", steps(), None) for _ in range(2)) if kind == "link" else (),
-            at=chance.uniform(0, 8) if waits else chance.uniform(0, 4),
-            delay=chance.choice([None, None, None, chance.uniform(0, 5)]),
-            expires=chance.choice([*[None] * 8, chance.uniform(3, 10)]),
-            open_for=chance.choice([None, None, chance.uniform(0, 3)]),
-            retry=Retry(max_attempts=chance.choice([1, 2, 5]), backoff=Fixed(0.1)),
-        )
-
-    return replace(
-        plan,
-        jobs=tuple(one(index) for index in range(chance.randint(4, 9))),
-        events=_events(chance, (0, 4), 20.0, blows, 0.5, LEASE * 1.3),
-        faults=replace(plan.faults, answer_lost=chance.choice([0.0, 0.05, 0.1]), slowest=chance.choice([0.01, 0.05, 0.3])),
-        processes=chance.choice([1, 2, 2, 3]),
-        concurrency=chance.randint(1, 4),
-        calm_at=25.0,
     )
 
 
@@ -427,12 +274,12 @@ _THEMES: dict[Theme, Callable[[random.Random, Plan], Plan]] = {
     Theme.RUDE: _rude,
     Theme.LOCKED: _locked,
     Theme.BACKLOG: _backlog,
-    Theme.FAILOVER: _failover,
+    Theme.FAILOVER: failing_over,
     Theme.SILENT: _silent,
     Theme.DEAF: _deaf,
     Theme.LEAVING: _leaving,
     Theme.RETURNING: _returning,
-    Theme.CHAINS: _chains,
-    Theme.WAITING: _waiting,
+    Theme.CHAINS: chains,
+    Theme.WAITING: waiting,
     Theme.RECOVERY: _recovery,
 }

@@ -33,9 +33,9 @@ from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import Claim, Ending, Inserted, JobState, LostReason, SettlementKind
 
 if TYPE_CHECKING:
-    from aioqueue.abc import StoreTransaction
     from aioqueue.testing.conformance._case import Harness
     from aioqueue.vocabulary._job import ClaimedJob, Settlement
+    from aioqueue.vocabulary._store_parts import StoreTransaction
 
 __all__ = ["holding", "savepoints"]
 

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from aioqueue.testing.conformance._tools import HOUR, check, equal, failure, job, settlement, start_one, written
 from aioqueue.vocabulary._blockers import NewBlocker
-from aioqueue.vocabulary._job import SettlementKind
+from aioqueue.vocabulary._job import Ending, SettlementKind
 
 if TYPE_CHECKING:
     from uuid import UUID
 
     from aioqueue.abc import Store
     from aioqueue.vocabulary._blockers import ChainEnd, Tended
-    from aioqueue.vocabulary._job import ClaimedJob, Job, NewJob, Settlement
+    from aioqueue.vocabulary._job import AttemptError, ClaimedJob, Job, NewJob, Settlement
 
 __all__ = [
+    "EndingFields",
     "after",
     "caused",
     "complete",
     "completed",
+    "ending",
     "ends_well",
     "fail",
     "failed",
@@ -46,6 +48,25 @@ def settled_after(new: NewJob, *chains: UUID) -> NewJob:
 async def start_blocker(store: Store, job_type: str = "blocker", **fields: int) -> ClaimedJob:
     """Start a job of a type of its own, for others to wait for."""
     return await start_one(store, await store.open_lease("w", HOUR), job(job_type, max_attempts=fields.get("max_attempts")))
+
+
+class EndingFields(TypedDict, total=False):
+    """Fields of `Ending` beside its id and kind."""
+
+    output: bytes | None
+    outcome: str | None
+    error: AttemptError | None
+    next: NewJob | None
+    children: tuple[NewJob, ...]
+
+
+def ending(job_id: UUID, kind: SettlementKind = SettlementKind.COMPLETED, **fields: Unpack[EndingFields]) -> Ending:
+    """How somebody other than a worker ends a job."""
+    if kind is SettlementKind.COMPLETED:
+        fields.setdefault("output", b"1")
+    if kind is SettlementKind.FAILED:
+        fields.setdefault("error", failure(attempt=0, message="refused by the boss"))
+    return Ending(id=job_id, kind=kind, **fields)
 
 
 def ends_well(claimed: ClaimedJob, output: bytes = b"1") -> Settlement:

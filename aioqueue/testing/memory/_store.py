@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 from aioqueue.store_rules._life import StoreLife
 from aioqueue.testing.memory._claim import claim
-from aioqueue.testing.memory._end import end
 from aioqueue.testing.memory._insert import insert
 from aioqueue.testing.memory._lease import MemoryLeaseSession, release
 from aioqueue.testing.memory._listing import fetch, fetch_ends, list_chain, list_jobs
@@ -18,6 +17,7 @@ from aioqueue.testing.memory._operate import delete, prune, retry, run_now
 from aioqueue.testing.memory._recovery import next_due, take_expired
 from aioqueue.testing.memory._rows import Database
 from aioqueue.testing.memory._settle import settle
+from aioqueue.testing.memory._settle_end import end
 from aioqueue.testing.memory._stats import stats
 from aioqueue.testing.memory._stats_workers import leases, standing
 from aioqueue.testing.memory._tend import tend

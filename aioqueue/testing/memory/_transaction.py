@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from aioqueue.errors import ConfigurationError, StoreUnavailable
-from aioqueue.testing.memory._end import end, hold
 from aioqueue.testing.memory._insert import insert
 from aioqueue.testing.memory._settle import settle
+from aioqueue.testing.memory._settle_end import end, hold
 from aioqueue.testing.memory._transaction_draft import Draft, make_changes
 
 if TYPE_CHECKING:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TYPE_CHECKING
 
-import anyio
-
-from aioqueue.errors import BlockerCycle, BlockerNotFound, StoreContended
+from aioqueue.errors import BlockerCycle, BlockerNotFound
 from aioqueue.testing.conformance._case import Capability, Subject
 from aioqueue.testing.conformance._tools import (
     HOUR,
@@ -23,10 +20,8 @@ from aioqueue.testing.conformance._tools import (
     listening,
     raises,
     refused,
-    settle_one,
     settlement,
     snapshot,
-    start,
     start_chain,
     start_one,
 )
@@ -35,7 +30,7 @@ from aioqueue.testing.conformance._waiting import (
     caused,
     complete,
     completed,
-    ends_well,
+    ending,
     start_blocker,
     tend_all,
     told,
@@ -44,36 +39,19 @@ from aioqueue.testing.conformance._waiting import (
 )
 from aioqueue.vocabulary._blockers import ChainEnd
 from aioqueue.vocabulary._identifiers import new_id
-from aioqueue.vocabulary._job import Ending, Inserted, JobState, LostReason, SettlementKind
+from aioqueue.vocabulary._job import Inserted, JobState, LostReason, SettlementKind
 
 if TYPE_CHECKING:
     from uuid import UUID
 
     from aioqueue.abc import Store
     from aioqueue.testing.conformance._case import Harness
-    from aioqueue.vocabulary._job import AttemptError, NewJob, Settlement
 
 __all__ = ["subject"]
 
 subject = Subject("end")
 
 COMPLETED, CONTINUED, FAILED = SettlementKind.COMPLETED, SettlementKind.CONTINUED, SettlementKind.FAILED
-
-
-class _Fields(TypedDict, total=False):
-    output: bytes | None
-    outcome: str | None
-    error: AttemptError | None
-    next: NewJob | None
-    children: tuple[NewJob, ...]
-
-
-def _ending(job_id: UUID, kind: SettlementKind = COMPLETED, **fields: Unpack[_Fields]) -> Ending:
-    if kind is COMPLETED:
-        fields.setdefault("output", b"1")
-    if kind is FAILED:
-        fields.setdefault("error", failure(attempt=0, message="refused by the boss"))
-    return Ending(id=job_id, kind=kind, **fields)
 
 
 async def _one_of_each(store: Store) -> dict[str, UUID]:
@@ -92,7 +70,7 @@ async def completes_in_every_state(harness: Harness) -> None:
     """Blocked, scheduled, ready or running: it's archived with its output and outcome, and nobody can claim it."""
     store = harness.store
     jobs = await _one_of_each(store)
-    results = await store.end([_ending(each, output=b'"yes"', outcome="approved") for each in jobs.values()])
+    results = await store.end([ending(each, output=b'"yes"', outcome="approved") for each in jobs.values()])
     equal(list(results), [True] * 4, "the results")
     for name, job_id in jobs.items():
         found = await expect_state(store, job_id, JobState.COMPLETED)
@@ -108,7 +86,7 @@ async def fails_for_good_in_every_state(harness: Harness) -> None:
     """With an entry in its history, whatever attempts were left."""
     store = harness.store
     jobs = await _one_of_each(store)
-    equal(list(await store.end([_ending(each, FAILED) for each in jobs.values()])), [True] * 4, "the results")
+    equal(list(await store.end([ending(each, FAILED) for each in jobs.values()])), [True] * 4, "the results")
     for name, job_id in jobs.items():
         found = await expect_state(store, job_id, JobState.FAILED)
         equal(found.last_error, failure(attempt=0, message="refused by the boss"), f"the last entry of a {name} one")
@@ -121,7 +99,7 @@ async def continues_in_every_state(harness: Harness) -> None:
     store = harness.store
     for job_id in (await _one_of_each(store)).values():
         new = job("next", payload=b'{"n": 1}')
-        equal(list(await store.end([_ending(job_id, CONTINUED, next=new)])), [True], "the result")
+        equal(list(await store.end([ending(job_id, CONTINUED, next=new)])), [True], "the result")
         await expect_state(store, job_id, JobState.CONTINUED)
         found = await expect_state(store, new.id, JobState.READY)
         equal((found.chain_id, found.position, found.payload), (job_id, 1, b'{"n": 1}'), "chain, position, payload")
@@ -136,7 +114,7 @@ async def what_isnt_live_isnt_ended(harness: Harness) -> None:
     finished = [await end_as(store, job(), kind) for kind in kinds]
     first, last = await start_chain(store, lease_id, 2, job("step"))
     before = await store.fetch([*finished, first.id])
-    endings = [_ending(each, output=b"9") for each in (*finished, first.id, new_id(), last.id)]
+    endings = [ending(each, output=b"9") for each in (*finished, first.id, new_id(), last.id)]
     equal(list(await store.end(endings)), [False] * 5 + [True], "the results")
     equal(await store.fetch([*finished, first.id]), before, "the finished ones")
     await expect_state(store, last.id, JobState.COMPLETED)
@@ -147,9 +125,9 @@ async def a_repetition_says_that_its_over(harness: Harness) -> None:
     """After an unclear commit a second one changes nothing, and says that no such job is live."""
     store = harness.store
     job_id = await insert_one(store, job())
-    equal(list(await store.end([_ending(job_id, output=b"1")])), [True], "the first")
+    equal(list(await store.end([ending(job_id, output=b"1")])), [True], "the first")
     found = await snapshot(store, job_id)
-    equal(list(await store.end([_ending(job_id, output=b"2")])), [False], "the second")
+    equal(list(await store.end([ending(job_id, output=b"2")])), [False], "the second")
     equal(await snapshot(store, job_id), found, "the job")
 
 
@@ -158,7 +136,7 @@ async def the_same_job_twice_in_one_call(harness: Harness) -> None:
     """The first counts."""
     store = harness.store
     job_id = await insert_one(store, job())
-    equal(list(await store.end([_ending(job_id, output=b"1"), _ending(job_id, FAILED)])), [True, False], "the results")
+    equal(list(await store.end([ending(job_id, output=b"1"), ending(job_id, FAILED)])), [True, False], "the results")
     equal((await expect_state(store, job_id, JobState.COMPLETED)).output_json, b"1", "the output")
 
 
@@ -168,7 +146,7 @@ async def a_late_write_of_the_worker_is_lost(harness: Harness) -> None:
     store = harness.store
     lease_id = await store.open_lease("w", HOUR)
     claimed = await start_one(store, lease_id)
-    equal(list(await store.end([_ending(claimed.id, output=b'"outside"')])), [True], "the result")
+    equal(list(await store.end([ending(claimed.id, output=b'"outside"')])), [True], "the result")
     async with lease_thread(store) as thread:
         renewal = await thread.renew(lease_id, held=[claimed.claim])
     equal((renewal.valid, dict(renewal.lost)), (True, {claimed.claim: LostReason.COMPLETED}), "the renewal")
@@ -176,26 +154,13 @@ async def a_late_write_of_the_worker_is_lost(harness: Harness) -> None:
         await refused(store, settlement(claimed, kind, output=b'"late"' if kind is COMPLETED else None), LostReason.COMPLETED)
     equal((await snapshot(store, claimed.id)).output_json, b'"outside"', "the output")
     failed_one = await start_one(store, lease_id)
-    await store.end([_ending(failed_one.id, FAILED)])
+    await store.end([ending(failed_one.id, FAILED)])
     await refused(store, settlement(failed_one, FAILED, error=failure()), LostReason.COMPLETED)
     continued = await start_one(store, lease_id)
-    await store.end([_ending(continued.id, CONTINUED, next=job("next"))])
+    await store.end([ending(continued.id, CONTINUED, next=job("next"))])
     late = job("late")
     await refused(store, settlement(continued, CONTINUED, next=late), LostReason.COMPLETED)
     equal(list(await store.fetch([late.id])), [None], "what a late one would have gone on with")
-
-
-@subject()
-async def a_dead_workers_job(harness: Harness) -> None:
-    """Nobody recovers what was ended from outside; a settlement about an orphan comes too late."""
-    store = harness.store
-    one, two = await start(store, await store.open_lease("dies", HOUR), job(), job())
-    await store.end([_ending(one.id)])
-    await harness.age(2 * HOUR)
-    (taken,) = await store.take_expired(10)
-    equal(taken.id, two.id, "what is recovered")
-    await store.end([_ending(two.id)])
-    await refused(store, settlement(taken, SettlementKind.RETRIED, error=failure()), LostReason.COMPLETED, orphaned=True)
 
 
 @subject(Capability.TELLS_LEASES)
@@ -205,7 +170,7 @@ async def the_lease_of_a_running_one_is_told_of(harness: Harness) -> None:
     lease_id = await store.open_lease("w", HOUR)
     claimed = await start_one(store, lease_id)
     with listening(store) as heard:
-        await second.end([_ending(claimed.id)])
+        await second.end([ending(claimed.id)])
         await heard.wait(lambda told: lease_id in told.leases, f"the lease {lease_id}")
 
 
@@ -216,9 +181,9 @@ async def ends_are_told_by_the_chains_id(harness: Harness) -> None:
     first, last = await start_chain(store, await store.open_lease("w", HOUR), 2)
     goes_on = await insert_one(store, job("goes on"))
     with listening(store, finished=True) as heard:
-        await store.end([_ending(goes_on, CONTINUED, next=job("next"))])
+        await store.end([ending(goes_on, CONTINUED, next=job("next"))])
         await heard.wait_for_type("next")
-        await store.end([_ending(last.id)])
+        await store.end([ending(last.id)])
         await heard.wait_for_end(first.id)
         check(heard.find(lambda told: goes_on in (told.finished or ())) is None, "a continued job isn't an end")
 
@@ -232,7 +197,7 @@ async def those_that_wait_are_told(harness: Harness) -> None:
     runs, stops = after(job("waits"), good), after(job("waits"), bad)
     behind = after(job("behind"), stops.id)
     await store.insert([runs, stops, behind])
-    await store.end([_ending(good, output=b'"yes"'), _ending(bad, FAILED)])
+    await store.end([ending(good, output=b'"yes"'), ending(bad, FAILED)])
     await tend_all(store)
     equal(told(await claim_one(store, lease_id, "waits")), [(good, ChainEnd.COMPLETED, b'"yes"')], "what it's told")
     for each in (stops, behind):
@@ -246,7 +211,7 @@ async def a_chain_that_goes_on_passes_on_who_waits(harness: Harness) -> None:
     lease_id = await store.open_lease("w", HOUR)
     first = await insert_one(store, job("approval"))
     waits = await insert_one(store, after(job("waits"), first))
-    await store.end([_ending(first, CONTINUED, next=job("next"))])
+    await store.end([ending(first, CONTINUED, next=job("next"))])
     await expect_state(store, waits, JobState.BLOCKED)
     await complete(store, await claim_one(store, lease_id, "next"))
     await expect_state(store, waits, JobState.READY)
@@ -260,7 +225,7 @@ async def a_blocked_one_waits_for_nothing_any_more(harness: Harness) -> None:
     done, goes_on = after(job("waits"), blocker.id), after(job("waits"), blocker.id, other.id)
     await store.insert([done, goes_on])
     new = job("next")
-    await store.end([_ending(done.id), _ending(goes_on.id, CONTINUED, next=new)])
+    await store.end([ending(done.id), ending(goes_on.id, CONTINUED, next=new)])
     equal(await waiting_for(store, blocker.id), [], "who waits for the one")
     found = await snapshot(store, done.id)
     await complete(store, blocker)
@@ -276,9 +241,9 @@ async def the_unique_key(harness: Harness) -> None:
     store = harness.store
     first = await insert_one(store, job(key="k", unique=True))
     new = job("next")
-    await store.end([_ending(first, CONTINUED, next=new)])
+    await store.end([ending(first, CONTINUED, next=new)])
     equal(list(await store.insert([job(key="k", unique=True)])), [Inserted(first, created=False)], "while it goes on")
-    await store.end([_ending(new.id)])
+    await store.end([ending(new.id)])
     await insert_one(store, job(key="k", unique=True))
 
 
@@ -290,7 +255,7 @@ async def with_children_and_a_next_that_waits(harness: Harness) -> None:
     first, done = await insert_one(store, job()), await completed(store, b"5")
     child = job("child")
     new = after(job("next"), child.id, done)
-    await store.end([_ending(first, CONTINUED, next=new, children=(child,))])
+    await store.end([ending(first, CONTINUED, next=new, children=(child,))])
     equal((await expect_state(store, new.id, JobState.BLOCKED)).open_blockers, 1, "open blockers")
     await complete(store, await claim_one(store, lease_id, "child"), b"6")
     ends = [(child.id, ChainEnd.COMPLETED, b"6"), (done, ChainEnd.COMPLETED, b"5")]
@@ -304,107 +269,13 @@ async def what_cant_be_stored_with_it_refuses_all(harness: Harness) -> None:
     first, neighbour = await insert_one(store, job()), await insert_one(store, job())
     waits = await insert_one(store, after(job("waits"), first))
     child, unknown = job("child"), new_id()
-    nothing = _ending(first, CONTINUED, next=after(job("next"), unknown), children=(child,))
-    no_child = _ending(first, children=(child, after(job("child"), unknown)))
-    ring = _ending(first, CONTINUED, next=after(job("next"), waits), children=(child,))
-    itself = _ending(first, CONTINUED, next=after(job("next"), first))
+    nothing = ending(first, CONTINUED, next=after(job("next"), unknown), children=(child,))
+    no_child = ending(first, children=(child, after(job("child"), unknown)))
+    ring = ending(first, CONTINUED, next=after(job("next"), waits), children=(child,))
+    itself = ending(first, CONTINUED, next=after(job("next"), first))
     errors = ((nothing, BlockerNotFound), (no_child, BlockerNotFound), (ring, BlockerCycle), (itself, BlockerCycle))
-    for ending, error in errors:
-        await raises(error, store.end([_ending(neighbour), ending]), "what can't be stored")
+    for what, error in errors:
+        await raises(error, store.end([ending(neighbour), what]), "what can't be stored")
         for job_id in (first, neighbour):
             await expect_state(store, job_id, JobState.READY)
     equal(list(await store.fetch([child.id])), [None], "the child")
-
-
-@subject()
-async def one_of_several_at_once_counts(harness: Harness) -> None:
-    """Of several endings of one job, and its worker's own, exactly one is written."""
-    store, second = harness.store, await harness.second_store()
-    lease_id = await store.open_lease("w", HOUR)
-    for _ in range(3):
-        claimed = await start_one(store, lease_id)
-        won: list[bytes] = []
-
-        async def end(where: Store, output: bytes, job_id: UUID = claimed.id, won: list[bytes] = won) -> None:
-            if (await where.end([_ending(job_id, output=output)]))[0]:
-                won.append(output)
-
-        async def settle(what: Settlement, won: list[bytes] = won) -> None:
-            while (result := await settle_one(store, what)).busy:
-                await anyio.lowlevel.checkpoint()
-            if result.lost is None:
-                won.append(b"9")
-
-        async with anyio.create_task_group() as group:
-            for place in range(4):
-                group.start_soon(end, (store, second)[place % 2], str(place).encode())
-            group.start_soon(settle, ends_well(claimed, b"9"))
-        equal(won, [(await expect_state(store, claimed.id, JobState.COMPLETED)).output_json], "who has won")
-
-
-@subject()
-async def in_a_transaction(harness: Harness) -> None:
-    """It's so once the transaction commits, for those that wait as well; a rollback leaves all as it was."""
-    store, second = harness.store, await harness.second_store()
-    lease_id = await store.open_lease("w", HOUR)
-    claimed = await start_one(store, lease_id)
-    waits = await insert_one(store, after(job("waits"), claimed.id))
-    try:
-        async with store.transaction() as transaction:
-            equal(list(await transaction.end([_ending(claimed.id)])), [True], "the result")
-            equal(list(await transaction.end([_ending(claimed.id)])), [False], "a second one")
-            raise ZeroDivisionError
-    except ZeroDivisionError:
-        pass
-    await expect_state(store, claimed.id, JobState.RUNNING)
-    await expect_state(store, waits, JobState.BLOCKED)
-    async with store.transaction() as transaction:
-        await transaction.end([_ending(claimed.id, output=b"7")])
-        await expect_state(second, claimed.id, JobState.RUNNING)
-        await expect_state(second, waits, JobState.BLOCKED)
-    equal((await expect_state(second, claimed.id, JobState.COMPLETED)).output_json, b"7", "the output")
-    equal(told(await claim_one(second, lease_id, "waits")), [(claimed.id, ChainEnd.COMPLETED, b"7")], "what it's told")
-    await refused(store, ends_well(claimed, b"8"), LostReason.COMPLETED)
-
-
-@subject()
-async def in_a_transaction_what_is_refused_leaves_it_as_it_was(harness: Harness) -> None:
-    """After BlockerNotFound or BlockerCycle the transaction can go on."""
-    store = harness.store
-    first, other = await insert_one(store, job()), await insert_one(store, job())
-    async with store.transaction() as transaction:
-        await transaction.end([_ending(other)])
-        bad = _ending(first, CONTINUED, next=after(job("next"), new_id()), children=(job("child"),))
-        await raises(BlockerNotFound, transaction.end([bad]), "an unknown blocker")
-        bad = replace(bad, next=after(job("next"), first))
-        await raises(BlockerCycle, transaction.end([bad]), "a chain that would wait for itself")
-    await expect_state(store, other, JobState.COMPLETED)
-    await expect_state(store, first, JobState.READY)
-    equal(list(await store.claim(await store.open_lease("w", HOUR), ["child"], 1)), [], "a child of what was refused")
-
-
-@subject(Capability.LOCKS_ROWS)
-async def a_locked_row_is_contended(harness: Harness) -> None:
-    """Somebody's lock is waited for, briefly; then nothing of the call was written."""
-    store = harness.store
-    locked, neighbour = await insert_one(store, job()), await insert_one(store, job())
-    async with harness.locked(locked):
-        await raises(StoreContended, store.end([_ending(neighbour), _ending(locked)]), "an ending of a locked job")
-    for job_id in (locked, neighbour):
-        await expect_state(store, job_id, JobState.READY)
-    equal(list(await store.end([_ending(locked)])), [True], "once it's free")
-
-
-@subject()
-async def what_failed_outside_can_be_retried(harness: Harness) -> None:
-    """It begins anew, behind those that it has waited for, if they haven't ended."""
-    store = harness.store
-    blocker = await start_blocker(store)
-    plain, waits = await insert_one(store, job()), await insert_one(store, after(job("waits"), blocker.id))
-    await store.end([_ending(plain, FAILED), _ending(waits, FAILED)])
-    await store.retry([plain, waits])
-    await expect_state(store, plain, JobState.READY)
-    equal((await expect_state(store, waits, JobState.BLOCKED)).open_blockers, 1, "open blockers")
-    await complete(store, blocker, b"5")
-    claimed = await claim_one(store, await store.open_lease("w", HOUR), "waits")
-    equal(told(claimed), [(blocker.id, ChainEnd.COMPLETED, b"5")], "what it's told")
