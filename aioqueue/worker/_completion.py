@@ -46,6 +46,7 @@ __all__ = ["Completions"]
 _LOOK_SECONDS = 20.0
 """For finding out whether an unclear commit was one. After that the attempt counts as failed; the fence sees to it that this
 isn't written if it wasn't so."""
+_LOOK_ONCE_CANCELLED_SECONDS = 3.0
 _LOOK_AT_USERS_SECONDS = 2.0
 """The same for a transaction of the user's, which should have ended before the handler did."""
 
@@ -68,7 +69,7 @@ class Completions:
 
     def block(self, attempt: SlotAttempt, tx: object) -> AbstractAsyncContextManager[Completion, None]:
         """Make a block; nothing is done until it's entered."""
-        return _Block(attempt, self._own(attempt) if tx is OWN else self._users(attempt, tx))
+        return _Block(self, attempt, self._own(attempt) if tx is OWN else self._users(attempt, tx))
 
     async def returned(self, attempt: SlotAttempt, value: object) -> Outcome | None:
         """See what a handler has committed that has returned.
@@ -80,7 +81,7 @@ class Completions:
             CompletionNotDone: It has left a block in a transaction of its user's, who hasn't committed it.
         """
         state = _state(attempt)
-        unseen = await self._saw_users_commit(attempt)
+        unseen = await self.saw_users_commit(attempt)
         if state.sealed is None:
             if unseen:
                 raise CompletionNotDone(
@@ -94,14 +95,14 @@ class Completions:
 
     async def raised(self, attempt: SlotAttempt, error: BaseException) -> Outcome | None:
         """See what a handler has committed that has raised, or a middleware of it. Returns what stands, if anything does."""
-        await self._saw_users_commit(attempt)
+        await self.saw_users_commit(attempt)
         sealed = _state(attempt).sealed
         if sealed is not None:
             log_late_error(attempt.slot, error)
         return sealed
 
-    async def _saw_users_commit(self, attempt: SlotAttempt) -> bool:
-        """See, once the handler has ended, whether its user has committed the transaction that was given as `tx=`.
+    async def saw_users_commit(self, attempt: SlotAttempt) -> bool:
+        """See, when it should have ended, whether its user has committed the transaction that was given as `tx=`.
 
         Returns:
             Whether there is one.
@@ -135,13 +136,13 @@ class Completions:
                 self._undo(attempt)
                 raise
             stored, cancelled = await self._is_stored(attempt, _LOOK_SECONDS)
-            if not stored:
+            if stored:
+                self._seal(attempt)
+            else:
                 self._undo(attempt)
-                raise
-            self._seal(attempt)
             if cancelled is not None:
                 raise cancelled from None
-            if not isinstance(error, StoreUnavailable):  # otherwise only the answer was lost
+            if not (stored and isinstance(error, StoreUnavailable)):  # otherwise only the answer was lost
                 raise
         else:
             self._seal(attempt)
@@ -242,7 +243,7 @@ class Completions:
             Whether it was, and the cancellation that came meanwhile.
         """
         looking = asyncio.get_running_loop().create_task(self._look(attempt), name="aioqueue look for a commit")
-        cancelled = await wait_until_ended(looking, seconds, once_cancelled=seconds / 2)
+        cancelled = await wait_until_ended(looking, seconds, once_cancelled=_LOOK_ONCE_CANCELLED_SECONDS)
         if not looking.done():
             looking.cancel()
             leave(looking)
@@ -273,7 +274,8 @@ class Completions:
 class _Block(AbstractAsyncContextManager["Completion", None]):
     """Checks on entry whether there may be a completing transaction, and never swallows what its block raises."""
 
-    def __init__(self, attempt: SlotAttempt, inner: AbstractAsyncContextManager[Completion]) -> None:
+    def __init__(self, completions: Completions, attempt: SlotAttempt, inner: AbstractAsyncContextManager[Completion]) -> None:
+        self._completions = completions
         self._attempt = attempt
         self._inner = inner
 
@@ -282,6 +284,7 @@ class _Block(AbstractAsyncContextManager["Completion", None]):
         attempt.refuse_completing()
         if slot.lost is not None:
             raise _lost(attempt, slot.lost)
+        await self._completions.saw_users_commit(attempt)  # one that was left well, and rolled back, may be repeated
         state = _state(attempt)
         if state.holds or state.sealed is not None:
             raise TransactionError(

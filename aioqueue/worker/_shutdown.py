@@ -272,8 +272,15 @@ class Shutdown:
                 extra=event("worker.loop_left_behind", worker=self._name),
             )
             leave(working)
-        elif not working.cancelled():
+            return
+        if not working.cancelled():
             working.exception()  # looked at: `Worker` raises it, unless it was cancelled itself
+        if not all(task.done() for task in self._tending.tasks):
+            logger.warning(
+                "worker %s: a statement that tends doesn't end, and is left behind",
+                self._name,
+                extra=event("worker.loop_left_behind", worker=self._name),
+            )
 
     async def _flush(self, deadline: float) -> None:
         flushing = self._loop.create_task(self._writer.flush())

@@ -131,6 +131,28 @@ async def test_a_rollback_fails_it_with_its_error(case: Case, notes: Notes) -> N
     assert (await notes.all(), await case.children()) == ([], 0)
 
 
+async def test_one_that_was_rolled_back_may_be_repeated(client: Client, url: str, notes: Notes) -> None:
+    registry = Registry()
+
+    @registry.job(retry=once)
+    async def parent() -> str:
+        attempt = current_attempt()
+        for number in (1, 2):
+            async with theirs(url) as tx:
+                async with attempt.completion(tx=tx.connection) as completion:
+                    await tx.execute(f"insert into note values ('{number}')")
+                    result = completion.done("value")
+                await tx.execute("commit" if number == 2 else "rollback")
+        with pytest.raises(TransactionError, match="was completed in one"):
+            async with attempt.completion():
+                raise AssertionError
+        return result
+
+    job = await (await run(client, registry, parent())).snapshot()
+    assert (job.state, job.output, job.errors) == (JobState.COMPLETED, "value", ())
+    assert await notes.all() == ["2"]
+
+
 async def test_a_transaction_of_the_clients_will_do_too_and_none_will_not(client: Client, notes: Notes) -> None:
     registry = Registry()
 
