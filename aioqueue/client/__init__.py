@@ -9,6 +9,7 @@
 | `_session` | owns the connection to the store: opens, closes, refuses use from elsewhere |
 | `_opened` | what is there while the client is open |
 | `_enqueue` | enqueues calls: rows of them, through the middlewares |
+| `_in_flight` | which calls are being enqueued: what waits for one is stored after it |
 | `_insert`, `_keyed` | store the rows: gathered; with unique keys |
 | `_end` | ends jobs from outside: completes them, continues their chains, fails them |
 | `_tries` | repeats what couldn't be written, for a bounded time |

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from aioqueue.client._in_flight import InFlight
 from aioqueue.client._insert import Inserter, insert_chunks, with_stored
 from aioqueue.definitions._call import Call
 from aioqueue.definitions._continuation import Done
@@ -56,14 +57,15 @@ class Enqueuer:
         self._counters = counters
         self._tracing = tracing
         self._inserter = Inserter(store, tries)
+        self._in_flight = InFlight()
 
     async def enqueue_one(self, call: Call[Any]) -> Inserted:
         """Outside a transaction, gathered with concurrent callers; returns after the commit."""
-        return (await self._enqueue((call,), self._inserter.insert_gathered))[0]
+        return (await self._enqueue_alone((call,), self._inserter.insert_gathered))[0]
 
     async def enqueue_many(self, calls: Sequence[Call[Any]]) -> Sequence[Inserted]:
         """All or none, in a transaction of their own; returns after the commit."""
-        return await self._enqueue(calls, self._inserter.insert_many)
+        return await self._enqueue_alone(calls, self._inserter.insert_many)
 
     async def enqueue_with_connection(self, calls: Sequence[Call[Any]], connection: object) -> Sequence[Inserted]:
         """In the transaction that is open on a connection or session of the user's."""
@@ -75,7 +77,7 @@ class Enqueuer:
 
             return await insert_chunks(jobs, insert_chunk) if jobs else ()
 
-        return await self._enqueue(calls, insert)
+        return _answers(calls, *await self._enqueue(graph_of(calls), insert))
 
     async def enqueue_in_transaction(
         self, calls: Sequence[Call[Any]], transaction: StoreTransaction, state: TransactionState
@@ -89,7 +91,7 @@ class Enqueuer:
             inserted = await insert_chunks(missing, transaction.insert) if missing else ()
             return with_stored(jobs, stored, inserted)
 
-        return await self._enqueue(calls, insert, state=state)
+        return _answers(calls, *await self._enqueue(graph_of(calls), insert, state=state))
 
     @property
     def unclear(self) -> UnclearIds:
@@ -104,10 +106,19 @@ class Enqueuer:
         """Wait for what is being written for `patience` seconds; what isn't by then fails as unclear."""
         await self._inserter.aclose(patience)
 
+    async def _enqueue_alone(self, calls: Sequence[Call[Any]], insert: EnqueueNext) -> Sequence[Inserted]:
+        """Outside of a user's transaction: what others enqueue at the moment is waited for."""
+        graph = await self._in_flight.graph_of(calls)
+        return _answers(calls, *await self._enqueue(graph, insert, in_flight=self._in_flight))
+
     async def _enqueue(
-        self, calls: Sequence[Call[Any]], insert: EnqueueNext, *, state: TransactionState | None = None
-    ) -> Sequence[Inserted]:
-        graph = graph_of(calls)
+        self,
+        graph: Sequence[Call[Any]],
+        insert: EnqueueNext,
+        *,
+        state: TransactionState | None = None,
+        in_flight: InFlight | None = None,
+    ) -> tuple[Sequence[Call[Any]], Sequence[Inserted]]:
         span = _begin_span(self._tracing, graph)
         trace = None if span is None else span.trace
         marked: list[Call[Any]] = []
@@ -115,6 +126,8 @@ class Enqueuer:
             for call in graph:
                 call.mark_enqueueing()
                 marked.append(call)
+            if in_flight is not None:
+                in_flight.begin(marked)
             jobs = [call.to_new_job(trace) for call in graph]
             results = await (self._insert_through_middlewares(jobs, insert) if self._middlewares else insert(jobs))
         except BaseException as error:
@@ -123,6 +136,9 @@ class Enqueuer:
             if span is not None:
                 span.failed(error)
             raise
+        finally:
+            if in_flight is not None:
+                in_flight.end(marked)
         if span is not None:
             if len(results) == 1:
                 span.stored_as(results[0].id)
@@ -137,10 +153,7 @@ class Enqueuer:
                 self._counters.count_enqueued(job.type)
             else:
                 call.mark_stored(stored.id)
-        if graph is calls:
-            return results
-        stored_as = dict(zip((call.id for call in graph), results, strict=True))
-        return [stored_as[call.id] for call in calls]
+        return graph, results
 
     async def _insert_through_middlewares(self, jobs: Sequence[NewJob], insert: EnqueueNext) -> Sequence[Inserted]:
         ids = [job.id for job in jobs]
@@ -165,6 +178,14 @@ class Enqueuer:
                 self._inserter.unclear.add(ids)
             raise
         return inserted
+
+
+def _answers(calls: Sequence[Call[Any]], graph: Sequence[Call[Any]], results: Sequence[Inserted]) -> Sequence[Inserted]:
+    """What became of the calls that were given, in order, without those that were enqueued with them."""
+    if graph is calls:
+        return results
+    stored_as = dict(zip((call.id for call in graph), results, strict=True))
+    return [stored_as[call.id] for call in calls]
 
 
 def _begin_span(tracing: Tracing, calls: Sequence[Call[Any]]) -> SendSpan | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -154,6 +155,28 @@ async def test_many_share_what_they_wait_for(fake: FakeStore, fake_client: Clien
     assert [each.id for each in handles] == [calls[0].id, shared.id, calls[1].id, calls[2].id]
     assert fake.inserts == [(4, False)]
     assert await fake_client.enqueue_many([]) == []
+
+
+async def test_tasks_may_enqueue_what_waits_for_the_same_call_at_once(each_client: Client) -> None:
+    shared, plain = page("a"), page("b")
+    calls = [total([shared.output, plain.output]) for _ in range(5)]
+    await asyncio.gather(*(each_client.enqueue(each) for each in (calls[0], plain, *calls[1:])), return_exceptions=True)
+    states = await stored(each_client, shared, plain, *calls)
+    assert states == [(READY, 0), (READY, 0)] + [(BLOCKED, 2)] * 5
+
+
+async def test_what_another_task_couldnt_enqueue_is_enqueued(fake: FakeStore, fake_client: Client) -> None:
+    shared = page("a")
+    fake.gates["insert"] = gate = asyncio.Event()
+    fake.faults["insert"] = [RowRejected("no")]
+    tasks = [asyncio.create_task(fake_client.enqueue(double(shared.output))) for _ in range(2)]
+    await fake.arrived.setdefault("insert", asyncio.Event()).wait()
+    with pytest.raises(CallAlreadyEnqueued):
+        await fake_client.enqueue(shared)  # which doesn't let go of it for the others
+    gate.set()
+    with pytest.raises(RowRejected):
+        await tasks[0]
+    assert open_blockers(fake, await tasks[1]) == 1
 
 
 async def test_a_cycle_is_refused_before_anything_is_stored(fake: FakeStore, fake_client: Client) -> None:
