@@ -11,7 +11,7 @@ from aioqueue.vocabulary._finding import Finding, Verdict
 from aioqueue.vocabulary._job import JobState
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from aioqueue.abc import Store
     from aioqueue.client._session import Session
@@ -61,7 +61,7 @@ async def _look_at_queue(session: Session, registry: Registry | None) -> list[Fi
         if cant := await run_checks({"queue": opened}):
             return cant
         asked = _Asked(session.opened().store)
-        checks = {"workers": partial(_workers, asked), "types": partial(_types, asked)}
+        checks = {"workers": partial(_workers, asked), "types": partial(_types, asked, registry)}
         if registry is not None:
             checks["registry"] = partial(_registry, asked, registry)
         return await run_checks(checks)
@@ -93,9 +93,9 @@ async def _workers(asked: _Asked) -> list[Finding]:
     return judge_leases(await asked.leases())
 
 
-async def _types(asked: _Asked) -> list[Finding]:
+async def _types(asked: _Asked, registry: Registry | None) -> list[Finding]:
     leases = await asked.leases()
-    return judge_types(await asked.types(), leases)
+    return judge_types(await asked.types(), leases, () if registry is None else registry.declared)
 
 
 async def _registry(asked: _Asked, registry: Registry) -> list[Finding]:
@@ -125,13 +125,13 @@ def judge_leases(leases: Sequence[LeaseFacts]) -> list[Finding]:
     return findings
 
 
-def judge_types(types: Mapping[str, TypeStats], leases: Sequence[LeaseFacts]) -> list[Finding]:
-    """Which types have jobs that are due, and no worker that runs them."""
+def judge_types(types: Mapping[str, TypeStats], leases: Sequence[LeaseFacts], declared: Collection[str] = ()) -> list[Finding]:
+    """Which types have jobs that are due, and no worker that runs them. Jobs of declared types wait for an answer."""
     alive = [each for each in leases if each.ends_in > 0]
     served = {name for each in alive for name in each.types or ()}
     silent = sorted({each.worker for each in alive if each.types is None})
     waiting = {name: each for name, each in types.items() if each.counts.get(JobState.READY)}
-    unserved = sorted(set(waiting) - served, key=lambda name: -(waiting[name].oldest_ready or 0.0))
+    unserved = sorted(set(waiting) - served - set(declared), key=lambda name: -(waiting[name].oldest_ready or 0.0))
     findings: list[Finding] = []
     for name in unserved[:_MOST_NAMED]:
         number, oldest = waiting[name].counts[JobState.READY], waiting[name].oldest_ready or 0.0
@@ -157,17 +157,20 @@ def judge_types(types: Mapping[str, TypeStats], leases: Sequence[LeaseFacts]) ->
     if findings:
         return findings
     seen = "no jobs are due" if not waiting else "each type with due jobs is run by a worker that is alive"
+    if answers := sorted(set(waiting) & set(declared) - served):
+        seen = f"{seen}, or only declared, so that its jobs wait for an answer: {_some(answers)}"
     return [Finding("types", Verdict.OK, seen)]
 
 
 def judge_registry(types: Mapping[str, TypeStats], registry: Registry) -> list[Finding]:
     """Which types have unfinished jobs, and no handler in the registry."""
     unfinished = [name for name, each in types.items() if any(not state.finished for state in each.counts)]
-    unknown = sorted(set(unfinished) - set(registry.runnable))
+    unknown = sorted(set(unfinished) - set(registry.types))
     if not unknown:
-        return [
-            Finding("registry", Verdict.OK, f"it has a handler for each of the {len(unfinished)} types with unfinished jobs")
-        ]
+        seen = f"it has a handler for each of the {len(unfinished)} types with unfinished jobs"
+        if answers := sorted(set(unfinished) & registry.declared):
+            seen = f"{seen}, but for what it only declares: {_some(answers)}"
+        return [Finding("registry", Verdict.OK, seen)]
     seen = f"it has no handler for {_some(unknown)}, of which there are unfinished jobs"
     advice = "If another registry has them, all is well; if a type was renamed, give it the older name as an alias."
     return [Finding("registry", Verdict.WARNING, seen, advice)]

@@ -86,6 +86,11 @@ class Registry:
         """Every job type that has a handler here, by its name, and by each of its aliases."""
         return {name: each for name, each in self._types.items() if not each.declared_only}
 
+    @property
+    def declared(self) -> frozenset[str]:
+        """Names and aliases of job types without a handler here: of those whose jobs others run, or that wait for an answer."""
+        return frozenset(name for name, each in self._types.items() if each.declared_only)
+
     def middlewares_of(self, job_type: AnyJobType) -> tuple[Middleware, ...]:
         """What is around an attempt of this type, from the outside in: of the including registries, of its own, its own."""
         return (*self._wrapped[job_type.name].attempts, *job_type.middlewares)

@@ -119,7 +119,7 @@ class Run:
             tending=tending,
             wakeup=wakeup,
         )
-        self.view = WorkerView(name, store, holdings, troubles, health)
+        self.view = WorkerView(name, store, holdings, troubles, health, registry.declared)
         self.subscribed = functools.partial(store.subscribe, Notifications(names, wakeup, leases).heard)
 
     def _made_attempts(

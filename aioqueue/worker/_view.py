@@ -20,7 +20,7 @@ from aioqueue.vocabulary._job import JobState
 from aioqueue.worker._text import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Collection, Generator
 
     from aioqueue.abc import Store
     from aioqueue.vocabulary._stats import Stats
@@ -47,15 +47,25 @@ class WorkerView:
         holdings: What runs.
         troubles: Where it's told that the figures can't be read.
         health: The worker's own.
+        declared: Job types that wait for an answer from outside: however long that takes, they aren't late.
     """
 
-    def __init__(self, name: str, store: Store, holdings: Holdings, troubles: Troubles, health: Callable[[], Health]) -> None:
+    def __init__(
+        self,
+        name: str,
+        store: Store,
+        holdings: Holdings,
+        troubles: Troubles,
+        health: Callable[[], Health],
+        declared: Collection[str] = (),
+    ) -> None:
         self._name = one_line(name)
         self._store = store
         self._holdings = holdings
         self._troubles = troubles
         self._health = health
         self._labels = holdings.counters.labels
+        self._declared = declared
         self._loop = asyncio.get_running_loop()
         self.watch = LoopWatch(self._loop)
         self._figures: Figures | None = None
@@ -132,7 +142,8 @@ class WorkerView:
             label = self._labels.get(name, OTHER)
             for state in _STATES:
                 counts[label, state.value] += found.counts.get(state, 0)
-            oldest[label] = max(oldest.get(label, 0.0), found.oldest_ready or 0.0)
+            if name not in self._declared:
+                oldest[label] = max(oldest.get(label, 0.0), found.oldest_ready or 0.0)
         return Figures(read_at=time.monotonic(), counts=counts, oldest_ready=oldest)
 
     @contextmanager

@@ -27,6 +27,10 @@ registry = Registry()
 async def known() -> None: ...
 
 
+@registry.declare
+async def asked() -> None: ...
+
+
 def lease(worker: str, *types: str, ends_in: float = 60.0, running: int = 0, silent: bool = False) -> LeaseFacts:
     return LeaseFacts(id=1, worker=worker, ends_in=ends_in, types=None if silent else types, running=running)
 
@@ -141,6 +145,9 @@ def test_types_that_nobody_runs() -> None:
     unknown = judge_types(waiting, [lease("a", "mail"), lease("old", silent=True)])
     assert found(unknown) == [("types", Verdict.UNKNOWN)]
     assert "old" in unknown[0].seen
+    answers = judge_types({"approval": ready(1, 500.0)}, [lease("a", "mail")], {"approval"})
+    assert found(answers) == [("types", Verdict.OK)]
+    assert "wait for an answer: approval" in answers[0].seen
     assert len(judge_types({f"t{number}": ready(1, 1.0) for number in range(15)}, [])) == 11
 
 
@@ -149,5 +156,7 @@ def test_types_that_the_registry_doesnt_know() -> None:
     fine = judge_registry({"known": ready(1, 1.0), "old_name": ready(1, 1.0), "gone": finished}, registry)
     assert found(fine) == [("registry", Verdict.OK)]
     scheduled = TypeStats(counts={JobState.SCHEDULED: 1})
+    (answers,) = judge_registry({"known": ready(1, 1.0), "asked": scheduled}, registry)
+    assert (answers.verdict, "only declares: asked" in answers.seen) == (Verdict.OK, True)
     (bad,) = judge_registry({"gone": scheduled}, registry)
     assert (bad.verdict, "gone" in bad.seen) == (Verdict.WARNING, True)

@@ -235,8 +235,12 @@ async def test_a_worker_serves_what_it_counts_and_is_ready(client: Client) -> No
         started.set()
         await go_on.wait()
 
+    @registry.declare
+    async def answered() -> None: ...
+
     await client.enqueue_many([watched(), watched(fail=True)])
     await client.enqueue_by_name("no_handler")
+    await client.enqueue(answered())
     async with Worker(client, registry, concurrency=3, metrics_port=0):
         url = serve_metrics(0)
         try:
@@ -260,6 +264,8 @@ async def test_a_worker_serves_what_it_counts_and_is_ready(client: Client) -> No
             assert found["aioqueue_jobs", "watched", "failed"] == 0
             assert found["aioqueue_jobs", "other", "ready"] == 1  # what no registry knows
             assert found["aioqueue_oldest_ready_seconds", "other"] > 0
+            assert found["aioqueue_jobs", "answered", "ready"] == 1
+            assert found["aioqueue_oldest_ready_seconds", "answered"] == 0  # it waits for an answer, and isn't late
             assert found["aioqueue_failing", "notifications"] == 0
             assert 0 <= found["aioqueue_event_loop_lag_seconds",] < 60
             go_on.set()
