@@ -109,6 +109,10 @@ class _Psycopg:
         """Whether nothing can be done with it any more."""
         return bool(self._connection.closed)
 
+    def terminate(self) -> None:
+        """Cut it off: its transaction is rolled back."""
+        self._connection.pgconn.finish()
+
 
 def _tuples(_cursor: object) -> Callable[[Sequence[object]], tuple[object, ...]]:
     return tuple

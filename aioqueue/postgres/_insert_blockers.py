@@ -5,12 +5,14 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from aioqueue.errors import BlockerCycle
+from aioqueue.errors import BlockerCycle, StoreUnavailable
 from aioqueue.postgres._blockers import add_edges, blocker_statements, edges_of, find_chains
+from aioqueue.postgres._connections_closing import PATIENCE_SECONDS
 from aioqueue.postgres._connections_source import WAIT_BRIEFLY
 from aioqueue.postgres._insert_rows import insert_on, insert_statements
 from aioqueue.postgres._notifications import inserted_note
 from aioqueue.postgres._resolve import resolve, resolve_statements
+from aioqueue.runtime._shield import to_the_end
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Collection, Sequence
@@ -26,6 +28,7 @@ __all__ = ["insert_waiting", "insert_waiting_statements", "waiting_briefly", "wh
 _SAVEPOINT, _ROLL_BACK, _RELEASE = (
     f"{verb} aioqueue_blockers" for verb in ("SAVEPOINT", "ROLLBACK TO SAVEPOINT", "RELEASE SAVEPOINT")
 )
+_UNDO_SECONDS = 10.0
 _LOCK_TIMEOUT = "SELECT pg_catalog.current_setting('lock_timeout')"
 _PUT_BACK = "SELECT pg_catalog.set_config('lock_timeout', $1::text, true)"
 
@@ -109,16 +112,28 @@ def _needed_of_batch(jobs: Sequence[NewJob]) -> set[UUID]:
 
 @asynccontextmanager
 async def whole_or_nothing(connection: Connection) -> AsyncGenerator[None]:
-    """Within somebody's transaction: what fails in the block is undone, and leaves the transaction as it was."""
+    """Within somebody's transaction: what fails or is cancelled in the block is undone, and leaves the transaction as it was.
+
+    A part of it must not be committed: such as a job that is blocked, without what it waits for.
+    """
     await connection.execute(_SAVEPOINT)
     try:
         yield
-    except Exception:
-        # If that fails too, the connection is lost, and with it the transaction.
+    except BaseException:
         if not connection.is_closed():
-            await connection.execute(f"{_ROLL_BACK}; {_RELEASE}")
+            await _undo(connection)
         raise
     await connection.execute(_RELEASE)
+
+
+async def _undo(connection: Connection) -> None:
+    """Go back to the savepoint, whatever is cancelled meanwhile. Where that fails the whole transaction is lost."""
+    undoing = connection.execute(f"{_ROLL_BACK}; {_RELEASE}")
+    try:
+        await to_the_end(undoing, _UNDO_SECONDS, once_cancelled=PATIENCE_SECONDS)
+    except Exception as error:
+        connection.terminate()
+        raise StoreUnavailable(f"the transaction is lost: what had failed in it couldn't be undone ({error})") from error
 
 
 @asynccontextmanager

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -111,3 +113,33 @@ async def test_a_repetition_finds_what_was_stored(postgres_url: str, library: An
         assert again == [(each.id, False) for each in graph]
         await users.commit()
         assert [each.resolved for each in await store.list_blockers(graph[1].id, 10)] == [False]
+
+
+async def test_a_cancellation_behind_any_statement_leaves_no_part_of_it(postgres_url: str) -> None:
+    """Where its transaction is committed all the same, nothing is stored as blocked without what it waits for."""
+    async with opened(postgres_url) as store, connected(postgres_url) as users:
+        blocker, ended = job(), await completed(store)
+        await store.insert([blocker])
+        whole = False
+        for number in range(1, 30):
+            graph = [first := job(), after(job(), first.id, blocker.id, ended)]
+            statements: list[str] = []
+            inserting: list[asyncio.Task[Any]] = []
+
+            def ran(record: Any, number: int = number, ran: list[str] = statements, task: list[Any] = inserting) -> None:
+                ran.append(record.query)
+                if len(ran) == number:
+                    task[0].cancel()
+
+            async with users.transaction():
+                with users.query_logger(ran):
+                    inserting.append(asyncio.ensure_future(store.insert(graph, tx=users)))
+                    with contextlib.suppress(asyncio.CancelledError):
+                        await inserting[0]
+            found = await store.fetch([each.id for each in graph])
+            assert [each is not None for each in found] in ([False] * 2, [True] * 2)
+            assert len(await store.list_blockers(graph[1].id, 10)) == (0 if found[1] is None else 3)
+            if whole := len(statements) < number:
+                break
+        assert whole
+        assert number > 5
