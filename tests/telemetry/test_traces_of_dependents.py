@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aioqueue import Client, Fixed, Registry, Retry, Worker, current_attempt
+from aioqueue import Call, Client, Fixed, Registry, Retry, Worker, current_attempt
 from aioqueue.testing import MemoryStore
 from tests.telemetry.spans import Recorded
 
@@ -87,3 +87,48 @@ async def test_a_completing_transaction_ends_the_span_once(client: Client, regis
     assert (process.attributes or {})["aioqueue.outcome"] == "ok"
     assert spans.counts()["send child"] == 1
     assert spans.counts()["process child"] == 1
+
+
+async def test_a_call_is_sent_with_what_it_waits_for_as_one(client: Client, registry: Registry, spans: Recorded) -> None:
+    @registry.job
+    async def part(number: int) -> int:
+        return number
+
+    @registry.job
+    async def total(numbers: list[int]) -> int:
+        return sum(numbers)
+
+    await client.enqueue(total([part(1).output, part(2).output]))
+    sent = spans.one("send")
+    assert (sent.attributes or {})["messaging.batch.message_count"] == 3
+    async with client.transaction() as tx:
+        with pytest.raises(ZeroDivisionError):
+            async with tx.savepoint():
+                await tx.enqueue(part(3))
+                raise ZeroDivisionError
+        async with tx.savepoint():
+            await tx.enqueue(part(4))
+    rolled_back, committed = spans.named("send part")
+    assert (rolled_back.attributes or {})["error.type"] == "rolled_back"
+    assert "error.type" not in (committed.attributes or {})
+    await Worker(client, registry).run_once()
+    parents = [each.parent.span_id for each in spans.named("process part") if each.parent is not None]
+    assert parents.count(sent.context.span_id) == 2
+
+
+async def test_what_is_continued_from_outside_keeps_the_chains_trace(
+    client: Client, registry: Registry, spans: Recorded
+) -> None:
+    @registry.declare
+    def ask(number: int) -> Call[int]:
+        raise NotImplementedError
+
+    @registry.job
+    async def last(number: int) -> int:
+        return number
+
+    handle = await client.enqueue(ask(1))
+    await client.complete(ask, handle, last(2))
+    await Worker(client, registry).run_once()
+    assert spans.one("process last").context.trace_id == spans.one("send ask").context.trace_id
+    assert await handle.result(timeout=5) == 2
