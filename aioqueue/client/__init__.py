@@ -15,7 +15,8 @@
 | `_tries` | repeats what couldn't be written, for a bounded time |
 | `_rows`, `_unclear` | one row of those; what may have been stored already |
 | `_handle`, `_waiters`, `_finished` | make handles, and wait for results; what is said of a job that has ended |
-| `_operate`, `_why`, `_diagnosis` | what operators ask for; why a job isn't running; what is wrong around the queue |
+| `_operate`, `_diagnosis` | what operators ask for; what is wrong around the queue |
+| `_why`, `_reasons` | why a job isn't running; the answer |
 | `_blockers` | what they ask about jobs that wait for each other |
 | `_named`, `_stores`, `_phase` | calls by name; the store for a URL; how far a transaction is |
 """
@@ -25,7 +26,7 @@ from __future__ import annotations
 from aioqueue.client._bound import BoundClient, Connection
 from aioqueue.client._client import Client
 from aioqueue.client._handle import JobHandle
+from aioqueue.client._reasons import Reason, ReasonCode, Why
 from aioqueue.client._transaction import Transaction
-from aioqueue.client._why import Reason, ReasonCode, Why
 
 __all__ = ["BoundClient", "Client", "Connection", "JobHandle", "Reason", "ReasonCode", "Transaction", "Why"]

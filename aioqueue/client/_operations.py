@@ -9,13 +9,14 @@ from aioqueue.client._blockers import list_blockers, list_dependents, refuse_blo
 from aioqueue.client._diagnosis import diagnose
 from aioqueue.client._handle import JobHandle, ids_of
 from aioqueue.client._operate import change_in_portions, find_end, find_job, list_steps, prune_in_portions, read_filter
-from aioqueue.client._why import Why, why
+from aioqueue.client._why import why
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from datetime import timedelta
     from uuid import UUID
 
+    from aioqueue.client._reasons import Why
     from aioqueue.client._session import Session
     from aioqueue.definitions._job_type import JobType
     from aioqueue.definitions._registry import Registry
