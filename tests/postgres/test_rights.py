@@ -33,6 +33,11 @@ async def fragile(number: int) -> int:
     return number
 
 
+@registry.job
+async def total(numbers: list[int]) -> int:
+    return sum(numbers)
+
+
 @asynccontextmanager
 async def role_with(url: str, rights: Mapping[str, Sequence[str]]) -> AsyncIterator[tuple[str, str]]:
     """A role with exactly these rights: its name, and the URL with which it connects."""
@@ -73,6 +78,9 @@ async def test_a_worker_needs_no_more_than_what_is_checked(postgres_url: str) ->
         async with asyncio.timeout(120):
             while (await store.fetch([lost.id]))[0].state is JobState.RUNNING:
                 await asyncio.sleep(0.05)
+        assert await (await client.enqueue(total([fragile(1).output, fragile(2).output]))).result(timeout=120) == 3
+        with pytest.raises(Exception, match=r"it waited for .*ValueError: -1"):
+            await (await client.enqueue(total([fragile(-1).output]))).result(timeout=120)
         await client.stats()
         await client.list_jobs()
 
