@@ -43,9 +43,10 @@ WHERE coalesce(ends.live, ends.last) IS NOT NULL
 
 _DELETE = f"""WITH {ENDS}, awaited AS MATERIALIZED (
     SELECT DISTINCT ends.id FROM ends
-    WHERE NOT $3::boolean AND EXISTS (
-        SELECT FROM @schema@.blocker b
-        WHERE b.chain_id = ends.id AND NOT b.resolved AND EXISTS (SELECT FROM @schema@.job j WHERE j.id = b.job_id))
+    WHERE NOT $3::boolean AND (
+        SELECT true FROM @schema@.blocker b
+        WHERE b.chain_id = ends.id AND NOT b.resolved AND (SELECT true FROM @schema@.job j WHERE j.id = b.job_id LIMIT 1)
+        LIMIT 1)
 ), last AS MATERIALIZED (
     SELECT a.id, a.type FROM @schema@.archive a
     WHERE a.id = ANY(ARRAY(SELECT last FROM ends WHERE id NOT IN (SELECT id FROM awaited))) ORDER BY a.id FOR UPDATE

@@ -47,13 +47,14 @@ ORDER BY e.chain_id FOR UPDATE"""
 # Inserted first, deleted second: where a unique key is held by now, the archive's row stays.
 _REVIVE = """WITH wanted AS MATERIALIZED (
     SELECT a.*, given.open FROM unnest($1::uuid[], $2::integer[]) AS given(id, open)
-    JOIN @schema@.archive a ON a.id = given.id AND a.state + 0 IN (6, 7)
+    CROSS JOIN LATERAL (SELECT a.* FROM @schema@.archive a WHERE a.id = given.id AND a.state + 0 IN (6, 7) OFFSET 0) AS a
 ), revived AS (
     INSERT INTO @schema@.job (id, type, priority, run_at, state, open_blockers, marked, claims, max_attempts, timeout, chain_id,
                               position, key, unique_key, created_at, trace, tags, retry, metadata, payload, errors)
     SELECT id, type, least(greatest(priority, 1), 4), clock_timestamp(), CASE WHEN open > 0 THEN 0 ELSE 1 END,
            greatest(open, 0),
-           open IS NOT NULL OR EXISTS (SELECT FROM @schema@.blocker b WHERE b.chain_id = coalesce(wanted.chain_id, wanted.id)),
+           open IS NOT NULL OR coalesce((SELECT true FROM @schema@.blocker b
+                                         WHERE b.chain_id = coalesce(wanted.chain_id, wanted.id) LIMIT 1), false),
            claims, max_attempts, timeout, chain_id, position, key, unique_key, created_at, trace, tags, retry, metadata,
            payload, errors
     FROM wanted ORDER BY unique_key NULLS FIRST, id
@@ -64,9 +65,8 @@ _REVIVE = """WITH wanted AS MATERIALIZED (
     UPDATE @schema@.chain_end e SET untold = false WHERE e.chain_id = ANY(ARRAY(SELECT chain_id FROM revived)) AND e.untold
 )
 SELECT id, chain_id, type, state FROM revived"""
-_WAIT_AGAIN = """UPDATE @schema@.blocker b SET resolved = given.resolved
-FROM unnest($1::uuid[], $2::integer[], $3::boolean[]) AS given(job_id, ordinal, resolved)
-WHERE b.job_id = given.job_id AND b.ordinal = given.ordinal AND b.resolved <> given.resolved"""
+_WAIT_AGAIN = """UPDATE @schema@.blocker b SET resolved = b.chain_id <> ALL($2::uuid[])
+WHERE b.job_id = ANY($1::uuid[]) AND b.resolved <> (b.chain_id <> ALL($2::uuid[]))"""
 _DEPENDENTS = """WITH waiting AS MATERIALIZED (
     SELECT DISTINCT b.job_id AS id FROM @schema@.blocker b WHERE b.chain_id = ANY($1::uuid[]) AND NOT b.settled
 ), failed AS MATERIALIZED (
@@ -188,14 +188,8 @@ async def _let_live(
     for portion in (ids[start : start + _MOST_DEPENDENTS] for start in range(0, len(ids), _MOST_DEPENDENTS)):
         waits = [sum(edge.chain_id in live for edge in jobs[each]) if jobs[each] else None for each in portion]
         rows = await connection.fetch(statements["retry_revive"], portion, waits)
-        edges = [edge for row in rows for edge in jobs[row[0]]]
-        if edges:
-            arguments = (
-                [edge.job_id for edge in edges],
-                [edge.ordinal for edge in edges],
-                [edge.chain_id not in live for edge in edges],
-            )
-            await connection.execute(statements["retry_wait_again"], *arguments)
+        if waiting := [row[0] for row in rows if jobs[row[0]]]:
+            await connection.execute(statements["retry_wait_again"], waiting, list(live))
         revived.chains.update((row[0], row[1]) for row in rows)
         revived.types |= {row[2] for row in rows if row[3] == StoredState.PENDING}
 

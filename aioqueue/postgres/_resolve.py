@@ -44,26 +44,36 @@ _LOCK = """WITH edge AS MATERIALIZED (
     SELECT j.id FROM @schema@.job j WHERE j.id = ANY(ARRAY(SELECT job_id FROM edge)) ORDER BY j.id FOR UPDATE@skip@
 )
 SELECT (SELECT count(*) FROM locked), array_agg(edge.job_id), array_agg(edge.ordinal), @held@ FROM edge"""
-_HELD = """array_agg(EXISTS (SELECT FROM @schema@.job j WHERE j.id = edge.job_id)
+_HELD = """array_agg((SELECT true FROM @schema@.job j WHERE j.id = edge.job_id LIMIT 1) IS NOT NULL
                             AND NOT edge.job_id IN (SELECT id FROM locked))"""
 
 _ENTRY = f"""json_build_object('attempt', 0, 'at', clock_timestamp(), 'type', '{BLOCKER_FAILED}',
                        'message', '{WAITED_FOR}' || coalesce(gone.cause, 'a chain that is gone'), 'traceback', '')"""
-# A time that is infinite or far away can't be moved.
-_TELL = f"""WITH told AS (
-    UPDATE @schema@.blocker b SET resolved = true
-    FROM unnest($1::uuid[], $2::integer[]) AS edge(job_id, ordinal)
-    WHERE b.job_id = edge.job_id AND b.ordinal = edge.ordinal AND NOT b.resolved
+# The rows are found one by one, and then by their places: where the planner believes that a table is empty, as statistics of a
+# quiet moment say, a join would read all of it for each. A time that is infinite or far away can't be moved.
+_TELL = f"""WITH edge AS MATERIALIZED (
+    SELECT found.place FROM unnest($1::uuid[], $2::integer[]) AS given(job_id, ordinal)
+    CROSS JOIN LATERAL (
+        SELECT b.ctid AS place FROM @schema@.blocker b
+        WHERE b.job_id = given.job_id AND b.ordinal = given.ordinal AND NOT b.resolved OFFSET 0) AS found
+), told AS (
+    UPDATE @schema@.blocker b SET resolved = true WHERE b.ctid = ANY(ARRAY(SELECT place FROM edge)) AND NOT b.resolved
     RETURNING b.job_id, b.ordinal, b.chain_id, b.settled
 ), counted AS MATERIALIZED (
     SELECT told.job_id AS id, count(*)::integer AS ends,
            bool_or((e.state <> 4 AND NOT told.settled) OR e.take_along) AS ended, bool_or(e.take_along) AS taken,
            (array_agg(e.cause ORDER BY told.ordinal) FILTER (WHERE e.state <> 4 AND NOT told.settled))[1] AS cause
-    FROM told JOIN @schema@.chain_end e ON e.chain_id = told.chain_id GROUP BY told.job_id
+    FROM told CROSS JOIN LATERAL (
+        SELECT e.state, e.cause, e.take_along FROM @schema@.chain_end e WHERE e.chain_id = told.chain_id OFFSET 0) AS e
+    GROUP BY told.job_id
+), waiting AS MATERIALIZED (
+    SELECT counted.*, found.place FROM counted
+    CROSS JOIN LATERAL (
+        SELECT j.ctid AS place FROM @schema@.job j
+        WHERE j.id = counted.id AND j.state + 0 = 0 AND j.open_blockers > 0 OFFSET 0) AS found
 ), gone AS (
-    DELETE FROM @schema@.job j USING counted
-    WHERE j.id = counted.id AND counted.ended AND j.state + 0 = 0 AND j.open_blockers > 0
-    RETURNING j.*, counted.cause, counted.taken
+    DELETE FROM @schema@.job j USING waiting WHERE j.ctid = waiting.place AND waiting.ended
+    RETURNING j.*, waiting.cause, waiting.taken
 ), failed AS (
     {archive(state="6", lease_id="NULL", outcome="NULL", output="NULL", error=_ENTRY)}
     FROM gone WHERE NOT gone.taken
@@ -72,20 +82,20 @@ _TELL = f"""WITH told AS (
     INSERT INTO @schema@.chain_end (chain_id, state, type, cause, untold, take_along)
     SELECT coalesce(gone.chain_id, gone.id), CASE WHEN gone.taken THEN 8 ELSE 6 END, gone.type, gone.cause, true, gone.taken
     FROM gone
-    WHERE EXISTS (SELECT FROM @schema@.blocker b WHERE b.chain_id = coalesce(gone.chain_id, gone.id))
+    WHERE (SELECT true FROM @schema@.blocker b WHERE b.chain_id = coalesce(gone.chain_id, gone.id) LIMIT 1)
     ON CONFLICT (chain_id) DO UPDATE SET state = excluded.state, type = excluded.type, output = NULL, cause = excluded.cause,
         untold = true, take_along = excluded.take_along, ended_at = excluded.ended_at
     RETURNING 1
 ), counted_down AS (
     UPDATE @schema@.job j
-    SET open_blockers = greatest(j.open_blockers - counted.ends, 0),
-        state = CASE WHEN j.open_blockers <= counted.ends THEN 1 ELSE 0 END,
-        run_at = CASE WHEN j.open_blockers <= counted.ends THEN greatest(j.run_at, due.now) ELSE j.run_at END,
-        expires_at = CASE WHEN j.open_blockers <= counted.ends AND isfinite(j.run_at) AND j.run_at < due.now
+    SET open_blockers = greatest(j.open_blockers - waiting.ends, 0),
+        state = CASE WHEN j.open_blockers <= waiting.ends THEN 1 ELSE 0 END,
+        run_at = CASE WHEN j.open_blockers <= waiting.ends THEN greatest(j.run_at, due.now) ELSE j.run_at END,
+        expires_at = CASE WHEN j.open_blockers <= waiting.ends AND isfinite(j.run_at) AND j.run_at < due.now
                                AND j.expires_at < '9999-12-31 00:00:00+00'
                           THEN j.expires_at + (due.now - j.run_at) ELSE j.expires_at END
-    FROM counted CROSS JOIN (SELECT clock_timestamp() AS now) AS due
-    WHERE counted.id = j.id AND NOT counted.ended AND j.state + 0 = 0 AND j.open_blockers > 0
+    FROM waiting CROSS JOIN (SELECT clock_timestamp() AS now) AS due
+    WHERE j.ctid = waiting.place AND NOT waiting.ended
     RETURNING j.type, j.state, j.run_at
 ), pending AS MATERIALIZED (
     SELECT type, CASE WHEN isfinite(run_at) THEN greatest(0, extract(epoch FROM run_at - now()))::float8
@@ -109,10 +119,9 @@ SELECT (SELECT count(*) FROM told), ARRAY(SELECT DISTINCT type FROM pending), (S
        ARRAY(SELECT chain_id FROM failed), ARRAY(SELECT id FROM taken), ARRAY(SELECT chain_id FROM taken),
        EXISTS (SELECT FROM passed_on), (SELECT count(*) FROM note WHERE done IS NOT NULL)"""
 
-_REST = """UPDATE @schema@.chain_end e SET untold = rest.untold
-FROM (SELECT given.id, EXISTS (SELECT FROM @schema@.blocker b WHERE b.chain_id = given.id AND NOT b.resolved) AS untold
-      FROM unnest($1::uuid[]) AS given(id)) AS rest
-WHERE e.chain_id = rest.id AND e.untold <> rest.untold"""
+_LEFT = """coalesce((SELECT true FROM @schema@.blocker b WHERE b.chain_id = e.chain_id AND NOT b.resolved LIMIT 1), false)"""
+_REST = f"""UPDATE @schema@.chain_end e SET untold = {_LEFT}
+WHERE e.chain_id = ANY($1::uuid[]) AND e.untold <> {_LEFT}"""
 
 # Nothing stays of chains that were taken along. Of one with more steps than that, another delete removes the others.
 _TAKEN = "DELETE FROM @schema@.blocker b WHERE b.job_id = ANY($1::uuid[])"

@@ -30,8 +30,8 @@ CROSS JOIN LATERAL (
            CASE WHEN a.state <> 4 THEN a.errors[array_upper(a.errors, 1)]::text END AS error
     FROM @schema@.archive a WHERE a.id = last.id ORDER BY a.finished_at DESC LIMIT 1) AS step
 WHERE step.state IN (4, 6, 7)
-  AND NOT EXISTS (SELECT FROM @schema@.job j WHERE j.chain_id = last.chain_id)
-  AND NOT EXISTS (SELECT FROM @schema@.job j WHERE j.id = last.chain_id)"""
+  AND (SELECT true FROM @schema@.job j WHERE j.chain_id = last.chain_id LIMIT 1) IS NULL
+  AND (SELECT true FROM @schema@.job j WHERE j.id = last.chain_id LIMIT 1) IS NULL"""
 
 # Written also where it's there: that locks it, so that it isn't forgotten, nor told of by others meanwhile.
 _STORED = """INSERT INTO @schema@.chain_end AS e (chain_id, state, type, output, cause)
@@ -45,12 +45,12 @@ ORDER BY given.chain_id
 ON CONFLICT (chain_id) DO UPDATE SET state = excluded.state, type = excluded.type, output = @output@,
     cause = excluded.cause, take_along = false, ended_at = @ended_at@
 RETURNING chain_id"""
-_NEEDED = "AND EXISTS (SELECT FROM @schema@.blocker b WHERE b.chain_id = given.chain_id)"
+_AWAITED = "(SELECT true FROM @schema@.blocker b WHERE b.chain_id = given.chain_id LIMIT 1)"
 
-_DELETED = """INSERT INTO @schema@.chain_end AS e (chain_id, state, type, cause, take_along)
+_DELETED = f"""INSERT INTO @schema@.chain_end AS e (chain_id, state, type, cause, take_along)
 SELECT given.chain_id, 8, given.type, given.cause, $4::boolean
 FROM unnest($1::uuid[], $2::text[], $3::text[]) AS given(chain_id, type, cause)
-WHERE EXISTS (SELECT FROM @schema@.blocker b WHERE b.chain_id = given.chain_id)
+WHERE {_AWAITED}
 ORDER BY given.chain_id
 ON CONFLICT (chain_id) DO UPDATE SET @fields@ take_along = excluded.take_along
 RETURNING chain_id"""
@@ -74,8 +74,8 @@ def ends_statements(schema: Schema) -> dict[str, str]:
     }
     for name, marks in (
         ("ends_stored", {**whole, "@needed@": ""}),
-        ("ends_needed", {**whole, "@needed@": _NEEDED}),
-        ("ends_settled", {**behind, "@needed@": _NEEDED}),
+        ("ends_needed", {**whole, "@needed@": f"AND {_AWAITED}"}),
+        ("ends_settled", {**behind, "@needed@": f"AND {_AWAITED}"}),
     ):
         template = _STORED
         for mark, text in marks.items():

@@ -39,6 +39,7 @@ _MOST_CHAINS = 200
 _NEVER_STARTED = """j.expires_at IS NOT NULL AND j.state < 2 AND j.attempt = 0 AND j.reschedules = 0
           AND j.expires_at <= now()"""
 
+# Each is looked up by itself: where the planner believes that a table is empty, a join would read all of it for each.
 # An end that is still being told of is found as such. One that isn't, with somebody waiting and no live step, was written
 # by nobody who knew of those that wait: it's looked at anew.
 _LOOK = f"""WITH edge AS MATERIALIZED (
@@ -54,15 +55,15 @@ _LOOK = f"""WITH edge AS MATERIALIZED (
 SELECT EXISTS (SELECT FROM @schema@.chain_end e WHERE e.untold),
        EXISTS (SELECT FROM @schema@.job j WHERE {_NEVER_STARTED}),
        ARRAY(SELECT chain_id FROM awaited
-             WHERE NOT EXISTS (SELECT FROM @schema@.job j WHERE j.id = awaited.chain_id)
-               AND NOT EXISTS (SELECT FROM @schema@.job j WHERE j.chain_id = awaited.chain_id)
-               AND NOT EXISTS (SELECT FROM @schema@.chain_end e WHERE e.chain_id = awaited.chain_id AND e.untold)
+             WHERE (SELECT true FROM @schema@.job j WHERE j.id = awaited.chain_id LIMIT 1) IS NULL
+               AND (SELECT true FROM @schema@.job j WHERE j.chain_id = awaited.chain_id LIMIT 1) IS NULL
+               AND (SELECT true FROM @schema@.chain_end e WHERE e.chain_id = awaited.chain_id AND e.untold LIMIT 1) IS NULL
              LIMIT {_MOST_CHAINS}),
        ARRAY(SELECT job_id FROM (SELECT DISTINCT job_id FROM job_edge) AS waiting
-             WHERE NOT EXISTS (SELECT FROM @schema@.job j WHERE j.id = waiting.job_id)
-               AND NOT EXISTS (SELECT FROM @schema@.archive a WHERE a.id = waiting.job_id AND a.state IN (6, 7))),
+             WHERE (SELECT true FROM @schema@.job j WHERE j.id = waiting.job_id LIMIT 1) IS NULL
+               AND (SELECT true FROM @schema@.archive a WHERE a.id = waiting.job_id AND a.state IN (6, 7) LIMIT 1) IS NULL),
        ARRAY(SELECT chain_id FROM ended
-             WHERE NOT EXISTS (SELECT FROM @schema@.blocker b WHERE b.chain_id = ended.chain_id)),
+             WHERE (SELECT true FROM @schema@.blocker b WHERE b.chain_id = ended.chain_id LIMIT 1) IS NULL),
        (SELECT chain_id FROM edge ORDER BY chain_id DESC, job_id DESC LIMIT 1),
        (SELECT job_id FROM edge ORDER BY chain_id DESC, job_id DESC LIMIT 1), (SELECT count(*) FROM edge),
        (SELECT job_id FROM job_edge ORDER BY job_id DESC LIMIT 1), (SELECT count(*) FROM job_edge),
@@ -73,13 +74,13 @@ _LOOK_BRIEFLY = f"""SELECT EXISTS (SELECT FROM @schema@.chain_end e WHERE e.unto
 _UNTOLD = f"""SELECT e.chain_id FROM @schema@.chain_end e WHERE e.untold ORDER BY e.ended_at, e.chain_id LIMIT {_MOST_CHAINS}
 FOR UPDATE SKIP LOCKED"""
 _GONE = """SELECT given.id FROM unnest($1::uuid[]) AS given(id)
-WHERE NOT EXISTS (SELECT FROM @schema@.job j WHERE j.id = given.id)
-  AND NOT EXISTS (SELECT FROM @schema@.job j WHERE j.chain_id = given.id)
-  AND NOT EXISTS (SELECT FROM @schema@.chain_end e WHERE e.chain_id = given.id)"""
+WHERE (SELECT true FROM @schema@.job j WHERE j.id = given.id LIMIT 1) IS NULL
+  AND (SELECT true FROM @schema@.job j WHERE j.chain_id = given.id LIMIT 1) IS NULL
+  AND (SELECT true FROM @schema@.chain_end e WHERE e.chain_id = given.id LIMIT 1) IS NULL"""
 _KNOWN = """SELECT e.chain_id FROM @schema@.chain_end e
 WHERE e.chain_id = ANY($1::uuid[])
-  AND NOT EXISTS (SELECT FROM @schema@.job j WHERE j.id = e.chain_id)
-  AND NOT EXISTS (SELECT FROM @schema@.job j WHERE j.chain_id = e.chain_id)
+  AND (SELECT true FROM @schema@.job j WHERE j.id = e.chain_id LIMIT 1) IS NULL
+  AND (SELECT true FROM @schema@.job j WHERE j.chain_id = e.chain_id LIMIT 1) IS NULL
 ORDER BY e.chain_id FOR UPDATE OF e SKIP LOCKED"""
 
 _EXPIRE = f"""WITH late AS MATERIALIZED (
@@ -92,12 +93,12 @@ _EXPIRE = f"""WITH late AS MATERIALIZED (
 FROM gone RETURNING coalesce(chain_id, id)"""
 
 _DROP_EDGES = """DELETE FROM @schema@.blocker b WHERE b.job_id = ANY($1::uuid[])
-  AND NOT EXISTS (SELECT FROM @schema@.job j WHERE j.id = b.job_id)
-  AND NOT EXISTS (SELECT FROM @schema@.archive a WHERE a.id = b.job_id AND a.state IN (6, 7))"""
+  AND (SELECT true FROM @schema@.job j WHERE j.id = b.job_id LIMIT 1) IS NULL
+  AND (SELECT true FROM @schema@.archive a WHERE a.id = b.job_id AND a.state IN (6, 7) LIMIT 1) IS NULL"""
 # Locked first: whoever begins to need one writes it, and that is seen by the later statement.
 _LOCK_ENDS = "SELECT e.chain_id FROM @schema@.chain_end e WHERE e.chain_id = ANY($1::uuid[]) FOR UPDATE SKIP LOCKED"
 _FORGET = """DELETE FROM @schema@.chain_end e WHERE e.chain_id = ANY($1::uuid[])
-  AND NOT EXISTS (SELECT FROM @schema@.blocker b WHERE b.chain_id = e.chain_id)"""
+  AND (SELECT true FROM @schema@.blocker b WHERE b.chain_id = e.chain_id LIMIT 1) IS NULL"""
 
 _TELL = """SELECT pg_catalog.pg_notify('@channel@', json_build_object('o', $1::text, 'f', json_agg(id))::text)::text
 FROM (SELECT given.id, (row_number() OVER () - 1) / 150 AS part FROM unnest($2::uuid[]) AS given(id)) AS parts
