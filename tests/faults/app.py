@@ -77,6 +77,19 @@ async def gather(ends: list[Told]) -> Told:
 
 
 @registry.job(retry=SOON)
+async def book(seconds: float) -> Told:
+    """Writes a row in the transaction that completes it, and enqueues another job with that."""
+    write("start")
+    attempt = current_attempt()
+    mark = "?" if attempt.client.store.description.startswith("sqlite") else "$1"
+    async with attempt.completion() as tx:
+        await tx.execute(f"insert into booking values ({mark})", str(attempt.job.id))
+        attempt.enqueue(nap(0).options(key=str(attempt.job.id)))
+        await anyio.sleep(seconds)
+        return tx.done(told())
+
+
+@registry.job(retry=SOON)
 async def until_exists(path: str) -> Told:
     """Runs until a file exists."""
     write("start")
