@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
 import orjson
 
@@ -34,6 +34,9 @@ class HasOutput(Generic[R_co]):
 
     id: UUID
     job_type: Any
+
+    not_storable_hint: ClassVar = ": pass on its .output, which stands for what it will return"
+    """What is said to whoever passes the call or handle itself as an argument."""
 
     @property
     def output(self) -> R_co:

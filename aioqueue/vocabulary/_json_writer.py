@@ -70,7 +70,8 @@ class JsonWriter:
             return self.default(value)
         if type(value) is Placeholder:
             raise TypeError(f"{value!r} can only be passed on as an argument of a call")
-        raise TypeError(f"{type(value).__qualname__} isn't a type that can be stored")
+        hint = getattr(type(value), "not_storable_hint", "")
+        raise TypeError(f"{type(value).__qualname__} isn't a type that can be stored{hint}")
 
 
 class MarkingWriter(JsonWriter):

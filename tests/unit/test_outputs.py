@@ -8,6 +8,7 @@ import math
 import operator
 import os
 import pickle
+import random
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -250,6 +251,38 @@ def test_arguments_beside_outputs_are_checked_now(page: int) -> None:
         anything([page, object()])
     with pytest.raises(ArgumentsError, match="object isn't a type that can be stored"):
         anything([object()], page)
+
+
+def test_a_call_in_the_place_of_its_output_is_told_so() -> None:
+    with pytest.raises(ArgumentsError, match=r"Call isn't a type that can be stored: pass on its \.output") as caught:
+        anything([fetch("a")])
+    assert caught.value.path == "value"
+
+
+def test_whatever_is_around_an_output_arrives_as_it_was() -> None:
+    choose = random.Random(5)
+
+    def value(depth: int) -> tuple[Any, Any]:
+        """With outputs within, and as it must arrive."""
+        kind = choose.randrange(9 if depth < 4 else 6)
+        if kind == 0:
+            return page.output, 7
+        if kind < 6:
+            plain: Any = choose.choice([None, 2**63 + 1, -1.5e300, "null", 'ä"\\\0\n', True, "", 0.1, page.id.hex])
+            return plain, plain
+        parts = [value(depth + 1) for _ in range(choose.randrange(4))]
+        if kind == 6:
+            return [each for each, _ in parts], [arrived for _, arrived in parts]
+        names = [choose.choice(["a", "0", "", "ä.b", "[1]", '"', "output"]) + str(number) for number in range(len(parts))]
+        given = {name: each for name, (each, _) in zip(names, parts, strict=True)}
+        return given, {name: arrived for name, (_, arrived) in zip(names, parts, strict=True)}
+
+    page = fetch("a")
+    for _ in range(300):
+        (one, first), (two, second) = value(0), value(0)
+        job = anything(one, two).to_new_job()
+        blockers = [EndedBlocker(each.chain_id, ChainEnd.COMPLETED, b"7", places=each.places) for each in job.blockers]
+        assert anything.decode_arguments(filled(job.payload, blockers)) == {"value": first, "other": second}
 
 
 def test_sets_and_keys_cant_hold_outputs(page: Any) -> None:
