@@ -207,7 +207,7 @@ class Ender:
         """
 
         async def write(again: bool) -> None:  # noqa: FBT001 - `until_written` calls it, nobody else
-            await self._end(job_id, plan, self._store.end, repeated=again)
+            await self._end(job_id, plan, self._store.end, repeated=again, within=False)
 
         def log() -> None:
             logger.warning(
@@ -221,7 +221,7 @@ class Ender:
 
     async def end_with(self, job_id: UUID, plan: Plan, write: Callable[[Sequence[Ending]], Awaitable[Sequence[bool]]]) -> None:
         """End a job in a transaction that somebody else commits, with what writes in it. Raises as `end`."""
-        await self._with_calls(plan, lambda: self._end(job_id, plan, write, repeated=False))
+        await self._with_calls(plan, lambda: self._end(job_id, plan, write, repeated=False, within=True))
 
     async def _with_calls(self, plan: Plan, end: Callable[[], Awaitable[None]]) -> None:
         marked: list[Call[Any]] = []
@@ -236,15 +236,28 @@ class Ender:
             raise
 
     async def _end(
-        self, job_id: UUID, plan: Plan, write: Callable[[Sequence[Ending]], Awaitable[Sequence[bool]]], *, repeated: bool
+        self,
+        job_id: UUID,
+        plan: Plan,
+        write: Callable[[Sequence[Ending]], Awaitable[Sequence[bool]]],
+        *,
+        repeated: bool,
+        within: bool,
     ) -> None:
+        """Look for the live step, and end it, until it's that.
+
+        Arguments:
+            job_id, plan, write: As of `end_with`.
+            repeated: Whether an earlier try may have written it.
+            within: Whether it's done in a transaction whose own changes aren't seen from here yet.
+        """
         tried: UUID | None = None
         for _ in range(_MOST_STEPS):
             (end,) = await self._store.fetch_ends([job_id])
             if (repeated or self._is_unclear(plan)) and plan.is_done(end, await self._following(plan)):
                 return
             step = _live(job_id, end)
-            if step.id == tried:
+            if within and step.id == tried:
                 raise AlreadyFinished(
                     f"the job {step.id} of {step.type} was ended in a transaction that is still open",
                     state="ended",
