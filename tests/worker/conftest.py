@@ -20,12 +20,16 @@ if TYPE_CHECKING:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "without_postgres: where `client` is on each store, this test isn't on PostgreSQL")
     config.addinivalue_line("markers", "both_stores: each of its tests that has a database runs on SQLite and on PostgreSQL")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "url" in metafunc.fixturenames and metafunc.definition.get_closest_marker("both_stores"):
         metafunc.parametrize("url", ["sqlite", "postgres"], indirect=True)
+    if "client" in metafunc.fixturenames and getattr(metafunc.module, "ON_EACH_STORE", False):
+        postgres = [] if metafunc.definition.get_closest_marker("without_postgres") else ["postgres"]
+        metafunc.parametrize("client", ["memory", "sqlite", *postgres], indirect=True)
 
 
 @pytest.fixture

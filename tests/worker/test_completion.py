@@ -31,10 +31,11 @@ if TYPE_CHECKING:
     from aioqueue.definitions._completion import Completion
 
 pytestmark = pytest.mark.anyio
+ON_EACH_STORE = True
 twice = Retry(max_attempts=2, backoff=Fixed(0))
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
+@pytest.fixture
 async def client(request: pytest.FixtureRequest) -> AsyncIterator[Client]:
     async with made_client(request) as client:
         yield client
@@ -204,6 +205,7 @@ async def test_a_savepoint_is_rolled_back_alone_with_its_calls_and_its_done(
     assert (await notes.all(), ran) == (["kept"], ["once"])
 
 
+@pytest.mark.without_postgres
 async def test_completion_middlewares_are_within_the_transaction_and_cannot_swallow(client: Client, notes: Notes) -> None:
     said: list[str] = []
 

@@ -30,10 +30,11 @@ if TYPE_CHECKING:
     from aioqueue import Attempt, CallNext
 
 pytestmark = pytest.mark.anyio
+ON_EACH_STORE = True
 twice = Retry(max_attempts=2, backoff=Fixed(0))
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
+@pytest.fixture
 async def client(request: pytest.FixtureRequest) -> AsyncIterator[Client]:
     async with made_client(request) as client:
         yield client
@@ -150,6 +151,7 @@ async def test_a_lost_claim_is_told_on_entry(
     assert (await handle.snapshot()).state is not JobState.COMPLETED
 
 
+@pytest.mark.without_postgres
 @pytest.mark.parametrize("committed", [True, False])
 async def test_what_is_heard_of_the_claim_within_the_block_counts_only_after_a_rollback(
     client: Client, registry: Registry, notes: Notes, caplog: pytest.LogCaptureFixture, *, committed: bool

@@ -30,10 +30,11 @@ if TYPE_CHECKING:
 
 
 pytestmark = pytest.mark.anyio
+ON_EACH_STORE = True
 twice = Retry(max_attempts=2, backoff=Fixed(0))
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
+@pytest.fixture
 async def client(request: pytest.FixtureRequest) -> AsyncIterator[Client]:
     async with made_client(request) as client:
         yield client
@@ -44,6 +45,7 @@ def registry() -> Registry:
     return Registry()
 
 
+@pytest.mark.without_postgres
 async def test_enqueueing_beside_it_is_refused(client: Client, registry: Registry, notes: Notes) -> None:
     @registry.job
     async def child() -> None: ...
@@ -67,6 +69,7 @@ async def test_enqueueing_beside_it_is_refused(client: Client, registry: Registr
     assert (await handle.snapshot()).state is JobState.COMPLETED
 
 
+@pytest.mark.without_postgres
 async def test_within_another_transaction_and_in_a_thread_it_is_refused(client: Client, registry: Registry) -> None:
     @registry.job(retry=once)
     async def within() -> None:
@@ -93,6 +96,7 @@ async def test_within_another_transaction_and_in_a_thread_it_is_refused(client: 
         assert text in job.errors[0].message
 
 
+@pytest.mark.without_postgres
 async def test_after_the_attempt_it_is_refused(client: Client, registry: Registry) -> None:
     kept: list[Any] = []
 

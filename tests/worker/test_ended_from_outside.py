@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 pytestmark = pytest.mark.anyio
+ON_EACH_STORE = True
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
+@pytest.fixture
 async def client(request: pytest.FixtureRequest) -> AsyncIterator[Client]:
     async with made_client(request) as client:
         yield client
@@ -66,6 +67,7 @@ async def test_its_attempt_is_cancelled_and_told_why(client: Client, how: str, c
         assert job.output == ("theirs" if how == "completed" else None)
 
 
+@pytest.mark.without_postgres
 async def test_what_it_has_enqueued_is_dropped(client: Client) -> None:
     registry, runs = Registry(), asyncio.Event()
     go_on = asyncio.Event()

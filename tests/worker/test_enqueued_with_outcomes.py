@@ -40,9 +40,10 @@ if TYPE_CHECKING:
     from aioqueue import Attempt, Job, JobHandle
 
 pytestmark = pytest.mark.anyio
+ON_EACH_STORE = True
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
+@pytest.fixture
 async def client(request: pytest.FixtureRequest) -> AsyncIterator[Client]:
     async with made_client(request) as client:
         yield client
@@ -101,6 +102,7 @@ async def test_it_is_stored_with_the_outcome_from_async_and_thread_handlers_and_
     assert sorted(ran) == list(range(1, 24))
 
 
+@pytest.mark.without_postgres
 @pytest.mark.parametrize("how", ["raises", "Fail", "Reschedule", "unreadable"])
 async def test_it_is_dropped_with_an_attempt_that_does_not_complete_and_may_be_enqueued_again(
     client: Client, registry: Registry, how: str
@@ -137,6 +139,7 @@ async def test_it_is_dropped_with_an_attempt_that_does_not_complete_and_may_be_e
         await client.enqueue(kept[0])  # it may be
 
 
+@pytest.mark.without_postgres
 async def test_an_interrupted_attempt_drops_it(client: Client, registry: Registry) -> None:
     begun, kept = asyncio.Event(), list[Call[None]]()
 
@@ -159,6 +162,7 @@ async def test_an_interrupted_attempt_drops_it(client: Client, registry: Registr
     await client.enqueue(kept[0])
 
 
+@pytest.mark.without_postgres
 async def test_a_call_used_twice_fails_the_attempt_by_policy(client: Client, registry: Registry) -> None:
     numbers: list[int] = []
 
@@ -285,6 +289,7 @@ async def test_a_chain_that_would_wait_for_itself_fails_its_attempt(client: Clie
     assert await jobs_of(client, "nobody") == []
 
 
+@pytest.mark.without_postgres
 async def test_a_refused_outcome_is_repaired_by_the_next_attempt(client: Client, registry: Registry) -> None:
     gone = client.handle(registry.job(nobody), new_id())
 
@@ -302,6 +307,7 @@ async def test_a_refused_outcome_is_repaired_by_the_next_attempt(client: Client,
     assert len(await jobs_of(client, "nobody")) == 1
 
 
+@pytest.mark.without_postgres
 async def test_outside_of_a_running_attempt_it_is_refused(client: Client, registry: Registry) -> None:
     kept: list[Attempt] = []
 
@@ -327,6 +333,7 @@ async def test_outside_of_a_running_attempt_it_is_refused(client: Client, regist
         kept[-1].enqueue(done(1))
 
 
+@pytest.mark.without_postgres
 async def test_enqueued_jobs_are_counted_when_they_are_stored(client: Client, registry: Registry) -> None:
     @registry.job
     async def child() -> None: ...
@@ -343,6 +350,7 @@ async def test_enqueued_jobs_are_counted_when_they_are_stored(client: Client, re
     assert LEDGER.total().enqueued["child"] - before == 1
 
 
+@pytest.mark.without_postgres
 async def test_a_call_that_was_dropped_with_its_attempt_does_not_warn(client: Client, registry: Registry) -> None:
     @registry.job
     async def child() -> None: ...
@@ -359,6 +367,7 @@ async def test_a_call_that_was_dropped_with_its_attempt_does_not_warn(client: Cl
         gc.collect()
 
 
+@pytest.mark.without_postgres
 async def test_enqueueing_it_elsewhere_too_is_refused(client: Client, registry: Registry) -> None:
     @registry.job
     async def child() -> None: ...
