@@ -83,10 +83,10 @@ def inserted_types(jobs: Iterable[NewJob]) -> Notification:
 def merged(notifications: Collection[Notification]) -> Notification:
     """One that says what these say of jobs and leases by name."""
     return Notification(
-        types=frozenset().union(*(each.types or () for each in notifications)),
+        types=frozenset[str]().union(*(each.types or () for each in notifications)),
         delay=min((each.delay for each in notifications if each.types), default=0.0),
-        finished=frozenset().union(*(each.finished or () for each in notifications)),
-        leases=frozenset().union(*(each.leases for each in notifications)),
+        finished=frozenset[UUID]().union(*(each.finished or () for each in notifications)),
+        leases=frozenset[int]().union(*(each.leases for each in notifications)),
     )
 
 

@@ -8,6 +8,7 @@ from aioqueue.errors import CallError, RowRejected, StoreUnavailable
 from aioqueue.postgres._connections_source import WAIT_BRIEFLY
 from aioqueue.postgres._errors import translated
 from aioqueue.postgres._insert_blockers import waiting_briefly
+from aioqueue.postgres._notifications import merged
 from aioqueue.postgres._rows_portions import in_portions
 from aioqueue.postgres._settle_fates import Fence, fate_of, fates_statements
 from aioqueue.postgres._settle_slowly import MOST_TRIES, deadlock, settle_portion, slow_statements, told_of
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from aioqueue.postgres._options_schema import Schema
     from aioqueue.vocabulary._job import Claim, Ending
 
-__all__ = ["Ender", "both", "end_statements"]
+__all__ = ["Ender", "end_statements"]
 
 
 _HOLD = """SELECT j.id FROM @schema@.job j
@@ -74,14 +75,14 @@ class Ender:
         for index, each in enumerate(endings):
             first.setdefault(each.id, index)
         ended: set[int] = set()
-        told = Notification()
+        told: list[Notification] = []
         for batch in in_portions([_settlement(endings[index]) for index in first.values()], lambda each: each.size):
             portion = await settle_portion(connection, self._statements, "settle_end_slowly", batch, self._origin)
             if portion.taken:
                 raise RowRejected(_TAKEN)
             ended |= {first[job_id] for job_id in portion.chains}
-            told = both(told, told_of(portion))
-        return [index in ended for index in range(len(endings))], told
+            told.append(told_of(portion))
+        return [index in ended for index in range(len(endings))], merged(told)
 
     async def hold_in(self, connection: Connection, claim: Claim, lease_id: int) -> LostReason | None:
         """Lock a running job by its claim, as `aioqueue.abc.Store.hold` says.
@@ -104,7 +105,7 @@ class Ender:
     ) -> tuple[list[SettleResult], Notification]:
         """Settle what this very transaction holds, as `aioqueue.abc.Store.settle` says of `tx`."""
         results: list[SettleResult] = []
-        told = Notification()
+        told: list[Notification] = []
         with translated(self._pool.source.description):
             for settlement in settlements:
                 try:
@@ -115,8 +116,8 @@ class Ender:
                 except RowRejected as error:
                     result, note = SettleResult(LostReason.ERROR, str(error)), Notification()
                 results.append(result)
-                told = both(told, note)
-        return results, told
+                told.append(note)
+        return results, merged(told)
 
     async def _settle(self, connection: Connection, settlement: Settlement) -> tuple[SettleResult, Notification]:
         portion = await settle_portion(connection, self._statements, "settle_held_slowly", [settlement], self._origin)
@@ -133,20 +134,6 @@ class Ender:
 def end_statements(schema: Schema) -> dict[str, str]:
     """The statements of this module alone, by name."""
     return {"hold": schema.render(_HOLD)}
-
-
-def both(one: Notification, other: Notification) -> Notification:
-    """One notification for two."""
-    if not other.types:
-        delay = one.delay
-    else:
-        delay = min(one.delay, other.delay) if one.types else other.delay
-    return Notification(
-        types=(one.types or frozenset()) | (other.types or frozenset()),
-        delay=delay,
-        finished=(one.finished or frozenset()) | (other.finished or frozenset()),
-        leases=one.leases | other.leases,
-    )
 
 
 def _settlement(ending: Ending) -> Settlement:
