@@ -155,7 +155,7 @@ def _settle_distinct(
         if entry is None:
             lost.append(settlement)
         else:
-            batch.add(settlement, *entry)
+            batch.add(settlement, (settlement.claims, settlement.lease_id), *entry)
     mark = _MARK_OF_AN_ORPHAN if orphaned else 0
     leases: frozenset[int] = frozenset()
     if orphaned and owned:

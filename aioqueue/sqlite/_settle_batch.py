@@ -64,34 +64,49 @@ class Batch:
         self._resolved: Resolved | None = None
         self._inserted: Notification | None = None
 
-    def add(self, outcome: Settlement | Ending, job_id: str, job_type: str, chain_id: str | None, marked: int) -> None:
-        """Sort one in; its id, type, chain and mark as they're stored.
+    def add(
+        self,
+        outcome: Settlement | Ending,
+        fence: tuple[int, int] | None,
+        job_id: str,
+        job_type: str,
+        chain_id: str | None,
+        marked: int,
+    ) -> None:
+        """Sort one in.
+
+        Arguments:
+            outcome: What is said of the job.
+            fence: The claim and the lease of whoever says it, if it's the owner.
+            job_id, job_type, chain_id, marked: As they're stored.
 
         Raises:
             RowRejected: It can't be written as it is.
         """
-        if isinstance(outcome, Settlement) and not outcome.kind.finishes:
-            due = _due(outcome, self._now)
-            self._pending.append(_values(outcome, job_id, due))
-            self._wake(job_type, due)
-            self._children += outcome.children
-            return
-        self._finished.append(_values(outcome, job_id, None))
         if outcome.children:
             self._children += outcome.children
-        chain = job_id if chain_id is None else chain_id
+        if isinstance(outcome, Settlement) and not outcome.kind.finishes:
+            due = _due(outcome, self._now)
+            self._pending.append(_values(outcome, fence, job_id, due))
+            self._wake(job_type, due)
+            return
+        self._finished.append(_values(outcome, fence, job_id, None))
         if outcome.kind.ends_chain:
             self._ended_chains.add(outcome.id if chain_id is None else id_of(chain_id))
-            if marked:
-                self._ends.append(_end(outcome, job_type, chain))
         else:
-            step = NextStep.of(outcome, job_id, chain, self._now)
+            step = NextStep.of(outcome, job_id, job_id if chain_id is None else chain_id, self._now)
             self._steps.append(step)
             if step.blockers:
                 self._waiting.append(step)
             else:
                 self._wake(step.type, step.due)
-        if marked and outcome.kind in _NEVER_RETRIED:
+        if marked:
+            self._add_marked(outcome, job_id, job_type, job_id if chain_id is None else chain_id)
+
+    def _add_marked(self, outcome: Settlement | Ending, job_id: str, job_type: str, chain: str) -> None:
+        if outcome.kind.ends_chain:
+            self._ends.append(_end(outcome, job_type, chain))
+        if outcome.kind in _NEVER_RETRIED:
             self._needless.append(job_id)
 
     def _wake(self, job_type: str, due: int) -> None:
@@ -157,6 +172,7 @@ class Batch:
         return merged([own, *others]) or own
 
 
+_NO_FENCE = (None, None)
 _NEVER_RETRIED = frozenset({SettlementKind.COMPLETED, SettlementKind.CONTINUED})
 _CHAIN_ENDS = {
     SettlementKind.COMPLETED: ChainEnd.COMPLETED,
@@ -171,11 +187,10 @@ def _due(settlement: Settlement, now: int) -> int:
     return due_after(now, settlement.delay, "the delay") if settlement.delay else now
 
 
-def _values(outcome: Settlement | Ending, job_id: str, due: int | None) -> list[object]:
-    fence = (outcome.claims, outcome.lease_id) if isinstance(outcome, Settlement) else (None, None)
+def _values(outcome: Settlement | Ending, fence: tuple[int, int] | None, job_id: str, due: int | None) -> list[object]:
     return [
         job_id,
-        *fence,
+        *(fence or _NO_FENCE),
         int(outcome.kind),
         due,
         None if outcome.error is None else _encoded(outcome.error),

@@ -44,7 +44,7 @@ def end(connection: Statements, endings: Sequence[Ending]) -> tuple[list[bool], 
             entry = live.get(str(each.id))
             results.append(entry is not None)
             if entry is not None:
-                batch.add(each, *entry[:4])
+                batch.add(each, None, *entry[:4])
                 leases |= {entry[4]} - {None}
         if live:
             batch.write(connection)
