@@ -12,6 +12,8 @@ from aioqueue.testing.memory._transaction_draft import Draft
 from aioqueue.vocabulary._job import Settlement, SettlementKind, StoredState
 from aioqueue.vocabulary._notification import Notification
 from tests.known_mistakes.mistake import Mistake, instead_of
+from tests.simulation.plan import Theme
+from tests.simulation.promises import Promise
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
@@ -52,6 +54,14 @@ def _whatever_is_there(real: Callable[..., list[bool]], database: Database, endi
     return real(database, endings)
 
 
+def _with_another(real: Callable[..., list[bool]], database: Database, endings: Sequence[Ending]) -> list[bool]:
+    named = {each.id for each in endings}
+    others = [row for row in database.rows.values() if row.state == StoredState.PENDING and row.new.id not in named]
+    for row in others[:1]:
+        database.end(row, StoredState.COMPLETED, database.now(), output=b"1")
+    return real(database, endings)
+
+
 def _without_leases(real: Callable[..., Notification], row: Row, following: Row | None, _: int, now: datetime) -> Notification:
     return real(row, following, 0, now)
 
@@ -77,6 +87,19 @@ COMPLETING: dict[str, Mistake] = {
     "a store that ends jobs in their worker's name": Mistake(
         (instead_of(Database, "end", _as_its_worker_would),),
         cases=("end/a_late_write_of_the_worker_is_lost",),
+        breaks=Promise.REPEATS_AGREE,
+        theme=Theme.WAITING,
+    ),
+    "a store that says that it has ended what goes on": Mistake(
+        ((_store, "end", lambda _, endings: [True for _ in endings]),),
+        cases=("end/completes_in_every_state", "end/what_isnt_live_isnt_ended"),
+        breaks=Promise.ANSWERED,
+        theme=Theme.WAITING,
+    ),
+    "a store that ends another job as well": Mistake(
+        (instead_of(_store, "end", _with_another),),
+        breaks=Promise.ASKED_FOR,
+        theme=Theme.WAITING,
     ),
     "a store that ends one job after the other": Mistake(
         (instead_of(_store, "end", _one_after_the_other),),

@@ -63,6 +63,7 @@ class Truth:
         position: Its place in the chain.
         next: What it has continued with.
         output: What it has completed with.
+        outside: Whether somebody other than a worker has ended it.
     """
 
     new: NewJob
@@ -87,6 +88,7 @@ class Truth:
     position: int = 0
     next: UUID | None = None
     output: bytes | None = None
+    outside: bool = False
 
     def copy(self) -> Truth:
         """As it is now."""

@@ -168,7 +168,8 @@ class Checker:
             said = writing not in truth.written and not truth.rewound
             self._require(Promise.REPEATS_AGREE, not said, f"{name} {how} was said to be written, and wasn't")
         else:
-            repeated = writing in truth.written and truth.claims == each.claims and not truth.rewound
+            went_on = truth.rewound or truth.outside
+            repeated = writing in truth.written and truth.claims == each.claims and not went_on
             self._require(Promise.REPEATS_AGREE, not repeated, f"{name} {how} was written, and then said to be lost")
             refused = not orphaned and truth.holder == fence and each.lease_id in self._book.leases
             self._require(Promise.GOOD_CLAIMS_WRITE, not refused, f"{name} {how} was refused though the claim is good")
@@ -185,7 +186,9 @@ class Checker:
             if (lease := self._book.leases.get(each.lease_id)) is not None:
                 lease.taken = True
         else:
-            there = each.lease_id in self._book.leases
+            # A transaction that holds the claim keeps it, whatever becomes of the lease.
+            held = (run := truth.runs.get(fence)) is not None and run.completing
+            there = held or each.lease_id in self._book.leases
             self._require(Promise.BY_THE_HOLDER, there, f"{what} was written for a lease that was taken")
             self._by_claimant(truth, f"{what} was written")
         expectation = None if truth.rewound else expected_of(truth, fence, orphaned=orphaned)

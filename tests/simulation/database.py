@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from aioqueue.errors import RowRejected
 from aioqueue.testing.memory._rows import Database
-from aioqueue.vocabulary._job import LostReason, SettlementKind
+from aioqueue.vocabulary._job import LostReason, SettlementKind, SettleResult
 from tests.simulation.scheduler import START
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from aioqueue.testing.memory._rows import Lease, Row
     from aioqueue.testing.memory._rows_blockers import Blockers
-    from aioqueue.vocabulary._job import AttemptError, ClaimedJob, Settlement, SettleResult, StoredState
+    from aioqueue.vocabulary._job import AttemptError, ClaimedJob, Settlement, StoredState
     from aioqueue.vocabulary._notification import Notification
     from tests.simulation.network import Network
     from tests.simulation.plan import Refusal
@@ -144,6 +144,9 @@ class WatchedDatabase(Database):
 
     def changed(self) -> None:
         """A request was carried out: look what it meant for those that wait."""
+        written, self._written = self._written, []
+        for each in written:  # by a transaction's commit
+            self.checker.settled(each, SettleResult(), orphaned=False, wrote=True)
         ended, self._ended = self._ended, []
         for row, state, error in ended:
             self.checker.waiting.ended(row, state, error)

@@ -35,6 +35,7 @@ class Run:
         how: See `Checker.finished`.
         goes_on: Whether its job continues when it returns.
         next: The id of what it has returned to continue with.
+        completing: Whether it's within a transaction that completes its job.
     """
 
     process: Process
@@ -50,6 +51,7 @@ class Run:
     delay: float | None = None
     goes_on: bool = False
     next: UUID | None = None
+    completing: bool = False
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,8 @@ def _expected_of(truth: Truth, run: Run | None, *, orphaned: bool) -> Expectatio
         return again
     if run is None:
         return Expectation({SettlementKind.CANCELLED}) if expired else Expectation({SettlementKind.RESCHEDULED})
+    if run.completing:
+        return Expectation({SettlementKind.COMPLETED})
     if run.ended_at is None:
         return Expectation(frozenset())
     if run.how == "returned":

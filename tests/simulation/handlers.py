@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from aioqueue import Call, Completed, Fail, Failed, Registry, Reschedule, RetryIn, current_attempt, done
-from aioqueue.errors import JobControl
+from aioqueue.errors import AioqueueError, JobControl
 from tests.simulation.plan import Step
 from tests.simulation.process import Process
 from tests.simulation.rude import POLICY, HostileError, HostileReason
@@ -130,6 +130,8 @@ class Handlers:
             return await self._hard_of_hearing(run, step)
         willing = run.listens = step.deed not in {"stubborn", "unwilling"}
         try:
+            if step.deed == "complete":
+                return await self._complete(run, step)
             if step.deed == "block":
                 self._block(run.process, step.seconds)
             elif step.deed != "at_once":
@@ -147,6 +149,23 @@ class Handlers:
                 return "after all"
             self._bodies.finished(run, "cancelled", cancellable=willing)
             raise
+
+    async def _complete(self, run: Run, step: Step) -> str:
+        """Do what there is to do in a transaction that completes the job."""
+        try:
+            async with current_attempt().completion() as transaction:
+                run.completing = True
+                await asyncio.sleep(step.extra)
+                said: str = transaction.done("in a transaction")
+        except AioqueueError as error:
+            run.completing = False
+            self._bodies.finished(run, "raised", cancellable=True)
+            raise Boom(str(error)) from error
+        except asyncio.CancelledError:
+            run.completing = False
+            raise
+        self._bodies.finished(run, "returned", cancellable=True)
+        return said
 
     def _block(self, process: Process, seconds: float) -> None:
         process.held_up += 1
@@ -254,6 +273,10 @@ async def waits(index: int, outputs: list[str], ends: list[Completed[str] | Fail
     return await going_on[-1].run_in_loop(index)
 
 
+@registry.declare(name="asked")
+async def asked(index: int) -> str: ...
+
+
 JOB_TYPES: dict[Kind, Any] = {
     "in_loop": in_loop,
     "in_thread": in_thread,
@@ -263,4 +286,5 @@ JOB_TYPES: dict[Kind, Any] = {
     "link_in_thread": link_in_thread,
     "short_link": short_link,
     "waits": waits,
+    "asked": asked,
 }

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from aioqueue.client import Client
-from aioqueue.errors import StoreUnavailable
+from aioqueue.errors import AlreadyFinished, StoreUnavailable
+from aioqueue.vocabulary._job import SettlementKind
 from tests.simulation.account import Book
 from tests.simulation.bodies import Bodies
 from tests.simulation.checker import Checker
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from uuid import UUID
 
-    from tests.simulation.plan import Event, PlannedJob
+    from aioqueue import JobHandle
+    from tests.simulation.plan import Answer, Event, PlannedJob
     from tests.simulation.promises import Violation
 
 _PROGRESS = 900.0
@@ -307,6 +309,7 @@ class History:
     async def _produce(self) -> None:
         self._handles = [asyncio.get_running_loop().create_future() for _ in self.plan.jobs]
         async with Client(self._producer.store, retry_for=3) as client, asyncio.TaskGroup() as group:
+            self._answering = group
             for index, job in enumerate(self.plan.jobs):
                 group.create_task(self._enqueue(client, index, job))
 
@@ -347,6 +350,27 @@ class History:
         self._handles[index].set_result(handle)
         self.acknowledged.add(call.id)
         self.to_enqueue -= 1
+        for answer in job.answers:
+            self._answering.create_task(self._answer(client, handle, job, answer))
+
+    async def _answer(self, client: Client, handle: JobHandle[Any], job: PlannedJob, answer: Answer) -> None:
+        await asyncio.sleep(answer.after)
+        kind: SettlementKind | None = SettlementKind.COMPLETED if answer.good else SettlementKind.FAILED
+        self.checker.waiting.answered.add(handle.id)
+        while True:
+            try:
+                if answer.good:
+                    await client.complete(JOB_TYPES[job.kind], handle, "from outside")
+                else:
+                    await client.fail(handle, "refused")
+            except StoreUnavailable:
+                self.note(f"{self.name(handle.id)} couldn't be ended from outside, trying again")
+                await asyncio.sleep(1)
+                continue
+            except AlreadyFinished:
+                kind = None
+            break
+        self.checker.waiting.told_of_answer(handle.id, kind)
 
 
 @contextmanager

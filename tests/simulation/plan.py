@@ -26,13 +26,15 @@ Deed = Literal[
     "deaf",
     "raise_hostile",
     "fail_hostile",
+    "complete",
 ]
 """`stubborn` and `unwilling` go on for some time after they're cancelled, and then end as cancelled, or return; one who is
-`hard_of_hearing` takes no notice of the first cancellation, one who is `deaf` of none."""
+`hard_of_hearing` takes no notice of the first cancellation, one who is `deaf` of none.
+`complete`: as `return`, and then in a transaction of the handler's own for `extra` seconds."""
 
-Kind = Literal["in_loop", "in_thread", "rude", "short", "link", "link_in_thread", "short_link", "waits"]
+Kind = Literal["in_loop", "in_thread", "rude", "short", "link", "link_in_thread", "short_link", "waits", "asked"]
 """The job's type: a coroutine function, a plain one, one whose retry policy raises, one with a short lease of its own; and the
-like that may continue; and one that waits for others."""
+like that may continue; one that waits for others; and one that nobody runs, which is ended from outside."""
 
 CHAIN_KINDS: tuple[Kind, ...] = ("link", "link_in_thread", "short_link")
 """Those that may continue."""
@@ -130,6 +132,19 @@ class Wait:
 
 
 @dataclass(frozen=True)
+class Answer:
+    """What somebody ends a job with from outside.
+
+    Attributes:
+        after: Seconds after it was enqueued.
+        good: Whether it's completed; otherwise it's failed.
+    """
+
+    after: float
+    good: bool
+
+
+@dataclass(frozen=True)
 class PlannedJob:
     """One job.
 
@@ -140,6 +155,7 @@ class PlannedJob:
         refuses: What its row can't hold.
         links: What it continues with, one after the other, when it returns.
         waits: What it waits for.
+        answers: What is done to it from outside.
         open_for: Seconds for which its producer's transaction is open after it's stored; None without one.
     """
 
@@ -155,6 +171,7 @@ class PlannedJob:
     links: tuple[Link, ...] = ()
     waits: tuple[Wait, ...] = ()
     open_for: float | None = None
+    answers: tuple[Answer, ...] = ()
 
 
 @dataclass(frozen=True)

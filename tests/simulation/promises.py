@@ -40,6 +40,10 @@ class Promise(StrEnum):
     TOLD = "whoever ends a chain tells those that wait for it, or leaves a note that they're to be told"
     NEEDS_OUTPUT = "what needs an output gets it, or fails; what takes an end however it is gets that"
 
+    # Endings from outside.
+    ANSWERED = "who ends a job from outside is told whether it was so"
+    ASKED_FOR = "a job ends without its worker only if somebody wants that"
+
     # Giving back.
     ITS_OWN_BACK = "a worker gives back only what was given to it"
     UNUSED_BACK = "only what hasn't run, or was interrupted, is given back"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from aioqueue import Fixed, Retry
 from tests.simulation.drawing import LEASE, draw_events, draw_job, failing_over, plain
-from tests.simulation.plan import CHAIN_KINDS, Blow, Deed, Link, Plan, PlannedJob, Step, Wait
+from tests.simulation.plan import CHAIN_KINDS, Answer, Blow, Deed, Kind, Link, Plan, PlannedJob, Step, Wait
 
 if TYPE_CHECKING:
     import random
@@ -56,26 +56,28 @@ def chains(chance: random.Random, plan: Plan) -> Plan:
 
 def waiting(chance: random.Random, plan: Plan) -> Plan:
     """Diamonds, fans and chains of jobs, of which some fail."""
-    deeds: tuple[Deed, ...] = ("return", "return", "return", "return", "at_once", "raise", "fail")
+    deeds: tuple[Deed, ...] = ("return", "return", "complete", "complete", "at_once", "raise", "fail")
     blows: tuple[Blow, ...] = ("kill", "kill", "freeze", "cut", "cut", "stop", "force", "lock", "lock")
     fails = chance.random() < 0.7
 
     def steps() -> tuple[Step, ...]:
         longest = chance.choice([0.1, 2.0, 6.0])
         return tuple(
-            Step(chance.choice(deeds if fails else deeds[:5]), chance.uniform(0, longest), 0.1)
+            Step(chance.choice(deeds if fails else deeds[:5]), chance.uniform(0, longest), chance.uniform(0, 1.5))
             for _ in range(chance.randint(0, 2))
         )
 
     def one(index: int) -> PlannedJob:
         before = chance.sample(range(index), min(index, chance.choice([0, 1, 1, 2, 2, 3])))
         waits = tuple(Wait(each, chance.random() < 0.3) for each in sorted(before))
-        kind = "waits" if waits else chance.choice(["in_loop", "in_loop", "short", "link"])
+        kind: Kind = "waits" if waits else chance.choice(["in_loop", "in_loop", "short", "link", "asked"])
+        answers = chance.choice([0, 0, 0, 1, 2]) if kind != "asked" else chance.choice([1, 2])
         return plain(
             draw_job(chance, plan.calm_at),
             steps(),
             kind=kind,
             waits=waits,
+            answers=tuple(Answer(chance.uniform(0, 10), kind != "link" and chance.random() < 0.7) for _ in range(answers)),
             links=tuple(Link("link", steps(), None) for _ in range(2)) if kind == "link" else (),
             at=chance.uniform(0, 8) if waits else chance.uniform(0, 4),
             delay=chance.choice([None, None, None, chance.uniform(0, 5)]),

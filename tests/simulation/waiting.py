@@ -32,12 +32,16 @@ class WaitingChecker:
     Arguments:
         book: The account.
         seconds: A time of day, as seconds of the history.
+
+    Attributes:
+        answered: Chains that somebody has begun to end from outside.
     """
 
     def __init__(self, book: Book, seconds: Callable[[datetime], float]) -> None:
         self._book = book
         self._require = book.require
         self._seconds = seconds
+        self.answered: set[UUID] = set()
 
     def _last(self, chain: UUID) -> Truth | None:
         truth = self._book.jobs.get(chain)
@@ -78,15 +82,28 @@ class WaitingChecker:
         said = "" if error is None else f"{error.type}: {error.message}"
         self._book.note(f"{name} {state.name}, without a worker: {said}")
         self._require(Promise.NOT_AGAIN, truth.ended is None, f"{name} was ended after its end")
-        self._require(Promise.ONE_HOLDER, truth.holder is None, f"{name} was ended while {truth.holder} held it")
-        if error is not None and error.type == "Expired":
+        outside = error is None or error.type not in {"Expired", "BlockerFailed"}
+        free = outside or truth.holder is None
+        self._require(Promise.ONE_HOLDER, free, f"{name} was ended while {truth.holder} held it")
+        if outside:
+            self._require(Promise.ASKED_FOR, row.chain in self.answered, f"{name} was ended, and nobody wanted it")
+            truth.outside, truth.holder = True, None
+        elif error is not None and error.type == "Expired":
             late = truth.expires is not None and self._book.now() >= truth.expires and not truth.attempt + truth.reschedules
             self._require(Promise.EXPIRY, late, f"{name} was discarded, and it could still be started")
         else:
             needed = [each.chain_id for each in truth.new.blockers if not each.settled]
             bad = any(self._ended(each) in {ChainEnd.FAILED, ChainEnd.CANCELLED} for each in needed)
             self._require(Promise.NEEDS_OUTPUT, bad, f"{name} has failed, and nothing that it needs has")
-        truth.ended, truth.output = SettlementKind(int(state)), None
+        truth.ended, truth.output = SettlementKind(int(state)), row.output
+
+    def told_of_answer(self, chain: UUID, kind: SettlementKind | None) -> None:
+        """Whoever ended a chain from outside hears that it's so; or, without a kind, that it had ended before."""
+        last, name = self._last(chain), self._book.name(chain)
+        ended = None if last is None else last.ended
+        self._require(Promise.ANSWERED, ended is not None, f"{name} was said to have ended, and hasn't")
+        right = kind is None or (last is not None and last.outside and ended is kind)
+        self._require(Promise.ANSWERED, right, f"{name} was said to be {kind and kind.name} from outside, and is {ended!r}")
 
     def locked_by_transaction(self, held: AbstractSet[UUID], *, free: AbstractSet[UUID]) -> None:
         """Somebody's open transaction has rows locked, and has let go of others."""
