@@ -61,7 +61,9 @@ class Enqueuer:
 
     async def enqueue_one(self, call: Call[Any]) -> Inserted:
         """Outside a transaction, gathered with concurrent callers; returns after the commit."""
-        return (await self._enqueue_alone((call,), self._inserter.insert_gathered))[0]
+        if call.waits:
+            return (await self._enqueue_alone((call,), self._inserter.insert_gathered))[0]
+        return (await self._enqueue((call,), self._inserter.insert_gathered, in_flight=self._in_flight))[0]
 
     async def enqueue_many(self, calls: Sequence[Call[Any]]) -> Sequence[Inserted]:
         """All or none, in a transaction of their own; returns after the commit."""
@@ -77,7 +79,8 @@ class Enqueuer:
 
             return await insert_chunks(jobs, insert_chunk) if jobs else ()
 
-        return _answers(calls, *await self._enqueue(graph_of(calls), insert))
+        graph = graph_of(calls)
+        return _answers(calls, graph, await self._enqueue(graph, insert))
 
     async def enqueue_in_transaction(
         self, calls: Sequence[Call[Any]], transaction: StoreTransaction, state: TransactionState
@@ -91,7 +94,8 @@ class Enqueuer:
             inserted = await insert_chunks(missing, transaction.insert) if missing else ()
             return with_stored(jobs, stored, inserted)
 
-        return _answers(calls, *await self._enqueue(graph_of(calls), insert, state=state))
+        graph = graph_of(calls)
+        return _answers(calls, graph, await self._enqueue(graph, insert, state=state))
 
     @property
     def unclear(self) -> UnclearIds:
@@ -109,7 +113,7 @@ class Enqueuer:
     async def _enqueue_alone(self, calls: Sequence[Call[Any]], insert: EnqueueNext) -> Sequence[Inserted]:
         """Outside of a user's transaction: what others enqueue at the moment is waited for."""
         graph = await self._in_flight.graph_of(calls)
-        return _answers(calls, *await self._enqueue(graph, insert, in_flight=self._in_flight))
+        return _answers(calls, graph, await self._enqueue(graph, insert, in_flight=self._in_flight))
 
     async def _enqueue(
         self,
@@ -118,7 +122,7 @@ class Enqueuer:
         *,
         state: TransactionState | None = None,
         in_flight: InFlight | None = None,
-    ) -> tuple[Sequence[Call[Any]], Sequence[Inserted]]:
+    ) -> Sequence[Inserted]:
         span = _begin_span(self._tracing, graph)
         trace = None if span is None else span.trace
         marked: list[Call[Any]] = []
@@ -153,7 +157,7 @@ class Enqueuer:
                 self._counters.count_enqueued(job.type)
             else:
                 call.mark_stored(stored.id)
-        return graph, results
+        return results
 
     async def _insert_through_middlewares(self, jobs: Sequence[NewJob], insert: EnqueueNext) -> Sequence[Inserted]:
         ids = [job.id for job in jobs]

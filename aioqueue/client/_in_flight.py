@@ -26,15 +26,18 @@ class InFlight:
 
     def begin(self, calls: Iterable[Call[Any]]) -> None:
         """Say that calls are being enqueued. Always `end` it."""
-        self._ids.update(call.id for call in calls)
+        for call in calls:
+            self._ids.add(call.id)
 
     def end(self, calls: Iterable[Call[Any]]) -> None:
         """Say that they aren't any more: they're stored, or may be enqueued again."""
-        self._ids.difference_update(call.id for call in calls)
-        waiting, self._waiting = self._waiting, []
-        for future in waiting:
-            if not future.done():
-                future.set_result(None)
+        for call in calls:
+            self._ids.discard(call.id)
+        if self._waiting:
+            waiting, self._waiting = self._waiting, []
+            for future in waiting:
+                if not future.done():
+                    future.set_result(None)
 
     async def graph_of(self, calls: Sequence[Call[Any]]) -> Sequence[Call[Any]]:
         """Find what is enqueued with calls, once all that they wait for is stored or may be enqueued with them.

@@ -73,7 +73,7 @@ class Opened:
         self.tasks_in_transaction: set[asyncio.Task[Any] | None] = set()
 
     def refuse_outside_transaction(self) -> None:
-        """Refuse to enqueue beside the transaction that the task has open.
+        """Refuse to enqueue, or to end a job, beside the transaction that the task has open.
 
         Raises:
             OutsideTransaction: It has one open.
@@ -81,7 +81,8 @@ class Opened:
         if self.tasks_in_transaction and asyncio.current_task() in self.tasks_in_transaction:
             raise OutsideTransaction(
                 "an enqueue inside `async with client.transaction() as tx:` that isn't part of it would be kept even if the "
-                "block is rolled back: use tx.enqueue(...), or enqueue after the block"
+                "block is rolled back, and so would what ends a job: use tx.enqueue(...), tx.complete(...), tx.fail(...), or do "
+                "it after the block"
             )
 
     async def open(self) -> None:
