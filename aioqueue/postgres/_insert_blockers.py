@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from aioqueue.errors import BlockerCycle, StoreUnavailable
-from aioqueue.postgres._blockers import add_edges, blocker_statements, edges_of, find_chains
 from aioqueue.postgres._connections_closing import PATIENCE_SECONDS
 from aioqueue.postgres._connections_source import WAIT_BRIEFLY
+from aioqueue.postgres._insert_edges import add_edges, blocker_statements, edges_of, find_chains
 from aioqueue.postgres._insert_rows import insert_on, insert_statements
 from aioqueue.postgres._notifications import inserted_note
 from aioqueue.postgres._resolve import resolve, resolve_statements

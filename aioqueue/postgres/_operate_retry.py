@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from aioqueue.errors import StoreContended
-from aioqueue.postgres._blockers import blocker_statements
+from aioqueue.postgres._insert_edges import blocker_statements
 from aioqueue.postgres._resolve_ends import ends_statements, error_of, store_found_ends
 from aioqueue.postgres._rows_chain import ENDS
 from aioqueue.store_rules._causes import BLOCKER_FAILED

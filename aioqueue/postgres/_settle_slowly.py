@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from aioqueue.errors import BlockerCycle, CallAlreadyEnqueued
-from aioqueue.postgres._blockers import add_edges, chains_in_cycles, edges_of, find_chains, lock_cycles
 from aioqueue.postgres._connections_source import WAIT_BRIEFLY
 from aioqueue.postgres._errors import sqlstate
 from aioqueue.postgres._insert_blockers import insert_waiting, insert_waiting_statements
+from aioqueue.postgres._insert_edges import add_edges, chains_in_cycles, edges_of, find_chains, lock_cycles
 from aioqueue.postgres._resolve import Resolved, resolve
 from aioqueue.postgres._resolve_ends import ends_statements, store_ends
 from aioqueue.postgres._settle_chain import continuations, next_arguments

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aioqueue.postgres._blockers import blocker_statements
 from aioqueue.postgres._claim import claim_statements
 from aioqueue.postgres._claim_singly import claim_singly_statements
+from aioqueue.postgres._insert_edges import blocker_statements
 from aioqueue.postgres._insert_rows import insert_statements
 from aioqueue.postgres._lease import lease_statements
 from aioqueue.postgres._lease_session import session_statements

@@ -110,7 +110,7 @@ async def test_a_blocker_that_is_deleted(postgres_url: str) -> None:
                 assert await state_of(producer, dependent.id) is JobState.BLOCKED
                 assert await state_of(producer, blocker.id) is JobState.READY
             elif stored:
-                assert (await producer.fetch([dependent.id]))[0].state is JobState.FAILED  # type: ignore[union-attr]
+                assert await state_of(producer, dependent.id) is JobState.FAILED
             else:
                 assert await producer.fetch([dependent.id, blocker.id]) == [None, None]
 
@@ -141,13 +141,13 @@ async def test_a_blocker_whose_row_is_waited_for_while_it_ends(postgres_url: str
 
 @pytest.mark.parametrize("marked", [False, True])
 @pytest.mark.parametrize("isolation", ["repeatable_read", "serializable"])
-async def test_a_snapshot_from_before_the_end(postgres_url: str, isolation: str, marked: bool) -> None:
+async def test_a_snapshot_from_before_the_end(postgres_url: str, isolation: Any, marked: bool) -> None:
     """Above READ COMMITTED the blocker's end isn't seen: an error, and no dependent that nobody would tell."""
     async with opened(postgres_url) as store, connected(postgres_url) as users:
         blocker = await start_blocker(store)
         if marked:
             await store.insert([after(job("first"), blocker.id)])
-        transaction = users.transaction(isolation=isolation)  # type: ignore[arg-type]
+        transaction = users.transaction(isolation=isolation)
         await transaction.start()
         await users.fetch("select from aioqueue.job")
         await complete(store, blocker)
@@ -155,19 +155,19 @@ async def test_a_snapshot_from_before_the_end(postgres_url: str, isolation: str,
             await store.insert([after(job(), blocker.id)], tx=users)
         assert sqlstate(caught.value.__cause__) == "40001"
         await transaction.rollback()
-        async with users.transaction(isolation=isolation):  # type: ignore[arg-type]
+        async with users.transaction(isolation=isolation):
             dependent = after(job(), blocker.id)
             await store.insert([dependent], tx=users)
         assert await state_of(store, dependent.id) is JobState.READY
 
 
 @pytest.mark.parametrize("isolation", ["read_committed", "repeatable_read", "serializable"])
-async def test_an_end_while_somebodys_transaction_is_open(postgres_url: str, isolation: str) -> None:
+async def test_an_end_while_somebodys_transaction_is_open(postgres_url: str, isolation: Any) -> None:
     """Whoever begins to wait holds the blocker's row: it's settled after the commit, and tells."""
     async with opened(postgres_url) as store, connected(postgres_url) as users:
         blocker = await start_blocker(store)
         dependent = after(job(), blocker.id)
-        async with users.transaction(isolation=isolation):  # type: ignore[arg-type]
+        async with users.transaction(isolation=isolation):
             await store.insert([dependent], tx=users)
             (result,) = await store.settle([ends_well(blocker)])
             assert result.busy
