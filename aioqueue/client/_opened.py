@@ -81,8 +81,8 @@ class Opened:
         if self.tasks_in_transaction and asyncio.current_task() in self.tasks_in_transaction:
             raise OutsideTransaction(
                 "an enqueue inside `async with client.transaction() as tx:` that isn't part of it would be kept even if the "
-                "block is rolled back, and so would what ends a job: use tx.enqueue(...), tx.complete(...), tx.fail(...), or do "
-                "it after the block"
+                "block is rolled back, and so would ending a job: use tx.enqueue(...), tx.complete(...), tx.fail(...), "
+                "or do it after the block"
             )
 
     async def open(self) -> None:
