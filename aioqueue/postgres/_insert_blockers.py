@@ -11,7 +11,7 @@ from aioqueue.postgres._connections_source import WAIT_BRIEFLY
 from aioqueue.postgres._insert_edges import add_edges, blocker_statements, edges_of, find_chains
 from aioqueue.postgres._insert_rows import insert_on, insert_statements
 from aioqueue.postgres._notifications import inserted_note
-from aioqueue.postgres._resolve import resolve, resolve_statements
+from aioqueue.postgres._resolve import MOST_TOLD, resolve, resolve_statements
 from aioqueue.runtime._shield import to_the_end
 
 if TYPE_CHECKING:
@@ -88,9 +88,12 @@ async def insert_waiting(
         await connection.execute(WAIT_BRIEFLY)
     found = await find_chains(connection, statements, {holders.get(each, each) for each in given})
     chains = {each: found.chains[holders.get(each, each)] for each in given}
-    await add_edges(connection, statements, [edge for job in waiting for edge in edges_of(job.id, job.blockers, chains)])
+    edges = [edge for job in waiting for edge in edges_of(job.id, job.blockers, chains)]
+    await add_edges(connection, statements, edges)
     if found.ended:
-        await resolve(connection, statements, found.ended, into, origin=origin)
+        # All of them at once, since as much was just written for them.
+        limit = max(MOST_TOLD, sum(edge.chain_id in found.ended for edge in edges))
+        await resolve(connection, statements, found.ended, into, origin=origin, limit=limit)
     if previous is not None:
         await connection.fetch(_PUT_BACK, previous)
     return results

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +11,16 @@ import psycopg
 import pytest
 
 from aioqueue.abc import ChainEnd, EndedBlocker, NewBlocker
-from aioqueue.testing.conformance._waiting import after, complete, completed, failed, settled_after, start_blocker, tend_all
+from aioqueue.testing.conformance._waiting import (
+    after,
+    complete,
+    completed,
+    ends_well,
+    failed,
+    settled_after,
+    start_blocker,
+    tend_all,
+)
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import JobState
 from tests.postgres.stores import connected, job, opened
@@ -20,7 +31,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from aioqueue.postgres import PostgresStore
-    from aioqueue.vocabulary._job import NewJob
+    from aioqueue.vocabulary._job import ClaimedJob, NewJob
 
 pytestmark = pytest.mark.anyio
 
@@ -129,3 +140,28 @@ async def last_message(store: PostgresStore, job_id: UUID) -> str:
     assert found is not None
     assert found.last_error is not None
     return found.last_error.message
+
+
+async def test_a_blocker_that_ends_at_that_moment(postgres_url: str) -> None:
+    """Whichever comes first: the dependent is ready once both are done."""
+    async with opened(postgres_url) as store:
+        with psycopg.connect(postgres_url, autocommit=True) as connection:
+
+            def insert(new: NewJob) -> None:
+                sql, parameters = store.statement([new])
+                for _ in range(100):
+                    with contextlib.suppress(psycopg.errors.LockNotAvailable):
+                        connection.execute(sql.encode(), parameters)
+                        return
+
+            async def settle(claimed: ClaimedJob) -> None:
+                while (await store.settle([ends_well(claimed)]))[0].busy:
+                    await asyncio.sleep(0)
+
+            for _ in range(20):
+                blocker = await start_blocker(store)
+                waits = after(job(), blocker.id)
+                await asyncio.gather(settle(blocker), asyncio.to_thread(insert, waits))
+                (found,) = await store.fetch([waits.id])
+                assert found is not None
+                assert found.state is JobState.READY
