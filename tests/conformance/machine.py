@@ -12,12 +12,13 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from aioqueue.abc import JobFilter
+from aioqueue.abc import ChainEnd, JobFilter
 from aioqueue.errors import LeaseLost
 from aioqueue.testing.conformance._tools import LeaseThread
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import AttemptError, Claim, ClaimedJob, JobState, NewJob, Settlement, SettlementKind, StoredState
-from tests.conformance.model import Model, ModelJob
+from tests.conformance.model import ModelJob
+from tests.conformance.model_waiting import BLOCKER_FAILED, WaitingModel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
@@ -57,7 +58,7 @@ class StoreMachine(RuleBasedStateMachine):
     def begin(self) -> None:
         self._stack = ExitStack()
         self._runner = self._stack.enter_context(asyncio.Runner())
-        self.model = Model()
+        self.model = WaitingModel()
         self.known: list[NewJob] = []
         self.inserted: list[NewJob] = []
         self.claimed: list[ClaimedJob] = []
@@ -104,6 +105,14 @@ class StoreMachine(RuleBasedStateMachine):
         self.known += jobs
         self.inserted += jobs
         assert list(self.run(self.store.insert(jobs))) == self.model.insert(jobs)
+        self.tend()
+
+    def tend(self) -> None:
+        """Let those be told who wait, down all levels, where anybody does."""
+        if self.model.edges:
+            while self.run(self.store.tend(2)).more:
+                pass
+            self.model.tend()
 
     @precondition(lambda self: self.model.jobs)
     @rule(data=st.data())
@@ -147,6 +156,10 @@ class StoreMachine(RuleBasedStateMachine):
             if each.claims == 1:
                 assert each.expired == (job.expires is not None and job.expires <= self.model.now)
             assert not (each.expired and job.started)
+            needed = [edge.chain for edge in self.model.edges.get(each.id, []) if not edge.settled]
+            ends = {end.chain_id: (end.end, end.output) for end in each.blockers}
+            assert [end.chain_id for end in each.blockers] == [edge.chain for edge in self.model.edges.get(each.id, [])]
+            assert [ends[chain] for chain in needed] == [(ChainEnd.COMPLETED, b"1")] * len(needed)
         self.claimed += got
 
     def _settle(
@@ -168,6 +181,7 @@ class StoreMachine(RuleBasedStateMachine):
                 # Whether it's deleted or only locked is the store's choice.
                 self.run(self.harness.delete_lease(each.lease_id))
                 del self.model.leases[each.lease_id]
+        self.tend()
 
     def _settlement(self, data: st.DataObject, claimed: ClaimedJob, kinds: Sequence[SettlementKind]) -> Settlement:
         kind = data.draw(st.sampled_from(kinds))
@@ -275,7 +289,8 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(data=st.data(), verb=st.sampled_from(["retry", "run_now", "delete"]))
     def change(self, data: st.DataObject, verb: str) -> None:
         self.tick()
-        ids = [new.id for new in self.pick(data, self.known)]
+        # Of several, some may wait for others of them: in which order they're looked at is the store's choice.
+        ids = [new.id for new in self.pick(data, self.known, most=1 if self.model.edges else 4)]
         results = list(self.run(getattr(self.store, verb)(ids)))
         change: Callable[[Any], Any] = getattr(self.model, verb)
         answers: dict[Any, Any] = {}
@@ -284,6 +299,7 @@ class StoreMachine(RuleBasedStateMachine):
             # Of several ids of one chain the first one's answer may be that of all.
             expected = change(job_id)
             assert result in (expected, answers.setdefault(chain, expected)), (verb, ids, results)
+        self.tend()
 
     @rule(
         state=st.sampled_from(["COMPLETED", "CONTINUED", "FAILED", "CANCELLED"]),
@@ -317,6 +333,9 @@ class StoreMachine(RuleBasedStateMachine):
             assert (found and found.id) == (end and end.new.id)
             if end is not None:
                 self._compare(end, found)
+        for chain in [self.model.chain_of(job_id) for job_id in ids]:
+            found = self.run(self.store.list_dependents(chain, 1000))
+            assert [each.job_id for each in found] == self.model.dependents(chain)
         chain, cursor = self.model.chain_of(ids[0]), None
         steps = self.model.steps(chain)
         while True:
@@ -373,7 +392,9 @@ class StoreMachine(RuleBasedStateMachine):
     def _compare(self, job: ModelJob, stored: Any) -> None:
         assert stored.state == self.model.state(job)
         assert stored.attempt == job.attempt
-        assert [error.message for error in stored.errors] == job.errors[-20:]
+        messages = [BLOCKER_FAILED if error.type == "BlockerFailed" else error.message for error in stored.errors]
+        assert messages == job.errors[-20:]
+        assert stored.open_blockers == (self.model.open_blockers(job.new.id) if job.state is JobState.BLOCKED else 0)
         assert stored.output_json == (job.output if job.finished else None)
         assert (stored.finished_at is not None) == job.finished
         assert stored.reschedules == job.reschedules

@@ -243,8 +243,6 @@ class Model:
         steps = self.steps(self.chain_of(job_id))
         if not steps:
             return Changed.NOT_FOUND
-        if any(job.state is JobState.RUNNING for job in steps):
-            return Changed.RUNNING
         for job in steps:
             del self.jobs[job.new.id]
         return Changed.DONE

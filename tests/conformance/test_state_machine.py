@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from tests.conformance.machine import StoreMachine
+from tests.conformance.machine_waiting import WaitingMachine
 from tests.conformance.memory_harness import MemoryHarness
 from tests.harnesses import PostgresHarness, SQLiteHarness
 from tests.known_mistakes.stores import STORE_MISTAKES
@@ -21,25 +21,25 @@ if TYPE_CHECKING:
     from tests.postgres_databases import Databases
 
 
-class SQLiteMachine(StoreMachine):
+class SQLiteMachine(WaitingMachine):
     def make_harness(self, stack: ExitStack) -> Any:
         return SQLiteHarness(Path(stack.enter_context(TemporaryDirectory(prefix="aioqueue-"))) / "jobs.db")
 
 
-class MemoryMachine(StoreMachine):
+class MemoryMachine(WaitingMachine):
     def make_harness(self, stack: ExitStack) -> Any:
         return MemoryHarness()
 
 
-def postgres_machine(databases: Databases) -> type[StoreMachine]:
-    class PostgresMachine(StoreMachine):
+def postgres_machine(databases: Databases) -> type[WaitingMachine]:
+    class PostgresMachine(WaitingMachine):
         def make_harness(self, stack: ExitStack) -> Any:
             return PostgresHarness(stack.enter_context(databases.fresh()))
 
     return PostgresMachine
 
 
-def check(machine: type[StoreMachine], *, examples: int, steps: int, random: bool = False) -> None:
+def check(machine: type[WaitingMachine], *, examples: int, steps: int, random: bool = False) -> None:
     run_state_machine_as_test(
         machine,
         settings=settings(
@@ -56,7 +56,7 @@ def check(machine: type[StoreMachine], *, examples: int, steps: int, random: boo
     )
 
 
-def machine_for(store_kind: str, request: pytest.FixtureRequest) -> type[StoreMachine]:
+def machine_for(store_kind: str, request: pytest.FixtureRequest) -> type[WaitingMachine]:
     if store_kind == "sqlite":
         return SQLiteMachine
     databases = "postgres_databases" if store_kind == "postgresql" else "postgres15_databases"
@@ -80,6 +80,9 @@ def test_memory_and_model_agree() -> None:
         "a store that forgets finished jobs",
         "a store in which a continuation lets go of the unique key",
         "a store that takes the first step for the end",
+        "a store that counts two blockers of one batch as one",
+        "a store in which a failure lets those run that need the output",
+        "a store that retries without looking at blockers",
     ],
 )
 def test_the_machine_finds_mistakes(name: str) -> None:

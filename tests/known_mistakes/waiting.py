@@ -326,6 +326,10 @@ WAITING: dict[str, Mistake] = {
             "retry_blockers/several_with_those_that_failed_through_both",
         ),
     ),
+    "a store whose retry with cascade takes keys that others have": Mistake(
+        ((_operate_blockers, "key_is_taken", lambda *_: False),),
+        cases=("retry_blockers/a_cascade_leaves_those_whose_key_another_has",),
+    ),
     "a store whose retry takes those along that failed themselves": Mistake(
         ((_operate_blockers, "failed_through", lambda row: row.state == StoredState.FAILED),),
         cases=("retry_blockers/one_that_ran_and_failed_itself",),

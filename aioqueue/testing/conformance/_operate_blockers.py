@@ -218,6 +218,22 @@ async def with_those_that_failed_through_it(harness: Harness) -> None:
 
 
 @retrying()
+async def a_cascade_leaves_those_whose_key_another_has(harness: Harness) -> None:
+    """A job that failed through it, and whose unique key an unfinished one has by now, stays; what waits for it, too."""
+    store = harness.store
+    blocker = await start_blocker(store)
+    one = after(job("one", key="k", unique=True), blocker.id)
+    behind, other = after(job("behind"), one.id), after(job("other"), blocker.id)
+    await store.insert([one, behind, other])
+    await fail(store, blocker)
+    await tend_all(store)
+    await insert_one(store, job("one", key="k", unique=True))
+    equal(list(await store.retry([blocker.id], cascade=True)), [Changed.DONE], "the result")
+    states = [JobState.FAILED, JobState.FAILED, JobState.BLOCKED]
+    equal(await _states(store, one.id, behind.id, other.id), states, "the states")
+
+
+@retrying()
 async def several_with_those_that_failed_through_both(harness: Harness) -> None:
     """A job that waits for two failed ones lives again when both do, in one call."""
     store = harness.store

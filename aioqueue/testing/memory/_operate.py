@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from aioqueue.errors import StoreContended
-from aioqueue.testing.memory._insert import holder_of
 from aioqueue.testing.memory._listing_blockers import dependents
-from aioqueue.testing.memory._operate_blockers import live_again, retry_dependents, wait_again
+from aioqueue.testing.memory._operate_blockers import key_is_taken, live_again, retry_dependents, wait_again
 from aioqueue.testing.memory._resolve import note_deletion, tell_of_ends
 from aioqueue.testing.memory._rows_chains import Chains, the_end
 from aioqueue.vocabulary._answers import Changed, Pruned
@@ -144,13 +143,6 @@ def _retry(database: Database, row: Row, now: datetime) -> Changed:
     database.reopen(row, now, open_blockers)
     live_again(database, row)
     return Changed.DONE
-
-
-def key_is_taken(database: Database, row: Row) -> bool:
-    """Whether somebody else has got a finished job's unique key."""
-    if row.unique_hash is None:
-        return False
-    return any(holder_of(rows, (row.unique_hash,)) is not None for rows in (database.rows, database.uncommitted))
 
 
 def _run_now(row: Row, now: datetime) -> Changed:

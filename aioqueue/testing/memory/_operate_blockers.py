@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from aioqueue.store_rules._causes import BLOCKER_FAILED
+from aioqueue.testing.memory._insert import holder_of
 from aioqueue.testing.memory._resolve import end_found
 from aioqueue.testing.memory._rows_chains import Chains, the_end
 from aioqueue.vocabulary._blockers import ChainEnd
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from aioqueue.testing.memory._rows import Database, Row
 
-__all__ = ["live_again", "retry_dependents", "wait_again"]
+__all__ = ["key_is_taken", "live_again", "retry_dependents", "wait_again"]
 
 
 def wait_again(database: Database, row: Row) -> int | None:
@@ -67,13 +68,20 @@ def retry_dependents(database: Database, revived: Sequence[Row], now: datetime) 
     return all_of_them
 
 
+def key_is_taken(database: Database, row: Row) -> bool:
+    """Whether somebody else has got a finished job's unique key."""
+    if row.unique_hash is None:
+        return False
+    return any(holder_of(rows, (row.unique_hash,)) is not None for rows in (database.rows, database.uncommitted))
+
+
 def failed_through(row: Row) -> bool:
     """Whether a job failed since a chain did that it waited for."""
     return row.state == StoredState.FAILED and bool(row.errors) and row.errors[-1].type == BLOCKER_FAILED
 
 
 def _begin_anew(database: Database, row: Row, now: datetime) -> bool:
-    open_blockers = wait_again(database, row)
+    open_blockers = None if key_is_taken(database, row) else wait_again(database, row)
     if open_blockers is None:
         return False
     database.reopen(row, now, open_blockers)

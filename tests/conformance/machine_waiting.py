@@ -1,0 +1,63 @@
+"""Commands about jobs that wait for others, and about ends from outside, beside all others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import precondition, rule
+
+from aioqueue.abc import NewBlocker
+from aioqueue.vocabulary._identifiers import new_id
+from aioqueue.vocabulary._job import AttemptError, Ending, NewJob, SettlementKind
+from tests.conformance.machine import NEW_JOBS, StoreMachine
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+__all__ = ["WaitingMachine"]
+
+
+class WaitingMachine(StoreMachine):
+    """See the module."""
+
+    @precondition(lambda self: self.model.jobs)
+    @rule(data=st.data(), drawn=st.lists(NEW_JOBS, min_size=1, max_size=3))
+    def insert_what_waits(self, data: st.DataObject, drawn: list[dict[str, Any]]) -> None:
+        self.tick()
+        known = [job_id for job_id in self.model.jobs if self.model.can_be_waited_for(job_id)]
+        jobs: list[NewJob] = []
+        for each in drawn:
+            new = NewJob(id=new_id(), **{**each, "unique": each["unique"] and each["key"] is not None})
+            ids: list[UUID] = self.pick(data, [*known, *(job.id for job in jobs)], most=3)
+            settled = data.draw(st.lists(st.booleans(), min_size=len(ids), max_size=len(ids)))
+            blockers = [NewBlocker(job_id, settled=each) for job_id, each in zip(ids, settled, strict=True)]
+            jobs.append(replace(new, blockers=tuple(blockers)))
+        self.known += jobs
+        self.inserted += jobs
+        assert list(self.run(self.store.insert(jobs))) == self.model.insert(jobs)
+        self.tend()
+
+    @precondition(lambda self: self.known)
+    @rule(data=st.data(), good=st.booleans())
+    def end_from_outside(self, data: st.DataObject, good: bool) -> None:
+        self.tick()
+        kind = SettlementKind.COMPLETED if good else SettlementKind.FAILED
+        output, message = (b"1" if good else None), f"refused {next(self._numbers)}"
+        error = None if good else AttemptError(attempt=0, at=datetime(2024, 1, 1, tzinfo=UTC), type="E", message=message)
+        ids = [new.id for new in self.pick(data, self.known)]
+        endings = [Ending(id=job_id, kind=kind, output=output, error=error) for job_id in ids]
+        expected = [self.model.end_outside(job_id, kind, output, message) for job_id in ids]
+        assert list(self.run(self.store.end(endings))) == expected
+        self.tend()
+
+    @precondition(lambda self: self.model.edges)
+    @rule(data=st.data(), verb=st.sampled_from(["retry", "delete"]))
+    def change_with_cascade(self, data: st.DataObject, verb: str) -> None:
+        self.tick()
+        (new,) = self.pick(data, self.known, most=1)
+        (result,) = self.run(getattr(self.store, verb)([new.id], cascade=True))
+        assert result == getattr(self.model, verb)(new.id, cascade=True)
+        self.tend()
