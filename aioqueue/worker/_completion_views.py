@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from aioqueue.definitions._continuation import Done
 from aioqueue.errors import TransactionError
 from aioqueue.worker._outcome import Unreadable
-from aioqueue.worker._returned import is_call, outcome_of
+from aioqueue.worker._returned import is_call, marked, outcome_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable, Sequence
@@ -35,6 +35,7 @@ class _Completion:
     def done(self, value: T) -> T:
         """Say how the attempt ends. See `Completion`."""
         attempt, state = self._attempt, self._state
+        marked(value)  # whatever comes of it
         if not state.holds or state.unseen:
             raise TransactionError("the block of completion() has ended")
         if state.outcome is not None:

@@ -63,6 +63,8 @@ async def test_enqueueing_beside_it_is_refused(client: Client, registry: Registr
                 async with attempt.completion():
                     raise AssertionError
             tx.done(None)
+            with pytest.raises(TransactionError, match="done already"):
+                tx.done(child())  # and it isn't called one that was forgotten
         await client.enqueue(child())
 
     handle = await run(client, registry, parent())
