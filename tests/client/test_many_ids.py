@@ -11,6 +11,8 @@ import pytest
 from aioqueue import Client, JobNotFound, StoreUnavailable
 from aioqueue.abc import Changed
 from aioqueue.postgres._operate import operate_statements
+from aioqueue.postgres._operate_delete import delete_statements
+from aioqueue.postgres._operate_retry import retry_statements
 from aioqueue.postgres._options_schema import Schema
 from aioqueue.vocabulary._identifiers import new_id
 from tests.client.jobs import add, nothing
@@ -72,7 +74,8 @@ async def test_portions_before_one_that_fails_are_told(each_url: str, monkeypatc
         handles = await client.enqueue_many([nothing().options(delay=3600) for _ in range(2_500)])
         real, calls = client.store.delete, []
 
-        async def twice(ids: Sequence[uuid.UUID]) -> Sequence[Changed]:
+        async def twice(ids: Sequence[uuid.UUID], *, cascade: bool) -> Sequence[Changed]:
+            assert not cascade
             calls.append(len(ids))
             if len(calls) == 3:
                 raise StoreUnavailable("away")
@@ -94,13 +97,14 @@ async def test_the_work_for_many_ids_grows_with_their_number(postgres_url: str) 
     async with Client(postgres_url) as client:
         handles = await client.enqueue_many([nothing().options(delay=3600) for _ in range(1_000)])
         ids = [handle.id for handle in handles]
-        statements = operate_statements(Schema())
+        schema = Schema()
+        statements = operate_statements(schema) | retry_statements(schema) | delete_statements(schema)
         connection = await asyncpg.connect(postgres_url)
         try:
-            for name in ("run_now", "retry", "delete"):
+            for name in ("run_now", "retry_find", "delete_lock", "delete"):
                 statement = statements[name]
-                limit = [1_000] if name == "delete" else []
-                lines = await connection.fetch(f"explain (analyze, timing off, costs off) {statement}", ids, *limit)
+                more = [1_000, False] if name == "delete" else []
+                lines = await connection.fetch(f"explain (analyze, timing off, costs off) {statement}", ids, *more)
                 scans = [line[0] for line in lines if "CTE Scan" in line[0]]
                 assert scans
                 assert all("loops=1)" in line or "never executed" in line for line in scans), scans
