@@ -6,6 +6,7 @@ isn't needed. SQLAlchemy's transactions are those of the driver below it, once i
 
 from __future__ import annotations
 
+import re
 import sys
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, cast
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["connection_of"]
 
 _IDLE = 0  # libpq's PQTRANS_IDLE
+_PLACEHOLDER = re.compile(r"\$(\d+)")
 
 
 @asynccontextmanager
@@ -92,10 +94,18 @@ class _Psycopg:
 
     async def fetch(self, query: str, *arguments: Any) -> Sequence[Any]:
         """Run one statement; the rows are tuples."""
+        psycopg = sys.modules["psycopg"]
+        given: Any = arguments or None
         # The connection's own factories may make cursors with other placeholders, or rows that aren't tuples.
-        cursor = sys.modules["psycopg"].AsyncRawCursor(self._connection, row_factory=_tuples)
+        if (raw := getattr(psycopg, "AsyncRawCursor", None)) is not None:
+            cursor = raw(self._connection, row_factory=_tuples)
+        else:  # before 3.2
+            cursor = psycopg.AsyncCursor(self._connection, row_factory=_tuples)
+            if given is not None:
+                query = _PLACEHOLDER.sub(r"%(p\1)s", query.replace("%", "%%"))
+                given = {f"p{number}": argument for number, argument in enumerate(arguments, 1)}
         try:
-            await cursor.execute(query, arguments or None)
+            await cursor.execute(query, given)
             return cast("Sequence[Any]", [] if cursor.description is None else await cursor.fetchall())
         finally:
             await cursor.close()

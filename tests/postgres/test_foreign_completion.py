@@ -121,6 +121,19 @@ async def test_what_is_written_without_a_transaction_is_refused(postgres_url: st
         assert await states(store, claim.id) == [JobState.RUNNING]
 
 
+async def test_psycopg_before_it_took_the_servers_placeholders(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(psycopg, "AsyncRawCursor")
+    async with opened(postgres_url) as store, await psycopg.AsyncConnection.connect(postgres_url) as connection:
+        lease_id, (claim,) = await claimed(store)
+        assert await store.hold(claim.claim, lease_id, tx=connection) is None
+        child = job("c", payload=b'{"a": "100 %", "b": "$1"}')
+        settlement = replace(completed(claim, b'"%s $1"'), children=(child,))
+        assert [(each.lost, each.refused) for each in await store.settle([settlement], tx=connection)] == [(None, None)]
+        await connection.commit()
+        found = await store.fetch([claim.id, child.id])
+        assert [each and (each.output, each.payload) for each in found] == [("%s $1", b"{}"), (None, child.payload)]
+
+
 @pytest.mark.parametrize("isolation", ["repeatable_read", "serializable"])
 async def test_above_read_committed(postgres_url: str, isolation: str) -> None:
     """Whoever began to wait after the snapshot makes it an error; without such a one the outcome is written, and told."""
