@@ -49,13 +49,15 @@ class WaitingModel(Model):
     # -- looking --------------------------------------------------------------------------------------------------
 
     def chain_end(self, chain: UUID) -> ChainEnd | None:
-        """How a chain has ended; None while it's live."""
+        """How a chain has ended; None while it's live. One of which continued steps are left alone is gone."""
         last = self.end(chain)
-        return ChainEnd.DELETED if last is None else _ENDS.get(last.state)
+        if last is None or last.state is JobState.CONTINUED:
+            return ChainEnd.DELETED
+        return _ENDS.get(last.state)
 
     def can_be_waited_for(self, job_id: UUID) -> bool:
         """Whether there is something to wait for."""
-        return self.end(job_id) is not None
+        return self.chain_end(self.chain_of(job_id)) is not ChainEnd.DELETED
 
     def open_blockers(self, job_id: UUID) -> int:
         return sum(edge.end is None for edge in self.edges.get(job_id, ()))
