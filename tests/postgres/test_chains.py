@@ -12,7 +12,7 @@ import pytest
 
 from aioqueue.abc import Changed
 from aioqueue.errors import StoreContended
-from aioqueue.postgres import _operate
+from aioqueue.postgres import _operate, _operate_delete
 from aioqueue.postgres._insert_rows import insert_on, insert_statements
 from aioqueue.postgres._options_schema import Schema
 from aioqueue.vocabulary._job import Inserted, NewJob, Settlement, SettlementKind, StoredState
@@ -299,7 +299,7 @@ async def test_a_delete_that_is_interrupted_is_finished_by_another(
     async def gone(*_: object) -> None:
         raise asyncio.CancelledError
 
-    monkeypatch.setattr(_operate, "_PORTION", 2)
+    monkeypatch.setattr(_operate_delete, "DELETED_STEPS", 2)
     told: list[Notification] = []
     async with opened(postgres_url) as store:
         ids = await chain_of(store, 6, first=job(key="k", unique=True), end=end)
