@@ -61,7 +61,7 @@ async def test_the_statements_for_operations_run(postgres_url: str) -> None:
     assert len(STATEMENTS) >= 8
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         for statement in STATEMENTS:
-            cursor = connection.execute(statement.encode())
+            cursor = connection.execute(statement.replace("'…'", f"'{new_id()}'").encode())
             assert cursor.statusmessage, statement
 
 
@@ -131,7 +131,7 @@ async def test_uninstalling_as_shown_leaves_nothing(empty_postgres_url: str) -> 
 
 async def test_the_function_is_called_as_shown(postgres_url: str) -> None:
     """From psql, and from a trigger: both make jobs that run."""
-    (block,) = blocks("how-to/transactions.md")
+    block, _ = blocks("how-to/transactions.md")
     execute(postgres_url, "create table orders (id int)")
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute(block.encode())
@@ -140,6 +140,27 @@ async def test_the_function_is_called_as_shown(postgres_url: str) -> None:
         jobs = (await client.list_jobs()).jobs
         assert {job.type for job in jobs} == {"charge"}
         assert sorted(job.arguments["order_id"] for job in jobs) == [4, 17]
+
+
+async def test_what_waits_is_enqueued_as_shown(postgres_url: str) -> None:
+    """From psql: it gets the output at its place."""
+    _, block = blocks("how-to/transactions.md")
+    receipts = Registry()
+
+    @receipts.job(name="receipt")
+    async def receipt() -> str:
+        return "paid"
+
+    @receipts.job(name="send_receipt")
+    async def send_receipt(receipt: str) -> str:
+        return f"sent: {receipt}"
+
+    async with Client(postgres_url) as client:
+        handle = await client.enqueue(receipt())
+        ((waiting, created),) = execute(postgres_url, block.replace("0193f5a2-7c1e-…", str(handle.id)))
+        assert created
+        async with Worker(client, receipts):
+            assert await client.handle(send_receipt, waiting).result(timeout=120) == "sent: paid"
 
 
 def test_every_option_is_on_the_page() -> None:
