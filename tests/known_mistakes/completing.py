@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from aioqueue.testing.memory import _settle, _settle_end, _settle_with, _store, _transaction
+from aioqueue.testing.memory import _insert, _settle, _settle_end, _settle_with, _store, _transaction
 from aioqueue.testing.memory._rows import Database
 from aioqueue.testing.memory._transaction import MemoryTransaction
 from aioqueue.testing.memory._transaction_draft import Draft
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from aioqueue.testing.memory._rows import Row
-    from aioqueue.vocabulary._job import Ending, NewJob
+    from aioqueue.vocabulary._job import Ending, NewJob, SettleResult
 
 __all__ = ["COMPLETING"]
 
@@ -64,6 +64,15 @@ def _with_another(real: Callable[..., list[bool]], database: Database, endings: 
 
 def _without_leases(real: Callable[..., Notification], row: Row, following: Row | None, _: int, now: datetime) -> Notification:
     return real(row, following, 0, now)
+
+
+def _whatever_becomes_of_it(
+    real: Callable[..., SettleResult], database: Database, each: Settlement, *rest: Any, **named: Any
+) -> SettleResult:
+    result = real(database, each, *rest, **named)
+    if result.lost is not None:
+        _insert.store(database, each.children)
+    return result
 
 
 def _without_children(database: Database, jobs: Sequence[NewJob]) -> list[Any]:
@@ -120,6 +129,14 @@ COMPLETING: dict[str, Mistake] = {
     "a store that forgets children": Mistake(
         ((_settle_with, "store", _without_children), (_settle_with, "stored_ids", lambda *_: {})),
         cases=("settle_children/are_stored_with_the_outcome", "settle_children/repeating_stores_no_second_one"),
+        breaks=Promise.CHILDREN,
+        theme=Theme.WAITING,
+    ),
+    "a store that stores the children of what is lost": Mistake(
+        (instead_of(_settle, "_settle", _whatever_becomes_of_it),),
+        cases=("settle_children/arent_stored_with_a_lost_claim",),
+        breaks=Promise.CHILDREN,
+        theme=Theme.WAITING,
     ),
     "a store that holds without locking": Mistake(
         ((_transaction, "hold", lambda *_: None),),

@@ -202,6 +202,8 @@ class Checker:
             truth.ended, truth.output = each.kind, each.output
             if each.kind is SettlementKind.CONTINUED:
                 self.chains.continued(truth, each, fence, what)
+        self.waiting.stored_with(truth, fence, what)
+        if each.kind.finishes:
             return
         if each.kind is SettlementKind.RESCHEDULED:
             truth.attempt -= 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from aioqueue.vocabulary._job import SettlementKind
@@ -35,6 +35,7 @@ class Run:
         how: See `Checker.finished`.
         goes_on: Whether its job continues when it returns.
         next: The id of what it has returned to continue with.
+        children: The ids of what it has enqueued.
         completing: Whether it's within a transaction that completes its job.
     """
 
@@ -52,6 +53,7 @@ class Run:
     goes_on: bool = False
     next: UUID | None = None
     completing: bool = False
+    children: list[UUID] = field(default_factory=list["UUID"])
 
 
 @dataclass(frozen=True)

@@ -69,6 +69,7 @@ class Handlers:
         self.runs += 1
         before = self._runs_of.get((index, place), 0)
         self._runs_of[index, place] = before + 1
+        self._enqueue_children(run, index)
         steps = job.links[place - 1].steps if place else job.steps
         step = steps[before] if before < len(steps) else _AT_ONCE
         if step.deed == "deaf":
@@ -76,6 +77,13 @@ class Handlers:
                 return run, _AT_ONCE
             self.deaf.add(run)
         return run, step
+
+    def _enqueue_children(self, run: Run, index: int) -> None:
+        for number in range(self._jobs[index].children):
+            call = child(index)
+            self._call_it(call.id, f"child {number} of job {index}, claim {run.job.claims}")
+            run.children.append(call.id)
+            current_attempt().enqueue(call)
 
     def _conclude(self, run: Run, step: Step, *, cancellable: bool) -> str:
         """End a run as its step says, after its time."""
@@ -205,6 +213,14 @@ class Handlers:
         self._bodies.finished(run, "returned", cancellable=False)
         return "in the end"
 
+    def run_child(self, index: int) -> str:
+        """The handler of what others enqueue."""
+        host = self._scheduler.host
+        assert isinstance(host, Process)
+        run = self._bodies.began(host, current_attempt().job, 0, goes_on=False)
+        self._bodies.finished(run, "returned")
+        return f"child of {index}"
+
     # -- plain functions ----------------------------------------------------------------------------------------------
 
     def run_in_thread(self, index: int, place: int = 0) -> str:
@@ -273,6 +289,11 @@ async def waits(index: int, outputs: list[str], ends: list[Completed[str] | Fail
     return await going_on[-1].run_in_loop(index)
 
 
+@registry.job(name="child")
+async def child(index: int) -> str:
+    return going_on[-1].run_child(index)
+
+
 @registry.declare(name="asked")
 async def asked(index: int) -> str: ...
 
@@ -287,4 +308,5 @@ JOB_TYPES: dict[Kind, Any] = {
     "short_link": short_link,
     "waits": waits,
     "asked": asked,
+    "child": child,
 }

@@ -187,7 +187,8 @@ class History:
                 self.book.violated(Promise.NOTHING_LEFT, f"{lease.process.name} was stopped, and left its lease {lease_id}")
         rows = {job_id: (row.claims, row.attempt, row.reschedules) for job_id, row in self.database.rows.items()}
         self.checker.at_end(rows, self.acknowledged)
-        self.checker.chains.at_end(self.database, self.enqueued)
+        self.checker.waiting.at_end(self.enqueued)
+        self.checker.chains.at_end(self.database, self.enqueued | self.checker.waiting.children)
 
     def _wind_up(self) -> None:
         """Let all virtual threads come to their ends, where nobody sees them."""

@@ -32,9 +32,10 @@ Deed = Literal[
 `hard_of_hearing` takes no notice of the first cancellation, one who is `deaf` of none.
 `complete`: as `return`, and then in a transaction of the handler's own for `extra` seconds."""
 
-Kind = Literal["in_loop", "in_thread", "rude", "short", "link", "link_in_thread", "short_link", "waits", "asked"]
+Kind = Literal["in_loop", "in_thread", "rude", "short", "link", "link_in_thread", "short_link", "waits", "asked", "child"]
 """The job's type: a coroutine function, a plain one, one whose retry policy raises, one with a short lease of its own; and the
-like that may continue; one that waits for others; and one that nobody runs, which is ended from outside."""
+like that may continue; one that waits for others; one that nobody runs, which is ended from outside; and one that
+others enqueue."""
 
 CHAIN_KINDS: tuple[Kind, ...] = ("link", "link_in_thread", "short_link")
 """Those that may continue."""
@@ -155,6 +156,7 @@ class PlannedJob:
         refuses: What its row can't hold.
         links: What it continues with, one after the other, when it returns.
         waits: What it waits for.
+        children: How many jobs each of its runs enqueues, before it ends.
         answers: What is done to it from outside.
         open_for: Seconds for which its producer's transaction is open after it's stored; None without one.
     """
@@ -172,6 +174,7 @@ class PlannedJob:
     waits: tuple[Wait, ...] = ()
     open_for: float | None = None
     answers: tuple[Answer, ...] = ()
+    children: int = 0
 
 
 @dataclass(frozen=True)

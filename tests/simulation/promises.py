@@ -40,6 +40,8 @@ class Promise(StrEnum):
     TOLD = "whoever ends a chain tells those that wait for it, or leaves a note that they're to be told"
     NEEDS_OUTPUT = "what needs an output gets it, or fails; what takes an end however it is gets that"
 
+    CHILDREN = "what an attempt enqueues is stored with its outcome, and not without"
+
     # Endings from outside.
     ANSWERED = "who ends a job from outside is told whether it was so"
     ASKED_FOR = "a job ends without its worker only if somebody wants that"

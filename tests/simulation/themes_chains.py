@@ -77,6 +77,7 @@ def waiting(chance: random.Random, plan: Plan) -> Plan:
             steps(),
             kind=kind,
             waits=waits,
+            children=chance.choice([0, 0, 0, 1, 2]),
             answers=tuple(Answer(chance.uniform(0, 10), kind != "link" and chance.random() < 0.7) for _ in range(answers)),
             links=tuple(Link("link", steps(), None) for _ in range(2)) if kind == "link" else (),
             at=chance.uniform(0, 8) if waits else chance.uniform(0, 4),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from aioqueue.testing.memory._rows import Database, Row
     from aioqueue.vocabulary._job import AttemptError, ClaimedJob, StoredState
-    from tests.simulation.account import Book, Truth
+    from tests.simulation.account import Book, Fence, Truth
 
 _ENDS = {
     SettlementKind.COMPLETED: ChainEnd.COMPLETED,
@@ -34,6 +34,7 @@ class WaitingChecker:
         seconds: A time of day, as seconds of the history.
 
     Attributes:
+        children: Jobs that were stored with outcomes.
         answered: Chains that somebody has begun to end from outside.
     """
 
@@ -42,6 +43,7 @@ class WaitingChecker:
         self._require = book.require
         self._seconds = seconds
         self.answered: set[UUID] = set()
+        self.children: set[UUID] = set()
 
     def _last(self, chain: UUID) -> Truth | None:
         truth = self._book.jobs.get(chain)
@@ -69,6 +71,19 @@ class WaitingChecker:
             last, whom = self._last(each.chain_id), self._book.name(each.chain_id)
             its_own = last is not None and each.output == last.output
             self._require(Promise.NEEDS_OUTPUT, its_own, f"{name} is given another output of {whom}")
+
+    def stored_with(self, truth: Truth, fence: Fence, what: str) -> None:
+        """An outcome was written: what its run has enqueued must be there, or not."""
+        run = truth.runs.get(fence)
+        if run is None or truth.rewound:
+            return
+        stored = truth.ended in {SettlementKind.COMPLETED, SettlementKind.CONTINUED}
+        for child in run.children:
+            there = child in self._book.jobs
+            wrong = f"{what} was written, and {self._book.name(child)} is {'' if there else 'not '}stored"
+            self._require(Promise.CHILDREN, there == stored, wrong)
+            if stored:
+                self.children.add(child)
 
     def unblocked(self, row: Row) -> None:
         """A job that waited may have nothing to wait for any more."""
@@ -121,6 +136,12 @@ class WaitingChecker:
             noted = not ended or (end is not None and end.untold)
             whom = self._book.name(edge.chain_id)
             self._require(Promise.TOLD, noted, f"{whom} has ended, and {self._book.name(edge.job_id)} isn't told, nor to be")
+
+    def at_end(self, enqueued: AbstractSet[UUID]) -> None:
+        """Whatever is stored, somebody has enqueued, and if an attempt did, its outcome was written."""
+        for job_id, truth in self._book.jobs.items():
+            known = truth.position > 0 or truth.new.type != "child" or job_id in enqueued | self.children
+            self._require(Promise.CHILDREN, known, f"{self._book.name(job_id)} is stored, and its parent's outcome isn't")
 
     def look_at_those_left(self, left: Iterable[UUID]) -> None:
         """Nobody waits in the end for what has ended."""
