@@ -73,7 +73,7 @@ async def running(connection: asyncpg.Connection[Any]) -> list[Any]:
     return list(await connection.fetch("SELECT id, chain_id FROM aioqueue.job WHERE state = 2 AND lease_id = 1"))
 
 
-@pytest.mark.parametrize("name", ["settle_continued", "settle_continued_slowly"])
+@pytest.mark.parametrize("name", ["settle_continued", "settle_slowly_continued"])
 async def test_settle(connection: asyncpg.Connection[Any], name: str) -> None:
     rows = await running(connection)
     assert len(rows) == 100
@@ -87,6 +87,7 @@ async def test_settle(connection: asyncpg.Connection[Any], name: str) -> None:
         "somebody",
         [row[0] for row in rows],
         *job_columns([job() for _ in rows]),
+        *([[0] * count] if name == "settle_slowly_continued" else []),
     ]
     plan = await explain(connection, STATEMENTS[name], arguments)
     bounded(plan, buffers=9_000, rows=10_000)
@@ -110,7 +111,7 @@ async def test_a_page_of_a_long_chain(connection: asyncpg.Connection[Any], after
     bounded(await explain(connection, STATEMENTS["list_chain"], [chain_id, after, 101]), buffers=250)
 
 
-@pytest.mark.parametrize("name", ["retry", "run_now"])
+@pytest.mark.parametrize("name", ["retry_find", "run_now", "delete_lock"])
 async def test_operating_on_a_long_chain(connection: asyncpg.Connection[Any], name: str) -> None:
     bounded(await explain(connection, STATEMENTS[name], [list(await long_chain(connection))]), buffers=200)
 
@@ -118,10 +119,10 @@ async def test_operating_on_a_long_chain(connection: asyncpg.Connection[Any], na
 async def test_deleting_chains(connection: asyncpg.Connection[Any]) -> None:
     """What is deleted is read, nothing else."""
     first, _, _ = await long_chain(connection)
-    bounded(await explain(connection, STATEMENTS["delete"], [[first], 1_000]), buffers=20_000, rows=4_000)
+    bounded(await explain(connection, STATEMENTS["delete"], [[first], 1_000, False]), buffers=20_000, rows=4_000)
     bounded(await explain(connection, STATEMENTS["delete_steps"], [[first], 999]), buffers=20_000, rows=4_000)
     pending = await connection.fetch("SELECT id FROM aioqueue.job WHERE state = 1 ORDER BY id DESC LIMIT 100")
-    bounded(await explain(connection, STATEMENTS["delete"], [[row[0] for row in pending], 1_000]), buffers=4_000)
+    bounded(await explain(connection, STATEMENTS["delete"], [[row[0] for row in pending], 1_000, False]), buffers=4_000)
 
 
 async def test_a_repeated_insert(connection: asyncpg.Connection[Any]) -> None:
