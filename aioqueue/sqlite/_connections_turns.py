@@ -115,27 +115,29 @@ class Turns:
             self._pass_on()
 
 
-_OF_FILES: dict[str, weakref.ref[Turns]] = {}
-_MUTEX = threading.Lock()
+class _Files:
+    """Whose turn it is at each file that this process uses."""
+
+    def __init__(self) -> None:
+        self.forget()
+        os.register_at_fork(after_in_child=self.forget)
+
+    def forget(self) -> None:
+        """Begin anew: in a child those who have turns are threads of its parent, one of which may have the mutex too."""
+        self._mutex = threading.Lock()
+        self._turns: weakref.WeakValueDictionary[str, Turns] = weakref.WeakValueDictionary()
+
+    def turns(self, name: str) -> Turns:
+        with self._mutex:
+            found = self._turns.get(name)
+            if found is None:
+                self._turns[name] = found = Turns()
+            return found
+
+
+_FILES = _Files()
 
 
 def turns_of(path: Path) -> Turns:
     """Those at a file, for all stores of this process that use it."""
-    name = os.path.realpath(path)
-    with _MUTEX:
-        found = _OF_FILES.get(name)
-        turns = None if found is None else found()
-        if turns is None:
-            turns = Turns()
-            _OF_FILES[name] = weakref.ref(turns)
-        return turns
-
-
-def _forget_the_parents() -> None:
-    # Their holders are threads that there are only in the parent; and one of those may have had the mutex.
-    global _MUTEX
-    _MUTEX = threading.Lock()
-    _OF_FILES.clear()
-
-
-os.register_at_fork(after_in_child=_forget_the_parents)
+    return _FILES.turns(os.path.realpath(path))

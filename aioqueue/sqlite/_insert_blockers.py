@@ -42,11 +42,12 @@ SELECT n.value ->> 0, n.value ->> 1, n.value ->> 2, n.value ->> 3, n.value ->> 4
 _UNTOLD = "UPDATE chain_end SET untold = 1 WHERE chain_id IN (SELECT value FROM json_each(:chains))"
 
 
-def mark_living(connection: Statements, chains: Sequence[str]) -> set[str]:
+def mark_living(connection: Statements, chains: list[str]) -> set[str]:
     """Mark the live steps of those of the chains, by their own ids, that live; and tell which those are."""
     asked = {"ids": dump(chains)}
     connection.execute(_MARK, asked)
-    return {chains[place] for place, _, lives in load(connection.execute(_CHAINS, asked).fetchone()[0]) if lives}
+    found: list[tuple[int, str, int]] = load(connection.execute(_CHAINS, asked).fetchone()[0])
+    return {chains[place] for place, _, lives in found if lives}
 
 
 def add_blockers(
@@ -114,7 +115,8 @@ class _Found:
         connection.execute(_MARK, asked)
         chains: dict[UUID, str] = {}
         dead: dict[str, list[UUID]] = {}
-        for place, chain, lives in load(connection.execute(_CHAINS, asked).fetchone()[0]):
+        found: list[tuple[int, str, int]] = load(connection.execute(_CHAINS, asked).fetchone()[0])
+        for place, chain, lives in found:
             if lives:
                 chains[ids[place]] = chain
             else:
@@ -122,7 +124,8 @@ class _Found:
         names = list(dead)
         ends = dict(zip(names, archived_ends(connection, names), strict=True)) if names else {}
         gone = [name for name in names if ends[name] is None]
-        kept = {name for name, state in stored_states(connection, gone).items() if state != ChainEnd.DELETED} if gone else set()
+        states = stored_states(connection, gone) if gone else {}
+        kept = {name for name, state in states.items() if state != ChainEnd.DELETED}
         for name, steps in dead.items():
             if ends[name] is not None or name in kept:
                 chains |= dict.fromkeys(steps, name)

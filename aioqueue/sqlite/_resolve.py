@@ -195,7 +195,8 @@ def _tell(connection: Statements, edges: list[list[Any]], now: int, into: Resolv
 
 
 def _held(connection: Statements, ids: Collection[str]) -> list[list[str]]:
-    return load(connection.execute(_HELD, {"ids": dump(list(ids))}).fetchone()[0])  # type: ignore[no-any-return]
+    held: list[list[str]] = load(connection.execute(_HELD, {"ids": dump(list(ids))}).fetchone()[0])
+    return held
 
 
 def _fail(connection: Statements, guilty: dict[str, str], now: int, into: Resolved) -> None:

@@ -75,9 +75,10 @@ def store_ends(connection: Statements, ends: Iterable[End], now: int) -> list[st
     return [text_of(row[0]) for row in connection.execute(_STORE, {"rows": rows, "now": now}).fetchall()]
 
 
-def archived_ends(connection: Statements, chains: Sequence[str]) -> list[End | None]:
+def archived_ends(connection: Statements, chains: list[str]) -> list[End | None]:
     """Look in the archive how chains ended, by their own ids: None for each that lives, has no end, or isn't there."""
     found: dict[int, End] = {}
+    place: int
     for place, job_type, state, output, errors in connection.execute(_ARCHIVED, {"ids": dump(chains)}).fetchall():
         end, type_name = _end_of(state), text_of(job_type)
         if end is ChainEnd.COMPLETED:

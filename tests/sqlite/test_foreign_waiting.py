@@ -34,7 +34,7 @@ pytestmark = pytest.mark.anyio
 @asynccontextmanager
 async def of_sqlite3(path: Path) -> AsyncIterator[Any]:
     with outsider(path) as connection:
-        connection.row_factory = lambda *_: None  # type: ignore[assignment]
+        connection.row_factory = lambda *_: None
         connection.execute("BEGIN IMMEDIATE")
         yield connection
         connection.execute("COMMIT")
