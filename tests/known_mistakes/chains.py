@@ -214,7 +214,13 @@ CHAINS: dict[str, Mistake] = {
     ),
     "a store in which a continuation lets go of the unique key": Mistake(
         ((_settle_next, "inherited_hash", lambda _: None),),
-        cases=("chains/the_unique_key_is_the_chains_until_it_ends", "chains/nobody_gets_the_key_between_two_steps"),
+        cases=(
+            "settle_next_blockers/it_waits_and_holds_the_chains_key",
+            "end/the_unique_key",
+            "hold/the_outcome_may_go_on_and_have_children",
+            "chains/the_unique_key_is_the_chains_until_it_ends",
+            "chains/nobody_gets_the_key_between_two_steps",
+        ),
         breaks=Promise.KEY_HELD,
         theme=Theme.CHAINS,
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from aioqueue.testing.memory import _insert, _settle, _settle_end, _settle_with, _store, _transaction
+from aioqueue.testing.memory import _insert, _lease, _settle, _settle_end, _settle_with, _store, _transaction
 from aioqueue.testing.memory._rows import Database
 from aioqueue.testing.memory._transaction import MemoryTransaction
 from aioqueue.testing.memory._transaction_draft import Draft
@@ -32,6 +32,12 @@ def _as_its_worker_would(
     real(database, row, state, *rest, **named)
     row.lease_id = lease_id
     row.written = Settlement(id=row.new.id, claims=row.claims, lease_id=lease_id, kind=SettlementKind(int(state)))
+
+
+def _orphans_at_any_time(
+    real: Callable[..., Any], database: Database, row: Row, each: Settlement, now: datetime, *, orphaned: bool
+) -> Any:
+    return None if orphaned and row.claims == each.claims else real(database, row, each, now, orphaned=orphaned)
 
 
 def _one_after_the_other(real: Callable[..., list[bool]], database: Database, endings: Sequence[Ending]) -> list[bool]:
@@ -101,7 +107,14 @@ COMPLETING: dict[str, Mistake] = {
     ),
     "a store that says that it has ended what goes on": Mistake(
         ((_store, "end", lambda _, endings: [True for _ in endings]),),
-        cases=("end/completes_in_every_state", "end/what_isnt_live_isnt_ended"),
+        cases=(
+            "end/the_same_job_twice_in_one_call",
+            "end/ends_are_told_by_the_chains_id",
+            "end/a_blocked_one_waits_for_nothing_any_more",
+            "end/one_of_several_at_once_counts",
+            "end/completes_in_every_state",
+            "end/what_isnt_live_isnt_ended",
+        ),
         breaks=Promise.ANSWERED,
         theme=Theme.WAITING,
     ),
@@ -109,6 +122,14 @@ COMPLETING: dict[str, Mistake] = {
         (instead_of(_store, "end", _with_another),),
         breaks=Promise.ASKED_FOR,
         theme=Theme.WAITING,
+    ),
+    "a store that writes about orphans that were ended": Mistake(
+        (instead_of(_settle, "why_lost_to", _orphans_at_any_time),),
+        cases=("end/a_dead_workers_job",),
+    ),
+    "a store that locks the lease of what it holds": Mistake(
+        ((_lease, "may_renew", lambda database, _: not any(row.held for row in database.rows.values())),),
+        cases=("hold/its_lease_isnt_locked",),
     ),
     "a store that ends one job after the other": Mistake(
         (instead_of(_store, "end", _one_after_the_other),),
@@ -128,7 +149,14 @@ COMPLETING: dict[str, Mistake] = {
     ),
     "a store that forgets children": Mistake(
         ((_settle_with, "store", _without_children), (_settle_with, "stored_ids", lambda *_: {})),
-        cases=("settle_children/are_stored_with_the_outcome", "settle_children/repeating_stores_no_second_one"),
+        cases=(
+            "settle_children/with_an_orphans_outcome",
+            "settle_children/are_told",
+            "hold/repeating_it_beside_the_transaction",
+            "settle_children/a_successor_with_the_jobs_own_unique_key",
+            "settle_children/are_stored_with_the_outcome",
+            "settle_children/repeating_stores_no_second_one",
+        ),
         breaks=Promise.CHILDREN,
         theme=Theme.WAITING,
     ),
@@ -153,6 +181,7 @@ COMPLETING: dict[str, Mistake] = {
     "a store whose savepoints keep what is rolled back": Mistake(
         ((MemoryTransaction, "savepoint", _kept),),
         cases=(
+            "savepoint/a_block_that_ends_is_part_of_the_transaction",
             "savepoint/a_block_that_raises_is_undone_alone",
             "savepoint/a_block_that_is_cancelled",
             "savepoint/an_outcome_in_a_block_that_is_undone",

@@ -102,6 +102,7 @@ PRODUCING: dict[str, Mistake] = {
     "a store in which unique keys aren't": Mistake(
         ((_insert, "key_holder", lambda *_: None),),
         cases=(
+            "insert_blockers/a_dependent_whose_unique_key_another_has",
             "insert/unique_while_unfinished",
             "insert/concurrent_unique_inserts_make_one_job",
             "transaction/unique_keys",
@@ -139,6 +140,7 @@ PRODUCING: dict[str, Mistake] = {
     "a store that tells nobody": Mistake(
         ((Database, "tell", lambda *_: None),),
         cases=(
+            "delete_blockers/what_a_cascade_takes_is_told",
             "notifications/an_insert_is_told",
             "notifications/the_end_of_jobs_is_told",
             "notifications/a_taken_lease_is_told_to_its_owner",

@@ -203,6 +203,8 @@ SETTLEMENTS: dict[str, Mistake] = {
     "a store that doesn't recognise repeats": Mistake(
         ((_settle, "is_repeated", lambda *_, **__: False),),
         cases=(
+            "settle_blockers/repeating_an_end_counts_once",
+            "settle_next_blockers/repeating_it",
             "settle/repeating_answers_as_the_first_time",
             "settle/repeating_a_batch_of_which_some_is_new",
             "chains/repeating_a_continuation",
@@ -251,6 +253,7 @@ SETTLEMENTS: dict[str, Mistake] = {
     "a store that forgets finished jobs": Mistake(
         (instead_of(Database, "write", _without_archive),),
         cases=(
+            "hold/a_lease_that_has_run_out_but_is_there",
             "settle/completed",
             "settle/failed",
             "settle/cancelled",

@@ -156,13 +156,31 @@ def _all_edges(database: Database, chain_id: UUID, _: int) -> list[Blocker]:
 WAITING: dict[str, Mistake] = {
     "a store that settles what others wait for as any job": Mistake(
         ((_resolve, "is_marked", lambda _: False),),
-        cases=("insert_blockers/is_blocked_until_its_blockers_have_completed", "end/those_that_wait_are_told"),
+        cases=(
+            "insert_blockers/any_steps_id_stands_for_its_chain",
+            "insert_blockers/while_its_blocker_ends",
+            "insert_blockers/in_a_transaction",
+            "list_blockers/of_a_chain_that_is_gone",
+            "delete_blockers/one_that_nobody_waits_for_any_more",
+            "delete_blockers/one_that_waits_holds_up_nothing",
+            "retry_blockers/those_that_come_later_wait_for_the_new_end",
+            "tend/pruned_steps_of_a_living_chain",
+            "settle_next_blockers/its_chain_fails_with_its_blocker",
+            "settle_children/may_wait_for_each_other_and_for_the_job_itself",
+            "insert_blockers/a_repeated_insert_changes_nothing",
+            "insert_blockers/is_blocked_until_its_blockers_have_completed",
+            "end/those_that_wait_are_told",
+        ),
         breaks=Promise.TOLD,
         theme=Theme.WAITING,
     ),
     "a store that counts two blockers of one batch as one": Mistake(
         ((_resolve, "resolved_of", lambda _: 1),),
-        cases=("settle_blockers/two_of_one_job_in_one_batch", "insert_blockers/two_blockers_with_one_unique_key"),
+        cases=(
+            "settle_blockers/ends_at_the_same_moment",
+            "settle_blockers/two_of_one_job_in_one_batch",
+            "insert_blockers/two_blockers_with_one_unique_key",
+        ),
         breaks=Promise.NOT_LEFT,
         theme=Theme.WAITING,
     ),
@@ -174,13 +192,32 @@ WAITING: dict[str, Mistake] = {
     ),
     "a store whose cascades die half-way": Mistake(
         ((_store, "tend", lambda *_: Tended()),),
-        cases=("settle_blockers/a_failure_goes_all_the_way_down", "tend/a_cascade_whose_worker_died"),
+        cases=(
+            "insert_blockers/what_fails_with_its_insert_takes_those_along_that_wait_for_it",
+            "settle_blockers/more_dependents_than_one_portion",
+            "settle_blockers/more_failures_than_one_portion",
+            "settle_blockers/a_locked_dependent_is_told_later",
+            "settle_next_blockers/what_has_ended_counts_at_once",
+            "tend/goes_on_telling_one_level_and_portion_at_a_time",
+            "tend/discards_in_portions",
+            "tend/leaves_out_what_is_locked",
+            "settle_blockers/a_failure_goes_all_the_way_down",
+            "tend/a_cascade_whose_worker_died",
+        ),
         breaks=Promise.NOT_LEFT,
         theme=Theme.WAITING,
     ),
     "a store in which a failure lets those run that need the output": Mistake(
         ((_resolve, "stops", lambda *_: False),),
-        cases=("settle_blockers/a_failure_fails_those_that_need_the_output", "insert_blockers/what_has_failed_counts_at_once"),
+        cases=(
+            "insert_blockers/an_output_and_a_settled_one",
+            "settle_blockers/settled_ones_stop_a_failure_on_its_way",
+            "settle_blockers/a_worker_that_dies_on_the_last_attempt",
+            "settle_blockers/a_good_and_a_bad_end_in_one_batch",
+            "settle_blockers/listeners_hear_of_those_that_fail_with_it",
+            "settle_blockers/a_failure_fails_those_that_need_the_output",
+            "insert_blockers/what_has_failed_counts_at_once",
+        ),
         breaks=Promise.NEEDS_OUTPUT,
         theme=Theme.WAITING,
     ),
@@ -190,13 +227,29 @@ WAITING: dict[str, Mistake] = {
         breaks=Promise.NEEDS_OUTPUT,
         theme=Theme.WAITING,
     ),
+    "a store that tells those that have ended": Mistake(
+        ((_resolve, "waits", lambda _: True),),
+        cases=("settle_blockers/what_has_failed_isnt_touched_again",),
+    ),
     "a store in which a cancellation is a good end": Mistake(
         ((_resolve, "stops", _only_failures),),
-        cases=("settle_blockers/a_cancelled_one_fails_them_too", "tend/a_blocker_that_was_deleted_by_hand"),
+        cases=(
+            "tend/what_it_ends_is_told",
+            "settle_blockers/a_cancelled_one_fails_them_too",
+            "tend/a_blocker_that_was_deleted_by_hand",
+        ),
     ),
     "a store that doesn't wait": Mistake(
         ((_insert, "hold_back", _pending_all_the_same),),
-        cases=("insert_blockers/is_blocked_until_its_blockers_have_completed", "settle_next_blockers/it_waits_for_children"),
+        cases=(
+            "insert_blockers/in_one_batch_with_its_blockers",
+            "insert_blockers/is_told_when_it_can_run",
+            "insert_blockers/a_locked_blocker_is_contended",
+            "retry_blockers/in_a_state_that_isnt_an_end",
+            "settle_blockers/another_attempt_isnt_an_end",
+            "insert_blockers/is_blocked_until_its_blockers_have_completed",
+            "settle_next_blockers/it_waits_for_children",
+        ),
         breaks=Promise.NOT_EARLY,
         theme=Theme.WAITING,
     ),
@@ -210,7 +263,11 @@ WAITING: dict[str, Mistake] = {
     ),
     "a store that doesn't mind unknown blockers": Mistake(
         (instead_of(_insert, "waits_of", _without_unknown_ones),),
-        cases=("insert_blockers/an_unknown_blocker", "insert_blockers/a_deleted_blocker"),
+        cases=(
+            "insert_blockers/in_a_transaction_a_refusal_leaves_it_as_it_was",
+            "insert_blockers/an_unknown_blocker",
+            "insert_blockers/a_deleted_blocker",
+        ),
     ),
     "a store that doesn't look who has a blocker's unique key": Mistake(
         ((_insert, "stored_ids", _by_their_own_ids), instead_of(_insert, "waits_of", _without_unknown_ones)),
@@ -226,7 +283,15 @@ WAITING: dict[str, Mistake] = {
     ),
     "a store that loses outputs": Mistake(
         (instead_of(_resolve, "end_of", _without_output),),
-        cases=("settle_blockers/a_continuation_inherits_those_that_wait", "end/those_that_wait_are_told"),
+        cases=(
+            "settle_blockers/a_recovered_dependent",
+            "delete_blockers/a_cascade_leaves_what_has_its_output",
+            "end/with_children_and_a_next_that_waits",
+            "end/in_a_transaction",
+            "retry_blockers/one_of_whose_blockers_lives_again",
+            "settle_blockers/a_continuation_inherits_those_that_wait",
+            "end/those_that_wait_are_told",
+        ),
         breaks=Promise.NEEDS_OUTPUT,
         theme=Theme.WAITING,
     ),
@@ -263,6 +328,7 @@ WAITING: dict[str, Mistake] = {
     "a store that stores part of what it refuses": Mistake(
         ((_settle, "may_be_refused", lambda _: False),),
         cases=(
+            "settle_children/one_that_cant_be_stored_refuses_the_outcome",
             "settle_children/one_that_waits_for_nothing_there_refuses_the_outcome",
             "settle_next_blockers/an_unknown_blocker",
         ),
@@ -270,6 +336,7 @@ WAITING: dict[str, Mistake] = {
     "a store in which chains wait for themselves": Mistake(
         ((_settle_with, "waits_for", lambda *_: False),),
         cases=(
+            "end/in_a_transaction_what_is_refused_leaves_it_as_it_was",
             "settle_next_blockers/a_chain_that_would_wait_for_itself",
             "settle_next_blockers/chains_that_would_wait_for_each_other",
             "settle_next_blockers/chains_that_would_wait_for_each_other_at_the_same_moment",
@@ -285,7 +352,11 @@ WAITING: dict[str, Mistake] = {
     ),
     "a store that doesn't look for what ended unseen": Mistake(
         ((_tend, "look_for_ends", lambda _: None),),
-        cases=("tend/a_blocker_that_was_deleted_by_hand", "tend/a_dependent_that_was_deleted_by_hand"),
+        cases=(
+            "tend/what_it_makes_pending_is_told",
+            "tend/a_blocker_that_was_deleted_by_hand",
+            "tend/a_dependent_that_was_deleted_by_hand",
+        ),
     ),
     "a store that lets blocked jobs wait past their time": Mistake(
         ((_tend, "is_never_started", _what_waits_for_nothing),),
@@ -317,7 +388,11 @@ WAITING: dict[str, Mistake] = {
     ),
     "a store that retries without looking at blockers": Mistake(
         ((_operate, "wait_again", _retried_without_looking), (_operate_blockers, "wait_again", _retried_without_looking)),
-        cases=("retry_blockers/one_that_failed_through_a_blocker", "retry_blockers/one_whose_blocker_is_gone"),
+        cases=(
+            "end/what_failed_outside_can_be_retried",
+            "retry_blockers/one_that_failed_through_a_blocker",
+            "retry_blockers/one_whose_blocker_is_gone",
+        ),
     ),
     "a store whose retry takes nobody along": Mistake(
         ((_operate, "retry_dependents", lambda *_: []),),

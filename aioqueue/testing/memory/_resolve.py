@@ -130,7 +130,7 @@ def _tell(database: Database, job_id: UUID, edges: Sequence[Edge], now: datetime
     counted = resolved_of(edges)
     database.resolve(job_id, [edge.ordinal for edge in edges])
     told.resolved += len(edges)
-    if row is None or row.state != StoredState.HELD:
+    if row is None or not waits(row):
         return
     wrong = [ends[edge.ordinal] for edge in edges if stops(edge, ends[edge.ordinal])]
     if any(end.take_along for end in ends.values()):
@@ -146,6 +146,11 @@ def _tell(database: Database, job_id: UUID, edges: Sequence[Edge], now: datetime
         database.count_down(row, counted, ready_at, expires_at)
         if row.state == StoredState.PENDING:
             told.pending.append(row)
+
+
+def waits(row: Row) -> bool:
+    """Whether a job still waits: it may have ended before."""
+    return row.state == StoredState.HELD
 
 
 def resolved_of(edges: Collection[Edge]) -> int:
