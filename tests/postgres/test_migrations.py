@@ -106,7 +106,8 @@ def test_processes_at_once_of_which_some_are_killed(empty_postgres_url: str, cou
                 process.kill()
                 process.communicate()
     assert [process.returncode for process in processes[1:]] == [0] * (count - 1), outputs
-    assert [name for output in outputs[1:] for name in output.strip().split(",") if name] == NAMES, outputs
+    # Each by one of them, whoever came to it first.
+    assert sorted(name for output in outputs[1:] for name in output.strip().split(",") if name) == NAMES, outputs
     asyncio.run(_works(make_store(empty_postgres_url)))
 
 
