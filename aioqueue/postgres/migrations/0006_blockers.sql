@@ -2,8 +2,8 @@
 -- Jobs that wait for the ends of chains. Such a job and the live steps of what it waits for are marked: who settles a marked one
 -- does more than code from before knows of, and that code would also run a job with null where an output belongs. So the mark
 -- gets a new name: workers of older code that still run, whose settlements name the old one, stop with `StoreIncompatible` at
--- their next settlement (what they were running is recovered by newer ones), and none starts any more. Producers of older code
--- that are open go on.
+-- their next settlement (what they were running is recovered by newer ones), and none starts any more. One that is idle may still
+-- claim: workers are upgraded before the first job is enqueued that waits for others. Producers of older code that are open go on.
 
 -- The view comes first, as whoever reads it locks it and then the tables.
 CREATE OR REPLACE VIEW @schema@.jobs AS
