@@ -17,8 +17,9 @@ from aioqueue.worker._text import one_line
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aioqueue.abc import Store, Tended
+    from aioqueue.abc import Store
     from aioqueue.telemetry._counters import Counters
+    from aioqueue.vocabulary._blockers import Tended
     from aioqueue.worker._health import Troubles
     from aioqueue.worker._wakeup import Wakeup
 
