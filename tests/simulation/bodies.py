@@ -103,7 +103,8 @@ class Bodies:
         self._deadlines.outcome_due(run)
         if run.told_at is not None and run.process.held_up == run.held_up_when_told:
             listened = cancellable or (run.swallowed_at is not None and run.swallowed_at < run.told_at - _MOMENT)
-            late = listened and now - run.told_at > TO_STOP
+            # What it has completed itself is lost too, while it still looks whether that was committed.
+            late = listened and now - run.told_at > TO_STOP and not run.looks
             self._require(Promise.STOPS_WHEN_LOST, not late, f"{name} went on for {now - run.told_at:.1f} s after it was lost")
         timeout = run.job.timeout
         if cancellable and timeout is not None and run.process.held_up == run.held_up:

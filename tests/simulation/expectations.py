@@ -37,6 +37,7 @@ class Run:
         next: The id of what it has returned to continue with.
         children: The ids of what it has enqueued.
         completing: Whether it's within a transaction that completes its job.
+        looks: Whether it may have to find out, in the end, whether that was committed.
     """
 
     process: Process
@@ -53,6 +54,7 @@ class Run:
     goes_on: bool = False
     next: UUID | None = None
     completing: bool = False
+    looks: bool = False
     children: list[UUID] = field(default_factory=list["UUID"])
 
 

@@ -162,7 +162,7 @@ class Handlers:
         """Do what there is to do in a transaction that completes the job."""
         try:
             async with current_attempt().completion() as transaction:
-                run.completing = True
+                run.completing = run.looks = True
                 await asyncio.sleep(step.extra)
                 said: str = transaction.done("in a transaction")
         except AioqueueError as error:
