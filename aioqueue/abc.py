@@ -26,15 +26,15 @@ from aioqueue.vocabulary._finding import Finding, Verdict
 from aioqueue.vocabulary._listing import JobFilter, Page
 from aioqueue.vocabulary._notification import Notification
 from aioqueue.vocabulary._stats import Stats, TypeStats
+from aioqueue.vocabulary._store_operating import Operable
 from aioqueue.vocabulary._store_parts import LeaseSession, Listener, StoreTransaction
 from aioqueue.vocabulary._workers import LeaseFacts, Standing
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
-    from uuid import UUID
 
-    from aioqueue.vocabulary._job import Claim, ClaimedJob, Ending, Inserted, Job, LostReason, NewJob, Settlement, SettleResult
+    from aioqueue.vocabulary._job import Claim, ClaimedJob, Ending, Inserted, LostReason, NewJob, Settlement, SettleResult
 
 __all__ = [
     "Blocker",
@@ -49,6 +49,7 @@ __all__ = [
     "Listener",
     "NewBlocker",
     "Notification",
+    "Operable",
     "Page",
     "Pruned",
     "Renewal",
@@ -71,8 +72,9 @@ __all__ = [
 
 
 @runtime_checkable
-class Store(Protocol):
-    """Where jobs live. What not every store can do has protocols of its own: `SupportsMigrate` and its like.
+class Store(Operable, Protocol):
+    """Where jobs live. `Operable` has its verbs for looking and operating; what not every store can do has protocols of its
+    own: `SupportsMigrate` and its like.
 
     Every method is safe to call from several tasks at once, and to cancel at any await: a cancelled call leaves no lock,
     transaction, thread or connection behind, and its write has either happened whole or not at all.
@@ -345,89 +347,6 @@ class Store(Protocol):
 
     async def next_due(self, types: Sequence[str], *, own: Collection[int] = ()) -> Due:
         """When there is something to do for jobs of these types, in one statement; the leases in `own` don't count."""
-        ...
-
-    # -- looking and operating ------------------------------------------------------------------------------------
-
-    async def fetch(self, ids: Sequence[UUID]) -> Sequence[Job | None]:
-        """Snapshots in the order of the ids, live and archived in one snapshot of the database."""
-        ...
-
-    async def fetch_ends(self, ids: Sequence[UUID]) -> Sequence[Job | None]:
-        """Snapshots of the live or last step of each id's chain, in the order of the ids, in one snapshot of the database.
-
-        Any step's id stands for its chain. Earlier steps may have been deleted: the chain's own id, which is its first
-        step's, finds it all the same.
-        """
-        ...
-
-    async def list_chain(self, chain_id: UUID, limit: int, cursor: str | None = None) -> Page:
-        """One page of a chain's steps, live and archived, by their positions from the first.
-
-        Raises:
-            ValueError: The cursor isn't one of ours.
-        """
-        ...
-
-    async def list_blockers(self, job_id: UUID, limit: int, *, after: int = -1) -> Sequence[Blocker]:
-        """The chains that this very job waits for, or has waited for, by their ordinals, from the one after `after`."""
-        ...
-
-    async def list_dependents(self, chain_id: UUID, limit: int) -> Sequence[Blocker]:
-        """Unfinished jobs that wait for the end of this chain (by its own id), by their ids; without those that were told."""
-        ...
-
-    async def list(self, where: JobFilter, limit: int, cursor: str | None = None) -> Page:
-        """One page of jobs, live and archived, newest id first. Bounded in cost whatever the filter.
-
-        A strange row (not JSON, an unknown state) is shown as well as it can be, and doesn't break its page. A live one in an
-        unknown state is shown as blocked; a filter by states leaves it out, since no index leads to it.
-
-        Raises:
-            ValueError: The cursor isn't one of ours.
-        """
-        ...
-
-    async def stats(self) -> Stats:
-        """Numbers by type and state, exact up to 10,000 each. Rows in an unknown state aren't counted."""
-        ...
-
-    async def leases(self) -> Sequence[LeaseFacts]:
-        """All leases, run out or not, by the worker's name and then by id; 10,000 at most."""
-        ...
-
-    async def standing(self, job_id: UUID, types: Collection[str]) -> Standing | None:
-        """Where a live job stands: who holds it, and how many due jobs of these types are claimed before it if it's pending.
-
-        Returns:
-            None if there is no such live job.
-        """
-        ...
-
-    async def retry(self, ids: Sequence[UUID], *, cascade: bool = False) -> Sequence[Changed]:
-        """Make failed or cancelled jobs pending again, due now, and tell listeners of their types. Any step's id stands for
-        its chain's last step.
-
-        Such a job begins anew, as one that was never started: no attempts, no reschedules, no time to expire, start or end,
-        no outcome and no output. It keeps what it was inserted with, its history of errors, and the number of its claims, so
-        that older ones stay fenced. A job whose unique key is held by another unfinished one by now is `WRONG_STATE`.
-        """
-        ...
-
-    async def run_now(self, ids: Sequence[UUID]) -> Sequence[Changed]:
-        """Make pending jobs due now, and tell listeners of their types. Any step's id stands for its chain's live step."""
-        ...
-
-    async def delete(self, ids: Sequence[UUID], *, cascade: bool = False) -> Sequence[Changed]:
-        """Remove jobs, live or archived. Any step's id stands for its chain: all of its steps are removed. A running one's
-        unique key is free at once; its worker's lease is told of, and its next renewal says `not_found`. One for which
-        unfinished jobs wait is left as it is (`BLOCKS`), unless with `cascade`: then those are removed too, and those that
-        wait for them, in portions that `tend` goes on with. Of a long one the end goes first, and continued steps may follow in
-        transactions of their own: if those don't come about, another delete by the chain's id removes them.
-
-        Listeners of this store are told of them as of finished ones, so that whoever waits for a result looks, and finds
-        none. Other processes need not be told: they find out when they look.
-        """
         ...
 
     # -- notifications --------------------------------------------------------------------------------------------
