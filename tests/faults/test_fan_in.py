@@ -35,7 +35,7 @@ class Mesh:
         self.blockers: dict[UUID, set[UUID]] = {layers[0][0].id: set()}
         for _ in range(depth):
             before = layers[-1]
-            layer = []
+            layer: list[Call[app.Told]] = []
             for place in range(width):
                 both = [before[place % len(before)], before[(place + 1) % len(before)]]
                 call = app.nap(chance.uniform(0, 0.01)).options(after=both)
