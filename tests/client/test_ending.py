@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+from contextlib import closing
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, cast
 
+import asyncpg
 import pytest
 
 from aioqueue import (
@@ -197,6 +200,33 @@ async def test_in_a_transaction_it_has_happened_with_the_commit(each_client: Cli
     assert (await each_client.job(handle)).state is JobState.FAILED
     with pytest.raises(TransactionError):
         await tx.fail(handle, "no")
+
+
+async def test_on_a_users_own_connection_it_has_happened_with_their_commit(each_url: str) -> None:
+    async with Client(each_url) as client:
+        handle, other = await client.enqueue_many([approve(1), approve(2)])
+        waiting = await client.enqueue(note(handle.output))
+        if each_url.startswith("sqlite"):
+            with closing(sqlite3.connect(each_url.removeprefix("sqlite:///"), isolation_level=None)) as file:
+                file.execute("begin immediate")
+                await end_on(client, file, handle, other)
+                assert (await client.job(handle)).state is JobState.READY
+                file.execute("commit")
+        else:
+            connection = await asyncpg.connect(each_url)
+            async with connection.transaction():
+                await end_on(client, connection, handle, other)
+                assert (await client.job(handle)).state is JobState.READY
+            await connection.close()
+        states = [(await client.job(each)).state for each in (handle, other, waiting)]
+        assert states == [JobState.COMPLETED, JobState.FAILED, JobState.READY]
+
+
+async def end_on(client: Client, connection: Any, handle: JobHandle[bool], other: JobHandle[bool]) -> None:
+    await client.complete(approve, handle, True, tx=connection)
+    await client.using(connection).fail(other, "no")
+    with pytest.raises(AlreadyFinished):
+        await client.fail(handle, "no", tx=connection)
 
 
 # -- races, and answers that are lost -----------------------------------------------------------------------------------
