@@ -238,9 +238,8 @@ async def test_a_worker_serves_what_it_counts_and_is_ready(client: Client) -> No
     @registry.declare
     async def answered() -> None: ...
 
-    await client.enqueue_many([watched(), watched(fail=True)])
+    await client.enqueue_many([watched(), watched(fail=True), answered()])
     await client.enqueue_by_name("no_handler")
-    await client.enqueue(answered())
     async with Worker(client, registry, concurrency=3, metrics_port=0):
         url = serve_metrics(0)
         try:
