@@ -85,8 +85,7 @@ class Tending:
             told, now = self._tell(connection, found, limit, abandoned)
             discarded, notifications = self._discard(connection, found.late, abandoned)
             notifications += [each for each in (told.notification(now),) if each is not None]
-            more = told.more or len(found.late) >= limit or len(found.untold) >= limit
-            tended = Tended(resolved=told.told, failed=len(told.failed), expired=discarded, more=more)
+            tended = Tended(resolved=told.told, failed=len(told.failed), expired=discarded, more=told.more or found.more)
             return tended, merged(notifications)
 
         return await self._writer.hop(run)

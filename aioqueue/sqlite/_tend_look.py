@@ -96,6 +96,7 @@ class Found:
         lost: Chains that have ended, or are gone, without anybody's having stored that.
         done_with: Jobs that need nothing any more of what they have waited for.
         needless: Chains of whose ends nobody needs to know any more.
+        more: Whether there are more of those that somebody waits for.
     """
 
     untold: list[str]
@@ -103,6 +104,18 @@ class Found:
     lost: list[str]
     done_with: list[str]
     needless: list[str]
+    more: bool = False
+
+    def portion(self, limit: int) -> Found:
+        """Of all there is so many at most."""
+        return Found(
+            self.untold,
+            self.late,
+            self.lost[:limit],
+            self.done_with[:limit],
+            self.needless[:limit],
+            more=max(len(self.untold), len(self.late), len(self.lost) - 1) >= limit,
+        )
 
     @property
     def nothing(self) -> bool:
@@ -117,5 +130,12 @@ def look(connection: Statements, places: Places, limit: int, skip: Collection[st
     chain, lost = one(connection, _LOST, {"after": places.chain, "walk": _WALK})
     job, done_with = one(connection, _DONE_WITH, {"after": places.job, "walk": _WALK})
     end, needless = one(connection, _NEEDLESS, {"after": places.end, "walk": _WALK})
-    places.chain, places.job, places.end = chain or "", job or "", end or ""
-    return Found(untold, late, load(lost)[:limit], load(done_with)[:limit], load(needless)[:limit])
+    found = Found(untold, late, load(lost), load(done_with), load(needless))
+    # What is more than a portion is found again by the next call, from the same place.
+    if len(found.lost) <= limit:
+        places.chain = chain or ""
+    if len(found.done_with) <= limit:
+        places.job = job or ""
+    if len(found.needless) <= limit:
+        places.end = end or ""
+    return found.portion(limit)

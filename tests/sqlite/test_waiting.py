@@ -208,3 +208,12 @@ async def test_a_chain_that_was_deleted_by_sql(store: SQLiteStore, path: Path) -
     assert found.last_error is not None
     assert (found.state, found.last_error.message) == (JobState.FAILED, f"it waited for a job {job.id}: deleted")
     assert (await claim_waiting(store, lease)).blockers[0].end.name == "DELETED"
+
+
+async def test_many_chains_that_were_deleted_by_sql(store: SQLiteStore, path: Path) -> None:
+    """What is more than a portion follows at once, and doesn't wait until the walk comes again."""
+    lease = await store.open_lease("w", 600)
+    jobs = [await running(store, lease) for _ in range(10)]
+    await store.insert([after(job.id) for job in jobs])
+    execute(path, "DELETE FROM job WHERE state = 2")
+    assert [each.failed for each in await tend_all(store, 4)][:3] == [4, 4, 2]
