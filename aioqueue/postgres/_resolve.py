@@ -34,7 +34,7 @@ _ROLL_BACK = "ROLLBACK TO SAVEPOINT aioqueue_waiting"
 _RELEASE = "RELEASE SAVEPOINT aioqueue_waiting"
 
 _LOCK = """WITH edge AS MATERIALIZED (
-    SELECT waiting.job_id, waiting.ordinal
+    SELECT waiting.job_id, waiting.ordinal, ended.chain_id
     FROM unnest($1::uuid[]) AS ended(chain_id)
     CROSS JOIN LATERAL (
         SELECT b.job_id, b.ordinal FROM @schema@.blocker b WHERE b.chain_id = ended.chain_id AND NOT b.resolved
@@ -43,19 +43,22 @@ _LOCK = """WITH edge AS MATERIALIZED (
 ), locked AS MATERIALIZED (
     SELECT j.id FROM @schema@.job j WHERE j.id = ANY(ARRAY(SELECT job_id FROM edge)) ORDER BY j.id FOR UPDATE@skip@
 )
-SELECT (SELECT count(*) FROM locked), array_agg(edge.job_id), array_agg(edge.ordinal), @held@ FROM edge"""
+SELECT (SELECT count(*) FROM locked), array_agg(edge.job_id), array_agg(edge.ordinal), array_agg(edge.chain_id), @held@
+FROM edge"""
 _HELD = """array_agg((SELECT true FROM @schema@.job j WHERE j.id = edge.job_id LIMIT 1) IS NOT NULL
                             AND NOT edge.job_id IN (SELECT id FROM locked))"""
 
 _ENTRY = f"""json_build_object('attempt', 0, 'at', clock_timestamp(), 'type', '{BLOCKER_FAILED}',
                        'message', '{WAITED_FOR}' || coalesce(gone.cause, 'a chain that is gone'), 'traceback', '')"""
 # The rows are found one by one, and then by their places: where the planner believes that a table is empty, as statistics of a
-# quiet moment say, a join would read all of it for each. A time that is infinite or far away can't be moved.
+# quiet moment say, a join would read all of it for each; so would a look-up without the chain, by the index on chains. A time
+# that is infinite or far away can't be moved.
 _TELL = f"""WITH edge AS MATERIALIZED (
-    SELECT found.place FROM unnest($1::uuid[], $2::integer[]) AS given(job_id, ordinal)
+    SELECT found.place FROM unnest($1::uuid[], $2::integer[], $3::uuid[]) AS given(job_id, ordinal, chain_id)
     CROSS JOIN LATERAL (
         SELECT b.ctid AS place FROM @schema@.blocker b
-        WHERE b.job_id = given.job_id AND b.ordinal = given.ordinal AND NOT b.resolved OFFSET 0) AS found
+        WHERE b.chain_id = given.chain_id AND b.job_id = given.job_id AND b.ordinal = given.ordinal AND NOT b.resolved OFFSET 0
+    ) AS found
 ), told AS (
     UPDATE @schema@.blocker b SET resolved = true WHERE b.ctid = ANY(ARRAY(SELECT place FROM edge)) AND NOT b.resolved
     RETURNING b.job_id, b.ordinal, b.chain_id, b.settled
@@ -103,16 +106,16 @@ _TELL = f"""WITH edge AS MATERIALIZED (
 ), taken AS MATERIALIZED (
     SELECT gone.id, coalesce(gone.chain_id, gone.id) AS chain_id FROM gone WHERE gone.taken
 ), note AS MATERIALIZED (
-    SELECT pg_catalog.pg_notify('@channel@', json_build_object('o', $3::text, 'd', due.delay, 't',
+    SELECT pg_catalog.pg_notify('@channel@', json_build_object('o', $4::text, 'd', due.delay, 't',
                CASE WHEN octet_length(due.types::text) < 7000 THEN due.types END)::text)::text AS done
     FROM (SELECT json_agg(DISTINCT type) AS types, min(delay) AS delay FROM pending WHERE delay <= 3600) AS due
-    WHERE $3::text IS NOT NULL AND due.types IS NOT NULL
+    WHERE $4::text IS NOT NULL AND due.types IS NOT NULL
     UNION ALL
-    SELECT pg_catalog.pg_notify('@channel@', json_build_object('o', $3::text, 'f', json_agg(chain_id))::text)::text
+    SELECT pg_catalog.pg_notify('@channel@', json_build_object('o', $4::text, 'f', json_agg(chain_id))::text)::text
     FROM (SELECT chain_id, (row_number() OVER () - 1) / 150 AS part
           FROM (SELECT chain_id FROM failed UNION ALL SELECT chain_id FROM taken) AS ends) AS parts
-    WHERE $3::text IS NOT NULL
-      AND EXISTS (SELECT FROM @schema@.subscriber s WHERE s.expires_at > now() AND s.id::text <> $3::text)
+    WHERE $4::text IS NOT NULL
+      AND EXISTS (SELECT FROM @schema@.subscriber s WHERE s.expires_at > now() AND s.id::text <> $4::text)
     GROUP BY part
 )
 SELECT (SELECT count(*) FROM told), ARRAY(SELECT DISTINCT type FROM pending), (SELECT min(delay) FROM pending),
@@ -189,10 +192,10 @@ async def resolve(
     if not chains:
         return
     ids, limit = list(chains), MOST_TOLD if limit is None else limit
-    _, jobs, ordinals, held = await _lock(connection, statements, ids, limit)
+    _, jobs, ordinals, of_chains, held = await _lock(connection, statements, ids, limit)
     cut = jobs is not None and len(jobs) >= limit
     if jobs is not None:
-        edges: Sequence[tuple[UUID, int]] = list(zip(jobs, ordinals, strict=True))
+        edges: Sequence[tuple[UUID, int, UUID]] = list(zip(jobs, ordinals, of_chains, strict=True))
         if held is not None:
             edges = [edge for edge, busy in zip(edges, held, strict=True) if not busy]
         if edges:
@@ -219,11 +222,11 @@ async def _lock(connection: Connection, statements: dict[str, str], ids: list[UU
 async def _tell(
     connection: Connection,
     statements: dict[str, str],
-    edges: Sequence[tuple[UUID, int]],
+    edges: Sequence[tuple[UUID, int, UUID]],
     into: Resolved,
     origin: str | None,
 ) -> None:
-    arguments = [edge[0] for edge in edges], [edge[1] for edge in edges], origin
+    arguments = [edge[0] for edge in edges], [edge[1] for edge in edges], [edge[2] for edge in edges], origin
     ((told, types, delay, failed, taken, deleted, passed_on, _),) = await connection.fetch(
         statements["resolve_tell"], *arguments
     )

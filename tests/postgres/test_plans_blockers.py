@@ -143,34 +143,6 @@ async def test_listing(connection: asyncpg.Connection[Any]) -> None:
     bounded(await explain(connection, STATEMENTS["list_dependents"], [CROWD, 101]), buffers=2_500, rows=500)
 
 
-async def test_telling(connection: asyncpg.Connection[Any]) -> None:
-    for name in ("resolve_lock", "resolve_lock_free"):
-        bounded(await explain(connection, STATEMENTS[name], [[CROWD], 1_000]), buffers=25_000, rows=2_500)
-    edges = await connection.fetch("SELECT job_id FROM aioqueue.blocker WHERE chain_id = $1 LIMIT 500", UUID(CROWD))
-    await connection.execute(
-        "INSERT INTO aioqueue.chain_end (chain_id, state, cause) VALUES ($1, 6, 'x') ON CONFLICT DO NOTHING", UUID(CROWD)
-    )
-    try:
-        arguments = [[row[0] for row in edges], [0] * len(edges), "somebody"]
-        bounded(await explain(connection, STATEMENTS["resolve_tell"], arguments), buffers=60 * len(edges), rows=2_000)
-        bounded(await explain(connection, STATEMENTS["resolve_rest"], [[CROWD]]), buffers=100, rows=100)
-    finally:
-        await connection.execute("DELETE FROM aioqueue.chain_end WHERE chain_id = $1", UUID(CROWD))
-
-
-async def test_tending(connection: asyncpg.Connection[Any]) -> None:
-    nil = UUID(int=0)
-    for begin in (nil, UUID(CROWD)):
-        looked = await explain(connection, STATEMENTS["tend_look"], [begin, nil, nil, nil, 5_000])
-        bounded(looked, buffers=80_000, rows=11_000)
-    bounded(await explain(connection, STATEMENTS["tend_look_briefly"], []), buffers=50, rows=10)
-    bounded(await explain(connection, STATEMENTS["tend_untold"], []), buffers=50, rows=10)
-    bounded(await explain(connection, STATEMENTS["tend_expire"], [100, "{}"]), buffers=200, rows=110)
-    some = await ids(connection, "job", 100, 3 * MANY)
-    for name in ("tend_gone", "tend_known", "tend_drop_edges", "tend_lock_ends", "tend_forget"):
-        bounded(await explain(connection, STATEMENTS[name], [some]), buffers=4_000, rows=500)
-
-
 async def test_operating(connection: asyncpg.Connection[Any]) -> None:
     for table, offset in (("job", 2 * MANY), ("archive", 3 * MANY)):
         some = await ids(connection, table, 100, offset)

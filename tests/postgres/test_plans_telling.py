@@ -33,7 +33,24 @@ async def test_telling(connection: asyncpg.Connection[Any]) -> None:
     """Some of the crowd, of whom each waits for another chain, too: a bounded number of pages for each."""
     count = 500
     waiting = await ids(connection, "job", count, 5)
-    plan = await explain(connection, STATEMENTS["resolve_tell"], [waiting, [0] * count, None])
+    plan = await explain(connection, STATEMENTS["resolve_tell"], [waiting, [0] * count, [CROWD] * count, None])
+    bounded(plan, buffers=60 * count, rows=2 * count)
+
+
+async def test_telling_after_a_quiet_moment(connection: asyncpg.Connection[Any]) -> None:
+    """Statistics from when there were no edges, and no jobs that waited, don't make it read all edges for each."""
+    count = 500
+    waiting = await ids(connection, "job", count, 5)
+    stale = "UPDATE pg_class SET reltuples = 0, relpages = 100 WHERE relname IN ('job', 'archive', 'blocker', 'chain_end')"
+    before = await connection.fetch(
+        "SELECT oid, reltuples, relpages FROM pg_class WHERE relname IN ('job', 'archive', 'blocker', 'chain_end')"
+    )
+    await connection.execute(stale)
+    try:
+        plan = await explain(connection, STATEMENTS["resolve_tell"], [waiting, [0] * count, [CROWD] * count, None])
+    finally:
+        for row in before:
+            await connection.execute("UPDATE pg_class SET reltuples = $2, relpages = $3 WHERE oid = $1", *row)
     bounded(plan, buffers=60 * count, rows=2 * count)
 
 
