@@ -17,6 +17,7 @@ from aioqueue.errors import LeaseLost
 from aioqueue.testing.conformance._tools import LeaseThread
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import AttemptError, Claim, ClaimedJob, JobState, NewJob, Settlement, SettlementKind, StoredState
+from tests.conformance.drawn import HOUR, HOURS, NEW_JOBS, TYPES
 from tests.conformance.model import ModelJob
 from tests.conformance.model_waiting import BLOCKER_FAILED, WaitingModel
 
@@ -27,20 +28,6 @@ if TYPE_CHECKING:
     from aioqueue.abc import Store
 
 __all__ = ["StoreMachine"]
-
-HOUR = 3600
-TYPES = ("a", "b")
-HOURS = st.sampled_from([0.0, 0.0, 1.0 * HOUR, 3.0 * HOUR])
-NEW_JOBS = st.fixed_dictionaries(
-    {
-        "type": st.sampled_from(TYPES),
-        "priority": st.integers(1, 4),
-        "delay": HOURS,
-        "expires": st.sampled_from([None, 2.0 * HOUR, 5.0 * HOUR]),
-        "key": st.sampled_from(["k", None]),
-        "unique": st.booleans(),
-    }
-)
 
 MOSTLY_ON = 3 * (SettlementKind.CONTINUED,) + (SettlementKind.COMPLETED, SettlementKind.FAILED, SettlementKind.RETRIED)
 
@@ -156,11 +143,13 @@ class StoreMachine(RuleBasedStateMachine):
             if each.claims == 1:
                 assert each.expired == (job.expires is not None and job.expires <= self.model.now)
             assert not (each.expired and job.started)
-            needed = [edge.chain for edge in self.model.edges.get(each.id, []) if not edge.settled]
-            ends = {end.chain_id: (end.end, end.output) for end in each.blockers}
-            assert [end.chain_id for end in each.blockers] == [edge.chain for edge in self.model.edges.get(each.id, [])]
-            assert [ends[chain] for chain in needed] == [(ChainEnd.COMPLETED, b"1")] * len(needed)
+            self._look_at_blockers(each)
         self.claimed += got
+
+    def _look_at_blockers(self, claimed: ClaimedJob) -> None:
+        pairs = list(zip(claimed.blockers, self.model.edges.get(claimed.id, []), strict=True))
+        assert all(end.chain_id == edge.chain for end, edge in pairs)
+        assert {(end.end, end.output) for end, edge in pairs if not edge.settled} <= {(ChainEnd.COMPLETED, b"1")}
 
     def _settle(
         self,

@@ -12,7 +12,8 @@ from hypothesis.stateful import precondition, rule
 from aioqueue.abc import NewBlocker
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import AttemptError, Ending, NewJob, SettlementKind
-from tests.conformance.machine import NEW_JOBS, StoreMachine
+from tests.conformance.drawn import NEW_JOBS
+from tests.conformance.machine import StoreMachine
 
 if TYPE_CHECKING:
     from uuid import UUID

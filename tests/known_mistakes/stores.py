@@ -12,6 +12,7 @@ from tests.known_mistakes.leases import LEASES
 from tests.known_mistakes.looking import LOOKING
 from tests.known_mistakes.producing import PRODUCING
 from tests.known_mistakes.settlements import SETTLEMENTS
+from tests.known_mistakes.tending import TENDING
 from tests.known_mistakes.waiting import WAITING
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ STORE_MISTAKES: dict[str, Mistake] = {
     **CHAINS,
     **LOOKING_AT_CHAINS,
     **WAITING,
+    **TENDING,
     **COMPLETING,
 }
 """By name."""

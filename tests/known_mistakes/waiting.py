@@ -9,21 +9,16 @@ from aioqueue.errors import BlockerNotFound
 from aioqueue.testing.memory import (
     _insert,
     _insert_blockers,
-    _listing_blockers,
-    _operate,
-    _operate_blockers,
     _resolve,
     _settle,
     _settle_next,
     _settle_with,
     _store,
-    _tend,
 )
 from aioqueue.testing.memory._insert_blockers import Waits
 from aioqueue.testing.memory._rows import Database
 from aioqueue.testing.memory._rows_blockers import Blockers, End
 from aioqueue.vocabulary._blockers import ChainEnd, Tended
-from aioqueue.vocabulary._job import StoredState
 from tests.known_mistakes.mistake import Mistake, instead_of
 from tests.simulation.plan import Theme
 from tests.simulation.promises import Promise
@@ -31,11 +26,10 @@ from tests.simulation.promises import Promise
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import datetime
-    from uuid import UUID
 
     from aioqueue.testing.memory._rows import Row
     from aioqueue.testing.memory._rows_blockers import Edge
-    from aioqueue.vocabulary._blockers import Blocker, EndedBlocker
+    from aioqueue.vocabulary._blockers import EndedBlocker
     from aioqueue.vocabulary._job import ClaimedJob
 
 __all__ = ["WAITING"]
@@ -93,64 +87,6 @@ def _without_places(real: Callable[..., tuple[EndedBlocker, ...]], *given: Any) 
 
 def _in_any_order(real: Callable[..., tuple[EndedBlocker, ...]], *given: Any) -> tuple[EndedBlocker, ...]:
     return real(*given)[::-1]
-
-
-# -- tending --------------------------------------------------------------------------------------------------------
-
-
-def _as_if_it_were_good(real: Callable[..., End | None], database: Database, chain_id: UUID) -> End | None:
-    end = real(database, chain_id)
-    left = any(row.chain == chain_id for row in database.rows.values())
-    return End(chain_id, ChainEnd.COMPLETED) if left and end is not None and end.end is ChainEnd.DELETED else end
-
-
-def _what_waits_for_nothing(row: Row, now: datetime) -> bool:
-    return row.state == StoredState.PENDING and not row.started_at and row.expires_at is not None and row.expires_at <= now
-
-
-def _whatever_is_late(row: Row, now: datetime) -> bool:
-    return row.state in (StoredState.HELD, StoredState.PENDING) and row.expires_at is not None and row.expires_at <= now
-
-
-def _all_that_were_told(database: Database, _: int) -> None:
-    for chain_id in [each for each, end in database.blockers.ends.items() if not end.untold]:
-        database.forget(chain_id)
-
-
-def _whatever_has_finished(row: Row | None) -> bool:
-    return row is None or not row.live
-
-
-def _for_ever(real: Callable[..., Tended], *given: Any) -> Tended:
-    return replace(real(*given), more=True)
-
-
-# -- operating ------------------------------------------------------------------------------------------------------
-
-
-def _retried_without_looking(database: Database, row: Row) -> int:
-    del database, row
-    return 0
-
-
-def _forgetting_its_end(real: Callable[..., None], database: Database, row: Row) -> None:
-    real(database, row)
-    database.forget(row.chain)
-
-
-def _as_a_failure(real: Callable[..., None], database: Database, row: Row) -> None:
-    real(database, row)
-    end = database.blockers.ends.get(row.chain)
-    if end is not None:
-        database.remember(replace(end, take_along=False))
-
-
-def _every_page(real: Callable[..., list[Blocker]], database: Database, job_id: Any, limit: int, _: int) -> list[Blocker]:
-    return real(database, job_id, limit, -1)
-
-
-def _all_edges(database: Database, chain_id: UUID, _: int) -> list[Blocker]:
-    return _listing_blockers._shown(database, sorted(database.blockers.on({chain_id}), key=lambda edge: edge.job_id))
 
 
 WAITING: dict[str, Mistake] = {
@@ -257,10 +193,6 @@ WAITING: dict[str, Mistake] = {
         ((_insert, "wait", _insert_blockers.wait), instead_of(_insert, "wait", _told_later)),
         cases=("insert_blockers/what_has_completed_counts_at_once", "insert_blockers/what_has_failed_counts_at_once"),
     ),
-    "a store that takes a continued step for the end": Mistake(
-        (instead_of(_tend, "end_found", _as_if_it_were_good),),
-        cases=("tend/a_chain_whose_last_step_was_deleted_by_hand",),
-    ),
     "a store that doesn't mind unknown blockers": Mistake(
         (instead_of(_insert, "waits_of", _without_unknown_ones),),
         cases=(
@@ -349,76 +281,5 @@ WAITING: dict[str, Mistake] = {
             "settle_next_blockers/a_chain_that_would_wait_for_itself",
             "settle_next_blockers/chains_that_would_wait_for_each_other",
         ),
-    ),
-    "a store that doesn't look for what ended unseen": Mistake(
-        ((_tend, "look_for_ends", lambda _: None),),
-        cases=(
-            "tend/what_it_makes_pending_is_told",
-            "tend/a_blocker_that_was_deleted_by_hand",
-            "tend/a_dependent_that_was_deleted_by_hand",
-        ),
-    ),
-    "a store that lets blocked jobs wait past their time": Mistake(
-        ((_tend, "is_never_started", _what_waits_for_nothing),),
-        cases=("tend/discards_what_was_never_started_in_time",),
-    ),
-    "a store that discards what was started before": Mistake(
-        ((_tend, "is_never_started", _whatever_is_late),),
-        cases=("tend/never_discards_what_was_started",),
-    ),
-    "a store that forgets how chains ended too soon": Mistake(
-        ((_tend, "forget", _all_that_were_told),),
-        cases=("tend/forgets_ends_that_nobody_needs",),
-    ),
-    "a store that forgets what failed jobs have waited for": Mistake(
-        ((_tend, "has_done_with", _whatever_has_finished),),
-        cases=("tend/failed_ones_keep_what_they_waited_for",),
-    ),
-    "a store that never has done with tending": Mistake(
-        (instead_of(_store, "tend", _for_ever),),
-        cases=("tend/with_nothing_to_do", "tend/forgets_ends_that_nobody_needs"),
-    ),
-    "a store that deletes what others wait for": Mistake(
-        ((_operate, "dependents", lambda *_: []),),
-        cases=("delete_blockers/one_that_others_wait_for_stays",),
-    ),
-    "a store whose cascade fails those that wait": Mistake(
-        (instead_of(_operate, "note_deletion", _as_a_failure),),
-        cases=("delete_blockers/with_all_that_wait_for_it", "delete_blockers/a_cascade_takes_whole_chains"),
-    ),
-    "a store that retries without looking at blockers": Mistake(
-        ((_operate, "wait_again", _retried_without_looking), (_operate_blockers, "wait_again", _retried_without_looking)),
-        cases=(
-            "end/what_failed_outside_can_be_retried",
-            "retry_blockers/one_that_failed_through_a_blocker",
-            "retry_blockers/one_whose_blocker_is_gone",
-        ),
-    ),
-    "a store whose retry takes nobody along": Mistake(
-        ((_operate, "retry_dependents", lambda *_: []),),
-        cases=(
-            "retry_blockers/with_those_that_failed_through_it",
-            "retry_blockers/several_with_those_that_failed_through_both",
-        ),
-    ),
-    "a store whose retry with cascade takes keys that others have": Mistake(
-        ((_operate_blockers, "key_is_taken", lambda *_: False),),
-        cases=("retry_blockers/a_cascade_leaves_those_whose_key_another_has",),
-    ),
-    "a store whose retry takes those along that failed themselves": Mistake(
-        ((_operate_blockers, "failed_through", lambda row: row.state == StoredState.FAILED),),
-        cases=("retry_blockers/one_that_ran_and_failed_itself",),
-    ),
-    "a store whose retry forgets what it told": Mistake(
-        (instead_of(_operate, "live_again", _forgetting_its_end),),
-        cases=("retry_blockers/what_was_told_before_stays_told",),
-    ),
-    "a store whose pages of blockers overlap": Mistake(
-        (instead_of(_store, "list_blockers", _every_page),),
-        cases=("list_blockers/what_a_job_waits_for",),
-    ),
-    "a store that lists those that were told as waiting": Mistake(
-        ((_store, "list_dependents", _all_edges),),
-        cases=("list_blockers/who_waits_for_a_chain",),
     ),
 }
