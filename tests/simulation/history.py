@@ -333,6 +333,7 @@ class History:
         self.names[call.id] = f"job {index}"
         self.enqueued.add(call.id)
         self.database.refusals[call.id] = job.refuses
+        _ = call.output  # a use of it: the history may end before it's enqueued, and a call that is dropped warns
         open_for = job.open_for
         while True:
             try:
