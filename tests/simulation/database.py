@@ -152,7 +152,8 @@ class WatchedDatabase(Database):
             self.checker.waiting.ended(row, state, error)
         self.checker.waiting.look(self)
         held = {job_id for job_id, row in self.rows.items() if row.held}
-        self.checker.waiting.locked_by_transaction(held, free=self._held - held)
+        free = {job_id: self.rows[job_id].locked_until for job_id in self._held - held if job_id in self.rows}
+        self.checker.waiting.locked_by_transaction(held, free=free)
         self._held = held
 
     def count_down(self, row: Row, number: int, ready_at: datetime, expires_at: datetime | None) -> None:

@@ -10,7 +10,7 @@ from aioqueue.vocabulary._job import SettlementKind
 from tests.simulation.promises import Promise
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
     from collections.abc import Set as AbstractSet
     from datetime import datetime
     from uuid import UUID
@@ -120,11 +120,13 @@ class WaitingChecker:
         right = kind is None or (last is not None and last.outside and ended is kind)
         self._require(Promise.ANSWERED, right, f"{name} was said to be {kind and kind.name} from outside, and is {ended!r}")
 
-    def locked_by_transaction(self, held: AbstractSet[UUID], *, free: AbstractSet[UUID]) -> None:
-        """Somebody's open transaction has rows locked, and has let go of others."""
-        for job_ids, until in ((held, math.inf), (free, self._book.now())):
-            for truth in [self._book.jobs[job_id] for job_id in job_ids if job_id in self._book.jobs]:
-                truth.locked_until = until
+    def locked_by_transaction(self, held: AbstractSet[UUID], *, free: Mapping[UUID, datetime | None]) -> None:
+        """Somebody's open transaction has rows locked, and has let go of others, which someone else may have locked too."""
+        now = self._book.now()
+        until = dict.fromkeys(held, math.inf)
+        until |= {job_id: now if moment is None else max(now, self._seconds(moment)) for job_id, moment in free.items()}
+        for job_id in until.keys() & self._book.jobs.keys():
+            self._book.jobs[job_id].locked_until = until[job_id]
 
     def look(self, database: Database) -> None:
         """After each change: who waits for a chain that has ended was told, or there is a note that it's to be."""
