@@ -70,7 +70,7 @@ CREATE TABLE @schema@.chain_end (
     output json,
     cause text,                                     -- what became of the first job that didn't complete
     untold boolean NOT NULL DEFAULT false,          -- some who wait for it haven't been told
-    take_along boolean NOT NULL DEFAULT false,      -- who needs the output is deleted, and not failed
+    take_along boolean NOT NULL DEFAULT false,      -- those who wait are deleted, and not failed or started
     ended_at timestamptz NOT NULL DEFAULT clock_timestamp()
 ) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 1000);
 
