@@ -16,6 +16,7 @@ from aioqueue.testing.conformance._waiting import (
     complete,
     completed,
     ends_well,
+    fail,
     failed,
     settled_after,
     start_blocker,
@@ -94,6 +95,24 @@ async def test_chains_that_are_there(postgres_url: str) -> None:
             assert found.state is JobState.FAILED
             assert found.last_error is not None
             assert found.last_error.message == f"it waited for blocker {bad}: failed: ValueError: boom"
+
+
+async def test_one_that_failed_and_was_retried(postgres_url: str) -> None:
+    """What others were told of its failure doesn't count any more; of one that ended beside it, it does."""
+    async with opened(postgres_url) as store:
+        blocker, bad = await start_blocker(store), await failed(store)
+        await store.insert([after(job("b"), blocker.id)])
+        await fail(store, blocker)
+        await store.retry([blocker.id])
+        needs, takes, both = after(job("b"), blocker.id), settled_after(job("b"), blocker.id), job("b")
+        both = settled_after(both, blocker.id, bad)
+        enqueue(postgres_url, store, [needs, takes, both])
+        await tend_all(store)
+        states = {row[0]: row[1:3] for row in live(postgres_url)}
+        assert states == {blocker.id: (1, 0), needs.id: (0, 1), takes.id: (0, 1), both.id: (0, 1)}
+        again = (await store.claim(await store.open_lease("w", 600), ["blocker"], 1))[0]
+        await complete(store, again)
+        assert {row[1:3] for row in live(postgres_url)} == {(1, 0)}
 
 
 @pytest.mark.parametrize("code", ["AQ001", "AQ002"])

@@ -92,6 +92,7 @@ DECLARE
     flags boolean[];
     asked uuid[];
     chains uuid[];
+    ended uuid[] := '{}';
     last record;
     reason json;
     text_of text;
@@ -209,6 +210,8 @@ BEGIN
                     RAISE EXCEPTION 'there is no job % to wait for', last.chain_id USING ERRCODE = 'AQ001';
                 END IF;
                 asked := asked || last.chain_id;
+            ELSE
+                ended := ended || last.chain_id;
             END IF;
         END LOOP;
     END LOOP;
@@ -216,16 +219,18 @@ BEGIN
         RAISE EXCEPTION 'the chain of job % goes on so quickly that nothing can be made to wait for it', asked[1]
             USING ERRCODE = 'lock_not_available';
     END IF;
+    -- Of a chain that lives again an end may be left over: only those count that were found, and locked, by this very call.
     WITH told AS (
         UPDATE @schema@.blocker b SET resolved = true FROM @schema@.chain_end e, unnest(ids, flags) AS own(id, made)
         WHERE own.made AND b.job_id = own.id AND e.chain_id = b.chain_id AND (e.state = 4 OR b.settled) AND NOT b.resolved
+          AND e.chain_id = ANY(ended)
         RETURNING b.job_id
     ), counted AS (
         UPDATE @schema@.job j SET open_blockers = j.open_blockers - ends.count,
             state = CASE WHEN j.open_blockers = ends.count THEN 1 ELSE j.state END
         FROM (SELECT job_id AS id, count(*) FROM told GROUP BY job_id) AS ends WHERE j.id = ends.id
     )
-    UPDATE @schema@.chain_end e SET untold = true WHERE NOT e.untold AND e.state <> 4 AND e.chain_id IN (
+    UPDATE @schema@.chain_end e SET untold = true WHERE NOT e.untold AND e.state <> 4 AND e.chain_id = ANY(ended) AND e.chain_id IN (
         SELECT b.chain_id FROM unnest(ids, flags) AS own(id, made) JOIN @schema@.blocker b ON b.job_id = own.id
         WHERE own.made AND NOT b.settled);
     PERFORM set_config('lock_timeout', patience, true);

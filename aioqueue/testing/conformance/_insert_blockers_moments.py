@@ -15,6 +15,7 @@ from aioqueue.testing.conformance._tools import (
     claim_one,
     equal,
     expect_state,
+    insert_one,
     job,
     near,
     raises,
@@ -27,9 +28,15 @@ from aioqueue.testing.conformance._waiting import (
     after,
     complete,
     ends_well,
+    fail,
+    settled_after,
     start_blocker,
+    tend_all,
+    told,
     waiting_for,
 )
+from aioqueue.vocabulary._answers import Changed
+from aioqueue.vocabulary._blockers import ChainEnd
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import Inserted, JobState, SettlementKind
 
@@ -190,3 +197,24 @@ async def a_locked_blocker_is_contended(harness: Harness) -> None:
     equal(list(await store.fetch([new.id])), [None], "the job that was refused")
     await store.insert([new])
     await expect_state(store, new.id, JobState.BLOCKED)
+
+
+@subject()
+async def waits_for_one_that_failed_and_was_retried(harness: Harness) -> None:
+    """That somebody was told of the failure is past: the chain is open again, and its next end is the one that counts."""
+    store = harness.store
+    lease_id = await store.open_lease("w", HOUR)
+    blocker = await start_blocker(store)
+    await insert_one(store, after(job("told"), blocker.id))
+    await fail(store, blocker)
+    await tend_all(store)
+    equal(list(await store.retry([blocker.id])), [Changed.DONE], "the retry")
+    needs, takes = after(job("needs"), blocker.id), settled_after(job("takes"), blocker.id)
+    await store.insert([needs, takes])
+    await tend_all(store)
+    for each in (needs, takes):
+        equal((await expect_state(store, each.id, JobState.BLOCKED)).open_blockers, 1, "open blockers")
+    await complete(store, await claim_one(store, lease_id, "blocker"), b"2")
+    for each in (needs, takes):
+        claimed = await claim_one(store, lease_id, each.type)
+        equal(told(claimed), [(blocker.id, ChainEnd.COMPLETED, b"2")], "what it's told")
