@@ -175,7 +175,7 @@ async def its_lease_isnt_locked(harness: Harness) -> None:
     async with store.transaction() as transaction, lease_thread(store) as thread:
         await _hold(transaction, claimed)
         renewal = await thread.renew(lease_id, held=[claimed.claim])
-        equal((renewal.valid, dict(renewal.lost)), (True, {}), "a renewal meanwhile")
+        equal((renewal.valid, len(renewal.lost)), (True, 0), "a renewal meanwhile")
         await _write(transaction, ends_well(claimed))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from aioqueue.testing.memory._rows import Database, Row
 from aioqueue.testing.memory._rows_blockers import Edge
@@ -127,7 +127,7 @@ def _frozen(value: Any, *, new: bool) -> Any:
     if isinstance(value, Row):
         return replace(value) if new else _Stored(value.new.id)
     if isinstance(value, list | tuple):
-        return tuple(_frozen(each, new=new) for each in value)
+        return tuple(_frozen(each, new=new) for each in cast("Iterable[object]", value))
     return replace(value) if isinstance(value, Edge) else value
 
 
@@ -136,4 +136,6 @@ def _thawed(value: Any, database: Database) -> Any:
         return database.rows[value.job_id]
     if isinstance(value, Row | Edge):
         return replace(value)
-    return [_thawed(each, database) for each in value] if isinstance(value, tuple) else value
+    if isinstance(value, tuple):
+        return [_thawed(each, database) for each in cast("tuple[object, ...]", value)]
+    return value
