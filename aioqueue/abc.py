@@ -161,6 +161,7 @@ class Store(Operable, Protocol):
                 to be waited for. Nothing was stored, and nothing was waited for longer than a fraction of a second: try again
                 later. With `tx` the transaction is as it was before the call.
             BlockerNotFound: A blocker isn't there. Nothing was stored; with `tx` the transaction is as it was before the call.
+            BlockerCycle: A job waits for itself, or for one that comes after it. As of BlockerNotFound.
             NotInTransaction: `tx` is in autocommit mode.
             TypeError: `tx` isn't of a known library.
         """

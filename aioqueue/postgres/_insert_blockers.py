@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from aioqueue.errors import BlockerCycle, StoreUnavailable
+from aioqueue.errors import StoreUnavailable
 from aioqueue.postgres._connections_closing import PATIENCE_SECONDS
 from aioqueue.postgres._connections_source import WAIT_BRIEFLY
 from aioqueue.postgres._insert_edges import add_edges, blocker_statements, edges_of, find_chains
@@ -13,6 +13,7 @@ from aioqueue.postgres._insert_rows import insert_on, insert_statements
 from aioqueue.postgres._notifications import inserted_note
 from aioqueue.postgres._resolve import MOST_TOLD, resolve, resolve_statements
 from aioqueue.runtime._shield import to_the_end
+from aioqueue.store_rules._batches import needed_of_batch
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Collection, Sequence
@@ -70,7 +71,7 @@ async def insert_waiting(
         BlockerNotFound, StoreContended, asyncpg.PostgresError: See `find_chains`.
         BlockerCycle: A job waits for itself, or for one behind it.
     """
-    needed = _needed_of_batch(jobs) | set(awaited)
+    needed = needed_of_batch(jobs) | set(awaited)
 
     def waiting_columns(chunk: Sequence[NewJob]) -> list[Any]:
         return [[len(job.blockers) for job in chunk], [bool(job.blockers) or job.id in needed for job in chunk]]
@@ -97,20 +98,6 @@ async def insert_waiting(
     if previous is not None:
         await connection.fetch(_PUT_BACK, previous)
     return results
-
-
-def _needed_of_batch(jobs: Sequence[NewJob]) -> set[UUID]:
-    """The jobs for which others of the batch wait."""
-    batch = {job.id for job in jobs}
-    before: set[UUID] = set()
-    needed: set[UUID] = set()
-    for job in jobs:
-        own = {each.chain_id for each in job.blockers} & batch
-        if not own <= before:
-            raise BlockerCycle(f"the job {job.type} {job.id} would wait for itself, or for a job that comes after it")
-        needed |= own
-        before.add(job.id)
-    return needed
 
 
 @asynccontextmanager

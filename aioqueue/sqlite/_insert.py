@@ -10,6 +10,7 @@ from aioqueue.sqlite._insert_rows import InsertResult, insert_rows
 from aioqueue.sqlite._notifications import merged
 from aioqueue.sqlite._resolve import Resolved, resolve_if_possible
 from aioqueue.sqlite._rows_times import NOW
+from aioqueue.store_rules._batches import needed_of_batch
 
 if TYPE_CHECKING:
     import sqlite3
@@ -79,7 +80,9 @@ def store_jobs(
     Raises:
         RowRejected: A row can't be stored.
         BlockerNotFound: A chain to wait for isn't there.
+        BlockerCycle: A job waits for itself, or for one behind it.
     """
+    needed_of_batch(jobs)
     result = insert_rows(connection, jobs, repeated=repeated, waited_for=waited_for)
     known = {job.id: each.id for job, each in zip(jobs, result.inserted, strict=True)}
     created = {job.id for job, each in zip(jobs, result.inserted, strict=True) if each.created}
@@ -95,7 +98,7 @@ def insert_jobs(connection: Statements, jobs: Sequence[NewJob], *, repeated: boo
     """Store jobs, all or none, as `aioqueue.abc.Store.insert` promises.
 
     Raises:
-        RowRejected, BlockerNotFound: As of `store_jobs`.
+        RowRejected, BlockerNotFound, BlockerCycle: As of `store_jobs`.
     """
     if not any(job.blockers for job in jobs):
         return insert_rows(connection, jobs, repeated=repeated)

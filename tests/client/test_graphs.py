@@ -101,6 +101,27 @@ def test_calls_that_would_wait_for_each_other_are_refused() -> None:
         graph_of([double(ring.output)])
 
 
+async def test_a_handle_made_of_a_calls_id_stands_for_that_call(fake_client: Client) -> None:
+    def handle(call: Call[int]) -> JobHandle[int]:
+        return fake_client.handle(double, call.id)
+
+    first, second = double(1), double(2)
+    waits = first.options(after=[handle(second)])
+    assert graph_of([waits, second]) == [second, waits]
+    third = double(handle(second).output)  # met before what it stands for
+    last = total([third.output, double(second.output).output])
+    assert [each.id for each in graph_of([last])][:2] == [second.id, third.id]
+    between = double(handle(first).output)
+    for circle in (
+        [first.options(after=[handle(first)])],
+        [first.options(after=[between])],
+        [first.options(after=[handle(second)]), second.options(after=[handle(first)])],
+        [total([between.output, first.options(after=[between]).output])],
+    ):
+        with pytest.raises(BlockerCycle):
+            graph_of(circle)
+
+
 def test_of_two_copies_of_a_call_the_one_that_is_given_counts() -> None:
     call = page("a")
     urgent, waiting = call.options(priority=1), double(call.output)

@@ -201,6 +201,10 @@ WAITING: dict[str, Mistake] = {
             "insert_blockers/a_deleted_blocker",
         ),
     ),
+    "a store that doesn't mind the order of a batch": Mistake(
+        ((_insert, "needed_of_batch", lambda jobs: {each.chain_id for job in jobs for each in job.blockers}),),
+        cases=("insert_blockers/a_blocker_behind_it",),
+    ),
     "a store that doesn't look who has a blocker's unique key": Mistake(
         ((_insert, "stored_ids", _by_their_own_ids), instead_of(_insert, "waits_of", _without_unknown_ones)),
         cases=(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from aioqueue.errors import BlockerNotFound
+from aioqueue.errors import BlockerCycle, BlockerNotFound
 from aioqueue.testing.conformance._case import Capability, Subject
 from aioqueue.testing.conformance._tools import (
     HOUR,
@@ -115,6 +115,17 @@ async def a_deleted_blocker(harness: Harness) -> None:
     gone = await insert_one(store, job())
     await store.delete([gone])
     await raises(BlockerNotFound, store.insert([after(job("waits"), gone)]), "a job that waits for a deleted one")
+
+
+@subject()
+async def a_blocker_behind_it(harness: Harness) -> None:
+    """A job that waits for itself, or for one that comes after it in its batch, would wait for ever: nothing is stored."""
+    store = harness.store
+    first, second, other = job("first"), job("second"), job("other")
+    circle = [other, after(first, second.id), after(second, first.id)]
+    for batch in (circle, [other, after(first, first.id)], [other, after(first, second.id), second]):
+        await raises(BlockerCycle, store.insert(batch), "a job that waits for itself, or for a later one")
+    equal(list(await store.fetch([other.id, first.id, second.id])), [None, None, None], "what was stored")
 
 
 @subject()

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from aioqueue.errors import RowRejected, StoreContended
+from aioqueue.store_rules._batches import needed_of_batch
 from aioqueue.store_rules._json import require_json
 from aioqueue.store_rules._unique_keys import unique_hashes
 from aioqueue.testing.memory._insert_blockers import hold_back, stored_ids, wait, waits_of
@@ -31,6 +32,7 @@ def insert(database: Database, jobs: Sequence[NewJob], *, repeated: bool = False
 
 def store(database: Database, jobs: Sequence[NewJob], there_before: Collection[UUID] = ()) -> list[Inserted]:
     """Store jobs, all or none, with what they wait for."""
+    needed_of_batch(jobs)
     for new in jobs:
         held = new.id in database.uncommitted or (new.unique and key_holder(database.uncommitted, new) is not None)
         if held:
