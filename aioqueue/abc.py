@@ -262,6 +262,7 @@ class Store(Operable, Protocol):
 
         Raises:
             RowRejected: One of the rows is at fault, and the store can't tell which; nothing was written.
+            TransactionError: With `tx`: as of `end`.
         """
         ...
 
@@ -325,6 +326,8 @@ class Store(Operable, Protocol):
             StoreContended: Somebody's open transaction holds one of the rows. Nothing was written.
             BlockerNotFound, BlockerCycle: For a `next` or a child. Nothing was written.
             RowRejected: One of the rows is at fault. Nothing was written.
+            TransactionError: A `next` waits for chains that are there already, and the isolation of `tx` hides what others have
+                written meanwhile, so that a circle might be closed unseen. Nothing was written.
         """
         ...
 

@@ -24,7 +24,17 @@ if TYPE_CHECKING:
     from aioqueue.postgres._options_schema import Schema
     from aioqueue.vocabulary._blockers import NewBlocker
 
-__all__ = ["Edge", "Found", "add_edges", "blocker_statements", "chains_in_cycles", "edges_of", "find_chains", "lock_cycles"]
+__all__ = [
+    "Edge",
+    "Found",
+    "add_edges",
+    "blocker_statements",
+    "chains_in_cycles",
+    "edges_of",
+    "find_chains",
+    "lead_on",
+    "lock_cycles",
+]
 
 _MOST_LOOKS = 20
 """How often a chain is looked for that goes on at that moment, and so is neither found live nor ended."""
@@ -91,6 +101,12 @@ _CYCLES = f"""WITH RECURSIVE reached(start, id) AS (
     SELECT reached.start, edge.chain_id FROM reached CROSS JOIN LATERAL {_EDGES.replace("@chain@", "reached.id")}
 )
 SELECT DISTINCT start FROM reached WHERE id = start"""
+# Whether one of the chains that these jobs wait for, but for the new ones among them, waits for anything itself.
+_LEAD_ON = f"""WITH waited AS MATERIALIZED (
+    SELECT DISTINCT b.chain_id AS id FROM @schema@.blocker b
+    WHERE b.job_id = ANY($1::uuid[]) AND b.chain_id <> ALL($2::uuid[]) AND NOT b.resolved
+)
+SELECT EXISTS (SELECT FROM waited CROSS JOIN LATERAL {_EDGES.replace("@chain@", "waited.id")})"""
 
 
 def blocker_statements(schema: Schema) -> dict[str, str]:
@@ -99,6 +115,7 @@ def blocker_statements(schema: Schema) -> dict[str, str]:
         "blockers_mark": _MARK,
         "blockers_left": _LEFT,
         "blockers_add": _ADD,
+        "blockers_lead_on": _LEAD_ON,
         "blockers_lock_cycles": _LOCK_CYCLES.replace("@key@", str(schema.cycles_lock)),
         "blockers_cycles": _CYCLES,
     }
@@ -203,6 +220,19 @@ async def add_edges(connection: Connection, statements: dict[str, str], edges: S
             [as_text(edge.places) for edge in portion],
         )
         await connection.execute(statements["blockers_add"], *arguments)
+
+
+async def lead_on(connection: Connection, statements: dict[str, str], jobs: Collection[UUID], new: Collection[UUID]) -> bool:
+    """Whether a chain that was marked for these jobs waits for others itself, so that the jobs' edges may close a circle.
+
+    Arguments:
+        connection: In a transaction that has marked what the jobs wait for, by an earlier statement.
+        statements: Those of this module, and maybe others.
+        jobs: Their edges are stored by now.
+        new: Those of them that nobody else can know of.
+    """
+    ((found,),) = await connection.fetch(statements["blockers_lead_on"], list(jobs), list(new))
+    return bool(found)
 
 
 async def lock_cycles(connection: Connection, statements: dict[str, str]) -> None:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aioqueue.errors import CallError, RowRejected, StoreUnavailable
+from aioqueue.errors import CallError, RowRejected, StoreUnavailable, TransactionError
 from aioqueue.postgres._connections_source import WAIT_BRIEFLY
 from aioqueue.postgres._errors import translated
 from aioqueue.postgres._insert_blockers import waiting_briefly
 from aioqueue.postgres._notifications import merged
 from aioqueue.postgres._rows_portions import in_portions
 from aioqueue.postgres._settle_fates import Fence, fate_of, fates_statements
-from aioqueue.postgres._settle_slowly import MOST_TRIES, deadlock, settle_portion, slow_statements, told_of
+from aioqueue.postgres._settle_slowly import MOST_TRIES, deadlock, only_own, settle_portion, slow_statements, told_of
 from aioqueue.store_rules._lost import lost_reason
 from aioqueue.vocabulary._job import LostReason, Settlement, SettleResult
 from aioqueue.vocabulary._notification import Notification
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from uuid import UUID
 
     from aioqueue.postgres._connections import Pool
@@ -30,6 +30,7 @@ __all__ = ["Ender", "end_statements"]
 
 _HOLD = """SELECT j.id FROM @schema@.job j
 WHERE j.id = $1::uuid AND j.state + 0 = 2 AND j.claims = $2::integer AND coalesce(j.lease_id, 0) = $3::bigint FOR UPDATE"""
+_ISOLATION = "SELECT pg_catalog.current_setting('transaction_isolation')"
 _TAKEN = "the chain can't be continued: a job with the next one's id is there already"
 
 
@@ -64,9 +65,10 @@ class Ender:
         """End jobs within somebody's open transaction; what fails leaves it as it was.
 
         Raises:
-            CallError, RowRejected, StoreContended: Nothing was written.
+            CallError, RowRejected, StoreContended, TransactionError: Nothing was written.
         """
         with translated(self._pool.source.description):
+            await _see_cycles(connection, map(_settlement, endings))
             async with waiting_briefly(connection):
                 return await self._end(connection, endings)
 
@@ -103,10 +105,15 @@ class Ender:
     async def settle_in(
         self, connection: Connection, settlements: Sequence[Settlement]
     ) -> tuple[list[SettleResult], Notification]:
-        """Settle what this very transaction holds, as `aioqueue.abc.Store.settle` says of `tx`."""
+        """Settle what this very transaction holds, as `aioqueue.abc.Store.settle` says of `tx`.
+
+        Raises:
+            TransactionError: Nothing was written.
+        """
         results: list[SettleResult] = []
         told: list[Notification] = []
         with translated(self._pool.source.description):
+            await _see_cycles(connection, settlements)
             for settlement in settlements:
                 try:
                     async with waiting_briefly(connection):
@@ -134,6 +141,24 @@ class Ender:
 def end_statements(schema: Schema) -> dict[str, str]:
     """The statements of this module alone, by name."""
     return {"hold": schema.render(_HOLD)}
+
+
+async def _see_cycles(connection: Connection, settlements: Iterable[Settlement]) -> None:
+    """See to it that a circle can't be closed unseen, within somebody's open transaction.
+
+    Raises:
+        TransactionError: What others have written since it began isn't seen in it, and a next job waits for chains that are
+            there already, or maybe are.
+    """
+    if all(only_own(each, {child.id for child in each.children if child.unique}) for each in settlements):
+        return
+    ((isolation,),) = await connection.fetch(_ISOLATION)
+    if isolation in {"repeatable read", "serializable"}:
+        raise TransactionError(
+            f"the transaction is {isolation.upper()}, so that a next job that waits for chains that are there already might "
+            "wait for itself unseen: begin the transaction as READ COMMITTED, or let the next job only wait for jobs that are "
+            "enqueued with it"
+        )
 
 
 def _settlement(ending: Ending) -> Settlement:

@@ -15,7 +15,7 @@ from aioqueue.errors import BlockerCycle, CallAlreadyEnqueued
 from aioqueue.postgres._connections_source import WAIT_BRIEFLY
 from aioqueue.postgres._errors import sqlstate
 from aioqueue.postgres._insert_blockers import insert_waiting, insert_waiting_statements
-from aioqueue.postgres._insert_edges import add_edges, chains_in_cycles, edges_of, find_chains, lock_cycles
+from aioqueue.postgres._insert_edges import add_edges, chains_in_cycles, edges_of, find_chains, lead_on, lock_cycles
 from aioqueue.postgres._resolve import Resolved, resolve
 from aioqueue.postgres._resolve_ends import ends_statements, store_ends
 from aioqueue.postgres._settle_chain import continuations, next_arguments
@@ -33,7 +33,17 @@ if TYPE_CHECKING:
     from aioqueue.postgres._options_schema import Schema
     from aioqueue.vocabulary._job import NewJob, Settlement
 
-__all__ = ["MOST_TRIES", "Portion", "Returned", "deadlock", "settle_portion", "slow_statements", "told_of", "waits_or_brings"]
+__all__ = [
+    "MOST_TRIES",
+    "Portion",
+    "Returned",
+    "deadlock",
+    "only_own",
+    "settle_portion",
+    "slow_statements",
+    "told_of",
+    "waits_or_brings",
+]
 
 MOST_TRIES = 3
 """How often a transaction of ours that deadlocks with somebody else's is tried."""
@@ -212,26 +222,39 @@ async def _store_edges(
     """Store what chains' next jobs wait for; returns those that have ended by now.
 
     Only these edges can close a circle: all others belong to jobs for which nobody waits yet. Where they lead to chains that
-    were there before, one settlement at a time reads and writes.
+    wait for something themselves, one settlement at a time reads and writes.
 
     Raises:
         BlockerNotFound, BlockerCycle: A chain isn't there, or would wait for itself.
     """
-    walked = [portion.chains[each.id] for each in waiters if not _only_own(each, holders)]
-    if walked:
-        await lock_cycles(connection, statements)
+    walked = [portion.chains[each.id] for each in waiters if not only_own(each, holders)]
     asked = {blocker.chain_id for each in waiters if each.next is not None for blocker in each.next.blockers}
     found = await find_chains(connection, statements, {holders.get(each, each) for each in asked})
     chains = {each: found.chains[holders.get(each, each)] for each in asked}
     edges = [edge for each in waiters if each.next is not None for edge in edges_of(each.next.id, each.next.blockers, chains)]
     await add_edges(connection, statements, edges)
-    if walked and await chains_in_cycles(connection, statements, walked):
+    if not walked:
+        return found.ended
+    # Whoever adds an edge to a chain has that chain's live row locked, and so has whoever goes on with it: two edges that meet
+    # aren't written side by side. So if what is waited for waits for nothing, no circle goes through it. If it does wait, then
+    # of any circle all who write an edge see that of theirs, and come here one by one.
+    new = {child.id for each in waiters for child in each.children if child.id not in holders}
+    jobs = new | {each.next.id for each in waiters if each.next is not None}
+    if not await lead_on(connection, statements, jobs, new):
+        return found.ended
+    await lock_cycles(connection, statements)
+    if await chains_in_cycles(connection, statements, walked):
         raise BlockerCycle("the next job would wait for its own chain, maybe by way of others: it would wait for ever")
     return found.ended
 
 
-def _only_own(settlement: Settlement, holders: Mapping[UUID, UUID]) -> bool:
-    """Whether its next job waits for nothing but jobs that are stored with it, and neither do those."""
+def only_own(settlement: Settlement, holders: Collection[UUID]) -> bool:
+    """Whether its next job waits for nothing but jobs that are stored with it, and neither do those.
+
+    Arguments:
+        settlement: What is settled.
+        holders: Those of its children that stand for chains that are there already.
+    """
     if settlement.next is None:
         return True
     own = {child.id for child in settlement.children if child.id not in holders}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import asyncpg
 import pytest
 
-from aioqueue.errors import BlockerCycle, StoreContended, StoreUnavailable
+from aioqueue.errors import BlockerCycle, StoreContended, StoreUnavailable, TransactionError
 from aioqueue.postgres import _resolve, _settle
 from aioqueue.vocabulary._attempt_error import AttemptError
 from aioqueue.vocabulary._blockers import NewBlocker
@@ -239,6 +239,69 @@ async def test_chains_that_begin_to_wait_for_each_other_at_the_same_moment(postg
         assert len(refused) >= 1
         assert {type(each) for each in refused} == {BlockerCycle}
         assert len(await stores[0].fetch([claim.id for claim in claims])) == 4
+
+
+def going_on(blocker: UUID, *chains: UUID, **fields: Any) -> Ending:
+    return Ending(id=blocker, kind=SettlementKind.CONTINUED, next=after(job("n"), *chains), **fields)
+
+
+async def test_a_ring_of_which_every_second_edge_was_there(postgres_url: str) -> None:
+    """No two of the new edges meet, so that none is held up by another's row."""
+    async with AsyncExitStack() as stack:
+        stores = [await stack.enter_async_context(opened(postgres_url)) for _ in range(4)]
+        heads = [job("a") for _ in range(4)]
+        links = [after(job("d"), head.id) for head in heads]
+        await stores[0].insert([*heads, *links])
+
+        async def go_on(number: int) -> object:
+            while True:
+                try:
+                    return await stores[number].end([going_on(heads[number].id, links[(number + 1) % 4].id)])
+                except BlockerCycle as error:
+                    return type(error)
+                except StoreContended:
+                    continue
+
+        ended = await asyncio.gather(*(go_on(number) for number in range(4)))
+        assert ended.count(BlockerCycle) == 1
+        assert ended.count([True]) == 3
+
+
+async def test_one_that_waits_in_an_open_transaction_stops_nobody_elses(postgres_url: str) -> None:
+    """Nor does one whose new children wait for others. The lock is for what may close a circle."""
+    async with opened(postgres_url) as store, connected(postgres_url) as caller:
+        jobs = [job("a") for _ in range(5)]
+        await store.insert(jobs)
+        one, two, three, four, five = (each.id for each in jobs)
+        async with caller.transaction():
+            child = after(job("c"), two)
+            assert await store.end([going_on(one, two, child.id, children=(child,))], tx=caller) == [True]
+            assert await store.end([going_on(three, four)]) == [True]
+            (claim,) = await started(store, [job("z")], types=["z"])
+            waiting = replace(completed(claim), kind=SettlementKind.CONTINUED, output=None, next=after(job("n"), five))
+            assert [(each.lost, each.busy, each.refused) for each in await store.settle([waiting])] == [(None, False, None)]
+
+
+@pytest.mark.parametrize("isolation", ["repeatable_read", "serializable"])
+async def test_a_circle_isnt_closed_by_transactions_that_dont_see_each_other(postgres_url: str, isolation: str) -> None:
+    """What may close one is refused above READ COMMITTED, and leaves the transaction as it was; what can't is written."""
+    async with opened(postgres_url) as store, connected(postgres_url) as caller:
+        await store.insert([one := job("a"), two := job("a")])
+        await store.insert([last := after(job("d"), two.id)])
+        (claim,) = await started(store, [job("z")], types=["z"])
+        held = replace(completed(claim), kind=SettlementKind.CONTINUED, output=None, next=after(job("n"), last.id))
+        async with caller.transaction(isolation=isolation):
+            with pytest.raises(TransactionError, match="READ COMMITTED"):
+                await store.end([going_on(one.id, last.id)], tx=caller)
+            with pytest.raises(TransactionError, match="READ COMMITTED"):
+                await store.settle([held], tx=caller)
+            child = job("c", key="k", unique=True)
+            with pytest.raises(TransactionError, match="READ COMMITTED"):
+                await store.end([going_on(one.id, child.id, children=(child,))], tx=caller)
+            child = job("c")
+            assert await store.end([going_on(one.id, child.id, children=(child,))], tx=caller) == [True]
+        states = Counter((each.type, each.state) for each in await store.fetch([two.id, last.id, child.id, claim.id]) if each)
+        assert states == {("a", "ready"): 1, ("d", "blocked"): 1, ("c", "ready"): 1, ("z", "running"): 1}
 
 
 async def test_one_that_brings_what_cant_be_stored_doesnt_hold_up_its_neighbours(

@@ -124,6 +124,7 @@ async def test_walking(connection: asyncpg.Connection[Any]) -> None:
     """From a job that waits for many; what those wait for is all that is read."""
     (last,) = await ids(connection, "job", 1, MANY)
     bounded(await explain(connection, STATEMENTS["blockers_cycles"], [[last]]), buffers=14 * MANY, rows=2 * MANY + 10)
+    bounded(await explain(connection, STATEMENTS["blockers_lead_on"], [[last], []]), buffers=14 * MANY, rows=2 * MANY + 10)
     first = await ids(connection, "job", 1, 1)
     bounded(await explain(connection, STATEMENTS["blockers_cycles"], [first]), buffers=100, rows=10)
 
