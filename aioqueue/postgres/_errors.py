@@ -21,7 +21,7 @@ from aioqueue.errors import (
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-__all__ = ["breaks_connection", "cuts_short", "sqlstate", "translated"]
+__all__ = ["breaks_connection", "cuts_short", "row_error", "sqlstate", "translated"]
 
 # 08 connection, 53 resources (disk full, too many connections), 57P server going down, starting or in recovery,
 # 25006 read-only (a failed-over primary), 58 system (I/O); 40 and 55P03 are rolled back and may be tried again; 26000 a
@@ -29,6 +29,7 @@ __all__ = ["breaks_connection", "cuts_short", "sqlstate", "translated"]
 _UNAVAILABLE_CLASSES = ("08", "53", "58", "40", "57P", "XX")
 _UNAVAILABLE_STATES = frozenset({"25006", "57014", "55006", "26000"})
 _LOCKED = "55P03"
+_NOT_ALLOWED = "42501"
 # After these the connection is of no use, or leads to a server that is of none.
 _BROKEN_CLASSES = ("08", "57P", "XX")
 _BROKEN_STATES = frozenset({"25006", "53100", "53200", "53300", "25P03", "25P04", "26000"})
@@ -69,6 +70,16 @@ def _text(error: BaseException) -> str:
     return f"{message or type(error).__name__} ({state})" if state else f"{message or type(error).__name__}"
 
 
+def row_error(error: Exception) -> StoreError | None:
+    """Give the error of ours that says the same, if it's about what was written: a value, or a trigger that raises.
+
+    None for what is about the server, the connection, the schema as a whole or the role's rights.
+    """
+    ours = _translate(error, "the database")
+    about_it = isinstance(ours, RowRejected) or (type(ours) is StoreError and sqlstate(error) != _NOT_ALLOWED)
+    return ours if about_it and isinstance(ours, StoreError) else None
+
+
 @contextmanager
 def translated(where: str) -> Generator[None]:
     """Raise the error of ours that says the same as what the driver or the network raises within the block.
@@ -102,7 +113,7 @@ def _translate(error: BaseException, where: str) -> AioqueueError | None:
             return RowRejected(_text(error))
         if state in _INCOMPATIBLE_STATES:
             return StoreIncompatible(f"{message}; is the schema up to date (`aioqueue migrate`)?")
-        return StoreError(f"{message}; does the role have the rights that it needs?" if state == "42501" else message)
+        return StoreError(f"{message}; does the role have the rights that it needs?" if state == _NOT_ALLOWED else message)
     if isinstance(error, _base.DataError):
         return RowRejected(_text(error))
     if isinstance(error, _base.ClientConfigurationError):

@@ -144,7 +144,7 @@ async def delete(
     if cascade:
         ended = {chain_id: row[2] for chain_id, row in gone.items() if not row[6]}
         waited |= await store_deleted(connection, statements, ended, take_along=True, ended=True)
-    await resolve(connection, statements, waited, deleted.told, origin=origin, again=True)
+    await resolve(connection, statements, waited, deleted.told, origin=origin, marked_untold=True)
     if origin is not None:
         for note in leases_note(deleted.leases, origin):
             await connection.fetch(statements["notify"], note)

@@ -3,22 +3,25 @@
 Two statements do it. The first one looks which of them there are, a bounded number, and locks the jobs in the order of their
 ids; the second one, whose snapshot sees all that was committed before those locks, counts the ends for each job, and makes it
 pending, fails it or removes it. One level at a time: how the chains of those that fail have ended is stored as untold, for
-`Store.tend`. What somebody holds for longer than a moment stays untold as well.
+`Store.tend`. What somebody holds for longer than a moment stays untold as well, and so does what a row refuses, such as by a
+trigger: whoever tells on his way must not fail for that.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import UUID
 
-from aioqueue.postgres._errors import sqlstate
+from aioqueue.postgres._errors import row_error, sqlstate
+from aioqueue.postgres._halves import LOCKED, in_halves
 from aioqueue.postgres._settle_archive import archive
 from aioqueue.store_rules._causes import BLOCKER_FAILED, WAITED_FOR
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from aioqueue.errors import StoreError
     from aioqueue.postgres._connections_driver import Connection
     from aioqueue.postgres._options_schema import Schema
 
@@ -27,7 +30,6 @@ __all__ = ["MOST_TOLD", "Resolved", "resolve", "resolve_statements"]
 MOST_TOLD = 2_000
 """Blocker rows that one transaction resolves at most."""
 
-_LOCKED = "55P03"
 _NOT_ALLOWED = "42501"
 _SAVEPOINT = "SAVEPOINT aioqueue_waiting; SET LOCAL lock_timeout = '100ms'"
 _ROLL_BACK = "ROLLBACK TO SAVEPOINT aioqueue_waiting"
@@ -37,16 +39,29 @@ _LOCK = """WITH edge AS MATERIALIZED (
     SELECT waiting.job_id, waiting.ordinal, ended.chain_id
     FROM unnest($1::uuid[]) AS ended(chain_id)
     CROSS JOIN LATERAL (
-        SELECT b.job_id, b.ordinal FROM @schema@.blocker b WHERE b.chain_id = ended.chain_id AND NOT b.resolved
+        SELECT b.job_id, b.ordinal FROM @schema@.blocker b
+        WHERE b.chain_id = ended.chain_id AND NOT b.resolved AND NOT b.job_id = ANY($3::uuid[])
         LIMIT $2::integer) AS waiting
     LIMIT $2::integer
 ), locked AS MATERIALIZED (
-    SELECT j.id FROM @schema@.job j WHERE j.id = ANY(ARRAY(SELECT job_id FROM edge)) ORDER BY j.id FOR UPDATE@skip@
+    SELECT j.id FROM @schema@.job j WHERE j.id = ANY(ARRAY(SELECT job_id FROM edge)) ORDER BY j.id FOR UPDATE
 )
-SELECT (SELECT count(*) FROM locked), array_agg(edge.job_id), array_agg(edge.ordinal), array_agg(edge.chain_id), @held@
+SELECT (SELECT count(*) FROM locked), array_agg(edge.job_id), array_agg(edge.ordinal), array_agg(edge.chain_id)
 FROM edge"""
-_HELD = """array_agg((SELECT true FROM @schema@.job j WHERE j.id = edge.job_id LIMIT 1) IS NOT NULL
-                            AND NOT edge.job_id IN (SELECT id FROM locked))"""
+# Looks beyond the jobs that somebody holds: they may be more than a portion. It waits for none, so their order doesn't matter.
+_LOCK_FREE = """WITH edge AS MATERIALIZED (
+    SELECT waiting.job_id, waiting.ordinal, ended.chain_id
+    FROM unnest($1::uuid[]) AS ended(chain_id)
+    CROSS JOIN LATERAL (
+        SELECT b.job_id, b.ordinal FROM @schema@.blocker b
+        LEFT JOIN LATERAL (
+            SELECT j.id FROM @schema@.job j WHERE j.id = b.job_id FOR UPDATE OF j SKIP LOCKED) AS locked ON true
+        WHERE b.chain_id = ended.chain_id AND NOT b.resolved AND NOT b.job_id = ANY($3::uuid[])
+          AND (locked.id IS NOT NULL OR (SELECT true FROM @schema@.job j WHERE j.id = b.job_id LIMIT 1) IS NULL)
+        LIMIT $2::integer) AS waiting
+    LIMIT $2::integer
+)
+SELECT count(*), array_agg(edge.job_id), array_agg(edge.ordinal), array_agg(edge.chain_id) FROM edge"""
 
 _ENTRY = f"""json_build_object('attempt', 0, 'at', clock_timestamp(), 'type', '{BLOCKER_FAILED}',
                        'message', '{WAITED_FOR}' || coalesce(gone.cause, 'a chain that is gone'), 'traceback', '')"""
@@ -123,8 +138,11 @@ SELECT (SELECT count(*) FROM told), ARRAY(SELECT DISTINCT type FROM pending), (S
        EXISTS (SELECT FROM passed_on), (SELECT count(*) FROM note WHERE done IS NOT NULL)"""
 
 _LEFT = """coalesce((SELECT true FROM @schema@.blocker b WHERE b.chain_id = e.chain_id AND NOT b.resolved LIMIT 1), false)"""
-_REST = f"""UPDATE @schema@.chain_end e SET untold = {_LEFT}
-WHERE e.chain_id = ANY($1::uuid[]) AND e.untold <> {_LEFT}"""
+# Those with some left go to the end of the queue: it may be that somebody holds these, and others wait behind them.
+_REST = f"""UPDATE @schema@.chain_end e
+SET untold = rest.some, ended_at = CASE WHEN rest.some THEN clock_timestamp() ELSE e.ended_at END
+FROM (SELECT e.chain_id, {_LEFT} AS some FROM @schema@.chain_end e WHERE e.chain_id = ANY($1::uuid[]) OFFSET 0) AS rest
+WHERE e.chain_id = rest.chain_id AND (e.untold OR rest.some)"""
 
 # Nothing stays of chains that were taken along. Of one with more steps than that, another delete removes the others.
 _TAKEN = "DELETE FROM @schema@.blocker b WHERE b.job_id = ANY($1::uuid[])"
@@ -136,14 +154,18 @@ _TAKEN_STEPS = """DELETE FROM @schema@.archive a WHERE a.id = ANY(ARRAY(
 def resolve_statements(schema: Schema) -> dict[str, str]:
     """All statements of this module, by name."""
     templates = {
-        "resolve_lock": _LOCK.replace("@skip@", "").replace("@held@", "NULL"),
-        "resolve_lock_free": _LOCK.replace("@skip@", " OF j SKIP LOCKED").replace("@held@", _HELD),
+        "resolve_lock": _LOCK,
+        "resolve_lock_free": _LOCK_FREE,
         "resolve_tell": _TELL,
         "resolve_rest": _REST,
         "resolve_taken": _TAKEN,
         "resolve_taken_steps": _TAKEN_STEPS,
     }
     return {name: schema.render(template) for name, template in templates.items()}
+
+
+_Edge: TypeAlias = "tuple[UUID, int, UUID]"
+"""A job, the place among its blockers, and the chain."""
 
 
 @dataclass(slots=True)
@@ -166,6 +188,14 @@ class Resolved:
     deleted: set[UUID] = field(default_factory=set[UUID])
     more: bool = False
 
+    def add(self, other: Resolved) -> None:
+        self.told += other.told
+        self.types |= other.types
+        self.delay = min(self.delay, other.delay)
+        self.failed |= other.failed
+        self.deleted |= other.deleted
+        self.more = self.more or other.more
+
 
 async def resolve(
     connection: Connection,
@@ -175,9 +205,13 @@ async def resolve(
     *,
     origin: str | None,
     limit: int | None = None,
-    again: bool = False,
+    marked_untold: bool = False,
+    passed_over: Collection[UUID] = (),
+    refused: dict[UUID, StoreError] | None = None,
 ) -> None:
     """Tell those that wait for these chains, within the connection's open transaction.
+
+    What can't be told now stays untold, for `Store.tend`: since somebody holds it, or since a row refuses it.
 
     Arguments:
         connection: In a transaction that has written or locked the chains' rows in `chain_end`, and, where it has ended the
@@ -187,42 +221,63 @@ async def resolve(
         into: Where what is done is added.
         origin: Who tells other processes; None if nobody is to be told.
         limit: Blocker rows at most; `MOST_TOLD` without.
-        again: Whether they may be marked as untold by now.
+        marked_untold: Whether rows of these chains in `chain_end` may say already that some are to be told. Such a mark is
+            taken away where nobody is left; a row that this transaction has stored itself has none.
+        passed_over: Jobs that aren't told.
+        refused: Where jobs are put that refuse to be told, and why; the others are told. Without, nobody is told then.
     """
     if not chains:
         return
     ids, limit = list(chains), MOST_TOLD if limit is None else limit
-    _, jobs, ordinals, of_chains, held = await _lock(connection, statements, ids, limit)
-    cut = jobs is not None and len(jobs) >= limit
-    if jobs is not None:
-        edges: Sequence[tuple[UUID, int, UUID]] = list(zip(jobs, ordinals, of_chains, strict=True))
-        if held is not None:
-            edges = [edge for edge, busy in zip(edges, held, strict=True) if not busy]
-        if edges:
-            await _tell(connection, statements, edges, into, origin)
-    if again or cut or (held is not None and any(held)):
+    await connection.execute(_SAVEPOINT)
+    (_, jobs, ordinals, of_chains), all_free = await _lock(connection, statements, ids, limit, passed_over)
+    edges: list[_Edge] = [] if jobs is None else list(zip(jobs, ordinals, of_chains, strict=True))
+    cut = len(edges) >= limit
+
+    async def tell(some: Sequence[_Edge]) -> None:
+        await _tell(connection, statements, some, into, origin)
+
+    whole = True
+    if edges and refused is not None:
+        undone = await in_halves(connection, edges, tell)
+        refused.update({edge[0]: why for edge, why in undone if why is not None})
+        whole = not undone
+    elif edges:
+        try:
+            await tell(edges)
+        except Exception as error:  # whatever the driver
+            if row_error(error) is None:
+                raise
+            await connection.execute(_ROLL_BACK)
+            whole, into.more = False, True
+    await connection.execute(_RELEASE)
+    if marked_untold or cut or not (whole and all_free):
         await connection.fetch(statements["resolve_rest"], ids)
     into.more = into.more or cut
 
 
-async def _lock(connection: Connection, statements: dict[str, str], ids: list[UUID], limit: int) -> Any:
-    """Lock the jobs that wait; those that somebody holds are waited for briefly, and then left alone."""
-    await connection.execute(_SAVEPOINT)
+async def _lock(
+    connection: Connection, statements: dict[str, str], ids: list[UUID], limit: int, passed_over: Collection[UUID]
+) -> tuple[Any, bool]:
+    """Lock the jobs that wait; those that somebody holds are waited for briefly, and then left alone.
+
+    Returns:
+        The row that says which, and whether nobody holds any.
+    """
+    arguments = ids, limit, list(passed_over)
     try:
-        (row,) = await connection.fetch(statements["resolve_lock"], ids, limit)
+        return (await connection.fetch(statements["resolve_lock"], *arguments))[0], True
     except Exception as error:
-        if sqlstate(error) != _LOCKED:  # whatever the driver
+        if sqlstate(error) != LOCKED:  # whatever the driver
             raise
-        await connection.execute(_ROLL_BACK)
-        (row,) = await connection.fetch(statements["resolve_lock_free"], ids, limit)
-    await connection.execute(_RELEASE)
-    return row
+    await connection.execute(_ROLL_BACK)
+    return (await connection.fetch(statements["resolve_lock_free"], *arguments))[0], False
 
 
 async def _tell(
     connection: Connection,
     statements: dict[str, str],
-    edges: Sequence[tuple[UUID, int, UUID]],
+    edges: Sequence[_Edge],
     into: Resolved,
     origin: str | None,
 ) -> None:
@@ -230,16 +285,16 @@ async def _tell(
     ((told, types, delay, failed, taken, deleted, passed_on, _),) = await connection.fetch(
         statements["resolve_tell"], *arguments
     )
+    if taken:
+        await connection.fetch(statements["resolve_taken"], taken)
+    if continued := [chain for chain in deleted if chain not in set(taken)]:
+        await _remove_steps(connection, statements, continued)
     into.told += told
     into.types |= set(types)
     into.delay = min(into.delay, float("inf") if delay is None else delay)
     into.failed |= set(failed)
     into.deleted |= set(deleted)
     into.more = into.more or passed_on
-    if taken:
-        await connection.fetch(statements["resolve_taken"], taken)
-    if continued := [chain for chain in deleted if chain not in set(taken)]:
-        await _remove_steps(connection, statements, continued)
 
 
 async def _remove_steps(connection: Connection, statements: dict[str, str], chains: list[UUID]) -> None:

@@ -1,34 +1,45 @@
 """What no worker's claim leads to: telling goes on, ends that nobody told of are found, and jobs expire that nobody starts.
 
 One statement looks whether there is anything to do. It looks through all edges in turn, some of them each time, as long as
-that is quick.
+that is quick. Each kind of work is a transaction of its own, so that trouble with one doesn't hold up the others; and a job
+that refuses what is done to it, such as by a trigger, is passed over for a while.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 from uuid import UUID
 
+from aioqueue.errors import StoreError
 from aioqueue.postgres._claim_throttle import Throttle
 from aioqueue.postgres._connections_source import WAIT_BRIEFLY
+from aioqueue.postgres._errors import breaks_connection, cuts_short
+from aioqueue.postgres._halves import in_halves
 from aioqueue.postgres._resolve import Resolved, resolve, resolve_statements
 from aioqueue.postgres._resolve_ends import ends_statements, store_deleted, store_found_ends
 from aioqueue.postgres._settle_archive import archive
+from aioqueue.runtime._log import event
 from aioqueue.store_rules._causes import expired
 from aioqueue.vocabulary._blockers import Tended
 from aioqueue.vocabulary._notification import Notification
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from aioqueue.postgres._connections import Pool
     from aioqueue.postgres._connections_driver import Connection
     from aioqueue.postgres._options_schema import Schema
 
 __all__ = ["Tender", "tend_statements"]
+
+logger = logging.getLogger("aioqueue.postgres")
+
+_PASSED_OVER_SECONDS = 60.0
+"""After that a job that could be neither told nor discarded is tried again."""
 
 _SWEPT_ROWS = 5_000
 """Edges, or ends of chains, that one look goes through."""
@@ -52,22 +63,24 @@ _LOOK = f"""WITH edge AS MATERIALIZED (
 ), ended AS MATERIALIZED (
     SELECT e.chain_id, e.untold FROM @schema@.chain_end e WHERE e.chain_id > $4::uuid ORDER BY e.chain_id LIMIT $5::integer
 )
-SELECT EXISTS (SELECT FROM @schema@.chain_end e WHERE e.untold),
-       EXISTS (SELECT FROM @schema@.job j WHERE {_NEVER_STARTED}),
+SELECT EXISTS (SELECT FROM @schema@.chain_end e WHERE e.untold) AS untold,
+       EXISTS (SELECT FROM @schema@.job j WHERE {_NEVER_STARTED}) AS late,
        ARRAY(SELECT chain_id FROM awaited
              WHERE (SELECT true FROM @schema@.job j WHERE j.id = awaited.chain_id LIMIT 1) IS NULL
                AND (SELECT true FROM @schema@.job j WHERE j.chain_id = awaited.chain_id LIMIT 1) IS NULL
                AND (SELECT true FROM @schema@.chain_end e WHERE e.chain_id = awaited.chain_id AND e.untold LIMIT 1) IS NULL
-             LIMIT {_MOST_CHAINS}),
+             LIMIT {_MOST_CHAINS}) AS lost,
        ARRAY(SELECT job_id FROM (SELECT DISTINCT job_id FROM job_edge) AS waiting
              WHERE (SELECT true FROM @schema@.job j WHERE j.id = waiting.job_id LIMIT 1) IS NULL
-               AND (SELECT true FROM @schema@.archive a WHERE a.id = waiting.job_id AND a.state IN (6, 7) LIMIT 1) IS NULL),
+               AND (SELECT true FROM @schema@.archive a WHERE a.id = waiting.job_id AND a.state IN (6, 7) LIMIT 1) IS NULL)
+           AS unneeded,
        ARRAY(SELECT chain_id FROM ended
-             WHERE (SELECT true FROM @schema@.blocker b WHERE b.chain_id = ended.chain_id LIMIT 1) IS NULL),
-       (SELECT chain_id FROM edge ORDER BY chain_id DESC, job_id DESC LIMIT 1),
-       (SELECT job_id FROM edge ORDER BY chain_id DESC, job_id DESC LIMIT 1), (SELECT count(*) FROM edge),
-       (SELECT job_id FROM job_edge ORDER BY job_id DESC LIMIT 1), (SELECT count(*) FROM job_edge),
-       (SELECT chain_id FROM ended ORDER BY chain_id DESC LIMIT 1), (SELECT count(*) FROM ended)"""
+             WHERE (SELECT true FROM @schema@.blocker b WHERE b.chain_id = ended.chain_id LIMIT 1) IS NULL) AS forgotten,
+       (SELECT chain_id FROM edge ORDER BY chain_id DESC, job_id DESC LIMIT 1) AS last_edge_chain,
+       (SELECT job_id FROM edge ORDER BY chain_id DESC, job_id DESC LIMIT 1) AS last_edge_job,
+       (SELECT count(*) FROM edge) AS edges,
+       (SELECT job_id FROM job_edge ORDER BY job_id DESC LIMIT 1) AS last_job, (SELECT count(*) FROM job_edge) AS job_edges,
+       (SELECT chain_id FROM ended ORDER BY chain_id DESC LIMIT 1) AS last_end, (SELECT count(*) FROM ended) AS ends"""
 _LOOK_BRIEFLY = f"""SELECT EXISTS (SELECT FROM @schema@.chain_end e WHERE e.untold),
        EXISTS (SELECT FROM @schema@.job j WHERE {_NEVER_STARTED})"""
 
@@ -83,11 +96,10 @@ WHERE e.chain_id = ANY($1::uuid[])
   AND (SELECT true FROM @schema@.job j WHERE j.chain_id = e.chain_id LIMIT 1) IS NULL
 ORDER BY e.chain_id FOR UPDATE OF e SKIP LOCKED"""
 
-_EXPIRE = f"""WITH late AS MATERIALIZED (
-    SELECT j.id FROM @schema@.job j WHERE {_NEVER_STARTED}
-    ORDER BY j.expires_at LIMIT $1::integer FOR UPDATE OF j SKIP LOCKED
-), gone AS (
-    DELETE FROM @schema@.job j WHERE j.id = ANY(ARRAY(SELECT id FROM late)) RETURNING j.*
+_LATE = f"""SELECT j.id FROM @schema@.job j WHERE {_NEVER_STARTED} AND NOT j.id = ANY($2::uuid[])
+ORDER BY j.expires_at LIMIT $1::integer FOR UPDATE OF j SKIP LOCKED"""
+_EXPIRE = f"""WITH gone AS (
+    DELETE FROM @schema@.job j WHERE j.id = ANY($1::uuid[]) RETURNING j.*
 )
 {archive(state="7", lease_id="NULL", outcome="NULL", output="NULL", error="$2::text")}
 FROM gone RETURNING coalesce(chain_id, id)"""
@@ -116,6 +128,7 @@ def tend_statements(schema: Schema) -> dict[str, str]:
         "tend_untold": _UNTOLD,
         "tend_gone": _GONE,
         "tend_known": _KNOWN,
+        "tend_late": _LATE,
         "tend_expire": _EXPIRE,
         "tend_drop_edges": _DROP_EDGES,
         "tend_lock_ends": _LOCK_ENDS,
@@ -158,6 +171,14 @@ class _Done:
     expired: set[UUID] = field(default_factory=set[UUID])
     more: bool = False
 
+    def add(self, other: _Done) -> None:
+        self.told.add(other.told)
+        self.expired |= other.expired
+        self.more = self.more or other.more
+
+
+_Work: TypeAlias = "Callable[[Connection, _Done], Awaitable[None]]"
+
 
 class Tender:
     """Tends, over the pool that serves the workers.
@@ -175,15 +196,26 @@ class Tender:
         self._looks = Throttle()
         self._edge = _NIL, _NIL
         self._job = self._end = _NIL
+        self._passed_over: dict[UUID, float] = {}
 
     async def tend(self, limit: int) -> tuple[Tended, Notification]:
         """Do one portion, as `aioqueue.abc.Store.tend` says; returns what listeners are to be told, too."""
         look = await self._look()
         if not look.anything or limit < 1:
             return Tended(), Notification()
-        async with self._pool.transaction() as connection:
-            await connection.execute(WAIT_BRIEFLY)
-            done = await self._do(connection, look, limit)
+        done = _Done()
+        works: list[_Work] = []
+        if look.lost:
+            works.append(lambda connection, _: self._find(connection, look.lost))
+        if look.untold or look.lost:
+            works.append(lambda connection, own: self._tell(connection, len(look.lost), limit, own))
+        if look.late:
+            works.append(lambda connection, own: self._expire(connection, limit, own))
+        if look.unneeded or look.forgotten:
+            works.append(lambda connection, _: self._forget(connection, look))
+        trouble = [error for work in works if (error := await self._in_transaction(work, done)) is not None]
+        if trouble and not (done.told.told or done.expired):  # otherwise it's told when nothing else is left to do
+            raise trouble[0]
         told = done.told
         tended = Tended(
             resolved=told.told,
@@ -201,55 +233,96 @@ class Tender:
             return _Look(untold, late)
         began = time.monotonic()
         arguments = *self._edge, self._job, self._end, _SWEPT_ROWS
-        ((*found, chain, job, edges, last_job, jobs, last_end, ends),) = await self._pool.fetch(
-            self._statements["tend_look"], *arguments
-        )
+        (row,) = await self._pool.fetch(self._statements["tend_look"], *arguments)
         self._looks.done(began, time.monotonic())
-        if len(found[2]) < _MOST_CHAINS:  # otherwise there may be more of them
-            self._edge = (chain, job) if edges == _SWEPT_ROWS else (_NIL, _NIL)
-        self._job = last_job if jobs == _SWEPT_ROWS else _NIL
-        self._end = last_end if ends == _SWEPT_ROWS else _NIL
-        return _Look(*found)
+        if len(row["lost"]) < _MOST_CHAINS:  # otherwise there may be more of them
+            swept = row["edges"] == _SWEPT_ROWS
+            self._edge = (row["last_edge_chain"], row["last_edge_job"]) if swept else (_NIL, _NIL)
+        self._job = row["last_job"] if row["job_edges"] == _SWEPT_ROWS else _NIL
+        self._end = row["last_end"] if row["ends"] == _SWEPT_ROWS else _NIL
+        return _Look(row["untold"], row["late"], row["lost"], row["unneeded"], row["forgotten"])
 
-    async def _do(self, connection: Connection, look: _Look, limit: int) -> _Done:
-        done = _Done()
-        chains: set[UUID] = set()
-        if look.untold:
-            chains = {row[0] for row in await connection.fetch(self._statements["tend_untold"])}
-        if look.lost:
-            chains |= await self._find(connection, look.lost)
-        await resolve(connection, self._statements, chains, done.told, origin=self._origin, limit=limit, again=True)
+    async def _in_transaction(self, work: _Work, done: _Done) -> StoreError | None:
+        """Do one kind of work, and add to what is done once it's committed; returns what has gone wrong with it alone."""
+        own = _Done()
+        try:
+            async with self._pool.transaction() as connection:
+                await connection.execute(WAIT_BRIEFLY)
+                await work(connection, own)
+        except StoreError as error:
+            if breaks_connection(error) or cuts_short(error):
+                raise
+            return error
+        done.add(own)
+        return None
+
+    def _skipped(self) -> list[UUID]:
+        now = time.monotonic()
+        self._passed_over = {job_id: until for job_id, until in self._passed_over.items() if until > now}
+        return list(self._passed_over)
+
+    def _pass_over(self, job_id: UUID, why: StoreError) -> None:
+        self._passed_over[job_id] = time.monotonic() + _PASSED_OVER_SECONDS
+        logger.error("job %s is passed over: %s", job_id, why, extra=event("store.row_passed_over", job_id=str(job_id)))
+
+    async def _find(self, connection: Connection, chains: Sequence[UUID]) -> None:
+        """Store how the chains that nobody told of have ended, or that they're gone, as untold."""
+
+        async def find(lost: Sequence[UUID]) -> None:
+            found = await store_found_ends(connection, self._statements, lost, needed=True)
+            if left := [chain_id for chain_id in lost if chain_id not in found]:
+                # Of some that were purged it's known how they have ended.
+                found |= {row[0] for row in await connection.fetch(self._statements["tend_known"], left)}
+                gone = [row[0] for row in await connection.fetch(self._statements["tend_gone"], left)]
+                found |= await store_deleted(connection, self._statements, dict.fromkeys(gone))
+            await connection.fetch(self._statements["resolve_rest"], list(found))
+
+        # An end that somebody's open transaction stores is found later.
+        await in_halves(connection, chains, find)
+
+    async def _tell(self, connection: Connection, lost: int, limit: int, done: _Done) -> None:
+        chains = {row[0] for row in await connection.fetch(self._statements["tend_untold"])}
+        refused: dict[UUID, StoreError] = {}
+        await resolve(
+            connection,
+            self._statements,
+            chains,
+            done.told,
+            origin=self._origin,
+            limit=limit,
+            marked_untold=True,
+            passed_over=self._skipped(),
+            refused=refused,
+        )
+        for job_id, why in refused.items():
+            self._pass_over(job_id, why)
         # Not if all that's left is held by somebody.
-        done.more = done.told.told > 0 and max(len(chains), len(look.lost)) >= _MOST_CHAINS
-        if look.late:
-            await self._expire(connection, limit, done)
+        done.more = done.told.told > 0 and max(len(chains), lost) >= _MOST_CHAINS
+
+    async def _expire(self, connection: Connection, limit: int, done: _Done) -> None:
+        """Discard what hasn't been started in time. Those that wait for it are told next."""
+        late = [row[0] for row in await connection.fetch(self._statements["tend_late"], limit, self._skipped())]
+        entry = expired(datetime.now(UTC)).encode().decode()
+
+        async def discard(ids: Sequence[UUID]) -> None:
+            gone = {row[0] for row in await connection.fetch(self._statements["tend_expire"], ids, entry)}
+            ended = await store_found_ends(connection, self._statements, gone, needed=True)
+            await connection.fetch(self._statements["resolve_rest"], list(ended))
+            done.expired |= gone
+            done.more = done.more or bool(ended)
+
+        for job_id, why in await in_halves(connection, late, discard):
+            if why is not None:
+                self._pass_over(job_id, why)
+        if not done.expired:
+            return
+        done.more = done.more or len(late) == limit
+        if self._origin is not None:
+            await connection.fetch(self._statements["tend_tell"], self._origin, list(done.expired))
+
+    async def _forget(self, connection: Connection, look: _Look) -> None:
         if look.unneeded:
             await connection.fetch(self._statements["tend_drop_edges"], list(look.unneeded))
         if look.forgotten:
             rows = await connection.fetch(self._statements["tend_lock_ends"], list(look.forgotten))
             await connection.fetch(self._statements["tend_forget"], [row[0] for row in rows])
-        return done
-
-    async def _find(self, connection: Connection, lost: Sequence[UUID]) -> set[UUID]:
-        """Store how these chains have ended, or that they're gone; returns those whose ends are stored and locked."""
-        found = await store_found_ends(connection, self._statements, lost, needed=True)
-        left = [chain_id for chain_id in lost if chain_id not in found]
-        if left:
-            # Of some that were purged it's known how they have ended.
-            found |= {row[0] for row in await connection.fetch(self._statements["tend_known"], left)}
-            gone = [row[0] for row in await connection.fetch(self._statements["tend_gone"], left)]
-            found |= await store_deleted(connection, self._statements, dict.fromkeys(gone))
-        return found
-
-    async def _expire(self, connection: Connection, limit: int, done: _Done) -> None:
-        """Discard what hasn't been started in time. Those that wait for it are told next."""
-        entry = expired(datetime.now(UTC)).encode().decode()
-        done.expired = {row[0] for row in await connection.fetch(self._statements["tend_expire"], limit, entry)}
-        if not done.expired:
-            return
-        ended = await store_found_ends(connection, self._statements, done.expired, needed=True)
-        if ended:
-            await connection.fetch(self._statements["resolve_rest"], list(ended))
-        done.more = done.more or bool(ended) or len(done.expired) == limit
-        if self._origin is not None:
-            await connection.fetch(self._statements["tend_tell"], self._origin, list(done.expired))

@@ -25,7 +25,7 @@ NIL = UUID(int=0)
 @pytest.mark.parametrize("name", ["resolve_lock", "resolve_lock_free"])
 async def test_looking_who_waits(connection: asyncpg.Connection[Any], name: str) -> None:
     """A bounded number of a crowd."""
-    plan = await explain(connection, STATEMENTS[name], [[CROWD], MOST_TOLD])
+    plan = await explain(connection, STATEMENTS[name], [[CROWD], MOST_TOLD, []])
     bounded(plan, buffers=16 * MOST_TOLD, rows=2 * MOST_TOLD + 10)
 
 
@@ -66,10 +66,10 @@ async def test_looking_what_there_is_to_do(connection: asyncpg.Connection[Any], 
     bounded(plan, buffers=22 * _SWEPT_ROWS, rows=_SWEPT_ROWS + 10)
 
 
-@pytest.mark.parametrize("name", ["tend_look_briefly", "tend_untold", "tend_expire"])
+@pytest.mark.parametrize("name", ["tend_look_briefly", "tend_untold", "tend_late"])
 async def test_what_is_looked_for_always(connection: asyncpg.Connection[Any], name: str) -> None:
     """There's nothing of it here."""
-    arguments = [100, "{}"] if name == "tend_expire" else []
+    arguments = [100, []] if name == "tend_late" else []
     bounded(await explain(connection, STATEMENTS[name], arguments), buffers=30, rows=10)
 
 
