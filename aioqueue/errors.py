@@ -185,7 +185,7 @@ class NotInTransaction(TransactionError):
 
 
 class OutsideTransaction(TransactionError):
-    """An enqueue without `tx=` inside aioqueue's own open transaction of the same task."""
+    """An enqueue without `tx=`, or another change of jobs, inside aioqueue's own open transaction of the same task."""
 
 
 class CompletionNotDone(TransactionError):

@@ -13,6 +13,7 @@ from aioqueue.client._enqueue import read_calls
 from aioqueue.client._handle import ids_of, make_handles
 from aioqueue.client._named import named_call
 from aioqueue.client._transaction import Transaction
+from aioqueue.definitions._completion import InTransaction
 from aioqueue.errors import OutsideTransaction, TransactionError
 
 if TYPE_CHECKING:
@@ -59,9 +60,8 @@ class BoundClient:
     __slots__ = ("_session", "_tx")
 
     def __init__(self, session: Session, tx: Connection | Transaction) -> None:
-        _refuse_none(tx)
         self._session = session
-        self._tx = tx
+        self._tx = _transaction_of(tx)
 
     async def enqueue(self, call: Call[R]) -> JobHandle[R]:
         """As `Client.enqueue` with `tx=`."""
@@ -110,7 +110,7 @@ class BoundClient:
 async def enqueue_bound(session: Session, calls: Iterable[Call[R]], tx: Connection | Transaction) -> list[JobHandle[R]]:
     """Enqueue in a transaction that somebody else commits. Its errors are those of `Client.enqueue`."""
     taken = read_calls(calls)
-    _refuse_none(tx)
+    tx = _transaction_of(tx)
     opened = session.opened()
     if isinstance(tx, Transaction):
         _refuse_others(session, tx)
@@ -122,7 +122,7 @@ async def enqueue_bound(session: Session, calls: Iterable[Call[R]], tx: Connecti
 async def end_bound(session: Session, job: UUID | str | JobHandle[Any], plan: Plan, tx: Connection | Transaction) -> None:
     """End a job in a transaction that somebody else commits. Its errors are those of `Client.complete`."""
     (job_id,) = ids_of([job])
-    _refuse_none(tx)
+    tx = _transaction_of(tx)
     opened = session.opened()
     if isinstance(tx, Transaction):
         _refuse_others(session, tx)
@@ -136,9 +136,11 @@ def _refuse_others(session: Session, tx: Transaction) -> None:
         raise TransactionError("the transaction given as tx= is of another client")
 
 
-def _refuse_none(tx: object) -> None:
+def _transaction_of(tx: Connection | Transaction) -> Connection | Transaction:
+    """What was given as `tx=`; of a handler's `completion()` its transaction."""
     if tx is None:
         raise OutsideTransaction(
             "tx=None would enqueue outside of any transaction, which is rarely what is meant where one is passed on: "
             "leave tx= out to enqueue and commit at once"
         )
+    return tx.transaction if isinstance(tx, InTransaction) else tx

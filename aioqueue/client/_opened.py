@@ -73,16 +73,16 @@ class Opened:
         self.tasks_in_transaction: set[asyncio.Task[Any] | None] = set()
 
     def refuse_outside_transaction(self) -> None:
-        """Refuse to enqueue, or to end a job, beside the transaction that the task has open.
+        """Refuse to enqueue, or to change jobs, beside the transaction that the task has open.
 
         Raises:
             OutsideTransaction: It has one open.
         """
         if self.tasks_in_transaction and asyncio.current_task() in self.tasks_in_transaction:
             raise OutsideTransaction(
-                "an enqueue inside `async with client.transaction() as tx:` that isn't part of it would be kept even if the "
-                "block is rolled back, and so would ending a job: use tx.enqueue(...), tx.complete(...), tx.fail(...), "
-                "or do it after the block"
+                "an enqueue, or a change of jobs, inside a block of client.transaction() or completion() that isn't part of it "
+                "would be kept even if the block is rolled back, and might wait for what it has locked: use tx.enqueue(...), "
+                "tx.complete(...), tx.fail(...), or do it before or after the block"
             )
 
     async def open(self) -> None:

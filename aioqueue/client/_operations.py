@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
     from uuid import UUID
 
+    from aioqueue.abc import Store
     from aioqueue.client._reasons import Why
     from aioqueue.client._session import Session
     from aioqueue.definitions._job_type import JobType
@@ -186,13 +187,14 @@ class Operations:
         Raises:
             ValueError: An id isn't one; nothing was changed.
             StoreError: The database refused; its `changed` says what became of the portions before.
+            OutsideTransaction: The task is inside our own `transaction()`, or `completion()`, of which it wouldn't be part.
             ClientClosed: The client isn't open.
         """
-        return await change_in_portions(functools.partial(self._session.opened().store.retry, cascade=cascade), jobs)
+        return await change_in_portions(functools.partial(self._changing().retry, cascade=cascade), jobs)
 
     async def run_now(self, *jobs: UUID | str | JobHandle[Any]) -> dict[UUID, Changed]:
         """Make pending jobs due now; of a chain, the live step. Arguments, return value and errors are those of `retry`."""
-        return await change_in_portions(self._session.opened().store.run_now, jobs)
+        return await change_in_portions(self._changing().run_now, jobs)
 
     async def delete(self, *jobs: UUID | str | JobHandle[Any], cascade: bool = False) -> dict[UUID, Changed]:
         """Remove jobs, finished or not. Of a chain all steps are removed.
@@ -207,7 +209,7 @@ class Operations:
             BlockerReference: Other unfinished jobs wait for one of them, which was left as it is, without `cascade`. The others
                 were removed: its `changed` says what became of each.
         """
-        store = self._session.opened().store
+        store = self._changing()
         changed = await change_in_portions(functools.partial(store.delete, cascade=cascade), jobs)
         await refuse_blockers(store, changed)
         return changed
@@ -233,6 +235,13 @@ class Operations:
         Raises:
             ConfigurationError: An argument can't be used.
             NotSupported: The store can't prune.
+            OutsideTransaction: As of `retry`.
             StoreUnavailable: The database can't be reached; what was removed before is gone.
         """
-        return await prune_in_portions(self._session.opened().store, older_than, states, types, on_portion)
+        return await prune_in_portions(self._changing(), older_than, states, types, on_portion)
+
+    def _changing(self) -> Store:
+        """The store, for what commits at once."""
+        opened = self._session.opened()
+        opened.refuse_outside_transaction()
+        return opened.store

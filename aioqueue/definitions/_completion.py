@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from contextlib import AbstractAsyncContextManager
+    from uuid import UUID
 
     from aioqueue.definitions._call import Call
+    from aioqueue.definitions._job_type import JobType
     from aioqueue.definitions._output import HasOutput
 
-__all__ = ["OWN", "Completion", "Own"]
+__all__ = ["OWN", "Completion", "InTransaction", "Own"]
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -25,6 +27,16 @@ class Own(Enum):
 
 
 OWN = Own.OWN
+
+
+class InTransaction:
+    """What is made as a `Completion`, so that the client's verbs find what they need when they get it as their `tx=`.
+
+    Attributes:
+        transaction: The client's own, or what the user gave as `tx=`.
+    """
+
+    transaction: Any
 
 
 class Completion(Protocol):
@@ -59,6 +71,19 @@ class Completion(Protocol):
 
     async def enqueue_many(self, calls: Iterable[Call[R]]) -> Sequence[HasOutput[R]]:
         """Enqueue calls in this transaction now. Returns their handles, in order."""
+        ...
+
+    async def complete(self, job_type: JobType[..., R, Any], job: UUID | str | HasOutput[Any], result: R | Call[R]) -> None:
+        """Complete another job in this transaction, as `Transaction.complete`.
+
+        Raises:
+            TransactionError: It's the attempt's own: `done` completes that. Or the block has ended.
+            AioqueueError: As `Client.complete` raises it.
+        """
+        ...
+
+    async def fail(self, job: UUID | str | HasOutput[Any], reason: str) -> None:
+        """Fail another job for good in this transaction, as `Transaction.fail`. Raises as `complete`."""
         ...
 
     def savepoint(self) -> AbstractAsyncContextManager[None]:

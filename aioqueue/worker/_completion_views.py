@@ -5,17 +5,22 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
+from aioqueue.definitions._completion import InTransaction
 from aioqueue.definitions._continuation import Done
+from aioqueue.definitions._output import HasOutput
 from aioqueue.errors import TransactionError
+from aioqueue.vocabulary._identifiers import read_id
 from aioqueue.worker._outcome import Unreadable
 from aioqueue.worker._returned import is_call, marked, outcome_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable, Sequence
     from contextlib import AbstractAsyncContextManager
+    from uuid import UUID
 
     from aioqueue.client import BoundClient, JobHandle, Transaction
     from aioqueue.definitions._call import Call
+    from aioqueue.definitions._job_type import JobType
     from aioqueue.worker._completing import Completing
     from aioqueue.worker._slot_attempt import SlotAttempt
 
@@ -25,12 +30,41 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 
-class _Completion:
-    """What both have: the outcome."""
+class _Completion(InTransaction):
+    """What both have: the outcome, and what the client's transaction, or its `using(tx)`, does as well.
 
-    def __init__(self, attempt: SlotAttempt, state: Completing) -> None:
+    Arguments:
+        attempt: Whose it is.
+        state: Of its slot.
+        verbs: Which enqueues in the transaction, and ends jobs.
+    """
+
+    def __init__(self, attempt: SlotAttempt, state: Completing, verbs: Transaction | BoundClient) -> None:
         self._attempt = attempt
         self._state = state
+        self._verbs = verbs
+
+    async def enqueue(self, call: Call[R]) -> JobHandle[R]:
+        """Enqueue a call now."""
+        return await self._verbs.enqueue(call)
+
+    async def enqueue_many(self, calls: Iterable[Call[R]]) -> list[JobHandle[R]]:
+        """Enqueue calls now."""
+        return await self._verbs.enqueue_many(calls)
+
+    async def complete(self, job_type: JobType[..., R, Any], job: UUID | str | HasOutput[Any], result: R | Call[R]) -> None:
+        """Complete another job."""
+        await self._verbs.complete(job_type, self._other(job), result)
+
+    async def fail(self, job: UUID | str | HasOutput[Any], reason: str) -> None:
+        """Fail another job."""
+        await self._verbs.fail(self._other(job), reason)
+
+    def _other(self, job: UUID | str | HasOutput[Any]) -> UUID:
+        job_id, own = job.blocker_id if isinstance(job, HasOutput) else read_id(job), self._attempt.job
+        if job_id in (own.id, own.chain_id):
+            raise TransactionError(f"{self._attempt!r} is completed with tx.done(...), and fails by raising an error: see Fail")
+        return job_id
 
     def done(self, value: T) -> T:
         """Say how the attempt ends. See `Completion`."""
@@ -77,8 +111,8 @@ class OwnCompletion(_Completion):
     """
 
     def __init__(self, attempt: SlotAttempt, state: Completing, transaction: Transaction) -> None:
-        super().__init__(attempt, state)
-        self._transaction = transaction
+        super().__init__(attempt, state, transaction)
+        self._transaction = self.transaction = transaction
 
     @property
     def connection(self) -> Any:
@@ -92,14 +126,6 @@ class OwnCompletion(_Completion):
     async def fetch(self, sql: str, *arguments: Any) -> Sequence[Any]:
         """Run one query."""
         return await self._transaction.fetch(sql, *arguments)
-
-    async def enqueue(self, call: Call[R]) -> JobHandle[R]:
-        """Enqueue a call now."""
-        return await self._transaction.enqueue(call)
-
-    async def enqueue_many(self, calls: Iterable[Call[R]]) -> list[JobHandle[R]]:
-        """Enqueue calls now."""
-        return await self._transaction.enqueue_many(calls)
 
     @asynccontextmanager
     async def savepoint(self) -> AsyncGenerator[None]:
@@ -124,9 +150,8 @@ class UsersCompletion(_Completion):
     """
 
     def __init__(self, attempt: SlotAttempt, state: Completing, bound: BoundClient, tx: Any) -> None:
-        super().__init__(attempt, state)
-        self._bound = bound
-        self._tx = tx
+        super().__init__(attempt, state, bound)
+        self._tx = self.transaction = tx
 
     @property
     def connection(self) -> Any:
@@ -140,14 +165,6 @@ class UsersCompletion(_Completion):
     async def fetch(self, sql: str, *arguments: Any) -> Sequence[Any]:  # noqa: ARG002 - the protocol's
         """Refuse, as `execute`."""
         self._refuse("fetch")
-
-    async def enqueue(self, call: Call[R]) -> JobHandle[R]:
-        """Enqueue a call now."""
-        return await self._bound.enqueue(call)
-
-    async def enqueue_many(self, calls: Iterable[Call[R]]) -> list[JobHandle[R]]:
-        """Enqueue calls now."""
-        return await self._bound.enqueue_many(calls)
 
     def savepoint(self) -> AbstractAsyncContextManager[None]:
         """Refuse, as `execute`."""

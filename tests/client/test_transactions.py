@@ -110,6 +110,11 @@ async def test_an_enqueue_beside_the_open_transaction_is_refused(client: Client)
         with pytest.raises(OutsideTransaction):
             async with client.transaction():
                 pass
+        for change in (client.delete, client.retry, client.run_now):
+            with pytest.raises(OutsideTransaction):
+                await change(call.id)
+        with pytest.raises(OutsideTransaction):
+            await client.prune(older_than=0)
         first = await client.enqueue(call, tx=tx)
         (second,) = await client.using(tx).enqueue_many([add(3, 4)])
         third = await client.using(tx).enqueue_by_name("elsewhere.hash")

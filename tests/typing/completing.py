@@ -37,6 +37,8 @@ async def charge(order: int) -> str:
         assert_type(handle.output, str)
         async with tx.savepoint():
             await tx.enqueue_many([fetch("b")])
+        await tx.complete(fetch, handle, "text")
+        await tx.fail(handle, "no")
         return tx.done("receipt")
 
 

@@ -66,6 +66,30 @@ async def test_writes_and_the_outcome_are_committed_together(client: Client, reg
     assert outcomes("charge")["ok"] == before + 1
 
 
+@pytest.mark.parametrize("boom", [False, True])
+async def test_other_jobs_end_with_it(client: Client, registry: Registry, boom: bool) -> None:
+    @registry.declare
+    async def asked(number: int) -> int: ...
+
+    @registry.job(retry=once)
+    async def ends(jobs: list[str]) -> None:
+        async with current_attempt().completion() as tx:
+            await tx.complete(asked, jobs[0], 1)
+            await tx.fail(client.handle(asked, jobs[1]), "no")
+            await client.complete(asked, jobs[2], 3, tx=tx)
+            await client.using(tx).fail(jobs[3], "no")
+            await client.enqueue(asked(4), tx=tx)
+            if boom:
+                raise ZeroDivisionError
+            return tx.done(None)
+
+    handles = await client.enqueue_many([asked(number) for number in range(4)])
+    await run(client, registry, ends([str(each.id) for each in handles]))
+    states = [(await each.snapshot()).state.value for each in handles]
+    assert states == ["ready"] * 4 if boom else states == ["completed", "failed"] * 2
+    assert len((await client.list_jobs(types=[asked])).jobs) == (4 if boom else 5)
+
+
 async def test_an_error_rolls_back_writes_outcome_and_continuation(client: Client, registry: Registry, notes: Notes) -> None:
     kept: list[Call[str]] = []
 

@@ -59,12 +59,16 @@ async def test_enqueueing_beside_it_is_refused(client: Client, registry: Registr
             with pytest.raises(OutsideTransaction):
                 async with client.transaction():
                     raise AssertionError
+            with pytest.raises(OutsideTransaction):
+                await client.delete(attempt.job.id)
             with pytest.raises(TransactionError, match="has a block of completion"):
                 async with attempt.completion():
                     raise AssertionError
             tx.done(None)
             with pytest.raises(TransactionError, match="done already"):
                 tx.done(child())  # and it isn't called one that was forgotten
+            with pytest.raises(TransactionError, match=r"with tx\.done"):
+                await tx.fail(attempt.job.id, "no")
         await client.enqueue(child())
 
     handle = await run(client, registry, parent())

@@ -70,15 +70,20 @@ class Case:
         @registry.job
         async def child() -> None: ...
 
+        @registry.job
+        async def other() -> None: ...
+
         @registry.job(retry=once)
         async def parent() -> str:
             attempt = current_attempt()
             attempt.enqueue(child())
+            self.other = await client.enqueue(other().options(delay=900))
             async with theirs(url) as tx:
                 async with attempt.completion(tx=tx.connection) as completion:
                     assert completion.connection is tx.connection
                     await tx.execute("insert into note values ('kept')")
                     await completion.enqueue(child())
+                    await completion.fail(self.other, "no")
                     with pytest.raises(OutsideTransaction):
                         await client.enqueue(child())
                     with pytest.raises(TransactionError, match="itself"):
@@ -108,6 +113,7 @@ async def test_it_is_completed_once_its_owner_has_committed(case: Case, notes: N
     job = await case.run()
     assert (job.state, job.output, job.errors, job.attempt) == (JobState.COMPLETED, "value", (), 1)
     assert (await notes.all(), await case.children()) == (["kept"], 2)
+    assert (await case.other.snapshot()).state is JobState.FAILED
 
 
 async def test_once_committed_it_stands(case: Case, notes: Notes) -> None:
