@@ -281,7 +281,8 @@ class Store(Operable, Protocol):
         """Recover jobs of dead workers: delete at most one lease that has expired, which fences all its jobs at once, and
         return up to `limit` jobs that are running without a valid lease, oldest first, whatever became of their lease
         rows. They stay running until `settle(orphaned=True)`; two workers may get the same ones, and the fence lets one of
-        them win. They are never marked as expired: they have been started.
+        them win. They are never marked as expired: they have been started. What they have waited for isn't looked up
+        (`ClaimedJob.blockers` is empty): none of them is run by this.
 
         A row that can't be read fails alone, as in `claim`. One that somebody else has locked may be left out, so that it
         doesn't stand before the others.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from aioqueue.errors import StoreError
+from aioqueue.errors import StoreError, StoreIncompatible, StoreUnavailable
+from aioqueue.runtime._log import event
 from aioqueue.store_rules._causes import cause_of
 from aioqueue.vocabulary._blockers import ChainEnd, EndedBlocker
 
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from aioqueue.vocabulary._job import ClaimedJob
 
 __all__ = ["claim_blockers_statements", "with_blockers"]
+
+logger = logging.getLogger("aioqueue.postgres")
 
 # Each output once, however many of the jobs have waited for it. Where how a chain ended is forgotten, such as by a retry of it,
 # an end of it may be in the archive.
@@ -62,18 +66,19 @@ async def with_blockers(
         marked: The ids of those that are marked.
 
     Returns:
-        The jobs in their order. Where it can't be looked up, those that aren't marked: the others are found again like those
-        of a claim whose answer was lost.
+        The jobs in their order. One for which it can't be looked up is left out: it's found again like those of a claim whose
+        answer was lost.
 
     Raises:
-        StoreError: It can't be looked up, and all are marked.
+        StoreError: It can be looked up for none, and all are marked.
     """
     try:
         rows = await fetch(statement, list(marked))
-    except StoreError:
-        if rest := [job for job in jobs if job.id not in marked]:
-            return rest
-        raise
+    except StoreError as error:
+        rows, left_out = await _one_by_one(fetch, statement, marked, error)
+        jobs = [job for job in jobs if job.id not in left_out]
+        if not jobs:
+            raise
     outputs = {row[1]: row[5] for row in rows if row[5] is not None}
     blockers: dict[UUID, list[EndedBlocker]] = {}
     for job_id, chain_id, places, state, cause, _ in rows:
@@ -83,3 +88,31 @@ async def with_blockers(
         cause = "" if completed else cause or cause_of(end, None, chain_id)
         blockers.setdefault(job_id, []).append(EndedBlocker(chain_id, end, output, cause, places.encode()))
     return [replace(job, blockers=tuple(blockers[job.id])) if job.id in blockers else job for job in jobs]
+
+
+async def _one_by_one(
+    fetch: Callable[..., Coroutine[Any, Any, Sequence[Row]]], statement: str, marked: Collection[UUID], refused: StoreError
+) -> tuple[list[Row], set[UUID]]:
+    """Look up each alone, so that one can't hold up the others; returns what was found, and for which nothing was.
+
+    Where the database isn't there, or its schema isn't ours, no more are tried.
+    """
+    rows: list[Row] = []
+    left_out = set(marked)
+    if isinstance(refused, (StoreUnavailable, StoreIncompatible)):
+        return rows, left_out
+    for job_id in marked:
+        try:
+            rows += await fetch(statement, [job_id])
+        except (StoreUnavailable, StoreIncompatible):
+            break
+        except StoreError as error:
+            logger.error(
+                "what job %s has waited for can't be looked up: %s; it isn't run, and is found again later",
+                job_id,
+                error,
+                extra=event("store.outputs_not_read", job_id=str(job_id)),
+            )
+        else:
+            left_out.discard(job_id)
+    return rows, left_out

@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from aioqueue.postgres._claim_blockers import claim_blockers_statements, with_blockers
 from aioqueue.postgres._claim_lanes import lanes_of
 from aioqueue.postgres._claim_throttle import Throttle
 from aioqueue.postgres._rows import RECOVERED_COLUMNS, claimed_job
@@ -84,9 +83,7 @@ SELECT (SELECT {_SECONDS.format(first="min(first.run_at)")}
 
 def recovery_statements(schema: Schema) -> dict[str, str]:
     """All statements of this module, by name."""
-    return {"take_expired": schema.render(_TAKE_EXPIRED), "next_due": schema.render(_NEXT_DUE)} | claim_blockers_statements(
-        schema
-    )
+    return {"take_expired": schema.render(_TAKE_EXPIRED), "next_due": schema.render(_NEXT_DUE)}
 
 
 class Recovery:
@@ -109,10 +106,7 @@ class Recovery:
     async def take_expired(self, limit: int, own: Collection[int]) -> tuple[int | None, list[ClaimedJob]]:
         """Take jobs whose owners are gone, as `aioqueue.abc.Store.take_expired` says; returns the lease that ended, too."""
         rows = await self._pool.fetch(self._statements["take_expired"], limit, list(own), self._origin)
-        jobs = [claimed_job(row[1:]) for row in rows if row[1] is not None]
-        if marked := {row[1] for row in rows if row[-1]}:
-            jobs = await with_blockers(self._pool.fetch, self._statements["claim_blockers"], jobs, marked)
-        return rows[0][0], jobs
+        return rows[0][0], [claimed_job(row[1:]) for row in rows if row[1] is not None]
 
     async def next_due(self, types: Sequence[str], own: Collection[int]) -> Due:
         """Say when something is due, as `aioqueue.abc.Store.next_due` says."""

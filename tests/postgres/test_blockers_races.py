@@ -333,3 +333,31 @@ async def test_what_is_deleted_by_sql_is_found(postgres_url: str) -> None:
         assert execute(
             postgres_url, "SELECT (SELECT count(*) FROM aioqueue.blocker), (SELECT count(*) FROM aioqueue.chain_end)"
         ) == [(0, 0)]
+
+
+async def test_an_end_that_cant_be_looked_up_holds_up_nobody_else(postgres_url: str, caplog: pytest.LogCaptureFixture) -> None:
+    """The job that waited for it is left out of the claim, and named in the log."""
+    async with opened(postgres_url) as store:
+        claims = await started(store, [job("a") for _ in range(3)])
+        waiting = [after(job("d"), claim.id) for claim in claims]
+        await store.insert([*waiting, plain := job("d")])
+        await store.settle([completed(claim) for claim in claims])
+        execute(
+            postgres_url,
+            f"""
+            ALTER TABLE aioqueue.chain_end RENAME TO stored_end;
+            CREATE VIEW aioqueue.chain_end AS SELECT chain_id, state, cause,
+                CASE WHEN 1 / (CASE chain_id WHEN '{claims[1].id}' THEN 0 ELSE 1 END) = 1 THEN output END AS output
+            FROM aioqueue.stored_end
+            """,
+        )
+        lease_id = await store.open_lease("w", 600)
+        taken = await store.claim(lease_id, ["d"], 10)
+        assert {each.id: len(each.blockers) for each in taken} == {waiting[0].id: 1, waiting[2].id: 1, plain.id: 0}
+        (record,) = [each for each in caplog.records if each.levelname == "ERROR"]
+        assert str(waiting[1].id) in record.getMessage()
+        assert vars(record)["event"] == "store.outputs_not_read"
+        session = store.lease_session()
+        renewal = await asyncio.to_thread(session.renew, lease_id, 600, [each.claim for each in taken])
+        await asyncio.to_thread(session.close)
+        assert [each.id for each in renewal.unheld] == [waiting[1].id]

@@ -24,6 +24,8 @@ from aioqueue.testing.conformance._tools import (
     take_one,
     written,
 )
+from aioqueue.testing.conformance._waiting import after, completed, told
+from aioqueue.vocabulary._blockers import ChainEnd
 from aioqueue.vocabulary._job import JobState, LostReason, SettlementKind
 
 if TYPE_CHECKING:
@@ -61,6 +63,24 @@ async def gives_the_jobs_of_an_expired_lease(harness: Harness) -> None:
         for name in ("type", "payload", "priority", "attempt", "claims", "lease_id", "max_attempts", "tags"):
             equal(getattr(got, name), getattr(each, name), f"`{name}` of a recovered job")
         await expect_state(store, each.id, JobState.RUNNING)
+
+
+@expired()
+async def gives_no_ends_of_what_they_have_waited_for(harness: Harness) -> None:
+    """Outputs are looked up for what is to be run; a recovered job gets them with its next claim."""
+    store = harness.store
+    blocker = await completed(store, b'"out"')
+    new = after(job("waits"), blocker)
+    await store.insert([new])
+    lease_id = await store.open_lease("dead", HOUR)
+    claimed = await claim_one(store, lease_id, "waits")
+    equal(told(claimed), [(blocker, ChainEnd.COMPLETED, b'"out"')], "what it's told")
+    await harness.age(2 * HOUR)
+    (taken,) = [*await store.take_expired(10)] or await store.take_expired(10)  # one lease each
+    equal((taken.id, taken.blockers), (new.id, ()), "the recovered job, and what it's told")
+    await written(store, settlement(taken, SettlementKind.RETRIED, error=failure()), orphaned=True)
+    again = await claim_one(store, await store.open_lease("w", HOUR), "waits")
+    equal(told(again), [(blocker, ChainEnd.COMPLETED, b'"out"')], "what it's told by the next claim")
 
 
 @expired()
