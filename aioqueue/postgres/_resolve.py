@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import UUID
 
+from aioqueue.postgres._connections_halving import LOCKED, in_halves
 from aioqueue.postgres._errors import row_error, sqlstate
-from aioqueue.postgres._halves import LOCKED, in_halves
 from aioqueue.postgres._settle_archive import archive
 from aioqueue.store_rules._causes import BLOCKER_FAILED, WAITED_FOR
 

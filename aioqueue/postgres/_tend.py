@@ -16,9 +16,9 @@ from uuid import UUID
 
 from aioqueue.errors import StoreError
 from aioqueue.postgres._claim_throttle import Throttle
+from aioqueue.postgres._connections_halving import in_halves
 from aioqueue.postgres._connections_source import WAIT_BRIEFLY
 from aioqueue.postgres._errors import breaks_connection, cuts_short
-from aioqueue.postgres._halves import in_halves
 from aioqueue.postgres._resolve import Resolved, resolve, resolve_statements
 from aioqueue.postgres._resolve_ends import ends_statements, store_deleted, store_found_ends
 from aioqueue.postgres._settle_archive import archive
