@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import time
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from aioqueue.client import Transaction
 from aioqueue.definitions._completion import OWN
@@ -42,6 +43,11 @@ if TYPE_CHECKING:
     from aioqueue.worker._tending import Tending
 
 __all__ = ["Completions"]
+
+T = TypeVar("T")
+
+_HELD_SECONDS = 10.0
+"""While somebody else's transaction has the job's row locked: what the handler has done until then isn't to be done again."""
 
 _LOOK_SECONDS = 20.0
 """For finding out whether an unclear commit was one. After that the attempt counts as failed; the fence sees to it that this
@@ -123,13 +129,12 @@ class Completions:
         """In a transaction of the client's. What is unclear about its commit is looked up."""
         ended_well = False
         try:
-            async with self._client.transaction() as transaction:
-                inner = transaction.store_transaction
-                self._held(attempt, await inner.hold(attempt.slot.claim, attempt.job.lease_id))
+            transaction, opened = await _patiently(functools.partial(self._open, attempt))
+            async with opened:
                 completion = OwnCompletion(attempt, _state(attempt), transaction)
                 async with self._around(attempt, completion):
                     yield completion
-                await self._write(attempt, inner.settle)
+                await self._write(attempt, transaction.store_transaction.settle)
                 ended_well = True
         except BaseException as error:
             if not ended_well or isinstance(error, (RowRejected, ClientClosed)):
@@ -155,8 +160,8 @@ class Completions:
         claim, lease_id = attempt.slot.claim, attempt.job.lease_id
         try:
             with bound.alone():
-                held = store.hold(claim, lease_id, tx=tx) if ours is None else ours.hold(claim, lease_id)
-                self._held(attempt, await held)
+                hold = functools.partial(store.hold, tx=tx) if ours is None else ours.hold
+                self._held(attempt, await _patiently(functools.partial(hold, claim, lease_id)))
                 completion = UsersCompletion(attempt, _state(attempt), bound, tx)
                 async with self._around(attempt, completion):
                     yield completion
@@ -185,6 +190,13 @@ class Completions:
             raised = None  # its traceback leads to this frame
 
     # -- the steps ----------------------------------------------------------------------------------------------------
+
+    async def _open(self, attempt: SlotAttempt) -> tuple[Transaction, AsyncExitStack]:
+        """Begin a transaction of the client's that holds the job. If it can't, there's none: no wait keeps a connection."""
+        async with AsyncExitStack() as stack:
+            transaction = await stack.enter_async_context(self._client.transaction())
+            self._held(attempt, await transaction.store_transaction.hold(attempt.slot.claim, attempt.job.lease_id))
+            return transaction, stack.pop_all()
 
     def _held(self, attempt: SlotAttempt, lost: LostReason | None) -> None:
         lost = lost or attempt.slot.lost  # meanwhile
@@ -296,6 +308,22 @@ class _Block(AbstractAsyncContextManager["Completion", None]):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self._inner.__aexit__(kind, error, traceback)
+
+
+async def _patiently(hold: Callable[[], Awaitable[T]]) -> T:
+    """Try again what locks a job's row while somebody else has it.
+
+    Raises:
+        StoreContended: They have kept it for too long.
+    """
+    until, pause = time.monotonic() + _HELD_SECONDS, Backoff(0.02, 1.0)
+    while True:
+        try:
+            return await hold()
+        except StoreContended:
+            if time.monotonic() >= until:
+                raise
+        await asyncio.sleep(pause.next())
 
 
 def _state(attempt: SlotAttempt) -> Completing:
