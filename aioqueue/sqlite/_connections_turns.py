@@ -31,12 +31,10 @@ class NotOurTurn(StoreUnavailable):
 
     Arguments:
         seconds: How long it was waited for.
-        locked: Whether it's this process that has the file's write lock.
     """
 
-    def __init__(self, seconds: float, *, locked: bool) -> None:
+    def __init__(self, seconds: float) -> None:
         super().__init__(f"no write lock within {seconds:g} s: other transactions of this process have it, or wait for it")
-        self.locked = locked
 
 
 class Turns:
@@ -47,8 +45,8 @@ class Turns:
         self._taken = False
         self._holder: weakref.ref[sqlite3.Connection] | None = None
         self._waiting: deque[threading.Event] = deque()
-        self.owed: dict[int, int] = {}
-        """Leases whose renewals had to wait for a block of this process, with their durations in microseconds."""
+        self._owed: dict[int, tuple[int, Callable[[], None]]] = {}
+        """Leases whose renewals had to wait for a transaction of this process, and who hears when it's over."""
 
     def take(self, connection: sqlite3.Connection, timeout: float, abandoned: Callable[[], bool]) -> bool:
         """Wait for the turn. Returns false, without it, if nobody wants it any more.
@@ -67,39 +65,57 @@ class Turns:
             late = time.monotonic() >= deadline
             if (late or abandoned()) and self._leave(mine):
                 if late:
-                    raise NotOurTurn(timeout, locked=self.locked)
+                    raise NotOurTurn(timeout)
                 return False
         with self._mutex:
             self._hold(connection)
         return True
 
     def give_back(self, connection: sqlite3.Connection) -> None:
-        """Let the next one have it, if this connection has it."""
+        """Let the next one have it, if this connection has it. Those are told whose renewals were put off."""
+        owed: dict[int, tuple[int, Callable[[], None]]] = {}
         with self._mutex:
             if self._holder is not None and self._holder() is connection:
-                self._pass_on()
+                owed = self._pass_on()
+        for _, over in owed.values():
+            over()
+
+    def put_off(self, lease_id: int, duration: int, over: Callable[[], None]) -> bool:
+        """Put off the renewal of a lease until the transaction ends that has the write lock, which may see to it.
+
+        Arguments:
+            lease_id: Whose it is.
+            duration: Microseconds.
+            over: Called when the transaction has ended, however it has, in whatever thread: for a renewal at once.
+
+        Returns:
+            False if no connection of this process has the lock any more: others may take the lease.
+        """
+        with self._mutex:
+            holder = None if self._holder is None else self._holder()
+            if holder is None or not holder.in_transaction:
+                return False
+            self._owed[lease_id] = (duration, over)
+            return True
 
     @property
-    def locked(self) -> bool:
-        """Whether a connection of this process has the file's write lock."""
-        holder = None if self._holder is None else self._holder()
-        return holder is not None and holder.in_transaction
-
-    def take_owed(self) -> dict[int, int]:
-        """The leases whose renewals were put off; whoever asks sees to them."""
-        owed, self.owed = self.owed, {}
-        return owed
+    def owed(self) -> dict[int, int]:
+        """The leases whose renewals were put off until now, with their durations in microseconds."""
+        with self._mutex:
+            return {lease_id: duration for lease_id, (duration, _) in self._owed.items()}
 
     def _hold(self, connection: sqlite3.Connection) -> None:
         self._taken = True
         self._holder = weakref.ref(connection, self._forgotten)
 
-    def _pass_on(self) -> None:
+    def _pass_on(self) -> dict[int, tuple[int, Callable[[], None]]]:
         # To the next one directly: it stays taken, so that nobody comes before that one wakes up.
         self._holder = None
         self._taken = bool(self._waiting)
         if self._waiting:
             self._waiting.popleft().set()
+        owed, self._owed = self._owed, {}
+        return owed
 
     def _leave(self, mine: threading.Event) -> bool:
         """Stop waiting; false if the turn came in this moment."""
@@ -112,7 +128,8 @@ class Turns:
     def _forgotten(self, holder: weakref.ref[sqlite3.Connection]) -> None:
         # A connection that had it is gone without having been closed. The collector may run in the thread that has the mutex.
         if self._holder is holder:
-            self._pass_on()
+            for _, over in self._pass_on().values():
+                over()
 
 
 class _Files:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import sqlite3
 import time
@@ -44,12 +45,10 @@ SELECT json_group_array(json_array(id, claims)) FROM job INDEXED BY job_running 
 """
 
 
-def renew_owed(connection: Connection) -> frozenset[int]:
-    """Renew the leases that had to wait for this transaction, as its last statements. Returns their ids."""
-    owed = connection.turns.take_owed()
-    for lease_id, duration in owed.items():
+def renew_owed(connection: Connection) -> None:
+    """Renew the leases that had to wait for this transaction, as its last statements."""
+    for lease_id, duration in connection.turns.owed.items():
         connection.execute(_RENEW, {"lease": lease_id, "duration": duration, **clock_parameters()})
-    return frozenset(owed)
 
 
 class SQLiteLeaseSession:
@@ -57,7 +56,7 @@ class SQLiteLeaseSession:
 
     A renewal needs the file's one write lock. While a long transaction keeps it nobody can take the lease away either,
     and the first renewal afterwards is granted as any late one. If that transaction is of this process, the lease isn't judged:
-    the answer is that it's valid, and it's renewed with the transaction's commit.
+    the answer is that it's valid, it's renewed with a block's commit, and its holder hears when the transaction has ended.
 
     Arguments:
         options: The file.
@@ -108,11 +107,11 @@ class SQLiteLeaseSession:
 
         try:
             renewal = self._run(body)
-        except NotOurTurn as late:
-            if not late.locked or self._connection is None:
+        except NotOurTurn:
+            # While this process has the file's lock nobody can take the lease.
+            over = functools.partial(self._tell, Notification(leases=frozenset({lease_id})))
+            if self._connection is None or not self._connection.turns.put_off(lease_id, round(duration * 1e6), over):
                 raise
-            # While this process has the file's lock nobody can take the lease: whoever has it renews it before giving it up.
-            self._connection.turns.owed[lease_id] = round(duration * 1e6)
             return Renewal(valid=True)
         if odd:
             self._fail(lease_id, odd)

@@ -22,7 +22,6 @@ from aioqueue.sqlite._lease_session import renew_owed
 from aioqueue.sqlite._settle import hold, settle_alone
 from aioqueue.sqlite._settle_end import end
 from aioqueue.sqlite._transaction_savepoint import SavepointBlock
-from aioqueue.vocabulary._notification import Notification
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from aioqueue.sqlite._connections import Connection
     from aioqueue.sqlite._connections_threads import DatabaseThreads, Request
     from aioqueue.vocabulary._job import Claim, Ending, Inserted, LostReason, NewJob, Settlement, SettleResult
+    from aioqueue.vocabulary._notification import Notification
 
 __all__ = ["TransactionBlock", "SQLiteTransaction"]
 
@@ -169,8 +169,6 @@ class TransactionBlock:
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._transaction: SQLiteTransaction | None = None
-        self._owed: frozenset[int] = frozenset()
-        """Leases whose renewals had to wait for this block."""
 
     async def __aenter__(self) -> SQLiteTransaction:
         """Take the write lock.
@@ -215,8 +213,6 @@ class TransactionBlock:
             if not committed:
                 await self._roll_back(last=transaction.leaves_something)
             self._lock.release()
-            if self._owed:
-                self._tell(Notification(leases=self._owed))
         for notification in transaction.notifications if committed else ():
             self._tell(notification)
 
@@ -237,7 +233,7 @@ class TransactionBlock:
             return  # the thread rolls back by closing the connection
         with anyio.move_on_after(_END_SECONDS, shield=True):
             try:
-                await self._threads.call(functools.partial(_ended, self._undo, last=last))
+                await self._threads.call(functools.partial(_ended, _rolled_back, last=last))
             except StoreError as error:
                 logger.warning("a transaction couldn't be rolled back: %s", error, extra=event("transaction.not_rolled_back"))
 
@@ -256,16 +252,12 @@ class TransactionBlock:
         self._check()
         with translated("the commit failed"):
             try:
-                self._owed |= renew_owed(connection)
+                renew_owed(connection)
                 connection.execute("COMMIT")
             except sqlite3.Error:
                 rollback(connection)
                 raise
         connection.turns.give_back(connection)
-
-    def _undo(self, connection: Connection) -> None:
-        self._owed |= connection.turns.take_owed().keys()
-        rollback(connection)
 
 
 def _rolled_back(connection: Connection) -> None:

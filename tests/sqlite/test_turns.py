@@ -19,6 +19,7 @@ from aioqueue.errors import StoreUnavailable
 from aioqueue.sqlite import make_store
 from aioqueue.sqlite._connections import begin, connect, rollback
 from aioqueue.sqlite._connections_turns import NotOurTurn, Turns, turns_of
+from aioqueue.sqlite._lease_session import renew_owed
 from aioqueue.sqlite._options import Options
 from tests.sqlite.conftest import execute, new_job, outsider, query
 
@@ -105,7 +106,6 @@ def test_a_turn_that_does_not_come(path: Path) -> None:
         begin(one, 1)
         with pytest.raises(NotOurTurn, match=r"no write lock within 0\.01 s: other transactions of this process") as refused:
             begin(other, 0.01)
-        assert refused.value.locked
         assert isinstance(refused.value, StoreUnavailable)
         rollback(one)
         begin(other, 0.01)
@@ -176,6 +176,58 @@ async def test_after_a_rollback_the_lease_is_renewed_at_once(store: SQLiteStore,
             raise ZeroDivisionError
     assert [each.leases for each in heard if each.leases] == [{lease}]
     assert query(path, "SELECT worker FROM lease") == [("w",)]
+    session.close()
+
+
+@pytest.mark.parametrize("how", ["never left", "a writer", "after its last statements", "another client's"])
+async def test_however_the_transaction_ends_its_holder_hears_of_it(store: SQLiteStore, path: Path, how: str) -> None:
+    """A renewal that was put off isn't forgotten, nor left for a transaction much later."""
+    lease = await store.open_lease("w", 60)
+    session = store.lease_session(timeout=0.0)
+    other = make_store(f"sqlite:///{path}")
+    await other.open()
+    heard = asyncio.Event()
+
+    def hear(notification: Notification) -> None:
+        if notification.leases == {lease}:
+            heard.set()
+
+    with store.subscribe(hear):
+        if how in {"never left", "another client's"}:
+            block = (store if how == "never left" else other).transaction()
+            await block.__aenter__()
+            assert (await anyio.to_thread.run_sync(session.renew, lease, 60.0, [])).valid
+            assert not heard.is_set()
+            if how == "another client's":
+                await block.__aexit__(ValueError, ValueError(), None)
+            del block
+            gc.collect()
+        else:
+            with closing(connect(Options(path=path))) as writer:
+                begin(writer, 5)
+                if how == "after its last statements":
+                    renew_owed(writer)
+                assert (await anyio.to_thread.run_sync(session.renew, lease, 60.0, [])).valid
+                rollback(writer)
+        with anyio.fail_after(10):
+            await heard.wait()
+    assert turns_of(path).owed == {}
+    await other.close()
+    session.close()
+
+
+async def test_who_has_ended_its_transaction_is_left_nothing(store: SQLiteStore, path: Path) -> None:
+    """It still has the turn, but no lock: another process may have taken the lease."""
+    lease = await store.open_lease("w", 60)
+    session = store.lease_session(timeout=0.0)
+    with closing(connect(Options(path=path))) as writer:
+        begin(writer, 5)
+        writer.execute("COMMIT")
+        with pytest.raises(NotOurTurn):
+            await anyio.to_thread.run_sync(session.renew, lease, 60.0, [])
+        assert not writer.turns.put_off(lease, 1, lambda: None)
+        assert writer.turns.owed == {}
+        writer.turns.give_back(writer)
     session.close()
 
 
