@@ -23,8 +23,14 @@ _WALK = 20_000
 
 _UNTOLD = """
 SELECT json_group_array(chain_id) FROM (
-    SELECT chain_id FROM chain_end INDEXED BY chain_end_untold WHERE untold = 1 ORDER BY ended_at, chain_id LIMIT :limit)
+    SELECT chain_id FROM chain_end AS e INDEXED BY chain_end_untold
+    WHERE untold = 1 AND (:skip = '[]'
+        OR EXISTS (SELECT 1 FROM blocker AS b WHERE b.chain_id = e.chain_id AND b.resolved = 0
+                   AND b.job_id NOT IN (SELECT value FROM json_each(:skip)))
+        OR NOT EXISTS (SELECT 1 FROM blocker AS b WHERE b.chain_id = e.chain_id AND b.resolved = 0))
+    ORDER BY ended_at, chain_id LIMIT :limit)
 """
+"""Those for which only jobs wait that are passed over would keep the others from being told."""
 
 LATE = f"""job.expires_at IS NOT NULL AND job.state < 2 AND job.attempt = 0 AND job.reschedules = 0
     AND job.expires_at <= {NOW} AND job.started_at IS NULL AND typeof(job.id) = 'text'"""
@@ -125,8 +131,8 @@ class Found:
 
 def look(connection: Statements, places: Places, limit: int, skip: Collection[str]) -> Found:
     """See what there is to do, and move on in the walks."""
-    untold = load(one(connection, _UNTOLD, {"limit": limit})[0])
-    late = load(one(connection, _LATE, {"limit": limit, "skip": dump(list(skip))})[0])
+    asked = {"limit": limit, "skip": dump(list(skip))}
+    untold, late = (load(one(connection, statement, asked)[0]) for statement in (_UNTOLD, _LATE))
     chain, lost = one(connection, _LOST, {"after": places.chain, "walk": _WALK})
     job, done_with = one(connection, _DONE_WITH, {"after": places.job, "walk": _WALK})
     end, needless = one(connection, _NEEDLESS, {"after": places.end, "walk": _WALK})

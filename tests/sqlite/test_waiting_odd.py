@@ -56,6 +56,27 @@ async def test_a_dependent_that_refuses_to_be_told(
     assert await state_of(store, waiting[4].id) is JobState.READY
 
 
+async def test_one_that_is_passed_over_holds_up_nobody(store: SQLiteStore, path: Path) -> None:
+    """Though it waits for more chains than a portion has, all of which ended before the others."""
+    lease = await store.open_lease("w", 600)
+    jobs = [await running(store, lease) for _ in range(5)]
+    odd = after(*(each.id for each in jobs))
+    await store.insert([odd])
+    keep_as_it_is(path, odd.id)
+    await store.settle([end(each, output=b"1") for each in jobs])
+    await tend_all(store, 4)
+    last = await running(store, lease)
+    levels = [after(last.id)]
+    while len(levels) < 5:
+        levels.append(after(levels[-1].id))
+    await store.insert(levels)
+    await store.settle([end(last, SettlementKind.FAILED)])
+    await tend_all(store, 4)
+    assert [await state_of(store, each.id) for each in levels] == [JobState.FAILED] * 5
+    assert await state_of(store, odd.id) is JobState.BLOCKED
+    assert await store.tend(4) == Tended()
+
+
 async def test_a_dependent_that_refuses_to_fail(store: SQLiteStore, path: Path) -> None:
     lease = await store.open_lease("w", 600)
     job = await running(store, lease)
