@@ -77,11 +77,16 @@ SELECT given.id, given.id IN (SELECT id FROM purged),
        OR EXISTS (SELECT FROM @schema@.archive a WHERE a.chain_id = given.id)
 FROM unnest($1::uuid[]) AS given(id)"""
 
-# Rows of a job with the same id that was deleted by SQL may be there.
-_ADD = """INSERT INTO @schema@.blocker (job_id, ordinal, chain_id, settled, places)
-SELECT given.job_id, given.ordinal, given.chain_id, given.settled, given.places::json
-FROM unnest($1::uuid[], $2::integer[], $3::uuid[], $4::boolean[], $5::text[])
-    AS given(job_id, ordinal, chain_id, settled, places)
+# Rows of a job with the same id that was deleted by SQL may be there, also more of them.
+_ADD = """WITH given AS (
+    SELECT * FROM unnest($1::uuid[], $2::integer[], $3::uuid[], $4::boolean[], $5::text[])
+        AS given(job_id, ordinal, chain_id, settled, places)
+), left_over AS (
+    DELETE FROM @schema@.blocker b USING (SELECT g.job_id, max(g.ordinal) AS last FROM given g GROUP BY g.job_id) AS added
+    WHERE b.job_id = added.job_id AND b.ordinal > added.last
+)
+INSERT INTO @schema@.blocker (job_id, ordinal, chain_id, settled, places)
+SELECT given.job_id, given.ordinal, given.chain_id, given.settled, given.places::json FROM given
 ON CONFLICT (job_id, ordinal) DO UPDATE
 SET chain_id = excluded.chain_id, settled = excluded.settled, places = excluded.places, resolved = false"""
 

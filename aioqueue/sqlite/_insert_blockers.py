@@ -38,6 +38,8 @@ INSERT INTO blocker (job_id, ordinal, chain_id, settled, places)
 SELECT n.value ->> 0, n.value ->> 1, n.value ->> 2, n.value ->> 3, n.value ->> 4 FROM json_each(:rows) AS n
 """
 
+_FORGET = "DELETE FROM blocker WHERE job_id IN (SELECT value FROM json_each(:jobs))"
+"""What is left of jobs with the same ids that somebody has deleted with SQL."""
 
 _UNTOLD = "UPDATE chain_end SET untold = 1 WHERE chain_id IN (SELECT value FROM json_each(:chains))"
 
@@ -85,6 +87,7 @@ def add_blockers(
                     blocker_id=each.chain_id,
                 )
             rows.append([str(job_id), ordinal, chain, int(each.settled), each.places.decode()])
+    connection.execute(_FORGET, {"jobs": dump([str(job_id) for job_id, _ in waiting])})
     connection.execute(_ADD, {"rows": dump(rows)})
     # Only now, since an end is stored only if somebody waits for it.
     store_ends(connection, found.ends, now)

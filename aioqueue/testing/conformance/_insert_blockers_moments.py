@@ -34,6 +34,7 @@ from aioqueue.testing.conformance._waiting import (
     tend_all,
     told,
     waiting_for,
+    waits_for,
 )
 from aioqueue.vocabulary._answers import Changed
 from aioqueue.vocabulary._blockers import ChainEnd
@@ -61,6 +62,23 @@ async def in_a_transaction_a_refusal_leaves_it_as_it_was(harness: Harness) -> No
     await expect_state(store, before.id, JobState.READY)
     await expect_state(store, late.id, JobState.BLOCKED)
     check(not await store.claim(await store.open_lease("w", HOUR), ["no"], 1), "nothing of what was refused may be stored")
+
+
+@subject()
+async def what_is_left_of_one_that_was_deleted_by_hand(harness: Harness) -> None:
+    """A job that is enqueued again waits for what it says now: what it waited for then neither refuses it nor counts."""
+    store = harness.store
+    then, other, now = await start_blocker(store), await start_blocker(store), await start_blocker(store)
+    waits = job("waits")
+    await store.insert([after(waits, then.id, other.id)])
+    await harness.erase(waits.id)
+    equal(await store.insert([after(waits, now.id)]), [Inserted(waits.id, created=True)], "the second insert")
+    equal(await waits_for(store, waits.id), [(now.id, False)], "what it waits for")
+    await complete(store, then)
+    await complete(store, other)
+    await expect_state(store, waits.id, JobState.BLOCKED)
+    await complete(store, now)
+    await expect_state(store, waits.id, JobState.READY)
 
 
 @subject()
