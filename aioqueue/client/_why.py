@@ -162,7 +162,8 @@ def _unanswered(job: Job) -> Reason:
     return Reason(
         ReasonCode.UNANSWERED,
         f"it waits to be completed from outside: {job.type} is only declared, and no worker that is alive runs it",
-        f"Complete it: `client.complete(...)`, `aioqueue jobs complete {job.id}`; or fail it: `aioqueue jobs fail {job.id}`.",
+        f"Complete it: `client.complete(...)`, `aioqueue jobs complete {job.id} OUTPUT`; or fail it: "
+        f"`aioqueue jobs fail {job.id} --reason TEXT`.",
     )
 
 

@@ -1,4 +1,4 @@
-"""What removes jobs asks before, what changes all that fit does too, and nothing waits where nobody can answer."""
+"""What removes or ends jobs asks before, what changes all that fit does too, and nothing waits where nobody can answer."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ ASKING = [
     ("delete", str(IDS[0])),
     ("delete", *map(str, IDS)),
     ("delete", "--type", "a"),
+    ("complete", "abcd0", "1"),
+    ("fail", "abcd0", "--reason", "no"),
     ("prune", "--older-than", "0s"),
     ("retry", "--type", "a"),
     ("run-now", "--type", "a"),
@@ -66,6 +68,16 @@ def test_deleting_shows_what_and_asks(invoke: Invoke, url: str, ids: tuple[str, 
     assert f"{len(ids)} job{'s' if len(ids) > 1 else ''} in sqlite:///" in ended.shown
     assert ended.exit_code == (0 if answer == "y" else 1)
     assert _left(invoke) == (2 - len(ids) if answer == "y" else 2)
+
+
+@pytest.mark.parametrize("answer", ["y", "n"])
+@pytest.mark.parametrize("command", [("complete", "abcd0", "1"), ("fail", "abcd0", "--reason", "no")], ids=" ".join)
+def test_ending_shows_which_and_asks(invoke: Invoke, url: str, command: tuple[str, ...], answer: str) -> None:
+    ended = on_terminal("jobs", *command, answer=f"{answer}\n", AIOQUEUE_URL=url)
+    assert f"{IDS[0]}  a  scheduled" in ended.shown
+    assert "1 job in sqlite:///" in ended.shown
+    assert ended.exit_code == (0 if answer == "y" else 1)
+    assert len(invoke("jobs", "list", "--state", "scheduled", "--json").stdout.splitlines()) == (1 if answer == "y" else 2)
 
 
 @pytest.mark.parametrize("answer", ["y", "n"])

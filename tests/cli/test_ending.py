@@ -41,25 +41,29 @@ def state(invoke: Invoke, job_id: UUID) -> str:
 
 def test_a_job_is_completed_by_hand(invoke: Invoke, pair: tuple[UUID, UUID]) -> None:
     first, waiting = pair
-    assert invoke("jobs", "complete", str(first), '"hello"').stdout == f"{first}  completed\n"
+    assert invoke("jobs", "complete", str(first), '"hello"', "--yes").stdout == f"{first}  completed\n"
     assert state(invoke, waiting) == "ready"
-    again = invoke("jobs", "complete", str(first), exit_code=1)
+    again = invoke("jobs", "complete", str(first), "null", "--yes", exit_code=1)
     assert "can't be ended any more: it has completed" in again.stderr
-    shown = json.loads(invoke("jobs", "complete", str(waiting), '"x"', "--app", APP, "--json").stdout)
+    shown = json.loads(invoke("jobs", "complete", str(waiting), '"x"', "--app", APP, "--json", "--yes").stdout)
     assert shown == {"id": str(waiting), "chain": str(waiting), "type": "jobs.greet", "became": "completed"}
 
 
 def test_an_output_that_isnt_one_is_refused(invoke: Invoke, pair: tuple[UUID, UUID]) -> None:
+    assert "Missing argument 'OUTPUT'" in invoke("jobs", "complete", str(pair[0]), "--yes", exit_code=2).stderr
     assert "isn't JSON" in invoke("jobs", "complete", str(pair[0]), "hello", exit_code=2).stderr
-    assert "isn't what jobs.greet declares" in invoke("jobs", "complete", str(pair[0]), "5", "--app", APP, exit_code=2).stderr
-    assert "there is no job" in invoke("jobs", "complete", "0" * 32, exit_code=1).stderr
+    assert (
+        "isn't what jobs.greet declares"
+        in invoke("jobs", "complete", str(pair[0]), "5", "--app", APP, "--yes", exit_code=2).stderr
+    )
+    assert "there is no job" in invoke("jobs", "complete", "0" * 32, "1", "--yes", exit_code=1).stderr
     assert state(invoke, pair[0]) == "ready"
 
 
 def test_a_job_is_failed_by_hand_and_those_that_wait_with_it(invoke: Invoke, pair: tuple[UUID, UUID]) -> None:
     first, waiting = pair
     assert "empty" in invoke("jobs", "fail", str(first), "--reason", "", exit_code=2).stderr
-    assert invoke("jobs", "fail", str(first), "--reason", "no answer").stdout == f"{first}  failed\n"
+    assert invoke("jobs", "fail", str(first), "--reason", "no answer", "--yes").stdout == f"{first}  failed\n"
     assert f"it waited for jobs.greet {first}: failed: Fail: no answer" in invoke("jobs", "show", str(waiting)).stdout
     refused = invoke("jobs", "retry", str(waiting), exit_code=1)
     assert "retry that one, with --cascade" in refused.stdout
