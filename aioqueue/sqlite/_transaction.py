@@ -53,6 +53,7 @@ class SQLiteTransaction:
         self._connection = connection
         self._open = True
         self._savepoints = 0
+        self._blocks: list[str] = []
         self.notifications: list[Notification] = []
         self.leaves_something = False
         """Whether the connection may differ from a new one afterwards: temporary tables, settings, the driver's own."""
@@ -137,7 +138,7 @@ class SQLiteTransaction:
         """Open a nested block: rolled back alone when it raises or is cancelled."""
         self._check()
         self._savepoints += 1
-        return SavepointBlock(self._threads, f"aioqueue_block_{self._savepoints}", self.notifications)
+        return SavepointBlock(self._threads, f"aioqueue_block_{self._savepoints}", self._blocks, self.notifications)
 
 
 class TransactionBlock:

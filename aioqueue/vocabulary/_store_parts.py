@@ -80,7 +80,11 @@ class StoreTransaction(Protocol):
         ...
 
     def savepoint(self) -> AbstractAsyncContextManager[None]:
-        """Open a nested block: rolled back alone when it raises or is cancelled. Blocks end in the reverse of their order."""
+        """Open a nested block: rolled back alone when it raises or is cancelled. Blocks end in the reverse of their order.
+
+        Raises:
+            TransactionError: On leaving: a block that was opened later hasn't ended. What was done in both is rolled back.
+        """
         ...
 
     async def end(self, endings: Sequence[Ending]) -> Sequence[bool]:

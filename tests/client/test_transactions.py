@@ -174,3 +174,17 @@ async def test_what_isnt_a_connection(client: Client) -> None:
     with pytest.raises(TypeError):
         await client.enqueue(call, tx=object())
     assert (await client.enqueue(call)).created
+
+
+async def test_nested_blocks_that_end_in_another_order(each_client: Client) -> None:
+    async with each_client.transaction() as tx:
+        kept = await tx.enqueue(add(1, 2))
+        outer, inner = tx.savepoint(), tx.savepoint()
+        await outer.__aenter__()
+        lost = await tx.enqueue(add(3, 4))
+        await inner.__aenter__()
+        for each in (outer, inner):
+            with pytest.raises(TransactionError, match="in the reverse of their order"):
+                await each.__aexit__(None, None, None)
+    found = await each_client.store.fetch([kept.id, lost.id])
+    assert [each is not None for each in found] == [True, False]

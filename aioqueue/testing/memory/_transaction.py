@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from aioqueue.errors import ConfigurationError, StoreUnavailable
+from aioqueue.errors import ConfigurationError, StoreUnavailable, TransactionError
 from aioqueue.testing.memory._insert import insert
 from aioqueue.testing.memory._settle import settle
 from aioqueue.testing.memory._settle_end import end, hold
@@ -53,6 +53,7 @@ class MemoryTransaction:
         self._changes: list[Change] = []
         self._told: list[tuple[datetime, Notification]] = []
         self._savepoints = 0
+        self._blocks: list[str] = []
 
     @property
     def connection(self) -> Any:
@@ -95,15 +96,20 @@ class MemoryTransaction:
         name = f"aioqueue_{self._savepoints}"
         await self._verb("savepoint", lambda _: self._run_own(f"savepoint {name}"))
         changes, told = len(self._changes), len(self._told)
+        self._blocks.append(name)
         try:
             yield
+            if self._blocks[-1:] != [name]:
+                raise TransactionError("nested blocks of a transaction end in the reverse of their order")
         except BaseException:
             # Not by way of `_verb`: it's rolled back though the block was cancelled, or the store was closed.
-            if self._open:
+            if name in self._blocks and self._open:
+                del self._blocks[self._blocks.index(name) :]
                 self._run_own(f"rollback to {name}")
                 del self._changes[changes:], self._told[told:]
                 self._lock_rows()
             raise
+        self._blocks.remove(name)
         await self._verb("release", lambda _: self._run_own(f"release {name}"))
 
     def begin(self, database: Database) -> None:
