@@ -179,7 +179,8 @@ class Operations:
 
         Arguments:
             jobs: Ids or handles. Any step's id stands for its chain.
-            cascade: Whether those that have failed since one of these had failed live again too, and so on.
+            cascade: Whether those that have failed since one of these had failed live again too, and so on. They do so in one
+                transaction with it, however many they are: one that comes to its timeout changes nothing.
 
         Returns:
             What became of each, by the id that was given.

@@ -84,6 +84,9 @@ class Operable(Protocol):
         Such a job begins anew, as one that was never started: no attempts, no reschedules, no time to expire, start or end,
         no outcome and no output. It keeps what it was inserted with, its history of errors, and the number of its claims, so
         that older ones stay fenced. A job whose unique key is held by another unfinished one by now is `WRONG_STATE`.
+
+        With `cascade`, those that failed since one of these had failed live again too, level by level. All of it is one
+        transaction, however many there are: unlike with `delete`, nothing of it is left to `tend`.
         """
         ...
 
