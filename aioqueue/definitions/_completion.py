@@ -104,7 +104,8 @@ class Completion(Protocol):
             The same, for the handler to return: `return tx.done(receipt)`.
 
         Raises:
-            CallError, ValueError: It can't be stored, or isn't what the handler is annotated to return.
+            ArgumentsError: The value can't be stored exactly, or isn't of the annotated type.
+            CallError: It's a call, or isn't one, against what the handler is annotated to return; or the call can't be stored.
             TransactionError: The block has ended, or `done` was called before.
         """
         ...

@@ -15,6 +15,7 @@ class Completing:
     """What a slot knows of its attempt's completing transactions. One after the other may be tried.
 
     Attributes:
+        entered: Whether a block is open, from before it has the row locked.
         holds: Whether a transaction has the job's row locked, or was perhaps just committed. Nobody else can end the job then,
             and what is heard of its claim may be the effect of our own commit.
         lost: What was heard of it meanwhile.
@@ -26,10 +27,10 @@ class Completing:
         sealed: The outcome, once it's committed: it stands, whatever comes later.
     """
 
-    __slots__ = ("enqueued", "given", "holds", "lost", "more", "outcome", "sealed", "unseen")
+    __slots__ = ("enqueued", "entered", "given", "holds", "lost", "more", "outcome", "sealed", "unseen")
 
     def __init__(self) -> None:
-        self.holds = self.unseen = self.more = False
+        self.entered = self.holds = self.unseen = self.more = False
         self.lost: LostReason | None = None
         self.given: object = None
         self.outcome: Outcome | None = None

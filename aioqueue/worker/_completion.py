@@ -296,18 +296,26 @@ class _Block(AbstractAsyncContextManager["Completion", None]):
         attempt.refuse_completing()
         if slot.lost is not None:
             raise _lost(attempt, slot.lost)
-        await self._completions.saw_users_commit(attempt)  # one that was left well, and rolled back, may be repeated
         state = _state(attempt)
-        if state.holds or state.sealed is not None:
-            raise TransactionError(
-                f"{attempt!r} has a block of completion() open, or was completed in one: there is one at most"
-            )
-        return await self._inner.__aenter__()
+        if state.entered:
+            raise _not_the_only_one(attempt)
+        state.entered = True  # before anything is waited for: another task of the attempt may try it meanwhile
+        try:
+            await self._completions.saw_users_commit(attempt)  # one that was left well, and rolled back, may be repeated
+            if state.sealed is not None:
+                raise _not_the_only_one(attempt)
+            return await self._inner.__aenter__()
+        except BaseException:
+            state.entered = False
+            raise
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        await self._inner.__aexit__(kind, error, traceback)
+        try:
+            await self._inner.__aexit__(kind, error, traceback)
+        finally:
+            _state(self._attempt).entered = False
 
 
 async def _patiently(hold: Callable[[], Awaitable[T]]) -> T:
@@ -331,6 +339,10 @@ def _state(attempt: SlotAttempt) -> Completing:
     if slot.completing is None:
         slot.completing = Completing()
     return slot.completing
+
+
+def _not_the_only_one(attempt: SlotAttempt) -> TransactionError:
+    return TransactionError(f"{attempt!r} has a block of completion() open, or was completed in one: there is one at most")
 
 
 def _lost(attempt: SlotAttempt, reason: LostReason) -> LeaseLost:

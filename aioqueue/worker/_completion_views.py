@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from aioqueue.definitions._completion import InTransaction
 from aioqueue.definitions._continuation import Done
 from aioqueue.definitions._output import HasOutput
-from aioqueue.errors import TransactionError
+from aioqueue.errors import ArgumentsError, TransactionError
+from aioqueue.vocabulary._codec import CodecError
 from aioqueue.vocabulary._identifiers import read_id
 from aioqueue.worker._outcome import Unreadable
 from aioqueue.worker._returned import is_call, marked, outcome_of
@@ -80,8 +81,11 @@ class _Completion(InTransaction):
             state.outcome = outcome_of(attempt, value)
         except BaseException as error:
             attempt.reopen(state.enqueued)
-            if isinstance(error, Unreadable):
-                raise error.error from None  # of the handler's: its policy says what is next
+            if isinstance(error, Unreadable):  # of the handler's: its policy says what is next
+                error = error.error
+                if isinstance(error, CodecError):
+                    raise ArgumentsError(str(error), path=error.path) from None
+                raise error from None
             raise
         attempt.slot.untold = False
         state.given = value

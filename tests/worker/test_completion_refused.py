@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from aioqueue import (
+    ArgumentsError,
     BlockerNotFound,
     Call,
     CallAlreadyEnqueued,
@@ -73,6 +75,39 @@ async def test_enqueueing_beside_it_is_refused(client: Client, registry: Registr
 
     handle = await run(client, registry, parent())
     assert (await handle.snapshot()).state is JobState.COMPLETED
+
+
+@pytest.mark.without_postgres
+async def test_of_two_tasks_one_completes_it(client: Client, registry: Registry, notes: Notes) -> None:
+    results: list[Any] = []
+
+    @registry.job(retry=once)
+    async def parent() -> int:
+        async def complete(number: int) -> int:
+            async with current_attempt().completion() as tx:
+                await notes.write(tx, str(number))
+                return tx.done(number)
+
+        results.extend(await asyncio.gather(complete(1), complete(2), return_exceptions=True))
+        return 1
+
+    job = await (await run(client, registry, parent())).snapshot()
+    assert (job.state, job.output, await notes.all()) == (JobState.COMPLETED, 1, ["1"])
+    assert results[0] == 1
+    assert isinstance(results[1], TransactionError)
+
+
+@pytest.mark.without_postgres
+async def test_a_value_of_another_type_is_refused_as_arguments_are(client: Client, registry: Registry) -> None:
+    @registry.job(retry=once)
+    async def parent() -> int:
+        async with current_attempt().completion() as tx:
+            wrong: Any = "text"
+            with pytest.raises(ArgumentsError, match=r"^output"):
+                tx.done(wrong)
+            return tx.done(4)
+
+    assert await (await run(client, registry, parent())).result(timeout=5) == 4
 
 
 @pytest.mark.without_postgres
