@@ -173,7 +173,7 @@ def _finished(job: Job) -> Reason:
     if job.state is JobState.FAILED:
         return Reason(
             ReasonCode.FAILED,
-            f"it failed for good at {when}, at attempt {job.attempt}{error}",
+            f"it failed for good at {when}{_attempt(job)}{error}",
             f"When the cause is gone: `aioqueue jobs retry {job.id}`.",
         )
     if job.state is JobState.CANCELLED:
@@ -185,7 +185,13 @@ def _finished(job: Job) -> Reason:
             )
         again = f"If it's still wanted: `aioqueue jobs retry {job.id}`."
         return Reason(ReasonCode.CANCELLED, f"it was cancelled at {when}{error}", again)
-    return Reason(ReasonCode.COMPLETED, f"it has run: it completed at {when}, at attempt {job.attempt}")
+    how = "it has run: it completed" if job.attempt else "it was completed from outside"
+    return Reason(ReasonCode.COMPLETED, f"{how} at {when}{_attempt(job)}")
+
+
+def _attempt(job: Job) -> str:
+    """At which attempt it ended: at none, if it was ended from outside or since another job had failed."""
+    return f", at attempt {job.attempt}" if job.attempt else ""
 
 
 def _continued(job: Job | None, end: Job | None) -> Reason:

@@ -181,7 +181,9 @@ async def find_chains(connection: Connection, statements: dict[str, str], ids: C
             for each in asked:
                 # Looked for twice: one that comes to life again at that moment is in neither place.
                 if chains[each] in unknown & gone:
-                    raise BlockerNotFound(f"there is no job {each} to wait for", blocker_id=each)
+                    raise BlockerNotFound(
+                        f"there is no job {each} to wait for: it was never committed, or was deleted", blocker_id=each
+                    )
             gone = unknown
     if asked:
         raise StoreContended(f"the chain of job {asked[0]} goes on so quickly that nothing can be made to wait for it")

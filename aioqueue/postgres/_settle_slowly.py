@@ -243,8 +243,9 @@ async def _store_edges(
     if not await lead_on(connection, statements, jobs, new):
         return found.ended
     await lock_cycles(connection, statements)
-    if await chains_in_cycles(connection, statements, walked):
-        raise BlockerCycle("the next job would wait for its own chain, maybe by way of others: it would wait for ever")
+    if circles := await chains_in_cycles(connection, statements, walked):
+        named = ", ".join(sorted(map(str, circles)))
+        raise BlockerCycle(f"the next job of the chain {named} would wait for ever: what it waits for waits for that chain")
     return found.ended
 
 

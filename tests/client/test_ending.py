@@ -32,6 +32,7 @@ from aioqueue import (
     WrongJobType,
     done,
 )
+from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import Ending, SettlementKind, StoredState
 from tests.client.chains import go_on
 from tests.client.fake_store import FakeStore
@@ -322,3 +323,16 @@ async def test_handles_are_taken_too(fake_client: Client) -> None:
     handle: JobHandle[bool] = await fake_client.enqueue(approve(1))
     await fake_client.complete(approve, handle, True)
     assert await handle.result() is True
+
+
+async def test_why_says_that_it_was_ended_from_outside(each_client: Client) -> None:
+    done, failed = await each_client.enqueue_many([approve(1), approve(2)])
+    waiting = await each_client.enqueue(note(failed.output))
+    await each_client.complete(approve, done, True)
+    await each_client.fail(failed, "no")
+    texts = [(await each_client.why(each)).reasons[0].text for each in (done, failed, waiting)]
+    assert texts[0].startswith("it was completed from outside at ")
+    assert all(text.startswith("it failed for good at ") for text in texts[1:])
+    assert not any("attempt" in text for text in texts)
+    with pytest.raises(BlockerNotFound, match="it was never committed, or was deleted"):
+        await each_client.enqueue(approve(3).options(after=[each_client.handle(approve, new_id())]))

@@ -85,7 +85,9 @@ def waits_of(database: Database, rows: Sequence[Row], ids: Mapping[UUID, UUID], 
 def _found(chains: Chains, fresh: Mapping[UUID, Row], blocker_id: UUID, now: datetime) -> Row:
     last = fresh.get(blocker_id) or the_end(chains.steps_of(blocker_id))
     if last is None or not (last.live or is_an_end(last)):
-        raise BlockerNotFound(f"there is no job {blocker_id} to wait for", blocker_id=blocker_id)
+        raise BlockerNotFound(
+            f"there is no job {blocker_id} to wait for: it was never committed, or was deleted", blocker_id=blocker_id
+        )
     if last.live and last.locked(now):
         raise StoreContended(f"an open transaction holds the job {last.new.id}, which is to be waited for")
     return last
