@@ -41,12 +41,23 @@ SELECT count(*) FROM ends
 WHERE coalesce(ends.live, ends.last) IS NOT NULL
   AND coalesce(ends.live, ends.last) NOT IN (SELECT id FROM live UNION ALL SELECT id FROM last)"""
 
-_DELETE = f"""WITH {ENDS}, awaited AS MATERIALIZED (
-    SELECT DISTINCT ends.id FROM ends
+# What is deleted itself waits for nothing; but what stays, since others wait for it, keeps what it waits for.
+_DELETE = f"""WITH RECURSIVE {ENDS}, among_them AS MATERIALIZED (
+    SELECT ends.id AS waiting, needed.id FROM ends
+    CROSS JOIN LATERAL (
+        SELECT b.chain_id AS id FROM @schema@.blocker b WHERE b.job_id = ends.live AND NOT b.resolved OFFSET 0) AS needed
+    WHERE NOT $3::boolean AND needed.id IN (SELECT id FROM ends)
+), kept AS (
+    SELECT ends.id FROM ends
     WHERE NOT $3::boolean AND (
         SELECT true FROM @schema@.blocker b
         WHERE b.chain_id = ends.id AND NOT b.resolved AND (SELECT true FROM @schema@.job j WHERE j.id = b.job_id LIMIT 1)
+          AND b.job_id NOT IN (SELECT live FROM ends WHERE live IS NOT NULL)
         LIMIT 1)
+    UNION
+    SELECT among_them.id FROM kept JOIN among_them ON among_them.waiting = kept.id
+), awaited AS MATERIALIZED (
+    SELECT DISTINCT ends.id FROM ends WHERE ends.id IN (SELECT id FROM kept)
 ), last AS MATERIALIZED (
     SELECT a.id, a.type FROM @schema@.archive a
     WHERE a.id = ANY(ARRAY(SELECT last FROM ends WHERE id NOT IN (SELECT id FROM awaited))) ORDER BY a.id FOR UPDATE

@@ -14,12 +14,13 @@ from aioqueue.postgres._insert_edges import blocker_statements
 from aioqueue.postgres._resolve_ends import ends_statements, error_of, store_found_ends
 from aioqueue.postgres._rows_chain import ENDS
 from aioqueue.store_rules._causes import BLOCKER_FAILED
+from aioqueue.store_rules._revival import blockers_first
 from aioqueue.vocabulary._answers import Changed
 from aioqueue.vocabulary._blockers import ChainEnd
 from aioqueue.vocabulary._job import StoredState
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from aioqueue.postgres._connections_driver import Connection
     from aioqueue.postgres._options_schema import Schema
@@ -67,13 +68,18 @@ _REVIVE = """WITH wanted AS MATERIALIZED (
 SELECT id, chain_id, type, state FROM revived"""
 _WAIT_AGAIN = """UPDATE @schema@.blocker b SET resolved = b.chain_id <> ALL($2::uuid[])
 WHERE b.job_id = ANY($1::uuid[]) AND b.resolved <> (b.chain_id <> ALL($2::uuid[]))"""
+# Those that are blocked still would have been told of the end that doesn't count any more: behind them others have failed.
 _DEPENDENTS = """WITH waiting AS MATERIALIZED (
-    SELECT DISTINCT b.job_id AS id FROM @schema@.blocker b WHERE b.chain_id = ANY($1::uuid[]) AND NOT b.settled
+    SELECT b.job_id AS id, bool_and(b.resolved) AS told FROM @schema@.blocker b
+    WHERE b.chain_id = ANY($1::uuid[]) AND NOT b.settled GROUP BY b.job_id
 ), failed AS MATERIALIZED (
-    SELECT a.id, a.errors FROM @schema@.archive a
+    SELECT a.id, coalesce(a.chain_id, a.id) AS chain_id, a.errors FROM @schema@.archive a
     WHERE a.id = ANY(ARRAY(SELECT id FROM waiting)) AND a.state + 0 = 6 ORDER BY a.id FOR UPDATE
 )
-SELECT id, errors[array_upper(errors, 1)]::text FROM failed"""
+SELECT id, chain_id, errors[array_upper(errors, 1)]::text FROM failed
+UNION ALL
+SELECT NULL, coalesce(j.chain_id, j.id), NULL FROM @schema@.job j
+WHERE j.id = ANY(ARRAY(SELECT id FROM waiting WHERE NOT told)) AND j.state + 0 = 0"""
 
 
 def retry_statements(schema: Schema) -> dict[str, str]:
@@ -129,15 +135,18 @@ async def retry(
     """
     revived = Revived()
     found = {row[0]: row for row in await connection.fetch(statements["retry_find"], list(ids))}
-    wanted = {row[2] for row in found.values() if row[2] is not None}
+    wanted = {row[2]: row[1] for row in found.values() if row[2] is not None}
     left = await _revive(connection, statements, wanted, revived)
     level = set(revived.chains.values())
+    blocked: set[UUID] = set()
     while cascade and level:
         before = set(revived.chains)
         rows = await connection.fetch(statements["retry_dependents"], list(level))
-        failed = {row[0] for row in rows if (error := error_of(row[1])) is not None and error.type == BLOCKER_FAILED}
+        failed = {row[0]: row[1] for row in rows if (error := error_of(row[2])) is not None and error.type == BLOCKER_FAILED}
         await _revive(connection, statements, failed, revived)
-        level = {revived.chains[job_id] for job_id in set(revived.chains) - before}
+        level = {row[1] for row in rows if row[0] is None} - blocked - set(revived.chains.values())
+        blocked |= level
+        level |= {revived.chains[job_id] for job_id in set(revived.chains) - before}
     return [_became(found[each], revived, left) for each in ids], revived
 
 
@@ -152,27 +161,33 @@ def _became(row: Sequence[object], revived: Revived, left: Collection[UUID]) -> 
     return Changed.BLOCKER_FAILED if job_id in left else Changed.WRONG_STATE
 
 
-async def _revive(connection: Connection, statements: dict[str, str], jobs: Collection[UUID], revived: Revived) -> set[UUID]:
-    """Let these live again, but those of which a blocker has failed for good; those are returned.
+async def _revive(connection: Connection, statements: dict[str, str], jobs: Mapping[UUID, UUID], revived: Revived) -> set[UUID]:
+    """Let these live again, given with their chains, but those of which a blocker has failed for good; those are returned.
 
-    Some may wait for others of them, and so they're tried again as long as some live again.
+    Some may wait for others of them, which come first; and they're tried again as long as some live again.
     """
     rows = await connection.fetch(statements["retry_edges"], list(jobs)) if jobs else ()
     edges: dict[UUID, list[_Edge]] = {}
     for row in rows:
         edges.setdefault(row[0], []).append(_Edge(*row))
     await _let_live(connection, statements, {job_id: [] for job_id in jobs if job_id not in edges}, set(), revived)
-    while edges:
-        live, ended = await _look(connection, statements, {edge.chain_id for each in edges.values() for edge in each})
-        able = {
-            job_id: each
-            for job_id, each in edges.items()
-            if all(edge.chain_id in live or edge.settled or ended.get(edge.chain_id) == ChainEnd.COMPLETED for edge in each)
-        }
-        if not able:
-            break
-        await _let_live(connection, statements, able, live, revived)
-        edges = {job_id: each for job_id, each in edges.items() if job_id not in able}
+    job_of = {jobs[job_id]: job_id for job_id in edges}
+    levels = blockers_first({chain: {edge.chain_id for edge in edges[job_id]} for chain, job_id in job_of.items()})
+    tried = 0
+    while edges and tried != len(edges):
+        tried = len(edges)
+        for level in levels:
+            asked = {job_of[chain]: edges[job_of[chain]] for chain in level if job_of[chain] in edges}
+            if not asked:
+                continue
+            live, ended = await _look(connection, statements, {edge.chain_id for each in asked.values() for edge in each})
+            able = {
+                job_id: each
+                for job_id, each in asked.items()
+                if all(edge.chain_id in live or edge.settled or ended.get(edge.chain_id) == ChainEnd.COMPLETED for edge in each)
+            }
+            await _let_live(connection, statements, able, live, revived)
+            edges = {job_id: each for job_id, each in edges.items() if job_id not in able}
     return set(edges)
 
 

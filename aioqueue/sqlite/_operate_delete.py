@@ -8,8 +8,9 @@ from aioqueue.sqlite._notifications import merged
 from aioqueue.sqlite._operate_steps import LastStep, Outcome
 from aioqueue.sqlite._resolve import Resolved, resolve_if_possible
 from aioqueue.sqlite._resolve_ends import End, store_ends
-from aioqueue.sqlite._rows_chain import OF_CHAIN, chain_of
-from aioqueue.sqlite._rows_ids import any_id
+from aioqueue.sqlite._rows import dump
+from aioqueue.sqlite._rows_chain import LAST_STEPS, OF_CHAIN, chain_of
+from aioqueue.sqlite._rows_ids import RowId, any_id
 from aioqueue.sqlite._rows_times import NOW
 from aioqueue.vocabulary._answers import Changed
 from aioqueue.vocabulary._notification import Notification
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Sequence
     from uuid import UUID
-
-    from aioqueue.sqlite._rows_ids import RowId
 
 __all__ = ["delete", "remove_rest"]
 
@@ -37,6 +36,20 @@ _IS_WAITED_FOR = f"""
 SELECT EXISTS (SELECT 1 FROM blocker AS b CROSS JOIN job ON job.id = b.job_id
                WHERE b.chain_id = {any_id("chain")} AND b.resolved = 0)
 """
+
+_KEPT = f"""
+WITH RECURSIVE {LAST_STEPS},
+awaited(chain) AS (
+    SELECT chain FROM step
+    WHERE EXISTS (SELECT 1 FROM blocker AS b CROSS JOIN job ON job.id = b.job_id
+                  WHERE b.chain_id = step.chain AND b.resolved = 0
+                    AND b.job_id NOT IN (SELECT live FROM step WHERE live IS NOT NULL))
+    UNION
+    SELECT b.chain_id FROM awaited CROSS JOIN step ON step.chain = awaited.chain CROSS JOIN blocker AS b ON b.job_id = step.live
+    WHERE b.resolved = 0 AND b.chain_id IN (SELECT chain FROM step))
+SELECT typeof(chain) = 'blob', CAST(chain AS BLOB) FROM awaited
+"""
+"""Of the chains of some ids those for which others wait: jobs of other chains, or of those among them that are kept."""
 
 _FORGET = f"DELETE FROM blocker WHERE job_id = {any_id('step')}"
 
@@ -65,6 +78,7 @@ def delete(connection: sqlite3.Connection, ids: Sequence[UUID], *, cascade: bool
     told: list[str] = []
     portion = _PORTION
     now: int = connection.execute(f"SELECT {NOW}").fetchone()[0]
+    kept = set() if cascade else _kept(connection, ids)
     # Looked up before anything is removed: afterwards a step's id says nothing of its chain.
     for job_id, chain in [(job_id, chain_of(connection, job_id)) for job_id in ids]:
         parameters = chain.parameters("chain")
@@ -73,9 +87,10 @@ def delete(connection: sqlite3.Connection, ids: Sequence[UUID], *, cascade: bool
             results.append(Changed.DONE)
         elif last is None:
             results.append(Changed.NOT_FOUND)
-        elif (waited_for := connection.execute(_IS_WAITED_FOR, parameters).fetchone()[0]) and not cascade:
+        elif chain in kept:
             results.append(Changed.BLOCKS)
         else:
+            waited_for = cascade and connection.execute(_IS_WAITED_FOR, parameters).fetchone()[0]
             leases |= {row[0] for row in connection.execute(_HOLDERS, parameters).fetchall() if isinstance(row[0], int)}
             live = sum(connection.execute(each, parameters).rowcount for each in (_REMOVE_STEPS, _REMOVE_FIRST))
             archived, more = _remove_archived(connection, chain, max(1, portion))
@@ -93,6 +108,12 @@ def delete(connection: sqlite3.Connection, ids: Sequence[UUID], *, cascade: bool
     own = Notification(finished=frozenset(chain.shown for chain in gone), leases=frozenset(leases)) if gone else None
     others = resolved.notification(now)
     return Outcome(results, merged([each for each in (own, others) if each is not None]), left)
+
+
+def _kept(connection: sqlite3.Connection, ids: Sequence[UUID]) -> set[RowId]:
+    """Those of the chains for which others wait that aren't deleted with them."""
+    rows = connection.execute(_KEPT, {"ids": dump([str(each) for each in ids])}).fetchall()
+    return {RowId.read(*row) for row in rows}
 
 
 def _take_along(connection: sqlite3.Connection, chain: RowId, last: LastStep, now: int) -> list[str]:

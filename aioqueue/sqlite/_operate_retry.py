@@ -9,10 +9,11 @@ from aioqueue.sqlite._insert_blockers import mark_living
 from aioqueue.sqlite._operate_steps import LastStep, Outcome
 from aioqueue.sqlite._resolve_ends import End, archived_ends, store_ends, stored_states
 from aioqueue.sqlite._rows import dump, load, one
-from aioqueue.sqlite._rows_chain import chain_of
+from aioqueue.sqlite._rows_chain import LAST_STEPS, chain_of
 from aioqueue.sqlite._rows_ids import RowId, any_id
 from aioqueue.sqlite._rows_times import NOW
 from aioqueue.store_rules._causes import BLOCKER_FAILED
+from aioqueue.store_rules._revival import blockers_first
 from aioqueue.vocabulary._answers import Changed
 from aioqueue.vocabulary._blockers import ChainEnd
 from aioqueue.vocabulary._job import StoredState
@@ -54,9 +55,24 @@ _FAILED_THROUGH = f"""
 SELECT json_group_array(job_id) FROM (
     SELECT DISTINCT b.job_id FROM json_each(:chains) AS revived
     CROSS JOIN blocker AS b ON b.chain_id = revived.value CROSS JOIN archive ON archive.id = b.job_id
-    WHERE archive.state = 6
+    WHERE b.settled = 0 AND archive.state = 6
       AND json_extract(iif(json_valid(archive.errors), archive.errors, '[]'), '$[#-1].type') = '{BLOCKER_FAILED}'
     ORDER BY b.job_id)
+"""
+
+_BLOCKED = """
+SELECT json_group_array(chain) FROM (
+    SELECT DISTINCT coalesce(job.chain_id, job.id) AS chain FROM json_each(:chains) AS revived
+    CROSS JOIN blocker AS b ON b.chain_id = revived.value CROSS JOIN job ON job.id = b.job_id
+    WHERE b.settled = 0 AND b.resolved = 0 AND job.state = 0 AND typeof(coalesce(job.chain_id, job.id)) = 'text')
+"""
+"""Those that wait still would have been told of the end that doesn't count any more: behind them others have failed."""
+
+_AMONG_THEM = f"""
+WITH {LAST_STEPS}
+SELECT json_group_array(json_array(step.place, other.place))
+FROM step CROSS JOIN blocker AS b ON b.job_id = step.archived CROSS JOIN step AS other ON other.chain = b.chain_id
+WHERE step.live IS NULL
 """
 
 _RETRIABLE = frozenset({StoredState.FAILED, StoredState.CANCELLED})
@@ -65,7 +81,7 @@ _RETRIABLE = frozenset({StoredState.FAILED, StoredState.CANCELLED})
 def retry(connection: sqlite3.Connection, ids: Sequence[UUID], *, cascade: bool) -> Outcome:
     """Bring failed and cancelled jobs back, as `aioqueue.abc.Store.retry` promises."""
     retries = _Retries(connection)
-    results = [retries.one(each) for each in ids]
+    results = retries.several(ids)
     if cascade:
         retries.dependents()
     types = retries.types
@@ -84,8 +100,20 @@ class _Retries:
         self._now: int = connection.execute(f"SELECT {NOW}").fetchone()[0]
         self._done: set[RowId] = set()
         self._level: list[str] = []
+        self._passed: set[str] = set()
         self.types: set[str] = set()
         """Those with jobs that are pending now."""
+
+    def several(self, ids: Sequence[UUID]) -> list[Changed]:
+        """Bring these chains back: what others of them wait for first, and those again that wait for one that came later."""
+        results: dict[UUID, Changed] = {}
+        left = self._blockers_first(ids)
+        tried = 0
+        while left and tried != len(left):
+            tried = len(left)
+            results.update((each, self.one(each)) for each in left)
+            left = [each for each in left if results[each] is Changed.BLOCKER_FAILED]
+        return [results[each] for each in ids]
 
     def one(self, job_id: UUID) -> Changed:
         """Bring the chain's last step back, whatever step's id this is."""
@@ -115,9 +143,21 @@ class _Retries:
         """Bring those back that failed through the others, level by level."""
         while self._level:
             chains, self._level = self._level, []
-            row = one(self._connection, _FAILED_THROUGH, {"chains": dump(chains)})
-            for job_id in load(row[0]):
-                self.one(UUID(job_id))
+            self._passed.update(chains)
+            asked = {"chains": dump(chains)}
+            blocked: list[str] = load(one(self._connection, _BLOCKED, asked)[0])
+            self.several([UUID(each) for each in load(one(self._connection, _FAILED_THROUGH, asked)[0])])
+            self._level += [each for each in blocked if each not in self._passed]
+
+    def _blockers_first(self, ids: Sequence[UUID]) -> list[UUID]:
+        if len(ids) < 2:
+            return list(ids)
+        ordered = sorted(set(ids), key=lambda each: (chain_of(self._connection, each), each))
+        found = one(self._connection, _AMONG_THEM, {"ids": dump([str(each) for each in ordered])})
+        waits: dict[int, set[int]] = {place: set() for place in range(len(ordered))}
+        for place, other in load(found[0]):
+            waits[place].add(other)
+        return [ordered[place] for level in blockers_first(waits) for place in level]
 
     def _held(self, key: str | None) -> bool:
         statement = "SELECT 1 FROM job WHERE unique_key = :key"

@@ -83,7 +83,8 @@ class Operable(Protocol):
 
         Such a job begins anew, as one that was never started: no attempts, no reschedules, no time to expire, start or end,
         no outcome and no output. It keeps what it was inserted with, its history of errors, and the number of its claims, so
-        that older ones stay fenced. A job whose unique key is held by another unfinished one by now is `WRONG_STATE`.
+        that older ones stay fenced. A job whose unique key is held by another unfinished one by now is `WRONG_STATE`. Jobs of
+        one call that wait for each other do so again, in whatever order they're given.
 
         With `cascade`, those that failed since one of these had failed live again too, level by level. All of it is one
         transaction, however many there are: unlike with `delete`, nothing of it is left to `tend`.
@@ -97,9 +98,10 @@ class Operable(Protocol):
     async def delete(self, ids: Sequence[UUID], *, cascade: bool = False) -> Sequence[Changed]:
         """Remove jobs, live or archived. Any step's id stands for its chain: all of its steps are removed. A running one's
         unique key is free at once; its worker's lease is told of, and its next renewal says `not_found`. One for which
-        unfinished jobs wait is left as it is (`BLOCKS`), unless with `cascade`: then those are removed too, and those that
-        wait for them, in portions that `tend` goes on with. Of a long one the end goes first, and continued steps may follow in
-        transactions of their own: if those don't come about, another delete by the chain's id removes them.
+        unfinished jobs wait that this call doesn't remove is left as it is (`BLOCKS`), unless with `cascade`: then those are
+        removed too, and those that wait for them, in portions that `tend` goes on with. Of a long one the end goes first, and
+        continued steps may follow in transactions of their own: if those don't come about, another delete by the chain's id
+        removes them.
 
         Listeners of this store are told of them as of finished ones, so that whoever waits for a result looks, and finds
         none. Other processes need not be told: they find out when they look.

@@ -174,7 +174,11 @@ class WaitingModel(Model):
     def _revive_those_behind(self, job: ModelJob) -> None:
         level = {job.chain}
         while level:
-            waited = [job_id for job_id, edges in self.edges.items() if any(edge.chain in level for edge in edges)]
+            waited = [
+                job_id
+                for job_id, edges in self.edges.items()
+                if any(edge.chain in level and not edge.settled for edge in edges)
+            ]
             level = {self.jobs[job_id].chain for job_id in waited if job_id in self.jobs and self._revive(self.jobs[job_id])}
 
     def _revive(self, job: ModelJob) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from aioqueue.testing.memory import (
     _listing_blockers,
@@ -21,7 +22,6 @@ from tests.known_mistakes.mistake import Mistake, instead_of
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
-    from uuid import UUID
 
     from aioqueue.testing.memory._rows import Row
     from aioqueue.vocabulary._blockers import Blocker
@@ -121,7 +121,7 @@ TENDING: dict[str, Mistake] = {
         cases=("tend/with_nothing_to_do", "tend/forgets_ends_that_nobody_needs"),
     ),
     "a store that deletes what others wait for": Mistake(
-        ((_operate, "dependents", lambda *_: []),),
+        ((_operate, "staying", lambda *_: set[UUID]()),),
         cases=("delete_blockers/one_that_others_wait_for_stays",),
     ),
     "a store whose cascade fails those that wait": Mistake(
@@ -149,7 +149,7 @@ TENDING: dict[str, Mistake] = {
     ),
     "a store whose retry takes those along that failed themselves": Mistake(
         ((_operate_blockers, "failed_through", lambda row: row.state == StoredState.FAILED),),
-        cases=("retry_blockers/one_that_ran_and_failed_itself",),
+        cases=("retry_together/a_cascade_leaves_those_that_failed_otherwise",),
     ),
     "a store whose retry forgets what it told": Mistake(
         (instead_of(_operate, "live_again", _forgetting_its_end),),

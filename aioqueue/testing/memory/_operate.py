@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from aioqueue.errors import StoreContended
-from aioqueue.testing.memory._listing_blockers import dependents
-from aioqueue.testing.memory._operate_blockers import key_is_taken, live_again, retry_dependents, wait_again
+from aioqueue.testing.memory._operate_blockers import in_turn, key_is_taken, live_again, retry_dependents, staying, wait_again
 from aioqueue.testing.memory._resolve import note_deletion, tell_of_ends
 from aioqueue.testing.memory._rows_chains import Chains, the_end
 from aioqueue.vocabulary._answers import Changed, Pruned
@@ -28,12 +27,32 @@ def retry(database: Database, ids: Sequence[UUID], *, cascade: bool = False) -> 
     """Make failed and cancelled jobs pending again. See `Store.retry`."""
     now = database.now()
     revived: list[Row] = []
-    results = _change(database, ids, lambda steps: _retry(database, changed_by(steps), now), revived)
+    results: dict[UUID, Changed] = {}
+    left, tried = _in_turn(database, ids), 0
+    while left and tried != len(left):
+        tried = len(left)
+        became = _change(database, left, lambda steps: _retry(database, changed_by(steps), now), revived)
+        results.update(zip(left, became, strict=True))
+        left = [each for each in left if results[each] is Changed.BLOCKER_FAILED]
     if cascade:
         revived += retry_dependents(database, revived, now)
     if revived:
         database.tell(due(revived))
-    return results
+    return [results[each] for each in ids]
+
+
+def _in_turn(database: Database, ids: Sequence[UUID]) -> list[UUID]:
+    """The ids, so that a chain follows those of the others for which it waits."""
+    chains = Chains(database)
+    asked: dict[UUID, list[UUID]] = {}
+    ends: dict[UUID, Row] = {}
+    for each in dict.fromkeys(ids):
+        steps = named_by(chains, each)
+        chain = steps[0].chain if steps else each
+        asked.setdefault(chain, []).append(each)
+        if steps:
+            ends[chain] = changed_by(steps)
+    return [each for chain in dict.fromkeys([*(row.chain for row in in_turn(database, ends)), *asked]) for each in asked[chain]]
 
 
 def run_now(database: Database, ids: Sequence[UUID]) -> list[Changed]:
@@ -50,7 +69,13 @@ def delete(database: Database, ids: Sequence[UUID], *, cascade: bool = False) ->
     """Remove chains, whatever their states. See `Store.delete`."""
     now = database.now()
     changed: list[Row] = []
-    results = _change(database, ids, lambda steps: _delete(database, steps, cascade=cascade), changed)
+    stays = set() if cascade else staying(database, _chains_of(database, ids))
+    results = _change(
+        database,
+        ids,
+        lambda steps: Changed.BLOCKS if steps[0].chain in stays else _delete(database, steps, cascade=cascade),
+        changed,
+    )
     if changed:
         leases = frozenset(row.lease_id for row in changed if row.state == StoredState.RUNNING)
         database.tell(replace(gone(changed), leases=leases))
@@ -152,10 +177,12 @@ def _run_now(row: Row, now: datetime) -> Changed:
     return Changed.DONE
 
 
+def _chains_of(database: Database, ids: Sequence[UUID]) -> set[UUID]:
+    chains = Chains(database)
+    return {steps[0].chain for each in ids if (steps := named_by(chains, each))}
+
+
 def _delete(database: Database, steps: Sequence[Row], *, cascade: bool) -> Changed:
-    chain_id = steps[0].chain
-    if dependents(database, chain_id) and not cascade:
-        return Changed.BLOCKS
     if cascade:
         note_deletion(database, steps[-1])
     for row in removed(steps):

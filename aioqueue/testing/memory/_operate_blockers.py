@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from aioqueue.store_rules._causes import BLOCKER_FAILED
+from aioqueue.store_rules._revival import blockers_first
 from aioqueue.testing.memory._insert import holder_of
+from aioqueue.testing.memory._listing_blockers import dependents
 from aioqueue.testing.memory._resolve import end_found
 from aioqueue.testing.memory._rows_chains import Chains, the_end
 from aioqueue.vocabulary._blockers import ChainEnd
 from aioqueue.vocabulary._job import StoredState
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from datetime import datetime
 
     from aioqueue.testing.memory._rows import Database, Row
 
-__all__ = ["key_is_taken", "live_again", "retry_dependents", "wait_again"]
+__all__ = ["in_turn", "key_is_taken", "live_again", "retry_dependents", "staying", "wait_again"]
 
 
 def wait_again(database: Database, row: Row) -> int | None:
@@ -59,13 +62,40 @@ def live_again(database: Database, row: Row) -> None:
 def retry_dependents(database: Database, revived: Sequence[Row], now: datetime) -> list[Row]:
     """Let those begin anew that failed through the chains that do so: one level after the other."""
     all_of_them: list[Row] = []
-    level = list(revived)
+    level, passed = {row.chain for row in revived}, set[UUID]()
     while level:
-        waited = database.blockers.on({row.chain for row in level})
-        rows = {edge.job_id: database.rows[edge.job_id] for edge in waited if edge.job_id in database.rows}
-        level = [row for row in rows.values() if failed_through(row) and _begin_anew(database, row, now)]
-        all_of_them += level
+        passed |= level
+        waited = [edge for edge in database.blockers.on(level) if not edge.settled and edge.job_id in database.rows]
+        rows = {edge.job_id: database.rows[edge.job_id] for edge in waited}
+        failed = {row.chain: row for row in rows.values() if failed_through(row)}
+        # Those would have been told of the end that doesn't count any more: behind them others have failed.
+        blocked = {rows[edge.job_id].chain for edge in waited if not edge.resolved and rows[edge.job_id].live}
+        begun: list[Row] = []
+        left = in_turn(database, failed)
+        while left:
+            now_live = [row for row in left if _begin_anew(database, row, now)]
+            begun += now_live
+            left = [row for row in left if not row.live] if now_live else []
+        level = (blocked - passed) | {row.chain for row in begun}
+        all_of_them += begun
     return all_of_them
+
+
+def in_turn(database: Database, ends: Mapping[UUID, Row]) -> list[Row]:
+    """The last steps of chains that are to live again, by those: first the ones for which others of them wait."""
+    waits = {chain: {edge.chain_id for edge in database.blockers.of(row.new.id)} for chain, row in ends.items()}
+    return [ends[chain] for level in blockers_first(waits) for chain in level]
+
+
+def staying(database: Database, chains: Collection[UUID]) -> set[UUID]:
+    """Those of the chains that can't be deleted with the others of them, since something waits that stays."""
+    waiting = {chain: {database.rows[edge.job_id].chain for edge in dependents(database, chain)} for chain in chains}
+    stays: set[UUID] = set()
+    while found := {
+        chain for chain in waiting.keys() - stays if waiting[chain] & stays or not waiting[chain] <= waiting.keys()
+    }:
+        stays |= found
+    return stays
 
 
 def key_is_taken(database: Database, row: Row) -> bool:
