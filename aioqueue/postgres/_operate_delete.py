@@ -42,11 +42,12 @@ WHERE coalesce(ends.live, ends.last) IS NOT NULL
   AND coalesce(ends.live, ends.last) NOT IN (SELECT id FROM live UNION ALL SELECT id FROM last)"""
 
 # What is deleted itself waits for nothing; but what stays, since others wait for it, keeps what it waits for.
-_DELETE = f"""WITH RECURSIVE {ENDS}, among_them AS MATERIALIZED (
+_DELETE = f"""WITH RECURSIVE {ENDS}, needs AS MATERIALIZED (
     SELECT ends.id AS waiting, needed.id FROM ends
     CROSS JOIN LATERAL (
-        SELECT b.chain_id AS id FROM @schema@.blocker b WHERE b.job_id = ends.live AND NOT b.resolved OFFSET 0) AS needed
-    WHERE NOT $3::boolean AND needed.id IN (SELECT id FROM ends)
+        SELECT b.chain_id AS id, b.resolved FROM @schema@.blocker b WHERE b.job_id = ends.live ORDER BY b.ordinal OFFSET 0
+    ) AS needed
+    WHERE NOT $3::boolean AND NOT needed.resolved
 ), kept AS (
     SELECT ends.id FROM ends
     WHERE NOT $3::boolean AND (
@@ -55,7 +56,7 @@ _DELETE = f"""WITH RECURSIVE {ENDS}, among_them AS MATERIALIZED (
           AND b.job_id NOT IN (SELECT live FROM ends WHERE live IS NOT NULL)
         LIMIT 1)
     UNION
-    SELECT among_them.id FROM kept JOIN among_them ON among_them.waiting = kept.id
+    SELECT needs.id FROM kept JOIN needs ON needs.waiting = kept.id
 ), awaited AS MATERIALIZED (
     SELECT DISTINCT ends.id FROM ends WHERE ends.id IN (SELECT id FROM kept)
 ), last AS MATERIALIZED (
