@@ -195,7 +195,8 @@ class Tender:
         self._origin = origin
         self._looks = Throttle()
         self._edge = _NIL, _NIL
-        self._job = self._end = _NIL
+        self._job: UUID = _NIL
+        self._end: UUID = _NIL
         self._passed_over: dict[UUID, float] = {}
 
     async def tend(self, limit: int) -> tuple[Tended, Notification]:

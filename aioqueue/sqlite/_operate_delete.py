@@ -78,7 +78,7 @@ def delete(connection: sqlite3.Connection, ids: Sequence[UUID], *, cascade: bool
     told: list[str] = []
     portion = _PORTION
     now: int = connection.execute(f"SELECT {NOW}").fetchone()[0]
-    kept = set() if cascade else _kept(connection, ids)
+    kept: set[RowId] = set() if cascade else _kept(connection, ids)
     # Looked up before anything is removed: afterwards a step's id says nothing of its chain.
     for job_id, chain in [(job_id, chain_of(connection, job_id)) for job_id in ids]:
         parameters = chain.parameters("chain")

@@ -69,7 +69,7 @@ def delete(database: Database, ids: Sequence[UUID], *, cascade: bool = False) ->
     """Remove chains, whatever their states. See `Store.delete`."""
     now = database.now()
     changed: list[Row] = []
-    stays = set() if cascade else staying(database, _chains_of(database, ids))
+    stays: set[UUID] = set() if cascade else staying(database, _chains_of(database, ids))
     results = _change(
         database,
         ids,

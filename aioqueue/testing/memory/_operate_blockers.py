@@ -71,7 +71,7 @@ def retry_dependents(database: Database, revived: Sequence[Row], now: datetime) 
         # Those would have been told of the end that doesn't count any more: behind them others have failed.
         blocked = {rows[edge.job_id].chain for edge in waited if not edge.resolved and rows[edge.job_id].live}
         begun: list[Row] = []
-        left = in_turn(database, failed)
+        left: list[Row] = in_turn(database, failed)
         while left:
             now_live = [row for row in left if _begin_anew(database, row, now)]
             begun += now_live
