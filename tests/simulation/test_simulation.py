@@ -1,4 +1,4 @@
-"""Random histories keep every promise, what is known to be bad breaks the one that it names, and a seed is one history."""
+"""What is known to be bad breaks the promise that it names, and a seed is one history."""
 
 from __future__ import annotations
 
@@ -14,26 +14,8 @@ from tests.simulation.history import simulate
 from tests.simulation.themes import THEMES
 from tests.simulation.variants import VARIANTS, found
 
-SEEDS = 500
 ENOUGH = 400
 """Seeds within which every known-bad variant must be caught."""
-
-
-def _must_hold(seeds: range) -> None:
-    for seed in seeds:
-        verdict = simulate(seed)
-        if verdict.violation is not None:
-            history = "\n".join(verdict.lines)
-            pytest.fail(f"{history}\nseed {seed}: {verdict.violation}; python -m tests.simulation {seed} shows it again")
-
-
-def test_random_histories_keep_all_promises() -> None:
-    _must_hold(range(SEEDS))
-
-
-@pytest.mark.soak
-def test_thousands_of_random_histories_keep_all_promises() -> None:
-    _must_hold(range(10_000, 15_000))
 
 
 @pytest.mark.parametrize("name", VARIANTS)

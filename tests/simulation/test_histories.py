@@ -1,0 +1,26 @@
+"""Random histories keep every promise."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.history import simulate
+
+SEEDS = 500
+
+
+def _must_hold(seeds: range) -> None:
+    for seed in seeds:
+        verdict = simulate(seed)
+        if verdict.violation is not None:
+            history = "\n".join(verdict.lines)
+            pytest.fail(f"{history}\nseed {seed}: {verdict.violation}; python -m tests.simulation {seed} shows it again")
+
+
+def test_random_histories_keep_all_promises() -> None:
+    _must_hold(range(SEEDS))
+
+
+@pytest.mark.soak
+def test_thousands_of_random_histories_keep_all_promises() -> None:
+    _must_hold(range(10_000, 15_000))
