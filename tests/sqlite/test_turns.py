@@ -123,6 +123,7 @@ def test_who_goes_away_leaves_the_line(path: Path) -> None:
         assert turns.take(other, 0, never)
 
 
+@pytest.mark.filterwarnings("ignore:unclosed database:ResourceWarning")
 @pytest.mark.parametrize("how", ["closed", "forgotten"])
 def test_a_connection_that_is_gone_has_no_turn(path: Path, how: str) -> None:
     gone = connect(Options(path=path))

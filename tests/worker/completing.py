@@ -19,7 +19,9 @@ __all__ = ["Notes", "made_client", "run"]
 def made_client(request: pytest.FixtureRequest) -> Client:
     """A client on a fresh store of the fixture's parameter, which runs the user's statements too."""
     if request.param == "memory":
-        return Client(MemoryStore(sql=sqlite3.connect(":memory:", isolation_level=None)))
+        connection = sqlite3.connect(":memory:", isolation_level=None)
+        request.addfinalizer(connection.close)
+        return Client(MemoryStore(sql=connection))
     return Client(request.getfixturevalue("url" if request.param == "sqlite" else "postgres_url"), poll_interval=0.2)
 
 
