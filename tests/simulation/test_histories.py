@@ -6,7 +6,7 @@ import pytest
 
 from tests.simulation.history import simulate
 
-SEEDS = 500
+SEEDS = 300
 
 
 def _must_hold(seeds: range) -> None:
