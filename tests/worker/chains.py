@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from aioqueue import Client, Retry, Worker
+from aioqueue import Client, Fixed, Retry, Worker
 from aioqueue.testing import MemoryStore
 
 if TYPE_CHECKING:
@@ -13,9 +13,10 @@ if TYPE_CHECKING:
     from aioqueue import Call, Job, JobHandle, Registry
     from aioqueue.vocabulary._job import Settlement, SettleResult
 
-__all__ = ["Settling", "ended", "once", "steps"]
+__all__ = ["Settling", "ended", "once", "steps", "twice"]
 
 once = Retry(max_attempts=1)
+twice = Retry(max_attempts=2, backoff=Fixed(0))
 
 
 class Settling(MemoryStore):

@@ -6,6 +6,7 @@ import sqlite3
 from typing import TYPE_CHECKING, Any
 
 from aioqueue import Client, Worker
+from aioqueue.telemetry._counters import LEDGER
 from aioqueue.testing import MemoryStore
 
 if TYPE_CHECKING:
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
     from aioqueue import Call, JobHandle, Registry
 
-__all__ = ["Notes", "made_client", "run"]
+__all__ = ["Notes", "made_client", "outcomes", "run"]
 
 
 def made_client(request: pytest.FixtureRequest) -> Client:
@@ -48,3 +49,8 @@ async def run(client: Client, registry: Registry, call: Call[Any], **settings: A
     handle = await client.enqueue(call)
     await Worker(client, registry, **settings).run_once()
     return handle
+
+
+def outcomes(name: str) -> dict[str, int]:
+    """How the attempts of a job type have ended in this process, and how often."""
+    return {outcome.value: count for outcome, count in LEDGER.total().of(name).outcomes.items() if count}

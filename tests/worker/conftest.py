@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aioqueue import Client
+from aioqueue import Client, Registry
 from aioqueue.worker import _shutdown
 from tests.harnesses import PostgresHarness, SQLiteHarness
-from tests.worker.completing import Notes
+from tests.worker.completing import Notes, made_client
 from tests.worker.faults import Faults, Jobs
 from tests.worker.refusals import Refusals, Work
 from tests.worker.stubborn import Stubborn
@@ -42,9 +42,15 @@ def url(request: pytest.FixtureRequest, url: str) -> str:
 
 
 @pytest.fixture
-async def client(url: str) -> AsyncIterator[Client]:
-    async with Client(url, poll_interval=0.2) as client:
+async def client(request: pytest.FixtureRequest, url: str) -> AsyncIterator[Client]:
+    """A client on a fresh database, or on a fresh store of each kind where the test's module says `ON_EACH_STORE`."""
+    async with made_client(request) if hasattr(request, "param") else Client(url, poll_interval=0.2) as client:
         yield client
+
+
+@pytest.fixture
+def registry() -> Registry:
+    return Registry()
 
 
 @pytest.fixture

@@ -39,11 +39,6 @@ async def client(store: Settling) -> AsyncIterator[Client]:
         yield client
 
 
-@pytest.fixture
-def registry() -> Registry:
-    return Registry()
-
-
 # -- chains -------------------------------------------------------------------------------------------------------------
 
 

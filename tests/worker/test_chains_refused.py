@@ -31,11 +31,6 @@ async def client(store: Settling) -> AsyncIterator[Client]:
         yield client
 
 
-@pytest.fixture
-def registry() -> Registry:
-    return Registry()
-
-
 async def test_a_value_in_place_of_a_call_fails_for_good_with_the_fix(client: Client, registry: Registry) -> None:
     @registry.job
     async def in_the_loop() -> Call[str]:

@@ -18,11 +18,6 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.anyio, pytest.mark.both_stores]
 
 
-@pytest.fixture
-def registry() -> Registry:
-    return Registry()
-
-
 async def test_many_chains_at_once_each_run_every_step_once(client: Client, registry: Registry) -> None:
     ran: list[tuple[str, int]] = []
 

@@ -7,22 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aioqueue import (
-    Call,
-    CallError,
-    Client,
-    CompletionNotDone,
-    Fixed,
-    JobState,
-    Registry,
-    Retry,
-    TransactionError,
-    current_attempt,
-    done,
-)
-from aioqueue.telemetry._counters import LEDGER
-from tests.worker.chains import once, steps
-from tests.worker.completing import Notes, made_client, run
+from aioqueue import Call, CallError, Client, CompletionNotDone, JobState, Registry, TransactionError, current_attempt, done
+from tests.worker.chains import once, steps, twice
+from tests.worker.completing import Notes, outcomes, run
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -32,22 +19,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.anyio
 ON_EACH_STORE = True
-twice = Retry(max_attempts=2, backoff=Fixed(0))
-
-
-@pytest.fixture
-async def client(request: pytest.FixtureRequest) -> AsyncIterator[Client]:
-    async with made_client(request) as client:
-        yield client
-
-
-@pytest.fixture
-def registry() -> Registry:
-    return Registry()
-
-
-def outcomes(name: str) -> dict[str, int]:
-    return {outcome.value: count for outcome, count in LEDGER.total().of(name).outcomes.items() if count}
 
 
 async def test_writes_and_the_outcome_are_committed_together(client: Client, registry: Registry, notes: Notes) -> None:

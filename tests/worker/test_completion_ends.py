@@ -8,45 +8,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aioqueue import (
-    Client,
-    Fixed,
-    JobState,
-    LeaseLost,
-    Registry,
-    Retry,
-    Worker,
-    current_attempt,
-)
-from aioqueue.telemetry._counters import LEDGER
+from aioqueue import Client, JobState, LeaseLost, Registry, Worker, current_attempt
 from aioqueue.vocabulary._job import LostReason
 from tests.worker.chains import once
-from tests.worker.completing import Notes, made_client, run
+from tests.worker.completing import Notes, outcomes, run
 from tests.worker.insides import parts
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from aioqueue import Attempt, CallNext
 
 pytestmark = pytest.mark.anyio
 ON_EACH_STORE = True
-twice = Retry(max_attempts=2, backoff=Fixed(0))
-
-
-@pytest.fixture
-async def client(request: pytest.FixtureRequest) -> AsyncIterator[Client]:
-    async with made_client(request) as client:
-        yield client
-
-
-@pytest.fixture
-def registry() -> Registry:
-    return Registry()
-
-
-def outcomes(name: str) -> dict[str, int]:
-    return {outcome.value: count for outcome, count in LEDGER.total().of(name).outcomes.items() if count}
 
 
 async def test_once_committed_the_outcome_stands_whatever_comes_later(

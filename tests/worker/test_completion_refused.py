@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -14,37 +14,19 @@ from aioqueue import (
     CallAlreadyEnqueued,
     CallError,
     Client,
-    Fixed,
     JobState,
     OutsideTransaction,
     Registry,
-    Retry,
     TransactionError,
     current_attempt,
     done,
 )
 from aioqueue.vocabulary._identifiers import new_id
-from tests.worker.chains import once
-from tests.worker.completing import Notes, made_client, run
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
+from tests.worker.chains import once, twice
+from tests.worker.completing import Notes, run
 
 pytestmark = pytest.mark.anyio
 ON_EACH_STORE = True
-twice = Retry(max_attempts=2, backoff=Fixed(0))
-
-
-@pytest.fixture
-async def client(request: pytest.FixtureRequest) -> AsyncIterator[Client]:
-    async with made_client(request) as client:
-        yield client
-
-
-@pytest.fixture
-def registry() -> Registry:
-    return Registry()
 
 
 @pytest.mark.without_postgres

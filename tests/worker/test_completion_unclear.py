@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -11,20 +11,11 @@ from aioqueue import Client, JobState, Registry, StoreUnavailable, Worker, curre
 from aioqueue.worker import _completion
 from aioqueue.worker._outcome import CancelReason
 from tests.worker.chains import once
-from tests.worker.completing import Notes, made_client, run
+from tests.worker.completing import Notes, run
 from tests.worker.insides import parts
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 pytestmark = pytest.mark.anyio
 ON_EACH_STORE = True
-
-
-@pytest.fixture
-async def client(request: pytest.FixtureRequest) -> AsyncIterator[Client]:
-    async with made_client(request) as client:
-        yield client
 
 
 class Commits:

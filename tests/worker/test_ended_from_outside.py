@@ -4,26 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
 
 import pytest
 
 from aioqueue import Client, JobState, Registry, Worker, current_attempt
 from aioqueue.telemetry._counters import LEDGER, AttemptOutcome
 from aioqueue.vocabulary._job import Ending, SettlementKind
-from tests.worker.completing import made_client
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 pytestmark = pytest.mark.anyio
 ON_EACH_STORE = True
-
-
-@pytest.fixture
-async def client(request: pytest.FixtureRequest) -> AsyncIterator[Client]:
-    async with made_client(request) as client:
-        yield client
 
 
 @pytest.mark.parametrize("how", ["completed", "failed", "deleted"])

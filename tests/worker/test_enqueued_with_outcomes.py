@@ -32,26 +32,13 @@ from aioqueue.abc import JobFilter
 from aioqueue.telemetry._counters import LEDGER
 from aioqueue.vocabulary._identifiers import new_id
 from tests.worker.chains import once
-from tests.worker.completing import made_client, run
+from tests.worker.completing import run
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from aioqueue import Attempt, Job, JobHandle
 
 pytestmark = pytest.mark.anyio
 ON_EACH_STORE = True
-
-
-@pytest.fixture
-async def client(request: pytest.FixtureRequest) -> AsyncIterator[Client]:
-    async with made_client(request) as client:
-        yield client
-
-
-@pytest.fixture
-def registry() -> Registry:
-    return Registry()
 
 
 async def state(handle: JobHandle[Any]) -> JobState:
