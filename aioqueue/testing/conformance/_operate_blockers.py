@@ -17,6 +17,7 @@ from aioqueue.testing.conformance._tools import (
     settlement,
     start_chain,
     start_one,
+    states_of,
     written,
 )
 from aioqueue.testing.conformance._waiting import (
@@ -36,9 +37,6 @@ from aioqueue.vocabulary._blockers import ChainEnd
 from aioqueue.vocabulary._job import JobState, SettlementKind
 
 if TYPE_CHECKING:
-    from uuid import UUID
-
-    from aioqueue.abc import Store
     from aioqueue.testing.conformance._case import Harness
 
 __all__ = ["deleting", "looking", "retrying"]
@@ -46,10 +44,6 @@ __all__ = ["deleting", "looking", "retrying"]
 deleting = Subject("delete_blockers")
 retrying = Subject("retry_blockers")
 looking = Subject("list_blockers")
-
-
-async def _states(store: Store, *ids: UUID) -> list[JobState | None]:
-    return [None if found is None else found.state for found in await store.fetch(ids)]
 
 
 @deleting()
@@ -68,7 +62,7 @@ async def one_that_others_wait_for_stays(harness: Harness) -> None:
     plain = await insert_one(store, job())
     ids = (*waited_for, last.id, plain)
     equal(list(await store.delete(ids)), [Changed.BLOCKS] * 6 + [Changed.DONE], "the results")
-    check(None not in await _states(store, *ids[:-1]), "what others wait for must stay")
+    check(None not in await states_of(store, *ids[:-1]), "what others wait for must stay")
 
 
 @deleting()
@@ -98,7 +92,7 @@ async def one_that_waits_holds_up_nothing(harness: Harness) -> None:
     await store.delete([gone])
     equal(await waits_for(store, gone), [], "what a deleted one waits for")
     await complete(store, blocker)
-    equal(await _states(store, gone, stays), [None, JobState.READY], "the states")
+    equal(await states_of(store, gone, stays), [None, JobState.READY], "the states")
 
 
 @deleting()
@@ -112,7 +106,7 @@ async def with_all_that_wait_for_it(harness: Harness) -> None:
     await store.insert([one, two, behind, last, stays])
     equal(list(await store.delete([blocker.id], cascade=True)), [Changed.DONE], "the result")
     await tend_all(store)
-    equal(await _states(store, blocker.id, one.id, two.id, behind.id, last.id), [None] * 5, "what's left")
+    equal(await states_of(store, blocker.id, one.id, two.id, behind.id, last.id), [None] * 5, "what's left")
     equal(await waiting_for(store, other.id), [stays.id], "who waits for the other blocker")
     await complete(store, other)
     await expect_state(store, stays.id, JobState.READY)
@@ -133,7 +127,7 @@ async def a_cascade_takes_whole_chains(harness: Harness) -> None:
     equal(list(await store.delete([blocker.id], cascade=True)), [Changed.DONE], "the result")
     await tend_all(store)
     ids = [blocker.id, new.id, *(each.id for each in steps), *(each.id for each in (*many, *behind))]
-    equal(set(await _states(store, *ids)), {None}, "what's left")
+    equal(set(await states_of(store, *ids)), {None}, "what's left")
 
 
 @deleting()
@@ -211,10 +205,10 @@ async def with_those_that_failed_through_it(harness: Harness) -> None:
     await tend_all(store)
     equal(list(await store.retry([blocker.id], cascade=True)), [Changed.DONE], "the result")
     states = [JobState.READY, JobState.BLOCKED, JobState.BLOCKED, JobState.FAILED]
-    equal(await _states(store, blocker.id, one.id, two.id, both.id), states, "the states")
+    equal(await states_of(store, blocker.id, one.id, two.id, both.id), states, "the states")
     for name in ("blocker", "one", "two"):
         await complete(store, await claim_one(store, lease_id, name))
-    equal(await _states(store, two.id, both.id), [JobState.COMPLETED, JobState.FAILED], "the states in the end")
+    equal(await states_of(store, two.id, both.id), [JobState.COMPLETED, JobState.FAILED], "the states in the end")
 
 
 @retrying()
@@ -230,7 +224,7 @@ async def a_cascade_leaves_those_whose_key_another_has(harness: Harness) -> None
     await insert_one(store, job("one", key="k", unique=True))
     equal(list(await store.retry([blocker.id], cascade=True)), [Changed.DONE], "the result")
     states = [JobState.FAILED, JobState.FAILED, JobState.BLOCKED]
-    equal(await _states(store, one.id, behind.id, other.id), states, "the states")
+    equal(await states_of(store, one.id, behind.id, other.id), states, "the states")
 
 
 @retrying()

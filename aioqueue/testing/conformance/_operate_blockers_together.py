@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aioqueue.testing.conformance._case import Subject
-from aioqueue.testing.conformance._tools import HOUR, claim_one, equal, expect_state, insert_one, job
+from aioqueue.testing.conformance._tools import HOUR, claim_one, equal, expect_state, insert_one, job, states_of
 from aioqueue.testing.conformance._waiting import (
     after,
     complete,
@@ -23,19 +23,12 @@ from aioqueue.vocabulary._blockers import ChainEnd
 from aioqueue.vocabulary._job import JobState, SettlementKind
 
 if TYPE_CHECKING:
-    from uuid import UUID
-
-    from aioqueue.abc import Store
     from aioqueue.testing.conformance._case import Harness
 
 __all__ = ["deleting", "retrying"]
 
 deleting = Subject("delete_together")
 retrying = Subject("retry_together")
-
-
-async def _states(store: Store, *ids: UUID) -> list[JobState | None]:
-    return [None if found is None else found.state for found in await store.fetch(ids)]
 
 
 @deleting()
@@ -49,7 +42,7 @@ async def with_the_only_one_that_waits(harness: Harness) -> None:
         await store.insert([one, ready, both])
         ids = [blocker.id, one.id, ready.id, both.id][::order]
         equal(list(await store.delete(ids)), [Changed.DONE] * 4, "the results")
-        equal(await _states(store, *ids), [None] * 4, "what's left")
+        equal(await states_of(store, *ids), [None] * 4, "what's left")
         equal([len(await waits_for(store, each)) for each in ids], [0] * 4, "how many are waited for")
 
 
@@ -83,7 +76,7 @@ async def one_and_what_it_waits_for(harness: Harness) -> None:
         await tend_all(store)
         equal(list(await store.retry([blocker.id, one.id, two.id][::order])), [Changed.DONE] * 3, "the results")
         states = [JobState.READY, JobState.BLOCKED, JobState.BLOCKED]
-        equal(await _states(store, blocker.id, one.id, two.id), states, "the states")
+        equal(await states_of(store, blocker.id, one.id, two.id), states, "the states")
         for name in ("blocker", "one", "two"):
             await complete(store, await claim_one(store, lease_id, name), b"5")
 
@@ -124,7 +117,7 @@ async def behind_those_that_are_blocked_still(harness: Harness) -> None:
     equal(list(await store.retry([blocker.id, *ids[:2]])), [Changed.DONE] * 3, "a retry of some")
     await fail(store, await claim_one(store, lease_id, "blocker"))
     equal(list(await store.retry([blocker.id], cascade=True)), [Changed.DONE], "the result")
-    equal(await _states(store, blocker.id, *ids), [JobState.READY, *[JobState.BLOCKED] * 5], "the states")
+    equal(await states_of(store, blocker.id, *ids), [JobState.READY, *[JobState.BLOCKED] * 5], "the states")
     await tend_all(store)
     await complete(store, await claim_one(store, lease_id, "blocker"))
     for _ in ids:

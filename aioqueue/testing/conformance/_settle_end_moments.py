@@ -11,6 +11,7 @@ from aioqueue.errors import BlockerCycle, BlockerNotFound, StoreContended
 from aioqueue.testing.conformance._case import Capability, Subject
 from aioqueue.testing.conformance._tools import (
     HOUR,
+    OnPurposeError,
     claim_one,
     equal,
     expect_state,
@@ -19,6 +20,7 @@ from aioqueue.testing.conformance._tools import (
     job,
     raises,
     refused,
+    rolled_back,
     settle_one,
     settlement,
     start,
@@ -96,13 +98,11 @@ async def in_a_transaction(harness: Harness) -> None:
     lease_id = await store.open_lease("w", HOUR)
     claimed = await start_one(store, lease_id)
     waits = await insert_one(store, after(job("waits"), claimed.id))
-    try:
+    with rolled_back():
         async with store.transaction() as transaction:
             equal(list(await transaction.end([ending(claimed.id)])), [True], "the result")
             equal(list(await transaction.end([ending(claimed.id)])), [False], "a second one")
-            raise ZeroDivisionError
-    except ZeroDivisionError:
-        pass
+            raise OnPurposeError
     await expect_state(store, claimed.id, JobState.RUNNING)
     await expect_state(store, waits, JobState.BLOCKED)
     async with store.transaction() as transaction:

@@ -29,6 +29,7 @@ __all__ = [
     "Heard",
     "JobFields",
     "LeaseThread",
+    "OnPurposeError",
     "SettlementFields",
     "about",
     "check",
@@ -45,6 +46,7 @@ __all__ = [
     "next_step",
     "raises",
     "refused",
+    "rolled_back",
     "settle_halving",
     "settle_one",
     "settlement",
@@ -52,6 +54,7 @@ __all__ = [
     "start",
     "start_chain",
     "start_one",
+    "states_of",
     "take_one",
     "written",
 ]
@@ -342,3 +345,22 @@ async def raises(expected: type[BaseException], awaitable: Awaitable[object], wh
     except StoreError as error:
         raise AssertionError(f"{what} must raise {expected.__name__}, not {error!r}") from error
     raise AssertionError(f"{what} must raise {expected.__name__}, but returned {result!r}")
+
+
+class OnPurposeError(Exception):
+    """What a case raises in a block, so that the block is undone."""
+
+
+@contextmanager
+def rolled_back() -> Generator[None, None, None]:
+    """Around a block that raises OnPurposeError, which must come out of it as it is."""
+    try:
+        yield
+    except OnPurposeError:
+        return
+    raise AssertionError("the error must come out of the block")
+
+
+async def states_of(store: Store, *ids: UUID) -> list[JobState | None]:
+    """The states of these jobs, None where there is none."""
+    return [None if found is None else found.state for found in await store.fetch(ids)]

@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING
 import anyio
 
 from aioqueue.testing.conformance._case import Subject
-from aioqueue.testing.conformance._tools import HOUR, check, equal, expect_state, insert_one, job, listening
+from aioqueue.testing.conformance._tools import (
+    HOUR,
+    OnPurposeError,
+    check,
+    equal,
+    expect_state,
+    insert_one,
+    job,
+    listening,
+    rolled_back,
+)
 from aioqueue.vocabulary._job import Inserted, JobState
 
 if TYPE_CHECKING:
@@ -16,10 +26,6 @@ if TYPE_CHECKING:
 __all__ = ["subject"]
 
 subject = Subject("transaction")
-
-
-class _OnPurposeError(Exception):
-    pass
 
 
 @subject()
@@ -42,12 +48,10 @@ async def a_rollback_leaves_nothing(harness: Harness) -> None:
     """An error in the block undoes it and comes out as it is; the store goes on."""
     store = harness.store
     new = job(key="k", unique=True)
-    try:
+    with rolled_back():
         async with store.transaction() as transaction:
             await transaction.insert([new])
-            raise _OnPurposeError
-    except _OnPurposeError:
-        pass
+            raise OnPurposeError
     equal(list(await store.fetch([new.id])), [None], "the job after the rollback")
     equal(list(await store.insert([new])), [Inserted(new.id, created=True)], "an insert after the rollback")
 
@@ -73,12 +77,10 @@ async def notifies_after_the_commit_only(harness: Harness) -> None:
     """Listeners hear of a transaction's jobs after the commit, and never of what was rolled back."""
     store = harness.store
     with listening(store) as heard:
-        try:
+        with rolled_back():
             async with store.transaction() as transaction:
                 await transaction.insert([job("undone")])
-                raise _OnPurposeError
-        except _OnPurposeError:
-            pass
+                raise OnPurposeError
         async with store.transaction() as transaction:
             await transaction.insert([job("done")])
             await anyio.lowlevel.checkpoint()
@@ -91,7 +93,7 @@ async def notifies_after_the_commit_only(harness: Harness) -> None:
 async def runs_statements(harness: Harness) -> None:
     """The user's own statements are part of it; rows can be read by position."""
     store = harness.store
-    try:
+    with rolled_back():
         async with store.transaction() as transaction:
             await transaction.execute("create table mine (a integer)")
             equal(await transaction.execute("insert into mine values (1), (2)"), 2, "rows changed")
@@ -100,9 +102,7 @@ async def runs_statements(harness: Harness) -> None:
             equal([row["a"] for row in rows], [1, 2], "rows read by name")
             await transaction.insert([job()])
             check(transaction.connection is not None, "the driver's connection must be there")
-            raise _OnPurposeError
-    except _OnPurposeError:
-        pass
+            raise OnPurposeError
     async with store.transaction() as transaction:
         await transaction.execute("create table mine (a integer)")
     equal((await store.next_due(["a"])).job, None, "the next due after the rollback")
@@ -114,15 +114,13 @@ async def unique_keys(harness: Harness) -> None:
     store = harness.store
     held = await insert_one(store, job(key="k", unique=True))
     free = job(key="free", unique=True)
-    try:
+    with rolled_back():
         async with store.transaction() as transaction:
             results = await transaction.insert([job(key="k", unique=True), free])
             equal(list(results), [Inserted(held, created=False), Inserted(free.id, created=True)], "the results")
             again = await transaction.insert([job(key="free", unique=True)])
             equal(list(again), [Inserted(free.id, created=False)], "the key of an earlier insert of the transaction")
-            raise _OnPurposeError
-    except _OnPurposeError:
-        pass
+            raise OnPurposeError
     after = job(key="free", unique=True)
     equal(list(await store.insert([after])), [Inserted(after.id, created=True)], "the key after the rollback")
 

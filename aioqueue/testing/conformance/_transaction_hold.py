@@ -10,6 +10,7 @@ from aioqueue.errors import BlockerCycle, BlockerNotFound, StoreContended
 from aioqueue.testing.conformance._case import Capability, Subject
 from aioqueue.testing.conformance._tools import (
     HOUR,
+    OnPurposeError,
     check,
     claim_one,
     equal,
@@ -21,6 +22,7 @@ from aioqueue.testing.conformance._tools import (
     listening,
     raises,
     refused,
+    rolled_back,
     settle_one,
     settlement,
     start,
@@ -41,10 +43,6 @@ __all__ = ["holding", "savepoints"]
 
 holding = Subject("hold")
 savepoints = Subject("savepoint")
-
-
-class _OnPurposeError(Exception):
-    pass
 
 
 async def _hold(transaction: StoreTransaction, claimed: ClaimedJob) -> None:
@@ -90,13 +88,11 @@ async def a_rollback_leaves_the_claim_as_it_was(harness: Harness) -> None:
         settlement(claimed, SettlementKind.CONTINUED, next=after(new, child.id), children=(child,)),
     )
     for what in kinds:
-        try:
+        with rolled_back():
             async with store.transaction() as transaction:
                 await _hold(transaction, claimed)
                 await _write(transaction, what)
-                raise _OnPurposeError
-        except _OnPurposeError:
-            pass
+                raise OnPurposeError
         await expect_state(store, claimed.id, JobState.RUNNING)
         await expect_state(store, waits, JobState.BLOCKED)
     equal(list(await store.fetch([new.id, child.id])), [None, None], "what belonged to it")
@@ -256,13 +252,11 @@ async def listeners_hear_of_it_after_the_commit(harness: Harness) -> None:
     claimed = await start_one(store, await store.open_lease("w", HOUR))
     await insert_one(store, after(job("waits"), claimed.id))
     with listening(store) as heard:
-        try:
+        with rolled_back():
             async with store.transaction() as transaction:
                 await _hold(transaction, claimed)
                 await _write(transaction, settlement(claimed, SettlementKind.CONTINUED, next=job("undone")))
-                raise _OnPurposeError
-        except _OnPurposeError:
-            pass
+                raise OnPurposeError
         async with store.transaction() as transaction:
             await _hold(transaction, claimed)
             await _write(transaction, ends_well(claimed))
@@ -283,19 +277,15 @@ async def a_block_that_raises_is_undone_alone(harness: Harness) -> None:
     async with store.transaction() as transaction:
         await transaction.execute("create table mine (a integer)")
         await transaction.insert([before])
-        try:
+        with rolled_back():
             async with transaction.savepoint():
                 await transaction.execute("insert into mine values (1)")
                 equal([each.created for each in await transaction.insert([undone])], [True], "created")
-                raise _OnPurposeError
-        except _OnPurposeError:
-            pass
+                raise OnPurposeError
         equal([each.created for each in await transaction.insert([undone])], [True], "created again")
-        try:
+        with rolled_back():
             async with transaction.savepoint():
-                raise _OnPurposeError
-        except _OnPurposeError:
-            pass
+                raise OnPurposeError
         equal(list(await transaction.fetch("select a from mine")), [], "the user's rows of a block that was undone")
     for each in (before, undone):
         await expect_state(store, each.id, JobState.READY)
@@ -309,26 +299,22 @@ async def a_block_that_ends_is_part_of_the_transaction(harness: Harness) -> None
     kept, inner, undone = job(), job(), job()
     async with store.transaction() as transaction, transaction.savepoint():
         await transaction.insert([kept])
-        try:
+        with rolled_back():
             async with transaction.savepoint():
                 await transaction.insert([undone])
                 async with transaction.savepoint():
                     await transaction.insert([job("innermost")])
-                raise _OnPurposeError
-        except _OnPurposeError:
-            pass
+                raise OnPurposeError
         async with transaction.savepoint():
             await transaction.insert([inner])
     equal([each and each.id for each in await store.fetch([kept.id, inner.id, undone.id])], [kept.id, inner.id, None], "stored")
     equal(list(await store.claim(await store.open_lease("w", HOUR), ["innermost"], 1)), [], "what was in an undone block")
     late = job()
-    try:
+    with rolled_back():
         async with store.transaction() as transaction:
             async with transaction.savepoint():
                 await transaction.insert([late])
-            raise _OnPurposeError
-    except _OnPurposeError:
-        pass
+            raise OnPurposeError
     equal(list(await store.fetch([late.id])), [None], "after the rollback of the transaction")
 
 
@@ -355,14 +341,18 @@ async def after_a_statement_that_fails(harness: Harness) -> None:
     """An error of the user's own in a block doesn't take the transaction with it."""
     store = harness.store
     new = job()
+    said: list[Exception] = []
     async with store.transaction() as transaction:
-        failed = False
         try:
             async with transaction.savepoint():
-                await transaction.execute("insert into there_is_no_such_table values (1)")
-        except Exception:  # noqa: BLE001 - the driver's own, of which the cases know nothing
-            failed = True
-        check(failed, "the statement must fail")
+                try:
+                    await transaction.execute("insert into there_is_no_such_table values (1)")
+                except Exception as error:
+                    said.append(error)
+                    raise
+        except Exception as error:  # noqa: BLE001 - the driver's own, of which the cases know nothing
+            check([error] == said, f"what comes out of the block must be the statement's error: {error!r}, {said!r}")
+        check(len(said) == 1, "the statement must fail")
         await transaction.insert([new])
     await expect_state(store, new.id, JobState.READY)
 
@@ -376,14 +366,12 @@ async def an_outcome_in_a_block_that_is_undone(harness: Harness) -> None:
     waits = await insert_one(store, after(job("waits"), claimed.id))
     async with store.transaction() as transaction:
         await _hold(transaction, claimed)
-        try:
+        with rolled_back():
             async with transaction.savepoint():
                 new = after(job("next"), blocker.id)
                 await _write(transaction, settlement(claimed, SettlementKind.CONTINUED, next=new))
                 await transaction.end([Ending(id=blocker.id, kind=SettlementKind.FAILED, error=failure())])
-                raise _OnPurposeError
-        except _OnPurposeError:
-            pass
+                raise OnPurposeError
         await _write(transaction, ends_well(claimed))
     await expect_state(store, claimed.id, JobState.COMPLETED)
     await expect_state(store, waits, JobState.READY)
