@@ -7,18 +7,18 @@ import os
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from aioqueue.errors import ClientClosed, StoreUnavailable
 from aioqueue.postgres._connections_cleanup import Cleanup, answers, roll_back
 from aioqueue.postgres._connections_closing import close_connection, loop_has_ended, terminate, warn_of_ended_loop
 from aioqueue.postgres._connections_opener import Opener
 from aioqueue.postgres._connections_source import TRUSTED_SECONDS, in_transaction
-from aioqueue.postgres._errors import breaks_connection, cuts_short, translated
+from aioqueue.postgres._errors import breaks_connection, cuts_short, deadlock, translated
 from aioqueue.runtime._home import check_process, is_inherited
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
     from aioqueue.postgres._connections_driver import Connection, Row
     from aioqueue.postgres._connections_source import Source
@@ -26,7 +26,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Loan", "Pool"]
 
+T = TypeVar("T")
+
 _SLOW_SECONDS = 1.0
+
+_MOST_TRIES = 3
+"""How often a transaction of ours that deadlocks with somebody else's is tried."""
 
 
 @dataclass(slots=True, eq=False)
@@ -262,6 +267,18 @@ class Pool:
             in_transaction(connection, self.source),
         ):
             yield connection
+
+    async def transact(self, change: Callable[[Connection], Awaitable[T]]) -> T:
+        """Do it in a transaction of ours. One that deadlocks with somebody else's is repeated."""
+        tries = 0
+        while True:
+            tries += 1
+            try:
+                async with self.transaction() as connection:
+                    return await change(connection)
+            except StoreUnavailable as error:
+                if tries == _MOST_TRIES or not deadlock(error):
+                    raise
 
     async def close(self) -> None:
         """Close the idle ones, and lend no more.

@@ -21,7 +21,7 @@ from aioqueue.errors import (
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-__all__ = ["breaks_connection", "cuts_short", "row_error", "sqlstate", "translated"]
+__all__ = ["breaks_connection", "cuts_short", "deadlock", "row_error", "sqlstate", "translated"]
 
 # 08 connection, 53 resources (disk full, too many connections), 57P server going down, starting or in recovery,
 # 25006 read-only (a failed-over primary), 58 system (I/O); 40 and 55P03 are rolled back and may be tried again; 26000 a
@@ -29,6 +29,7 @@ __all__ = ["breaks_connection", "cuts_short", "row_error", "sqlstate", "translat
 _UNAVAILABLE_CLASSES = ("08", "53", "58", "40", "57P", "XX")
 _UNAVAILABLE_STATES = frozenset({"25006", "57014", "55006", "26000"})
 _LOCKED = "55P03"
+_DEADLOCKS = frozenset({"40P01", "40001"})
 _NOT_ALLOWED = "42501"
 # After these the connection is of no use, or leads to a server that is of none.
 _BROKEN_CLASSES = ("08", "57P", "XX")
@@ -42,6 +43,11 @@ _INCOMPATIBLE_STATES = frozenset({"42P01", "42703", "3F000", "42883", "42P18", "
 def sqlstate(error: BaseException | None) -> str:
     """The code of an error of the database's; empty for others."""
     return str(getattr(error, "sqlstate", None) or "")
+
+
+def deadlock(error: StoreUnavailable) -> bool:
+    """Whether the transaction was rolled back for the sake of somebody else's, and is worth another try."""
+    return sqlstate(error.__cause__) in _DEADLOCKS
 
 
 def breaks_connection(error: BaseException) -> bool:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 from aioqueue.errors import StoreContended, StoreUnavailable
 from aioqueue.postgres._connections_source import WAIT_BRIEFLY
+from aioqueue.postgres._errors import deadlock
 from aioqueue.postgres._notifications import due_note, notify_statements
 from aioqueue.postgres._operate_delete import delete, delete_statements, delete_steps
 from aioqueue.postgres._operate_prune import prune, prune_statements
 from aioqueue.postgres._operate_retry import retry, retry_statements
 from aioqueue.postgres._rows_chain import ENDS
-from aioqueue.postgres._settle_slowly import deadlock
 from aioqueue.vocabulary._answers import Changed
 from aioqueue.vocabulary._job import StoredState
 from aioqueue.vocabulary._notification import Notification

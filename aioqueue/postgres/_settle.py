@@ -17,18 +17,11 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from aioqueue.errors import CallError, RowRejected, StoreContended, StoreError, StoreIncompatible, StoreUnavailable
+from aioqueue.postgres._errors import deadlock
 from aioqueue.postgres._rows_portions import in_portions
-from aioqueue.postgres._settle_chain import continuations, next_arguments
+from aioqueue.postgres._settle_chain import TAKEN, continuations, next_arguments
 from aioqueue.postgres._settle_fates import Fence, chain_of, fate_of, fates_statements
-from aioqueue.postgres._settle_slowly import (
-    MOST_TRIES,
-    Portion,
-    Returned,
-    deadlock,
-    settle_portion,
-    slow_statements,
-    waits_or_brings,
-)
+from aioqueue.postgres._settle_slowly import Portion, Returned, settle_portion, slow_statements, waits_or_brings
 from aioqueue.postgres._settle_statements import outcome_arguments
 from aioqueue.vocabulary._job import LostReason, SettleResult
 
@@ -36,13 +29,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from aioqueue.postgres._connections import Pool
+    from aioqueue.postgres._connections_driver import Connection
     from aioqueue.postgres._connections_reserved import ReservedConnection
     from aioqueue.postgres._options_schema import Schema
     from aioqueue.vocabulary._job import Settlement
 
 __all__ = ["Returned", "Settled", "Settler", "settle_statements"]
-
-_TAKEN = "the chain can't be continued: a job with the next one's id is there already"
 
 # What one transaction settles: it goes on to tell those that wait, and holds its locks for as long.
 _MOST_ROWS = 500
@@ -90,18 +82,17 @@ class Settler:
         """Write how attempts ended, as `aioqueue.abc.Store.settle` says."""
         name = "settle_orphaned" if orphaned else "settle"
         done = Settled([SettleResult()] * len(settlements))
-        chosen = _each_job_once(settlements, range(len(settlements)))
-        if any(each.children or each.next is not None for each in settlements):
-            chosen = [index for index in chosen if not waits_or_brings(settlements[index])]
+        jobs = _each_job_once(settlements, range(len(settlements)))
+        quick = [index for index in jobs if not waits_or_brings(settlements[index])]
         written: set[int] = set()
-        for portion in in_portions(chosen, lambda index: settlements[index].size):
+        for portion in in_portions(quick, lambda index: settlements[index].size):
             written |= await self._write(name, settlements, portion, done)
-        rest = [index for index in range(len(settlements)) if index not in written]
-        if rest and (waiting := await self._look_up(settlements, rest, done, orphaned=orphaned)):
-            written = await self._settle_slowly(name, settlements, waiting, done)
-            rest = [index for index in waiting if index not in written]
-            for index in await self._look_up(settlements, rest, done, orphaned=orphaned):
-                done.results[index] = SettleResult(busy=True)
+        unwritten = [index for index in range(len(settlements)) if index not in written]
+        slow = await self._look_up(settlements, unwritten, done, orphaned=orphaned)
+        written_slowly = await self._settle_slowly(name, settlements, slow, done)
+        left = [index for index in slow if index not in written_slowly]
+        for index in await self._look_up(settlements, left, done, orphaned=orphaned):
+            done.results[index] = SettleResult(busy=True)
         return done
 
     async def _write(self, name: str, settlements: Sequence[Settlement], indices: Sequence[int], done: Settled) -> set[int]:
@@ -126,7 +117,7 @@ class Settler:
             if not kind.finishes:
                 done.returned.append(Returned(text, delay))
             elif delay is not None:
-                done.results[index] = SettleResult(LostReason.ERROR, _TAKEN)
+                done.results[index] = SettleResult(LostReason.ERROR, TAKEN)
             elif kind.ends_chain:
                 done.ended_chains.add(job_id if text is None else UUID(text))
         return written
@@ -185,15 +176,10 @@ class Settler:
         return written
 
     async def _settle_portion(self, name: str, batch: Sequence[Settlement]) -> Portion:
-        """One transaction. One that deadlocks with somebody else's is repeated."""
-        for tries in range(1, MOST_TRIES + 1):
-            try:
-                async with self._pool.transaction() as connection:
-                    return await settle_portion(connection, self._statements, name, batch, self._origin)
-            except StoreUnavailable as error:
-                if tries == MOST_TRIES or not deadlock(error):
-                    raise
-        raise AssertionError
+        async def settle(connection: Connection) -> Portion:
+            return await settle_portion(connection, self._statements, name, batch, self._origin)
+
+        return await self._pool.transact(settle)
 
 
 def _concerns_all(error: StoreError | CallError, batch: Sequence[Settlement]) -> bool:
@@ -220,7 +206,7 @@ def _note(settled: Portion, settlements: Sequence[Settlement], portion: Sequence
     for index in portion:
         job_id = settlements[index].id
         if job_id in settled.taken:
-            done.results[index] = SettleResult(LostReason.ERROR, _TAKEN)
+            done.results[index] = SettleResult(LostReason.ERROR, TAKEN)
         elif (chain_id := settled.chains.get(job_id)) is None:
             continue
         elif chain_id in settled.waited:

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
     from aioqueue.vocabulary._job import NewJob, Settlement
 
-__all__ = ["CONTINUED_PARTS", "HELD_PARTS", "PLAIN_PARTS", "continuations", "next_arguments"]
+__all__ = ["CONTINUED_PARTS", "HELD_PARTS", "PLAIN_PARTS", "TAKEN", "continuations", "next_arguments"]
+
+TAKEN = "the chain can't be continued: a job with the next one's id is there already"
 
 PLAIN_PARTS: Mapping[str, str] = {
     "@next@": "",

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aioqueue.errors import CallError, RowRejected, StoreUnavailable, TransactionError
+from aioqueue.errors import CallError, RowRejected, TransactionError
 from aioqueue.postgres._connections_source import WAIT_BRIEFLY
 from aioqueue.postgres._errors import translated
 from aioqueue.postgres._insert_blockers import waiting_briefly
 from aioqueue.postgres._notifications import merged
 from aioqueue.postgres._rows_portions import in_portions
+from aioqueue.postgres._settle_chain import TAKEN
 from aioqueue.postgres._settle_fates import Fence, fate_of, fates_statements
-from aioqueue.postgres._settle_slowly import MOST_TRIES, deadlock, only_own, settle_portion, slow_statements, told_of
+from aioqueue.postgres._settle_slowly import only_own, settle_portion, slow_statements, told_of
 from aioqueue.store_rules._lost import lost_reason
 from aioqueue.vocabulary._job import LostReason, Settlement, SettleResult
 from aioqueue.vocabulary._notification import Notification
@@ -31,7 +32,6 @@ __all__ = ["Ender", "end_statements"]
 _HOLD = """SELECT j.id FROM @schema@.job j
 WHERE j.id = $1::uuid AND j.state + 0 = 2 AND j.claims = $2::integer AND coalesce(j.lease_id, 0) = $3::bigint FOR UPDATE"""
 _ISOLATION = "SELECT pg_catalog.current_setting('transaction_isolation')"
-_TAKEN = "the chain can't be continued: a job with the next one's id is there already"
 
 
 class Ender:
@@ -50,16 +50,12 @@ class Ender:
 
     async def end(self, endings: Sequence[Ending]) -> tuple[list[bool], Notification]:
         """End jobs and commit, as `aioqueue.abc.Store.end` says; returns what listeners are to be told, too."""
-        tries = 0
-        while True:
-            tries += 1
-            try:
-                async with self._pool.transaction() as connection:
-                    await connection.execute(WAIT_BRIEFLY)
-                    return await self._end(connection, endings)
-            except StoreUnavailable as error:
-                if tries == MOST_TRIES or not deadlock(error):
-                    raise
+
+        async def end(connection: Connection) -> tuple[list[bool], Notification]:
+            await connection.execute(WAIT_BRIEFLY)
+            return await self._end(connection, endings)
+
+        return await self._pool.transact(end)
 
     async def end_in(self, connection: Connection, endings: Sequence[Ending]) -> tuple[list[bool], Notification]:
         """End jobs within somebody's open transaction; what fails leaves it as it was.
@@ -81,7 +77,7 @@ class Ender:
         for batch in in_portions([_settlement(endings[index]) for index in first.values()], lambda each: each.size):
             portion = await settle_portion(connection, self._statements, "settle_end_slowly", batch, self._origin)
             if portion.taken:
-                raise RowRejected(_TAKEN)
+                raise RowRejected(TAKEN)
             ended |= {first[job_id] for job_id in portion.chains}
             told.append(told_of(portion))
         return [index in ended for index in range(len(endings))], merged(told)
@@ -129,7 +125,7 @@ class Ender:
     async def _settle(self, connection: Connection, settlement: Settlement) -> tuple[SettleResult, Notification]:
         portion = await settle_portion(connection, self._statements, "settle_held_slowly", [settlement], self._origin)
         if portion.taken:
-            return SettleResult(LostReason.ERROR, _TAKEN), Notification()
+            return SettleResult(LostReason.ERROR, TAKEN), Notification()
         if portion.chains:
             return SettleResult(more=bool(portion.waited)), told_of(portion)
         (fate,) = await connection.fetch(self._statements["fates"], [settlement.id], [settlement.lease_id])

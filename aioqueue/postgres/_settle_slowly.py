@@ -13,7 +13,6 @@ from uuid import UUID
 
 from aioqueue.errors import BlockerCycle, CallAlreadyEnqueued
 from aioqueue.postgres._connections_source import WAIT_BRIEFLY
-from aioqueue.postgres._errors import sqlstate
 from aioqueue.postgres._insert_blockers import insert_waiting, insert_waiting_statements
 from aioqueue.postgres._insert_edges import add_edges, chains_in_cycles, edges_of, find_chains, lead_on, lock_cycles
 from aioqueue.postgres._resolve import Resolved, resolve
@@ -28,27 +27,19 @@ from aioqueue.vocabulary._notification import Notification
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from aioqueue.errors import StoreUnavailable
     from aioqueue.postgres._connections_driver import Connection
     from aioqueue.postgres._options_schema import Schema
     from aioqueue.vocabulary._job import NewJob, Settlement
 
 __all__ = [
-    "MOST_TRIES",
     "Portion",
     "Returned",
-    "deadlock",
     "only_own",
     "settle_portion",
     "slow_statements",
     "told_of",
     "waits_or_brings",
 ]
-
-MOST_TRIES = 3
-"""How often a transaction of ours that deadlocks with somebody else's is tried."""
-
-_DEADLOCKS = frozenset({"40P01", "40001"})
 
 # What a job that has completed or gone on has waited for isn't needed any more. A failed or cancelled one may be retried.
 _UNNEEDED = "DELETE FROM @schema@.blocker b WHERE b.job_id = ANY($1::uuid[])"
@@ -93,11 +84,6 @@ class Portion:
     leases: set[int] = field(default_factory=set[int])
     told: Resolved = field(default_factory=Resolved)
     waited: set[UUID] = field(default_factory=set[UUID])
-
-
-def deadlock(error: StoreUnavailable) -> bool:
-    """Whether the transaction was rolled back for the sake of somebody else's, and is worth another try."""
-    return sqlstate(error.__cause__) in _DEADLOCKS
 
 
 def told_of(portion: Portion) -> Notification:
