@@ -333,7 +333,7 @@ class Store(Operable, Protocol):
         ...
 
     async def tend(self, limit: int) -> Tended:
-        """See to what no worker's claim leads to, one bounded portion in one transaction. All workers call it now and then.
+        """See to what no worker's claim leads to, one bounded portion. All workers call it now and then.
 
         It goes on telling of chains that have ended, one level at a time: those that took the end either way (`settled`) and
         those whose last open blocker has completed become pending, due now or later, with their time to expire counted from
