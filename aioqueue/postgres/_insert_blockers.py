@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from aioqueue.errors import StoreUnavailable
@@ -84,19 +84,15 @@ async def insert_waiting(
     given = {each.chain_id for job in waiting for each in job.blockers} - created
     if not waiting:
         return results
-    previous = (await connection.fetch(_LOCK_TIMEOUT))[0][0] if callers else None
-    if callers:
-        await connection.execute(WAIT_BRIEFLY)
-    found = await find_chains(connection, statements, {holders.get(each, each) for each in given})
-    chains = {each: found.chains[holders.get(each, each)] for each in given}
-    edges = [edge for job in waiting for edge in edges_of(job.id, job.blockers, chains)]
-    await add_edges(connection, statements, edges)
-    if found.ended:
-        # All of them at once, since as much was just written for them.
-        limit = max(MOST_TOLD, sum(edge.chain_id in found.ended for edge in edges))
-        await resolve(connection, statements, found.ended, into, origin=origin, limit=limit)
-    if previous is not None:
-        await connection.fetch(_PUT_BACK, previous)
+    async with _brief_waits(connection) if callers else nullcontext():
+        found = await find_chains(connection, statements, {holders.get(each, each) for each in given})
+        chains = {each: found.chains[holders.get(each, each)] for each in given}
+        edges = [edge for job in waiting for edge in edges_of(job.id, job.blockers, chains)]
+        await add_edges(connection, statements, edges)
+        if found.ended:
+            # All of them at once, since as much was just written for them.
+            limit = max(MOST_TOLD, sum(edge.chain_id in found.ended for edge in edges))
+            await resolve(connection, statements, found.ended, into, origin=origin, limit=limit)
     return results
 
 
@@ -129,8 +125,14 @@ async def _undo(connection: Connection) -> None:
 @asynccontextmanager
 async def waiting_briefly(connection: Connection) -> AsyncGenerator[None]:
     """The same, where rows are waited for briefly in the block; afterwards as long as before."""
-    previous = (await connection.fetch(_LOCK_TIMEOUT))[0][0]
-    async with whole_or_nothing(connection):
-        await connection.execute(WAIT_BRIEFLY)
+    async with whole_or_nothing(connection), _brief_waits(connection):
         yield
-        await connection.fetch(_PUT_BACK, previous)
+
+
+@asynccontextmanager
+async def _brief_waits(connection: Connection) -> AsyncGenerator[None]:
+    """What fails in the block leaves the setting to `whole_or_nothing`, which undoes it."""
+    ((previous,),) = await connection.fetch(_LOCK_TIMEOUT)
+    await connection.execute(WAIT_BRIEFLY)
+    yield
+    await connection.fetch(_PUT_BACK, previous)
