@@ -73,22 +73,21 @@ class Inserter:
 
     async def insert_in(self, connection: Connection, jobs: Sequence[NewJob], *, repeated: bool = False) -> Written:
         """Store jobs within the open transaction of a connection that is in a user's hands."""
-        if not any(job.blockers for job in jobs):
-            return await self._insert_plain(connection, jobs, repeated=repeated)
-        async with whole_or_nothing(connection):
-            return await self._insert_waiting(connection, jobs, repeated=repeated, callers=True)
+        with translated(self._pool.source.description):
+            if not any(job.blockers for job in jobs):
+                return await self._insert_plain(connection, jobs, repeated=repeated)
+            async with whole_or_nothing(connection):
+                return await self._insert_waiting(connection, jobs, repeated=repeated, callers=True)
 
     async def _insert_plain(self, connection: Connection, jobs: Sequence[NewJob], *, repeated: bool) -> Written:
-        with translated(self._pool.source.description):
-            note = inserted_note(jobs, self._origin)
-            return Written(await insert_on(connection, self._statements, jobs, repeated=repeated, note=note))
+        note = inserted_note(jobs, self._origin)
+        return Written(await insert_on(connection, self._statements, jobs, repeated=repeated, note=note))
 
     async def _insert_waiting(
         self, connection: Connection, jobs: Sequence[NewJob], *, repeated: bool, callers: bool = False
     ) -> Written:
         told = Resolved()
-        with translated(self._pool.source.description):
-            results = await insert_waiting(
-                connection, self._statements, jobs, repeated=repeated, origin=self._origin, into=told, callers=callers
-            )
+        results = await insert_waiting(
+            connection, self._statements, jobs, repeated=repeated, origin=self._origin, into=told, callers=callers
+        )
         return Written(results, told)

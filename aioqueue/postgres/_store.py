@@ -8,11 +8,12 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from aioqueue.errors import StoreUnavailable
-from aioqueue.postgres import _foreign, _foreign_connection, _migrations
+from aioqueue.postgres import _foreign, _migrations
 from aioqueue.postgres._connections_closing import close_connection
 from aioqueue.postgres._connections_source import in_transaction
 from aioqueue.postgres._diagnosis import diagnose
 from aioqueue.postgres._errors import translated
+from aioqueue.postgres._foreign_connection import connection_of
 from aioqueue.postgres._lease_session import PostgresLeaseSession
 from aioqueue.postgres._opened import Opened
 from aioqueue.postgres._options import Options, read_options
@@ -167,8 +168,8 @@ class PostgresStore:
         opened = self._opened
         if tx is not None:
             if any(job.blockers for job in jobs):
-                async with _foreign_connection.connection_of(tx) as connection:
-                    return (await opened.foreign_inserter.insert_in(connection, jobs, repeated=repeated)).results
+                connection = await connection_of(tx)
+                return (await opened.foreign_inserter.insert_in(connection, jobs, repeated=repeated)).results
             return await _foreign.insert(tx, self._schema.name, jobs, repeated=repeated)
         if not jobs:
             return []
@@ -219,8 +220,8 @@ class PostgresStore:
         if not settlements:
             return []
         if tx is not None:
-            async with _foreign_connection.connection_of(tx) as connection:
-                return (await opened.foreign_ender.settle_in(connection, settlements))[0]
+            connection = await connection_of(tx)
+            return (await opened.foreign_ender.settle_in(connection, settlements))[0]
         done: Settled = await opened.settler.settle(settlements, orphaned=orphaned)
         self._tell(
             Notification(
@@ -248,15 +249,15 @@ class PostgresStore:
     async def hold(self, claim: Claim, lease_id: int, *, tx: object) -> LostReason | None:
         """See `aioqueue.abc.Store.hold`."""
         opened = self._opened
-        async with _foreign_connection.connection_of(tx) as connection:
-            return await opened.foreign_ender.hold_in(connection, claim, lease_id)
+        connection = await connection_of(tx)
+        return await opened.foreign_ender.hold_in(connection, claim, lease_id)
 
     async def end(self, endings: Sequence[Ending], *, tx: object | None = None) -> Sequence[bool]:
         """See `aioqueue.abc.Store.end`."""
         opened = self._opened
         if tx is not None:
-            async with _foreign_connection.connection_of(tx) as connection:
-                return (await opened.foreign_ender.end_in(connection, endings))[0]
+            connection = await connection_of(tx)
+            return (await opened.foreign_ender.end_in(connection, endings))[0]
         results, told = await opened.ender.end(endings)
         self._tell(told)
         return results
