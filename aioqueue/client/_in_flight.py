@@ -10,7 +10,6 @@ from aioqueue.definitions._graph import graph_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from uuid import UUID
 
 __all__ = ["InFlight"]
 
@@ -21,18 +20,16 @@ class InFlight:
     __slots__ = ("_ids", "_waiting")
 
     def __init__(self) -> None:
-        self._ids: set[UUID] = set()
+        self._ids: set[int] = set()  # as numbers: hashing a UUID is a call in Python, for each job
         self._waiting: list[asyncio.Future[None]] = []
 
     def begin(self, calls: Iterable[Call[Any]]) -> None:
         """Say that calls are being enqueued. Always `end` it."""
-        for call in calls:
-            self._ids.add(call.id)
+        self._ids.update([call.id.int for call in calls])
 
     def end(self, calls: Iterable[Call[Any]]) -> None:
         """Say that they aren't any more: they're stored, or may be enqueued again."""
-        for call in calls:
-            self._ids.discard(call.id)
+        self._ids.difference_update([call.id.int for call in calls])
         if self._waiting:
             waiting, self._waiting = self._waiting, []
             for future in waiting:
@@ -53,4 +50,4 @@ class InFlight:
         return graph
 
     def _is_one(self, source: object) -> bool:
-        return isinstance(source, Call) and source.id in self._ids
+        return isinstance(source, Call) and source.id.int in self._ids

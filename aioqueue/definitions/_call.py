@@ -198,7 +198,7 @@ class Call(HasOutput[R_co]):
             tags=tuple(dict.fromkeys((*job_type.tags, *given.get("tags", ())))),
             metadata=b"{}" if metadata is None else orjson.dumps(metadata),
             trace=trace,
-            blockers=blockers_of(self.placed, self._after) if self.waits else (),
+            blockers=blockers_of(self.placed, self._after) if self.placed or "after" in given else (),
         )
 
     @property

@@ -35,7 +35,10 @@ def graph_of(calls: Sequence[Call[Any]]) -> Sequence[Call[Any]]:
         CallAlreadyEnqueued: A call is given twice.
         ConflictingOptions: Two copies of one call, with different options, are waited for.
     """
-    if not any(call.waits for call in calls):
+    for call in calls:
+        if call.waits:
+            break
+    else:
         return calls
     given: dict[UUID, Call[Any]] = {}
     for call in calls:
