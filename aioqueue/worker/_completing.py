@@ -16,14 +16,15 @@ class Completing:
 
     Attributes:
         entered: Whether a block is open, from before it has the row locked.
-        holds: Whether a transaction has the job's row locked, or was perhaps just committed. Nobody else can end the job then,
-            and what is heard of its claim may be the effect of our own commit.
-        lost: What was heard of it meanwhile.
+        holds: Whether a transaction of the attempt's has the job's row locked, until it's known how that has ended. Nobody else
+            can end the job meanwhile: where its claim is said to be lost, that may be the effect of our own commit.
+        lost: Why the claim was said to be lost meanwhile.
         given: What `done` was given.
         outcome: What that says of the attempt.
         enqueued: How many jobs the attempt had enqueued before `done`.
-        more: Whether not all are told who wait for the end of its chain.
-        unseen: Whether the transaction is the user's, and was left well: whether it's committed isn't known.
+        more: Whether not all were told who wait for the end of its chain.
+        unseen: Whether a block in a transaction of the user's was left without an error, and nobody has looked yet whether that
+            was committed.
         sealed: The outcome, once it's committed: it stands, whatever comes later.
     """
 
@@ -38,7 +39,11 @@ class Completing:
         self.sealed: Outcome | None = None
 
     def hear_lost(self, reason: LostReason) -> bool:
-        """Hear that the claim is lost. Returns whether that doesn't count, or not yet."""
+        """Hear that the claim is lost.
+
+        Returns:
+            Whether that's to be ignored: the job is completed, or it isn't known yet how the transaction has ended.
+        """
         if self.holds:
             self.lost = reason
         return self.holds or self.sealed is not None

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import functools
 import time
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from aioqueue.client import Transaction
 from aioqueue.definitions._completion import OWN
@@ -31,7 +31,7 @@ from aioqueue.worker._returned import is_call
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-    from types import TracebackType
+    from contextlib import AbstractAsyncContextManager
 
     from aioqueue.client import Client
     from aioqueue.definitions._completion import Completion
@@ -74,8 +74,8 @@ class Completions:
         self._tending = tending
 
     def block(self, attempt: SlotAttempt, tx: object) -> AbstractAsyncContextManager[Completion, None]:
-        """Make a block; nothing is done until it's entered."""
-        return _Block(self, attempt, self._own(attempt) if tx is OWN else self._users(attempt, tx))
+        """Make a block, which never swallows an error; nothing is done until it's entered."""
+        return cast("AbstractAsyncContextManager[Completion, None]", self._block(attempt, tx))
 
     async def returned(self, attempt: SlotAttempt, value: object) -> Outcome | None:
         """See what a handler has committed that has returned.
@@ -87,7 +87,7 @@ class Completions:
             CompletionNotDone: It has left a block in a transaction of its user's, who hasn't committed it.
         """
         state = _state(attempt)
-        unseen = await self.saw_users_commit(attempt)
+        unseen = await self._saw_users_commit(attempt)
         if state.sealed is None:
             if unseen:
                 raise CompletionNotDone(
@@ -101,17 +101,17 @@ class Completions:
 
     async def raised(self, attempt: SlotAttempt, error: BaseException) -> Outcome | None:
         """See what a handler has committed that has raised, or a middleware of it. Returns what stands, if anything does."""
-        await self.saw_users_commit(attempt)
+        await self._saw_users_commit(attempt)
         sealed = _state(attempt).sealed
         if sealed is not None:
             log_late_error(attempt.slot, error)
         return sealed
 
-    async def saw_users_commit(self, attempt: SlotAttempt) -> bool:
-        """See, when it should have ended, whether its user has committed the transaction that was given as `tx=`.
+    async def _saw_users_commit(self, attempt: SlotAttempt) -> bool:
+        """Look up whether the transaction that was given as `tx=` was committed, which should have ended by now.
 
         Returns:
-            Whether there is one.
+            Whether there was one of which that wasn't known.
         """
         if not _state(attempt).unseen:
             return False
@@ -123,6 +123,25 @@ class Completions:
         return True
 
     # -- the two blocks -----------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def _block(self, attempt: SlotAttempt, tx: object) -> AsyncGenerator[Completion]:
+        """Either of them, where there may be a completing transaction."""
+        attempt.refuse_completing()
+        if (lost := attempt.slot.lost) is not None:
+            raise _lost(attempt, lost)
+        state = _state(attempt)
+        if state.entered:
+            raise _not_the_only_one(attempt)
+        state.entered = True  # before anything is waited for: another task of the attempt may try it meanwhile
+        try:
+            await self._saw_users_commit(attempt)  # one that was left well, and rolled back, may be repeated
+            if state.sealed is not None:
+                raise _not_the_only_one(attempt)
+            async with self._own(attempt) if tx is OWN else self._users(attempt, tx) as completion:
+                yield completion
+        finally:
+            state.entered = False
 
     @asynccontextmanager
     async def _own(self, attempt: SlotAttempt) -> AsyncGenerator[Completion]:
@@ -281,41 +300,6 @@ class Completions:
             except StoreUnavailable:
                 pass
             await asyncio.sleep(pause.next())
-
-
-class _Block(AbstractAsyncContextManager["Completion", None]):
-    """Checks on entry whether there may be a completing transaction, and never swallows what its block raises."""
-
-    def __init__(self, completions: Completions, attempt: SlotAttempt, inner: AbstractAsyncContextManager[Completion]) -> None:
-        self._completions = completions
-        self._attempt = attempt
-        self._inner = inner
-
-    async def __aenter__(self) -> Completion:
-        attempt, slot = self._attempt, self._attempt.slot
-        attempt.refuse_completing()
-        if slot.lost is not None:
-            raise _lost(attempt, slot.lost)
-        state = _state(attempt)
-        if state.entered:
-            raise _not_the_only_one(attempt)
-        state.entered = True  # before anything is waited for: another task of the attempt may try it meanwhile
-        try:
-            await self._completions.saw_users_commit(attempt)  # one that was left well, and rolled back, may be repeated
-            if state.sealed is not None:
-                raise _not_the_only_one(attempt)
-            return await self._inner.__aenter__()
-        except BaseException:
-            state.entered = False
-            raise
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        try:
-            await self._inner.__aexit__(kind, error, traceback)
-        finally:
-            _state(self._attempt).entered = False
 
 
 async def _patiently(hold: Callable[[], Awaitable[T]]) -> T:

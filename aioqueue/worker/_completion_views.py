@@ -79,15 +79,16 @@ class _Completion(InTransaction):
         state.enqueued = attempt.enqueued
         try:
             state.outcome = outcome_of(attempt, value)
-        except BaseException as error:
+        except Unreadable as unreadable:  # of the handler's: its policy says what is next
             attempt.reopen(state.enqueued)
-            if isinstance(error, Unreadable):  # of the handler's: its policy says what is next
-                error = error.error
-                if isinstance(error, CodecError):
-                    raise ArgumentsError(str(error), path=error.path) from None
-                raise error from None
+            error = unreadable.error
+            if isinstance(error, CodecError):
+                raise ArgumentsError(str(error), path=error.path) from None
+            raise error from None
+        except BaseException:
+            attempt.reopen(state.enqueued)
             raise
-        attempt.slot.untold = False
+        attempt.slot.told_late = False
         state.given = value
         return value
 
@@ -114,29 +115,31 @@ class OwnCompletion(_Completion):
         transaction: The client's.
     """
 
+    transaction: Transaction
+
     def __init__(self, attempt: SlotAttempt, state: Completing, transaction: Transaction) -> None:
         super().__init__(attempt, state, transaction)
-        self._transaction = self.transaction = transaction
+        self.transaction = transaction
 
     @property
     def connection(self) -> Any:
         """The driver's."""
-        return self._transaction.connection
+        return self.transaction.connection
 
     async def execute(self, sql: str, *arguments: Any) -> int:
         """Run one statement."""
-        return await self._transaction.execute(sql, *arguments)
+        return await self.transaction.execute(sql, *arguments)
 
     async def fetch(self, sql: str, *arguments: Any) -> Sequence[Any]:
         """Run one query."""
-        return await self._transaction.fetch(sql, *arguments)
+        return await self.transaction.fetch(sql, *arguments)
 
     @asynccontextmanager
     async def savepoint(self) -> AsyncGenerator[None]:
         """Open a nested block, which undoes a `done` within it if it's rolled back."""
         before = self._state.outcome
         try:
-            async with self._transaction.savepoint():
+            async with self.transaction.savepoint():
                 yield
         except BaseException:
             if before is None:
@@ -155,12 +158,12 @@ class UsersCompletion(_Completion):
 
     def __init__(self, attempt: SlotAttempt, state: Completing, bound: BoundClient, tx: Any) -> None:
         super().__init__(attempt, state, bound)
-        self._tx = self.transaction = tx
+        self.transaction = tx
 
     @property
     def connection(self) -> Any:
         """What was given as `tx=`."""
-        return self._tx
+        return self.transaction
 
     async def execute(self, sql: str, *arguments: Any) -> int:  # noqa: ARG002 - the protocol's
         """Refuse: the user's own has its own way."""
@@ -176,6 +179,6 @@ class UsersCompletion(_Completion):
 
     def _refuse(self, name: str) -> NoReturn:
         raise TransactionError(
-            f"{name}() is for aioqueue's own transactions: this one was given as tx=, so use the {type(self._tx).__qualname__} "
-            "itself, which is also tx.connection"
+            f"{name}() is for aioqueue's own transactions: this one was given as tx=, so use the "
+            f"{type(self.transaction).__qualname__} itself, which is also tx.connection"
         )

@@ -50,7 +50,7 @@ class Slot:
         on_end: What its task calls when it's done, unless it has seen to that itself.
         completing: How far it is with completing its job in a transaction of its own, if it has begun one.
         outbox: What it has enqueued, if it has: stored with its outcome, or dropped.
-        untold: Whether the log and the span are told how it ended only once that is written, since it may be refused.
+        told_late: Whether the log and the span are told how it ended only once that is written, since it may be refused.
         ended_at: When its attempt ended, by the monotonic clock, if that's told later; else 0.
     """
 
@@ -73,7 +73,7 @@ class Slot:
         "reasons",
         "span",
         "task",
-        "untold",
+        "told_late",
         "worker",
     )
 
@@ -87,7 +87,7 @@ class Slot:
         self.reasons: tuple[CancelReason, ...] = ()
         self.exit: BaseException | None = None
         self.lost: LostReason | None = None
-        self.in_thread = self.abandoned = self.untold = False
+        self.in_thread = self.abandoned = self.told_late = False
         self.outbox: Outbox | None = None
         self.completing: Completing | None = None
         self.counted: TypeCounters | None = None

@@ -28,11 +28,11 @@ def outcome_of(attempt: SlotAttempt, returned: object) -> Outcome:
     """
     if attempt.job_type.continues:
         outcome = _step(attempt, returned)
-        attempt.slot.untold = outcome.may_be_refused
+        attempt.slot.told_late = outcome.may_be_refused
         return outcome
     output = _encode(attempt, returned)
     children = attempt.close()
-    attempt.slot.untold = bool(children)
+    attempt.slot.told_late = bool(children)
     return completed(output, attempt.outcome, children)
 
 

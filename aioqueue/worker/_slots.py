@@ -169,9 +169,9 @@ class Slots:
         ended_at = time.monotonic()
         if slot.completing is not None and slot.completing.sealed is not None:
             outcome = slot.completing.sealed  # whatever came later
-        if slot.untold:
-            slot.untold, slot.ended_at = slot.lost is None and not slot.abandoned, ended_at
-        if slot.span is not None and not slot.untold:
+        if slot.told_late:
+            slot.told_late, slot.ended_at = slot.lost is None and not slot.abandoned, ended_at
+        if slot.span is not None and not slot.told_late:
             end_span(slot, outcome)
         self._holdings.ended(slot)
         try:

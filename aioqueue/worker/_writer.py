@@ -129,7 +129,7 @@ class Writer:
             return
         # Waiting to be written may take long: an exception would keep everything that its frames hold.
         self._submit(slot, outcome if outcome.exception is None else outcome.without_exception())
-        if not slot.untold:
+        if not slot.told_late:
             log_end(slot, outcome)
 
     def give_back(self, lease_id: int, claim: Claim) -> None:
@@ -241,7 +241,7 @@ class Writer:
         self._holdings.let_go(slot.claim)
         if slot.outbox is not None and refusal is None:
             slot.outbox.written(self._holdings.counters)
-        if slot.untold:
+        if slot.told_late:
             _tell(slot, outcome)
         if refusal is not None:
             job = slot.job
@@ -259,8 +259,8 @@ class Writer:
         holdings = self._holdings
         if slot.outbox is not None:
             slot.drop_enqueued()  # unless it was written
-        if slot.untold:  # it's lost
-            slot.untold = False
+        if slot.told_late:  # it's lost
+            slot.told_late = False
             end_span(slot, INTERRUPTED)
         if holdings.stuck:
             holdings.stuck.discard(slot.claim)
@@ -393,7 +393,7 @@ class Writer:
 
 def _tell(slot: Slot, outcome: Outcome) -> None:
     """Tell the log and the span how an attempt ended, if that had to wait until it was written."""
-    if slot.untold:
-        slot.untold = False
+    if slot.told_late:
+        slot.told_late = False
         end_span(slot, outcome)
         log_end(slot, outcome)
