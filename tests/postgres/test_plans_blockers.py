@@ -85,6 +85,7 @@ def bounded(plan: Plan, *, buffers: int, rows: int) -> None:
 
 async def ids(connection: asyncpg.Connection[Any], table: str, count: int, offset: int) -> list[UUID]:
     rows = await connection.fetch(f"SELECT id FROM aioqueue.{table} ORDER BY id LIMIT $1 OFFSET $2", count, offset)
+    assert len(rows) == count
     return [UUID(str(row[0])) for row in rows]
 
 
