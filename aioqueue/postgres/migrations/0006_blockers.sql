@@ -95,6 +95,7 @@ DECLARE
     ended uuid[] := '{}';
     last record;
     reason json;
+    how text;
     text_of text;
     note text;
 BEGIN
@@ -181,18 +182,19 @@ BEGIN
         LOOP
             text_of := NULL;
             IF last.state IN (6, 7) THEN
-                text_of := format('%s %s: %s', last.type, last.chain_id, CASE last.state WHEN 6 THEN 'failed' ELSE 'cancelled' END);
+                how := CASE last.state WHEN 6 THEN 'failed' ELSE 'cancelled' END;
                 BEGIN
                     reason := (SELECT error FROM unnest(last.errors) WITH ORDINALITY AS history(error, place)
                                ORDER BY place DESC LIMIT 1);
-                    text_of := left(CASE WHEN reason->>'type' = 'BlockerFailed'
-                                         THEN regexp_replace(reason->>'message', '^it waited for ', '')
-                                         WHEN reason->>'type' IS NULL THEN text_of
-                                         WHEN coalesce(reason->>'message', '') = '' THEN text_of || ': ' || (reason->>'type')
-                                         ELSE text_of || ': ' || (reason->>'type') || ': ' || (reason->>'message') END, 1200);
+                    IF reason->>'type' = 'BlockerFailed' THEN
+                        text_of := regexp_replace(reason->>'message', '^it waited for ', '');
+                    ELSIF reason->>'type' IS NOT NULL THEN
+                        how := concat_ws(': ', how, reason->>'type', nullif(reason->>'message', ''));
+                    END IF;
                 EXCEPTION WHEN data_exception THEN
                     NULL;  -- an entry that isn't one of ours
                 END;
+                text_of := coalesce(text_of, format('%s %s: %s', last.type, last.chain_id, left(how, 1000)));
             END IF;
             IF last.state IN (4, 6, 7) THEN
                 INSERT INTO @schema@.chain_end AS e (chain_id, state, type, output, cause)
