@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, TypeVar
 
-from aioqueue.postgres._errors import row_error, sqlstate
+from aioqueue.postgres._errors import LOCKED, row_error, sqlstate
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -13,11 +13,9 @@ if TYPE_CHECKING:
     from aioqueue.errors import StoreError
     from aioqueue.postgres._connections_driver import Connection
 
-__all__ = ["LOCKED", "in_halves"]
+__all__ = ["in_halves"]
 
 T = TypeVar("T")
-
-LOCKED = "55P03"
 
 _SECONDS = 2.0
 """How long it looks for the culprits. The others may be held up by them for no longer; what is left comes next time."""

@@ -21,16 +21,20 @@ from aioqueue.errors import (
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-__all__ = ["breaks_connection", "cuts_short", "deadlock", "row_error", "sqlstate", "translated"]
+__all__ = ["LOCKED", "NOT_ALLOWED", "breaks_connection", "cuts_short", "deadlock", "row_error", "sqlstate", "translated"]
 
 # 08 connection, 53 resources (disk full, too many connections), 57P server going down, starting or in recovery,
 # 25006 read-only (a failed-over primary), 58 system (I/O); 40 and 55P03 are rolled back and may be tried again; 26000 a
 # prepared statement that the session has forgotten, which a new connection hasn't.
 _UNAVAILABLE_CLASSES = ("08", "53", "58", "40", "57P", "XX")
 _UNAVAILABLE_STATES = frozenset({"25006", "57014", "55006", "26000"})
-_LOCKED = "55P03"
+LOCKED = "55P03"
+"""The code of an error: somebody holds a row for longer than it may be waited for."""
+
 _DEADLOCKS = frozenset({"40P01", "40001"})
-_NOT_ALLOWED = "42501"
+NOT_ALLOWED = "42501"
+"""The code of an error: the role hasn't the right to."""
+
 # After these the connection is of no use, or leads to a server that is of none.
 _BROKEN_CLASSES = ("08", "57P", "XX")
 _BROKEN_STATES = frozenset({"25006", "53100", "53200", "53300", "25P03", "25P04", "26000"})
@@ -82,7 +86,7 @@ def row_error(error: Exception) -> StoreError | None:
     None for what is about the server, the connection, the schema as a whole or the role's rights.
     """
     ours = _translate(error, "the database")
-    about_it = isinstance(ours, RowRejected) or (type(ours) is StoreError and sqlstate(error) != _NOT_ALLOWED)
+    about_it = isinstance(ours, RowRejected) or (type(ours) is StoreError and sqlstate(error) != NOT_ALLOWED)
     return ours if about_it and isinstance(ours, StoreError) else None
 
 
@@ -111,7 +115,7 @@ def _translate(error: BaseException, where: str) -> AioqueueError | None:
     message = f"{where}: {_text(error)}"
     if isinstance(error, asyncpg.PostgresError) or sqlstate(error):  # such as psycopg's, on a connection of the user's
         state = sqlstate(error)
-        if state == _LOCKED:
+        if state == LOCKED:
             return StoreContended(message)
         if state.startswith(_UNAVAILABLE_CLASSES) or state in _UNAVAILABLE_STATES:
             return StoreUnavailable(message)
@@ -119,7 +123,7 @@ def _translate(error: BaseException, where: str) -> AioqueueError | None:
             return RowRejected(_text(error))
         if state in _INCOMPATIBLE_STATES:
             return StoreIncompatible(f"{message}; is the schema up to date (`aioqueue migrate`)?")
-        return StoreError(f"{message}; does the role have the rights that it needs?" if state == _NOT_ALLOWED else message)
+        return StoreError(f"{message}; does the role have the rights that it needs?" if state == NOT_ALLOWED else message)
     if isinstance(error, _base.DataError):
         return RowRejected(_text(error))
     if isinstance(error, _base.ClientConfigurationError):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import asyncpg
 
 from aioqueue.errors import StoreContended
-from aioqueue.postgres._errors import sqlstate
+from aioqueue.postgres._errors import LOCKED, sqlstate
 from aioqueue.store_rules._migrations import (
     AppliedMigration,
     check_complete,
@@ -38,7 +38,6 @@ _LOCAL = "SET LOCAL search_path = pg_catalog, pg_temp; SET LOCAL lock_timeout = 
 # sees what has been done.
 _OTHERS_WERE_QUICKER = frozenset({"42P06", "42P07", "42710", "42723", "42701", "23505", "40001", "40P01"})
 _MOST_TRIES = 5
-_LOCKED = "55P03"
 _LONGEST_TRYING_SECONDS = 30.0
 """For each migration, where others hold what it locks; less than the time that a store gives them all."""
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 3.0
@@ -104,7 +103,7 @@ async def _applied_here(connection: Connection, schema: Schema, migration: Migra
         try:
             return await _apply(connection, schema, migration)
         except asyncpg.PostgresError as error:
-            if sqlstate(error) == _LOCKED:
+            if sqlstate(error) == LOCKED:
                 if time.monotonic() + pause > until:
                     raise StoreContended(
                         f"migration {migration.name}: for {_LONGEST_TRYING_SECONDS:.0f} s other transactions have held what it "

@@ -165,7 +165,7 @@ def _results(rows: Sequence[Row], ids: Sequence[UUID]) -> list[Changed]:
     found = {row[0]: row for row in rows}
     results: list[Changed] = []
     for job_id in ids:
-        _, _, changed, live, archived, *_ = found[job_id]
+        _, _, changed, live, archived = found[job_id]
         if changed is not None:
             results.append(Changed.DONE)
         elif live == StoredState.RUNNING:

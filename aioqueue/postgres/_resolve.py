@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import UUID
 
-from aioqueue.postgres._connections_halving import LOCKED, in_halves
-from aioqueue.postgres._errors import row_error, sqlstate
+from aioqueue.postgres._connections_halving import in_halves
+from aioqueue.postgres._connections_source import WAIT_BRIEFLY
+from aioqueue.postgres._errors import LOCKED, NOT_ALLOWED, row_error, sqlstate
 from aioqueue.postgres._settle_archive import archive
 from aioqueue.store_rules._causes import BLOCKER_FAILED, WAITED_FOR
 
@@ -30,8 +31,7 @@ __all__ = ["MOST_TOLD", "Resolved", "resolve", "resolve_statements"]
 MOST_TOLD = 2_000
 """Blocker rows that one transaction resolves at most."""
 
-_NOT_ALLOWED = "42501"
-_SAVEPOINT = "SAVEPOINT aioqueue_waiting; SET LOCAL lock_timeout = '100ms'"
+_SAVEPOINT = f"SAVEPOINT aioqueue_waiting; {WAIT_BRIEFLY}"
 _ROLL_BACK = "ROLLBACK TO SAVEPOINT aioqueue_waiting"
 _RELEASE = "RELEASE SAVEPOINT aioqueue_waiting"
 
@@ -267,8 +267,8 @@ async def _lock(
     arguments = ids, limit, list(passed_over)
     try:
         return (await connection.fetch(statements["resolve_lock"], *arguments))[0], True
-    except Exception as error:
-        if sqlstate(error) != LOCKED:  # whatever the driver
+    except Exception as error:  # whatever the driver
+        if sqlstate(error) != LOCKED:
             raise
     await connection.execute(_ROLL_BACK)
     return (await connection.fetch(statements["resolve_lock_free"], *arguments))[0], False
@@ -302,8 +302,8 @@ async def _remove_steps(connection: Connection, statements: dict[str, str], chai
     await connection.execute("SAVEPOINT aioqueue_steps")
     try:
         await connection.fetch(statements["resolve_taken_steps"], chains, MOST_TOLD)
-    except Exception as error:
-        if sqlstate(error) != _NOT_ALLOWED:
+    except Exception as error:  # whatever the driver
+        if sqlstate(error) != NOT_ALLOWED:
             raise
         await connection.execute("ROLLBACK TO SAVEPOINT aioqueue_steps")
     await connection.execute("RELEASE SAVEPOINT aioqueue_steps")

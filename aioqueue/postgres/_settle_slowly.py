@@ -214,10 +214,11 @@ async def _store_edges(
         BlockerNotFound, BlockerCycle: A chain isn't there, or would wait for itself.
     """
     walked = [portion.chains[each.id] for each in waiters if not only_own(each, holders)]
-    asked = {blocker.chain_id for each in waiters if each.next is not None for blocker in each.next.blockers}
+    nexts = [each.next for each in waiters if each.next is not None]
+    asked = {blocker.chain_id for job in nexts for blocker in job.blockers}
     found = await find_chains(connection, statements, {holders.get(each, each) for each in asked})
     chains = {each: found.chains[holders.get(each, each)] for each in asked}
-    edges = [edge for each in waiters if each.next is not None for edge in edges_of(each.next.id, each.next.blockers, chains)]
+    edges = [edge for job in nexts for edge in edges_of(job.id, job.blockers, chains)]
     await add_edges(connection, statements, edges)
     if not walked:
         return found.ended
@@ -225,7 +226,7 @@ async def _store_edges(
     # aren't written side by side. So if what is waited for waits for nothing, no circle goes through it. If it does wait, then
     # of any circle all who write an edge see that of theirs, and come here one by one.
     new = {child.id for each in waiters for child in each.children if child.id not in holders}
-    jobs = new | {each.next.id for each in waiters if each.next is not None}
+    jobs = new | {job.id for job in nexts}
     if not await lead_on(connection, statements, jobs, new):
         return found.ended
     await lock_cycles(connection, statements)
