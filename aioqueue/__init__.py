@@ -26,9 +26,8 @@ from aioqueue.errors import (
     CompletionNotDone,
     ConfigurationError,
     ConflictingOptions,
-    Fail,
+    DuplicateJob,
     JobCancelled,
-    JobControl,
     JobError,
     JobFailed,
     JobNotFound,
@@ -39,10 +38,8 @@ from aioqueue.errors import (
     OutputNotReady,
     OutsideTransaction,
     RegistrationError,
-    Reschedule,
     ResultError,
     ResultTimeout,
-    RetryIn,
     RowRejected,
     StoreContended,
     StoreError,
@@ -57,9 +54,11 @@ from aioqueue.vocabulary._blockers import Blocker
 from aioqueue.vocabulary._ends import Completed, Failed
 from aioqueue.vocabulary._finding import Finding, Verdict
 from aioqueue.vocabulary._job import AttemptError, Inserted, Job, JobState, NewJob, Priority
-from aioqueue.vocabulary._listing import Page
+from aioqueue.vocabulary._job_control import Fail, JobControl, Reschedule, RetryIn
+from aioqueue.vocabulary._listing import JobFilter, ListOrder, Page
 from aioqueue.vocabulary._retry import Backoff, Exponential, Fixed, Linear, Retry, Steps
 from aioqueue.vocabulary._stats import Stats
+from aioqueue.vocabulary._unique import Unique
 from aioqueue.vocabulary._workers import LeaseFacts
 from aioqueue.worker import Health, LateAttempt, OnceResult, Worker
 
@@ -89,6 +88,7 @@ __all__ = [
     "Completed",
     "ConfigurationError",
     "ConflictingOptions",
+    "DuplicateJob",
     "EnqueueMiddleware",
     "EnqueueNext",
     "Exponential",
@@ -103,6 +103,7 @@ __all__ = [
     "JobControl",
     "JobError",
     "JobFailed",
+    "JobFilter",
     "JobHandle",
     "JobNotFound",
     "JobState",
@@ -111,6 +112,7 @@ __all__ = [
     "LeaseFacts",
     "LeaseLost",
     "Linear",
+    "ListOrder",
     "MetricsServer",
     "Middleware",
     "NewJob",
@@ -141,6 +143,7 @@ __all__ = [
     "StoreUnavailable",
     "Transaction",
     "TransactionError",
+    "Unique",
     "Verdict",
     "Why",
     "Worker",

@@ -23,9 +23,10 @@ from aioqueue.vocabulary._abilities import (
 from aioqueue.vocabulary._answers import Changed, Due, Pruned, Renewal
 from aioqueue.vocabulary._blockers import Blocker, ChainEnd, EndedBlocker, NewBlocker, Tended
 from aioqueue.vocabulary._finding import Finding, Verdict
-from aioqueue.vocabulary._listing import JobFilter, Page
+from aioqueue.vocabulary._listing import IdPage, JobFilter, ListOrder, Page
 from aioqueue.vocabulary._notification import Notification
 from aioqueue.vocabulary._stats import Stats, TypeStats
+from aioqueue.vocabulary._store_inserting import Insertable
 from aioqueue.vocabulary._store_operating import Operable
 from aioqueue.vocabulary._store_parts import LeaseSession, Listener, StoreTransaction
 from aioqueue.vocabulary._workers import LeaseFacts, Standing
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
 
-    from aioqueue.vocabulary._job import Claim, ClaimedJob, Ending, Inserted, LostReason, NewJob, Settlement, SettleResult
+    from aioqueue.vocabulary._job import Claim, ClaimedJob, Ending, LostReason, Settlement, SettleResult
 
 __all__ = [
     "Blocker",
@@ -43,9 +44,12 @@ __all__ = [
     "Due",
     "EndedBlocker",
     "Finding",
+    "IdPage",
+    "Insertable",
     "JobFilter",
     "LeaseFacts",
     "LeaseSession",
+    "ListOrder",
     "Listener",
     "NewBlocker",
     "Notification",
@@ -72,9 +76,9 @@ __all__ = [
 
 
 @runtime_checkable
-class Store(Operable, Protocol):
-    """Where jobs live. `Operable` has its verbs for looking and operating; what not every store can do has protocols of its
-    own: `SupportsMigrate` and its like.
+class Store(Insertable, Operable, Protocol):
+    """Where jobs live. `Insertable` has its verb for producers, `Operable` those for looking and operating; what not every
+    store can do has protocols of its own: `SupportsMigrate` and its like.
 
     Every method is safe to call from several tasks at once, and to cancel at any await: a cancelled call leaves no lock,
     transaction, thread or connection behind, and its write has either happened whole or not at all.
@@ -137,33 +141,11 @@ class Store(Operable, Protocol):
 
     # -- producers ------------------------------------------------------------------------------------------------
 
-    async def insert(self, jobs: Sequence[NewJob], *, tx: object | None = None, repeated: bool = False) -> Sequence[Inserted]:
-        """Store jobs, all or none.
-
-        Without `tx` it commits before it returns, and tells listeners. With `tx` it writes on that connection and leaves
-        the commit to its owner. An id that exists already, live or finished, stays as it is, so repeating an insert is
-        safe; `repeated` says that this is one, and that finished jobs must be looked at too. A unique key that an
-        unfinished chain holds gives that chain's id, `created=False`. Keys are taken in sorted order, so that
-        concurrent batches don't deadlock.
-
-        A job with blockers is stored as blocked (held), with as many open blockers, and the live steps of the chains that it
-        waits for are marked, by a write, in the same transaction: whoever ends a marked one tells those that wait. A chain that
-        has ended already counts at once, for or against; so the job may be pending, or failed, when this returns. Where a
-        blocker of the batch wasn't created, since another chain holds its unique key, that chain is waited for.
+    def within(self, tx: object) -> Operable:
+        """The verbs for looking and operating, in the transaction that is open on a connection or session of the user's.
 
         Arguments:
-            jobs: In the order of the results; a job comes after those that it waits for.
-            tx: A connection or session of the user's with an open transaction, of a library that the store knows.
-
-        Raises:
-            RowRejected: One of the rows is at fault.
-            StoreContended: Somebody's open transaction holds one of the unique keys (without `tx`), or the row of a job that is
-                to be waited for. Nothing was stored, and nothing was waited for longer than a fraction of a second: try again
-                later. With `tx` the transaction is as it was before the call.
-            BlockerNotFound: A blocker isn't there. Nothing was stored; with `tx` the transaction is as it was before the call.
-            BlockerCycle: A job waits for itself, or for one that comes after it. As of BlockerNotFound.
-            NotInTransaction: `tx` is in autocommit mode.
-            TypeError: `tx` isn't of a known library.
+            tx: As of `insert`; used only by the verbs, each of which raises what `insert` raises for it.
         """
         ...
 
@@ -341,7 +323,7 @@ class Store(Operable, Protocol):
         message names the first cause, and theirs are told next. It finds blockers whose chain has ended or is gone without
         anybody having told, such as after a deletion by SQL. It discards jobs that are blocked or pending and haven't been
         started in time, as a claim would (cancelled, with an entry of the type `Expired`). And it forgets how chains ended for
-        which nobody waits any more.
+        which nobody waits any more, and windows of unique keys that are over.
 
         Rows that somebody has locked are left for the next time. Listeners are told as by `settle`.
 

@@ -9,6 +9,7 @@
     │   ├── CallAlreadyEnqueued
     │   ├── ConflictingOptions
     │   ├── OutputNotReady            an output that was used before its job has run
+    │   ├── DuplicateJob              another job has the unique key, and the call is to say so
     │   ├── BlockerNotFound           a chain to wait for that doesn't exist
     │   └── BlockerCycle              jobs that would wait for each other for ever
     ├── TransactionError
@@ -33,8 +34,8 @@
         ├── StoreIncompatible         its schema is too old or too new for this code, or missing
         └── RowRejected               one row of a batch is at fault
 
-`JobControl` (`Fail`, `RetryIn`, `Reschedule`) stands apart: handlers raise it to say what comes next, and it isn't
-an error. A class exists here only because a caller would want to catch it apart from the others.
+`JobControl` stands apart: handlers raise it to say what comes next, and it isn't an error.
+A class exists here only because a caller would want to catch it apart from the others.
 """
 
 from __future__ import annotations
@@ -44,7 +45,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from datetime import datetime, timedelta
     from uuid import UUID
 
 __all__ = [
@@ -61,9 +61,8 @@ __all__ = [
     "CompletionNotDone",
     "ConfigurationError",
     "ConflictingOptions",
-    "Fail",
+    "DuplicateJob",
     "JobCancelled",
-    "JobControl",
     "JobError",
     "JobFailed",
     "JobNotFound",
@@ -74,10 +73,8 @@ __all__ = [
     "OutputNotReady",
     "OutsideTransaction",
     "RegistrationError",
-    "Reschedule",
     "ResultError",
     "ResultTimeout",
-    "RetryIn",
     "RowRejected",
     "StoreContended",
     "StoreError",
@@ -95,7 +92,7 @@ def _rebuild(kind: type[Exception], arguments: tuple[object, ...], attributes: d
     return error
 
 
-class _Portable(Exception):
+class Portable(Exception):
     """An exception that survives `pickle` and `copy` with its attributes, also out of a process pool.
 
     Python rebuilds an exception by calling its class with `args`, which fails for one with named arguments.
@@ -105,7 +102,7 @@ class _Portable(Exception):
         return _rebuild, (type(self), self.args, self.__dict__)
 
 
-class AioqueueError(_Portable):
+class AioqueueError(Portable):
     """The root of all of aioqueue's errors."""
 
 
@@ -153,6 +150,23 @@ class CallAlreadyEnqueued(CallError):
 
 class ConflictingOptions(CallError):
     """Options of one call that exclude each other."""
+
+
+class DuplicateJob(CallError):
+    """A call's unique key is held by another chain, and its `on_conflict` is `"raise"`. Nothing was stored.
+
+    Arguments:
+        message: Which one, and what it is.
+        job_id: The id of the call's job.
+        key: The key.
+        chain_id: The id of the chain that holds it.
+    """
+
+    def __init__(self, message: str, *, job_id: UUID, key: str, chain_id: UUID) -> None:
+        super().__init__(message)
+        self.job_id = job_id
+        self.key = key
+        self.chain_id = chain_id
 
 
 class OutputNotReady(CallError):
@@ -273,7 +287,9 @@ class AlreadyFinished(JobError):
 
 
 class WrongJobType(JobError):
-    """The job was to be completed from outside as one of another type than it is. Nothing was written."""
+    """The job was to be completed from outside, or enqueued with an id of the caller's choice, as one of another type than it
+    is. Nothing was written.
+    """
 
 
 class BlockerReference(JobError):
@@ -346,50 +362,6 @@ class RowRejected(StoreError):
     Arguments:
         message: What the database said.
     """
-
-
-class JobControl(_Portable):
-    """Raised by handlers to say what comes next; middlewares should let it through."""
-
-
-class Fail(JobControl):
-    """End the job as failed, without another attempt.
-
-    Arguments:
-        reason: Why, for people; stored with the job.
-        outcome: A short label for statistics, such as `"declined"`.
-    """
-
-    def __init__(self, reason: str, outcome: str | None = None) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.outcome = outcome
-
-
-class RetryIn(JobControl):
-    """Try again after a delay of the handler's own choice. It counts as an attempt.
-
-    Arguments:
-        delay: Seconds, or a timedelta; not negative.
-    """
-
-    def __init__(self, delay: float | timedelta) -> None:
-        super().__init__(f"retry in {delay}")
-        self.delay = delay
-
-
-class Reschedule(JobControl):
-    """Run the job again later without using an attempt. Bounded by the worker (see `Worker`).
-
-    Arguments:
-        delay: Seconds, or a timedelta; not negative.
-        at: A timezone-aware time. Exactly one of the two is given.
-    """
-
-    def __init__(self, *, delay: float | timedelta | None = None, at: datetime | None = None) -> None:
-        super().__init__(f"reschedule {f'in {delay}' if at is None else f'at {at}'}")
-        self.delay = delay
-        self.at = at
 
 
 class CallNeverEnqueued(UserWarning):

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from aioqueue.definitions._call_options import CallOptions
     from aioqueue.vocabulary._codec import Placed
     from aioqueue.vocabulary._placeholders import Placeholder
+    from aioqueue.vocabulary._unique import Unique
 
 __all__ = ["Call", "JobDefinition"]
 
@@ -193,7 +194,7 @@ class Call(HasOutput[R_co]):
             retry=None if retry is None else retry.encode(),
             timeout=None if timeout is None else seconds(timeout, "timeout"),
             key=given.get("key"),
-            unique=given.get("unique", False),
+            unique=cast("Unique | None", given.get("unique")),
             aliases=job_type.aliases,
             tags=tuple(dict.fromkeys((*job_type.tags, *given.get("tags", ())))),
             metadata=b"{}" if metadata is None else orjson.dumps(metadata),

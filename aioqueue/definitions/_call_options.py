@@ -11,6 +11,7 @@ from aioqueue.errors import ConfigurationError
 from aioqueue.vocabulary._codec import CodecError, ValueCodec
 from aioqueue.vocabulary._retry import Retry
 from aioqueue.vocabulary._time import aware, seconds
+from aioqueue.vocabulary._unique import Unique
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -31,7 +32,7 @@ class CallOptions(TypedDict, total=False):
     delay: float | timedelta | None
     at: datetime | None
     key: str | None
-    unique: bool
+    unique: bool | Unique | None
     priority: Priority | None
     tags: Iterable[str]
     metadata: Mapping[str, object]
@@ -58,8 +59,10 @@ def read_options(given: CallOptions) -> dict[str, object]:
         read["at"] = aware(at, "at")
     if (key := given.get("key")) is not None:
         read["key"] = _read_label(key, "key")
-    if "unique" in given and not isinstance(given["unique"], bool):
-        raise ConfigurationError(f"unique must be True or False, not {given['unique']!r}")
+    if (unique := given.get("unique")) is not None:
+        if not isinstance(unique, bool | Unique):
+            raise ConfigurationError(f"unique must be True, False or a Unique(...), not {unique!r}")
+        read["unique"] = (Unique() if unique is True else unique) or None
     if (priority := given.get("priority")) is not None:
         read["priority"] = read_priority(priority)
     if "tags" in given:

@@ -41,7 +41,7 @@ def encode_jobs(jobs: Sequence[NewJob]) -> str:
                     **({} if job.retry is None else {"max_attempts": job.max_attempts, "retry": job.retry.decode()}),
                     "timeout": job.timeout,
                     "key": job.key,
-                    "unique": job.unique,
+                    "unique": job.unique is not None,
                     **({"aliases": job.aliases} if job.aliases and job.unique else {}),
                     "tags": list(job.tags),
                     "metadata": job.metadata.decode(),

@@ -21,6 +21,7 @@ from aioqueue.postgres._stats import read_stats
 from aioqueue.postgres._stats_workers import read_leases, read_standing
 from aioqueue.postgres._transaction import TransactionBlock
 from aioqueue.store_rules._life import StoreLife
+from aioqueue.vocabulary._listing import ListOrder
 from aioqueue.vocabulary._notification import Notification
 
 if TYPE_CHECKING:
@@ -45,8 +46,9 @@ if TYPE_CHECKING:
         SettleResult,
         StoredState,
     )
-    from aioqueue.vocabulary._listing import JobFilter, Page
+    from aioqueue.vocabulary._listing import IdPage, JobFilter, Page
     from aioqueue.vocabulary._stats import Stats
+    from aioqueue.vocabulary._store_operating import Operable
     from aioqueue.vocabulary._store_parts import LeaseSession, Listener, StoreTransaction
     from aioqueue.vocabulary._workers import LeaseFacts, Standing
 
@@ -163,7 +165,9 @@ class PostgresStore:
 
     # -- producers ------------------------------------------------------------------------------------------------
 
-    async def insert(self, jobs: Sequence[NewJob], *, tx: object | None = None, repeated: bool = False) -> Sequence[Inserted]:
+    async def insert(
+        self, jobs: Sequence[NewJob], *, tx: object | None = None, repeated: bool = False, apart: bool = False
+    ) -> Sequence[Inserted]:
         """See `aioqueue.abc.Store.insert`."""
         opened = self._opened
         if tx is not None:
@@ -294,9 +298,23 @@ class PostgresStore:
         """See `aioqueue.abc.Store.list_dependents`."""
         return await self._opened.listings.dependents(chain_id, limit)
 
-    async def list(self, where: JobFilter, limit: int, cursor: str | None = None) -> Page:
+    async def list(
+        self, where: JobFilter, limit: int, cursor: str | None = None, *, order: ListOrder = ListOrder.NEWEST
+    ) -> Page:
         """See `aioqueue.abc.Store.list`."""
         return await self._opened.listings.page(where, limit, cursor)
+
+    async def list_ids(self, where: JobFilter, limit: int, cursor: str | None = None) -> IdPage:
+        """See `aioqueue.abc.Store.list_ids`."""
+        raise NotImplementedError
+
+    async def find(self, types: Collection[str], key: str) -> Job | None:
+        """See `aioqueue.abc.Store.find`."""
+        raise NotImplementedError
+
+    def within(self, tx: object) -> Operable:
+        """See `aioqueue.abc.Store.within`."""
+        raise NotImplementedError
 
     async def stats(self) -> Stats:
         """See `aioqueue.abc.Store.stats`."""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from aioqueue.postgres._settle_end import Ender
     from aioqueue.vocabulary._job import Claim, Ending, Inserted, LostReason, NewJob, Settlement, SettleResult
     from aioqueue.vocabulary._notification import Notification
+    from aioqueue.vocabulary._store_operating import Operable
 
 
 __all__ = ["PostgresTransaction", "TransactionBlock"]
@@ -91,6 +92,11 @@ class PostgresTransaction:
             written = await self._inserter.insert_in(self._connection, jobs)
         self.told.extend(written.notifications(jobs))
         return written.results
+
+    @property
+    def operations(self) -> Operable:
+        """See `aioqueue.abc.StoreTransaction.operations`."""
+        raise NotImplementedError
 
     async def hold(self, claim: Claim, lease_id: int) -> LostReason | None:
         """See `aioqueue.abc.Store.hold`. From then on the server ends the transaction if it's idle for too long."""

@@ -23,6 +23,7 @@ from aioqueue.sqlite._stats import read_stats
 from aioqueue.sqlite._stats_workers import read_leases, read_standing
 from aioqueue.sqlite._transaction import SQLiteTransaction, TransactionBlock
 from aioqueue.store_rules._life import StoreLife
+from aioqueue.vocabulary._listing import ListOrder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -45,8 +46,9 @@ if TYPE_CHECKING:
         SettleResult,
         StoredState,
     )
-    from aioqueue.vocabulary._listing import JobFilter, Page
+    from aioqueue.vocabulary._listing import IdPage, JobFilter, Page
     from aioqueue.vocabulary._stats import Stats
+    from aioqueue.vocabulary._store_operating import Operable
     from aioqueue.vocabulary._store_parts import Listener
     from aioqueue.vocabulary._workers import LeaseFacts, Standing
 
@@ -129,7 +131,9 @@ class SQLiteStore:
 
     # -- producers ------------------------------------------------------------------------------------------------
 
-    async def insert(self, jobs: Sequence[NewJob], *, tx: object | None = None, repeated: bool = False) -> Sequence[Inserted]:
+    async def insert(
+        self, jobs: Sequence[NewJob], *, tx: object | None = None, repeated: bool = False, apart: bool = False
+    ) -> Sequence[Inserted]:
         """Store jobs, all or none. See `aioqueue.abc.Store.insert`.
 
         A foreign `tx` should have begun IMMEDIATE: otherwise the first write may find the file locked, or changed
@@ -246,9 +250,23 @@ class SQLiteStore:
         """See `aioqueue.abc.Store.list_dependents`."""
         return await self._opened.reading.read(lambda connection: list_dependents(connection, chain_id, limit))
 
-    async def list(self, where: JobFilter, limit: int, cursor: str | None = None) -> Page:
+    async def list(
+        self, where: JobFilter, limit: int, cursor: str | None = None, *, order: ListOrder = ListOrder.NEWEST
+    ) -> Page:
         """See `aioqueue.abc.Store.list`."""
         return await self._opened.listings.page(where, limit, cursor)
+
+    async def list_ids(self, where: JobFilter, limit: int, cursor: str | None = None) -> IdPage:
+        """See `aioqueue.abc.Store.list_ids`."""
+        raise NotImplementedError
+
+    async def find(self, types: Collection[str], key: str) -> Job | None:
+        """See `aioqueue.abc.Store.find`."""
+        raise NotImplementedError
+
+    def within(self, tx: object) -> Operable:
+        """See `aioqueue.abc.Store.within`."""
+        raise NotImplementedError
 
     async def stats(self) -> Stats:
         """See `aioqueue.abc.Store.stats`."""

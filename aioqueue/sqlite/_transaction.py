@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from aioqueue.sqlite._connections_threads import DatabaseThreads, Request
     from aioqueue.vocabulary._job import Claim, Ending, Inserted, LostReason, NewJob, Settlement, SettleResult
     from aioqueue.vocabulary._notification import Notification
+    from aioqueue.vocabulary._store_operating import Operable
 
 __all__ = ["TransactionBlock", "SQLiteTransaction"]
 
@@ -121,6 +122,11 @@ class SQLiteTransaction:
             return result.inserted, result.notification
 
         return await self._write(body)
+
+    @property
+    def operations(self) -> Operable:
+        """See `aioqueue.abc.StoreTransaction.operations`."""
+        raise NotImplementedError
 
     async def hold(self, claim: Claim, lease_id: int) -> LostReason | None:
         """Why the claim isn't the lease's own; None if it is: it stays so to the end of the transaction."""

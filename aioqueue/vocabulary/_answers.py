@@ -27,6 +27,8 @@ class Changed(StrEnum):
     """Not deleted: other unfinished jobs wait for its chain."""
     BLOCKER_FAILED = "blocker_failed"
     """Not retried: it failed since a chain that it waited for did, and that one hasn't been retried."""
+    KEY_HELD = "key_held"
+    """Not retried: another unfinished chain holds its unique key by now."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from aioqueue.errors import CallError
+    from aioqueue.errors import AioqueueError, CallError
     from aioqueue.vocabulary._blockers import EndedBlocker, NewBlocker
+    from aioqueue.vocabulary._unique import Unique
 
 __all__ = [
     "AttemptError",
@@ -57,7 +58,13 @@ class NewJob:
             only the waits.
         timeout: Seconds for one attempt; None leaves it to the job type.
         key: A label to find it by.
-        unique: Whether at most one unfinished job of this type may have this key.
+        unique: How the key is kept from other jobs of this type; None for a key that is only a label. Its `by` is of no
+            concern to a store.
+        max_delay: Where the job's conflict replaces a waiting one that was created earlier: seconds from then after which it is
+            due at the latest, whatever its delay says.
+        chosen_id: Whether the caller has chosen the id: then a job that is there with it, live or finished, is this one.
+        implied: Whether it's only stored since others of the batch wait for it: not, if none of these is stored or replaces
+            one.
         aliases: Older names of the type, the oldest first: a unique key counts under all of them.
         tags: Short labels.
         metadata: A JSON object for middlewares.
@@ -76,7 +83,10 @@ class NewJob:
     retry: bytes | None = None
     timeout: float | None = None
     key: str | None = None
-    unique: bool = False
+    unique: Unique | None = None
+    max_delay: float | None = None
+    chosen_id: bool = False
+    implied: bool = False
     aliases: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     metadata: bytes = b"{}"
@@ -100,13 +110,17 @@ class Inserted:
     """What became of one row of an insert.
 
     Attributes:
-        id: The id of the job that is stored now: the one given, or that of the unfinished chain with the same unique key, which
-            is its first job's.
+        id: The id of the job that is stored now: the one given, or that of the chain that holds the same unique key, which is
+            its first job's. Of an implied job that wasn't needed, the one given: nothing has that id.
         created: Whether it was stored by this call. A row whose id was there already says False, and is unchanged.
+        replaced: Whether the job that is there has got what was given for this one (`on_conflict="replace"`).
+        refused: Why it wasn't stored, where each job stands for itself: `DuplicateJob`, or `WrongJobType` for a chosen id.
     """
 
     id: UUID
     created: bool
+    replaced: bool = False
+    refused: AioqueueError | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +216,8 @@ class Settlement:
         next: The chain's next job, where the kind is `CONTINUED`. It's stored as it is, except for what belongs to the chain:
             the store takes its id, the next position, key and unique key from the job that has finished. It may have blockers.
         children: Further jobs that are stored in the same transaction, and not at all if the settlement isn't written: each a
-            chain of its own, after those of them that it waits for.
+            chain of its own, after those of them that it waits for. Each has its own unique key, if it has one, but none that
+            raises; those that are implied are stored if `next` or another one that is stored waits for them.
     """
 
     id: UUID

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from aioqueue.vocabulary._listing import ListOrder
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
     from uuid import UUID
@@ -11,7 +13,7 @@ if TYPE_CHECKING:
     from aioqueue.vocabulary._answers import Changed
     from aioqueue.vocabulary._blockers import Blocker
     from aioqueue.vocabulary._job import Job
-    from aioqueue.vocabulary._listing import JobFilter, Page
+    from aioqueue.vocabulary._listing import IdPage, JobFilter, Page
     from aioqueue.vocabulary._stats import Stats
     from aioqueue.vocabulary._workers import LeaseFacts, Standing
 
@@ -20,7 +22,13 @@ __all__ = ["Operable"]
 
 @runtime_checkable
 class Operable(Protocol):
-    """The part of a `Store` that shows jobs, and changes them by hand. What `Store` says of all its methods holds here."""
+    """The part of a `Store` that shows jobs, and changes them by hand. What `Store` says of all its methods holds here.
+
+    A transaction has the same verbs (`Store.within`, `StoreTransaction.operations`): they see what was written in it, and what
+    they change is so once it's committed; listeners hear of it then. Rows that somebody else has locked are waited for as its
+    owner's other statements do on a user's connection, and for a fraction of a second on one of the store's own. There a verb
+    that raises leaves the transaction as it was before the call.
+    """
 
     async def fetch(self, ids: Sequence[UUID]) -> Sequence[Job | None]:
         """Snapshots in the order of the ids, live and archived in one snapshot of the database."""
@@ -50,14 +58,33 @@ class Operable(Protocol):
         """Unfinished jobs that wait for the end of this chain (by its own id), by their ids; without those that were told."""
         ...
 
-    async def list(self, where: JobFilter, limit: int, cursor: str | None = None) -> Page:
-        """One page of jobs, live and archived, newest id first. Bounded in cost whatever the filter.
+    async def list(
+        self, where: JobFilter, limit: int, cursor: str | None = None, *, order: ListOrder = ListOrder.NEWEST
+    ) -> Page:
+        """One page of jobs, live and archived. Bounded in cost whatever the filter: a page may have fewer jobs than asked for,
+        or none, and still a cursor, where many rows had to be looked at that don't pass.
+
+        What is there all the time is shown once while pages are turned, whatever comes and goes meanwhile. In the order of due
+        times or of finish times, a job whose time has changed meanwhile may be shown twice, or not at all.
 
         A strange row (not JSON, an unknown state) is shown as well as it can be, and doesn't break its page. A live one in an
         unknown state is shown as blocked; a filter by states leaves it out, since no index leads to it.
 
         Raises:
-            ValueError: The cursor isn't one of ours.
+            ValueError: The cursor isn't one of ours, or is of another order.
+        """
+        ...
+
+    async def list_ids(self, where: JobFilter, limit: int, cursor: str | None = None) -> IdPage:
+        """As `list`, newest id first, but only the ids: for changes to many."""
+        ...
+
+    async def find(self, types: Collection[str], key: str) -> Job | None:
+        """The live or last step of the chain with this key, of a first job with one of these types: of the unfinished one that
+        holds it as its unique key, otherwise of the newest unfinished one, otherwise of the newest finished one.
+
+        Steps of later types than the first are found by it too, since a chain keeps its key; a chain whose first step was
+        purged is found by the type of the step that is left.
         """
         ...
 
@@ -83,7 +110,7 @@ class Operable(Protocol):
 
         Such a job begins anew, as one that was never started: no attempts, no reschedules, no time to expire, start or end,
         no outcome and no output. It keeps what it was inserted with, its history of errors, and the number of its claims, so
-        that older ones stay fenced. A job whose unique key is held by another unfinished one by now is `WRONG_STATE`. Jobs of
+        that older ones stay fenced. A job whose unique key is held by another unfinished one by now is `KEY_HELD`. Jobs of
         one call that wait for each other do so again, in whatever order they're given.
 
         With `cascade`, those that failed since one of these had failed live again too, level by level. All of it is one

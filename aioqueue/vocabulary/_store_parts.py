@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from aioqueue.vocabulary._answers import Renewal
     from aioqueue.vocabulary._job import Claim, Ending, Inserted, LostReason, NewJob, Settlement, SettleResult
     from aioqueue.vocabulary._notification import Notification
+    from aioqueue.vocabulary._store_operating import Operable
 
 __all__ = ["LeaseSession", "Listener", "StoreTransaction"]
 
@@ -65,6 +66,11 @@ class StoreTransaction(Protocol):
 
     async def fetch(self, sql: str, *arguments: Any) -> Sequence[Any]:
         """Run one query of the user's; the rows are the driver's, readable by position and by name."""
+        ...
+
+    @property
+    def operations(self) -> Operable:
+        """The verbs for looking and operating, within this transaction."""
         ...
 
     async def insert(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:

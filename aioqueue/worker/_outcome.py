@@ -13,10 +13,11 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeGuard, TypeVar, cast
 
-from aioqueue.errors import ConfigurationError, Fail, JobControl, Reschedule, RetryIn
+from aioqueue.errors import ConfigurationError
 from aioqueue.runtime._exits import members, traceback_of
 from aioqueue.telemetry._counters import AttemptOutcome
 from aioqueue.vocabulary._job import AttemptError, Settlement, SettlementKind
+from aioqueue.vocabulary._job_control import Fail, JobControl, Reschedule, RetryIn
 from aioqueue.vocabulary._retry import Retry
 from aioqueue.vocabulary._safe_text import type_name
 from aioqueue.vocabulary._time import aware, seconds

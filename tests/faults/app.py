@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 import anyio
 
-from aioqueue import Call, Fixed, Registry, Retry, current_attempt, done
-from aioqueue.errors import Reschedule
+from aioqueue import Call, Fixed, Registry, Reschedule, Retry, current_attempt, done
 from tests.faults.clock import install
 from tests.processes import Ledger, die_with_parent
 

@@ -12,6 +12,7 @@ from aioqueue.abc import JobFilter
 from aioqueue.postgres import make_store
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import NewJob, Settlement, SettlementKind
+from aioqueue.vocabulary._unique import Unique
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -67,7 +68,7 @@ def completed(claim: ClaimedJob, output: bytes = b"1") -> Settlement:
 
 CALLS: dict[str, Callable[[PostgresStore], Awaitable[object]]] = {
     "insert": lambda store: store.insert([job()]),
-    "insert unique": lambda store: store.insert([job(key="k", unique=True)]),
+    "insert unique": lambda store: store.insert([job(key="k", unique=Unique())]),
     "fetch": lambda store: store.fetch([new_id()]),
     "list": lambda store: store.list(JobFilter(), 10),
     "stats": lambda store: store.stats(),

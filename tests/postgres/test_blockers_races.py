@@ -16,6 +16,7 @@ from aioqueue.postgres import _resolve, _settle
 from aioqueue.vocabulary._attempt_error import AttemptError
 from aioqueue.vocabulary._blockers import NewBlocker
 from aioqueue.vocabulary._job import Ending, JobState, LostReason, NewJob, SettlementKind
+from aioqueue.vocabulary._unique import Unique
 from tests.postgres.stores import completed, connected, job, opened
 from tests.postgres_server import execute
 
@@ -295,7 +296,7 @@ async def test_a_circle_isnt_closed_by_transactions_that_dont_see_each_other(pos
                 await store.end([going_on(one.id, last.id)], tx=caller)
             with pytest.raises(TransactionError, match="READ COMMITTED"):
                 await store.settle([held], tx=caller)
-            child = job("c", key="k", unique=True)
+            child = job("c", key="k", unique=Unique())
             with pytest.raises(TransactionError, match="READ COMMITTED"):
                 await store.end([going_on(one.id, child.id, children=(child,))], tx=caller)
             child = job("c")

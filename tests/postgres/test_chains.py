@@ -16,6 +16,7 @@ from aioqueue.postgres import _operate, _operate_delete
 from aioqueue.postgres._insert_rows import insert_on, insert_statements
 from aioqueue.postgres._options_schema import Schema
 from aioqueue.vocabulary._job import Inserted, NewJob, Settlement, SettlementKind, StoredState
+from aioqueue.vocabulary._unique import Unique
 from tests.postgres.stores import completed, connected, job, opened
 from tests.postgres_server import execute
 
@@ -64,14 +65,14 @@ async def test_a_key_isnt_free_for_a_moment(postgres_url: str) -> None:
     """Four others want it all the time, each in its own way."""
     async with opened(postgres_url) as store, connected(postgres_url) as first, connected(postgres_url) as second:
         lease_id = await store.open_lease("w", 600)
-        chain = job(key="k", unique=True)
+        chain = job(key="k", unique=Unique())
         await store.insert([chain])
         over = asyncio.Event()
         seen: list[UUID] = []
 
         async def by_inserting(other: PostgresStore, *, many: bool) -> None:
             while not over.is_set():
-                wanted = [job(key="k", unique=True), *([job("b")] if many else [])]
+                wanted = [job(key="k", unique=Unique()), *([job("b")] if many else [])]
                 result = (await other.insert(wanted))[0]
                 assert not result.created
                 seen.append(result.id)
@@ -166,7 +167,7 @@ async def test_an_insert_that_is_repeated_after_its_chain_went_on(
     postgres_url: str, unique: bool, end: bool, foreign: bool
 ) -> None:
     """As after a commit whose answer was lost: the chain is recognised, its first step purged or not."""
-    first = job(key="k", unique=True) if unique else job()
+    first = job(key="k", unique=Unique()) if unique else job()
     async with opened(postgres_url) as store, connected(postgres_url) as other:
         await chain_of(store, 3, first=first, end=end)
         for purge in (False, True):
@@ -208,17 +209,17 @@ async def test_a_repeated_insert_that_waits_while_its_chain_goes_on(postgres_url
 
 
 async def test_a_conflict_says_the_chains_id_however_it_is_met(postgres_url: str) -> None:
-    first = job(key="k", unique=True)
+    first = job(key="k", unique=Unique())
     async with opened(postgres_url) as store, connected(postgres_url) as other:
         await chain_of(store, 3, first=first)
 
         def wanted(**options: Any) -> NewJob:
-            return job(key="k", unique=True, **options)
+            return job(key="k", unique=Unique(), **options)
 
-        renamed = NewJob(id=job().id, type="new name", aliases=("a",), key="k", unique=True)
+        renamed = NewJob(id=job().id, type="new name", aliases=("a",), key="k", unique=Unique())
         answers = [
             *await store.insert([wanted()]),
-            *(await store.insert([job(), wanted(), job("b", key="l", unique=True)]))[1:2],
+            *(await store.insert([job(), wanted(), job("b", key="l", unique=Unique())]))[1:2],
             *await store.insert([wanted()], repeated=True),
             *await store.insert([renamed]),
         ]
@@ -246,7 +247,7 @@ async def test_everybody_at_once_at_the_same_chains(postgres_url: str, seconds: 
     until = time.monotonic() + seconds
 
     def wanted(chance: random.Random) -> NewJob:
-        return job(key=chance.choice(keys), unique=True)
+        return job(key=chance.choice(keys), unique=Unique())
 
     async def work(store: PostgresStore, chance: random.Random) -> int:
         lease_id, went_on = await store.open_lease("w", 600), 0
@@ -302,7 +303,7 @@ async def test_a_delete_that_is_interrupted_is_finished_by_another(
     monkeypatch.setattr(_operate_delete, "DELETED_STEPS", 2)
     told: list[Notification] = []
     async with opened(postgres_url) as store:
-        ids = await chain_of(store, 6, first=job(key="k", unique=True), end=end)
+        ids = await chain_of(store, 6, first=job(key="k", unique=Unique()), end=end)
         with monkeypatch.context() as patched, store.subscribe(told.append, finished=True):
             patched.setattr(_operate.Operator, "remove_rest", gone)
             with pytest.raises(asyncio.CancelledError):
@@ -311,7 +312,7 @@ async def test_a_delete_that_is_interrupted_is_finished_by_another(
         left = execute(postgres_url, "SELECT id, state FROM aioqueue.archive")
         assert {row[1] for row in left} == {5}
         assert len(left) >= 2
-        assert [each.created for each in await store.insert([job(key="k", unique=True)])] == [True]
+        assert [each.created for each in await store.insert([job(key="k", unique=Unique())])] == [True]
         assert await store.delete([ids[0] if by_chain else left[-1][0]]) == [Changed.DONE]
         assert execute(postgres_url, "SELECT id FROM aioqueue.archive") == []
         assert await store.delete(ids) == [Changed.NOT_FOUND] * 6

@@ -9,6 +9,7 @@ import pytest
 
 from aioqueue.abc import Changed
 from aioqueue.vocabulary._job import Settlement, SettlementKind, SettleResult
+from aioqueue.vocabulary._unique import Unique
 from tests.postgres.stores import connected, job, opened
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ async def check(postgres_url: str, *changes: str) -> None:
     async with opened(postgres_url) as store, connected(postgres_url) as connection:
         for change in changes:
             await connection.execute(change)
-        new = job(payload=b'{"n":1}', priority=3, key="k", unique=True)
+        new = job(payload=b'{"n":1}', priority=3, key="k", unique=Unique())
         await store.insert([new])
         lease_id = await store.open_lease("w", 600)
         await store.claim(lease_id, ["a"], 1)

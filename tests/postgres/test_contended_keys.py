@@ -17,6 +17,7 @@ from aioqueue.postgres._options_schema import Schema
 from aioqueue.store_rules._unique_keys import unique_hash
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import NewJob
+from aioqueue.vocabulary._unique import Unique
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -117,7 +118,7 @@ async def test_a_key_that_becomes_free_between_two_statements_doesnt_deadlock(po
     small, great = sorted(("a", "b"), key=lambda key: unique_hash("t", key).bytes)
 
     def new(key: str) -> NewJob:
-        return NewJob(id=new_id(), type="t", key=key, unique=True)
+        return NewJob(id=new_id(), type="t", key=key, unique=Unique())
 
     store, statements = make_store(postgres_url), insert_statements(Schema())
     await store.open()

@@ -24,6 +24,7 @@ from aioqueue.testing.conformance._waiting import (
 )
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import JobState
+from aioqueue.vocabulary._unique import Unique
 from tests.postgres.stores import connected, job, opened
 from tests.postgres_server import execute
 
@@ -75,7 +76,7 @@ async def test_chains_that_are_there(postgres_url: str) -> None:
     """Live ones are marked; a unique key stands for the chain that holds it; what has completed counts at once."""
     async with opened(postgres_url) as store:
         running, good, bad = await start_blocker(store), await completed(store, b'"out"'), await failed(store)
-        holder, repeated = job(key="k", unique=True), job(key="k", unique=True)
+        holder, repeated = job(key="k", unique=Unique()), job(key="k", unique=Unique())
         await store.insert([holder])
         waits, ready = after(job("b"), running.id, repeated.id, good), after(job("b"), good)
         lost, settled, behind = after(job("b"), good, bad), settled_after(job("b"), bad), job("b")

@@ -26,6 +26,7 @@ from aioqueue.postgres import _foreign, make_store
 from aioqueue.postgres._options_schema import Schema
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import NewJob
+from aioqueue.vocabulary._unique import Unique
 from tests.postgres.libraries import LIBRARIES, sqlalchemy_url
 from tests.postgres_server import execute
 from tests.processes import ROOT, until
@@ -49,7 +50,7 @@ def full_job() -> NewJob:
     """A job with every option."""
     return a_job(
         priority=1, delay=60.0, expires=90.0, max_attempts=None, retry=b'{"max_attempts":3}', timeout=1.5, key="k'\"",
-        unique=True, tags=("one", 'two "2"'), metadata=b'{"tenant":"t"}',
+        unique=Unique(), tags=("one", 'two "2"'), metadata=b'{"tenant":"t"}',
     )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from aioqueue.abc import ChainEnd, EndedBlocker, JobFilter, NewBlocker
 from aioqueue.errors import BlockerNotFound, StoreContended
 from aioqueue.testing.conformance._waiting import after, complete, completed, failed, settled_after, start_blocker
 from aioqueue.vocabulary._identifiers import new_id
+from aioqueue.vocabulary._unique import Unique
 from tests.postgres.stores import connected, job, opened
 from tests.postgres_server import execute
 
@@ -26,7 +27,7 @@ def live(url: str) -> list[tuple[Any, ...]]:
 
 
 async def test_a_graph_is_stored_with_the_commit(postgres_url: str, library: Any) -> None:
-    first, second = job(), job(key="k", unique=True)
+    first, second = job(), job(key="k", unique=Unique())
     places = b'[["output", "pages", 0]]'
     last = job("b", blockers=(NewBlocker(first.id, places=places), NewBlocker(second.id, settled=True)))
     async with opened(postgres_url) as store, library(postgres_url) as users:

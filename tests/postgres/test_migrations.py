@@ -25,6 +25,7 @@ from aioqueue.postgres._options_schema import Schema
 from aioqueue.store_rules._migrations import Migration
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import NewJob, Settlement, SettlementKind
+from aioqueue.vocabulary._unique import Unique
 from tests.postgres.test_statements import ODD_NAMES
 from tests.postgres_server import execute
 from tests.processes import ROOT, until
@@ -42,7 +43,7 @@ async def _works(store: PostgresStore) -> None:
     """One job's way through everything."""
     await store.open()
     try:
-        job = NewJob(id=new_id(), type="a", key="k", unique=True)
+        job = NewJob(id=new_id(), type="a", key="k", unique=Unique())
         assert (await store.insert([job]))[0].created
         lease_id = await store.open_lease("w", 60)
         (claimed,) = await store.claim(lease_id, ["a"], 10)

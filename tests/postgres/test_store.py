@@ -14,6 +14,7 @@ import pytest
 from aioqueue.abc import Changed, JobFilter
 from aioqueue.errors import ClientClosed, RowRejected, StoreError, StoreUnavailable
 from aioqueue.postgres import make_store
+from aioqueue.vocabulary._unique import Unique
 from tests.postgres.stores import claimed, completed, connected, job, opened, port_of, proxied
 from tests.postgres_server import execute
 from tests.proxy import Proxy
@@ -55,7 +56,7 @@ async def test_bad_rows_are_rejected(postgres_url: str, options: dict[str, Any])
 async def test_what_is_stored_is_kept_to_the_letter(postgres_url: str) -> None:
     payload = b'{"a": 1.0, "a" :"\\u0000", "big":123456789012345678901234567890}'
     async with opened(postgres_url) as store:
-        new = job(payload=payload, tags=("a,b", 'quo"te', "back\\slash", "{}", "null", " "), key="x" * 10_000, unique=True)
+        new = job(payload=payload, tags=("a,b", 'quo"te', "back\\slash", "{}", "null", " "), key="x" * 10_000, unique=Unique())
         await store.insert([new])
         (found,) = await store.fetch([new.id])
         assert found is not None
@@ -78,7 +79,7 @@ async def test_concurrent_batches_with_the_same_keys(postgres_url: str) -> None:
         async def batch(seed: int) -> set[Any]:
             keys = [str(number) for number in range(50)]
             random.Random(seed).shuffle(keys)
-            results = await store.insert([job(key=key, unique=True) for key in keys])
+            results = await store.insert([job(key=key, unique=Unique()) for key in keys])
             return {result.id for result in results}
 
         first, *others = await asyncio.gather(*[batch(seed) for seed in range(8)])
@@ -333,7 +334,7 @@ async def test_without_prepared_statements(postgres_url: str) -> None:
     async with opened(postgres_url, prepared_statements=False) as store:
         _, claims = await claimed(store, jobs=3)
         assert [result.lost for result in await store.settle([completed(claim) for claim in claims])] == [None] * 3
-        (new,) = await store.insert([job(key="k", unique=True)])
+        (new,) = await store.insert([job(key="k", unique=Unique())])
         assert (await store.fetch([new.id]))[0] is not None
         assert len((await store.list(JobFilter(), 10)).jobs) == 4
         execute(postgres_url, "SELECT 1 WHERE EXISTS (SELECT FROM pg_prepared_statements)")
@@ -355,7 +356,7 @@ async def test_a_cancelled_call_leaves_nothing_behind(postgres_url: str, rounds:
                 await tx.insert([job(pair)])
 
         async def unique(pair: str) -> None:
-            await store.insert([job(pair, key=f"{pair}{number}", unique=True) for number in range(2)])
+            await store.insert([job(pair, key=f"{pair}{number}", unique=Unique()) for number in range(2)])
 
         async def plain(pair: str) -> None:
             await store.insert([job(pair), job(pair)])

@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from aioqueue import Call, Completed, Fail, Failed, Registry, Reschedule, RetryIn, current_attempt, done
-from aioqueue.errors import AioqueueError, JobControl
+from aioqueue.errors import AioqueueError
+from aioqueue.vocabulary._job_control import JobControl
 from tests.simulation.plan import Step
 from tests.simulation.process import Process
 from tests.simulation.rude import POLICY, HostileError, HostileReason

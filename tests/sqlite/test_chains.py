@@ -15,6 +15,7 @@ from aioqueue.sqlite import _operate_delete, make_store
 from aioqueue.sqlite._connections_access import Writer
 from aioqueue.sqlite._migrations import known_migrations
 from aioqueue.vocabulary._job import JobState, LostReason, Settlement, SettlementKind, StoredState
+from aioqueue.vocabulary._unique import Unique
 from tests.sqlite.chains import chain, claim_one, continued, end, listed
 from tests.sqlite.conftest import execute, new_job, outsider, query, spoil
 
@@ -67,7 +68,7 @@ async def test_a_batch_without_a_continuation_executes_no_more_than_before(store
 )
 async def test_a_trigger_that_refuses_a_step(store: SQLiteStore, path: Path, event: str, action: str) -> None:
     lease = await store.open_lease("w", 600)
-    await store.insert([new_job(key=f"k{number}", unique=True) for number in range(20)])
+    await store.insert([new_job(key=f"k{number}", unique=Unique()) for number in range(20)])
     jobs = await store.claim(lease, ["a"], 20)
     settlements = [continued(job) if place % 2 else end(job) for place, job in enumerate(jobs)]
     refused = settlements[7]
@@ -111,9 +112,9 @@ async def test_the_mark_of_dependents_goes_along(store: SQLiteStore, path: Path)
 @pytest.mark.parametrize("library", ["ours", "sqlite3", "aiosqlite"])
 async def test_a_conflict_gives_the_chains_id_in_every_transaction(store: SQLiteStore, path: Path, library: str) -> None:
     lease = await store.open_lease("w", 600)
-    steps = await chain(store, lease, 3, key="k", unique=True)
+    steps = await chain(store, lease, 3, key="k", unique=Unique())
     first = steps[0].id
-    again = [new_job(key="k", unique=True), new_job(), new_job(key="k", unique=True)]
+    again = [new_job(key="k", unique=Unique()), new_job(), new_job(key="k", unique=Unique())]
     for _ in range(2):  # the second time as after a commit that was unclear
         if library == "ours":
             async with store.transaction() as tx:
@@ -133,7 +134,7 @@ async def test_a_conflict_gives_the_chains_id_in_every_transaction(store: SQLite
 
 
 async def test_a_repeated_insert_whose_job_has_been_continued(store: SQLiteStore, path: Path) -> None:
-    new = new_job(key="k", unique=True)
+    new = new_job(key="k", unique=Unique())
     await store.insert([new])
     lease = await store.open_lease("w", 600)
     await store.settle([continued(await claim_one(store, lease))])
@@ -144,9 +145,9 @@ async def test_a_repeated_insert_whose_job_has_been_continued(store: SQLiteStore
 
 @pytest.mark.parametrize("change", ["chain_id = 'abc'", "chain_id = x'00'"])
 async def test_a_conflict_with_a_chain_that_nobody_could_find(store: SQLiteStore, path: Path, change: str) -> None:
-    await store.insert([new := new_job(key="k", unique=True)])
+    await store.insert([new := new_job(key="k", unique=Unique())])
     spoil(path, new.id, change)
-    (found,) = await store.insert([new_job(key="k", unique=True)])
+    (found,) = await store.insert([new_job(key="k", unique=Unique())])
     assert found.id == new.id
 
 
@@ -256,9 +257,9 @@ async def test_a_file_whose_text_is_utf16(path: Path, encoding: str) -> None:
     await store.open()
     try:
         lease = await store.open_lease("w", 600)
-        steps = await chain(store, lease, 4, key="k", unique=True)
+        steps = await chain(store, lease, 4, key="k", unique=Unique())
         assert [job.id for job in await listed(store, steps[0].id, 1)] == [step.id for step in steps]
-        (found,) = await store.insert([new_job(key="k", unique=True)])
+        (found,) = await store.insert([new_job(key="k", unique=Unique())])
         assert found.id == steps[0].id
         await store.settle([end(steps[3], SettlementKind.FAILED)])
         assert await store.retry([steps[1].id]) == [Changed.DONE]
@@ -304,7 +305,7 @@ async def test_a_delete_that_is_interrupted_is_finished_by_another(
 ) -> None:
     monkeypatch.setattr(_operate_delete, "_PORTION", 2)
     lease = await store.open_lease("w", 600)
-    steps = await chain(store, lease, 6, key="k", unique=True)
+    steps = await chain(store, lease, 6, key="k", unique=Unique())
     await store.settle([end(steps[-1], SettlementKind.COMPLETED if ended else SettlementKind.RETRIED)])
     told: list[Notification] = []
     with store.subscribe(told.append, finished=True):
@@ -312,7 +313,7 @@ async def test_a_delete_that_is_interrupted_is_finished_by_another(
         assert frozenset({steps[0].id}) in [each.finished for each in told]
     left = query(path, "SELECT position, state FROM archive ORDER BY position")
     assert left == [(number, 5) for number in range(4 if ended else 3)]
-    assert [each.created for each in await store.insert([new_job(key="k", unique=True)])] == [True]
+    assert [each.created for each in await store.insert([new_job(key="k", unique=Unique())])] == [True]
     assert await store.delete([steps[place].id]) == [Changed.DONE]
     assert query(path, "SELECT id FROM archive") == []
     assert await store.delete([steps[place].id]) == [Changed.NOT_FOUND]

@@ -9,6 +9,7 @@ import pytest
 from aioqueue.abc import Changed
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import JobState, SettlementKind
+from aioqueue.vocabulary._unique import Unique
 from tests.sqlite.chains import chain, continued, end, listed
 from tests.sqlite.conftest import execute, new_job, spoil
 
@@ -102,7 +103,7 @@ async def test_an_odd_step_ends_its_own_chain_only(store: SQLiteStore, path: Pat
 @pytest.mark.parametrize("change", ODD_PLACES)
 async def test_a_running_step_becomes_odd(store: SQLiteStore, path: Path, change: str) -> None:
     lease = await store.open_lease("w", 600)
-    mine, others = await chain(store, lease, 2, key="k", unique=True), await chain(store, lease, 2)
+    mine, others = await chain(store, lease, 2, key="k", unique=Unique()), await chain(store, lease, 2)
     spoil(path, mine[-1].id, change)
     results = await store.settle([continued(mine[-1]), continued(others[-1])])
     assert results[1].lost is None
@@ -113,6 +114,6 @@ async def test_a_running_step_becomes_odd(store: SQLiteStore, path: Path, change
     assert other is not None
     assert other.state is JobState.COMPLETED
     # The key isn't kept by nobody.
-    (key,) = await store.insert([new := new_job(key="k", unique=True)])
+    (key,) = await store.insert([new := new_job(key="k", unique=Unique())])
     assert key.created
     assert key.id == new.id

@@ -9,6 +9,7 @@ import pytest
 
 from aioqueue.abc import Changed
 from aioqueue.vocabulary._job import Settlement, SettlementKind, SettleResult
+from aioqueue.vocabulary._unique import Unique
 from tests.sqlite.conftest import execute, new_job, outsider
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def filled(path: Path, job_id: UUID) -> dict[str, Any]:
 
 
 async def test_every_column_goes_to_the_archive_and_comes_back(store: SQLiteStore, path: Path) -> None:
-    new = new_job(payload=b'{"n":1}', priority=3, key="k", unique=True)
+    new = new_job(payload=b'{"n":1}', priority=3, key="k", unique=Unique())
     await store.insert([new])
     lease_id = await store.open_lease("w", 600)
     await store.claim(lease_id, ["a"], 1)
@@ -95,7 +96,7 @@ async def test_every_column_goes_to_the_archive_and_comes_back(store: SQLiteStor
 
 async def test_every_column_of_an_odd_row_goes_to_the_archive(store: SQLiteStore, path: Path) -> None:
     """They are moved by a statement of their own."""
-    new = new_job(payload=b'{"n":1}', priority=3, key="k", unique=True)
+    new = new_job(payload=b'{"n":1}', priority=3, key="k", unique=Unique())
     await store.insert([new])
     before = filled(path, new.id)
     execute(path, "UPDATE job SET timeout = 9e999")

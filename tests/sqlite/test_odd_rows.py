@@ -13,6 +13,7 @@ from aioqueue.errors import LeaseLost, RowRejected, StoreError
 from aioqueue.sqlite import make_store
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import JobState, LostReason, Settlement, SettlementKind
+from aioqueue.vocabulary._unique import Unique
 from tests.sqlite.conftest import execute, new_job, spoil
 
 if TYPE_CHECKING:
@@ -184,9 +185,9 @@ async def test_a_worker_goes_on_beside_an_odd_row(store: SQLiteStore, path: Path
 
 
 async def test_a_unique_key_that_an_odd_row_holds(store: SQLiteStore, path: Path) -> None:
-    await store.insert([odd := new_job(key="k", unique=True)])
+    await store.insert([odd := new_job(key="k", unique=Unique())])
     spoil(path, odd.id, "id = 'no UUID, but precisely as long as it'")
-    again, other = await store.insert([new_job(key="k", unique=True), new_job()])
+    again, other = await store.insert([new_job(key="k", unique=Unique()), new_job()])
     assert not again.created
     assert other.created
     assert again.id in {job.id for job in await everything(store)}

@@ -15,6 +15,7 @@ from aioqueue.sqlite import make_store
 from aioqueue.sqlite._migrations import known_migrations
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import JobState
+from aioqueue.vocabulary._unique import Unique
 from tests.sqlite.conftest import execute, new_job, outsider, query
 
 if TYPE_CHECKING:
@@ -67,9 +68,9 @@ async def opened(path: Path) -> SQLiteStore:
 async def test_a_key_that_was_held_before_still_is(older: sqlite3.Connection, path: Path) -> None:
     held = old_job(older, "räume", "k 😀", old_hash("räume", "k 😀"))
     store = await opened(path)
-    (again,) = await store.insert([new_job("räume", key="k 😀", unique=True)])
+    (again,) = await store.insert([new_job("räume", key="k 😀", unique=Unique())])
     assert (again.id, again.created) == (held, False)
-    (other,) = await store.insert([new_job("räume", key="another", unique=True)])
+    (other,) = await store.insert([new_job("räume", key="another", unique=Unique())])
     assert other.created
     await store.close()
 
@@ -81,10 +82,10 @@ async def test_a_key_of_a_renamed_type(older: sqlite3.Connection, path: Path, re
         older.execute(OLD_ARCHIVE, [str(new_id()), "old", 4, None, None])
     held = old_job(older, "new", "k", old_hash("old", "k"))
     store = await opened(path)
-    (again,) = await store.insert([new_job("new", key="k", unique=True, aliases=("old",))])
+    (again,) = await store.insert([new_job("new", key="k", unique=Unique(), aliases=("old",))])
     assert (again.id, again.created) == (held, False)
     # An application from before the renaming knows the old name only.
-    (older_name,) = await store.insert([new_job("old", key="k", unique=True)])
+    (older_name,) = await store.insert([new_job("old", key="k", unique=Unique())])
     assert older_name.created is not remembered
     await store.close()
 
@@ -95,7 +96,7 @@ async def test_a_failed_job_that_is_retried_holds_its_key_again(older: sqlite3.C
     older.execute(OLD_ARCHIVE, [str(failed), "t", 6, "k", old_hash("t", "k")])
     store = await opened(path)
     assert await store.retry([failed]) == [Changed.DONE]
-    (again,) = await store.insert([new_job("t", key="k", unique=True)])
+    (again,) = await store.insert([new_job("t", key="k", unique=Unique())])
     assert (again.id, again.created) == (failed, False)
     await store.close()
 
@@ -110,7 +111,7 @@ async def test_odd_rows_do_not_stop_the_migration(older: sqlite3.Connection, pat
         older.execute("UPDATE job SET key = ? WHERE id = ?", [key, str(odd)])
     execute(path, f"UPDATE job SET type = x'ff' WHERE id = '{odd}'")
     store = await opened(path)
-    (again,) = await store.insert([new_job("t", key="k", unique=True)])
+    (again,) = await store.insert([new_job("t", key="k", unique=Unique())])
     assert not again.created
     assert again.id in {job_id, twin}
     assert [job and job.state for job in await store.fetch([job_id, twin, odd])] == [JobState.READY] * 3
@@ -124,7 +125,7 @@ async def test_text_that_is_in_no_encoding(older: sqlite3.Connection, path: Path
     odd = old_job(older, "t", "k", "odd")
     execute(path, f"UPDATE job SET type = CAST(x'{text}' AS TEXT), key = CAST(x'{text}' AS TEXT) WHERE id = '{odd}'")
     store = await opened(path)
-    (again,) = await store.insert([new_job("t", key="k", unique=True)])
+    (again,) = await store.insert([new_job("t", key="k", unique=Unique())])
     assert (again.id, again.created) == (held, False)
     await store.close()
 

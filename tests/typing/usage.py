@@ -29,6 +29,7 @@ from aioqueue import (
     done,
 )
 from aioqueue.vocabulary._job import Inserted, NewJob
+from aioqueue.vocabulary._unique import Unique
 
 registry = Registry(prefix="site.")
 
@@ -182,7 +183,7 @@ assert_type(call.copy(), Call[str])
 assert_type(call.arguments, dict[str, Any])
 assert_type(
     call.options(
-        delay=timedelta(minutes=5), key="k", unique=True, priority=4, tags=["a"], metadata={"tenant": 1},
+        delay=timedelta(minutes=5), key="k", unique=Unique(), priority=4, tags=["a"], metadata={"tenant": 1},
         retry=Retry(max_attempts=None), timeout=3, expires=timedelta(hours=1),
     ),
     Call[str],

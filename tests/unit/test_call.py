@@ -26,6 +26,7 @@ from aioqueue import (
     Registry,
     Retry,
 )
+from aioqueue.vocabulary._unique import Unique
 
 pytestmark = pytest.mark.filterwarnings("ignore::aioqueue.CallNeverEnqueued")
 
@@ -144,7 +145,7 @@ def test_every_option_reaches_the_row() -> None:
     moment = datetime(2030, 1, 1, 9, tzinfo=timezone(timedelta(hours=9)))
     retry = Retry(max_attempts=None, backoff=Fixed(3), jitter=0)
     call = fetch("a").options(
-        at=moment, key="k", unique=True, priority=4, tags=["x", "x", "y"], metadata={"tenant": 7},
+        at=moment, key="k", unique=Unique(), priority=4, tags=["x", "x", "y"], metadata={"tenant": 7},
         retry=retry, timeout=timedelta(seconds=9), expires=10,
     )  # fmt: skip
     job = call.to_new_job()
@@ -154,7 +155,7 @@ def test_every_option_reaches_the_row() -> None:
     assert job.run_at == moment
     assert job.run_at is not None
     assert job.run_at.tzinfo is UTC
-    assert (job.key, job.unique, job.priority, job.tags) == ("k", True, 4, ("x", "y"))
+    assert (job.key, job.unique, job.priority, job.tags) == ("k", Unique(), 4, ("x", "y"))
     assert job.metadata == b'{"tenant":7}'
     assert job.max_attempts is None
     assert job.retry == retry.encode()

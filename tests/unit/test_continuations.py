@@ -234,7 +234,7 @@ def test_the_next_step_is_the_call_with_what_the_step_before_had() -> None:
     assert made.retry == Retry(max_attempts=3, backoff=Fixed(1)).encode()
     assert made.tags == ("first", "both", "polls", "own")
     assert made.metadata == b'{"a":12345678901234567890123,"b":3,"c":4}'
-    assert (made.key, made.unique, made.trace) == (None, False, '{"traceparent":"x"}')
+    assert (made.key, made.unique, made.trace) == (None, None, '{"traceparent":"x"}')
     assert next_job(poll(1).options(at=datetime(2030, 1, 1, tzinfo=UTC)), before, None).run_at == datetime(
         2030, 1, 1, tzinfo=UTC
     )

@@ -13,15 +13,17 @@ from typing import Any
 import pytest
 
 from aioqueue import errors
+from aioqueue.vocabulary import _job_control
 from aioqueue.vocabulary._identifiers import new_id
 
 SAMPLES: dict[str, Exception] = {
     "ArgumentsError": errors.ArgumentsError("wrong", path="a.b[1]"),
-    "Fail": errors.Fail("declined", outcome="no"),
+    "DuplicateJob": errors.DuplicateJob("held", job_id=new_id(), key="k", chain_id=new_id()),
+    "Fail": _job_control.Fail("declined", outcome="no"),
     "LeaseLost": errors.LeaseLost("gone", reason="not_found"),
     "NotSupported": errors.NotSupported("no", ability="statement"),
-    "RetryIn": errors.RetryIn(timedelta(seconds=3)),
-    "Reschedule": errors.Reschedule(at=datetime(2030, 1, 2, tzinfo=UTC)),
+    "RetryIn": _job_control.RetryIn(timedelta(seconds=3)),
+    "Reschedule": _job_control.Reschedule(at=datetime(2030, 1, 2, tzinfo=UTC)),
     **{
         name: getattr(errors, name)("over", job_id=new_id(), job_type="t", last_error="ValueError: x")
         for name in ("JobError", "JobNotFound", "JobFailed", "JobCancelled", "ResultTimeout", "ResultError", "WrongJobType")
@@ -34,9 +36,14 @@ SAMPLES: dict[str, Exception] = {
 }
 
 
+CLASSES: dict[str, type[Exception]] = {
+    name: getattr(module, name) for module in (errors, _job_control) for name in module.__all__
+}
+
+
 def all_errors() -> list[Exception]:
     """One of each class, those that take more than a text from the samples."""
-    return [SAMPLES[name] if name in SAMPLES else getattr(errors, name)("text") for name in errors.__all__]
+    return [SAMPLES[name] if name in SAMPLES else each("text") for name, each in CLASSES.items()]
 
 
 def seen(error: BaseException) -> tuple[Any, ...]:
@@ -59,26 +66,26 @@ def test_a_users_own_subclass_survives_too_with_its_notes() -> None:
     assert (again.code, again.__notes__) == (7, ["seen at noon"])
 
 
-class Mine(errors.Fail):
+class Mine(_job_control.Fail):
     def __init__(self, reason: str, *, code: int) -> None:
         super().__init__(reason)
         self.code = code
 
 
 def put_off() -> None:
-    raise errors.Reschedule(delay=5)
+    raise _job_control.Reschedule(delay=5)
 
 
 def test_a_control_exception_comes_out_of_a_process_pool_and_leaves_it_whole() -> None:
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        with pytest.raises(errors.Reschedule) as caught:
+        with pytest.raises(_job_control.Reschedule) as caught:
             pool.submit(put_off).result(timeout=60)
         assert caught.value.delay == 5
         assert pool.submit(int, "3").result(timeout=60) == 3
 
 
 def test_every_class_with_named_arguments_has_a_sample() -> None:
-    for name in errors.__all__:
-        own = inspect.signature(getattr(errors, name).__init__)
-        if any(each.kind is each.KEYWORD_ONLY and each.default is each.empty for each in own.parameters.values()):
+    for name, each in CLASSES.items():
+        own = inspect.signature(each.__init__)
+        if any(one.kind is one.KEYWORD_ONLY and one.default is one.empty for one in own.parameters.values()):
             assert name in SAMPLES

@@ -18,6 +18,7 @@ from aioqueue.store_rules._states import shown_state
 from aioqueue.store_rules._unique_keys import unique_hash, unique_hashes
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import JobState, LostReason, NewJob, StoredState
+from aioqueue.vocabulary._unique import Unique
 
 ID = UUID("01a220e9-b801-7000-93c9-5e3914d6501c")
 
@@ -87,7 +88,7 @@ def test_a_unique_key_is_hashed_as_the_function_in_postgresql_does() -> None:
 
 
 def test_a_renamed_type_is_looked_for_under_all_names_and_stored_under_the_oldest() -> None:
-    job = NewJob(id=new_id(), type="new", key="k", unique=True, aliases=("oldest", "older"))
+    job = NewJob(id=new_id(), type="new", key="k", unique=Unique(), aliases=("oldest", "older"))
     assert unique_hashes(job) == tuple(unique_hash(name, "k") for name in ("oldest", "older", "new"))
     assert unique_hashes(NewJob(id=new_id(), type="new", key="k")) == ()
 
@@ -95,7 +96,7 @@ def test_a_renamed_type_is_looked_for_under_all_names_and_stored_under_the_oldes
 @pytest.mark.parametrize("key", [None, "\ud800"])
 def test_a_unique_job_whose_key_cannot_be_hashed_is_refused(key: str | None) -> None:
     with pytest.raises(RowRejected, match="key"):
-        unique_hashes(NewJob(id=new_id(), type="t", key=key, unique=True))
+        unique_hashes(NewJob(id=new_id(), type="t", key=key, unique=Unique()))
 
 
 @pytest.mark.parametrize("last", [ID, OddId(blob=True, raw=b"\xff\x00"), OddId(blob=False, raw=b"no uuid"), OddId(False, b"")])

@@ -28,6 +28,7 @@ from aioqueue.testing.conformance._tools import (
 )
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import Inserted, JobState, NewJob, SettlementKind
+from aioqueue.vocabulary._unique import Unique
 
 if TYPE_CHECKING:
     from aioqueue.abc import Store
@@ -55,7 +56,7 @@ async def nothing_is_nothing(harness: Harness) -> None:
 async def results_come_in_order(harness: Harness) -> None:
     """One result each, in the order given, whatever the order of ids and keys."""
     store = harness.store
-    jobs = [job(key=key, unique=True) for key in ("c", "a", "b")] + [job(), job()]
+    jobs = [job(key=key, unique=Unique()) for key in ("c", "a", "b")] + [job(), job()]
     jobs.reverse()
     equal(list(await store.insert(jobs)), [Inserted(each.id, created=True) for each in jobs], "the results")
 
@@ -64,7 +65,7 @@ async def results_come_in_order(harness: Harness) -> None:
 async def large_batches(harness: Harness) -> None:
     """Thousands of jobs in one call are all stored."""
     store = harness.store
-    jobs = [job(key=f"k{number}", unique=number % 2 == 0) for number in range(3000)]
+    jobs = [job(key=f"k{number}", unique=Unique() if number % 2 == 0 else None) for number in range(3000)]
     results = await store.insert(jobs)
     equal(list(results), [Inserted(each.id, created=True) for each in jobs], "the results")
     found = await store.fetch([each.id for each in jobs])
@@ -116,7 +117,7 @@ async def each_field_lasts(harness: Harness) -> None:
         retry=b'{"backoff": {"kind": "fixed", "delay": 2}}',
         timeout=1.5,
         key="k",
-        unique=True,
+        unique=Unique(),
         aliases=("old name",),
         tags=("t",),
         metadata=b'{"m": 1}',
@@ -215,10 +216,10 @@ async def a_due_time_in_the_past_is_now(harness: Harness) -> None:
 async def repeating_changes_nothing(harness: Harness) -> None:
     """An id that exists already stays as it is: the answer to the first insert may have been lost."""
     store = harness.store
-    new = job(payload=b'{"n":1}', key="k", unique=True)
+    new = job(payload=b'{"n":1}', key="k", unique=Unique())
     equal(list(await store.insert([new])), [Inserted(new.id, created=True)], "the first insert")
     for repeated in (False, True):
-        again = await store.insert([job(id=new.id, payload=b'{"n":2}', key="k", unique=True)], repeated=repeated)
+        again = await store.insert([job(id=new.id, payload=b'{"n":2}', key="k", unique=Unique())], repeated=repeated)
         equal(list(again), [Inserted(new.id, created=False)], f"a repetition with repeated={repeated}")
     equal((await snapshot(store, new.id)).payload, b'{"n":1}', "the payload")
     lease_id = await store.open_lease("w", HOUR)
@@ -231,7 +232,7 @@ async def repeating_changes_nothing(harness: Harness) -> None:
 async def repeating_after_the_end_stores_no_second_one(harness: Harness) -> None:
     """With `repeated`, finished jobs count too, with and without a unique key, among new ones."""
     store = harness.store
-    plain, unique, fresh = job(), job(key="k", unique=True), job()
+    plain, unique, fresh = job(), job(key="k", unique=Unique()), job()
     for new in (plain, unique):
         await end_as(store, new, SettlementKind.COMPLETED)
     results = await store.insert([plain, fresh, unique], repeated=True)
@@ -270,19 +271,19 @@ async def unique_while_unfinished(harness: Harness) -> None:
     """A unique key gives the id of the unfinished job of the type, pending or running; after its end the key is free."""
     store = harness.store
     lease_id = await store.open_lease("w", 100 * HOUR)
-    first = job(key="k", unique=True)
+    first = job(key="k", unique=Unique())
     await store.insert([first])
     held = [Inserted(first.id, created=False)]
-    equal(list(await store.insert([job(key="k", unique=True)])), held, "while it's pending")
+    equal(list(await store.insert([job(key="k", unique=Unique())])), held, "while it's pending")
     claimed = await claim_one(store, lease_id)
-    equal(list(await store.insert([job(key="k", unique=True)])), held, "while it's running")
+    equal(list(await store.insert([job(key="k", unique=Unique())])), held, "while it's running")
     await written(store, settlement(claimed, SettlementKind.RETRIED, delay=HOUR))
-    equal(list(await store.insert([job(key="k", unique=True)])), held, "while it waits to be tried again")
+    equal(list(await store.insert([job(key="k", unique=Unique())])), held, "while it waits to be tried again")
     await harness.age(2 * HOUR)
     for kind in (SettlementKind.COMPLETED, SettlementKind.FAILED, SettlementKind.CANCELLED):
         claimed = await claim_one(store, lease_id)
         await written(store, settlement(claimed, kind))
-        after = job(key="k", unique=True)
+        after = job(key="k", unique=Unique())
         equal(list(await store.insert([after])), [Inserted(after.id, created=True)], f"after {kind.name}")
 
 
@@ -290,18 +291,18 @@ async def unique_while_unfinished(harness: Harness) -> None:
 async def unique_under_older_names(harness: Harness) -> None:
     """A type that was renamed is one type: keys count under its older names, and those of older code under the new one."""
     store = harness.store
-    before, later = job("old", key="k", unique=True), job("newer", key="l", unique=True, aliases=("old",))
+    before, later = job("old", key="k", unique=Unique()), job("newer", key="l", unique=Unique(), aliases=("old",))
     equal([each.created for each in await store.insert([before, later])], [True, True], "two keys")
-    renamed = job("newest", key="k", unique=True, aliases=("old", "newer"))
+    renamed = job("newest", key="k", unique=Unique(), aliases=("old", "newer"))
     equal(list(await store.insert([renamed])), [Inserted(before.id, created=False)], "held under the oldest name")
-    many = [job("newest", key=key, unique=True, aliases=("old", "newer")) for key in ("k", "l", "m")]
+    many = [job("newest", key=key, unique=Unique(), aliases=("old", "newer")) for key in ("k", "l", "m")]
     found = [each.id for each in await store.insert(many)]
     equal(found, [before.id, later.id, many[2].id], "several at once")
-    older = await store.insert([job("old", key=key, unique=True) for key in ("l", "m")])
+    older = await store.insert([job("old", key=key, unique=Unique()) for key in ("l", "m")])
     equal([each.id for each in older], [later.id, many[2].id], "what code from before the renaming finds")
-    own = job("newest", key="n", unique=True)
+    own = job("newest", key="n", unique=Unique())
     await store.insert([own])
-    late = job("newest", key="n", unique=True, aliases=("old",))
+    late = job("newest", key="n", unique=Unique(), aliases=("old",))
     equal(list(await store.insert([late])), [Inserted(own.id, created=False)], "held from before there was an alias")
 
 
@@ -310,17 +311,17 @@ async def unique_by_type_and_key_only(harness: Harness) -> None:
     """Other types, other keys, jobs with the key that aren't unique, and deleted ones don't matter."""
     store = harness.store
     jobs = [
-        job("a", key="k", unique=True),
-        job("b", key="k", unique=True),
-        job("a", key="K", unique=True),
+        job("a", key="k", unique=Unique()),
+        job("b", key="k", unique=Unique()),
+        job("a", key="K", unique=Unique()),
         job("a", key="k"),
         job("a", key="k"),
-        job("ak", key="", unique=True),
-        job("a", key="", unique=True),
+        job("ak", key="", unique=Unique()),
+        job("a", key="", unique=Unique()),
     ]
     equal(list(await store.insert(jobs)), [Inserted(each.id, created=True) for each in jobs], "the results")
     await store.delete([jobs[0].id])
-    again = job("a", key="k", unique=True)
+    again = job("a", key="k", unique=Unique())
     equal(list(await store.insert([again])), [Inserted(again.id, created=True)], "after the holder was deleted")
 
 
@@ -328,7 +329,7 @@ async def unique_by_type_and_key_only(harness: Harness) -> None:
 async def unique_twice_in_one_batch(harness: Harness) -> None:
     """The first of a batch takes the key, the others get its id."""
     store = harness.store
-    one, other, two = job(key="k", unique=True), job(), job(key="k", unique=True)
+    one, other, two = job(key="k", unique=Unique()), job(), job(key="k", unique=Unique())
     results = await store.insert([one, other, two])
     expected = [Inserted(one.id, created=True), Inserted(other.id, created=True), Inserted(one.id, created=False)]
     equal(list(results), expected, "the results")
@@ -339,7 +340,7 @@ async def long_unique_keys(harness: Harness) -> None:
     """Keys of some kilobytes work, and are compared whole."""
     store = harness.store
     key = "k" * 5000
-    one, two, three = (job(key=text, unique=True) for text in (key, key + "x", key))
+    one, two, three = (job(key=text, unique=Unique()) for text in (key, key + "x", key))
     results = await store.insert([one, two, three])
     equal([each.id for each in results], [one.id, two.id, one.id], "the ids")
 
@@ -354,7 +355,7 @@ async def concurrent_unique_inserts_make_one_job(harness: Harness) -> None:
     async def produce(number: int) -> None:
         store: Store = stores[number % 2]
         names = keys if number % 3 else keys[::-1]
-        inserted = await store.insert([job(key=key, unique=True) for key in names])
+        inserted = await store.insert([job(key=key, unique=Unique()) for key in names])
         results.append(dict(zip(names, inserted, strict=True)))
 
     async with anyio.create_task_group() as group:
@@ -371,7 +372,7 @@ async def concurrent_unique_inserts_make_one_job(harness: Harness) -> None:
 async def finished_jobs_free_their_id_for_nobody(harness: Harness) -> None:
     """A second job with the key of a finished unique one leaves the finished one as it is."""
     store = harness.store
-    first = await end_as(store, job(key="k", unique=True), SettlementKind.FAILED)
-    second = await insert_one(store, job(key="k", unique=True))
+    first = await end_as(store, job(key="k", unique=Unique()), SettlementKind.FAILED)
+    second = await insert_one(store, job(key="k", unique=Unique()))
     await expect_state(store, first, JobState.FAILED)
     await expect_state(store, second, JobState.READY)

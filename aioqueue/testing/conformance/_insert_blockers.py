@@ -40,6 +40,7 @@ from aioqueue.testing.conformance._waiting import (
 from aioqueue.vocabulary._blockers import ChainEnd, NewBlocker
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import Inserted, JobState, SettlementKind
+from aioqueue.vocabulary._unique import Unique
 
 if TYPE_CHECKING:
     from aioqueue.testing.conformance._case import Harness
@@ -227,8 +228,8 @@ async def a_blocker_whose_unique_key_another_has(harness: Harness) -> None:
     """A blocker of the batch that wasn't created, since another chain holds its key: that chain is waited for."""
     store = harness.store
     lease_id = await store.open_lease("w", HOUR)
-    holder = await insert_one(store, job("blocker", key="k", unique=True))
-    blocker = job("blocker", key="k", unique=True)
+    holder = await insert_one(store, job("blocker", key="k", unique=Unique()))
+    blocker = job("blocker", key="k", unique=Unique())
     new = after(job("waits"), blocker.id)
     results = await store.insert([blocker, new])
     equal(list(results), [Inserted(holder, created=False), Inserted(new.id, created=True)], "the results")
@@ -242,7 +243,7 @@ async def two_blockers_with_one_unique_key(harness: Harness) -> None:
     """Both stand for the chain that has it: its end counts for both."""
     store = harness.store
     lease_id = await store.open_lease("w", HOUR)
-    one, other = job("blocker", key="k", unique=True), job("blocker", key="k", unique=True)
+    one, other = job("blocker", key="k", unique=Unique()), job("blocker", key="k", unique=Unique())
     new = after(job("waits"), one.id, other.id)
     await store.insert([one, other, new])
     equal(await waits_for(store, new.id), [(one.id, False), (one.id, False)], "what it waits for")
@@ -254,9 +255,9 @@ async def two_blockers_with_one_unique_key(harness: Harness) -> None:
 async def a_dependent_whose_unique_key_another_has(harness: Harness) -> None:
     """It isn't created, and what it would have waited for isn't held up by it."""
     store = harness.store
-    holder = await insert_one(store, job("waits", key="k", unique=True))
+    holder = await insert_one(store, job("waits", key="k", unique=Unique()))
     blocker = await start_blocker(store)
-    new = after(job("waits", key="k", unique=True), blocker.id)
+    new = after(job("waits", key="k", unique=Unique()), blocker.id)
     equal(list(await store.insert([new])), [Inserted(holder, created=False)], "the result")
     equal(await waiting_for(store, blocker.id), [], "who waits")
     await expect_state(store, holder, JobState.READY)

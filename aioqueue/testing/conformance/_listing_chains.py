@@ -28,6 +28,7 @@ from aioqueue.vocabulary._abilities import SupportsPrune
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import Inserted, JobState, SettlementKind, StoredState
 from aioqueue.vocabulary._listing import JobFilter
+from aioqueue.vocabulary._unique import Unique
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -117,7 +118,7 @@ async def repeating_an_insert_after_its_chain_went_on(harness: Harness) -> None:
     """What was stored by an insert whose answer was lost is found, though its chain has gone on, and it was pruned."""
     store = harness.store
     lease_id = await store.open_lease("w", HOUR)
-    plain, unique, fresh = job(), job("b", key="k", unique=True), job("c")
+    plain, unique, fresh = job(), job("b", key="k", unique=Unique()), job("c")
     for new in (plain, unique):
         await next_step(store, await start_one(store, lease_id, new))
     expected = [Inserted(plain.id, created=False), Inserted(unique.id, created=False)]

@@ -25,6 +25,7 @@ from aioqueue.testing.conformance._tools import (
 from aioqueue.vocabulary._answers import Changed
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import JobState, LostReason, SettlementKind
+from aioqueue.vocabulary._unique import Unique
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -123,14 +124,14 @@ async def twice(harness: Harness) -> None:
 async def a_held_unique_key(harness: Harness) -> None:
     """A job whose unique key another unfinished one holds stays; once the key is free it takes it again."""
     store = harness.store
-    old = await end_as(store, job(key="k", unique=True), SettlementKind.FAILED)
+    old = await end_as(store, job(key="k", unique=Unique()), SettlementKind.FAILED)
     plain = await end_as(store, job(key="k"), SettlementKind.FAILED)
-    holder = await insert_one(store, job(key="k", unique=True))
+    holder = await insert_one(store, job(key="k", unique=Unique()))
     equal(list(await store.retry([old, plain])), [Changed.WRONG_STATE, Changed.DONE], "while the key is held")
     await expect_state(store, old, JobState.FAILED)
     await store.delete([holder])
     equal(list(await store.retry([old])), [Changed.DONE], "when the key is free")
-    (inserted,) = await store.insert([job(key="k", unique=True)])
+    (inserted,) = await store.insert([job(key="k", unique=Unique())])
     equal((inserted.id, inserted.created), (old, False), "an insert with the key that was taken again")
 
 
@@ -138,7 +139,7 @@ async def a_held_unique_key(harness: Harness) -> None:
 async def two_with_one_unique_key(harness: Harness) -> None:
     """Of two failed jobs with one unique key only one becomes pending."""
     store = harness.store
-    ids = [await end_as(store, job(key="k", unique=True), SettlementKind.FAILED) for _ in range(2)]
+    ids = [await end_as(store, job(key="k", unique=Unique()), SettlementKind.FAILED) for _ in range(2)]
     equal(sorted(await store.retry(ids)), sorted([Changed.DONE, Changed.WRONG_STATE]), "the results")
 
 
@@ -207,9 +208,9 @@ async def a_running_ones_worker_is_told(harness: Harness) -> None:
     """Its next renewal says that the job isn't there any more, and what it writes is lost; its unique key is free at once."""
     store = harness.store
     lease_id = await store.open_lease("w", HOUR)
-    claimed = await start_one(store, lease_id, job(key="k", unique=True))
+    claimed = await start_one(store, lease_id, job(key="k", unique=Unique()))
     equal(list(await store.delete([claimed.id])), [Changed.DONE], "the result")
-    await insert_one(store, job(key="k", unique=True))
+    await insert_one(store, job(key="k", unique=Unique()))
     async with lease_thread(store) as thread:
         renewal = await thread.renew(lease_id, HOUR, [claimed.claim])
     equal((renewal.valid, dict(renewal.lost)), (True, {claimed.claim: LostReason.NOT_FOUND}), "the renewal")

@@ -35,6 +35,7 @@ from aioqueue.testing.conformance._waiting import (
 from aioqueue.vocabulary._answers import Changed
 from aioqueue.vocabulary._blockers import ChainEnd
 from aioqueue.vocabulary._job import JobState, SettlementKind
+from aioqueue.vocabulary._unique import Unique
 
 if TYPE_CHECKING:
     from aioqueue.testing.conformance._case import Harness
@@ -216,12 +217,12 @@ async def a_cascade_leaves_those_whose_key_another_has(harness: Harness) -> None
     """A job that failed through it, and whose unique key an unfinished one has by now, stays; what waits for it, too."""
     store = harness.store
     blocker = await start_blocker(store)
-    one = after(job("one", key="k", unique=True), blocker.id)
+    one = after(job("one", key="k", unique=Unique()), blocker.id)
     behind, other = after(job("behind"), one.id), after(job("other"), blocker.id)
     await store.insert([one, behind, other])
     await fail(store, blocker)
     await tend_all(store)
-    await insert_one(store, job("one", key="k", unique=True))
+    await insert_one(store, job("one", key="k", unique=Unique()))
     equal(list(await store.retry([blocker.id], cascade=True)), [Changed.DONE], "the result")
     states = [JobState.FAILED, JobState.FAILED, JobState.BLOCKED]
     equal(await states_of(store, one.id, behind.id, other.id), states, "the states")

@@ -22,6 +22,7 @@ from aioqueue.testing.conformance._tools import (
 )
 from aioqueue.vocabulary._answers import Changed
 from aioqueue.vocabulary._job import Inserted, JobState, LostReason, SettlementKind
+from aioqueue.vocabulary._unique import Unique
 
 if TYPE_CHECKING:
     from aioqueue.abc import Store
@@ -76,15 +77,17 @@ async def retry_in_every_state_of_a_chain(harness: Harness) -> None:
 async def a_retried_chain_and_its_unique_key(harness: Harness) -> None:
     """It takes its key again, though its last step is of another type; while another has the key it stays."""
     store = harness.store
-    first = await start_one(store, await store.open_lease("w", HOUR), job(key="k", unique=True))
+    first = await start_one(store, await store.open_lease("w", HOUR), job(key="k", unique=Unique()))
     last = await next_step(store, first, job("b"))
     await written(store, settlement(last, SettlementKind.FAILED, error=failure()))
-    holder = await insert_one(store, job(key="k", unique=True))
+    holder = await insert_one(store, job(key="k", unique=Unique()))
     equal(list(await store.retry([first.id])), [Changed.WRONG_STATE], "while another has the key")
     await expect_state(store, last.id, JobState.FAILED)
     await store.delete([holder])
     equal(list(await store.retry([first.id])), [Changed.DONE], "when the key is free")
-    equal(list(await store.insert([job(key="k", unique=True)])), [Inserted(first.id, created=False)], "who has the key then")
+    equal(
+        list(await store.insert([job(key="k", unique=Unique())])), [Inserted(first.id, created=False)], "who has the key then"
+    )
 
 
 @subject()
@@ -112,7 +115,7 @@ async def delete_means_the_whole_chain(harness: Harness) -> None:
     stays = await start_chain(store, lease_id, 2, job("stays"))
     for last in (None, SettlementKind.COMPLETED, SettlementKind.FAILED, SettlementKind.CANCELLED):
         for place in range(3):
-            steps = await start_chain(store, lease_id, 3, job(key="k", unique=True))
+            steps = await start_chain(store, lease_id, 3, job(key="k", unique=Unique()))
             kind = SettlementKind.RETRIED if last is None else last
             await written(store, settlement(steps[-1], kind, delay=HOUR if last is None else None))
             ids = [each.id for each in steps]
@@ -129,11 +132,11 @@ async def delete_takes_a_running_chain(harness: Harness) -> None:
     """While its last step is running all of a chain is removed; its unique key is free, and its worker is told so."""
     store = harness.store
     lease_id = await store.open_lease("w", HOUR)
-    steps = await start_chain(store, lease_id, 3, job(key="k", unique=True))
+    steps = await start_chain(store, lease_id, 3, job(key="k", unique=Unique()))
     ids = [each.id for each in steps]
     equal(list(await store.delete(ids)), [Changed.DONE] * 3, "the results")
     equal(list(await store.fetch(ids)), [None] * 3, "the steps that are left")
-    await insert_one(store, job(key="k", unique=True))
+    await insert_one(store, job(key="k", unique=Unique()))
     new = job("late")
     await refused(store, settlement(steps[-1], SettlementKind.CONTINUED, next=new), LostReason.NOT_FOUND)
     equal(list(await store.fetch([new.id])), [None], "the next step of a chain that is gone")

@@ -40,6 +40,7 @@ from aioqueue.testing.conformance._waiting import (
 from aioqueue.vocabulary._blockers import ChainEnd
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import Inserted, JobState, SettlementKind
+from aioqueue.vocabulary._unique import Unique
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,13 +72,13 @@ async def it_waits_and_holds_the_chains_key(harness: Harness) -> None:
     """It's stored as blocked, in its chain, and runs when its blockers have completed; the unique key is the chain's on."""
     store = harness.store
     lease_id = await store.open_lease("w", HOUR)
-    first = await start_one(store, lease_id, job(key="k", unique=True))
+    first = await start_one(store, lease_id, job(key="k", unique=Unique()))
     blocker = await start_blocker(store)
     new = after(job("next"), blocker.id)
     await written(store, _goes_on(first, new))
     found = await expect_state(store, new.id, JobState.BLOCKED)
     equal((found.chain_id, found.position, found.key, found.open_blockers), (first.id, 1, "k", 1), "chain, key, open blockers")
-    equal(list(await store.insert([job(key="k", unique=True)])), [Inserted(first.id, created=False)], "who has the key")
+    equal(list(await store.insert([job(key="k", unique=Unique())])), [Inserted(first.id, created=False)], "who has the key")
     equal(await waiting_for(store, blocker.id), [new.id], "who waits")
     await complete(store, blocker, b"5")
     claimed = await claim_one(store, lease_id, "next")

@@ -32,6 +32,7 @@ from aioqueue.testing.conformance._tools import (
 )
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import Inserted, JobState, LostReason, Settlement, SettlementKind
+from aioqueue.vocabulary._unique import Unique
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -69,9 +70,9 @@ async def the_next_step_takes_what_is_the_chains(harness: Harness) -> None:
     """It has the chain's id and key and the next position, whatever its own call says; all else is its own, and begins anew."""
     store = harness.store
     lease_id = await store.open_lease("w", HOUR)
-    old = job(key="k", unique=True, tags=("old",), metadata=b'{"m":0}', timeout=9.0, priority=3, max_attempts=2)
+    old = job(key="k", unique=Unique(), tags=("old",), metadata=b'{"m":0}', timeout=9.0, priority=3, max_attempts=2)
     first = await start_one(store, lease_id, old)
-    new = job("b", key="other", unique=True, tags=("t",), metadata=b'{"m":1}', payload=b'{"n":1}', timeout=3.0, priority=1)
+    new = job("b", key="other", unique=Unique(), tags=("t",), metadata=b'{"m":1}', payload=b'{"n":1}', timeout=3.0, priority=1)
     new = replace(new, max_attempts=7, retry=b'{"max_attempts":7}', trace='{"traceparent":"x"}')
     await written(store, settlement(first, CONTINUED, next=new, outcome="went on"))
     done = await expect_state(store, first.id, JobState.CONTINUED)
@@ -98,10 +99,10 @@ async def of_a_chain_without_a_key(harness: Harness) -> None:
     """A key of the next step's own is nobody's: the chain has none."""
     store = harness.store
     first = await start_one(store, await store.open_lease("w", HOUR))
-    new = job(key="k", unique=True)
+    new = job(key="k", unique=Unique())
     await written(store, settlement(first, CONTINUED, next=new))
     equal((await snapshot(store, new.id)).key, None, "the key of the next step")
-    await insert_one(store, job(key="k", unique=True))
+    await insert_one(store, job(key="k", unique=Unique()))
 
 
 @subject()
@@ -136,17 +137,17 @@ async def the_unique_key_is_the_chains_until_it_ends(harness: Harness) -> None:
     """Whoever wants it is given the chain's id, whichever step is where; the key stays one of the first step's type."""
     store = harness.store
     lease_id = await store.open_lease("w", 100 * HOUR)
-    claimed = await start_one(store, lease_id, job(key="k", unique=True))
+    claimed = await start_one(store, lease_id, job(key="k", unique=Unique()))
     held = [Inserted(claimed.id, created=False)]
 
     async def expect_held(when: str) -> None:
-        equal(list(await store.insert([job(key="k", unique=True)])), held, f"an insert with the key {when}")
+        equal(list(await store.insert([job(key="k", unique=Unique())])), held, f"an insert with the key {when}")
         async with store.transaction() as transaction:
-            equal(list(await transaction.insert([job(key="k", unique=True)])), held, f"one in a transaction {when}")
+            equal(list(await transaction.insert([job(key="k", unique=Unique())])), held, f"one in a transaction {when}")
 
     await written(store, settlement(claimed, CONTINUED, next=job("b", delay=HOUR)))
     await expect_held("while the second is scheduled")
-    await insert_one(store, job("b", key="k", unique=True, delay=50 * HOUR))
+    await insert_one(store, job("b", key="k", unique=Unique(), delay=50 * HOUR))
     await harness.age(HOUR + 600)
     await expect_held("while the second is due")
     claimed = await claim_one(store, lease_id, "b")
@@ -157,7 +158,7 @@ async def the_unique_key_is_the_chains_until_it_ends(harness: Harness) -> None:
     await expect_held("while the third waits to be tried again")
     claimed = await claim_one(store, lease_id, "c")
     await written(store, settlement(claimed, SettlementKind.COMPLETED, output=b"1"))
-    await insert_one(store, job(key="k", unique=True))
+    await insert_one(store, job(key="k", unique=Unique()))
 
 
 @subject()
@@ -165,13 +166,13 @@ async def nobody_gets_the_key_between_two_steps(harness: Harness) -> None:
     """Others who want a chain's key all the while that it goes on never get it."""
     store, second = harness.store, await harness.second_store()
     lease_id = await store.open_lease("w", HOUR)
-    claimed = await start_one(store, lease_id, job(key="k", unique=True))
+    claimed = await start_one(store, lease_id, job(key="k", unique=Unique()))
     chain_id, ended = claimed.id, False
     answers: set[Inserted] = set()
 
     async def want(where: Store) -> None:
         while not ended:
-            answers.update(await where.insert([job(key="k", unique=True)]))
+            answers.update(await where.insert([job(key="k", unique=Unique())]))
 
     async with anyio.create_task_group() as group:
         for each in (second, second, store):
@@ -260,7 +261,7 @@ async def large_batches_of_continuations(harness: Harness) -> None:
     """A thousand chains go on in one call."""
     store = harness.store
     lease_id = await store.open_lease("w", HOUR)
-    claimed = await start(store, lease_id, *(job(key=f"k{number}", unique=True) for number in range(1000)))
+    claimed = await start(store, lease_id, *(job(key=f"k{number}", unique=Unique()) for number in range(1000)))
     batch = [settlement(each, CONTINUED) for each in claimed]
     equal({each.lost for each in await store.settle(batch)}, {None}, "the results")
     found = await store.fetch([each.next.id for each in batch if each.next is not None])
@@ -276,7 +277,7 @@ async def a_next_id_that_is_there_is_refused_alone(harness: Harness) -> None:
     live = await insert_one(store, job("live", payload=b'{"mine":1}'))
     finished = await start_one(store, lease_id)
     await written(store, settlement(finished, SettlementKind.COMPLETED, output=b"1"))
-    claimed = await start(store, lease_id, *(job(key=f"k{number}", unique=True) for number in range(5)))
+    claimed = await start(store, lease_id, *(job(key=f"k{number}", unique=Unique()) for number in range(5)))
     batch = [
         settlement(claimed[0], CONTINUED),
         settlement(claimed[1], CONTINUED, next=job("b", id=live)),
@@ -290,7 +291,7 @@ async def a_next_id_that_is_there_is_refused_alone(harness: Harness) -> None:
     check(all(each.message for each in results[1:4]), f"each refusal must say why: {results!r}")
     for each in claimed[1:4]:
         await expect_state(store, each.id, JobState.RUNNING)
-        (held,) = await store.insert([job(key=each.key, unique=True)])
+        (held,) = await store.insert([job(key=each.key, unique=Unique())])
         equal((held.id, held.created), (each.id, False), "who has the key of what was refused")
     await expect_state(store, claimed[0].id, JobState.CONTINUED)
     await expect_state(store, claimed[4].id, JobState.COMPLETED)
@@ -342,7 +343,7 @@ async def tries_of_a_step_keep_its_place(harness: Harness) -> None:
     """Retried, rescheduled or given back: the step keeps its chain, position and key, and the attempts are its own."""
     store = harness.store
     lease_id = await store.open_lease("w", HOUR)
-    first, second = await start_chain(store, lease_id, 2, job(key="k", unique=True))
+    first, second = await start_chain(store, lease_id, 2, job(key="k", unique=Unique()))
     place = (second.id, first.id, 1, "k")
     await written(store, settlement(second, SettlementKind.RETRIED, delay=0, error=failure()))
     again = await claim_one(store, lease_id)
@@ -364,7 +365,7 @@ async def a_lost_worker_in_the_middle(harness: Harness) -> None:
     """The step that its worker left is recovered with its place; the chain goes on at it, and whoever was lost is fenced."""
     store = harness.store
     dead = await store.open_lease("dead", HOUR)
-    first, second = await start_chain(store, dead, 2, job(key="k", unique=True))
+    first, second = await start_chain(store, dead, 2, job(key="k", unique=Unique()))
     await harness.age(2 * HOUR)
     taken = await take_one(store)
     equal((taken.id, taken.chain_id, taken.position, taken.key), (second.id, first.id, 1, "k"), "what is recovered")
@@ -387,7 +388,7 @@ async def an_orphaned_step_can_end_its_chain(harness: Harness) -> None:
     """Where a worker dies in a step's last attempt the chain has failed, is found by its id, and its key is free."""
     store = harness.store
     lease_id = await store.open_lease("dead", HOUR)
-    first = await start_one(store, lease_id, job(key="k", unique=True))
+    first = await start_one(store, lease_id, job(key="k", unique=Unique()))
     second = await next_step(store, first, job(max_attempts=1))
     await harness.age(2 * HOUR)
     what = settlement(await take_one(store), SettlementKind.FAILED, error=failure())
@@ -397,4 +398,4 @@ async def an_orphaned_step_can_end_its_chain(harness: Harness) -> None:
     check(late.lost is not None, "the continuation of a chain that has ended must be refused")
     (end,) = await store.fetch_ends([first.id])
     equal((end and end.id, end and end.state), (second.id, JobState.FAILED), "the end by the chain's id")
-    await insert_one(store, job(key="k", unique=True))
+    await insert_one(store, job(key="k", unique=Unique()))

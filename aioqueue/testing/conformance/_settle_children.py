@@ -28,6 +28,7 @@ from aioqueue.testing.conformance._waiting import after, complete, start_blocker
 from aioqueue.vocabulary._blockers import ChainEnd
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import JobState, LostReason, SettlementKind
+from aioqueue.vocabulary._unique import Unique
 
 if TYPE_CHECKING:
     from aioqueue.testing.conformance._case import Harness
@@ -72,12 +73,12 @@ async def a_successor_with_the_jobs_own_unique_key(harness: Harness) -> None:
     """The key of a job that ends is free for its child; that of one that continues isn't."""
     store = harness.store
     lease_id = await store.open_lease("w", HOUR)
-    claimed = await start_one(store, lease_id, job(key="k", unique=True))
-    child = job(key="k", unique=True)
+    claimed = await start_one(store, lease_id, job(key="k", unique=Unique()))
+    child = job(key="k", unique=Unique())
     await written(store, settlement(claimed, COMPLETED, output=b"1", children=(child,)))
     await expect_state(store, child.id, JobState.READY)
     again = await claim_one(store, lease_id)
-    late, following = job(key="k", unique=True), job("next")
+    late, following = job(key="k", unique=Unique()), job("next")
     await written(store, settlement(again, SettlementKind.CONTINUED, next=following, children=(late,)))
     equal(list(await store.fetch([late.id])), [None], "a child with the key of a chain that goes on")
     await expect_state(store, following.id, JobState.READY)
@@ -88,9 +89,9 @@ async def a_unique_key_that_another_has(harness: Harness) -> None:
     """It isn't stored, and whatever waits for it waits for the chain that has its key."""
     store = harness.store
     lease_id = await store.open_lease("w", HOUR)
-    holder = await insert_one(store, job("child", key="k", unique=True))
+    holder = await insert_one(store, job("child", key="k", unique=Unique()))
     claimed = await start_one(store, lease_id)
-    child = job("child", key="k", unique=True)
+    child = job("child", key="k", unique=Unique())
     waits = after(job("waits"), child.id)
     await written(store, settlement(claimed, COMPLETED, output=b"1", children=(child, waits)))
     equal(list(await store.fetch([child.id])), [None], "the child")

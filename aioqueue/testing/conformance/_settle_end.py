@@ -40,6 +40,7 @@ from aioqueue.testing.conformance._waiting import (
 from aioqueue.vocabulary._blockers import ChainEnd
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import Inserted, JobState, LostReason, SettlementKind
+from aioqueue.vocabulary._unique import Unique
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -239,12 +240,12 @@ async def a_blocked_one_waits_for_nothing_any_more(harness: Harness) -> None:
 async def the_unique_key(harness: Harness) -> None:
     """It's free at the end of a chain, and not while it goes on."""
     store = harness.store
-    first = await insert_one(store, job(key="k", unique=True))
+    first = await insert_one(store, job(key="k", unique=Unique()))
     new = job("next")
     await store.end([ending(first, CONTINUED, next=new)])
-    equal(list(await store.insert([job(key="k", unique=True)])), [Inserted(first, created=False)], "while it goes on")
+    equal(list(await store.insert([job(key="k", unique=Unique())])), [Inserted(first, created=False)], "while it goes on")
     await store.end([ending(new.id)])
-    await insert_one(store, job(key="k", unique=True))
+    await insert_one(store, job(key="k", unique=Unique()))
 
 
 @subject()

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from aioqueue.vocabulary._answers import Renewal
     from aioqueue.vocabulary._job import Claim, ClaimedJob, Job, SettleResult
     from aioqueue.vocabulary._notification import Notification
+    from aioqueue.vocabulary._unique import Unique
 
 __all__ = [
     "HOUR",
@@ -80,7 +81,10 @@ class JobFields(TypedDict, total=False):
     retry: bytes | None
     timeout: float | None
     key: str | None
-    unique: bool
+    unique: Unique | None
+    max_delay: float | None
+    chosen_id: bool
+    implied: bool
     aliases: tuple[str, ...]
     tags: tuple[str, ...]
     metadata: bytes

@@ -19,6 +19,7 @@ from aioqueue.testing.conformance._tools import (
     rolled_back,
 )
 from aioqueue.vocabulary._job import Inserted, JobState
+from aioqueue.vocabulary._unique import Unique
 
 if TYPE_CHECKING:
     from aioqueue.testing.conformance._case import Harness
@@ -47,7 +48,7 @@ async def nothing_is_visible_before_the_commit(harness: Harness) -> None:
 async def a_rollback_leaves_nothing(harness: Harness) -> None:
     """An error in the block undoes it and comes out as it is; the store goes on."""
     store = harness.store
-    new = job(key="k", unique=True)
+    new = job(key="k", unique=Unique())
     with rolled_back():
         async with store.transaction() as transaction:
             await transaction.insert([new])
@@ -60,7 +61,7 @@ async def a_rollback_leaves_nothing(harness: Harness) -> None:
 async def a_cancellation_leaves_nothing(harness: Harness) -> None:
     """Cancelled inside the block, it is rolled back, and its locks and connection are free again."""
     store = harness.store
-    new = job(key="k", unique=True)
+    new = job(key="k", unique=Unique())
     for _ in range(5):
         with anyio.CancelScope() as scope:
             async with store.transaction() as transaction:
@@ -112,16 +113,16 @@ async def runs_statements(harness: Harness) -> None:
 async def unique_keys(harness: Harness) -> None:
     """A key that is held by a committed job gives its id; one that the transaction took is free after a rollback."""
     store = harness.store
-    held = await insert_one(store, job(key="k", unique=True))
-    free = job(key="free", unique=True)
+    held = await insert_one(store, job(key="k", unique=Unique()))
+    free = job(key="free", unique=Unique())
     with rolled_back():
         async with store.transaction() as transaction:
-            results = await transaction.insert([job(key="k", unique=True), free])
+            results = await transaction.insert([job(key="k", unique=Unique()), free])
             equal(list(results), [Inserted(held, created=False), Inserted(free.id, created=True)], "the results")
-            again = await transaction.insert([job(key="free", unique=True)])
+            again = await transaction.insert([job(key="free", unique=Unique())])
             equal(list(again), [Inserted(free.id, created=False)], "the key of an earlier insert of the transaction")
             raise OnPurposeError
-    after = job(key="free", unique=True)
+    after = job(key="free", unique=Unique())
     equal(list(await store.insert([after])), [Inserted(after.id, created=True)], "the key after the rollback")
 
 

@@ -33,6 +33,7 @@ from aioqueue.testing.conformance._waiting import after, complete, ends_well, st
 from aioqueue.vocabulary._blockers import ChainEnd
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import Claim, Ending, Inserted, JobState, LostReason, SettlementKind
+from aioqueue.vocabulary._unique import Unique
 
 if TYPE_CHECKING:
     from aioqueue.testing.conformance._case import Harness
@@ -197,7 +198,7 @@ async def the_outcome_may_go_on_and_have_children(harness: Harness) -> None:
     """A chain that goes on behind others, with children, in the transaction that has written something."""
     store = harness.store
     lease_id = await store.open_lease("w", HOUR)
-    claimed = await start_one(store, lease_id, job(key="k", unique=True))
+    claimed = await start_one(store, lease_id, job(key="k", unique=Unique()))
     child, mine = job("child"), job("mine")
     new = after(job("next"), child.id, mine.id)
     async with store.transaction() as transaction:
@@ -206,7 +207,7 @@ async def the_outcome_may_go_on_and_have_children(harness: Harness) -> None:
         await _write(transaction, settlement(claimed, SettlementKind.CONTINUED, next=new, children=(child,)))
     found = await expect_state(store, new.id, JobState.BLOCKED)
     equal((found.open_blockers, found.key, found.chain_id), (2, "k", claimed.id), "open blockers, key, chain")
-    equal(list(await store.insert([job(key="k", unique=True)])), [Inserted(claimed.id, created=False)], "who has the key")
+    equal(list(await store.insert([job(key="k", unique=Unique())])), [Inserted(claimed.id, created=False)], "who has the key")
     await complete(store, await claim_one(store, lease_id, "child"))
     await complete(store, await claim_one(store, lease_id, "mine"))
     await expect_state(store, new.id, JobState.READY)
@@ -273,7 +274,7 @@ async def listeners_hear_of_it_after_the_commit(harness: Harness) -> None:
 async def a_block_that_raises_is_undone_alone(harness: Harness) -> None:
     """What came before and after it is committed; its jobs can be inserted again, their keys are free."""
     store = harness.store
-    before, undone, again = job("before"), job("undone", key="k", unique=True), job("undone", key="k", unique=True)
+    before, undone, again = job("before"), job("undone", key="k", unique=Unique()), job("undone", key="k", unique=Unique())
     async with store.transaction() as transaction:
         await transaction.execute("create table mine (a integer)")
         await transaction.insert([before])

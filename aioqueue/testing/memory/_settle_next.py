@@ -28,7 +28,7 @@ def next_row(database: Database, row: Row, each: Settlement | Ending, now: datet
         raise RowRejected("continued, and nothing to go on with")
     if is_taken(database, each.next.id):
         raise RowRejected(f"{each.next.id} is there already")
-    made = make_row(replace(each.next, key=row.new.key, unique=False), now)
+    made = make_row(replace(each.next, key=row.new.key, unique=None), now)
     made.chain_id, made.position, made.unique_hash = row.chain, row.position + 1, inherited_hash(row)
     made.marked = made.marked or inherited_mark(row)
     return made

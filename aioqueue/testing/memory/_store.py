@@ -22,6 +22,7 @@ from aioqueue.testing.memory._stats import stats
 from aioqueue.testing.memory._stats_workers import leases, standing
 from aioqueue.testing.memory._tend import tend
 from aioqueue.testing.memory._transaction import MemoryTransaction
+from aioqueue.vocabulary._listing import ListOrder
 from aioqueue.vocabulary._notification import Notification
 
 if TYPE_CHECKING:
@@ -43,8 +44,9 @@ if TYPE_CHECKING:
         SettleResult,
         StoredState,
     )
-    from aioqueue.vocabulary._listing import JobFilter, Page
+    from aioqueue.vocabulary._listing import IdPage, JobFilter, Page
     from aioqueue.vocabulary._stats import Stats
+    from aioqueue.vocabulary._store_operating import Operable
     from aioqueue.vocabulary._store_parts import Listener
     from aioqueue.vocabulary._workers import LeaseFacts, Standing
 
@@ -135,7 +137,9 @@ class MemoryStore:
 
     # -- producers ------------------------------------------------------------------------------------------------
 
-    async def insert(self, jobs: Sequence[NewJob], *, tx: object | None = None, repeated: bool = False) -> Sequence[Inserted]:
+    async def insert(
+        self, jobs: Sequence[NewJob], *, tx: object | None = None, repeated: bool = False, apart: bool = False
+    ) -> Sequence[Inserted]:
         """Store jobs. See `Store.insert`.
 
         Raises:
@@ -234,9 +238,23 @@ class MemoryStore:
         """Who waits for a chain. See `Store.list_dependents`."""
         return await self._verb("list_dependents", lambda database: list_dependents(database, chain_id, limit))
 
-    async def list(self, where: JobFilter, limit: int, cursor: str | None = None) -> Page:
+    async def list(
+        self, where: JobFilter, limit: int, cursor: str | None = None, *, order: ListOrder = ListOrder.NEWEST
+    ) -> Page:
         """One page of jobs. See `Store.list`."""
         return await self._verb("list", lambda database: list_jobs(database, where, limit, cursor))
+
+    async def list_ids(self, where: JobFilter, limit: int, cursor: str | None = None) -> IdPage:
+        """See `aioqueue.abc.Store.list_ids`."""
+        raise NotImplementedError
+
+    async def find(self, types: Collection[str], key: str) -> Job | None:
+        """See `aioqueue.abc.Store.find`."""
+        raise NotImplementedError
+
+    def within(self, tx: object) -> Operable:
+        """See `aioqueue.abc.Store.within`."""
+        raise NotImplementedError
 
     async def stats(self) -> Stats:
         """Numbers by type and state. See `Store.stats`."""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from aioqueue.testing.memory._transaction_draft import Change
     from aioqueue.vocabulary._job import Claim, Ending, Inserted, LostReason, NewJob, Settlement, SettleResult
     from aioqueue.vocabulary._notification import Notification
+    from aioqueue.vocabulary._store_operating import Operable
 
     Verb = Callable[[str, Callable[[Database], Any]], Awaitable[Any]]
 
@@ -73,6 +74,11 @@ class MemoryTransaction:
         """Store jobs that others see, and listeners hear of, after the commit."""
         results: list[Inserted] = await self._change("insert", lambda draft: insert(draft, jobs))
         return results
+
+    @property
+    def operations(self) -> Operable:
+        """See `aioqueue.abc.StoreTransaction.operations`."""
+        raise NotImplementedError
 
     async def hold(self, claim: Claim, lease_id: int) -> LostReason | None:
         """Lock a running job by its claim. See `Store.hold`."""
