@@ -156,8 +156,7 @@ async def the_unique_key_is_the_chains_until_it_ends(harness: Harness) -> None:
     await expect_held("while the third is running")
     await written(store, settlement(claimed, SettlementKind.RETRIED, delay=0))
     await expect_held("while the third waits to be tried again")
-    claimed = await claim_one(store, lease_id, "c")
-    await written(store, settlement(claimed, SettlementKind.COMPLETED, output=b"1"))
+    await written(store, settlement(await claim_one(store, lease_id, "c"), SettlementKind.COMPLETED, output=b"1"))
     await insert_one(store, job(key="k", unique=Unique()))
 
 
