@@ -105,14 +105,7 @@ def read_filter(
         ConfigurationError: The limit is out of its range, or one text was given where several are taken.
     """
     check_limit(limit)
-    if isinstance(states, str) or isinstance(types, str):
-        raise ConfigurationError("states= and types= take several, such as states=['failed']")
-    return JobFilter(
-        states=frozenset(JobState(each) for each in states),
-        types=frozenset(name for each in types for name in _names_of(each)),
-        key=key,
-        tag=tag,
-    )
+    return JobFilter(states=states, types=types, key=key, tag=tag)
 
 
 def check_limit(limit: int) -> None:
@@ -123,11 +116,6 @@ def check_limit(limit: int) -> None:
     """
     if not 1 <= limit <= _LARGEST_PAGE_JOBS:
         raise ConfigurationError(f"limit must be 1 to {_LARGEST_PAGE_JOBS}, not {limit!r}")
-
-
-def _names_of(job_type: JobType[..., Any, Any] | str) -> tuple[str, ...]:
-    """The names under which jobs of a type are stored: what was enqueued before a renaming has an older one."""
-    return (job_type,) if isinstance(job_type, str) else (job_type.name, *job_type.aliases)
 
 
 async def change_in_portions(

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
+
+from aioqueue.errors import ConfigurationError
+from aioqueue.vocabulary._states import JobState
+from aioqueue.vocabulary._time import aware
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from datetime import datetime
     from uuid import UUID
 
-    from aioqueue.vocabulary._job import Job, JobState
+    from aioqueue.vocabulary._job import Job
 
 __all__ = ["IdPage", "JobFilter", "ListOrder", "Page"]
 
@@ -27,40 +32,106 @@ class ListOrder(StrEnum):
     """Finished jobs by the time at which they finished, and then by id: the newest first."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+class _Named(Protocol):
+    """A job type, as far as a filter knows it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def aliases(self) -> tuple[str, ...]: ...
+
+
+@dataclass(frozen=True, slots=True, init=False)
 class JobFilter:
     """Which jobs are meant: of a listing, or of a change to many. What isn't given doesn't matter.
 
+    Such as `JobFilter(states=["failed"], types=[fetch], finished_after=datetime.now(UTC) - timedelta(hours=1))`.
+
     Attributes:
-        states: Any of these states.
-        types: Any of these type names.
+        states: Any of these states. Given as `JobState` or by name.
+        types: Any of these type names. Given as job types, which stand for their older names too, or as names.
         key: Exactly this key.
         tag: Among the job's tags.
         chain_id: Of this chain, by its own id.
         worker: Held by a worker of this name: only running jobs are.
         outcome: With this label for statistics: only finished jobs have one.
         error_type: Whose newest error has this type, such as `"ValueError"`.
-        created_from, created_before: Created at this time or later; earlier than this. Aware.
-        finished_from, finished_before: Of the time of finishing. Aware.
+        created_after, created_before: Created at this time or later; earlier than this. Aware.
+        finished_after, finished_before: Of the time of finishing. Aware.
         first_id, last_id: The range of ids, both included, that the job's own id is in.
         ends: Only a chain's live or last step: one for each chain. Not those that are `continued`.
+
+    Raises:
+        ValueError: A state isn't known.
+        ConfigurationError: A time has no time zone, or one text was given where several are taken.
     """
 
-    states: frozenset[JobState] = frozenset()
-    types: frozenset[str] = frozenset()
-    key: str | None = None
-    tag: str | None = None
-    chain_id: UUID | None = None
-    worker: str | None = None
-    outcome: str | None = None
-    error_type: str | None = None
-    created_from: datetime | None = None
-    created_before: datetime | None = None
-    finished_from: datetime | None = None
-    finished_before: datetime | None = None
-    first_id: UUID | None = None
-    last_id: UUID | None = None
-    ends: bool = False
+    states: frozenset[JobState]
+    types: frozenset[str]
+    key: str | None
+    tag: str | None
+    chain_id: UUID | None
+    worker: str | None
+    outcome: str | None
+    error_type: str | None
+    created_after: datetime | None
+    created_before: datetime | None
+    finished_after: datetime | None
+    finished_before: datetime | None
+    first_id: UUID | None
+    last_id: UUID | None
+    ends: bool
+
+    def __init__(
+        self,
+        *,
+        states: Iterable[JobState | str] = (),
+        types: Iterable[_Named | str] = (),
+        key: str | None = None,
+        tag: str | None = None,
+        chain_id: UUID | None = None,
+        worker: str | None = None,
+        outcome: str | None = None,
+        error_type: str | None = None,
+        created_after: datetime | None = None,
+        created_before: datetime | None = None,
+        finished_after: datetime | None = None,
+        finished_before: datetime | None = None,
+        first_id: UUID | None = None,
+        last_id: UUID | None = None,
+        ends: bool = False,
+    ) -> None:
+        if isinstance(states, str) or isinstance(types, str):
+            raise ConfigurationError("states= and types= take several, such as states=['failed']")
+        values: dict[str, object] = {
+            "states": frozenset(JobState(each) for each in states),
+            "types": frozenset(name for each in types for name in _names_of(each)),
+            "key": key,
+            "tag": tag,
+            "chain_id": chain_id,
+            "worker": worker,
+            "outcome": outcome,
+            "error_type": error_type,
+            "created_after": _moment(created_after, "created_after"),
+            "created_before": _moment(created_before, "created_before"),
+            "finished_after": _moment(finished_after, "finished_after"),
+            "finished_before": _moment(finished_before, "finished_before"),
+            "first_id": first_id,
+            "last_id": last_id,
+            "ends": ends,
+        }
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+
+def _names_of(job_type: _Named | str) -> tuple[str, ...]:
+    """The names under which jobs of a type are stored: what was enqueued before a renaming has an older one."""
+    return (job_type,) if isinstance(job_type, str) else (job_type.name, *job_type.aliases)
+
+
+def _moment(time: datetime | None, name: str) -> datetime | None:
+    return None if time is None else aware(time, name)
 
 
 @dataclass(frozen=True, slots=True)
