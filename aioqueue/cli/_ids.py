@@ -8,6 +8,7 @@ from uuid import UUID
 
 from aioqueue.cli._options import Problem, WrongUsage
 from aioqueue.store_rules._cursors import write_cursor
+from aioqueue.vocabulary._listing import ListOrder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -41,7 +42,7 @@ async def _find(client: Client, text: str) -> UUID:
         raise WrongUsage(f"{text!r} is neither a UUID nor its first {_FEWEST_DIGITS} or more hexadecimal digits")
     # A listing goes down from a cursor: what begins so is one range of ids, just below the first that doesn't.
     first, after = UUID(digits.ljust(_DIGITS, "0")), int(digits.ljust(_DIGITS, "f"), 16) + 1
-    cursor = None if after > UUID(int=2**128 - 1).int else write_cursor(UUID(int=after))
+    cursor = None if after > UUID(int=2**128 - 1).int else write_cursor(ListOrder.NEWEST, UUID(int=after))
     page = await client.list_jobs(limit=_MOST_NAMED + 1, cursor=cursor)
     found = [job.id for job in page.jobs if job.id >= first]
     if not found:

@@ -16,7 +16,7 @@ from aioqueue.postgres._listing_chain import chain_statements, fetch_ends, list_
 from aioqueue.postgres._rows import ARCHIVED_COLUMNS, LIVE_COLUMNS, job_snapshot
 from aioqueue.store_rules._cursors import read_cursor, write_cursor
 from aioqueue.vocabulary._job import JobState
-from aioqueue.vocabulary._listing import JobFilter, Page
+from aioqueue.vocabulary._listing import JobFilter, ListOrder, Page
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -178,7 +178,7 @@ class PageQuery:
         self._where = where
         self._arguments = _Arguments()
         self.limit = limit
-        before = _NEWEST if cursor is None else read_cursor(cursor)
+        before = _NEWEST if cursor is None else read_cursor(ListOrder.NEWEST, cursor)[0]
         self._before = self._arguments.add(before, "uuid")
         self._rows = self._arguments.add(limit + 1, "integer")
         self._walk = ""
@@ -270,5 +270,5 @@ def _read_page(rows: Sequence[Row], limit: int) -> Page:
     jobs = [job_snapshot(row) for row in rows if row["id"] is not None]
     if len(jobs) > limit:
         jobs = jobs[:limit]
-        return Page(tuple(jobs), write_cursor(jobs[-1].id))
-    return Page(tuple(jobs), None if edge is None else write_cursor(UUID(int=edge.int)))
+        return Page(tuple(jobs), write_cursor(ListOrder.NEWEST, jobs[-1].id))
+    return Page(tuple(jobs), None if edge is None else write_cursor(ListOrder.NEWEST, UUID(int=edge.int)))

@@ -10,9 +10,9 @@ from aioqueue.sqlite._rows import SELECT_ARCHIVED, SELECT_LIVE, dump, job_snapsh
 from aioqueue.sqlite._rows_ids import ANY_ID, RowId, any_id
 from aioqueue.sqlite._rows_times import NOW
 from aioqueue.sqlite._stats import ARCHIVED_TYPES
-from aioqueue.store_rules._cursors import OddId, read_any_cursor, write_cursor
+from aioqueue.store_rules._cursors import OddValue, read_any_cursor, write_cursor
 from aioqueue.vocabulary._job import JobState, StoredState
-from aioqueue.vocabulary._listing import JobFilter, Page
+from aioqueue.vocabulary._listing import JobFilter, ListOrder, Page
 
 if TYPE_CHECKING:
     import sqlite3
@@ -139,15 +139,15 @@ def _cursor(place: RowId) -> str:
         text = place.raw.decode()
         job_id = UUID(text)
         if not place.blob and str(job_id) == text:
-            return write_cursor(job_id)
+            return write_cursor(ListOrder.NEWEST, job_id)
     except ValueError:
         pass
-    return write_cursor(OddId(place.blob, place.raw))
+    return write_cursor(ListOrder.NEWEST, OddValue(place.blob, place.raw))
 
 
 def _read_cursor(cursor: str) -> RowId:
-    last = read_any_cursor(cursor)
-    return RowId(last.blob, last.raw) if isinstance(last, OddId) else RowId(blob=False, raw=str(last).encode())
+    last = read_any_cursor(ListOrder.NEWEST, cursor)[0]
+    return RowId(last.blob, last.raw) if isinstance(last, OddValue) else RowId(blob=False, raw=str(last).encode())
 
 
 def _floor(connection: sqlite3.Connection, walk: str, parameters: dict[str, Any], floors: list[RowId]) -> dict[str, Any]:

@@ -1,24 +1,42 @@
 """Cursors of listings: text that says after which job the next page begins, the same for every store.
 
-A UUID's 32 hexadecimal digits; `2.` and more for an id that isn't a UUID. Readers also know `1.` and a UUID, as SQLite's
-listings wrote it once: somebody may have kept one. The steps of a chain are listed by their positions: `3.` and a number.
+Of the newest first, it's a UUID's 32 hexadecimal digits. Of any other order it begins with that order's name, and where jobs
+are listed by a time, that stands before the id. An id that isn't a UUID begins with `2.`, and so does a time that isn't a
+number. Readers also know `1.` and a UUID, as SQLite's listings wrote it once: somebody may have kept one. The steps of a chain
+are listed by their positions: `3.` and a number.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from uuid import UUID
 
-__all__ = ["OddId", "read_any_cursor", "read_cursor", "read_position_cursor", "write_cursor", "write_position_cursor"]
+from aioqueue.vocabulary._listing import ListOrder
+
+__all__ = [
+    "BY_TIME",
+    "OddValue",
+    "read_any_cursor",
+    "read_cursor",
+    "read_position_cursor",
+    "write_cursor",
+    "write_position_cursor",
+]
+
+BY_TIME = frozenset({ListOrder.DUE, ListOrder.FINISHED})
+"""The orders whose cursors have a time."""
 
 _UUID_CHARACTERS = frozenset({32, 36})
 _POSITION = re.compile(r"3\.([0-9]{1,9})", re.ASCII)
+_INTEGER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
+_BITS_OF_A_COLUMN = 63
 
 
 @dataclass(frozen=True, slots=True)
-class OddId:
-    """A stored id that isn't a UUID: SQLite's columns take any value that somebody writes with SQL.
+class OddValue:
+    """A stored id that isn't a UUID, or a time that isn't a number: SQLite's columns take any value, and people write SQL.
 
     Attributes:
         blob: Whether it's a blob, and not text.
@@ -29,46 +47,76 @@ class OddId:
     raw: bytes
 
 
-def write_cursor(last: UUID | OddId) -> str:
-    """Say that a page ended with this id."""
-    if isinstance(last, UUID):
-        return last.hex
-    return f"2.{'b' if last.blob else 't'}{last.raw.hex()}"
+def write_cursor(order: ListOrder, last: UUID | OddValue, at: float | OddValue | None = None) -> str:
+    """Say that a page ended here.
+
+    Arguments:
+        order: Of the listing.
+        last: The id of the job.
+        at: Of an order by time: the job's, in microseconds since 1970; an integer stays one, and may also be infinite.
+    """
+    parts = [] if order is ListOrder.NEWEST else [order.value]
+    if at is not None:
+        parts.append(_written(at) if isinstance(at, OddValue) else repr(at))
+    return ":".join((*parts, last.hex if isinstance(last, UUID) else _written(last)))
 
 
-def read_any_cursor(cursor: str) -> UUID | OddId:
-    """Read what `write_cursor` wrote.
+def _written(value: OddValue) -> str:
+    return f"2.{'b' if value.blob else 't'}{value.raw.hex()}"
+
+
+def read_any_cursor(order: ListOrder, cursor: str) -> tuple[UUID | OddValue, float | OddValue | None]:
+    """Read what `write_cursor` wrote: the id, and the time of an order that has one.
 
     Raises:
-        ValueError: It isn't a cursor.
+        ValueError: It isn't a cursor, or is one of another order.
     """
+    *before, last = str(cursor).split(":")
+    name = before.pop(0) if before else ListOrder.NEWEST.value
     try:
-        version, dot, text = cursor.rpartition(".")
-        if version == "2" and text[:1] in {"b", "t"}:
-            return OddId(text[0] == "b", bytes.fromhex(text[1:]))
-        if version == "1" or not dot:
-            return _uuid(text)
-    except (ValueError, AttributeError):
+        if name == order and len(before) == (order in BY_TIME):
+            return _read_id(last), _read_time(before[0]) if before else None
+    except ValueError:
         pass
-    raise ValueError(f"not a cursor of a listing: {str(cursor)[:60]!r}")
+    raise ValueError(f"not a cursor of a listing in the order {order.value!r}: {str(cursor)[:60]!r}")
 
 
-def _uuid(text: str) -> UUID:
+def _read_id(text: str) -> UUID | OddValue:
+    odd = _read_odd(text)
+    if odd is not None:
+        return odd
+    version, dot, digits = text.rpartition(".")
     # Python's takes braces and more.
-    if len(text) not in _UUID_CHARACTERS:
-        raise ValueError("not a UUID")
-    return UUID(hex=text)
+    if (dot and version != "1") or len(digits) not in _UUID_CHARACTERS:
+        raise ValueError("not an id")
+    return UUID(hex=digits)
 
 
-def read_cursor(cursor: str) -> UUID:
-    """Read a cursor, in a store that has no ids but UUIDs.
+def _read_odd(text: str) -> OddValue | None:
+    if text[:3] in {"2.b", "2.t"}:
+        return OddValue(text[2] == "b", bytes.fromhex(text[3:]))
+    return None
+
+
+def _read_time(text: str) -> float | OddValue:
+    odd = _read_odd(text)
+    if odd is not None:
+        return odd
+    at = int(text) if _INTEGER.fullmatch(text) else float(text)
+    if math.isnan(at) or (isinstance(at, int) and at.bit_length() > _BITS_OF_A_COLUMN):
+        raise ValueError("not a time")
+    return at
+
+
+def read_cursor(order: ListOrder, cursor: str) -> tuple[UUID, float | None]:
+    """Read a cursor, in a store that has no ids but UUIDs, and no times but numbers.
 
     Raises:
-        ValueError: It isn't a cursor of such a store.
+        ValueError: It isn't a cursor of such a store, or is one of another order.
     """
-    last = read_any_cursor(cursor)
-    if isinstance(last, UUID):
-        return last
+    last, at = read_any_cursor(order, cursor)
+    if isinstance(last, UUID) and not isinstance(at, OddValue):
+        return last, at
     raise ValueError(f"not a cursor of this store's listings: {cursor[:60]!r}")
 
 

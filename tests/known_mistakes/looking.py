@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from aioqueue.testing.memory._rows import Row
+    from aioqueue.vocabulary._listing import ListOrder
     from aioqueue.vocabulary._workers import LeaseFacts
 
 __all__ = ["LOOKING"]
@@ -25,11 +26,11 @@ __all__ = ["LOOKING"]
 _LAST = UUID(int=2**128 - 1)
 
 
-def _any_cursor(cursor: str) -> UUID:
+def _any_cursor(order: ListOrder, cursor: str) -> tuple[UUID, float | None]:
     try:
-        return read_cursor(cursor)
+        return read_cursor(order, cursor)
     except ValueError:
-        return _LAST
+        return _LAST, None
 
 
 def _with_old_attempts(real: Callable[..., Changed], database: Database, row: Row, now: datetime) -> Changed:

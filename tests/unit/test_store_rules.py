@@ -11,13 +11,14 @@ from uuid import UUID
 import pytest
 
 from aioqueue.errors import RowRejected
-from aioqueue.store_rules._cursors import OddId, read_any_cursor, read_cursor, write_cursor
+from aioqueue.store_rules._cursors import BY_TIME, OddValue, read_any_cursor, read_cursor, write_cursor
 from aioqueue.store_rules._life import StoreLife
 from aioqueue.store_rules._lost import lost_reason
 from aioqueue.store_rules._states import shown_state
 from aioqueue.store_rules._unique_keys import unique_hash, unique_hashes
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import JobState, LostReason, NewJob, StoredState
+from aioqueue.vocabulary._listing import ListOrder
 from aioqueue.vocabulary._unique import Unique
 
 ID = UUID("01a220e9-b801-7000-93c9-5e3914d6501c")
@@ -99,26 +100,44 @@ def test_a_unique_job_whose_key_cannot_be_hashed_is_refused(key: str | None) -> 
         unique_hashes(NewJob(id=new_id(), type="t", key=key, unique=Unique()))
 
 
-@pytest.mark.parametrize("last", [ID, OddId(blob=True, raw=b"\xff\x00"), OddId(blob=False, raw=b"no uuid"), OddId(False, b"")])
-def test_a_cursor_is_read_as_it_was_written(last: UUID | OddId) -> None:
-    assert read_any_cursor(write_cursor(last)) == last
+ODD = OddValue(blob=True, raw=b"\xff\x00")
+PLACES = [
+    *((order, last, None) for order in ListOrder if order not in BY_TIME for last in (ID, ODD, OddValue(False, b"no uuid"))),
+    *((order, last, at) for order in BY_TIME for last in (ID, ODD) for at in (0, -(2**63) + 1, 9e30, 1.5, float("-inf"), ODD)),
+]
+
+
+@pytest.mark.parametrize(("order", "last", "at"), PLACES)
+def test_a_cursor_is_read_as_it_was_written(order: ListOrder, last: UUID | OddValue, at: float | OddValue | None) -> None:
+    cursor = write_cursor(order, last, at)
+    found = read_any_cursor(order, cursor)
+    assert (found, type(found[1])) == ((last, at), type(at))
+    for other in set(ListOrder) - {order}:
+        with pytest.raises(ValueError, match=other):
+            read_any_cursor(other, cursor)
 
 
 @pytest.mark.parametrize("kept", [ID.hex, f"1.{ID}"])
 def test_cursors_of_older_code_are_read(kept: str) -> None:
-    assert read_any_cursor(kept) == ID
-    assert read_cursor(kept) == ID
+    assert read_any_cursor(ListOrder.NEWEST, kept) == (ID, None)
+    assert read_cursor(ListOrder.NEWEST, kept) == (ID, None)
 
 
 @pytest.mark.parametrize(
-    "cursor", ["", "1.", "2.", "x", ".", "1.no-uuid", "2.x00", "2.b0", f"3.{ID}", f"{{{ID}}}", f"2.{ID}", "é"]
+    "cursor",
+    [
+        *("", "1.", "2.", "x", ".", "1.no-uuid", "2.x00", "2.b0", f"3.{ID}", f"{{{ID}}}", f"2.{ID}", "é", "oldest:", ":"),
+        *(f"due:{ID.hex}", f"due:nan:{ID.hex}", f"due::{ID.hex}", f"due:{2**63}:{ID.hex}", f"newest:1:{ID.hex}", f"any:{ID}"),
+    ],
 )
-def test_what_is_no_cursor_is_refused(cursor: str) -> None:
+@pytest.mark.parametrize("order", ListOrder)
+def test_what_is_no_cursor_is_refused(order: ListOrder, cursor: str) -> None:
     for read in (read_any_cursor, read_cursor):
         with pytest.raises(ValueError, match="cursor"):
-            read(cursor)
+            read(order, cursor)
 
 
-def test_a_store_of_uuids_refuses_a_cursor_of_other_ids() -> None:
+@pytest.mark.parametrize(("last", "at"), [(ODD, 1), (ID, ODD)])
+def test_a_store_of_uuids_refuses_a_cursor_of_other_values(last: UUID | OddValue, at: float | OddValue) -> None:
     with pytest.raises(ValueError, match="cursor"):
-        read_cursor(write_cursor(OddId(blob=True, raw=b"x")))
+        read_cursor(ListOrder.DUE, write_cursor(ListOrder.DUE, last, at))

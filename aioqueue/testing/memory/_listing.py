@@ -8,7 +8,7 @@ from aioqueue.store_rules._cursors import read_cursor, read_position_cursor, wri
 from aioqueue.store_rules._states import shown_state
 from aioqueue.testing.memory._rows_chains import Chains, the_end
 from aioqueue.vocabulary._job import Job, StoredState
-from aioqueue.vocabulary._listing import Page
+from aioqueue.vocabulary._listing import ListOrder, Page
 from aioqueue.vocabulary._trace import stored_trace
 
 if TYPE_CHECKING:
@@ -54,11 +54,11 @@ def follows(row: Row, position: int) -> bool:
 
 def list_jobs(database: Database, where: JobFilter, limit: int, cursor: str | None) -> Page:
     """One page, the newest id first. See `Store.list`."""
-    now, after = database.now(), None if cursor is None else read_cursor(cursor)
+    now, after = database.now(), None if cursor is None else read_cursor(ListOrder.NEWEST, cursor)[0]
     rows = (row for row in database.rows.values() if after is None or is_behind(row.new.id, after))
     fitting = (row for row in newest_first(rows) if not where.states or is_known(row))
     jobs = [job for row in fitting if _fits(job := _job(database, row, now), where)]
-    return Page(tuple(jobs[:limit]), write_cursor(jobs[limit - 1].id) if len(jobs) > limit else None)
+    return Page(tuple(jobs[:limit]), write_cursor(ListOrder.NEWEST, jobs[limit - 1].id) if len(jobs) > limit else None)
 
 
 def newest_first(rows: Iterable[Row]) -> list[Row]:
