@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from aioqueue.errors import RowRejected
 from aioqueue.sqlite._rows import dump, load
+from aioqueue.sqlite._rows_chain import HOLDS_KEY
 from aioqueue.sqlite._rows_ids import id_of
 from aioqueue.sqlite._rows_times import NOW, due_after, due_at
 from aioqueue.store_rules._json import require_json
@@ -37,7 +38,7 @@ SELECT {NOW},
            UNION ALL SELECT id FROM archive WHERE id IN (SELECT value FROM json_each(:ids)){{gone_on}})),
        (SELECT json_group_object(unique_key,
             CAST(iif(typeof(chain_id) = 'text' AND length(chain_id) = 36, chain_id, id) AS TEXT)) FROM job
-        WHERE unique_key IS NOT NULL AND unique_key IN (SELECT value FROM json_each(:keys)))
+        WHERE {HOLDS_KEY} AND unique_key IN (SELECT value FROM json_each(:keys)))
 """
 
 _LOOK_FOR_NEW = _LOOK.format(gone_on="")

@@ -9,7 +9,7 @@ from aioqueue.sqlite._insert_blockers import mark_living
 from aioqueue.sqlite._operate_steps import LastStep, Outcome
 from aioqueue.sqlite._resolve_ends import End, archived_ends, store_ends, stored_states
 from aioqueue.sqlite._rows import dump, load, one
-from aioqueue.sqlite._rows_chain import LAST_STEPS, chain_of
+from aioqueue.sqlite._rows_chain import HOLDS_KEY, LAST_STEPS, chain_of
 from aioqueue.sqlite._rows_ids import RowId, any_id
 from aioqueue.sqlite._rows_times import NOW
 from aioqueue.store_rules._causes import BLOCKER_FAILED
@@ -35,6 +35,8 @@ SELECT id, type, priority, iif(:open, 0, 1), :now, created_at, max_attempts, cla
        EXISTS (SELECT 1 FROM blocker WHERE job_id = {_STEP}) OR EXISTS (SELECT 1 FROM blocker WHERE blocker.chain_id = {_CHAIN})
 FROM archive WHERE id = {_STEP}
 """
+
+_HELD = f"SELECT 1 FROM job WHERE unique_key = :key AND {HOLDS_KEY}"
 
 _REMOVE_ARCHIVED = f"DELETE FROM archive WHERE id = {_STEP}"
 
@@ -123,8 +125,10 @@ class _Retries:
             return Changed.DONE
         if last is None:
             return Changed.NOT_FOUND
-        if not last.archived or last.state not in _RETRIABLE or self._held(last.unique_key):
+        if not last.archived or last.state not in _RETRIABLE:
             return last.not_now
+        if last.unique_key is not None and one(self._connection, _HELD, {"key": last.unique_key}) is not None:
+            return Changed.KEY_HELD
         living = self._wait_again(last)
         if living is None:
             return Changed.BLOCKER_FAILED
@@ -158,10 +162,6 @@ class _Retries:
         for place, other in load(found[0]):
             waits[place].add(other)
         return [ordered[place] for level in blockers_first(waits) for place in level]
-
-    def _held(self, key: str | None) -> bool:
-        statement = "SELECT 1 FROM job WHERE unique_key = :key"
-        return key is not None and one(self._connection, statement, {"key": key}) is not None
 
     def _wait_again(self, last: LastStep) -> int | None:
         """Look anew at what a job has waited for: for how many of them it waits now; None if one has failed for good."""

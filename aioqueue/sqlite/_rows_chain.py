@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import sqlite3
     from uuid import UUID
 
-__all__ = ["LAST_STEPS", "OF_CHAIN", "chain_of"]
+__all__ = ["HOLDS_KEY", "LAST_STEPS", "OF_CHAIN", "chain_of"]
 
 LAST_STEPS = """
 chain(place, id) AS MATERIALIZED (
@@ -26,6 +26,9 @@ step(place, chain, live, archived) AS MATERIALIZED (
                  (SELECT id FROM archive WHERE id = chain.id AND chain_id IS NULL))
     FROM chain)"""
 """Common tables: of each id in `:ids`, any step's, its chain, and the ids of that one's live and last archived steps."""
+
+HOLDS_KEY = "(claims = 0 OR NOT until_started) AND unique_key IS NOT NULL"
+"""Whether a live row keeps its unique key from others: as the unique index has it, which can be used with it."""
 
 _CHAIN = """
 SELECT typeof(id) = 'blob', CAST(id AS BLOB) FROM (SELECT coalesce(

@@ -63,7 +63,7 @@ SELECT :shown, CAST(type AS TEXT), {_sound("priority", "2")}, 6, {_sound("run_at
     {_sound("claims", "1073741823", _COUNTER.format("claims"))},
     {_sound("reschedules", "0", _COUNTER.format("reschedules"))},
     :chain, {_sound("position", _AFTER_THE_LAST_STEP, _COUNTER.format("position"))},
-    CAST(key AS TEXT), CAST(unique_key AS TEXT), CAST(trace AS TEXT),
+    CAST(key AS TEXT), iif(until_started, NULL, CAST(unique_key AS TEXT)), CAST(trace AS TEXT),
     CAST(retry AS TEXT), iif(typeof(timeout) = 'real' AND abs(timeout) < 9e999, timeout, NULL), CAST(tags AS TEXT),
     CAST(metadata AS TEXT), {history(":error")}, CAST(payload AS TEXT)
 FROM job WHERE id = {any_id("id")} AND state = :state AND (:state = 1 OR lease_id IS :lease)

@@ -21,7 +21,8 @@ INSERT OR REPLACE INTO archive (id, type, priority, state, run_at, created_at, s
                      key, unique_key, trace, retry, timeout, tags, metadata, errors, outcome, output, payload)
 SELECT job.id, job.type, job.priority, s.value ->> 3, job.run_at, job.created_at, job.started_at, :now, job.expires_at,
        job.attempt, job.max_attempts, job.claims, job.reschedules, job.claims, s.value ->> 2,
-       (s.value ->> 3) + :orphaned, job.chain_id, job.position, job.key, job.unique_key, job.trace, job.retry,
+       (s.value ->> 3) + :orphaned, job.chain_id, job.position, job.key,
+       iif(job.until_started, NULL, job.unique_key), job.trace, job.retry,
        job.timeout, job.tags, job.metadata, {ERRORS_OF_ROW}, s.value ->> 6, s.value ->> 7, job.payload
 FROM json_each(:rows) AS s CROSS JOIN job ON job.id = s.value ->> 0
 """

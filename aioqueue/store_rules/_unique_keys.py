@@ -6,12 +6,15 @@ import hashlib
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from aioqueue.errors import RowRejected
+from aioqueue.errors import DuplicateJob, RowRejected, WrongJobType
 
 if TYPE_CHECKING:
     from aioqueue.vocabulary._job import NewJob
 
-__all__ = ["unique_hash", "unique_hashes"]
+__all__ = ["TAKEN_OVER_ORDINAL", "duplicate_job", "unique_hash", "unique_hashes", "wrong_type_of_chosen"]
+
+TAKEN_OVER_ORDINAL = 1_000_000
+"""The place of the chain from which a job has taken its unique key over, among those that it waits for: behind all others."""
 
 
 def unique_hash(type_name: str, key: str) -> UUID:
@@ -26,6 +29,18 @@ def unique_hash(type_name: str, key: str) -> UUID:
         return UUID(bytes=hashlib.sha256(f"{len(type_name)}:{type_name}{key}".encode()).digest()[:16])
     except UnicodeEncodeError as error:
         raise RowRejected(f"a key can't be stored: {error}") from None
+
+
+def duplicate_job(job: NewJob, chain_id: UUID) -> DuplicateJob:
+    """What is raised for a job whose unique key a chain holds, and whose `on_conflict` is `"raise"`."""
+    key = job.key or ""
+    message = f"job {job.id}: the chain {chain_id} has the unique key {key!r} of {job.type}"
+    return DuplicateJob(message, job_id=job.id, key=key, chain_id=chain_id)
+
+
+def wrong_type_of_chosen(job: NewJob) -> WrongJobType:
+    """What is raised for a job whose id its caller has chosen, and that is there as one of another type."""
+    return WrongJobType(f"job {job.id} is there already, and of another type than {job.type}", job_id=job.id)
 
 
 def unique_hashes(job: NewJob) -> tuple[UUID, ...]:

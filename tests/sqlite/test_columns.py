@@ -25,6 +25,7 @@ LIVE_ONLY = {
     "gate": "of held jobs",
     "open_blockers": "of held jobs",
     "marked": "how it's settled, and it is settled",
+    "until_started": "the unique key isn't kept where it's set",
     "unique_key_check": "carries a constraint, and is empty",
 }
 ARCHIVED_ANEW = {
@@ -56,7 +57,7 @@ def filled(path: Path, job_id: UUID) -> dict[str, Any]:
     """Give each column of a live job a value of its own."""
     given = {"tags": '["t"]', "metadata": '{"m":1}', "errors": '[{"attempt":1}]', "retry": "{}", "reschedules": 3, "claims": 7}
     given["chain_id"] = str(UUID(int=7))
-    kept = {"id", "type", "priority", "state", "run_at", "created_at", "lease_id", "payload"}
+    kept = {"id", "type", "priority", "state", "run_at", "created_at", "lease_id", "payload", "until_started"}
     kinds = {"TEXT": lambda place: f"text {place}", "INTEGER": lambda place: 1000 + place, "REAL": lambda place: place + 0.5}
     with outsider(path) as connection:
         columns = connection.execute("SELECT name, type FROM pragma_table_info('job')").fetchall()
