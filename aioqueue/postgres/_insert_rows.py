@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from aioqueue.postgres._options_schema import Schema
     from aioqueue.vocabulary._job import NewJob
 
-__all__ = ["insert_arguments", "insert_on", "insert_results", "insert_statements", "job_size"]
+__all__ = ["frees_at_start", "insert_arguments", "insert_on", "insert_results", "insert_statements", "is_simple", "job_size"]
 
 _SAVEPOINT, _ROLL_BACK, _RELEASE = (
     f"{verb} aioqueue_keys" for verb in ("SAVEPOINT", "ROLLBACK TO SAVEPOINT", "RELEASE SAVEPOINT")
@@ -43,12 +43,19 @@ UNION ALL
 SELECT NULL FROM (SELECT pg_catalog.pg_notify('@channel@', $16::text)::text AS told
                   WHERE $16::text IS NOT NULL AND EXISTS (SELECT FROM created)) AS note WHERE told IS NOT NULL"""
 _PLAIN = {"@columns@": "", "@values@": "", "@arrays@": "", "@names@": ""}
+# Of batches with keys that are free at the first claim.
+_UNTIL_STARTED = {
+    "@columns@": ", until_started",
+    "@values@": ", given.until_started",
+    "@arrays@": ", $17::boolean[]",
+    "@names@": ", until_started",
+}
 # Of batches in which jobs wait, or are waited for: their rows are written once.
 _WAITING = {
-    "@columns@": ", open_blockers, marked, state",
-    "@values@": ", given.open_blockers, given.marked, CASE WHEN given.open_blockers > 0 THEN 0 ELSE 1 END",
-    "@arrays@": ", $17::integer[], $18::boolean[]",
-    "@names@": ", open_blockers, marked",
+    "@columns@": ", until_started, open_blockers, marked, state",
+    "@values@": ", given.until_started, given.open_blockers, given.marked, CASE WHEN given.open_blockers > 0 THEN 0 ELSE 1 END",
+    "@arrays@": ", $17::boolean[], $18::integer[], $19::boolean[]",
+    "@names@": ", until_started, open_blockers, marked",
 }
 # A chain may have gone on from a job, and the job been purged since.
 _MISSING = """WHERE NOT EXISTS (SELECT FROM @schema@.archive a WHERE a.id = given.id)
@@ -60,8 +67,9 @@ _TAKE_BACK = """DELETE FROM @schema@.job j WHERE j.id = ANY($1::uuid[])
          OR EXISTS (SELECT FROM @schema@.job c WHERE c.chain_id = j.id)
          OR EXISTS (SELECT FROM @schema@.archive c WHERE c.chain_id = j.id)) RETURNING j.id"""
 # Which of these are there, themselves or what their chains have become; and which chains hold the keys.
-_HOLDERS = """SELECT id, unique_key, coalesce(chain_id, id) FROM @schema@.job WHERE id = ANY($1::uuid[])
-UNION ALL SELECT id, unique_key, coalesce(chain_id, id) FROM @schema@.job WHERE unique_key = ANY($2::uuid[])
+_HOLDERS = """SELECT id, NULL::uuid, NULL::uuid FROM @schema@.job WHERE id = ANY($1::uuid[])
+UNION ALL SELECT id, unique_key, coalesce(chain_id, id) FROM @schema@.job
+    WHERE unique_key = ANY($2::uuid[]) AND (claims = 0 OR NOT until_started)
 UNION ALL SELECT id, NULL, NULL FROM @schema@.archive WHERE id = ANY($1::uuid[])
 UNION ALL SELECT chain_id, NULL, NULL FROM @schema@.job WHERE chain_id = ANY($1::uuid[])
 UNION ALL SELECT given.id, NULL, NULL FROM unnest($1::uuid[]) AS given(id)
@@ -84,6 +92,8 @@ def insert_statements(schema: Schema) -> dict[str, str]:
     return {
         "insert": _insert_statement(schema, _PLAIN),
         "insert_repeated": _insert_statement(schema, _PLAIN, repeated=True),
+        "insert_until_started": _insert_statement(schema, _UNTIL_STARTED),
+        "insert_until_started_repeated": _insert_statement(schema, _UNTIL_STARTED, repeated=True),
         "insert_waiting": _insert_statement(schema, _WAITING),
         "insert_waiting_repeated": _insert_statement(schema, _WAITING, repeated=True),
         "insert_lock": schema.render(_LOCK),
@@ -100,6 +110,19 @@ def _hash_of(job: NewJob) -> UUID | None:
 def job_size(job: NewJob) -> int:
     """About how many bytes a job takes in a statement."""
     return len(job.payload) + len(job.metadata) + len(job.key or "")
+
+
+def frees_at_start(job: NewJob) -> bool:
+    """Whether its unique key is free once it's claimed for the first time."""
+    return job.unique is not None and job.unique.until == "started"
+
+
+def is_simple(job: NewJob) -> bool:
+    """Whether it's stored if neither it nor its unique key is there, and otherwise nothing more is done or asked."""
+    if job.chosen_id or job.implied:
+        return False
+    unique = job.unique
+    return unique is None or (unique.on_conflict == "return" and unique.window is None)
 
 
 def insert_arguments(jobs: Sequence[NewJob]) -> list[Any]:
@@ -148,15 +171,21 @@ async def insert_on(
         stored.update((others[row[1]], row[2]) for row in found)
     in_order = sorted(jobs, key=lambda job: hashes[job.id].bytes if job.id in hashes else b"")
     in_order = [job for job in in_order if job.id not in stored]
-    name = ("insert" if more_columns is None else "insert_waiting") + ("_repeated" if repeated else "")
+    until_started = any(frees_at_start(job) for job in jobs)
+    name = "insert_waiting" if more_columns is not None else "insert_until_started" if until_started else "insert"
+    if repeated:
+        name += "_repeated"
     for chunk in in_portions(in_order, job_size):
         several = sum(job.id in hashes for job in chunk) > 1
         if several:
             await connection.execute(_SAVEPOINT)
         while True:
-            rows = await connection.fetch(
-                statements[name], *insert_arguments(chunk), note, *(more_columns(chunk) if more_columns else ())
-            )
+            arguments = [*insert_arguments(chunk), note]
+            if until_started or more_columns is not None:
+                arguments.append([frees_at_start(job) for job in chunk])
+            if more_columns is not None:
+                arguments += more_columns(chunk)
+            rows = await connection.fetch(statements[name], *arguments)
             made = {row[0] for row in rows if row[0] is not None}
             if repeated and made:
                 # One that was written, run and archived while this insert waited for it.

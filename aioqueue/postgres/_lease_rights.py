@@ -23,6 +23,7 @@ WORKER: Mapping[str, Sequence[str]] = {
     "subscriber": _ALL,
     "blocker": _ALL,
     "chain_end": _ALL,
+    "dedup": _ALL,
 }
 """By table: claims, settlements, recovery, leases, and enqueueing in handlers."""
 

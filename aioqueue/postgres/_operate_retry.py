@@ -154,11 +154,14 @@ def _became(row: Sequence[object], revived: Revived, left: Collection[UUID]) -> 
     _, _, job_id, live, archived = row
     if job_id in revived.chains:
         return Changed.DONE
+    if job_id is not None:
+        # Whoever was found, and locked, meets nothing in its way but its key.
+        return Changed.BLOCKER_FAILED if job_id in left else Changed.KEY_HELD
     if live == StoredState.RUNNING:
         return Changed.RUNNING
     if live is None and not archived:
         return Changed.NOT_FOUND
-    return Changed.BLOCKER_FAILED if job_id in left else Changed.WRONG_STATE
+    return Changed.WRONG_STATE
 
 
 async def _revive(connection: Connection, statements: dict[str, str], jobs: Mapping[UUID, UUID], revived: Revived) -> set[UUID]:

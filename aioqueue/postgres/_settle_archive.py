@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from aioqueue.store_rules._history import KEPT_ERRORS
 
-__all__ = ["archive", "history"]
+__all__ = ["KEPT_KEY", "archive", "history"]
+
+KEPT_KEY = "CASE WHEN NOT gone.until_started THEN gone.unique_key END"
+"""The unique key that a row of `gone` takes along: one that was only its own until it started stays behind."""
 
 # An array that somebody wrote with another shape can't be appended to: it's made flat first.
 _HISTORY = f"""CASE WHEN {{error}} IS NULL THEN {{errors}}
@@ -16,7 +19,7 @@ _ARCHIVE = """INSERT INTO @schema@.archive (id, type, priority, run_at, state, a
         reschedules, timeout, chain_id, position, key, unique_key, created_at, started_at, finished_at, expires_at, outcome,
         trace, tags, retry, metadata, payload, output, errors)
     SELECT gone.id, gone.type, gone.priority, gone.run_at, {state}, gone.attempt, gone.claims, {lease_id},
-           gone.max_attempts, gone.reschedules, gone.timeout, gone.chain_id, gone.position, gone.key, gone.unique_key,
+           gone.max_attempts, gone.reschedules, gone.timeout, gone.chain_id, gone.position, gone.key, {KEPT_KEY},
            gone.created_at, gone.started_at, now(), gone.expires_at, {outcome}, gone.trace, gone.tags, gone.retry,
            gone.metadata, gone.payload, {output}::json,
            {errors}"""
@@ -34,4 +37,6 @@ def history(errors: str, error: str) -> str:
 
 def archive(*, state: str, lease_id: str, outcome: str, output: str, error: str) -> str:
     """The head of a statement that stores rows of `gone`, which were deleted from the live ones, in the archive."""
-    return _ARCHIVE.format(state=state, lease_id=lease_id, outcome=outcome, output=output, errors=history("gone.errors", error))
+    return _ARCHIVE.format(
+        KEPT_KEY=KEPT_KEY, state=state, lease_id=lease_id, outcome=outcome, output=output, errors=history("gone.errors", error)
+    )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from aioqueue.errors import RowRejected
 from aioqueue.postgres._insert_columns import CLOCK, DUE, GIVEN, STORED, VALUES, job_columns, unnested
+from aioqueue.postgres._settle_archive import KEPT_KEY
 from aioqueue.vocabulary._job import SettlementKind
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ _NEXT = f"""{CLOCK}, next AS MATERIALIZED (
 _CONTINUED = f"""continued AS (
     INSERT INTO @schema@.job ({STORED}, chain_id, position, marked, key, unique_key)
     SELECT {VALUES}, coalesce(gone.chain_id, gone.id), least(gone.position, 2147483646) + 1, gone.marked, gone.key,
-           gone.unique_key
+           {KEPT_KEY}
     FROM gone JOIN next AS given ON given.of = gone.id CROSS JOIN clock
     {DUE}
     RETURNING type, greatest(0, extract(epoch FROM run_at - (SELECT now FROM clock)))::float8 AS delay
@@ -63,7 +64,8 @@ CONTINUED_PARTS: Mapping[str, str] = {
 _HELD = f"""continued AS (
     INSERT INTO @schema@.job ({STORED}, state, open_blockers, chain_id, position, marked, key, unique_key)
     SELECT {VALUES}, CASE WHEN given.blockers > 0 THEN 0 ELSE 1 END, given.blockers, coalesce(gone.chain_id, gone.id),
-           least(gone.position, 2147483646) + 1, gone.marked OR given.blockers > 0, gone.key, gone.unique_key
+           least(gone.position, 2147483646) + 1, gone.marked OR given.blockers > 0, gone.key,
+           {KEPT_KEY}
     FROM gone JOIN next AS given ON given.of = gone.id CROSS JOIN clock
     {DUE}
     RETURNING type, state, greatest(0, extract(epoch FROM run_at - (SELECT now FROM clock)))::float8 AS delay

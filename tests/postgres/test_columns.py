@@ -23,6 +23,7 @@ LIVE_ONLY = {
     "gate": "of held jobs",
     "open_blockers": "of held jobs",
     "marked": "how it's settled, and it is settled",
+    "until_started": "its key isn't archived",
 }
 ARCHIVED_ANEW = {"state": "how it ended"}
 RETRIED_ANEW = {
@@ -36,7 +37,7 @@ RETRIED_ANEW = {
 }
 ARCHIVED_ONLY = {"finished_at", "outcome", "output"}
 
-GIVEN = {"errors": """ARRAY['{"attempt":1}'::json]""", "metadata": """'{"m":1}'""", "retry": "'{}'"}
+GIVEN = {"until_started": "false", "errors": """ARRAY['{"attempt":1}'::json]""", "metadata": """'{"m":1}'""", "retry": "'{}'"}
 KEPT = {"id", "type", "priority", "state", "lease_id", "unique_key", "payload"}
 VALUES = {
     "text": "'text {place}'",

@@ -130,7 +130,7 @@ async def test_it_notifies_at_the_commit_alone(postgres_url: str, library: Any, 
 
 
 async def test_many_at_once_in_order_and_with_a_taken_key(postgres_url: str, library: Any) -> None:
-    jobs = [a_job(key=f"key {number % 7}", unique=number % 2 == 0) for number in range(40)]
+    jobs = [a_job(key=f"key {number % 7}", unique=Unique() if number % 2 == 0 else None) for number in range(40)]
     async with library(postgres_url) as opened:
         results = await _foreign.insert(opened.tx, SCHEMA, jobs)
         assert await _foreign.insert(opened.tx, SCHEMA, []) == []
