@@ -41,7 +41,7 @@ A class exists here only because a caller would want to catch it apart from the 
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -338,10 +338,11 @@ class StoreError(AioqueueError):
     """The database refused.
 
     Attributes:
-        changed: Of an operation on many jobs, which changes them in portions: what became of those before, by id.
+        changed: Of an operation on many jobs, which changes them in portions: what became of those before, by id. Of one on
+            all that fit a filter, which may be very many: how many became what, by `Changed`.
     """
 
-    changed: Mapping[UUID, object] = MappingProxyType({})
+    changed: Mapping[Any, object] = MappingProxyType({})
 
 
 class StoreUnavailable(StoreError):

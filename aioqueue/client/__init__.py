@@ -6,6 +6,7 @@
 | `_operations` | the verbs that operators call |
 | `_bound` | the same in a transaction that the user commits: `using(tx)`, `tx=` |
 | `_transaction` | a transaction of the client's own |
+| `_within` | the verbs that operators call, in either |
 | `_session` | owns the connection to the store: opens, closes, refuses use from elsewhere |
 | `_opened` | what is there while the client is open |
 | `_enqueue` | enqueues calls: rows of them, through the middlewares |
@@ -15,7 +16,8 @@
 | `_tries` | repeats what couldn't be written, for a bounded time |
 | `_rows`, `_unclear` | one row of those; what may have been stored already |
 | `_handle`, `_waiters`, `_finished` | make handles, and wait for results; what is said of a job that has ended |
-| `_operate`, `_diagnosis` | what operators ask for; what is wrong around the queue |
+| `_operate`, `_filters`, `_diagnosis` | what operators look for; which jobs are meant; what is wrong around the queue |
+| `_changes`, `_portions` | what operators change; many jobs, a bounded number in each commit |
 | `_why`, `_reasons` | why a job isn't running; the answer |
 | `_blockers` | what they ask about jobs that wait for each other |
 | `_named`, `_stores`, `_phase` | calls by name; the store for a URL; how far a transaction is |
@@ -26,7 +28,8 @@ from __future__ import annotations
 from aioqueue.client._bound import BoundClient, Connection
 from aioqueue.client._client import Client
 from aioqueue.client._handle import JobHandle
+from aioqueue.client._portions import Changes
 from aioqueue.client._reasons import Reason, ReasonCode, Why
 from aioqueue.client._transaction import Transaction
 
-__all__ = ["BoundClient", "Client", "Connection", "JobHandle", "Reason", "ReasonCode", "Transaction", "Why"]
+__all__ = ["BoundClient", "Changes", "Client", "Connection", "JobHandle", "Reason", "ReasonCode", "Transaction", "Why"]

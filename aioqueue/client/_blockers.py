@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from aioqueue.client._operate import check_limit, find_end
+from aioqueue.client._filters import check_limit
+from aioqueue.client._operate import find_end
 from aioqueue.errors import BlockerReference
 from aioqueue.vocabulary._answers import Changed
 
@@ -12,16 +13,16 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from uuid import UUID
 
-    from aioqueue.abc import Store
     from aioqueue.client._handle import JobHandle
     from aioqueue.vocabulary._blockers import Blocker
+    from aioqueue.vocabulary._store_operating import Operable
 
 __all__ = ["list_blockers", "list_dependents", "refuse_blockers"]
 
 _MOST_NAMED = 10
 
 
-async def list_blockers(store: Store, job_id: UUID | str | JobHandle[Any], limit: int, after: int) -> Sequence[Blocker]:
+async def list_blockers(store: Operable, job_id: UUID | str | JobHandle[Any], limit: int, after: int) -> Sequence[Blocker]:
     """Show what a job waits for, as `Client.blockers` promises.
 
     Raises:
@@ -33,13 +34,13 @@ async def list_blockers(store: Store, job_id: UUID | str | JobHandle[Any], limit
     return await store.list_blockers((await find_end(store, job_id)).id, limit, after=after)
 
 
-async def list_dependents(store: Store, job_id: UUID | str | JobHandle[Any], limit: int) -> Sequence[Blocker]:
+async def list_dependents(store: Operable, job_id: UUID | str | JobHandle[Any], limit: int) -> Sequence[Blocker]:
     """Show what waits for a chain, as `Client.dependents` promises. Its errors are those of `list_blockers`."""
     check_limit(limit)
     return await store.list_dependents((await find_end(store, job_id)).chain_id, limit)
 
 
-async def refuse_blockers(store: Store, changed: Mapping[UUID, Changed]) -> None:
+async def refuse_blockers(store: Operable, changed: Mapping[UUID, Changed]) -> None:
     """Say which jobs weren't deleted, since others wait for them.
 
     Raises:

@@ -13,6 +13,7 @@ from aioqueue.client._enqueue import read_calls
 from aioqueue.client._handle import ids_of, make_handles
 from aioqueue.client._named import named_call
 from aioqueue.client._transaction import Transaction
+from aioqueue.client._within import OperationsWithin
 from aioqueue.definitions._completion import InTransaction
 from aioqueue.errors import OutsideTransaction, TransactionError
 
@@ -28,8 +29,9 @@ if TYPE_CHECKING:
     from aioqueue.definitions._call import Call
     from aioqueue.definitions._call_options import CallOptions
     from aioqueue.definitions._job_type import JobType
+    from aioqueue.vocabulary._store_operating import Operable
 
-__all__ = ["MISSING", "BoundClient", "Connection", "Missing", "end_bound", "enqueue_bound"]
+__all__ = ["MISSING", "BoundClient", "Connection", "Missing", "end_bound", "enqueue_bound", "operations_in"]
 
 R = TypeVar("R")
 
@@ -54,8 +56,8 @@ class Missing(Enum):
 MISSING = Missing.MISSING
 
 
-class BoundClient:
-    """A client whose enqueues, and what it ends, all go into one transaction of the user's: `client.using(session)`."""
+class BoundClient(OperationsWithin):
+    """A client whose enqueues, looks and changes all go into one transaction of the user's: `client.using(session)`."""
 
     __slots__ = ("_session", "_tx")
 
@@ -103,6 +105,9 @@ class BoundClient:
         """As `Client.fail` with `tx=`."""
         await end_bound(self._session, job, FailurePlan(reason), self._tx)
 
+    def _operations(self) -> Operable:
+        return operations_in(self._session, self._tx)
+
     def __repr__(self) -> str:
         return f"<{self._session!r} using {type(self._tx).__qualname__}>"
 
@@ -129,6 +134,22 @@ async def end_bound(session: Session, job: UUID | str | JobHandle[Any], plan: Pl
         await tx.end(job_id, plan)
     else:
         await opened.ender.end_with(job_id, plan, functools.partial(opened.store.end, tx=tx))
+
+
+def operations_in(session: Session, tx: Connection | Transaction) -> Operable:
+    """The verbs for looking and operating in a transaction that is given as `tx=`.
+
+    Raises:
+        OutsideTransaction: It's None.
+        TransactionError: It's another client's, or has ended.
+        ClientClosed: The client isn't open.
+    """
+    tx = _transaction_of(tx)
+    opened = session.opened()
+    if isinstance(tx, Transaction):
+        _refuse_others(session, tx)
+        return tx.operations
+    return opened.store.within(tx)
 
 
 def _refuse_others(session: Session, tx: Transaction) -> None:

@@ -11,6 +11,7 @@ from aioqueue.client._enqueue import read_calls
 from aioqueue.client._handle import ids_of, make_handles
 from aioqueue.client._named import named_call
 from aioqueue.client._phase import Phase, TransactionState
+from aioqueue.client._within import OperationsWithin
 from aioqueue.errors import ClientClosed, RowRejected, TransactionError
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from aioqueue.definitions._call import Call
     from aioqueue.definitions._call_options import CallOptions
     from aioqueue.definitions._job_type import JobType
+    from aioqueue.vocabulary._store_operating import Operable
     from aioqueue.vocabulary._store_parts import StoreTransaction
 
 __all__ = ["Transaction", "open_transaction"]
@@ -33,7 +35,7 @@ __all__ = ["Transaction", "open_transaction"]
 R = TypeVar("R")
 
 
-class Transaction:
+class Transaction(OperationsWithin):
     """An open transaction, from `client.transaction()`. What is written in it exists once the block has ended well."""
 
     def __init__(self, session: Session, enqueuer: Enqueuer, transaction: StoreTransaction, state: TransactionState) -> None:
@@ -53,6 +55,12 @@ class Transaction:
         """The driver's connection, for what `execute` and `fetch` can't do."""
         self._check()
         return self._transaction.connection
+
+    @property
+    def operations(self) -> Operable:
+        """The store's verbs for looking and operating in it, for `tx=`."""
+        self._check()
+        return self._transaction.operations
 
     async def execute(self, sql: str, *arguments: Any) -> int:
         """Run one statement.
@@ -153,6 +161,9 @@ class Transaction:
             inner.join_outer()
         finally:
             self._state = outer
+
+    def _operations(self) -> Operable:
+        return self.operations
 
     def is_of(self, session: Session) -> bool:
         """Whether it's a transaction of the client that has this session."""

@@ -91,7 +91,7 @@ async def test_retry_and_run_now_and_delete(client: Client) -> None:
 
 
 async def test_pruning_in_portions(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("aioqueue.client._operate._PORTION_JOBS", 2)
+    monkeypatch.setattr("aioqueue.client._portions.PORTION_JOBS", 2)
     done = [await client.enqueue(add(number, 1)) for number in range(5)]
     other = await client.enqueue(fetch("a"))
     for _ in range(6):
@@ -109,7 +109,7 @@ async def test_pruning_in_portions(client: Client, monkeypatch: pytest.MonkeyPat
 
 async def test_what_finishes_while_others_are_pruned_stays(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise it would go on for as long as jobs finish as fast as they're removed."""
-    monkeypatch.setattr("aioqueue.client._operate._PORTION_JOBS", 1)
+    monkeypatch.setattr("aioqueue.client._portions.PORTION_JOBS", 1)
     for number in range(2):
         await client.enqueue(add(number, 1))
         await work(client.store, completed(b"3"))

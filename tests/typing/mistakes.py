@@ -12,6 +12,7 @@ from aioqueue import (
     Client,
     Completed,
     Failed,
+    JobFilter,
     JobHandle,
     Registry,
     Resource,
@@ -219,6 +220,21 @@ async def ends_from_outside(client: Client, handle: JobHandle[str]) -> None:
     await client.fail(handle)  # error
     await client.fail(handle, 5)  # error
     await client.retry(handle, cascade="yes")  # error
+
+
+async def looks_and_changes(client: Client, handle: JobHandle[str]) -> None:
+    await client.retry(handle, where=JobFilter(states=["failed"]))  # error
+    await client.retry(handle, on_portion=print)  # error
+    await client.run_now(where=JobFilter(key="k"), cascade=True)  # error
+    await client.delete(where="failed")  # error
+    await client.delete(handle, tx=5)  # error
+    wrong: dict[str, int] = await client.delete(where=JobFilter(key="k"))  # error
+    await client.list_jobs(state="failed")  # error
+    await client.list_jobs(created_after=3600)  # error
+    await client.find("charge", key="k")  # error
+    other: JobHandle[int] | None = await client.find(fetch, key="k")  # error
+    JobFilter(created_after=3600)  # error
+    del wrong, other
 
 
 # Resources.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Literal, assert_type
 from uuid import UUID
 
-from aioqueue import Blocker, Call, Changed, Client, Completed, Failed, JobHandle, Registry, done
+from aioqueue import Blocker, Call, Changes, Client, Completed, Failed, JobHandle, Registry, done
 
 registry = Registry(prefix="site.")
 
@@ -86,4 +86,4 @@ async def ends(client: Client, connection: sqlite3.Connection, job_id: UUID, han
         await client.fail(job_id, "no answer", tx=tx)
     assert_type(await client.blockers(job_id), Sequence[Blocker])
     assert_type(await client.dependents(handle, limit=5), Sequence[Blocker])
-    assert_type(await client.delete(job_id, handle, cascade=True), dict[UUID, Changed])
+    assert_type(await client.delete(job_id, handle, cascade=True), Changes)
