@@ -10,7 +10,7 @@ from aioqueue.client._finished import already_finished
 from aioqueue.client._waiters import step_that_counts
 from aioqueue.definitions._call import Call
 from aioqueue.definitions._continuation import Done, step_after
-from aioqueue.definitions._graph import graph_of
+from aioqueue.definitions._graph import graph_of, refuse_raising, rows_of
 from aioqueue.definitions._job_options import check_name
 from aioqueue.definitions._job_type import JobType
 from aioqueue.errors import AlreadyFinished, ArgumentsError, CallError, JobNotFound, StoreContended, WrongJobType
@@ -69,6 +69,7 @@ class CompletionPlan:
 
     Raises:
         BlockerCycle: The call waits for itself.
+        ConflictingOptions: One that it waits for is to raise where it isn't unique.
     """
 
     def __init__(self, names: Sequence[str], output: bytes | None, following: Call[Any] | None = None) -> None:
@@ -76,13 +77,14 @@ class CompletionPlan:
         self._output = output
         self._next = following
         self.calls: Sequence[Call[Any]] = () if following is None else graph_of([following])
+        refuse_raising(rows_of(self.calls[:-1], ()), "enqueue it before, with `client.enqueue` or `tx.enqueue`")
 
     def ending(self, step: Job) -> Ending:
         """What is written of the live step.
 
         Raises:
             WrongJobType: It's of another type.
-            ConflictingOptions: The call has a key.
+            ConflictingOptions: The call has a key, or an id that was chosen.
             ArgumentsError: Its metadata or tags are too much, with those of the chain.
         """
         if step.type not in self._names:
@@ -98,7 +100,7 @@ class CompletionPlan:
             following = step_after(self._next, step, step.metadata_json, step.trace)
         except CodecError as error:
             raise ArgumentsError(str(error), path=error.path) from None
-        children = tuple(each.to_new_job(step.trace) for each in self.calls if each is not self._next)
+        children = tuple(rows_of(self.calls[:-1], (), step.trace))
         return Ending(id=step.id, kind=SettlementKind.CONTINUED, next=following, children=children)
 
     def is_done(self, end: Job | None, following: Job | None) -> bool:

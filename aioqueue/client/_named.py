@@ -9,7 +9,7 @@ import orjson
 
 from aioqueue.definitions._call import Call
 from aioqueue.definitions._job_options import check_name
-from aioqueue.errors import ArgumentsError
+from aioqueue.errors import ArgumentsError, ConflictingOptions
 from aioqueue.vocabulary._codec import CodecError, ValueCodec
 
 if TYPE_CHECKING:
@@ -39,6 +39,17 @@ class NamedType:
 
     def __post_init__(self) -> None:
         check_name(self.name)
+
+    def read_default(self, parameter: str) -> object:
+        """Refuse: nothing is known of parameters that weren't given.
+
+        Raises:
+            ConflictingOptions: Always.
+        """
+        raise ConflictingOptions(
+            f"{self.name} is known by its name only, and was given no argument {parameter!r}, which its key is to be made of "
+            "(by=): give the argument, or key="
+        )
 
     def decode_arguments(self, payload: bytes) -> dict[str, Any]:
         """Read stored arguments as plain JSON values."""

@@ -12,6 +12,7 @@ import orjson
 
 from aioqueue.definitions._call_options import read_options, shortened
 from aioqueue.definitions._output import HasOutput, blockers_of, placed_key, sources_of
+from aioqueue.definitions._unique_key import argument_key, check_unique
 from aioqueue.errors import CallAlreadyEnqueued, CallNeverEnqueued, ConflictingOptions, OutputNotReady
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import NewJob, Priority
@@ -51,6 +52,7 @@ class JobDefinition(Protocol):
     @property
     def tags(self) -> tuple[str, ...]: ...
 
+    def read_default(self, parameter: str) -> object: ...
     def decode_arguments(self, payload: bytes) -> dict[str, Any]: ...
     def decode_output(self, stored: bytes) -> Any: ...
 
@@ -70,7 +72,7 @@ class _SharedByCopies:
     def __init__(self) -> None:
         self.state = _EnqueueState.NEW
         self.chain_id: UUID | None = None
-        """Of the unfinished chain that was there already with its unique key."""
+        """Of the chain that was there already with its unique key."""
 
 
 class Call(HasOutput[R_co]):
@@ -81,13 +83,25 @@ class Call(HasOutput[R_co]):
     Two calls are equal if their job type, arguments and options are; the id doesn't count.
 
     Attributes:
-        id: The id that the job will have: a UUID of version 7.
+        id: The id that the job will have: a UUID of version 7, or the one given with `options(id=...)`.
+        id_chosen: Whether it was given.
         job_type: What is called.
         payload: The arguments as stored: a JSON object of those that were passed, by name. Outputs of other calls are null.
         placed: Those outputs, with the ways to them.
     """
 
-    __slots__ = ("_made_at", "_options", "_shared", "_used", "id", "job_type", "payload", "placed")
+    __slots__ = (
+        "_argument_key",
+        "_made_at",
+        "_options",
+        "_shared",
+        "_used",
+        "id",
+        "id_chosen",
+        "job_type",
+        "payload",
+        "placed",
+    )
 
     id: UUID
     job_type: JobDefinition
@@ -101,10 +115,12 @@ class Call(HasOutput[R_co]):
         placed: Sequence[Placed] = (),
     ) -> None:
         self.id = new_id()
+        self.id_chosen = False
         self.job_type = job_type
         self.payload = payload
         self.placed = placed
         self._options: CallOptions = {}
+        self._argument_key: str | None = None
         self._shared = _SharedByCopies()
         self._used = False
         self._made_at = made_at
@@ -120,14 +136,24 @@ class Call(HasOutput[R_co]):
             raise OutputNotReady(f"{self!r} waits for outputs of other calls: its arguments are there when it runs")
         return self.job_type.decode_arguments(self.payload)
 
+    @property
+    def key(self) -> str | None:
+        """The label to find the job by: as given with `key=`, or as arguments make it (`Unique.by`); None without one."""
+        return self._argument_key or self._options.get("key")
+
     def options(self, **options: Unpack[CallOptions]) -> Call[R_co]:
         """Make a copy with the same id and other options. Those not given stay; None takes one back.
 
         Arguments:
+            id: The id that the job is to have, a UUID or its text, which makes enqueueing idempotent: where a job has it
+                already, live or finished, the handle is that one's, with `created` False, whatever its arguments.
             delay: Seconds or timedelta, from the enqueueing, until it is due. Not together with `at`.
+            max_delay: Seconds or timedelta, from when a job was created that others replace by calls with a `delay`, after
+                which it's due all the same. Needs `delay`, and a `unique` whose `on_conflict` is `"replace"`.
             at: When it is due: a timezone-aware time. One in the past means now.
             key: A label to find the job by; at most 1,024 bytes.
-            unique: At most one unfinished job of this type may have the key. Needs `key`.
+            unique: At most one unfinished job of this type may have the key; a `Unique(...)` says until when, and what becomes
+                of another one. Needs `key`, or `Unique.by`, which makes a key of arguments.
             priority: 1 (most urgent) to 4.
             tags: Short labels, in addition to those of the job type.
             metadata: A JSON object, for middlewares; at most 64 MiB.
@@ -138,27 +164,36 @@ class Call(HasOutput[R_co]):
                 one doesn't. Those that haven't been enqueued are enqueued with it.
 
         Returns:
-            The copy. Either of the two can be enqueued, not both.
+            The copy. Either of the two can be enqueued, not both; with `id` both can.
 
         Raises:
             ConflictingOptions: They contradict each other.
             ConfigurationError: A value is out of its range.
         """
         self._used = True
-        given = {**self._options, **read_options(options)}
+        read = read_options(options)
+        chosen = cast("UUID | None", read.pop("id", None))
+        given = {**self._options, **read}
         merged = cast("CallOptions", {name: value for name, value in given.items() if value is not None})
         if merged.get("delay") is not None and merged.get("at") is not None:
             raise ConflictingOptions("a call can have a delay or a time (at=), not both: take one back with None")
-        if merged.get("unique") and merged.get("key") is None:
-            raise ConflictingOptions("unique=True needs a key: at most one unfinished job of the type may have it")
+        unique = cast("Unique | None", merged.get("unique"))
+        check_unique(unique, merged, waits=bool(self.placed) or "after" in merged)
         made = self._clone()
-        made.id = self.id
         made._options = merged
+        if unique is None or not unique.by:
+            made._argument_key = None
+        elif "unique" in options:
+            placed = [str(path[0]) for _, path in self.placed]
+            made._argument_key = argument_key(self.job_type, self.payload, placed, unique.by)
         if "after" in options:
             for each in made.waits_for:
                 if isinstance(each, Call):
                     each.mark_used()
-        made._shared = self._shared
+        if chosen is not None:
+            made.id, made.id_chosen = chosen, True
+        else:
+            made.id, made.id_chosen, made._shared = self.id, self.id_chosen, self._shared
         return made
 
     def copy(self) -> Call[R_co]:
@@ -169,18 +204,21 @@ class Call(HasOutput[R_co]):
     def _clone(self) -> Call[R_co]:
         made: Call[R_co] = Call(self.job_type, self.payload, self._made_at, self.placed)
         made._options = self._options
+        made._argument_key = self._argument_key
         return made
 
-    def to_new_job(self, trace: str | None = None) -> NewJob:
+    def to_new_job(self, trace: str | None = None, *, implied: bool = False) -> NewJob:
         """Make the row that a store inserts. Counts as a use of the call.
 
         Arguments:
             trace: The trace context of whoever enqueues it.
+            implied: Whether it's only enqueued since others wait for it.
         """
         self._used = True
         given, job_type = self._options, self.job_type
         retry = given.get("retry") or job_type.retry
         delay, timeout, expires = given.get("delay"), given.get("timeout"), given.get("expires")
+        max_delay = given.get("max_delay")
         metadata = given.get("metadata")
         return NewJob(
             id=self.id,
@@ -193,8 +231,11 @@ class Call(HasOutput[R_co]):
             max_attempts=(retry or _DEFAULT_RETRY).max_attempts,
             retry=None if retry is None else retry.encode(),
             timeout=None if timeout is None else seconds(timeout, "timeout"),
-            key=given.get("key"),
+            key=self._argument_key or given.get("key"),
             unique=cast("Unique | None", given.get("unique")),
+            max_delay=None if max_delay is None else seconds(max_delay, "max_delay"),
+            chosen_id=self.id_chosen,
+            implied=implied,
             aliases=job_type.aliases,
             tags=tuple(dict.fromkeys((*job_type.tags, *given.get("tags", ())))),
             metadata=b"{}" if metadata is None else orjson.dumps(metadata),
@@ -220,6 +261,11 @@ class Call(HasOutput[R_co]):
     def blocker_id(self) -> UUID:
         """A step's id of the chain whose end is waited for by those that have its output."""
         return self._shared.chain_id or self.id
+
+    @property
+    def identity(self) -> object:
+        """What it has in common with the copies of which only one can be enqueued. Each `options(id=...)` makes another."""
+        return self._shared
 
     @property
     def enqueued(self) -> bool:
@@ -249,7 +295,7 @@ class Call(HasOutput[R_co]):
         self._shared.state = _EnqueueState.ENQUEUED
 
     def mark_stored(self, job_id: UUID) -> None:
-        """Say which job stands for it: its own, or the chain that was there already with its unique key."""
+        """Say which job stands for it: its own, or that of the chain that was there already with its unique key."""
         if job_id != self.id:
             self._shared.chain_id = job_id
 
@@ -276,7 +322,8 @@ class Call(HasOutput[R_co]):
 
     def __repr__(self) -> str:
         arguments = ", ".join(f"{name}={shortened(value)}" for name, value in self._shown_arguments().items())
-        options = ", ".join(f"{name}={shortened(value)}" for name, value in self._options.items())
+        given = self._options if self._argument_key is None else {"key": self._argument_key, **self._options}
+        options = ", ".join(f"{name}={shortened(value)}" for name, value in given.items())
         state = "enqueued" if self._shared.state is _EnqueueState.ENQUEUED else "not enqueued"
         return f"<Call {self.job_type.name}({arguments}){f'.options({options})' if options else ''} {self.id} {state}>"
 

@@ -9,6 +9,7 @@ import orjson
 from aioqueue.definitions._output import read_after
 from aioqueue.errors import ConfigurationError
 from aioqueue.vocabulary._codec import CodecError, ValueCodec
+from aioqueue.vocabulary._identifiers import read_id
 from aioqueue.vocabulary._retry import Retry
 from aioqueue.vocabulary._time import aware, seconds
 from aioqueue.vocabulary._unique import Unique
@@ -16,20 +17,25 @@ from aioqueue.vocabulary._unique import Unique
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from datetime import datetime, timedelta
+    from uuid import UUID
 
     from aioqueue.definitions._output import HasOutput
     from aioqueue.vocabulary._job import Priority
 
-__all__ = ["CallOptions", "read_options", "read_priority", "read_tags", "shortened"]
+__all__ = ["LONGEST_LABEL_BYTES", "CallOptions", "read_options", "read_priority", "read_tags", "shortened"]
 
-_LONGEST_LABEL_BYTES = 1024
+LONGEST_LABEL_BYTES = 1024
+"""Of a key or a tag."""
+
 _metadata_codec = ValueCodec(dict[str, Any], {})
 
 
 class CallOptions(TypedDict, total=False):
     """The options of one call; None takes one back."""
 
+    id: UUID | str
     delay: float | timedelta | None
+    max_delay: float | timedelta | None
     at: datetime | None
     key: str | None
     unique: bool | Unique | None
@@ -52,7 +58,9 @@ def read_options(given: CallOptions) -> dict[str, object]:
     read: dict[str, object] = dict(given)
     if unknown := read.keys() - CallOptions.__annotations__.keys():
         raise TypeError(f"options() has no {', '.join(sorted(unknown))}")
-    for name in ("delay", "timeout", "expires"):
+    if "id" in given:
+        read["id"] = _read_id(given["id"])
+    for name in ("delay", "max_delay", "timeout", "expires"):
         if (duration := given.get(name)) is not None:
             read[name] = seconds(cast("float", duration), name, positive=name == "timeout")
     if (at := given.get("at")) is not None:
@@ -76,6 +84,13 @@ def read_options(given: CallOptions) -> dict[str, object]:
     return read
 
 
+def _read_id(value: UUID | str) -> UUID:
+    try:
+        return read_id(value)
+    except ValueError as error:
+        raise ConfigurationError(f"id: {error}; copy() makes a call with another id of its own") from None
+
+
 def _check_retry(retry: object) -> None:
     if not isinstance(retry, Retry):
         raise ConfigurationError(f"retry must be a Retry(...), not {retry!r}")
@@ -97,8 +112,8 @@ def _read_label(value: object, name: str) -> str:
         size = len(value.encode())
     except UnicodeEncodeError:
         raise ConfigurationError(f"{name} has a lone surrogate, which isn't a character: {value!r}") from None
-    if not 0 < size <= _LONGEST_LABEL_BYTES or "\0" in value:
-        raise ConfigurationError(f"{name} must have 1 to {_LONGEST_LABEL_BYTES} bytes and no NUL, not {shortened(value)}")
+    if not 0 < size <= LONGEST_LABEL_BYTES or "\0" in value:
+        raise ConfigurationError(f"{name} must have 1 to {LONGEST_LABEL_BYTES} bytes and no NUL, not {shortened(value)}")
     return value
 
 

@@ -76,7 +76,7 @@ class Done(Call[R_co]):
         """Make another with the same value."""
         return Done(self.value)
 
-    def to_new_job(self, trace: str | None = None) -> NoReturn:  # noqa: ARG002 - as a call's
+    def to_new_job(self, trace: str | None = None, *, implied: bool = False) -> NoReturn:  # noqa: ARG002 - as a call's
         """Refuse, as `mark_enqueueing` does.
 
         Raises:
@@ -168,7 +168,7 @@ def step_after(call: Call[Any], finished: Step, metadata: bytes, trace: str | No
         trace: The trace context that the next step gets.
 
     Raises:
-        ConflictingOptions: The call has a key, and the chain keeps the one that it began with.
+        ConflictingOptions: The call has a key, and the chain keeps the one that it began with; or an id was chosen for it.
         CodecError: A ValueError: the metadata of both is too large, or their tags are too many.
     """
     new = call.to_new_job(trace)
@@ -176,6 +176,11 @@ def step_after(call: Call[Any], finished: Step, metadata: bytes, trace: str | No
         raise ConflictingOptions(
             f"this call of {new.type} continues the chain of job {finished.id}, which keeps the key that it began with: leave "
             "out key= and unique=, or enqueue the call as a chain of its own"
+        )
+    if new.chosen_id:
+        raise ConflictingOptions(
+            f"this call of {new.type} continues the chain of job {finished.id}, and can't have an id of your choice (id=), "
+            "with which a job may be there already: leave it out, or enqueue the call as a chain of its own"
         )
     if finished.tags or metadata != b"{}":  # most have neither, and needn't pay for a copy
         merged = _merged(metadata, new.metadata)

@@ -8,12 +8,13 @@ from aioqueue.definitions._call import Call
 from aioqueue.errors import BlockerCycle, CallAlreadyEnqueued, ConflictingOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from uuid import UUID
 
     from aioqueue.definitions._output import HasOutput
+    from aioqueue.vocabulary._job import NewJob
 
-__all__ = ["graph_of"]
+__all__ = ["graph_of", "refuse_raising", "rows_of"]
 
 _MOST_NAMED = 10
 
@@ -40,67 +41,134 @@ def graph_of(calls: Sequence[Call[Any]]) -> Sequence[Call[Any]]:
             break
     else:
         return calls
-    given: dict[UUID, Call[Any]] = {}
-    for call in calls:
-        if call.id in given:
-            raise CallAlreadyEnqueued(f"the same call of {call.job_type.name}, {call.id}, is given twice; copy() makes another")
-        given[call.id] = call
-    met: dict[UUID, Call[Any]] = {}
+    known = _Known(calls)
     while True:
-        ordered: dict[UUID, Call[Any]] = {}
+        ordered: dict[object, Call[Any]] = {}
         unknown: set[UUID] = set()
         for call in calls:
-            if call.id not in ordered:
-                _visit(call, given, met, ordered, unknown)
-        if unknown.isdisjoint(ordered):
+            if call.identity not in ordered:
+                _visit(call, known, ordered, unknown)
+        if unknown.isdisjoint(known.by_id):
             return list(ordered.values())
         # A handle stands for a call that was met only after it. All are known now, so the second time is the last.
 
 
-def _visit(
-    root: Call[Any],
-    given: dict[UUID, Call[Any]],
-    met: dict[UUID, Call[Any]],
-    ordered: dict[UUID, Call[Any]],
-    unknown: set[UUID],
-) -> None:
+def rows_of(graph: Sequence[Call[Any]], calls: Iterable[Call[Any]], trace: str | None = None) -> list[NewJob]:
+    """Make the rows of calls that are enqueued together, in order.
+
+    Arguments:
+        graph: All of them, as `graph_of` gives them.
+        calls: Those that were given: the others are stored only if somebody needs them.
+        trace: The trace context of whoever enqueues them.
+    """
+    if graph is calls:
+        return [call.to_new_job(trace) for call in graph]
+    given = {call.identity for call in calls}
+    return [call.to_new_job(trace, implied=call.identity not in given) for call in graph]
+
+
+def refuse_raising(rows: Iterable[NewJob], instead: str) -> None:
+    """Refuse jobs with `on_conflict="raise"` where nobody would hear of it.
+
+    Arguments:
+        rows: The jobs.
+        instead: What else could be done with such a call.
+
+    Raises:
+        ConflictingOptions: There is one.
+    """
+    for row in rows:
+        if row.unique is not None and row.unique.on_conflict == "raise":
+            raise ConflictingOptions(
+                f'this call of {row.type} has on_conflict="raise", and is stored with an outcome, when nobody is there any '
+                f'more to be told: use "return" or "replace", or {instead}'
+            )
+
+
+class _Known:
+    """The calls of a graph, as far as they are known.
+
+    Several may have one id, which was chosen for them: they're different calls, and a handle with it stands for the first.
+
+    Arguments:
+        calls: Those that are enqueued in any case.
+
+    Raises:
+        CallAlreadyEnqueued: A call is given twice.
+
+    Attributes:
+        given: By identity.
+        met: Others that are enqueued with them, by identity.
+        by_id: The first of both that has an id.
+    """
+
+    def __init__(self, calls: Iterable[Call[Any]]) -> None:
+        self.given: dict[object, Call[Any]] = {}
+        self.met: dict[object, Call[Any]] = {}
+        self.by_id: dict[UUID, Call[Any]] = {}
+        for call in calls:
+            if call.identity in self.given:
+                raise CallAlreadyEnqueued(
+                    f"the same call of {call.job_type.name}, {call.id}, is given twice; copy() makes another"
+                )
+            self.given[call.identity] = call
+            self.by_id.setdefault(call.id, call)
+
+    def find(self, source: HasOutput[Any]) -> Call[Any] | None:
+        """The call that is enqueued with the others for what one of them waits for; None for what is stored already."""
+        if not isinstance(source, Call):
+            return self.by_id.get(source.id)
+        found = self.given.get(source.identity) or self.met.get(source.identity)
+        if found is None and not source.enqueued:
+            found = self.met[source.identity] = source
+            self.by_id.setdefault(source.id, source)
+        return found
+
+    def refuse_other_copy(self, source: HasOutput[Any], found: Call[Any]) -> None:
+        """Refuse that a call is waited for of which another copy, with other options, is enqueued for the same reason.
+
+        Raises:
+            ConflictingOptions: It's so.
+        """
+        if isinstance(source, Call) and found is not source and source.identity not in self.given and found != source:
+            raise ConflictingOptions(
+                f"two copies of one call of {source.job_type.name}, {source.id}, are waited for, which differ in their "
+                "options: use the output of one of them, or of copy(), which makes another job"
+            )
+
+
+def _visit(root: Call[Any], known: _Known, ordered: dict[object, Call[Any]], unknown: set[UUID]) -> None:
     """Put a call behind all that it waits for. Without recursion, since a line of calls may be long.
 
     Arguments:
         root: The call.
-        given: Those that are enqueued in any case.
-        met: Others that are enqueued with them, as far as they are known; adds to it.
+        known: Those that are enqueued together; adds to it.
         ordered: Those that have their place; adds to it.
         unknown: Where the ids of handles are added that aren't those of calls which are known.
     """
-    path: dict[UUID, tuple[Call[Any], Iterator[HasOutput[Any]]]] = {root.id: (root, iter(root.waits_for))}
+    path: dict[object, tuple[Call[Any], Iterator[HasOutput[Any]]]] = {root.identity: (root, iter(root.waits_for))}
     while path:
         call, left = next(reversed(path.values()))
         source = next(left, None)
         if source is None:
-            ordered[call.id] = call
-            del path[call.id]
+            ordered[call.identity] = call
+            del path[call.identity]
             continue
-        found = given.get(source.id) or met.get(source.id)
-        if isinstance(source, Call) and found is None and not source.enqueued:
-            found = met[source.id] = source
+        found = known.find(source)
         if found is None:
-            unknown.add(source.id)
-        elif source.id in path:
+            if not isinstance(source, Call):
+                unknown.add(source.id)
+        elif found.identity in path:
             raise _cycle([each for each, _ in path.values()], found)
         else:
-            if isinstance(source, Call) and found is not source and source.id not in given and found != source:
-                raise ConflictingOptions(
-                    f"two copies of one call of {source.job_type.name}, {source.id}, are waited for, which differ in their "
-                    "options: use the output of one of them, or of copy(), which makes another job"
-                )
-            if found.id not in ordered:
-                path[found.id] = found, iter(found.waits_for)
+            known.refuse_other_copy(source, found)
+            if found.identity not in ordered:
+                path[found.identity] = found, iter(found.waits_for)
 
 
 def _cycle(path: Sequence[Call[Any]], again: Call[Any]) -> BlockerCycle:
-    ids = [each.id for each in path]
-    around = [*path[ids.index(again.id) :], again]
+    identities = [each.identity for each in path]
+    around = [*path[identities.index(again.identity) :], again]
     names = [f"{each.job_type.name} {each.id}" for each in around]
     if len(names) > _MOST_NAMED:
         names[_MOST_NAMED - 1 : -1] = [f"({len(names) - _MOST_NAMED} more)"]

@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 from types import CodeType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
+import orjson
+
 from aioqueue.definitions import _signature
 from aioqueue.definitions._call import Call
-from aioqueue.errors import ArgumentsError, RegistrationError
+from aioqueue.errors import ArgumentsError, ConflictingOptions, RegistrationError
 from aioqueue.vocabulary._codec import ArgumentsCodec, ValueCodec
 
 if TYPE_CHECKING:
@@ -124,6 +126,23 @@ class JobType(Generic[P, R, F]):
             if not placed:
                 raise error from None
         return Call(self, payload, (frame.f_code.co_filename, frame.f_lineno), placed)
+
+    def read_default(self, parameter: str) -> object:
+        """The default of a parameter as a JSON value: what a key has in place of an argument that wasn't passed.
+
+        Raises:
+            ConflictingOptions: There is no such parameter, or its default can't be stored.
+        """
+        names, defaults = self._parameters.names, self._parameters.defaults
+        if parameter not in defaults:
+            raise ConflictingOptions(f"{self.name} has no parameter {parameter!r} (by=); it takes {', '.join(names) or 'none'}")
+        try:
+            written: dict[str, object] = orjson.loads(self._resolved()[0].encode({parameter: defaults[parameter]}))
+        except ArgumentsError as error:
+            raise ConflictingOptions(
+                f"{self.name}: the default of {parameter!r} can't be in a key (by=): {error}. Pass the argument, or give key="
+            ) from None
+        return written[parameter]
 
     def decode_arguments(self, payload: bytes) -> dict[str, Any]:
         """Read stored arguments into the annotated types.

@@ -41,12 +41,14 @@ class Parameters:
         names: All, in order.
         positional: Those that may be given by position, in order.
         required: Those without a default.
+        defaults: Of the others, by name.
     """
 
     type_name: str
     names: tuple[str, ...]
     positional: tuple[str, ...]
     required: frozenset[str]
+    defaults: Mapping[str, object]
 
     def bind(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Mapping[str, object]:
         """Give each argument its name. Only what was passed, in the order of the signature.
@@ -159,6 +161,7 @@ def read_parameters(function: Callable[..., Any], type_name: str) -> Parameters:
         tuple(each.name for each in parameters),
         tuple(each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD),
         frozenset(each.name for each in parameters if each.default is each.empty),
+        {each.name: each.default for each in parameters if each.default is not each.empty},
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Literal
 
 from aioqueue.errors import ConfigurationError
@@ -57,6 +57,10 @@ class Unique:
         if len(set(self.by)) < len(self.by):
             raise ConfigurationError(f"by names an argument twice: {safe_repr(by)}")
         object.__setattr__(self, "by", tuple(self.by))
+
+    def __repr__(self) -> str:
+        values = ((field.name, getattr(self, field.name), field.default) for field in fields(self))
+        return f"Unique({', '.join(f'{name}={value!r}' for name, value, default in values if value != default)})"
 
     @property
     def window_seconds(self) -> float | None:

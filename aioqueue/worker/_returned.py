@@ -47,8 +47,8 @@ def _step(attempt: SlotAttempt, returned: object) -> Outcome:
     """Make of what a handler has returned that may continue its chain what that says: the chain's end, or its next job.
 
     Raises:
-        Unreadable: It isn't a call, the value can't be stored, the call has a key, or its tags or metadata are too much, with
-            those of the job.
+        Unreadable: It isn't a call, the value can't be stored, the call has a key or a chosen id, one that it waits for is to
+            raise where it isn't unique, or its tags or metadata are too much, with those of the job.
         CallAlreadyEnqueued: The call was enqueued, or returned, before. That isn't taken back if the outcome can't be written:
             it may be there all the same.
     """
@@ -65,7 +65,7 @@ def _step(attempt: SlotAttempt, returned: object) -> Outcome:
     trace = job.trace if span is None else span.next_trace(job, returned.job_type.name)
     try:
         if returned.waits:  # most don't
-            attempt.put(graph_of([returned])[:-1], trace)
+            attempt.put(graph_of([returned])[:-1], (), trace)
         following = next_job(returned, job, trace)
     except (ConflictingOptions, CodecError) as error:
         raise Unreadable(error, type(error).__name__) from None

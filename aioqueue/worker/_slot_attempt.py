@@ -10,7 +10,7 @@ from aioqueue.definitions._call import Call
 from aioqueue.definitions._completion import OWN
 from aioqueue.definitions._context import Attempt
 from aioqueue.definitions._continuation import Done
-from aioqueue.definitions._graph import graph_of
+from aioqueue.definitions._graph import graph_of, refuse_raising, rows_of
 from aioqueue.errors import CallError, TransactionError
 from aioqueue.vocabulary._safe_text import type_name
 from aioqueue.worker._outbox import Outbox
@@ -79,21 +79,27 @@ class SlotAttempt(Attempt):
         graph = graph_of([call])
         span = self._tracing.send_jobs([each.job_type.name for each in graph])
         try:
-            self.put(graph, None if span is None else span.trace, span)
+            self.put(graph, (call,), None if span is None else span.trace, span)
         except BaseException as error:
             if span is not None:
                 span.failed(error)
             raise
 
-    def put(self, calls: Sequence[Call[Any]], trace: str | None, span: SendSpan | None = None) -> None:
-        """Put calls into the outbox, each behind those that it waits for. Raises as `enqueue`."""
+    def put(
+        self, graph: Sequence[Call[Any]], given: Sequence[Call[Any]], trace: str | None, span: SendSpan | None = None
+    ) -> None:
+        """Put calls into the outbox, each behind those that it waits for; those not given only if they're needed. Raises as
+        `enqueue`.
+        """
         marked: list[Call[Any]] = []
         try:
+            rows = rows_of(graph, given, trace)
+            refuse_raising(rows, "enqueue it now: `await attempt.client.enqueue(call)`, or `tx.enqueue(call)` of completion()")
             with _enqueueing:
-                for call in calls:
+                for call in graph:
                     call.mark_enqueueing()
                     marked.append(call)
-            self._outbox().put(calls, [call.to_new_job(trace) for call in calls], span)
+            self._outbox().put(graph, rows, span)
         except BaseException:
             for call in marked:
                 call.mark_failed()

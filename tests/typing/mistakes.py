@@ -17,6 +17,7 @@ from aioqueue import (
     Registry,
     Resource,
     Retry,
+    Unique,
     Worker,
     current_attempt,
     done,
@@ -59,6 +60,13 @@ add.fn("a", 1)  # error
 # Options.
 fetch("a").options(later=1)  # error
 fetch("a").options(delay="1")  # error
+fetch("a").options(id=7)  # error
+fetch("a").options(max_delay="1")  # error
+fetch("a").options(unique="started")  # error
+Unique(until="claimed")  # error
+Unique(on_conflict="ignore")  # error
+Unique(by=["url"])  # error
+Unique(window="1")  # error
 fetch("a").options(priority=5)  # error
 fetch("a").options(unique="yes")  # error
 fetch("a").options(retry=3)  # error

@@ -189,6 +189,16 @@ assert_type(
     Call[str],
 )  # fmt: skip
 assert_type(call.options(at=datetime.now(UTC), delay=None), Call[str])
+assert_type(call.key, str | None)
+assert_type(
+    call.options(
+        id=call.id, delay=5, max_delay=timedelta(hours=1),
+        unique=Unique(until="started", on_conflict="replace", by=("url",)),
+    ),
+    Call[str],
+)  # fmt: skip
+assert_type(call.options(id="0193f5a2-7c1e-7000-8000-2f0a1b2c3d4e", max_delay=None, unique=None), Call[str])
+assert_type(Unique(window=timedelta(days=1), on_conflict="raise").window_seconds, float | None)
 
 
 def covariant(specific: Call[bool], handle: JobHandle[bool]) -> tuple[Call[int], JobHandle[int]]:
