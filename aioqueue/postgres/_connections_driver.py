@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
     from contextlib import AbstractAsyncContextManager
 
-__all__ = ["Connection", "Row", "UserPool"]
+__all__ = ["Connection", "Reader", "Row", "UserPool"]
 
 Row = Any
 """A row as asyncpg gives it (its `Record`): readable by position and by name."""
@@ -28,6 +28,12 @@ class Connection(Protocol):
     def terminate(self) -> None: ...
     async def add_listener(self, channel: str, callback: Callable[..., Any]) -> None: ...
     def add_termination_listener(self, callback: Callable[[Any], None]) -> None: ...
+
+
+class Reader(Protocol):
+    """Where queries are run that change nothing: a pool, or a transaction that is in somebody's hands."""
+
+    async def read(self, sql: str, /, *arguments: Any) -> Sequence[Row]: ...
 
 
 class UserPool(Protocol):

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import re
 import sys
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from aioqueue.errors import NotInTransaction
 from aioqueue.postgres._errors import translated
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import AsyncGenerator, Callable, Sequence
 
     from aioqueue.postgres._connections_driver import Connection
 
-__all__ = ["Library", "checked_connection", "connection_of", "library_of", "psycopg_rows"]
+__all__ = ["Library", "checked_connection", "connection_of", "lent", "library_of", "psycopg_rows"]
 
 Library = Literal["asyncpg", "psycopg", "sqlalchemy"]
 
@@ -61,6 +62,12 @@ async def connection_of(tx: object) -> Connection:
     """
     with translated("the connection given as tx="):
         return await _connection_of(tx)
+
+
+@asynccontextmanager
+async def lent(tx: object) -> AsyncGenerator[Connection]:
+    """The same, for a block."""
+    yield await connection_of(tx)
 
 
 async def _connection_of(tx: object) -> Connection:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from aioqueue.postgres._resolve import Resolved
     from aioqueue.vocabulary._job import Inserted, NewJob
 
-__all__ = ["insert_waiting", "insert_waiting_statements", "waiting_briefly", "whole_or_nothing"]
+__all__ = ["insert_waiting", "insert_waiting_statements", "only_looking", "waiting_briefly", "whole_or_nothing"]
 
 _SAVEPOINT, _ROLL_BACK, _RELEASE = (
     f"{verb} aioqueue_blockers" for verb in ("SAVEPOINT", "ROLLBACK TO SAVEPOINT", "RELEASE SAVEPOINT")
@@ -110,6 +110,19 @@ async def whole_or_nothing(connection: Connection) -> AsyncGenerator[None]:
             await _undo(connection)
         raise
     await connection.execute(_RELEASE)
+
+
+@asynccontextmanager
+async def only_looking(connection: Connection, settings: Sequence[str]) -> AsyncGenerator[None]:
+    """Within somebody's transaction: queries that change nothing, with settings of our own, which are gone afterwards."""
+    await connection.execute("; ".join((_SAVEPOINT, *(f"SET LOCAL {each}" for each in settings))))
+    try:
+        yield
+    except BaseException:
+        if not connection.is_closed():
+            await _undo(connection)
+        raise
+    await connection.execute(f"{_ROLL_BACK}; {_RELEASE}")
 
 
 async def _undo(connection: Connection) -> None:

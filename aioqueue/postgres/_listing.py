@@ -13,16 +13,16 @@ from uuid import UUID
 from aioqueue.postgres._claim_lanes import lanes_of
 from aioqueue.postgres._listing_blockers import blockers_statements, list_blockers, list_dependents
 from aioqueue.postgres._listing_chain import chain_statements, fetch_ends, list_chain
+from aioqueue.postgres._listing_find import find, find_statements
 from aioqueue.postgres._rows import ARCHIVED_COLUMNS, LIVE_COLUMNS, job_snapshot
 from aioqueue.store_rules._cursors import read_cursor, write_cursor
 from aioqueue.vocabulary._job import JobState
-from aioqueue.vocabulary._listing import JobFilter, ListOrder, Page
+from aioqueue.vocabulary._listing import IdPage, JobFilter, ListOrder, Page
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
-    from aioqueue.postgres._connections import Pool
-    from aioqueue.postgres._connections_driver import Row
+    from aioqueue.postgres._connections_driver import Reader, Row
     from aioqueue.postgres._options_schema import Schema
     from aioqueue.vocabulary._blockers import Blocker
     from aioqueue.vocabulary._job import Job
@@ -36,8 +36,8 @@ _NEWEST = UUID(int=2**128 - 1)
 _ARCHIVED_STATES = {JobState.COMPLETED: 4, JobState.CONTINUED: 5, JobState.FAILED: 6, JobState.CANCELLED: 7}
 _LIVE_CONDITIONS = {
     JobState.BLOCKED: "j.state = 0",
-    JobState.SCHEDULED: "(j.state = 1 AND j.run_at > now())",
-    JobState.READY: "(j.state = 1 AND j.run_at <= now())",
+    JobState.SCHEDULED: "(j.state = 1 AND j.run_at > statement_timestamp())",
+    JobState.READY: "(j.state = 1 AND j.run_at <= statement_timestamp())",
     JobState.RUNNING: "j.state = 2",
 }
 _FETCH = f"""SELECT {LIVE_COLUMNS} FROM @schema@.job j WHERE j.id = ANY($1::uuid[])
@@ -52,53 +52,67 @@ _ALL_TYPES = """archived_type AS (
 
 def listing_statements(schema: Schema) -> dict[str, str]:
     """The statements of this module that are always the same, by name. Those for pages are put together for each filter."""
-    return {"fetch": schema.render(_FETCH), **chain_statements(schema), **blockers_statements(schema)}
+    return {
+        "fetch": schema.render(_FETCH),
+        **chain_statements(schema),
+        **blockers_statements(schema),
+        **find_statements(schema),
+    }
 
 
 class Listings:
-    """Shows jobs: those with these ids, or pages of all, over the pool of the client's own operations.
+    """Shows jobs: those with these ids, or pages of all.
 
     Arguments:
-        pool: For the client's own operations.
+        reader: Where it asks.
         schema: Where the tables are.
     """
 
-    def __init__(self, pool: Pool, schema: Schema) -> None:
-        self._pool = pool
+    def __init__(self, reader: Reader, schema: Schema) -> None:
+        self._reader = reader
         self._schema = schema
         self._statements = listing_statements(schema)
 
     async def fetch(self, ids: Sequence[UUID]) -> list[Job | None]:
         """Show these jobs, as `aioqueue.abc.Store.fetch` says."""
-        rows = await self._pool.read(self._statements["fetch"], list(ids))
+        rows = await self._reader.read(self._statements["fetch"], list(ids))
         # The live one wins, should both be there.
-        found = {row["id"]: row for row in reversed(rows)}
+        found = {row[0]: row for row in reversed(rows)}
         return [job_snapshot(found[job_id]) if job_id in found else None for job_id in ids]
 
     async def fetch_ends(self, ids: Sequence[UUID]) -> list[Job | None]:
         """Show the live or last steps of these jobs' chains, as `aioqueue.abc.Store.fetch_ends` says."""
-        return await fetch_ends(self._pool, self._statements["fetch_ends"], ids)
+        return await fetch_ends(self._reader, self._statements["fetch_ends"], ids)
 
     async def chain(self, chain_id: UUID, limit: int, cursor: str | None) -> Page:
         """Show one page of a chain's steps, as `aioqueue.abc.Store.list_chain` says."""
-        return await list_chain(self._pool, self._statements["list_chain"], chain_id, limit, cursor)
+        return await list_chain(self._reader, self._statements["list_chain"], chain_id, limit, cursor)
 
     async def blockers(self, job_id: UUID, limit: int, after: int) -> list[Blocker]:
         """Show what a job waits for, as `aioqueue.abc.Store.list_blockers` says."""
-        return await list_blockers(self._pool, self._statements["list_blockers"], job_id, limit, after)
+        return await list_blockers(self._reader, self._statements["list_blockers"], job_id, limit, after)
 
     async def dependents(self, chain_id: UUID, limit: int) -> list[Blocker]:
         """Show who waits for a chain, as `aioqueue.abc.Store.list_dependents` says."""
-        return await list_dependents(self._pool, self._statements["list_dependents"], chain_id, limit)
+        return await list_dependents(self._reader, self._statements["list_dependents"], chain_id, limit)
+
+    async def find(self, types: Collection[str], key: str) -> Job | None:
+        """Show the live or last step of the chain with this key, as `aioqueue.abc.Store.find` says."""
+        return await find(self._reader, self._statements["find"], types, key)
+
+    async def ids(self, where: JobFilter, limit: int, cursor: str | None) -> IdPage:
+        """Show one page of ids, as `aioqueue.abc.Store.list_ids` says."""
+        page = await self.page(where, limit, cursor)
+        return IdPage(tuple(job.id for job in page.jobs), page.cursor)
 
     async def page(self, where: JobFilter, limit: int, cursor: str | None) -> Page:
         """Show one page, as `aioqueue.abc.Store.list` says."""
         narrow = False
         if (question := narrow_query(self._schema, where)) is not None:
             sql, arguments = question
-            narrow = (await self._pool.read(sql, *arguments))[0][0] <= WALK
+            narrow = (await self._reader.read(sql, *arguments))[0][0] <= WALK
         query = PageQuery(self._schema, where, limit, cursor, narrow=narrow)
-        return _read_page(await self._pool.read(query.sql, *query.arguments), limit)
+        return _read_page(await self._reader.read(query.sql, *query.arguments), limit)
 
 
 class _Arguments:
@@ -119,7 +133,7 @@ def _pending_condition(states: frozenset[JobState]) -> str | None:
         return ""
     if not pending:
         return None
-    return " AND j.run_at <= now()" if JobState.READY in pending else " AND j.run_at > now()"
+    return " AND j.run_at <= statement_timestamp()" if JobState.READY in pending else " AND j.run_at > statement_timestamp()"
 
 
 def _candidates(where: JobFilter, arguments: _Arguments, bound: int) -> str | None:
@@ -266,8 +280,8 @@ ORDER BY page.id DESC"""
 
 def _read_page(rows: Sequence[Row], limit: int) -> Page:
     """Make the page of a `PageQuery`'s rows."""
-    edge = rows[0]["edge"]
-    jobs = [job_snapshot(row) for row in rows if row["id"] is not None]
+    edge = rows[0][0]
+    jobs = [job_snapshot(row[1:]) for row in rows if row[1] is not None]
     if len(jobs) > limit:
         jobs = jobs[:limit]
         return Page(tuple(jobs), write_cursor(ListOrder.NEWEST, jobs[-1].id))

@@ -10,8 +10,7 @@ from aioqueue.vocabulary._blockers import Blocker
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from aioqueue.postgres._connections import Pool
-    from aioqueue.postgres._connections_driver import Row
+    from aioqueue.postgres._connections_driver import Reader, Row
     from aioqueue.postgres._options_schema import Schema
 
 __all__ = ["blockers_statements", "list_blockers", "list_dependents"]
@@ -21,10 +20,11 @@ _LIST = """SELECT edge.job_id, edge.ordinal, edge.chain_id, edge.settled, edge.r
 FROM (@edges@) AS edge
 LEFT JOIN LATERAL (
     SELECT found.* FROM (
-        (SELECT j.type, j.state, false AS archived, j.run_at <= now() AS due, 2147483647 AS position
+        (SELECT j.type, j.state, false AS archived, j.run_at <= statement_timestamp() AS due, 2147483647 AS position
          FROM @schema@.job j WHERE j.chain_id = edge.chain_id)
         UNION ALL
-        (SELECT j.type, j.state, false, j.run_at <= now(), 2147483647 FROM @schema@.job j WHERE j.id = edge.chain_id)
+        (SELECT j.type, j.state, false, j.run_at <= statement_timestamp(), 2147483647
+         FROM @schema@.job j WHERE j.id = edge.chain_id)
         UNION ALL
         (SELECT a.type, a.state, true, false, a.position FROM @schema@.archive a
          WHERE a.chain_id = edge.chain_id ORDER BY a.position DESC LIMIT 1)
@@ -48,14 +48,14 @@ def blockers_statements(schema: Schema) -> dict[str, str]:
     }
 
 
-async def list_blockers(pool: Pool, statement: str, job_id: UUID, limit: int, after: int) -> list[Blocker]:
+async def list_blockers(reader: Reader, statement: str, job_id: UUID, limit: int, after: int) -> list[Blocker]:
     """Show what a job waits for, as `aioqueue.abc.Store.list_blockers` says."""
-    return [_blocker(row) for row in await pool.read(statement, job_id, after, limit)]
+    return [_blocker(row) for row in await reader.read(statement, job_id, after, limit)]
 
 
-async def list_dependents(pool: Pool, statement: str, chain_id: UUID, limit: int) -> list[Blocker]:
+async def list_dependents(reader: Reader, statement: str, chain_id: UUID, limit: int) -> list[Blocker]:
     """Show who waits for a chain, as `aioqueue.abc.Store.list_dependents` says."""
-    return [_blocker(row) for row in await pool.read(statement, chain_id, limit)]
+    return [_blocker(row) for row in await reader.read(statement, chain_id, limit)]
 
 
 def _blocker(row: Row) -> Blocker:

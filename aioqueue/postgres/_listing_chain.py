@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
-    from aioqueue.postgres._connections import Pool
+    from aioqueue.postgres._connections_driver import Reader
     from aioqueue.postgres._options_schema import Schema
     from aioqueue.vocabulary._job import Job
 
@@ -43,16 +43,16 @@ def chain_statements(schema: Schema) -> dict[str, str]:
     return {"fetch_ends": schema.render(_FETCH_ENDS), "list_chain": schema.render(_LIST_CHAIN)}
 
 
-async def fetch_ends(pool: Pool, statement: str, ids: Sequence[UUID]) -> list[Job | None]:
+async def fetch_ends(reader: Reader, statement: str, ids: Sequence[UUID]) -> list[Job | None]:
     """Show the live or last steps, as `aioqueue.abc.Store.fetch_ends` says."""
     # The live one wins, should both be there.
-    found = {row["asked"]: row for row in reversed(await pool.read(statement, list(ids)))}
+    found = {row[0]: row[1:] for row in reversed(await reader.read(statement, list(ids)))}
     return [job_snapshot(found[job_id]) if job_id in found else None for job_id in ids]
 
 
-async def list_chain(pool: Pool, statement: str, chain_id: UUID, limit: int, cursor: str | None) -> Page:
+async def list_chain(reader: Reader, statement: str, chain_id: UUID, limit: int, cursor: str | None) -> Page:
     """Show one page of a chain's steps, as `aioqueue.abc.Store.list_chain` says."""
     after = -1 if cursor is None else read_position_cursor(cursor)
-    rows = await pool.read(statement, chain_id, after, limit + 1)
+    rows = await reader.read(statement, chain_id, after, limit + 1)
     jobs = tuple(job_snapshot(row) for row in rows[:limit])
     return Page(jobs, write_position_cursor(jobs[-1].position) if len(rows) > limit else None)

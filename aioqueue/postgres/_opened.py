@@ -61,7 +61,7 @@ class Opened:
         claims, settler: Over a reserved connection each.
         leases, recovery, tender: What workers need over `work`.
         inserter, ender, operator, listings: What clients need over `operations`.
-        foreign_inserter, foreign_ender: The same in transactions of other libraries.
+        foreign_inserter, foreign_ender, foreign_operator: The same in transactions of other libraries.
         listeners: Who is told in this process.
         reconnects: How often the listening connection and those of lease threads were lost.
     """
@@ -88,6 +88,7 @@ class Opened:
         self.foreign_inserter = Inserter(self.operations, options.schema, foreign)
         self.foreign_ender = Ender(self.operations, options.schema, foreign)
         self.operator = Operator(self.operations, options.schema, origin)
+        self.foreign_operator = Operator(self.operations, options.schema, foreign)
         self.listings = Listings(self.operations, options.schema)
         self.listeners = Listeners(asyncio.get_running_loop(), logger)
         self.reconnects = Reconnects()

@@ -74,7 +74,7 @@ class Changes:
 
 
 class Operator:
-    """Changes jobs, over the pool of the client's own operations.
+    """Changes jobs, over the pool of the client's own operations or on a connection that is in a transaction.
 
     Arguments:
         pool: For the client's own operations.
@@ -93,40 +93,40 @@ class Operator:
         Raises:
             StoreContended: A row was locked for all that time.
         """
-
-        async def change(connection: Connection) -> Changes:
-            results, revived = await retry(connection, self._statements, ids, cascade=cascade)
-            await self._notify(connection, revived.types)
-            return Changes(results, Notification(types=frozenset(revived.types)))
-
-        return await self._repeated(change)
+        return await self._repeated(lambda connection: self.retry_in(connection, ids, cascade=cascade))
 
     async def run_now(self, ids: Sequence[UUID]) -> Changes:
         """See `aioqueue.abc.Store.run_now`, and `retry`."""
-
-        async def change(connection: Connection) -> Changes:
-            rows = await connection.fetch(self._statements["run_now"], list(ids))
-            types = {row[2] for row in rows if row[2] is not None}
-            await self._notify(connection, types)
-            return Changes(_results(rows, ids), Notification(types=frozenset(types)))
-
-        return await self._repeated(change)
+        return await self._repeated(lambda connection: self.run_now_in(connection, ids))
 
     async def delete(self, ids: Sequence[UUID], *, cascade: bool) -> Changes:
         """See `aioqueue.abc.Store.delete`, and `retry`."""
+        return await self._repeated(lambda connection: self.delete_in(connection, ids, cascade=cascade))
 
-        async def change(connection: Connection) -> Changes:
-            results, deleted = await delete(connection, self._statements, ids, cascade=cascade, origin=self._origin)
-            told = deleted.told
-            note = Notification(
-                types=frozenset(told.types),
-                delay=told.delay if told.types else 0.0,
-                finished=frozenset(deleted.chains | told.failed | told.deleted),
-                leases=frozenset(deleted.leases),
-            )
-            return Changes(results, note, frozenset(deleted.chains) if deleted.more else frozenset())
+    async def retry_in(self, connection: Connection, ids: Sequence[UUID], *, cascade: bool) -> Changes:
+        """The same within the connection's open transaction; what fails leaves a part of it behind. So do the next two."""
+        results, revived = await retry(connection, self._statements, ids, cascade=cascade)
+        await self._notify(connection, revived.types)
+        return Changes(results, Notification(types=frozenset(revived.types)))
 
-        return await self._repeated(change)
+    async def run_now_in(self, connection: Connection, ids: Sequence[UUID]) -> Changes:
+        """See `retry_in`."""
+        rows = await connection.fetch(self._statements["run_now"], list(ids))
+        types = {row[2] for row in rows if row[2] is not None}
+        await self._notify(connection, types)
+        return Changes(_results(rows, ids), Notification(types=frozenset(types)))
+
+    async def delete_in(self, connection: Connection, ids: Sequence[UUID], *, cascade: bool) -> Changes:
+        """See `retry_in`. There may be steps left of long chains: see `remove_rest`, and `remove_rest_in`."""
+        results, deleted = await delete(connection, self._statements, ids, cascade=cascade, origin=self._origin)
+        told = deleted.told
+        note = Notification(
+            types=frozenset(told.types),
+            delay=told.delay if told.types else 0.0,
+            finished=frozenset(deleted.chains | told.failed | told.deleted),
+            leases=frozenset(deleted.leases),
+        )
+        return Changes(results, note, frozenset(deleted.chains) if deleted.more else frozenset())
 
     async def remove_rest(self, chains: Collection[UUID]) -> None:
         """Remove the steps that deleted chains had behind them, in portions. If that's interrupted, another delete does it.
@@ -135,6 +135,11 @@ class Operator:
             StoreContended: A row was locked for all the time that a statement may take.
         """
         while await self._repeated(lambda connection: delete_steps(connection, self._statements, chains)):
+            pass
+
+    async def remove_rest_in(self, connection: Connection, chains: Collection[UUID]) -> None:
+        """The same within the connection's open transaction."""
+        while chains and await delete_steps(connection, self._statements, chains):
             pass
 
     async def _repeated(self, change: Callable[[Connection], Awaitable[T]]) -> T:

@@ -41,10 +41,11 @@ CLAIMED_COLUMNS = _OWNED_COLUMNS % "j.expires_at IS NOT NULL AND j.expires_at <=
 # What had expired when it was to be started was discarded then: what is recovered was started in time.
 RECOVERED_COLUMNS = _OWNED_COLUMNS % "false"
 
+# Not now(), which is when the transaction began: what a user's has made due since is ready.
 _COMMON = f"""j.id, j.type, j.state, j.priority, j.payload::text AS payload, {_moment("j.created_at")} AS created_at,
     {_moment("j.run_at")} AS run_at, {_moment("j.started_at")} AS started_at, %s AS finished_at, j.attempt, j.max_attempts,
     %s AS worker, %s AS output, %s AS outcome, j.errors::text[] AS errors, j.key, j.tags, j.metadata::text AS metadata,
-    j.timeout, {_moment("j.expires_at")} AS expires_at, j.reschedules, j.trace, j.run_at <= now() AS due,
+    j.timeout, {_moment("j.expires_at")} AS expires_at, j.reschedules, j.trace, j.run_at <= statement_timestamp() AS due,
     coalesce(j.chain_id, j.id) AS chain_id, j.position, %s AS open_blockers"""
 LIVE_COLUMNS = _COMMON % (
     "NULL::timestamptz",
@@ -109,32 +110,36 @@ def _errors(stored: Iterable[Any]) -> tuple[AttemptError, ...]:
 
 
 def job_snapshot(row: Row) -> Job:
-    """Read one row of `LIVE_COLUMNS` or `ARCHIVED_COLUMNS`."""
-    output = row["output"]
+    """Read one row of `LIVE_COLUMNS` or `ARCHIVED_COLUMNS`, by the columns' places: not every driver's rows know names."""
+    (
+        job_id, type_name, state, priority, payload, created_at, run_at, started_at, finished_at, attempt, max_attempts, worker,
+        output, outcome, errors, key, tags, metadata, timeout, expires_at, reschedules, trace, due, chain_id, position,
+        open_blockers,
+    ) = row  # fmt: skip
     return Job(
-        id=row["id"],
-        chain_id=row["chain_id"],
-        position=row["position"],
-        type=row["type"],
-        state=shown_state(row["state"], archived=row["finished_at"] is not None, due=bool(row["due"])),
-        priority=row["priority"],
-        payload=row["payload"].encode(),
-        created_at=row["created_at"],
-        run_at=row["run_at"],
-        started_at=row["started_at"],
-        finished_at=row["finished_at"],
-        attempt=row["attempt"],
-        max_attempts=row["max_attempts"],
-        worker=row["worker"],
+        id=job_id,
+        chain_id=chain_id,
+        position=position,
+        type=type_name,
+        state=shown_state(state, archived=finished_at is not None, due=bool(due)),
+        priority=priority,
+        payload=payload.encode(),
+        created_at=created_at,
+        run_at=run_at,
+        started_at=started_at,
+        finished_at=finished_at,
+        attempt=attempt,
+        max_attempts=max_attempts,
+        worker=worker,
         output_json=None if output is None else output.encode(),
-        outcome=row["outcome"],
-        errors=_errors(row["errors"]),
-        key=row["key"],
-        tags=tuple(_flat(row["tags"])),
-        metadata_json=row["metadata"].encode(),
-        timeout=row["timeout"],
-        expires_at=row["expires_at"],
-        reschedules=row["reschedules"],
-        trace=stored_trace(row["trace"]),
-        open_blockers=row["open_blockers"],
+        outcome=outcome,
+        errors=_errors(errors),
+        key=key,
+        tags=tuple(_flat(tags)),
+        metadata_json=metadata.encode(),
+        timeout=timeout,
+        expires_at=expires_at,
+        reschedules=reschedules,
+        trace=stored_trace(trace),
+        open_blockers=open_blockers,
     )

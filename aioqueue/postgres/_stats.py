@@ -11,8 +11,7 @@ from aioqueue.vocabulary._stats import Stats, TypeStats
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioqueue.postgres._connections import Pool
-    from aioqueue.postgres._connections_driver import Row
+    from aioqueue.postgres._connections_driver import Reader, Row
     from aioqueue.postgres._options_schema import Schema
 
 __all__ = ["read_stats", "stats_statements"]
@@ -31,18 +30,19 @@ _STATS = f"""WITH RECURSIVE pending_type AS (
     SELECT t.type, p.priority FROM pending_type t CROSS JOIN generate_series(1, 4) AS p(priority) WHERE t.type IS NOT NULL
 )
 SELECT 'ready' AS state, lane.type, sum(found.jobs)::bigint AS jobs,
-       extract(epoch FROM now() - greatest(min(found.first), '0001-01-01 00:00:00+00'::timestamptz))::float8 AS oldest
+       extract(epoch FROM
+           statement_timestamp() - greatest(min(found.first), '0001-01-01 00:00:00+00'::timestamptz))::float8 AS oldest
 FROM lane CROSS JOIN LATERAL (
     SELECT count(*) AS jobs, min(r.run_at) AS first FROM (
         SELECT j.run_at FROM @schema@.job j WHERE j.state = 1 AND j.type = lane.type AND j.priority = lane.priority
-            AND j.run_at <= now() ORDER BY j.run_at LIMIT {MOST_COUNTED_JOBS + 1}) AS r) AS found
+            AND j.run_at <= statement_timestamp() ORDER BY j.run_at LIMIT {MOST_COUNTED_JOBS + 1}) AS r) AS found
 GROUP BY lane.type
 UNION ALL
 SELECT 'scheduled', lane.type, sum(found.jobs)::bigint, NULL
 FROM lane CROSS JOIN LATERAL (
     SELECT count(*) AS jobs FROM (
         SELECT FROM @schema@.job j WHERE j.state = 1 AND j.type = lane.type AND j.priority = lane.priority
-            AND j.run_at > now() LIMIT {MOST_COUNTED_JOBS + 1}) AS r) AS found
+            AND j.run_at > statement_timestamp() LIMIT {MOST_COUNTED_JOBS + 1}) AS r) AS found
 GROUP BY lane.type
 UNION ALL
 SELECT 'running', r.type, count(*), NULL
@@ -60,7 +60,7 @@ CROSS JOIN LATERAL (
         ORDER BY a.type, a.state, a.id LIMIT {MOST_COUNTED_JOBS + 1}) AS r) AS found
 WHERE t.type IS NOT NULL
 UNION ALL
-SELECT '', l.worker, 0::bigint, NULL::float8 FROM @schema@.lease l WHERE l.expires_at > now() AND NOT l.extra"""
+SELECT '', l.worker, 0::bigint, NULL::float8 FROM @schema@.lease l WHERE l.expires_at > statement_timestamp() AND NOT l.extra"""
 
 
 def stats_statements(schema: Schema) -> dict[str, str]:
@@ -68,9 +68,9 @@ def stats_statements(schema: Schema) -> dict[str, str]:
     return {"stats": schema.render(_STATS)}
 
 
-async def read_stats(pool: Pool, schema: Schema) -> Stats:
-    """Count, as `aioqueue.abc.Store.stats` says, over the pool of the client's own operations."""
-    return _stats(await pool.read(stats_statements(schema)["stats"]))
+async def read_stats(reader: Reader, schema: Schema) -> Stats:
+    """Count, as `aioqueue.abc.Store.stats` says."""
+    return _stats(await reader.read(stats_statements(schema)["stats"]))
 
 
 def _stats(rows: Sequence[Row]) -> Stats:

@@ -13,7 +13,7 @@ from aioqueue.postgres._connections_closing import close_connection
 from aioqueue.postgres._connections_source import in_transaction
 from aioqueue.postgres._diagnosis import diagnose
 from aioqueue.postgres._errors import translated
-from aioqueue.postgres._foreign_connection import connection_of
+from aioqueue.postgres._foreign_connection import connection_of, lent
 from aioqueue.postgres._insert_rows import frees_at_start, is_simple
 from aioqueue.postgres._lease_session import PostgresLeaseSession
 from aioqueue.postgres._opened import Opened
@@ -21,6 +21,7 @@ from aioqueue.postgres._options import Options, read_options
 from aioqueue.postgres._stats import read_stats
 from aioqueue.postgres._stats_workers import read_leases, read_standing
 from aioqueue.postgres._transaction import TransactionBlock
+from aioqueue.postgres._transaction_operations import Operations
 from aioqueue.store_rules._life import StoreLife
 from aioqueue.vocabulary._listing import ListOrder
 from aioqueue.vocabulary._notification import Notification
@@ -190,7 +191,9 @@ class PostgresStore:
     def transaction(self) -> AbstractAsyncContextManager[StoreTransaction]:
         """See `aioqueue.abc.Store.transaction`."""
         opened = self._opened
-        return TransactionBlock(opened.users, opened.inserter, opened.ender, self._tell, self.description)
+        return TransactionBlock(
+            opened.users, opened.inserter, opened.ender, opened.operator, self._schema, self._tell, self.description
+        )
 
     # -- workers --------------------------------------------------------------------------------------------------
 
@@ -307,15 +310,15 @@ class PostgresStore:
 
     async def list_ids(self, where: JobFilter, limit: int, cursor: str | None = None) -> IdPage:
         """See `aioqueue.abc.Store.list_ids`."""
-        raise NotImplementedError
+        return await self._opened.listings.ids(where, limit, cursor)
 
     async def find(self, types: Collection[str], key: str) -> Job | None:
         """See `aioqueue.abc.Store.find`."""
-        raise NotImplementedError
+        return await self._opened.listings.find(types, key)
 
     def within(self, tx: object) -> Operable:
         """See `aioqueue.abc.Store.within`."""
-        raise NotImplementedError
+        return Operations(lambda: lent(tx), self._opened.foreign_operator, self._schema, self._source.description, tell=None)
 
     async def stats(self) -> Stats:
         """See `aioqueue.abc.Store.stats`."""

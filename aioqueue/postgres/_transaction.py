@@ -12,6 +12,7 @@ from aioqueue.postgres._connections_closing import PATIENCE_SECONDS, loop_has_en
 from aioqueue.postgres._connections_source import commit, control
 from aioqueue.postgres._errors import sqlstate, translated
 from aioqueue.postgres._notifications import merged
+from aioqueue.postgres._transaction_operations import Operations
 from aioqueue.runtime._log import event
 from aioqueue.runtime._shield import to_the_end
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from aioqueue.postgres._connections_driver import Connection
     from aioqueue.postgres._connections_users import UsersPool
     from aioqueue.postgres._insert import Inserter
+    from aioqueue.postgres._operate import Operator
+    from aioqueue.postgres._options_schema import Schema
     from aioqueue.postgres._settle_end import Ender
     from aioqueue.vocabulary._job import Claim, Ending, Inserted, LostReason, NewJob, Settlement, SettleResult
     from aioqueue.vocabulary._notification import Notification
@@ -48,19 +51,33 @@ class PostgresTransaction:
         loan: The connection, in a transaction.
         inserter: Stores jobs on a connection.
         ender: Ends them there.
+        operator: Changes them there.
+        schema: Where the tables are.
         description: The store, for errors.
 
     Attributes:
         told: What listeners are told once it's committed.
     """
 
-    def __init__(self, pool: UsersPool, loan: Loan, inserter: Inserter, ender: Ender, *, description: str) -> None:
+    def __init__(
+        self,
+        pool: UsersPool,
+        loan: Loan,
+        inserter: Inserter,
+        ender: Ender,
+        operator: Operator,
+        schema: Schema,
+        *,
+        description: str,
+    ) -> None:
         assert loan.connection is not None
         self._pool = pool
         self._loan = loan
         self._connection = loan.connection
         self._inserter = inserter
         self._ender = ender
+        self._operator = operator
+        self._schema = schema
         self._timeout = pool.source.timeout
         self._description = description
         self._blocks: list[int] = []
@@ -96,7 +113,12 @@ class PostgresTransaction:
     @property
     def operations(self) -> Operable:
         """See `aioqueue.abc.StoreTransaction.operations`."""
-        raise NotImplementedError
+        return Operations(self._lent, self._operator, self._schema, self._pool.source.description, self.told.append)
+
+    @asynccontextmanager
+    async def _lent(self) -> AsyncGenerator[Connection, None]:
+        async with self._answered():
+            yield self._connection
 
     async def hold(self, claim: Claim, lease_id: int) -> LostReason | None:
         """See `aioqueue.abc.Store.hold`. From then on the server ends the transaction if it's idle for too long."""
@@ -191,16 +213,27 @@ class TransactionBlock:
         pool: For what users hold.
         inserter: Stores jobs on a connection.
         ender: Ends them there.
+        operator: Changes them there.
+        schema: Where the tables are.
         tell: Called with what has happened, after the commit.
         description: The store, for errors.
     """
 
     def __init__(
-        self, pool: UsersPool, inserter: Inserter, ender: Ender, tell: Callable[[Notification], None], description: str
+        self,
+        pool: UsersPool,
+        inserter: Inserter,
+        ender: Ender,
+        operator: Operator,
+        schema: Schema,
+        tell: Callable[[Notification], None],
+        description: str,
     ) -> None:
         self._pool = pool
         self._inserter = inserter
         self._ender = ender
+        self._operator = operator
+        self._schema = schema
         self._tell = tell
         self._description = description
         self._loop = asyncio.get_running_loop()
@@ -224,7 +257,9 @@ class TransactionBlock:
                 await self._pool.give_back(loan, error)
                 raise
         self._loan = loan
-        self._transaction = PostgresTransaction(self._pool, loan, self._inserter, self._ender, description=self._description)
+        self._transaction = PostgresTransaction(
+            self._pool, loan, self._inserter, self._ender, self._operator, self._schema, description=self._description
+        )
         return self._transaction
 
     async def __aexit__(
