@@ -10,6 +10,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from aioqueue.errors import StoreUnavailable
+from aioqueue.sqlite._connections_statements import shown_text
 from aioqueue.sqlite._connections_turns import turns_of
 from aioqueue.sqlite._errors import is_busy, translated
 
@@ -56,10 +57,6 @@ def _leave_inherited_handles_alone() -> None:
 os.register_at_fork(after_in_child=_leave_inherited_handles_alone)
 
 
-def _text(value: bytes) -> str:
-    return value.decode("utf-8", "replace")
-
-
 def connect(
     options: Options,
     *,
@@ -93,7 +90,7 @@ def connect(
         )
     _OPEN.add(connection)
     if tolerant:
-        connection.text_factory = _text
+        connection.text_factory = shown_text
     try:
         with translated(f"{options.path} can't be used"):
             deadline = time.monotonic() + (options.busy_timeout if timeout is None else timeout)

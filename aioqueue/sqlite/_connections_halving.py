@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, TypeVar
 
 from aioqueue.errors import CallError, StoreError
 from aioqueue.sqlite._connections import in_transaction
-from aioqueue.sqlite._errors import concerns_a_row
+from aioqueue.sqlite._connections_statements import in_savepoint
+from aioqueue.sqlite._errors import concerns_a_row, translated
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Callable, Sequence
 
     from aioqueue.sqlite._connections import Connection
+    from aioqueue.sqlite._connections_statements import Statements
 
-__all__ = ["halved"]
+__all__ = ["halved", "halved_within"]
 
 Item = TypeVar("Item")
 T = TypeVar("T")
@@ -44,13 +45,38 @@ def halved(
         Abandoned: The caller went away before anything was written.
         StoreError: The file can't be written at all.
     """
+
+    def write_part(part: Sequence[Item], asked: Callable[[], bool]) -> T:
+        return in_transaction(connection, timeout, lambda each: write(each, part), asked)
+
+    return _halved(items, write_part, abandoned)
+
+
+def halved_within(
+    connection: Statements, items: Sequence[Item], write: Callable[[Statements, Sequence[Item]], T]
+) -> list[tuple[Sequence[Item], T | StoreError | CallError]]:
+    """Do the same within a transaction that is open, in savepoints.
+
+    Raises:
+        StoreError: The file can't be written at all.
+    """
+
+    def write_part(part: Sequence[Item], _: Callable[[], bool]) -> T:
+        with translated(), in_savepoint(connection, "aioqueue_part"):
+            return write(connection, part)
+
+    return _halved(items, write_part, _never)
+
+
+def _halved(
+    items: Sequence[Item], write: Callable[[Sequence[Item], Callable[[], bool]], T], abandoned: Callable[[], bool]
+) -> list[tuple[Sequence[Item], T | StoreError | CallError]]:
     written: list[tuple[Sequence[Item], T | StoreError | CallError]] = []
     waiting = [items]
     while waiting:
         part = waiting.pop()
-        body = functools.partial(_write, write, part)
         try:
-            result = in_transaction(connection, timeout, body, _never if written else abandoned)
+            result = write(part, _never if written else abandoned)
         except (StoreError, CallError) as error:
             if isinstance(error, StoreError) and not concerns_a_row(error):
                 raise
@@ -62,10 +88,6 @@ def halved(
         else:
             written.append((part, result))
     return written
-
-
-def _write(write: Callable[[sqlite3.Connection, Sequence[Item]], T], part: Sequence[Item], connection: sqlite3.Connection) -> T:
-    return write(connection, part)
 
 
 def _never() -> bool:

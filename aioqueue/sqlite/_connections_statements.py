@@ -1,4 +1,4 @@
-"""Where statements run: on a connection of ours, or on one of the user's, whatever that makes of its rows."""
+"""Where statements run: on a connection of ours, or on one of the user's, whatever that makes of its rows and texts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,27 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
-__all__ = ["RemoteStatements", "Rows", "Statements", "UsersStatements", "in_savepoint"]
+__all__ = ["RemoteStatements", "Rows", "Statements", "UsersStatements", "in_savepoint", "readable_text", "shown_text"]
+
+
+def shown_text(value: bytes) -> str:
+    """Read text of a column: what isn't UTF-8 is shown as well as it can be."""
+    return value.decode("utf-8", "replace")
+
+
+class _HasTextFactory(Protocol):
+    text_factory: Any
+
+
+@contextmanager
+def readable_text(connection: _HasTextFactory) -> Generator[None]:
+    """Have a connection read text as those of ours do, in the block, whatever its owner makes of it."""
+    theirs = connection.text_factory
+    connection.text_factory = shown_text
+    try:
+        yield
+    finally:
+        connection.text_factory = theirs
 
 
 class Rows(Protocol):
@@ -39,10 +59,12 @@ class UsersStatements:
         self._connection = connection
 
     def execute(self, sql: str, parameters: dict[str, Any] | None = None, /) -> Rows:
-        """Run one statement."""
+        """Run one statement, and fetch all its rows."""
         cursor = self._connection.cursor()
         cursor.row_factory = None
-        return cursor.execute(sql, parameters or {})
+        with readable_text(self._connection):
+            rows = cursor.execute(sql, parameters or {}).fetchall()
+        return _Fetched(rows, cursor.rowcount)
 
 
 class RemoteStatements:
@@ -65,8 +87,9 @@ class RemoteStatements:
         cursor = await self._connection.cursor()
         try:
             cursor.row_factory = None
-            await cursor.execute(sql, parameters)
-            rows = await cursor.fetchall()
+            with readable_text(self._connection):
+                await cursor.execute(sql, parameters)
+                rows = await cursor.fetchall()
             return _Fetched(list(rows), cursor.rowcount)
         finally:
             await cursor.close()

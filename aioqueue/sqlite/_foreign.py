@@ -14,19 +14,25 @@ from aioqueue.sqlite._connections_statements import RemoteStatements, UsersState
 from aioqueue.sqlite._errors import translated
 from aioqueue.sqlite._insert import insert_jobs
 from aioqueue.sqlite._insert_rows import InsertResult, insert_conversation, insert_rows
+from aioqueue.sqlite._operate import change_within
+from aioqueue.sqlite._operate_verbs import OperatingVerbs
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from pathlib import Path
+    from uuid import UUID
 
     from aioqueue.sqlite._connections_statements import Statements
+    from aioqueue.sqlite._operate_steps import Change
+    from aioqueue.vocabulary._answers import Changed
     from aioqueue.vocabulary._job import NewJob
 
-__all__ = ["insert_foreign", "run_foreign"]
+__all__ = ["insert_foreign", "operations_within", "run_foreign"]
 
 T = TypeVar("T")
 
 _NOT_STORED = "the job can't be stored in the given transaction"
+_NOT_CHANGED = "the jobs can't be changed in the given transaction"
 
 _ACCEPTED = "a sqlite3.Connection, an aiosqlite.Connection, or SQLAlchemy's AsyncSession or AsyncConnection on aiosqlite"
 
@@ -66,6 +72,30 @@ async def _converse(cursor: Any, jobs: Sequence[NewJob], *, repeated: bool) -> I
     except StopIteration as stop:
         result: InsertResult = stop.value
         return result
+
+
+def operations_within(tx: object, path: Path, check: Callable[[], None]) -> OperatingVerbs:
+    """The verbs for looking and operating, inside the user's transaction. If one raises, the transaction is as it was.
+
+    Arguments:
+        tx: As of `run_foreign`.
+        path: The file of the jobs.
+        check: Called before each verb, which it refuses by raising.
+    """
+
+    async def read(body: Callable[[Statements], T]) -> T:
+        check()
+        return await run_foreign(tx, path, body, "nothing can be read in the given transaction")
+
+    async def change(change: Change, ids: Sequence[UUID]) -> Sequence[Changed]:
+        check()
+        return await run_foreign(tx, path, lambda connection: within(connection, change, ids), _NOT_CHANGED)
+
+    def within(connection: Statements, change: Change, ids: Sequence[UUID]) -> Sequence[Changed]:
+        with in_savepoint(connection, "aioqueue_change"):
+            return change_within(connection, change, ids)[0]
+
+    return OperatingVerbs(read, change)
 
 
 async def run_foreign(

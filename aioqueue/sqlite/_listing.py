@@ -12,16 +12,15 @@ from aioqueue.sqlite._rows_times import NOW
 from aioqueue.sqlite._stats import ARCHIVED_TYPES
 from aioqueue.store_rules._cursors import OddValue, read_any_cursor, write_cursor
 from aioqueue.vocabulary._job import JobState, StoredState
-from aioqueue.vocabulary._listing import JobFilter, ListOrder, Page
+from aioqueue.vocabulary._listing import IdPage, JobFilter, ListOrder, Page
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Sequence
 
-    from aioqueue.sqlite._connections_access import Reader
+    from aioqueue.sqlite._connections_statements import Statements
     from aioqueue.vocabulary._job import Job
 
-__all__ = ["Listings"]
+__all__ = ["fetch", "list_ids", "list_jobs"]
 
 _WALK_ROWS = 5000
 """How many rows of the live table one page looks at, at most, when a filter leaves rows out."""
@@ -64,33 +63,14 @@ UNION ALL {SELECT_LIVE}, {NOW} FROM job WHERE id IN (SELECT value FROM json_each
 """Live ones last: they count where somebody has copied a job back from the archive."""
 
 
-class Listings:
-    """What one open store shows of its jobs.
-
-    Arguments:
-        reader: Where is looked.
-    """
-
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
-
-    async def fetch(self, ids: Sequence[UUID]) -> Sequence[Job | None]:
-        """Give snapshots in the order of the ids, as `aioqueue.abc.Store.fetch` promises."""
-        return await self._reader.read(lambda connection: _fetch(connection, ids))
-
-    async def page(self, where: JobFilter, limit: int, cursor: str | None) -> Page:
-        """Give one page of jobs, as `aioqueue.abc.Store.list` promises."""
-        return await self._reader.read(lambda connection: _list_jobs(connection, where, limit, cursor))
-
-
-def _fetch(connection: sqlite3.Connection, ids: Sequence[UUID]) -> list[Job | None]:
-    """Give snapshots in the order of the ids, from one statement and so from one snapshot of the file."""
+def fetch(connection: Statements, ids: Sequence[UUID]) -> list[Job | None]:
+    """Snapshots in the order of the ids, as `aioqueue.abc.Store.fetch` promises."""
     rows = connection.execute(_FETCH, {"ids": dump([str(each) for each in ids])}).fetchall()
     found = {row[0]: job_snapshot(row, row[-1]) for row in rows}
     return [found.get(str(each)) for each in ids]
 
 
-def _list_jobs(connection: sqlite3.Connection, where: JobFilter, limit: int, cursor: str | None) -> Page:
+def list_jobs(connection: Statements, where: JobFilter, limit: int, cursor: str | None, order: ListOrder) -> Page:
     """One page, newest id first.
 
     A page may come out short, or empty, and have a cursor all the same: where no index fits the filter it looks at
@@ -130,6 +110,12 @@ def _list_jobs(connection: sqlite3.Connection, where: JobFilter, limit: int, cur
     return Page(tuple(job_snapshot(row, now) for row in page), None if following is None else _cursor(following))
 
 
+def list_ids(connection: Statements, where: JobFilter, limit: int, cursor: str | None) -> IdPage:
+    """One page of ids, as `aioqueue.abc.Store.list_ids` promises."""
+    page = list_jobs(connection, where, limit, cursor, ListOrder.NEWEST)
+    return IdPage(tuple(job.id for job in page.jobs), page.cursor)
+
+
 def _place(row: Sequence[Any]) -> RowId:
     return RowId.read(*row[-2:])
 
@@ -150,7 +136,7 @@ def _read_cursor(cursor: str) -> RowId:
     return RowId(last.blob, last.raw) if isinstance(last, OddValue) else RowId(blob=False, raw=str(last).encode())
 
 
-def _floor(connection: sqlite3.Connection, walk: str, parameters: dict[str, Any], floors: list[RowId]) -> dict[str, Any]:
+def _floor(connection: Statements, walk: str, parameters: dict[str, Any], floors: list[RowId]) -> dict[str, Any]:
     # The id at which a bounded walk ends: the table's end at most.
     statement = f"SELECT {ANY_ID} FROM {walk} AND {_BEFORE} ORDER BY id DESC LIMIT 1 OFFSET :walk"
     found = connection.execute(statement, parameters).fetchone()
@@ -173,7 +159,7 @@ def _filters(where: JobFilter, table: str) -> list[str]:
 
 
 def _live_page(
-    connection: sqlite3.Connection, where: JobFilter, states: list[str], parameters: dict[str, Any], floors: list[RowId]
+    connection: Statements, where: JobFilter, states: list[str], parameters: dict[str, Any], floors: list[RowId]
 ) -> list[Any]:
     conditions = _filters(where, "job")
     if states:
@@ -188,7 +174,7 @@ def _live_page(
 
 
 def _archived_page(
-    connection: sqlite3.Connection, where: JobFilter, states: list[int], parameters: dict[str, Any], floors: list[RowId]
+    connection: Statements, where: JobFilter, states: list[int], parameters: dict[str, Any], floors: list[RowId]
 ) -> list[Any]:
     conditions = _filters(where, "archive")
     if states:
@@ -211,9 +197,7 @@ def _walk(where: JobFilter, table: str) -> str:
     return f"{table} WHERE {'true' if where.key is None else 'key = :key'}"
 
 
-def _page(
-    connection: sqlite3.Connection, select: str, table: str, conditions: list[str], parameters: dict[str, Any]
-) -> list[Any]:
+def _page(connection: Statements, select: str, table: str, conditions: list[str], parameters: dict[str, Any]) -> list[Any]:
     condition = "".join(f" AND {each}" for each in conditions)
     return connection.execute(
         f"{select}, {ANY_ID} FROM {table} WHERE {_BEFORE} AND {_FROM_FLOOR}{condition} ORDER BY id DESC LIMIT :limit",

@@ -12,9 +12,10 @@ from aioqueue.store_rules._states import shown_state
 from aioqueue.vocabulary._blockers import Blocker
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Sequence
     from uuid import UUID
+
+    from aioqueue.sqlite._connections_statements import Statements
 
 __all__ = ["list_blockers", "list_dependents"]
 
@@ -38,18 +39,18 @@ WHERE coalesce(live, archived) IS NOT NULL
 """
 
 
-def list_blockers(connection: sqlite3.Connection, job_id: UUID, limit: int, after: int) -> list[Blocker]:
+def list_blockers(connection: Statements, job_id: UUID, limit: int, after: int) -> list[Blocker]:
     """What a job waits for, or has waited for, as `aioqueue.abc.Store.list_blockers` says."""
     asked = {"job": str(job_id), "after": after, "limit": limit}
     return _shown(connection, connection.execute(_BLOCKERS, asked).fetchall())
 
 
-def list_dependents(connection: sqlite3.Connection, chain_id: UUID, limit: int) -> list[Blocker]:
+def list_dependents(connection: Statements, chain_id: UUID, limit: int) -> list[Blocker]:
     """Who waits for a chain, as `aioqueue.abc.Store.list_dependents` says."""
     return _shown(connection, connection.execute(_DEPENDENTS, {"chain": str(chain_id), "limit": limit}).fetchall())
 
 
-def _shown(connection: sqlite3.Connection, rows: Sequence[Any]) -> list[Blocker]:
+def _shown(connection: Statements, rows: Sequence[Any]) -> list[Blocker]:
     chains = list(dict.fromkeys(row[2] for row in rows))
     steps = {
         chains[place]: (text_of(job_type), shown_state(state, archived=bool(archived), due=bool(due)))

@@ -14,10 +14,10 @@ from aioqueue.store_rules._cursors import read_position_cursor, write_position_c
 from aioqueue.vocabulary._listing import Page
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Sequence
     from uuid import UUID
 
+    from aioqueue.sqlite._connections_statements import Statements
     from aioqueue.vocabulary._job import Job
 
 __all__ = ["fetch_ends", "list_chain"]
@@ -46,7 +46,7 @@ _ODD = "4."
 """Begins a cursor after a step whose place isn't a number of its own: somebody wrote it with SQL."""
 
 
-def fetch_ends(connection: sqlite3.Connection, ids: Sequence[UUID]) -> list[Job | None]:
+def fetch_ends(connection: Statements, ids: Sequence[UUID]) -> list[Job | None]:
     """Where the chains of these steps have got to, as `aioqueue.abc.Store.fetch_ends` says."""
     rows = connection.execute(_ENDS, {"ids": dump([str(each) for each in ids])}).fetchall()
     found = {row[-1]: job_snapshot(row, row[-2]) for row in rows}
@@ -120,7 +120,7 @@ def _parsed(text: str) -> RowId:
     return RowId(blob=text[0] == "b", raw=bytes.fromhex(text[1:]))
 
 
-def list_chain(connection: sqlite3.Connection, step: UUID, limit: int, cursor: str | None) -> Page:
+def list_chain(connection: Statements, step: UUID, limit: int, cursor: str | None) -> Page:
     """One page of a chain's steps, as `aioqueue.abc.Store.list_chain` says. Any step's id is taken for its chain.
 
     Raises:

@@ -16,10 +16,10 @@ from aioqueue.sqlite._connections_file import FileWatch
 from aioqueue.sqlite._connections_threads import DatabaseThreads
 from aioqueue.sqlite._insert import Inserter
 from aioqueue.sqlite._lease import Leases
-from aioqueue.sqlite._listing import Listings
 from aioqueue.sqlite._migrations import check_file, migrate
 from aioqueue.sqlite._notifications import Housekeeping
 from aioqueue.sqlite._operate import Operator
+from aioqueue.sqlite._operate_verbs import OperatingVerbs
 from aioqueue.sqlite._recovery import Recovery
 from aioqueue.sqlite._rows_odd import OddRows
 from aioqueue.sqlite._settle import Settler
@@ -68,8 +68,8 @@ class Opened:
         self.settler = Settler(self.writing)
         self.leases = Leases(self.writing, self.odd)
         self.recovery = Recovery(self.writing, Reader(lambda: self.looks), self.odd)
-        self.listings = Listings(self.reading)
         self.operator = Operator(self.writing)
+        self.operations = OperatingVerbs(self.reading.read, self.operator.change)
         self.tending = Tending(self.writing, self.reading)
 
     def _threads(self, name: str, *, count: int = 1, tick: Housekeeping | None = None) -> DatabaseThreads:

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 
 from aioqueue.errors import CallError, StoreError
 from aioqueue.runtime._log import event
-from aioqueue.sqlite._connections_halving import halved
+from aioqueue.sqlite._connections_halving import halved, halved_within
 from aioqueue.sqlite._notifications import merged
-from aioqueue.sqlite._operate_delete import delete, remove_rest
+from aioqueue.sqlite._operate_delete import remove_rest
 from aioqueue.sqlite._operate_prune import prune
-from aioqueue.sqlite._operate_retry import retry
 from aioqueue.sqlite._operate_steps import LastStep, Outcome
 from aioqueue.sqlite._rows_ids import any_id
 from aioqueue.sqlite._rows_times import NOW
@@ -22,16 +21,17 @@ from aioqueue.vocabulary._job import StoredState
 from aioqueue.vocabulary._notification import Notification
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Callable, Collection, Sequence
     from uuid import UUID
 
     from aioqueue.sqlite._connections import Connection
     from aioqueue.sqlite._connections_access import Writer
+    from aioqueue.sqlite._connections_statements import Statements
+    from aioqueue.sqlite._operate_steps import Change
     from aioqueue.sqlite._rows_ids import RowId
     from aioqueue.vocabulary._answers import Pruned
 
-__all__ = ["Operator"]
+__all__ = ["Operator", "change_within", "run_now"]
 
 logger = logging.getLogger("aioqueue.sqlite")
 
@@ -51,54 +51,21 @@ class Operator:
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
 
-    async def retry(self, ids: Sequence[UUID], *, cascade: bool) -> Sequence[Changed]:
-        """Bring jobs back, as `aioqueue.abc.Store.retry` promises."""
-        return await self._change(functools.partial(retry, cascade=cascade), ids)
-
-    async def run_now(self, ids: Sequence[UUID]) -> Sequence[Changed]:
-        """Make jobs due, as `aioqueue.abc.Store.run_now` promises."""
-        return await self._change(_run_now, ids)
-
-    async def delete(self, ids: Sequence[UUID], *, cascade: bool) -> Sequence[Changed]:
-        """Remove chains, as `aioqueue.abc.Store.delete` promises."""
-        return await self._change(functools.partial(delete, cascade=cascade), ids)
-
-    async def _change(
-        self, change: Callable[[sqlite3.Connection, Sequence[UUID]], Outcome], ids: Sequence[UUID]
-    ) -> Sequence[Changed]:
+    async def change(self, change: Change, ids: Sequence[UUID]) -> Sequence[Changed]:
         """Change jobs.
 
         A row that refuses it is told in the log, and doesn't keep the others from being changed. What a delete leaves of long
         chains, all of it continued, is removed in portions. If that's interrupted, another delete removes the rest.
         """
 
-        def run(
-            connection: Connection, abandoned: Callable[[], bool]
-        ) -> tuple[tuple[list[Changed], list[RowId]], Notification | None]:
-            results: list[Changed] = []
-            notifications: list[Notification] = []
-            left: list[RowId] = []
-            for part, outcome in halved(connection, self._writer.timeout, ids, change, abandoned):
-                if not isinstance(outcome, (StoreError, CallError)):
-                    results += outcome.results
-                    left += outcome.left
-                    notifications += [] if outcome.notification is None else [outcome.notification]
-                elif len(ids) == 1:
-                    raise outcome
-                else:
-                    results.append(Changed.WRONG_STATE)
-                    logger.error(
-                        "job %s can't be changed: %s",
-                        part[0],
-                        outcome,
-                        extra=event("store.job_not_changed", job_id=str(part[0])),
-                    )
-            return (results, left), merged(notifications)
+        def run(connection: Connection, abandoned: Callable[[], bool]) -> tuple[Outcome, Notification | None]:
+            outcome = _together(ids, halved(connection, self._writer.timeout, ids, change, abandoned))
+            return outcome, outcome.notification
 
-        results, left = await self._writer.hop(run)
-        for chain in left:
+        outcome = await self._writer.hop(run)
+        for chain in outcome.left:
             await self._remove_rest(chain)
-        return results
+        return outcome.results
 
     async def _remove_rest(self, chain: RowId) -> None:
         more = True
@@ -113,7 +80,43 @@ class Operator:
         return await self._writer.write(lambda connection: prune(connection, state, older_than, types, limit, cursor))
 
 
-def _run_now(connection: sqlite3.Connection, ids: Sequence[UUID]) -> Outcome:
+def change_within(connection: Statements, change: Change, ids: Sequence[UUID]) -> tuple[list[Changed], Notification | None]:
+    """Change jobs as `Operator.change` does, in a transaction that is open; also gives what listeners are told of it."""
+    outcome = _together(ids, halved_within(connection, ids, change))
+    for chain in outcome.left:
+        while remove_rest(chain, connection)[0]:
+            pass
+    return outcome.results, outcome.notification
+
+
+def _together(ids: Sequence[UUID], parts: Sequence[tuple[Sequence[UUID], Outcome | StoreError | CallError]]) -> Outcome:
+    """Put together what became of the parts of a change.
+
+    Raises:
+        StoreError, CallError: Of a single job.
+    """
+    results: list[Changed] = []
+    notifications: list[Notification] = []
+    left: list[RowId] = []
+    for part, outcome in parts:
+        if not isinstance(outcome, (StoreError, CallError)):
+            results += outcome.results
+            left += outcome.left
+            notifications += [] if outcome.notification is None else [outcome.notification]
+        elif len(ids) == 1:
+            raise outcome
+        else:
+            results.append(Changed.WRONG_STATE)
+            logger.error(
+                "job %s can't be changed: %s",
+                part[0],
+                outcome,
+                extra=event("store.job_not_changed", job_id=str(part[0])),
+            )
+    return Outcome(results, merged(notifications), left)
+
+
+def run_now(connection: Statements, ids: Sequence[UUID]) -> Outcome:
     """Make pending jobs due."""
     now = connection.execute(f"SELECT {NOW}").fetchone()[0]
     results: list[Changed] = []

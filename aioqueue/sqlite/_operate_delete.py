@@ -16,9 +16,10 @@ from aioqueue.vocabulary._answers import Changed
 from aioqueue.vocabulary._notification import Notification
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Sequence
     from uuid import UUID
+
+    from aioqueue.sqlite._connections_statements import Statements
 
 __all__ = ["delete", "remove_rest"]
 
@@ -69,7 +70,7 @@ DELETE FROM archive WHERE id IN (
 _REMOVE_ARCHIVED_FIRST = f"DELETE FROM archive WHERE {_FIRST}"
 
 
-def delete(connection: sqlite3.Connection, ids: Sequence[UUID], *, cascade: bool) -> Outcome:
+def delete(connection: Statements, ids: Sequence[UUID], *, cascade: bool) -> Outcome:
     """Remove chains, as `aioqueue.abc.Store.delete` promises, and one portion of all the steps behind their ends."""
     results: list[Changed] = []
     gone: set[RowId] = set()
@@ -110,20 +111,20 @@ def delete(connection: sqlite3.Connection, ids: Sequence[UUID], *, cascade: bool
     return Outcome(results, merged([each for each in (own, others) if each is not None]), left)
 
 
-def _kept(connection: sqlite3.Connection, ids: Sequence[UUID]) -> set[RowId]:
+def _kept(connection: Statements, ids: Sequence[UUID]) -> set[RowId]:
     """Those of the chains for which others wait that aren't deleted with them."""
     rows = connection.execute(_KEPT, {"ids": dump([str(each) for each in ids])}).fetchall()
     return {RowId.read(*row) for row in rows}
 
 
-def _take_along(connection: sqlite3.Connection, chain: RowId, last: LastStep, now: int) -> list[str]:
+def _take_along(connection: Statements, chain: RowId, last: LastStep, now: int) -> list[str]:
     """Store that those that wait for a chain go with it; gives its id."""
     if last.archived and connection.execute(_TAKE_ALONG, chain.parameters("chain")).rowcount:
         return [chain.text]
     return store_ends(connection, [End.deleted(chain.text, last.type, take_along=True)], now)
 
 
-def _remove_archived(connection: sqlite3.Connection, chain: RowId, portion: int) -> tuple[int, bool]:
+def _remove_archived(connection: Statements, chain: RowId, portion: int) -> tuple[int, bool]:
     """Remove the last of the archived steps; gives how many, and whether there may be more."""
     parameters = chain.parameters("chain")
     removed = connection.execute(_REMOVE_ARCHIVED_STEPS, {**parameters, "portion": portion}).rowcount
@@ -132,7 +133,7 @@ def _remove_archived(connection: sqlite3.Connection, chain: RowId, portion: int)
     return removed + connection.execute(_REMOVE_ARCHIVED_FIRST, parameters).rowcount, False
 
 
-def remove_rest(chain: RowId, connection: sqlite3.Connection) -> tuple[bool, None]:
+def remove_rest(chain: RowId, connection: Statements) -> tuple[bool, None]:
     """Remove one portion of a chain whose end is gone; gives whether there may be more. One that begins anew is left alone."""
     if connection.execute(_LIVES, chain.parameters("chain")).fetchone()[0]:
         return False, None

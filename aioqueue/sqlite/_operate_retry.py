@@ -20,8 +20,9 @@ from aioqueue.vocabulary._job import StoredState
 from aioqueue.vocabulary._notification import Notification
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Sequence
+
+    from aioqueue.sqlite._connections_statements import Statements
 
 __all__ = ["retry"]
 
@@ -80,7 +81,7 @@ WHERE step.live IS NULL
 _RETRIABLE = frozenset({StoredState.FAILED, StoredState.CANCELLED})
 
 
-def retry(connection: sqlite3.Connection, ids: Sequence[UUID], *, cascade: bool) -> Outcome:
+def retry(connection: Statements, ids: Sequence[UUID], *, cascade: bool) -> Outcome:
     """Bring failed and cancelled jobs back, as `aioqueue.abc.Store.retry` promises."""
     retries = _Retries(connection)
     results = retries.several(ids)
@@ -97,7 +98,7 @@ class _Retries:
         connection: Where they're written.
     """
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: Statements) -> None:
         self._connection = connection
         self._now: int = connection.execute(f"SELECT {NOW}").fetchone()[0]
         self._done: set[RowId] = set()

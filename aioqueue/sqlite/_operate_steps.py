@@ -12,13 +12,15 @@ from aioqueue.vocabulary._answers import Changed
 from aioqueue.vocabulary._job import StoredState
 
 if TYPE_CHECKING:
-    import sqlite3
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from uuid import UUID
 
+    from aioqueue.sqlite._connections_statements import Statements
     from aioqueue.vocabulary._notification import Notification
 
-__all__ = ["LastStep", "Outcome"]
+    Change = Callable[[Statements, Sequence[UUID]], "Outcome"]
+
+__all__ = ["Change", "LastStep", "Outcome"]
 
 _END = f"""
 WITH {LAST_STEPS}
@@ -63,7 +65,7 @@ class LastStep:
     parameters: dict[str, Any]
 
     @classmethod
-    def of(cls, connection: sqlite3.Connection, job_id: UUID) -> LastStep | None:
+    def of(cls, connection: Statements, job_id: UUID) -> LastStep | None:
         """Find the end of a chain by any step's id; None if there is no such chain."""
         row = one(connection, _END, {"ids": dump([str(job_id)])})
         if row is None:

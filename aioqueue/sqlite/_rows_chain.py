@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from aioqueue.sqlite._rows_ids import RowId, any_id
 
 if TYPE_CHECKING:
-    import sqlite3
     from uuid import UUID
+
+    from aioqueue.sqlite._connections_statements import Statements
 
 __all__ = ["HOLDS_KEY", "LAST_STEPS", "OF_CHAIN", "chain_of"]
 
@@ -41,6 +42,6 @@ OF_CHAIN = (f"chain_id = {_ID}", f"id = {_ID} AND chain_id IS NULL")
 """Conditions for a chain's later steps, and for its first one."""
 
 
-def chain_of(connection: sqlite3.Connection, job_id: UUID) -> RowId:
+def chain_of(connection: Statements, job_id: UUID) -> RowId:
     """The chain of which a job is a step. An id that isn't found may be the chain's own: of its first step, deleted by now."""
     return RowId.read(*connection.execute(_CHAIN, {"id": str(job_id)}).fetchone())

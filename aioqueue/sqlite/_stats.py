@@ -12,7 +12,7 @@ from aioqueue.vocabulary._job import JobState, StoredState
 from aioqueue.vocabulary._stats import Stats, TypeStats
 
 if TYPE_CHECKING:
-    import sqlite3
+    from aioqueue.sqlite._connections_statements import Statements
 
 __all__ = ["ARCHIVED_TYPES", "read_stats"]
 
@@ -58,7 +58,7 @@ FROM json_each(:types) AS lane, json_each('[4,5,6,7]') AS state
 _WORKERS = f"SELECT worker FROM lease WHERE {LEASE_VALID} AND NOT extra ORDER BY worker, id"
 
 
-def read_stats(connection: sqlite3.Connection) -> Stats:
+def read_stats(connection: Statements) -> Stats:
     """Numbers by type and state, counted up to a bound."""
     cap = {"cap": MOST_COUNTED_JOBS + 1}
     counts: dict[str, dict[JobState, int]] = {}

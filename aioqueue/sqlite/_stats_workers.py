@@ -12,9 +12,10 @@ from aioqueue.vocabulary._job import StoredState
 from aioqueue.vocabulary._workers import LeaseFacts, Standing
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Collection
     from uuid import UUID
+
+    from aioqueue.sqlite._connections_statements import Statements
 
 __all__ = ["read_leases", "read_standing"]
 
@@ -38,7 +39,7 @@ SELECT count(*) FROM (
 """
 
 
-def read_leases(connection: sqlite3.Connection) -> list[LeaseFacts]:
+def read_leases(connection: Statements) -> list[LeaseFacts]:
     """All leases, as `aioqueue.abc.Store.leases` says."""
     rows = connection.execute(_LEASES, {**clock_parameters(), "cap": MOST_COUNTED_JOBS}).fetchall()
     return [_facts(*row) for row in rows]
@@ -59,7 +60,7 @@ def _facts(
     )
 
 
-def read_standing(connection: sqlite3.Connection, job_id: UUID, types: Collection[str]) -> Standing | None:
+def read_standing(connection: Statements, job_id: UUID, types: Collection[str]) -> Standing | None:
     """Where a live job stands, as `aioqueue.abc.Store.standing` says."""
     row = connection.execute(_STANDING, {"id": str(job_id)}).fetchone()
     if row is None:

@@ -10,17 +10,13 @@ from aioqueue.sqlite._connections import connect
 from aioqueue.sqlite._connections_statements import in_savepoint
 from aioqueue.sqlite._connections_threads import DatabaseThreads
 from aioqueue.sqlite._diagnosis import diagnose
-from aioqueue.sqlite._foreign import insert_foreign, run_foreign
+from aioqueue.sqlite._foreign import insert_foreign, operations_within, run_foreign
 from aioqueue.sqlite._lease_session import SQLiteLeaseSession
-from aioqueue.sqlite._listing_blockers import list_blockers, list_dependents
-from aioqueue.sqlite._listing_chain import fetch_ends, list_chain
 from aioqueue.sqlite._migrations import check_file, migrate
 from aioqueue.sqlite._opened import Opened
 from aioqueue.sqlite._options import Options, network_file_system, read_options
 from aioqueue.sqlite._settle import lock_and_hold, settle_alone
 from aioqueue.sqlite._settle_end import end
-from aioqueue.sqlite._stats import read_stats
-from aioqueue.sqlite._stats_workers import read_leases, read_standing
 from aioqueue.sqlite._transaction import SQLiteTransaction, TransactionBlock
 from aioqueue.store_rules._life import StoreLife
 from aioqueue.vocabulary._listing import ListOrder
@@ -232,65 +228,65 @@ class SQLiteStore:
 
     async def fetch(self, ids: Sequence[UUID]) -> Sequence[Job | None]:
         """See `aioqueue.abc.Store.fetch`."""
-        return await self._opened.listings.fetch(ids)
+        return await self._opened.operations.fetch(ids)
 
     async def fetch_ends(self, ids: Sequence[UUID]) -> Sequence[Job | None]:
         """See `aioqueue.abc.Store.fetch_ends`."""
-        return await self._opened.reading.read(lambda connection: fetch_ends(connection, ids))
+        return await self._opened.operations.fetch_ends(ids)
 
     async def list_chain(self, chain_id: UUID, limit: int, cursor: str | None = None) -> Page:
         """See `aioqueue.abc.Store.list_chain`."""
-        return await self._opened.reading.read(lambda connection: list_chain(connection, chain_id, limit, cursor))
+        return await self._opened.operations.list_chain(chain_id, limit, cursor)
 
     async def list_blockers(self, job_id: UUID, limit: int, *, after: int = -1) -> Sequence[Blocker]:
         """See `aioqueue.abc.Store.list_blockers`."""
-        return await self._opened.reading.read(lambda connection: list_blockers(connection, job_id, limit, after))
+        return await self._opened.operations.list_blockers(job_id, limit, after=after)
 
     async def list_dependents(self, chain_id: UUID, limit: int) -> Sequence[Blocker]:
         """See `aioqueue.abc.Store.list_dependents`."""
-        return await self._opened.reading.read(lambda connection: list_dependents(connection, chain_id, limit))
+        return await self._opened.operations.list_dependents(chain_id, limit)
 
     async def list(
         self, where: JobFilter, limit: int, cursor: str | None = None, *, order: ListOrder = ListOrder.NEWEST
     ) -> Page:
         """See `aioqueue.abc.Store.list`."""
-        return await self._opened.listings.page(where, limit, cursor)
+        return await self._opened.operations.list(where, limit, cursor, order=order)
 
     async def list_ids(self, where: JobFilter, limit: int, cursor: str | None = None) -> IdPage:
         """See `aioqueue.abc.Store.list_ids`."""
-        raise NotImplementedError
+        return await self._opened.operations.list_ids(where, limit, cursor)
 
     async def find(self, types: Collection[str], key: str) -> Job | None:
         """See `aioqueue.abc.Store.find`."""
-        raise NotImplementedError
+        return await self._opened.operations.find(types, key)
 
     def within(self, tx: object) -> Operable:
         """See `aioqueue.abc.Store.within`."""
-        raise NotImplementedError
+        return operations_within(tx, self._options.path, lambda: self._opened.watch.check())
 
     async def stats(self) -> Stats:
         """See `aioqueue.abc.Store.stats`."""
-        return await self._opened.reading.read(read_stats)
+        return await self._opened.operations.stats()
 
     async def leases(self) -> Sequence[LeaseFacts]:
         """See `aioqueue.abc.Store.leases`."""
-        return await self._opened.reading.read(read_leases)
+        return await self._opened.operations.leases()
 
     async def standing(self, job_id: UUID, types: Collection[str]) -> Standing | None:
         """See `aioqueue.abc.Store.standing`."""
-        return await self._opened.reading.read(lambda connection: read_standing(connection, job_id, types))
+        return await self._opened.operations.standing(job_id, types)
 
     async def retry(self, ids: Sequence[UUID], *, cascade: bool = False) -> Sequence[Changed]:
         """See `aioqueue.abc.Store.retry`."""
-        return await self._opened.operator.retry(ids, cascade=cascade)
+        return await self._opened.operations.retry(ids, cascade=cascade)
 
     async def run_now(self, ids: Sequence[UUID]) -> Sequence[Changed]:
         """See `aioqueue.abc.Store.run_now`."""
-        return await self._opened.operator.run_now(ids)
+        return await self._opened.operations.run_now(ids)
 
     async def delete(self, ids: Sequence[UUID], *, cascade: bool = False) -> Sequence[Changed]:
         """See `aioqueue.abc.Store.delete`."""
-        return await self._opened.operator.delete(ids, cascade=cascade)
+        return await self._opened.operations.delete(ids, cascade=cascade)
 
     async def prune(
         self, state: StoredState, older_than: float, types: Collection[str] | None, limit: int, cursor: str | None = None

@@ -15,10 +15,12 @@ import anyio
 from aioqueue.errors import StoreError, StoreUnavailable
 from aioqueue.runtime._log import event
 from aioqueue.sqlite._connections import begin, rollback
-from aioqueue.sqlite._connections_statements import in_savepoint
+from aioqueue.sqlite._connections_statements import in_savepoint, readable_text
 from aioqueue.sqlite._errors import translated
 from aioqueue.sqlite._insert import insert_jobs
 from aioqueue.sqlite._lease_session import renew_owed
+from aioqueue.sqlite._operate import change_within
+from aioqueue.sqlite._operate_verbs import OperatingVerbs
 from aioqueue.sqlite._settle import hold, settle_alone
 from aioqueue.sqlite._settle_end import end
 from aioqueue.sqlite._transaction_savepoint import SavepointBlock
@@ -27,9 +29,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractAsyncContextManager
     from types import TracebackType
+    from uuid import UUID
 
     from aioqueue.sqlite._connections import Connection
     from aioqueue.sqlite._connections_threads import DatabaseThreads, Request
+    from aioqueue.sqlite._operate_steps import Change
+    from aioqueue.vocabulary._answers import Changed
     from aioqueue.vocabulary._job import Claim, Ending, Inserted, LostReason, NewJob, Settlement, SettleResult
     from aioqueue.vocabulary._notification import Notification
     from aioqueue.vocabulary._store_operating import Operable
@@ -125,8 +130,24 @@ class SQLiteTransaction:
 
     @property
     def operations(self) -> Operable:
-        """See `aioqueue.abc.StoreTransaction.operations`."""
-        raise NotImplementedError
+        """The verbs for looking and operating; listeners hear of changes after the commit."""
+        return OperatingVerbs(self._read, self._change)
+
+    async def _read(self, body: Callable[[Connection], T]) -> T:
+        self._check()
+
+        def run(connection: Connection, _: Request[T]) -> T:
+            with translated(), readable_text(connection):
+                return body(connection)
+
+        return await self._threads.call(run)
+
+    async def _change(self, change: Change, ids: Sequence[UUID]) -> Sequence[Changed]:
+        def body(connection: Connection) -> tuple[Sequence[Changed], Notification | None]:
+            with readable_text(connection):
+                return change_within(connection, change, ids)
+
+        return await self._write(body)
 
     async def hold(self, claim: Claim, lease_id: int) -> LostReason | None:
         """Why the claim isn't the lease's own; None if it is: it stays so to the end of the transaction."""

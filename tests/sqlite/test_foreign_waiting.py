@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import aiosqlite
 import pytest
-from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
 from aioqueue.abc import Notification
 from aioqueue.errors import BlockerNotFound, NotInTransaction, RowRejected
@@ -17,49 +14,16 @@ from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import Claim, Ending, JobState, LostReason, SettlementKind
 from tests.sqlite.chains import continued, end
 from tests.sqlite.conftest import new_job, outsider, query
+from tests.sqlite.libraries import libraries
 from tests.sqlite.waiting import after, complete, running, state_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-    from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
     from aioqueue.sqlite import SQLiteStore
-
-    Begun = Callable[[Path], AbstractAsyncContextManager[Any]]
+    from tests.sqlite.libraries import Begun
 
 pytestmark = pytest.mark.anyio
-
-
-@asynccontextmanager
-async def of_sqlite3(path: Path) -> AsyncIterator[Any]:
-    with outsider(path) as connection:
-        connection.row_factory = lambda *_: None
-        connection.execute("BEGIN IMMEDIATE")
-        yield connection
-        connection.execute("COMMIT")
-
-
-@asynccontextmanager
-async def of_aiosqlite(path: Path) -> AsyncIterator[Any]:
-    async with aiosqlite.connect(path, isolation_level=None) as connection:
-        connection.row_factory = sqlite3.Row
-        connection.text_factory = bytes
-        await connection.execute("BEGIN IMMEDIATE")
-        yield connection
-        await connection.commit()
-
-
-@asynccontextmanager
-async def of_sqlalchemy(path: Path) -> AsyncIterator[Any]:
-    engine = create_async_engine(f"sqlite+aiosqlite:///{path}")
-    async with AsyncSession(engine) as session:
-        yield session
-        await session.commit()
-    await engine.dispose()
-
-
-libraries = pytest.mark.parametrize("begun", [of_sqlite3, of_aiosqlite, of_sqlalchemy])
 
 
 @libraries
