@@ -12,7 +12,7 @@ from aioqueue.errors import ConfigurationError, NotInTransaction
 from aioqueue.runtime._shield import to_the_end
 from aioqueue.sqlite._connections_statements import RemoteStatements, UsersStatements, in_savepoint
 from aioqueue.sqlite._errors import translated
-from aioqueue.sqlite._insert import insert_jobs
+from aioqueue.sqlite._insert import are_only_rows, insert_jobs
 from aioqueue.sqlite._insert_rows import InsertResult, insert_conversation, insert_rows
 from aioqueue.sqlite._operate import change_within
 from aioqueue.sqlite._operate_verbs import OperatingVerbs
@@ -42,9 +42,9 @@ async def insert_foreign(tx: object, path: Path, jobs: Sequence[NewJob], *, repe
 
     Raises:
         TypeError, NotInTransaction, ConfigurationError, StoreError: As of `run_foreign`.
-        BlockerNotFound: A chain to wait for isn't there.
+        DuplicateJob, WrongJobType, BlockerNotFound, BlockerCycle: As of `insert_jobs`.
     """
-    if not any(job.blockers for job in jobs):
+    if are_only_rows(jobs):
         # Its statements are known beforehand, so that none needs a helper thread.
         return await run_foreign(
             tx,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from aioqueue.sqlite._insert_blockers import add_blockers
-from aioqueue.sqlite._insert_rows import InsertResult, insert_rows
+from aioqueue.sqlite._insert_blockers import Waiting, add_blockers
+from aioqueue.sqlite._insert_decisions import needs_decisions
+from aioqueue.sqlite._insert_rows import InsertResult, Stored, insert_rows
+from aioqueue.sqlite._insert_unique import store_decided
 from aioqueue.sqlite._notifications import merged
 from aioqueue.sqlite._resolve import Resolved, resolve_if_possible
 from aioqueue.sqlite._rows_times import NOW
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from aioqueue.vocabulary._job import Inserted, NewJob
     from aioqueue.vocabulary._notification import Notification
 
-__all__ = ["Inserter", "Stored", "insert_jobs", "store_jobs"]
+__all__ = ["Inserter", "are_only_rows", "insert_jobs", "store_jobs"]
 
 
 class Inserter:
@@ -35,31 +36,14 @@ class Inserter:
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
 
-    async def insert(self, jobs: Sequence[NewJob], *, repeated: bool) -> Sequence[Inserted]:
-        """Store jobs, all or none, as `aioqueue.abc.Store.insert` promises."""
+    async def insert(self, jobs: Sequence[NewJob], *, repeated: bool, apart: bool) -> Sequence[Inserted]:
+        """Store jobs, as `aioqueue.abc.Store.insert` promises."""
 
         def body(connection: sqlite3.Connection) -> tuple[Sequence[Inserted], Notification | None]:
-            result = insert_jobs(connection, jobs, repeated=repeated)
+            result = insert_jobs(connection, jobs, repeated=repeated, apart=apart)
             return result.inserted, result.notification
 
         return await self._writer.write(body)
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """Jobs that were stored, and for which chains they wait, before those are told of that have ended already.
-
-    Attributes:
-        result: As of an insert.
-        known: Under which ids the jobs are stored, by their own: one may stand for a chain that holds its key.
-        created: Those that were stored now, each as the first step of its chain.
-        ended: Chains among those that they wait for that have ended.
-    """
-
-    result: InsertResult
-    known: dict[UUID, UUID]
-    created: set[UUID]
-    ended: list[str]
 
 
 def store_jobs(
@@ -68,25 +52,29 @@ def store_jobs(
     now: int | None = None,
     *,
     repeated: bool = False,
+    apart: bool = False,
     waited_for: Collection[UUID] = (),
 ) -> Stored:
     """Store jobs, all or none, and for which chains they wait.
 
     Arguments:
         connection: In a write transaction.
-        jobs, repeated, waited_for: As of `insert_conversation`.
+        jobs, repeated, apart, waited_for: As of `store_decided`.
         now: The database's time, if it's known.
 
     Raises:
+        DuplicateJob, WrongJobType: A job is refused, unless each stands for itself.
         RowRejected: A row can't be stored.
         BlockerNotFound: A chain to wait for isn't there.
-        BlockerCycle: A job waits for itself, or for one behind it.
+        BlockerCycle: A job waits for itself, or for one behind it; or one that it replaces would wait for itself.
     """
     needed_of_batch(jobs)
+    if needs_decisions(jobs):
+        return store_decided(connection, jobs, repeated=repeated, apart=apart, waited_for=waited_for)
     result = insert_rows(connection, jobs, repeated=repeated, waited_for=waited_for)
     known = {job.id: each.id for job, each in zip(jobs, result.inserted, strict=True)}
     created = {job.id for job, each in zip(jobs, result.inserted, strict=True) if each.created}
-    waiting = [(job.id, job.blockers) for job in jobs if job.blockers and job.id in created]
+    waiting = [Waiting(str(job.id), job.blockers) for job in jobs if job.blockers and job.id in created]
     if not waiting:
         return Stored(result, known, created, [])
     if now is None:
@@ -94,15 +82,20 @@ def store_jobs(
     return Stored(result, known, created, add_blockers(connection, waiting, known, created, now))
 
 
-def insert_jobs(connection: Statements, jobs: Sequence[NewJob], *, repeated: bool = False) -> InsertResult:
-    """Store jobs, all or none, as `aioqueue.abc.Store.insert` promises.
+def are_only_rows(jobs: Sequence[NewJob]) -> bool:
+    """Whether nothing but their rows is written of these jobs, as of most."""
+    return not (any(job.blockers for job in jobs) or needs_decisions(jobs))
+
+
+def insert_jobs(connection: Statements, jobs: Sequence[NewJob], *, repeated: bool = False, apart: bool = False) -> InsertResult:
+    """Store jobs, as `aioqueue.abc.Store.insert` promises.
 
     Raises:
-        RowRejected, BlockerNotFound, BlockerCycle: As of `store_jobs`.
+        DuplicateJob, WrongJobType, RowRejected, BlockerNotFound, BlockerCycle: As of `store_jobs`.
     """
-    if not any(job.blockers for job in jobs):
+    if are_only_rows(jobs):
         return insert_rows(connection, jobs, repeated=repeated)
-    stored = store_jobs(connection, jobs, repeated=repeated)
+    stored = store_jobs(connection, jobs, repeated=repeated, apart=apart)
     if not stored.ended:
         return stored.result
     now: int = connection.execute(f"SELECT {NOW}").fetchone()[0]

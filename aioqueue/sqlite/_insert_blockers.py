@@ -12,6 +12,7 @@ from aioqueue.errors import BlockerNotFound
 from aioqueue.sqlite._resolve_ends import End, archived_ends, store_ends, stored_states
 from aioqueue.sqlite._rows import dump, load
 from aioqueue.sqlite._rows_chain import LAST_STEPS
+from aioqueue.store_rules._unique_keys import TAKEN_OVER_ORDINAL
 from aioqueue.vocabulary._blockers import ChainEnd
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from aioqueue.sqlite._connections_statements import Statements
     from aioqueue.vocabulary._blockers import NewBlocker
 
-__all__ = ["add_blockers", "mark_living"]
+__all__ = ["Waiting", "add_blockers", "mark_living", "waits_for_itself"]
 
 _MARK = f"""
 WITH {LAST_STEPS}
@@ -41,7 +42,36 @@ SELECT n.value ->> 0, n.value ->> 1, n.value ->> 2, n.value ->> 3, n.value ->> 4
 _FORGET = "DELETE FROM blocker WHERE job_id IN (SELECT value FROM json_each(:jobs))"
 """What is left of jobs with the same ids that somebody has deleted with SQL."""
 
+_REACHES = """
+WITH RECURSIVE awaited(chain_id) AS (
+    SELECT chain_id FROM blocker WHERE job_id = :job AND resolved = 0
+    UNION
+    SELECT b.chain_id FROM awaited CROSS JOIN job INDEXED BY job_chain ON job.chain_id = awaited.chain_id
+    CROSS JOIN blocker AS b ON b.job_id = job.id AND b.resolved = 0
+    UNION
+    SELECT b.chain_id FROM awaited CROSS JOIN job ON job.id = awaited.chain_id AND job.chain_id IS NULL
+    CROSS JOIN blocker AS b ON b.job_id = job.id AND b.resolved = 0)
+SELECT EXISTS (SELECT 1 FROM awaited WHERE chain_id = :chain)
+"""
+
 _UNTOLD = "UPDATE chain_end SET untold = 1 WHERE chain_id IN (SELECT value FROM json_each(:chains))"
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A live job, and the chains for which it waits.
+
+    Attributes:
+        job_id: Its id, as it's stored.
+        blockers: Those that were given.
+        taken_over: The chain from which it has taken its unique key over, as it's stored: it waits for that one too.
+        there: Whether it was there already, and may wait for another chain for such a reason.
+    """
+
+    job_id: str
+    blockers: Sequence[NewBlocker]
+    taken_over: str | None = None
+    there: bool = False
 
 
 def mark_living(connection: Statements, chains: list[str]) -> set[str]:
@@ -54,7 +84,7 @@ def mark_living(connection: Statements, chains: list[str]) -> set[str]:
 
 def add_blockers(
     connection: Statements,
-    waiting: Sequence[tuple[UUID, Sequence[NewBlocker]]],
+    waiting: Sequence[Waiting],
     known: Mapping[UUID, UUID],
     created: set[UUID],
     now: int,
@@ -74,25 +104,34 @@ def add_blockers(
     Raises:
         BlockerNotFound: One of them isn't there.
     """
-    wanted = {known.get(each.chain_id, each.chain_id) for _, blockers in waiting for each in blockers}
-    found = _Found.look(connection, sorted(wanted - created, key=str))
+    wanted = {each.chain_id for job in waiting for each in job.blockers} - created
+    # One of the batch that stands for another isn't marked yet.
+    found = _Found.look(connection, sorted({known.get(each, each) for each in wanted}, key=str))
     rows: list[list[object]] = []
-    for job_id, blockers in waiting:
-        for ordinal, each in enumerate(blockers):
+    for job in waiting:
+        for ordinal, each in enumerate(job.blockers):
             stored = known.get(each.chain_id, each.chain_id)
             chain = str(stored) if stored in created else found.chains.get(stored)
             if chain is None:
                 raise BlockerNotFound(
-                    f"job {job_id} can't wait for {each.chain_id}, which isn't there: it was never committed, or was deleted",
+                    f"job {job.job_id} can't wait for {each.chain_id}, which isn't there: it was never committed, or was "
+                    "deleted",
                     blocker_id=each.chain_id,
                 )
-            rows.append([str(job_id), ordinal, chain, int(each.settled), each.places.decode()])
-    connection.execute(_FORGET, {"jobs": dump([str(job_id) for job_id, _ in waiting])})
+            rows.append([job.job_id, ordinal, chain, int(each.settled), each.places.decode()])
+        if job.taken_over is not None:
+            rows.append([job.job_id, TAKEN_OVER_ORDINAL, job.taken_over, 1, "[]"])
+    connection.execute(_FORGET, {"jobs": dump([job.job_id for job in waiting if not job.there])})
     connection.execute(_ADD, {"rows": dump(rows)})
     # Only now, since an end is stored only if somebody waits for it.
     store_ends(connection, found.ends, now)
     connection.execute(_UNTOLD, {"chains": dump(found.kept)})
     return [*(end.chain_id for end in found.ends), *found.kept]
+
+
+def waits_for_itself(connection: Statements, job_id: str, chain: str) -> bool:
+    """Whether a live job waits for this chain, its own, through whatever other chains. Nobody can add to them meanwhile."""
+    return bool(connection.execute(_REACHES, {"job": job_id, "chain": chain}).fetchone()[0])
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from aioqueue.sqlite._connections_statements import Statements
     from aioqueue.vocabulary._job import NewJob
 
-__all__ = ["Conversation", "InsertResult", "insert_conversation", "insert_rows", "job_row"]
+__all__ = ["Conversation", "InsertResult", "Stored", "insert_conversation", "insert_rows", "job_row"]
 
 if TYPE_CHECKING:
     Conversation = Generator[tuple[str, dict[str, Any]], Sequence[Any] | None, "InsertResult"]
@@ -78,6 +78,23 @@ class InsertResult:
 
     inserted: list[Inserted]
     notification: Notification | None
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Jobs that were stored, and for which chains they wait, before those are told of that have ended already.
+
+    Attributes:
+        result: As of an insert.
+        known: Under which ids the jobs are stored, by their own: one may stand for a chain that holds its key.
+        created: Those that were stored now, each as the first step of its chain.
+        ended: Chains among those that they wait for that have ended.
+    """
+
+    result: InsertResult
+    known: dict[UUID, UUID]
+    created: set[UUID]
+    ended: list[str]
 
 
 def insert_conversation(jobs: Sequence[NewJob], *, repeated: bool, waited_for: Collection[UUID] = ()) -> Conversation:
@@ -141,8 +158,14 @@ def insert_conversation(jobs: Sequence[NewJob], *, repeated: bool, waited_for: C
     return InsertResult(inserted, notification)
 
 
-def job_row(job: NewJob, now: int, unique: str | None) -> list[object]:
+def job_row(job: NewJob, now: int, unique: str | None, latest: int | None = None) -> list[object]:
     """Make one row of an insert, in the order of its statement: the due time is the fourth value.
+
+    Arguments:
+        job: The job.
+        now: The database's time.
+        unique: The hash under which it has its unique key.
+        latest: After which it mustn't be due, whatever the job says.
 
     Raises:
         RowRejected: It can't be stored as it is.
@@ -156,6 +179,8 @@ def job_row(job: NewJob, now: int, unique: str | None) -> list[object]:
         due = due_at(now, job.run_at, f"job {job.id}: the due time")
     elif job.delay:
         due = due_after(now, job.delay, f"job {job.id}: the delay")
+    if latest is not None:
+        due = max(now, min(due, latest))
     if job.timeout is not None and not math.isfinite(job.timeout):
         raise RowRejected(f"job {job.id}: the timeout must be a finite number of seconds, not {job.timeout!r}")
     try:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from aioqueue.errors import RowRejected
 from aioqueue.sqlite._insert import store_jobs
-from aioqueue.sqlite._insert_blockers import add_blockers
+from aioqueue.sqlite._insert_blockers import Waiting, add_blockers
 from aioqueue.sqlite._notifications import merged
 from aioqueue.sqlite._resolve import Resolved, resolve_if_possible
 from aioqueue.sqlite._resolve_ends import End, store_ends
@@ -148,7 +148,7 @@ class Batch:
             self._inserted, known, created = stored.result.notification, stored.known, stored.created
             ended += stored.ended
         if self._waiting:
-            waiting = [(step.id, step.blockers) for step in self._waiting]
+            waiting = [Waiting(str(step.id), step.blockers) for step in self._waiting]
             ended += add_blockers(connection, waiting, known, created, self._now)
             for step in self._waiting:
                 check_cycle(connection, step)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aioqueue.errors import BlockerCycle, RowRejected
+from aioqueue.sqlite._insert_blockers import waits_for_itself
 from aioqueue.sqlite._insert_rows import job_row
 from aioqueue.sqlite._rows import dump
 
@@ -36,18 +37,6 @@ WHERE NOT EXISTS (SELECT 1 FROM archive AS there WHERE there.id = n ->> 1)
 _BLOCK = """
 UPDATE job SET state = 0, open_blockers = n.value ->> 1, marked = 1
 FROM json_each(:rows) AS n WHERE job.id = n.value ->> 0
-"""
-
-_REACHES = """
-WITH RECURSIVE awaited(chain_id) AS (
-    SELECT chain_id FROM blocker WHERE job_id = :job AND resolved = 0
-    UNION
-    SELECT b.chain_id FROM awaited CROSS JOIN job INDEXED BY job_chain ON job.chain_id = awaited.chain_id
-    CROSS JOIN blocker AS b ON b.job_id = job.id AND b.resolved = 0
-    UNION
-    SELECT b.chain_id FROM awaited CROSS JOIN job ON job.id = awaited.chain_id AND job.chain_id IS NULL
-    CROSS JOIN blocker AS b ON b.job_id = job.id AND b.resolved = 0)
-SELECT EXISTS (SELECT 1 FROM awaited WHERE chain_id = :chain)
 """
 
 
@@ -108,7 +97,7 @@ def check_cycle(connection: Statements, step: NextStep) -> None:
     Raises:
         BlockerCycle: It would wait for ever.
     """
-    if connection.execute(_REACHES, {"job": str(step.id), "chain": step.chain_id}).fetchone()[0]:
+    if waits_for_itself(connection, str(step.id), step.chain_id):
         raise BlockerCycle(
             f"job {step.id} would wait for ever: what it waits for waits for the chain {step.chain_id}, whose next step it is"
         )

@@ -130,7 +130,7 @@ class SQLiteStore:
     async def insert(
         self, jobs: Sequence[NewJob], *, tx: object | None = None, repeated: bool = False, apart: bool = False
     ) -> Sequence[Inserted]:
-        """Store jobs, all or none. See `aioqueue.abc.Store.insert`.
+        """Store jobs. See `aioqueue.abc.Store.insert`.
 
         A foreign `tx` should have begun IMMEDIATE: otherwise the first write may find the file locked, or changed
         since the transaction's first read, which SQLite refuses at once (`StoreUnavailable`). Listeners hear of a
@@ -138,7 +138,7 @@ class SQLiteStore:
         """
         opened = self._opened
         if tx is None:
-            return await opened.inserter.insert(jobs, repeated=repeated)
+            return await opened.inserter.insert(jobs, repeated=repeated, apart=apart)
         opened.watch.check()
         return (await insert_foreign(tx, self._options.path, jobs, repeated=repeated)).inserted
 

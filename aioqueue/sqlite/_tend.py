@@ -19,7 +19,7 @@ from aioqueue.sqlite._rows import dump, load, one
 from aioqueue.sqlite._rows_ids import id_of
 from aioqueue.sqlite._rows_times import NOW, moment
 from aioqueue.sqlite._settle_archive import archive_ended, archived_row
-from aioqueue.sqlite._tend_look import DONE_WITH, LATE, LOST, NEEDLESS, Found, Places, look
+from aioqueue.sqlite._tend_look import DONE_WITH, LATE, LOST, NEEDLESS, OVER, Found, Places, look
 from aioqueue.store_rules._causes import cause_of, expired
 from aioqueue.vocabulary._blockers import ChainEnd, Tended
 from aioqueue.vocabulary._job import StoredState
@@ -52,6 +52,8 @@ _FORGET_ENDS = f"""
 DELETE FROM chain_end WHERE chain_id IN (
     SELECT chain_id FROM (SELECT value AS chain_id FROM json_each(:chains)) AS named WHERE {NEEDLESS})
 """
+
+_FORGET_WINDOWS = f"DELETE FROM dedup WHERE key IN (SELECT value FROM json_each(:keys)) AND {OVER}"
 
 _STILL_LATE = f"""
 SELECT {NOW}, (SELECT json_group_array(json_array(
@@ -144,6 +146,8 @@ def _tell(connection: sqlite3.Connection, found: Found, limit: int, skip: str) -
         connection.execute(_FORGET_BLOCKERS, {"jobs": dump(found.done_with)})
     if found.needless:
         connection.execute(_FORGET_ENDS, {"chains": dump(found.needless)})
+    if found.over:
+        connection.execute(_FORGET_WINDOWS, {"keys": dump(found.over)})
     resolved = Resolved()
     resolve(connection, [*found.untold, *lost], now, resolved, limit=limit, skip=skip)
     return resolved, now

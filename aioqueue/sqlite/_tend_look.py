@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from aioqueue.sqlite._connections_statements import Statements
 
-__all__ = ["DONE_WITH", "LATE", "LOST", "NEEDLESS", "Found", "Places", "look"]
+__all__ = ["DONE_WITH", "LATE", "LOST", "NEEDLESS", "OVER", "Found", "Places", "look"]
 
 _WALK = 20_000
 """Chains, jobs and ends at which one call looks, each: up to a tenth of a second, in a reader's thread."""
@@ -82,6 +82,13 @@ SELECT (SELECT chain_id FROM named LIMIT 1 OFFSET :walk - 1),
     (SELECT json_group_array(chain_id) FROM named WHERE {NEEDLESS})
 """
 
+OVER = f"expires_at <= {NOW}"
+
+_OVER = f"""
+SELECT json_group_array(key) FROM (
+    SELECT key FROM dedup INDEXED BY dedup_expiring WHERE {OVER} ORDER BY expires_at LIMIT :limit)
+"""
+
 
 @dataclass(slots=True)
 class Places:
@@ -102,7 +109,8 @@ class Found:
         lost: Chains that have ended, or are gone, without anybody's having stored that.
         done_with: Jobs that need nothing any more of what they have waited for.
         needless: Chains of whose ends nobody needs to know any more.
-        more: Whether there are more of those that somebody waits for.
+        over: Unique keys of which the windows are over.
+        more: Whether there are more of those that somebody waits for, or of keys, which can come faster than in portions.
     """
 
     untold: list[str]
@@ -110,6 +118,7 @@ class Found:
     lost: list[str]
     done_with: list[str]
     needless: list[str]
+    over: list[str]
     more: bool = False
 
     def portion(self, limit: int) -> Found:
@@ -120,23 +129,24 @@ class Found:
             self.lost[:limit],
             self.done_with[:limit],
             self.needless[:limit],
-            more=max(len(self.untold), len(self.late), len(self.lost) - 1) >= limit,
+            self.over,
+            more=max(len(self.untold), len(self.late), len(self.over), len(self.lost) - 1) >= limit,
         )
 
     @property
     def nothing(self) -> bool:
         """Whether there's nothing to do."""
-        return not (self.untold or self.late or self.lost or self.done_with or self.needless)
+        return not (self.untold or self.late or self.lost or self.done_with or self.needless or self.over)
 
 
 def look(connection: Statements, places: Places, limit: int, skip: Collection[str]) -> Found:
     """See what there is to do, and move on in the walks."""
     asked = {"limit": limit, "skip": dump(list(skip))}
-    untold, late = (load(one(connection, statement, asked)[0]) for statement in (_UNTOLD, _LATE))
+    untold, late, over = (load(one(connection, statement, asked)[0]) for statement in (_UNTOLD, _LATE, _OVER))
     chain, lost = one(connection, _LOST, {"after": places.chain, "walk": _WALK})
     job, done_with = one(connection, _DONE_WITH, {"after": places.job, "walk": _WALK})
     end, needless = one(connection, _NEEDLESS, {"after": places.end, "walk": _WALK})
-    found = Found(untold, late, load(lost), load(done_with), load(needless))
+    found = Found(untold, late, load(lost), load(done_with), load(needless), over)
     # What is more than a portion is found again by the next call, from the same place.
     if len(found.lost) <= limit:
         places.chain = chain or ""
