@@ -11,6 +11,8 @@ from aioqueue.store_rules._unique_keys import unique_hash
 from aioqueue.testing.memory import (
     MemoryStore,
     _insert,
+    _insert_decisions,
+    _insert_rows,
     _settle,
     _settle_next,
     _settle_with,
@@ -134,7 +136,7 @@ def _storing_what_is_lost(
     results = real(database, settlements, orphaned=orphaned)
     for each, result in zip(settlements, results, strict=True):
         if each.next is not None and result.lost is not None and each.next.id not in database.rows:
-            database.add(_insert.make_row(each.next, database.now()))
+            database.add(_insert_rows.make_row(each.next, database.now()))
     return results
 
 
@@ -177,7 +179,7 @@ def _starting_a_chain(
 
 CHAINS: dict[str, Mistake] = {
     "a store whose chains begin at 1": Mistake(
-        (instead_of(_insert, "make_row", _from_one),),
+        (instead_of(_insert_decisions, "make_row", _from_one),),
         cases=("chains/a_plain_job_is_the_first_of_its_chain", "chains/the_next_step_takes_what_is_the_chains"),
     ),
     "a store that writes a hundred settlements at most": Mistake(
@@ -233,7 +235,7 @@ CHAINS: dict[str, Mistake] = {
         cases=("chains/nobody_gets_the_key_between_two_steps",),
     ),
     "a store that tells of the step that has the key": Mistake(
-        ((_insert, "told_of", lambda row: row.new.id),),
+        ((_insert_decisions, "told_of", lambda row: row.new.id),),
         cases=("chains/the_unique_key_is_the_chains_until_it_ends", "chains/nobody_gets_the_key_between_two_steps"),
         breaks=Promise.KEY_HELD,
         theme=Theme.CHAINS,

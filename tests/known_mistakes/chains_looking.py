@@ -10,6 +10,7 @@ from aioqueue.store_rules._unique_keys import unique_hash
 from aioqueue.testing.memory import (
     MemoryStore,
     _insert,
+    _insert_keys,
     _listing,
     _operate,
     _rows_chains,
@@ -85,7 +86,7 @@ def _all_that_does_not_run(database: Database, steps: Sequence[Row], **_: bool) 
 def _by_the_last_type(database: Database, row: Row) -> bool:
     if row.unique_hash is None:
         return False
-    return _insert.holder_of(database.rows, (unique_hash(row.new.type, row.new.key or ""),)) is not None
+    return _insert_keys.holder_of(database.rows, (unique_hash(row.new.type, row.new.key or ""),)) is not None
 
 
 LOOKING_AT_CHAINS: dict[str, Mistake] = {

@@ -81,8 +81,8 @@ def _whatever_becomes_of_it(
     return result
 
 
-def _without_children(database: Database, jobs: Sequence[NewJob]) -> list[Any]:
-    del database, jobs
+def _without_children(database: Database, jobs: Sequence[NewJob], needed: object) -> list[Any]:
+    del database, jobs, needed
     return []
 
 

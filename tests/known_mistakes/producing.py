@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from aioqueue.store_rules._life import StoreLife
 from aioqueue.store_rules._listeners import Listeners
-from aioqueue.testing.memory import MemoryStore, _insert, _store, _transaction
+from aioqueue.testing.memory import MemoryStore, _insert_decisions, _insert_keys, _insert_rows, _store, _transaction
 from aioqueue.testing.memory._rows import Database
 from aioqueue.testing.memory._transaction import MemoryTransaction
 from aioqueue.testing.memory._transaction_draft import Draft
@@ -38,7 +38,7 @@ def _forgetting_the_finished(real: Callable[..., Any], database: Database, jobs:
 
 
 def _in_the_past(new: NewJob, now: datetime) -> datetime:
-    return _insert.due_at(now, new.run_at, new.delay)
+    return _insert_rows.due_at(now, new.run_at, new.delay)
 
 
 def _one_by_one(real: Callable[..., Any], database: Database, jobs: Sequence[NewJob], **named: bool) -> list[Inserted]:
@@ -68,9 +68,9 @@ def _without_tags(real: Callable[..., Row], new: NewJob, now: datetime) -> Row:
     return real(replace(new, tags=()), now)
 
 
-def _without_its_batch(real: Callable[..., Any], new: NewJob, tables: Sequence[Any]) -> Any:
+def _without_its_batch(decisions: _insert_decisions.Decisions) -> Mapping[UUID, Row]:
     """What stands before it in its batch isn't looked at."""
-    return real(new, tables[:2])
+    return decisions._database.rows
 
 
 def _by_key_alone(rows: Mapping[UUID, Row], new: NewJob) -> Row | None:
@@ -96,11 +96,11 @@ PRODUCING: dict[str, Mistake] = {
         cases=("insert/repeating_after_the_end_stores_no_second_one",),
     ),
     "a store that leaves due times in the past": Mistake(
-        ((_insert, "first_due", _in_the_past),),
+        ((_insert_rows, "first_due", _in_the_past),),
         cases=("insert/a_due_time_in_the_past_is_now",),
     ),
     "a store in which unique keys aren't": Mistake(
-        ((_insert, "key_holder", lambda *_: None),),
+        ((_insert_decisions, "key_holder", lambda *_: None),),
         cases=(
             "insert_blockers/a_dependent_whose_unique_key_another_has",
             "insert/unique_while_unfinished",
@@ -109,14 +109,14 @@ PRODUCING: dict[str, Mistake] = {
         ),
     ),
     "a store in which a unique key is never free again": Mistake(
-        ((_insert, "holds_key", lambda _: True),),
+        ((_insert_keys, "holds_key", lambda _: True),),
         cases=(
             "insert/unique_while_unfinished",
             "retry/two_with_one_unique_key",
         ),
     ),
     "a store that takes what isn't JSON": Mistake(
-        ((_insert, "require_json", lambda _: None),),
+        ((_insert_rows, "require_json", lambda _: None),),
         cases=("life/one_bad_row_in_an_insert",),
     ),
     "a store that keeps the first part of a batch that it refuses": Mistake(
@@ -151,19 +151,19 @@ PRODUCING: dict[str, Mistake] = {
         cases=("life/a_closed_store_says_so",),
     ),
     "a store that forgets tags": Mistake(
-        (instead_of(_insert, "make_row", _without_tags),),
+        (instead_of(_insert_decisions, "make_row", _without_tags),),
         cases=("insert/keeps_what_it_was_given", "claim/gives_all_that_was_inserted"),
     ),
     "a store that doesn't look at what stands before a job in its batch": Mistake(
-        (instead_of(_insert, "stored_as", _without_its_batch),),
+        ((_insert_decisions, "seen_by", _without_its_batch),),
         cases=("insert/the_same_id_twice_in_one_batch_is_one_job", "insert/unique_twice_in_one_batch"),
     ),
     "a store in which a unique key counts for all types": Mistake(
-        ((_insert, "key_holder", _by_key_alone),),
+        ((_insert_decisions, "key_holder", _by_key_alone),),
         cases=("insert/unique_by_type_and_key_only",),
     ),
     "a store that keeps due times in whole seconds": Mistake(
-        (instead_of(_insert, "first_due", _whole_seconds),),
+        (instead_of(_insert_rows, "first_due", _whole_seconds),),
         cases=("insert/due_times_are_exact_and_in_utc",),
     ),
     "a store that answers in another order": Mistake(

@@ -9,6 +9,8 @@ from aioqueue.errors import BlockerNotFound
 from aioqueue.testing.memory import (
     _insert,
     _insert_blockers,
+    _insert_decisions,
+    _insert_rows,
     _resolve,
     _settle,
     _settle_next,
@@ -49,8 +51,8 @@ def _by_their_own_ids(jobs: Sequence[Any], _: object) -> dict[Any, Any]:
     return {new.id: new.id for new in jobs}
 
 
-def _pending_all_the_same(row: Row) -> None:
-    row.open_blockers, row.marked = len(row.new.blockers), bool(row.new.blockers)
+def _pending_all_the_same(row: Row, number: int) -> None:
+    row.open_blockers, row.marked = number, row.marked or number > 0
 
 
 def _told_later(real: Callable[..., Any], database: Database, waits: Waits, now: datetime) -> Any:
@@ -176,7 +178,7 @@ WAITING: dict[str, Mistake] = {
         ),
     ),
     "a store that doesn't wait": Mistake(
-        ((_insert, "hold_back", _pending_all_the_same),),
+        ((_insert_rows, "hold_back", _pending_all_the_same), (_insert_decisions, "hold_back", _pending_all_the_same)),
         cases=(
             "insert_blockers/in_one_batch_with_its_blockers",
             "insert_blockers/is_told_when_it_can_run",

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
-from uuid import UUID
 
-from aioqueue.testing.memory import _insert, _listing
+from aioqueue.testing.memory import _insert_keys, _listing
 from aioqueue.vocabulary._job import SettlementKind
 from tests.simulation.promises import Promise
 
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
+    from uuid import UUID
 
     from aioqueue.testing.memory._rows import Database
     from aioqueue.vocabulary._job import ClaimedJob, Settlement
     from tests.simulation.account import Book, Fence, Truth
-
-_NOBODY = UUID(int=0)
 
 
 class ChainChecker:
@@ -77,9 +74,9 @@ class ChainChecker:
         said = "nothing" if found is None else f"{self._book.name(found.id)}, {found.state}"
         self._require(Promise.FOUND, right, f"the end of {name} was looked for, and {said} was found")
         if first.new.unique:
-            holder = _insert.stored_as(replace(first.new, id=_NOBODY), (database.rows,))
-            right = holder == (chain if last.ended is None else None)
-            said = "nobody" if holder is None else self._book.name(holder)
+            holder = _insert_keys.key_holder(database.rows, first.new)
+            right = (None if holder is None else holder.chain) == (chain if last.ended is None else None)
+            said = "nobody" if holder is None else self._book.name(holder.chain)
             self._require(Promise.KEY_HELD, right, f"{said} has the key of {name}")
 
     def at_end(self, database: Database, enqueued: AbstractSet[UUID]) -> None:

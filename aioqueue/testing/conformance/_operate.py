@@ -127,7 +127,7 @@ async def a_held_unique_key(harness: Harness) -> None:
     old = await end_as(store, job(key="k", unique=Unique()), SettlementKind.FAILED)
     plain = await end_as(store, job(key="k"), SettlementKind.FAILED)
     holder = await insert_one(store, job(key="k", unique=Unique()))
-    equal(list(await store.retry([old, plain])), [Changed.WRONG_STATE, Changed.DONE], "while the key is held")
+    equal(list(await store.retry([old, plain])), [Changed.KEY_HELD, Changed.DONE], "while the key is held")
     await expect_state(store, old, JobState.FAILED)
     await store.delete([holder])
     equal(list(await store.retry([old])), [Changed.DONE], "when the key is free")
@@ -140,7 +140,7 @@ async def two_with_one_unique_key(harness: Harness) -> None:
     """Of two failed jobs with one unique key only one becomes pending."""
     store = harness.store
     ids = [await end_as(store, job(key="k", unique=Unique()), SettlementKind.FAILED) for _ in range(2)]
-    equal(sorted(await store.retry(ids)), sorted([Changed.DONE, Changed.WRONG_STATE]), "the results")
+    equal(sorted(await store.retry(ids)), sorted([Changed.DONE, Changed.KEY_HELD]), "the results")
 
 
 @retrying()

@@ -81,7 +81,7 @@ async def a_retried_chain_and_its_unique_key(harness: Harness) -> None:
     last = await next_step(store, first, job("b"))
     await written(store, settlement(last, SettlementKind.FAILED, error=failure()))
     holder = await insert_one(store, job(key="k", unique=Unique()))
-    equal(list(await store.retry([first.id])), [Changed.WRONG_STATE], "while another has the key")
+    equal(list(await store.retry([first.id])), [Changed.KEY_HELD], "while another has the key")
     await expect_state(store, last.id, JobState.FAILED)
     await store.delete([holder])
     equal(list(await store.retry([first.id])), [Changed.DONE], "when the key is free")

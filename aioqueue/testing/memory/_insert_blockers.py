@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from aioqueue.errors import BlockerNotFound, StoreContended
 from aioqueue.testing.memory._resolve import TOLD_AT_ONCE, announce_told, end_of, is_an_end, tell_dependents
 from aioqueue.testing.memory._rows_blockers import Edge
 from aioqueue.testing.memory._rows_chains import Chains, the_end
-from aioqueue.vocabulary._job import StoredState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,17 +18,18 @@ if TYPE_CHECKING:
     from aioqueue.testing.memory._resolve import Told
     from aioqueue.testing.memory._rows import Database, Row
     from aioqueue.testing.memory._rows_blockers import End
+    from aioqueue.vocabulary._blockers import NewBlocker
     from aioqueue.vocabulary._job import Inserted, NewJob
 
-__all__ = ["Waits", "hold_back", "stored_ids", "wait", "waits_of"]
+__all__ = ["Waits", "edges_of", "stored_ids", "wait", "waits_for", "waits_of"]
 
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """What some new jobs wait for.
+    """What some jobs are to wait for.
 
     Attributes:
-        edges: By the new job.
+        edges: By the job.
         live: The live steps that are waited for.
         ended: How the others have ended.
     """
@@ -44,18 +44,26 @@ def stored_ids(jobs: Sequence[NewJob], results: Sequence[Inserted]) -> dict[UUID
     return {new.id: result.id for new, result in zip(jobs, results, strict=True)}
 
 
-def hold_back(row: Row) -> None:
-    """Make a new row one that waits, if it has blockers."""
-    if row.new.blockers:
-        row.state, row.open_blockers, row.marked = StoredState.HELD, len(row.new.blockers), True
+def edges_of(job_id: UUID, blockers: Sequence[NewBlocker]) -> list[Edge]:
+    """What a job is to wait for, by the ids that were given for it: any step's, or that of another job of its batch."""
+    return [
+        Edge(job_id, ordinal, each.chain_id, settled=each.settled, places=each.places) for ordinal, each in enumerate(blockers)
+    ]
 
 
-def waits_of(database: Database, rows: Sequence[Row], ids: Mapping[UUID, UUID], now: datetime) -> Waits:
-    """Look for what new jobs wait for; nothing is written.
+def waits_of(
+    database: Database,
+    fresh: Mapping[UUID, Row],
+    wanted: Mapping[UUID, Sequence[Edge]],
+    ids: Mapping[UUID, UUID],
+    now: datetime,
+) -> Waits:
+    """Look for what jobs are to wait for; nothing is written.
 
     Arguments:
-        database: Where they are to be stored.
-        rows: The new jobs, some of which may wait for others of them.
+        database: Where they are to be stored, or are.
+        fresh: The new jobs, some of which may wait for others of them.
+        wanted: What `edges_of` made, by the job. What was counted already stays as it is.
         ids: See `stored_ids`.
         now: The time.
 
@@ -63,18 +71,20 @@ def waits_of(database: Database, rows: Sequence[Row], ids: Mapping[UUID, UUID], 
         BlockerNotFound: One isn't there.
         StoreContended: Somebody has locked one.
     """
-    waiting = [row for row in rows if row.new.blockers]
-    if not waiting:
+    if not wanted:
         return Waits({}, (), ())
-    chains, fresh = Chains(database), {row.new.id: row for row in rows}
+    chains = Chains(database)
     edges: dict[UUID, list[Edge]] = {}
     live: dict[UUID, Row] = {}
     ended: dict[UUID, End] = {}
-    for row in waiting:
-        for ordinal, blocker in enumerate(row.new.blockers):
-            found = _found(chains, fresh, ids.get(blocker.chain_id, blocker.chain_id), now)
-            edge = Edge(row.new.id, ordinal, found.chain, blocker.settled, blocker.places)
-            edges.setdefault(row.new.id, []).append(edge)
+    for job_id, given in wanted.items():
+        edges[job_id] = []
+        for edge in given:
+            if edge.resolved:
+                edges[job_id].append(edge)
+                continue
+            found = _found(chains, fresh, ids.get(edge.chain_id, edge.chain_id), now)
+            edges[job_id].append(replace(edge, chain_id=found.chain))
             if found.live:
                 live[found.new.id] = found
             else:
@@ -110,3 +120,20 @@ def wait(database: Database, waits: Waits, now: datetime) -> Told:
 def has_to_be_written(row: Row) -> bool:  # noqa: ARG001 - what a mistake may look at
     """Whether a blocker's row is written: also where it's marked, since that is what keeps it from ending before the commit."""
     return True
+
+
+def waits_for(database: Database, chain_id: UUID, chains: Sequence[UUID]) -> bool:
+    """Whether one of the chains waits for another one, through whatever others."""
+    seen: set[UUID] = set()
+    left = list(chains)
+    of_chains = Chains(database)
+    while left:
+        each = left.pop()
+        if each == chain_id:
+            return True
+        if each not in seen:
+            seen.add(each)
+            last = the_end(of_chains.steps(each))
+            if last is not None and last.live:
+                left += [edge.chain_id for edge in database.blockers.of(last.new.id) if not edge.resolved]
+    return False

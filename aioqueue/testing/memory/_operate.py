@@ -59,7 +59,7 @@ def run_now(database: Database, ids: Sequence[UUID]) -> list[Changed]:
     """Make pending jobs due. See `Store.run_now`."""
     now = database.now()
     changed: list[Row] = []
-    results = _change(database, ids, lambda steps: _run_now(changed_by(steps), now), changed)
+    results = _change(database, ids, lambda steps: _run_now(database, changed_by(steps), now), changed)
     if changed:
         database.tell(due(changed))
     return results
@@ -160,8 +160,10 @@ def gone(rows: Sequence[Row]) -> Notification:
 def _retry(database: Database, row: Row, now: datetime) -> Changed:
     if row.state == StoredState.RUNNING:
         return Changed.RUNNING
-    if row.state not in (StoredState.FAILED, StoredState.CANCELLED) or key_is_taken(database, row):
+    if row.state not in (StoredState.FAILED, StoredState.CANCELLED):
         return Changed.WRONG_STATE
+    if key_is_taken(database, row):
+        return Changed.KEY_HELD
     open_blockers = wait_again(database, row)
     if open_blockers is None:
         return Changed.BLOCKER_FAILED
@@ -170,10 +172,10 @@ def _retry(database: Database, row: Row, now: datetime) -> Changed:
     return Changed.DONE
 
 
-def _run_now(row: Row, now: datetime) -> Changed:
+def _run_now(database: Database, row: Row, now: datetime) -> Changed:
     if row.state != StoredState.PENDING:
         return Changed.RUNNING if row.state == StoredState.RUNNING else Changed.WRONG_STATE
-    row.run_at = min(row.run_at, now)
+    database.bring_forward(row, now)
     return Changed.DONE
 
 

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from aioqueue.store_rules._causes import BLOCKER_FAILED
 from aioqueue.store_rules._revival import blockers_first
-from aioqueue.testing.memory._insert import holder_of
+from aioqueue.testing.memory._insert_keys import holder_of
 from aioqueue.testing.memory._listing_blockers import dependents
 from aioqueue.testing.memory._resolve import end_found
 from aioqueue.testing.memory._rows_chains import Chains, the_end

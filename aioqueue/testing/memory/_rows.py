@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from aioqueue.vocabulary._job import AttemptError, NewJob, Settlement
     from aioqueue.vocabulary._notification import Notification
 
-__all__ = ["FOR_EVER", "Database", "Lease", "Row", "is_late"]
+__all__ = ["FOR_EVER", "Database", "Lease", "Row", "Window", "is_late", "kept_hash"]
 
 FOR_EVER = datetime.max.replace(tzinfo=UTC)
 """Stands for an infinite time."""
@@ -37,7 +37,7 @@ class Row:
     """One job, live or finished.
 
     Attributes:
-        new: As it was inserted.
+        new: As it was inserted, or as another job has become it that took its place.
         unique_hash: Stands for its unique key, if it has one.
         state: A `StoredState`, or whatever number an operator has written.
         lease_id: The lease that took it last; 0 if none ever did.
@@ -92,6 +92,11 @@ class Row:
         """Whether the job hasn't finished: it is held, pending or running."""
         return self.state not in _FINISHED
 
+    @property
+    def until_started(self) -> bool:
+        """Whether it has its unique key only until it's claimed for the first time."""
+        return self.new.unique is not None and self.new.unique.until == "started"
+
     def locked(self, now: datetime) -> bool:
         """Whether somebody who isn't a worker has it locked."""
         return self.held or (self.locked_until is not None and self.locked_until > now)
@@ -143,9 +148,22 @@ class Lease:
     slots: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Until when a unique key is kept by a chain that has completed."""
+
+    chain_id: UUID
+    expires_at: datetime
+
+
 def is_late(row: Row, now: datetime) -> bool:
     """Whether a job that is about to be started should have been started before."""
     return row.expires_at is not None and row.expires_at <= now and row.started_at is None
+
+
+def kept_hash(row: Row) -> UUID | None:
+    """What a job that ends, or whose chain goes on, keeps of its unique key: nothing, if it had it until its start."""
+    return None if row.until_started else row.unique_hash
 
 
 class Database:
@@ -157,6 +175,7 @@ class Database:
     Attributes:
         rows: Committed jobs, live and finished.
         blockers: Who waits for what.
+        windows: Who keeps unique keys beyond the end, by what stands for the keys.
         uncommitted: New jobs of the transaction that is open.
         holding: Jobs that whoever looks at it has locked; none but in a transaction's own view.
         listeners: Of each open store.
@@ -167,6 +186,7 @@ class Database:
     def __init__(self) -> None:
         self.rows: dict[UUID, Row] = {}
         self.blockers = Blockers()
+        self.windows: dict[UUID, Window] = {}
         self.uncommitted: dict[UUID, Row] = {}
         self.holding: frozenset[UUID] = frozenset()
         self.leases: dict[int, Lease] = {}
@@ -258,6 +278,26 @@ class Database:
         if not row.attempt and not row.reschedules:
             row.started_at = None
 
+    def replace(self, row: Row, new: NewJob, run_at: datetime, expires_at: datetime | None, open_blockers: int) -> None:
+        """Let another job take the place of one that waits, which begins anew as that one, but for its claims and errors."""
+        row.new, row.run_at, row.expires_at, row.open_blockers = new, run_at, expires_at, open_blockers
+        row.state = StoredState.HELD if open_blockers else StoredState.PENDING
+        row.marked = row.marked or open_blockers > 0
+        row.attempt = row.reschedules = 0
+        row.started_at = row.outcome = None
+
+    def let_go(self, row: Row) -> None:
+        """Take its unique key from a job."""
+        row.unique_hash = None
+
+    def keep_window(self, unique_hash: UUID, window: Window) -> None:
+        """Note until when a chain keeps its unique key, though it may complete before."""
+        self.windows[unique_hash] = window
+
+    def drop_window(self, unique_hash: UUID) -> None:
+        """Forget a window."""
+        self.windows.pop(unique_hash, None)
+
     def write(self, row: Row, each: Settlement, now: datetime, again_at: datetime, *, orphaned: bool) -> None:
         """Write how an attempt ended."""
         row.written, row.written_about_orphan, row.outcome = each, orphaned, each.outcome
@@ -265,6 +305,7 @@ class Database:
             row.errors = (*row.errors, each.error)[-KEPT_ERRORS:]
         if each.kind.finishes:
             row.state, row.finished_at, row.output = int(each.kind), now, each.output
+            row.unique_hash = kept_hash(row)
             return
         row.state, row.run_at = StoredState.PENDING, again_at
         if each.kind is SettlementKind.RESCHEDULED:
@@ -283,7 +324,7 @@ class Database:
     ) -> None:
         """End a job for somebody who isn't its worker: a late write of that worker isn't taken for a repetition of this."""
         row.state, row.finished_at, row.output, row.outcome = state, now, output, outcome
-        row.lease_id, row.written, row.open_blockers = 0, None, 0
+        row.lease_id, row.written, row.open_blockers, row.unique_hash = 0, None, 0, kept_hash(row)
         if error is not None:
             row.errors = (*row.errors, error)[-KEPT_ERRORS:]
 
@@ -292,6 +333,10 @@ class Database:
         row.state = StoredState.HELD if open_blockers else StoredState.PENDING
         row.run_at, row.attempt, row.reschedules, row.open_blockers = now, 0, 0, open_blockers
         row.expires_at = row.started_at = row.finished_at = row.outcome = row.output = row.written = None
+
+    def bring_forward(self, row: Row, now: datetime) -> None:
+        """Let a pending job be due."""
+        row.run_at = min(row.run_at, now)
 
     # -- what waits for what --------------------------------------------------------------------------------------
 

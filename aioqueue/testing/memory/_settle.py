@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from aioqueue.errors import BlockerCycle, BlockerNotFound, RowRejected, StoreContended
 from aioqueue.store_rules._lost import lost_reason
-from aioqueue.testing.memory._insert import due_at
+from aioqueue.testing.memory._insert_rows import due_at
 from aioqueue.testing.memory._resolve import tell_of_ends
 from aioqueue.testing.memory._settle_with import ends_with, may_be_refused, store_with
 from aioqueue.testing.memory._transaction_draft import Draft, make_changes

@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from aioqueue.errors import RowRejected
-from aioqueue.testing.memory._insert import make_row
+from aioqueue.testing.memory._insert_rows import make_row
+from aioqueue.testing.memory._rows import kept_hash
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -41,7 +42,7 @@ def is_taken(database: Database, job_id: UUID) -> bool:
 
 def inherited_hash(row: Row) -> UUID | None:
     """What stands for the unique key of a step's chain: the next one holds it as the first one did."""
-    return row.unique_hash
+    return kept_hash(row)
 
 
 def inherited_mark(row: Row) -> bool:

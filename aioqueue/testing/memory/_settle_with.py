@@ -6,16 +6,14 @@ from typing import TYPE_CHECKING
 
 from aioqueue.errors import BlockerCycle, StoreContended
 from aioqueue.testing.memory._insert import store
-from aioqueue.testing.memory._insert_blockers import stored_ids, wait, waits_of
+from aioqueue.testing.memory._insert_blockers import edges_of, stored_ids, wait, waits_for, waits_of
 from aioqueue.testing.memory._resolve import note_end
-from aioqueue.testing.memory._rows_chains import Chains, the_end
 from aioqueue.testing.memory._settle_next import next_row
 from aioqueue.vocabulary._job import SettlementKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from datetime import datetime
-    from uuid import UUID
 
     from aioqueue.testing.memory._rows import Database, Row
     from aioqueue.vocabulary._job import Ending, Settlement
@@ -44,9 +42,11 @@ def store_with(database: Database, row: Row, each: Settlement | Ending, now: dat
     if following is not None:
         database.add(following)
     # Only now, since the job's unique key may be free for one of them, or one of them may wait for this very chain.
-    ids = stored_ids(each.children, store(database, each.children)) if each.children else {}
-    if following is not None and following.new.blockers:
-        waits = waits_of(database, [following], ids, now)
+    blockers = () if following is None else following.new.blockers
+    needed = [blocker.chain_id for blocker in blockers]
+    ids = stored_ids(each.children, store(database, each.children, needed=needed)) if each.children else {}
+    if following is not None and blockers:
+        waits = waits_of(database, {}, {following.new.id: edges_of(following.new.id, blockers)}, ids, now)
         wait(database, waits, now)
         if waits_for(database, following.chain, [edge.chain_id for edge in waits.edges[following.new.id]]):
             raise BlockerCycle(f"the chain {following.chain} would wait for itself")
@@ -56,23 +56,6 @@ def store_with(database: Database, row: Row, each: Settlement | Ending, now: dat
 def closes_edges(each: Settlement | Ending) -> bool:
     """Whether what a job has waited for is of no use any more: a retry needs it of those that failed."""
     return each.kind in (SettlementKind.COMPLETED, SettlementKind.CONTINUED)
-
-
-def waits_for(database: Database, chain_id: UUID, chains: Sequence[UUID]) -> bool:
-    """Whether one of the chains waits for another one, through whatever others."""
-    seen: set[UUID] = set()
-    left = list(chains)
-    of_chains = Chains(database)
-    while left:
-        each = left.pop()
-        if each == chain_id:
-            return True
-        if each not in seen:
-            seen.add(each)
-            last = the_end(of_chains.steps(each))
-            if last is not None and last.live:
-                left += [edge.chain_id for edge in database.blockers.of(last.new.id) if not edge.resolved]
-    return False
 
 
 def ends_with(database: Database, row: Row, kind: SettlementKind) -> bool:

@@ -146,7 +146,7 @@ class MemoryStore:
             TypeError: `tx` was given: this store knows nobody else's connections.
         """
         self._refuse(tx)
-        return await self._verb("insert", lambda database: insert(database, jobs, repeated=repeated))
+        return await self._verb("insert", lambda database: insert(database, jobs, repeated=repeated, apart=apart))
 
     @asynccontextmanager
     async def transaction(self) -> AsyncGenerator[MemoryTransaction]:

@@ -60,12 +60,15 @@ def _discard(database: Database, row: Row, now: datetime) -> None:
 
 
 def forget(database: Database, limit: int) -> None:
-    """Forget how chains ended for which nobody waits any more, and what those waited for who don't need it."""
+    """Forget how chains ended for which nobody waits any more, what those waited for who don't need it, and windows."""
     for job_id in [each for each in database.blockers.edges if has_done_with(database.rows.get(each))]:
         database.drop_edges(job_id)
     named = {edge.chain_id for edges in database.blockers.edges.values() for edge in edges}
     for chain_id in [each for each in database.blockers.ends if each not in named][:limit]:
         database.forget(chain_id)
+    now = database.now()
+    for unique_hash in [each for each, window in database.windows.items() if window.expires_at <= now][:limit]:
+        database.drop_window(unique_hash)
 
 
 def has_done_with(row: Row | None) -> bool:

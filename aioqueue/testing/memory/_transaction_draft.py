@@ -22,8 +22,13 @@ _CHANGES = (
     "add",
     "remove",
     "hold",
+    "replace",
+    "let_go",
+    "keep_window",
     "write",
     "end",
+    "reopen",
+    "bring_forward",
     "mark",
     "add_edges",
     "drop_edges",
@@ -88,6 +93,7 @@ class Draft(Database):
         self.holding = frozenset(holding)
         self.rows = {job_id: replace(row, held=row.held and job_id not in self.holding) for job_id, row in base.rows.items()}
         self.blockers = base.blockers.copy()
+        self.windows = dict(base.windows)
         self.leases = base.leases
         self.uncommitted = {} if holding or changes else base.uncommitted
         self.told: list[Notification] = []
