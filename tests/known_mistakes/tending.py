@@ -10,6 +10,7 @@ from aioqueue.testing.memory import (
     _listing_blockers,
     _operate,
     _operate_blockers,
+    _operations,
     _store,
     _tend,
 )
@@ -156,11 +157,11 @@ TENDING: dict[str, Mistake] = {
         cases=("retry_blockers/what_was_told_before_stays_told",),
     ),
     "a store whose pages of blockers overlap": Mistake(
-        (instead_of(_store, "list_blockers", _every_page),),
+        (instead_of(_operations, "list_blockers", _every_page),),
         cases=("list_blockers/what_a_job_waits_for",),
     ),
     "a store that lists those that were told as waiting": Mistake(
-        ((_store, "list_dependents", _all_edges),),
+        ((_operations, "list_dependents", _all_edges),),
         cases=("list_blockers/who_waits_for_a_chain",),
     ),
 }

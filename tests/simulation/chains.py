@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aioqueue.testing.memory import _insert_keys, _listing
+from aioqueue.testing.memory import _insert_decisions, _listing
 from aioqueue.vocabulary._job import SettlementKind
 from tests.simulation.promises import Promise
 
@@ -74,9 +74,10 @@ class ChainChecker:
         said = "nothing" if found is None else f"{self._book.name(found.id)}, {found.state}"
         self._require(Promise.FOUND, right, f"the end of {name} was looked for, and {said} was found")
         if first.new.unique:
-            holder = _insert_keys.key_holder(database.rows, first.new)
-            right = (None if holder is None else holder.chain) == (chain if last.ended is None else None)
-            said = "nobody" if holder is None else self._book.name(holder.chain)
+            holder = _insert_decisions.key_holder(database.rows, first.new)
+            named = None if holder is None else _insert_decisions.told_of(holder)
+            right = named == (chain if last.ended is None else None)
+            said = "nobody" if named is None else self._book.name(named)
             self._require(Promise.KEY_HELD, right, f"{said} has the key of {name}")
 
     def at_end(self, database: Database, enqueued: AbstractSet[UUID]) -> None:

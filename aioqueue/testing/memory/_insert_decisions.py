@@ -7,8 +7,8 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from aioqueue.errors import DuplicateJob, StoreContended, WrongJobType
-from aioqueue.store_rules._unique_keys import TAKEN_OVER_ORDINAL, unique_hashes
+from aioqueue.errors import StoreContended
+from aioqueue.store_rules._unique_keys import TAKEN_OVER_ORDINAL, duplicate_job, unique_hashes, wrong_type_of_chosen
 from aioqueue.testing.memory._insert_blockers import edges_of
 from aioqueue.testing.memory._insert_keys import can_be_replaced, key_holder, told_of, window_holder
 from aioqueue.testing.memory._insert_rows import due_at, expires_at, first_due, hold_back, make_row, require_storable
@@ -146,8 +146,7 @@ class Decisions:
 
     def _there(self, new: NewJob, row: Row | None) -> None:
         if new.chosen_id and row is not None and is_of_another_type(new, row):
-            message = f"the job {new.id} is there, and is a {row.new.type}: it can't be enqueued as a {new.type}"
-            self._refuse(new, WrongJobType(message, job_id=new.id, job_type=row.new.type, chain_id=row.chain))
+            self._refuse(new, wrong_type_of_chosen(new))
         else:
             self.results.append(Inserted(new.id, created=False))
 
@@ -167,8 +166,7 @@ class Decisions:
         if new.unique.on_conflict != "raise":
             self.results.append(Inserted(chain_id, created=False))
         else:
-            message = f"the key {new.key!r} of {new.type} is held by the chain {chain_id}"
-            self._refuse(new, DuplicateJob(message, job_id=new.id, key=new.key or "", chain_id=chain_id))
+            self._refuse(new, duplicate_job(new, chain_id))
 
     def _refuse(self, new: NewJob, error: AioqueueError) -> None:
         self.refused.append(error)

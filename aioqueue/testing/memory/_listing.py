@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from aioqueue.store_rules._cursors import read_cursor, read_position_cursor, write_cursor, write_position_cursor
 from aioqueue.store_rules._states import shown_state
+from aioqueue.testing.memory._insert_keys import holds_key
+from aioqueue.testing.memory._resolve import is_an_end
 from aioqueue.testing.memory._rows_chains import Chains, the_end
 from aioqueue.vocabulary._job import Job, StoredState
-from aioqueue.vocabulary._listing import ListOrder, Page
+from aioqueue.vocabulary._listing import IdPage, ListOrder, Page
 from aioqueue.vocabulary._trace import stored_trace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from datetime import datetime
+    from collections.abc import Collection, Iterable, Sequence
     from uuid import UUID
 
     from aioqueue.testing.memory._rows import Database, Row
     from aioqueue.vocabulary._job import JobState
     from aioqueue.vocabulary._listing import JobFilter
 
-__all__ = ["fetch", "fetch_ends", "is_known", "list_chain", "list_jobs", "state_of"]
+__all__ = ["fetch", "fetch_ends", "find", "is_known", "list_chain", "list_ids", "list_jobs", "state_of"]
 
 KNOWN_STATES = frozenset(StoredState)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def fetch(database: Database, ids: Sequence[UUID]) -> list[Job | None]:
@@ -52,32 +55,102 @@ def follows(row: Row, position: int) -> bool:
     return row.position > position
 
 
-def list_jobs(database: Database, where: JobFilter, limit: int, cursor: str | None) -> Page:
-    """One page, the newest id first. See `Store.list`."""
-    now, after = database.now(), None if cursor is None else read_cursor(ListOrder.NEWEST, cursor)[0]
-    rows = (row for row in database.rows.values() if after is None or is_behind(row.new.id, after))
-    fitting = (row for row in newest_first(rows) if not where.states or is_known(row))
-    jobs = [job for row in fitting if _fits(job := _job(database, row, now), where)]
-    return Page(tuple(jobs[:limit]), write_cursor(ListOrder.NEWEST, jobs[limit - 1].id) if len(jobs) > limit else None)
+def list_jobs(database: Database, where: JobFilter, limit: int, cursor: str | None, order: ListOrder) -> Page:
+    """One page in some order. See `Store.list`."""
+    now, after = database.now(), None if cursor is None else read_cursor(order, cursor)
+    ends = ends_of(database) if where.ends else None
+    rows = [row for row in database.rows.values() if is_of_order(row, order) and (not where.states or is_known(row))]
+    fitting = [row for row in in_order(rows, order) if after is None or is_behind(row, after, order)]
+    jobs = [job for row in fitting if (ends is None or row.new.id in ends) and fits(job := _job(database, row, now), where)]
+    return Page(tuple(jobs[:limit]), _cursor_behind(jobs[limit - 1], order) if len(jobs) > limit else None)
 
 
-def newest_first(rows: Iterable[Row]) -> list[Row]:
+def list_ids(database: Database, where: JobFilter, limit: int, cursor: str | None) -> IdPage:
+    """One page of ids, the newest first. See `Store.list_ids`."""
+    page = list_jobs(database, where, limit, cursor, ListOrder.NEWEST)
+    return IdPage(tuple(job.id for job in page.jobs), page.cursor)
+
+
+def find(database: Database, types: Collection[str], key: str) -> Job | None:
+    """The live or last step of the chain with a key. See `Store.find`."""
+    chains = Chains(database)
+    all_steps = [chains.steps(each) for each in dict.fromkeys(row.chain for row in database.rows.values())]
+    ends = [steps[-1] for steps in all_steps if steps[0].new.type in types and steps[-1].new.key == key]
+    best = max((row for row in ends if is_an_end(row)), key=found_before, default=None)
+    return None if best is None else _job(database, best, database.now())
+
+
+def found_before(row: Row) -> tuple[bool, bool, UUID]:
+    """Which of several chains with one key is meant: the greatest."""
+    return row.unique_hash is not None and holds_key(row), row.live, row.chain
+
+
+def ends_of(database: Database) -> set[UUID]:
+    """The live or last steps of all chains: not those that went on, though what followed is gone."""
+    last: dict[UUID, Row] = {}
+    for row in database.rows.values():
+        if row.chain not in last or last[row.chain].position < row.position:
+            last[row.chain] = row
+    return {row.new.id for row in last.values() if is_an_end(row)}
+
+
+def is_of_order(row: Row, order: ListOrder) -> bool:
+    """Whether a listing in this order is about a job."""
+    if order is ListOrder.DUE:
+        return row.live
+    return order is not ListOrder.FINISHED or not row.live
+
+
+def in_order(rows: Iterable[Row], order: ListOrder) -> list[Row]:
     """The order of a listing."""
-    return sorted(rows, key=lambda row: row.new.id, reverse=True)
+    return sorted(rows, key=lambda row: _place(row, order), reverse=order in (ListOrder.NEWEST, ListOrder.FINISHED))
 
 
-def is_behind(job_id: UUID, after: UUID) -> bool:
+def is_behind(row: Row, after: tuple[UUID, float | None], order: ListOrder) -> bool:
     """Whether a job belongs to a later page."""
-    return job_id < after
+    last, at = after
+    place, end = _place(row, order), (0 if at is None else at, last)
+    return place < end if order in (ListOrder.NEWEST, ListOrder.FINISHED) else place > end
 
 
-def _fits(job: Job, where: JobFilter) -> bool:
+def _place(row: Row, order: ListOrder) -> tuple[float, UUID]:
+    at = {ListOrder.DUE: row.run_at, ListOrder.FINISHED: row.finished_at}.get(order)
+    return 0 if at is None else _microseconds(at), row.new.id
+
+
+def _microseconds(at: datetime) -> int:
+    return (at - _EPOCH) // timedelta(microseconds=1)
+
+
+def _cursor_behind(job: Job, order: ListOrder) -> str:
+    at = {ListOrder.DUE: job.run_at, ListOrder.FINISHED: job.finished_at}.get(order)
+    return write_cursor(order, job.id, None if at is None else _microseconds(at))
+
+
+def fits(job: Job, where: JobFilter) -> bool:
+    """Whether a job is one of those that are meant."""
+    newest_error = None if job.last_error is None else job.last_error.type
     return (
         (not where.states or job.state in where.states)
         and (not where.types or job.type in where.types)
-        and (where.key is None or job.key == where.key)
         and (where.tag is None or where.tag in job.tags)
+        and where.key in (None, job.key)
+        and where.chain_id in (None, job.chain_id)
+        and where.worker in (None, job.worker)
+        and where.outcome in (None, job.outcome)
+        and where.error_type in (None, newest_error)
+        and (where.first_id is None or where.first_id <= job.id)
+        and (where.last_id is None or job.id <= where.last_id)
+        and is_within(job.created_at, where.created_after, where.created_before)
+        and is_within(job.finished_at, where.finished_after, where.finished_before)
     )
+
+
+def is_within(at: datetime | None, after: datetime | None, before: datetime | None) -> bool:
+    """Whether a time is at one bound or later, and before the other."""
+    if at is None:
+        return after is None and before is None
+    return (after is None or after <= at) and (before is None or at < before)
 
 
 def is_known(row: Row) -> bool:

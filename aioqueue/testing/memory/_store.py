@@ -10,52 +10,43 @@ from aioqueue.store_rules._life import StoreLife
 from aioqueue.testing.memory._claim import claim
 from aioqueue.testing.memory._insert import insert
 from aioqueue.testing.memory._lease import MemoryLeaseSession, release
-from aioqueue.testing.memory._listing import fetch, fetch_ends, list_chain, list_jobs
-from aioqueue.testing.memory._listing_blockers import list_blockers, list_dependents
 from aioqueue.testing.memory._opened import Opened
-from aioqueue.testing.memory._operate import delete, prune, retry, run_now
+from aioqueue.testing.memory._operate import prune
+from aioqueue.testing.memory._operations import Operations, refusing
 from aioqueue.testing.memory._recovery import next_due, take_expired
 from aioqueue.testing.memory._rows import Database
 from aioqueue.testing.memory._settle import settle
 from aioqueue.testing.memory._settle_end import end
-from aioqueue.testing.memory._stats import stats
-from aioqueue.testing.memory._stats_workers import leases, standing
 from aioqueue.testing.memory._tend import tend
 from aioqueue.testing.memory._transaction import MemoryTransaction
-from aioqueue.vocabulary._listing import ListOrder
 from aioqueue.vocabulary._notification import Notification
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
-    from uuid import UUID
 
     from aioqueue.testing.memory._transaction import SqlConnection
-    from aioqueue.vocabulary._answers import Changed, Due, Pruned
-    from aioqueue.vocabulary._blockers import Blocker, Tended
+    from aioqueue.vocabulary._answers import Due, Pruned
+    from aioqueue.vocabulary._blockers import Tended
     from aioqueue.vocabulary._job import (
         Claim,
         ClaimedJob,
         Ending,
         Inserted,
-        Job,
         LostReason,
         NewJob,
         Settlement,
         SettleResult,
         StoredState,
     )
-    from aioqueue.vocabulary._listing import IdPage, JobFilter, Page
-    from aioqueue.vocabulary._stats import Stats
     from aioqueue.vocabulary._store_operating import Operable
     from aioqueue.vocabulary._store_parts import Listener
-    from aioqueue.vocabulary._workers import LeaseFacts, Standing
 
 __all__ = ["MemoryStore"]
 
 T = TypeVar("T")
 
 
-class MemoryStore:
+class MemoryStore(Operations):
     """A store whose jobs live in this process, for unit tests: `Client(MemoryStore())`.
 
     It does what the conformance cases ask of every store, in a few microseconds while its jobs are few (a claim or a count
@@ -100,7 +91,7 @@ class MemoryStore:
 
         Arguments:
             verb: The name of the store's method; in a transaction `begin`, `execute`, `savepoint`, `release`, `commit`, and
-                `transaction.insert`, `transaction.hold`, `transaction.settle` or `transaction.end`.
+                `transaction.insert` and its like for all other methods.
             work: Does it, at once.
         """
         await asyncio.sleep(0)
@@ -133,7 +124,7 @@ class MemoryStore:
     def _refuse(self, tx: object | None) -> None:
         self._life.here()
         if tx is not None:
-            raise TypeError(f"a store in memory can't write on a {type(tx).__qualname__}: open a transaction of the client's")
+            raise TypeError(f"a store in memory can't use a {type(tx).__qualname__}: open a transaction of the client's")
 
     # -- producers ------------------------------------------------------------------------------------------------
 
@@ -216,69 +207,11 @@ class MemoryStore:
         """When there is something to do. See `Store.next_due`."""
         return await self._verb("next_due", lambda database: next_due(database, types, own))
 
-    # -- looking and operating ------------------------------------------------------------------------------------
-
-    async def fetch(self, ids: Sequence[UUID]) -> Sequence[Job | None]:
-        """Snapshots of jobs. See `Store.fetch`."""
-        return await self._verb("fetch", lambda database: fetch(database, ids))
-
-    async def fetch_ends(self, ids: Sequence[UUID]) -> Sequence[Job | None]:
-        """Snapshots of the steps that count. See `Store.fetch_ends`."""
-        return await self._verb("fetch_ends", lambda database: fetch_ends(database, ids))
-
-    async def list_chain(self, chain_id: UUID, limit: int, cursor: str | None = None) -> Page:
-        """One page of a chain. See `Store.list_chain`."""
-        return await self._verb("list_chain", lambda database: list_chain(database, chain_id, limit, cursor))
-
-    async def list_blockers(self, job_id: UUID, limit: int, *, after: int = -1) -> Sequence[Blocker]:
-        """What a job waits for. See `Store.list_blockers`."""
-        return await self._verb("list_blockers", lambda database: list_blockers(database, job_id, limit, after))
-
-    async def list_dependents(self, chain_id: UUID, limit: int) -> Sequence[Blocker]:
-        """Who waits for a chain. See `Store.list_dependents`."""
-        return await self._verb("list_dependents", lambda database: list_dependents(database, chain_id, limit))
-
-    async def list(
-        self, where: JobFilter, limit: int, cursor: str | None = None, *, order: ListOrder = ListOrder.NEWEST
-    ) -> Page:
-        """One page of jobs. See `Store.list`."""
-        return await self._verb("list", lambda database: list_jobs(database, where, limit, cursor))
-
-    async def list_ids(self, where: JobFilter, limit: int, cursor: str | None = None) -> IdPage:
-        """See `aioqueue.abc.Store.list_ids`."""
-        raise NotImplementedError
-
-    async def find(self, types: Collection[str], key: str) -> Job | None:
-        """See `aioqueue.abc.Store.find`."""
-        raise NotImplementedError
+    # -- looking and operating, beside what `Operations` has --------------------------------------------------------
 
     def within(self, tx: object) -> Operable:
-        """See `aioqueue.abc.Store.within`."""
-        raise NotImplementedError
-
-    async def stats(self) -> Stats:
-        """Numbers by type and state. See `Store.stats`."""
-        return await self._verb("stats", lambda database: stats(database))
-
-    async def leases(self) -> Sequence[LeaseFacts]:
-        """All leases. See `Store.leases`."""
-        return await self._verb("leases", leases)
-
-    async def standing(self, job_id: UUID, types: Collection[str]) -> Standing | None:
-        """Where a live job stands. See `Store.standing`."""
-        return await self._verb("standing", lambda database: standing(database, job_id, types))
-
-    async def retry(self, ids: Sequence[UUID], *, cascade: bool = False) -> Sequence[Changed]:
-        """Make failed and cancelled jobs pending again. See `Store.retry`."""
-        return await self._verb("retry", lambda database: retry(database, ids, cascade=cascade))
-
-    async def run_now(self, ids: Sequence[UUID]) -> Sequence[Changed]:
-        """Make pending jobs due. See `Store.run_now`."""
-        return await self._verb("run_now", lambda database: run_now(database, ids))
-
-    async def delete(self, ids: Sequence[UUID], *, cascade: bool = False) -> Sequence[Changed]:
-        """Remove jobs. See `Store.delete`."""
-        return await self._verb("delete", lambda database: delete(database, ids, cascade=cascade))
+        """Verbs each of which raises TypeError: this store knows nobody else's connections. See `Store.within`."""
+        return refusing(lambda: self._refuse(tx))
 
     async def prune(
         self, state: StoredState, older_than: float, types: Collection[str] | None, limit: int, cursor: str | None = None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from aioqueue.errors import ConfigurationError, StoreUnavailable, TransactionError
 from aioqueue.testing.memory._insert import insert
+from aioqueue.testing.memory._operations import operations
 from aioqueue.testing.memory._settle import settle
 from aioqueue.testing.memory._settle_end import end, hold
 from aioqueue.testing.memory._transaction_draft import Draft, make_changes
@@ -77,8 +78,8 @@ class MemoryTransaction:
 
     @property
     def operations(self) -> Operable:
-        """See `aioqueue.abc.StoreTransaction.operations`."""
-        raise NotImplementedError
+        """The verbs for looking and operating. See `StoreTransaction.operations`."""
+        return operations(self._change)
 
     async def hold(self, claim: Claim, lease_id: int) -> LostReason | None:
         """Lock a running job by its claim. See `Store.hold`."""
