@@ -34,6 +34,7 @@ from aioqueue.testing.conformance import (
     _tend,
     _transaction,
     _transaction_hold,
+    _unique,
 )
 from aioqueue.testing.conformance._case import Capability, Case, Fault, Harness
 
@@ -44,6 +45,7 @@ CASES: tuple[Case, ...] = tuple(
     for subject in (
         _life.subject,
         _insert.subject,
+        _unique.subject,
         _insert_blockers.subject,
         _insert_blockers_moments.subject,
         _claim.subject,
