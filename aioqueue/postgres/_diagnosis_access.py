@@ -24,12 +24,12 @@ _SERVER = """SELECT pg_catalog.current_setting('server_version'), pg_catalog.cur
 _NEWER = "SELECT m.name::text FROM @schema@.migration m WHERE m.number > $1::int ORDER BY m.number LIMIT 100"
 _TABLES = """SELECT count(*) FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = $1::text AND c.relname = ANY ($2::text[])"""
-# What a worker can do without: (may migrate, may call enqueue_v1 and enqueue_v2, may change finished jobs).
+# What a worker can do without: (may migrate, may call enqueue_v1, enqueue_v2 and what they call, may change finished jobs).
 _MORE_RIGHTS = """SELECT
     pg_catalog.has_schema_privilege(n.oid, 'CREATE') AND coalesce((SELECT bool_and(pg_catalog.pg_has_role(c.relowner, 'USAGE'))
         FROM pg_catalog.pg_class c WHERE c.relnamespace = n.oid AND c.relkind = 'r'), true),
     coalesce((SELECT bool_and(pg_catalog.has_function_privilege(p.oid, 'EXECUTE'))
-        FROM pg_catalog.pg_proc p WHERE p.pronamespace = n.oid AND p.proname IN ('enqueue_v1', 'enqueue_v2')), true),
+        FROM pg_catalog.pg_proc p WHERE p.pronamespace = n.oid AND p.proname LIKE 'enqueue%'), true),
     coalesce((SELECT pg_catalog.has_table_privilege(c.oid, 'UPDATE') AND pg_catalog.has_table_privilege(c.oid, 'DELETE')
         FROM pg_catalog.pg_class c WHERE c.relnamespace = n.oid AND c.relname = 'archive'), false)
 FROM pg_catalog.pg_namespace n WHERE n.nspname = $1::text"""
@@ -101,9 +101,7 @@ async def rights(look: Look, schema: Schema) -> list[Finding]:
         seen += f"; it may not {', nor '.join(lacking)}, which workers don't need"
     findings = [Finding("rights", Verdict.OK, seen)]
     if not may_call:
-        seen = (
-            "the role may not call the functions enqueue_v1 and enqueue_v2, with which `tx=` and `client.statement()` enqueue"
-        )
+        seen = "the role may not call enqueue_v1, enqueue_v2 and the functions beside them, with which `tx=` and `client.statement()` enqueue"
         advice = f"GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {schema.quoted} TO the role."
         findings.append(Finding("rights", Verdict.WARNING, seen, advice))
     return findings

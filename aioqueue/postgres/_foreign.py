@@ -1,7 +1,7 @@
-"""Enqueueing inside a transaction of the user's own, on a connection of any library that we know.
+"""Enqueueing inside a transaction of the user's own, on a connection of any library that we know, or by any other driver.
 
-All of them call the SQL function `enqueue_v1(json)` with one parameter of text, which makes the same jobs as every other way,
-and notifies when the user's transaction commits.
+All of them call the SQL function `enqueue_v2(json)` with one parameter of text, which makes the same jobs as every other way,
+and notifies when the user's transaction commits. It doesn't tell which jobs have taken the place of others.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ __all__ = ["Placeholder", "insert", "statement"]
 Placeholder = Literal["%s", "$1"]
 """How a driver writes a parameter: psycopg and psycopg2 `%s`, asyncpg and the server itself `$1`."""
 
-_INSERT = "select cast(id as text), created from {schema}.enqueue_v1(cast(cast({text} as text) as json))"
-_INSERT_WAITING = _INSERT.replace("enqueue_v1", "enqueue_v2")
+_INSERT = "select cast(id as text), created from {schema}.enqueue_v2(cast(cast({text} as text) as json))"
 # Themselves, or what their chains have become.
 _FINISHED = (
     "with given as (select unnest(cast(string_to_array(cast({text} as text), ',') as uuid[])) as id) "
@@ -37,7 +36,7 @@ _FINISHED = (
 
 
 async def insert(tx: object, schema: str, jobs: Sequence[NewJob], *, repeated: bool = False) -> Sequence[Inserted]:
-    """Store jobs in the transaction that is open on `tx`; its owner commits.
+    """Store jobs that wait for none, and replace none, in the transaction that is open on `tx`; its owner commits.
 
     A driver that begins a transaction by itself at the first statement does so here too.
 
@@ -82,8 +81,7 @@ def statement(schema: str, jobs: Sequence[NewJob], *, placeholder: Placeholder =
     Returns:
         The SQL and the parameters. It returns a row each, in order: id as text, and whether the job was created.
     """
-    template = _INSERT_WAITING if any(job.blockers for job in jobs) else _INSERT
-    return _query(template, schema, placeholder), (encode_jobs(jobs),)
+    return _query(_INSERT, schema, placeholder), (encode_jobs(jobs),)
 
 
 def _query(template: str, schema: str, placeholder: str) -> str:

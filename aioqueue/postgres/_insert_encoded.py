@@ -1,4 +1,4 @@
-"""New jobs as one JSON text: the argument of the SQL functions that store jobs for drivers other than ours."""
+"""New jobs as one JSON text: the argument of the SQL function that stores jobs for drivers other than ours."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ if TYPE_CHECKING:
 
     from aioqueue.vocabulary._blockers import NewBlocker
     from aioqueue.vocabulary._job import NewJob
+    from aioqueue.vocabulary._unique import Unique
 
 __all__ = ["encode_jobs"]
 
 
 def encode_jobs(jobs: Sequence[NewJob]) -> str:
-    """Give the argument of `enqueue_v1` and `enqueue_v2`: a JSON array, whose payloads are text so that they stay as they are.
+    """Give the argument of `enqueue_v2`: a JSON array, whose payloads are text so that they stay as they are.
 
     Raises:
         RowRejected: A row can't be expressed.
@@ -41,11 +42,14 @@ def encode_jobs(jobs: Sequence[NewJob]) -> str:
                     **({} if job.retry is None else {"max_attempts": job.max_attempts, "retry": job.retry.decode()}),
                     "timeout": job.timeout,
                     "key": job.key,
-                    "unique": job.unique is not None,
-                    **({"aliases": job.aliases} if job.aliases and job.unique else {}),
+                    "unique": _unique(job.unique),
+                    **({"aliases": job.aliases} if job.aliases and (job.unique or job.chosen_id) else {}),
                     "tags": list(job.tags),
                     "metadata": job.metadata.decode(),
                     **({} if job.trace is None else {"trace": stored_trace(job.trace)}),
+                    **({} if job.max_delay is None else {"max_delay": job.max_delay}),
+                    **({"chosen_id": True} if job.chosen_id else {}),
+                    **({"implied": True} if job.implied else {}),
                     **({"blockers": [_blocker(each) for each in job.blockers]} if job.blockers else {}),
                 }
                 for job in jobs
@@ -53,6 +57,12 @@ def encode_jobs(jobs: Sequence[NewJob]) -> str:
         ).decode()
     except (TypeError, UnicodeDecodeError) as error:
         raise RowRejected(f"a job can't be stored: {error}") from None
+
+
+def _unique(unique: Unique | None) -> bool | dict[str, object]:
+    if unique is None or (unique.until == "finished" and unique.window is None and unique.on_conflict == "return"):
+        return unique is not None
+    return {"until": unique.until, "window": unique.window_seconds, "on_conflict": unique.on_conflict}
 
 
 def _blocker(blocker: NewBlocker) -> dict[str, Any]:

@@ -71,13 +71,14 @@ class Schema:
         """Put the names into a statement's template.
 
         Arguments:
-            template: SQL with `@schema@`, `@schema_text@`, `@channel@`, and `@body@` around a function's body.
+            template: SQL with `@schema@`, `@schema_text@`, `@channel@`, `@cycles_lock@`, and `@body@` around a function's body.
         """
         body = "$aioqueue$"
         while body in self.name:
             body = f"{body[:-1]}_$"
-        # The name itself comes last, so that nothing is looked for inside it.
         text = template.replace("@channel@", self.channel).replace("@body@", body)
+        text = text.replace("@cycles_lock@", str(self.cycles_lock))
+        # The name itself comes last, so that nothing is looked for inside it.
         return "".join(
             self.quoted if part == "@schema@" else self.literal if part == "@schema_text@" else part for part in _parts(text)
         )

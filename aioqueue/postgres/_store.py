@@ -14,7 +14,7 @@ from aioqueue.postgres._connections_source import in_transaction
 from aioqueue.postgres._diagnosis import diagnose
 from aioqueue.postgres._errors import translated
 from aioqueue.postgres._foreign_connection import connection_of, lent
-from aioqueue.postgres._insert_rows import frees_at_start, is_simple
+from aioqueue.postgres._insert_rows import is_simple
 from aioqueue.postgres._lease_session import PostgresLeaseSession
 from aioqueue.postgres._opened import Opened
 from aioqueue.postgres._options import Options, read_options
@@ -173,7 +173,7 @@ class PostgresStore:
         """See `aioqueue.abc.Store.insert`."""
         opened = self._opened
         if tx is not None:
-            if any(job.blockers or not is_simple(job) or frees_at_start(job) for job in jobs):
+            if any(job.blockers or not is_simple(job) for job in jobs):
                 connection = await connection_of(tx)
                 return (await opened.foreign_inserter.insert_in(connection, jobs, repeated=repeated)).results
             return await _foreign.insert(tx, self._schema.name, jobs, repeated=repeated)

@@ -20,7 +20,7 @@ TAKEN_OVER_ORDINAL = 1_000_000
 def unique_hash(type_name: str, key: str) -> UUID:
     """Hash a type's name and a key: the first 16 bytes of SHA-256.
 
-    PostgreSQL's function `enqueue_v1` computes the same in SQL, so it can't change without a migration of both stores.
+    PostgreSQL's function `enqueue_hash` computes the same in SQL, so it can't change without a migration of both stores.
 
     Raises:
         RowRejected: One of them can't be UTF-8.

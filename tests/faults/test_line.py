@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.anyio
 
-INSERT = r"insert into .*\bjob\b|enqueue_v1"
+INSERT = r"insert into .*\bjob\b|enqueue_v"
 SETTLE = r"insert into .*\barchive\b"
 GIVE_BACK = r"set state = 1, lease_id = null"
 IMPATIENT = "?timeout=5"
