@@ -78,7 +78,8 @@ class SQLiteHarness(_Harness):
         by = round(seconds * 1_000_000)
         columns = ("run_at", "created_at", "started_at", "expires_at")
         moved = ", ".join(f"{column} = {column} - ?1" for column in columns)
-        self.execute((f"update job set {moved}", [by]), ("update lease set expires_at = expires_at - ?1", [by]))
+        ends = [(f"update {table} set expires_at = expires_at - ?1", [by]) for table in ("lease", "dedup")]
+        self.execute((f"update job set {moved}", [by]), *ends)
 
     async def spoil(self, job_id: UUID, fault: Fault) -> bool:
         changes = {
@@ -130,8 +131,10 @@ class PostgresHarness(_Harness):
         by = timedelta(seconds=seconds)
         columns = ("run_at", "created_at", "started_at", "expires_at")
         moved = ", ".join(f"{column} = {column} - $1::interval" for column in columns)
-        leases = "update aioqueue.lease set expires_at = expires_at - $1::interval"
-        await self.execute(f"with leases as ({leases}) update aioqueue.job set {moved}", by)
+        leases, windows = (
+            f"update aioqueue.{table} set expires_at = expires_at - $1::interval" for table in ("lease", "dedup")
+        )
+        await self.execute(f"with leases as ({leases}), windows as ({windows}) update aioqueue.job set {moved}", by)
         for store in (self.store, self._second):
             if store is not None:
                 store._opened.claims._floors.clear()  # where the last claim ended: no due time ever moves back by itself

@@ -35,6 +35,7 @@ from aioqueue.testing.conformance import (
     _transaction,
     _transaction_hold,
     _unique,
+    _unique_replace,
 )
 from aioqueue.testing.conformance._case import Capability, Case, Fault, Harness
 
@@ -46,6 +47,7 @@ CASES: tuple[Case, ...] = tuple(
         _life.subject,
         _insert.subject,
         _unique.subject,
+        _unique_replace.subject,
         _insert_blockers.subject,
         _insert_blockers_moments.subject,
         _claim.subject,
