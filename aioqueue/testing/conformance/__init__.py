@@ -35,7 +35,10 @@ from aioqueue.testing.conformance import (
     _transaction,
     _transaction_hold,
     _unique,
+    _unique_implied,
     _unique_replace,
+    _unique_takeover,
+    _unique_window,
 )
 from aioqueue.testing.conformance._case import Capability, Case, Fault, Harness
 
@@ -48,6 +51,9 @@ CASES: tuple[Case, ...] = tuple(
         _insert.subject,
         _unique.subject,
         _unique_replace.subject,
+        _unique_takeover.subject,
+        _unique_window.subject,
+        _unique_implied.subject,
         _insert_blockers.subject,
         _insert_blockers_moments.subject,
         _claim.subject,
