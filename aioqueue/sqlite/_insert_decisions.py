@@ -81,8 +81,6 @@ class Decisions:
         """Rows from which keys are taken."""
         self.kept: dict[str, tuple[str, NewJob]] = {}
         """Windows that begin: by their keys, for which chain, and the job that says until when."""
-        self.forgotten: list[tuple[str, str]] = []
-        """Windows that are over for now: keys and chains."""
 
     @property
     def now(self) -> int:
@@ -124,7 +122,7 @@ class Decisions:
             return self._create(place, job)
         assert job.unique is not None
         if job.unique.on_conflict == "raise":
-            return Inserted(holder.chain_id, created=False, refused=duplicate_job(job, holder.chain_id))
+            return Inserted(job.id, created=False, refused=duplicate_job(job, holder.chain_id))
         if job.unique.on_conflict == "return" or holder.finished:
             return Inserted(holder.chain_id, created=False)
         if holder.waits:
@@ -162,9 +160,6 @@ class Decisions:
         else:
             target.job = replace(job, id=target.job.id)
         target.unique, target.latest, target.replaced = keys[0], latest, True
-        for key in keys:
-            self.kept.pop(key, None)
-            self.forgotten.append((key, holder.chain))
         self._hold(keys[0], holder, holder)
         if holder.claimed and job.unique is not None and job.unique.until == "started":
             del self._holders[keys[0]]

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from aioqueue.sqlite._resolve_ends import archived_ends
 from aioqueue.sqlite._rows import dump, load
 from aioqueue.sqlite._rows_chain import HOLDS_KEY
-from aioqueue.sqlite._rows_ids import RowId, id_of
+from aioqueue.sqlite._rows_ids import RowId, id_of, uuid_text
 from aioqueue.sqlite._rows_times import NOW
-from aioqueue.store_rules._unique_keys import unique_hashes
+from aioqueue.store_rules._unique_keys import unique_digests
 from aioqueue.vocabulary._blockers import ChainEnd
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def look(connection: Statements, jobs: Sequence[NewJob], *, repeated: bool) -> F
     Raises:
         RowRejected: A key can't be hashed.
     """
-    keys = {place: [str(key) for key in unique_hashes(job)] for place, job in enumerate(jobs) if job.unique is not None}
+    keys = {place: [uuid_text(key) for key in unique_digests(job)] for place, job in enumerate(jobs) if job.unique is not None}
     windowed = [place for place in keys if _has_window(jobs[place])]
     asked = {
         "ids": dump([[str(job.id), job.unique_names, repeated or job.chosen_id] for job in jobs]),

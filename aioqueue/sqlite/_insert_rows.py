@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from aioqueue.errors import RowRejected
 from aioqueue.sqlite._rows import dump, load
 from aioqueue.sqlite._rows_chain import HOLDS_KEY
-from aioqueue.sqlite._rows_ids import id_of
+from aioqueue.sqlite._rows_ids import id_of, uuid_text
 from aioqueue.sqlite._rows_times import NOW, due_after, due_at
 from aioqueue.store_rules._json import require_json
-from aioqueue.store_rules._unique_keys import unique_hashes
+from aioqueue.store_rules._unique_keys import unique_digests
 from aioqueue.vocabulary._job import Inserted
 from aioqueue.vocabulary._notification import Notification
 from aioqueue.vocabulary._trace import stored_trace
@@ -118,7 +118,7 @@ def insert_conversation(jobs: Sequence[NewJob], *, repeated: bool, waited_for: C
     waited_for = {*waited_for, *(blocker.chain_id for job in jobs for blocker in job.blockers)}
     for start in range(0, len(jobs), _CHUNK_ROWS):
         chunk = jobs[start : start + _CHUNK_ROWS]
-        keys = {place: [str(key) for key in unique_hashes(job)] for place, job in enumerate(chunk) if job.unique}
+        keys = {place: [uuid_text(key) for key in unique_digests(job)] for place, job in enumerate(chunk) if job.unique}
         parameters = {
             "ids": dump([str(job.id) for job in chunk]),
             "keys": dump([key for each in keys.values() for key in each]),

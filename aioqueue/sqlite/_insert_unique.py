@@ -51,10 +51,6 @@ SELECT n ->> 0, n ->> 1, n ->> 2, iif(n ->> 15 > 0, 0, 1), n ->> 3, :now, n ->> 
 FROM (SELECT value AS n FROM json_each(:rows))
 """
 
-_FORGET_WINDOWS = """
-DELETE FROM dedup WHERE (key, chain_id) IN (SELECT value ->> 0, value ->> 1 FROM json_each(:rows))
-"""
-
 _KEEP_WINDOWS = """
 INSERT OR REPLACE INTO dedup (key, chain_id, expires_at)
 SELECT value ->> 0, value ->> 1, value ->> 2 FROM json_each(:rows)
@@ -144,8 +140,6 @@ def _write_edges(connection: Statements, decisions: Decisions, known: dict[UUID,
 
 
 def _write_windows(connection: Statements, decisions: Decisions) -> None:
-    if decisions.forgotten:
-        connection.execute(_FORGET_WINDOWS, {"rows": dump(decisions.forgotten)})
     if decisions.kept:
         rows = list(_windows(decisions.kept.items(), decisions.now))
         connection.execute(_KEEP_WINDOWS, {"rows": dump(rows)})

@@ -11,7 +11,7 @@ from aioqueue.errors import DuplicateJob, RowRejected, WrongJobType
 if TYPE_CHECKING:
     from aioqueue.vocabulary._job import NewJob
 
-__all__ = ["TAKEN_OVER_ORDINAL", "duplicate_job", "unique_hash", "unique_hashes", "wrong_type_of_chosen"]
+__all__ = ["TAKEN_OVER_ORDINAL", "duplicate_job", "unique_digests", "unique_hash", "unique_hashes", "wrong_type_of_chosen"]
 
 TAKEN_OVER_ORDINAL = 1_000_000
 """The place of the chain from which a job has taken its unique key over, among those that it waits for: behind all others."""
@@ -25,8 +25,12 @@ def unique_hash(type_name: str, key: str) -> UUID:
     Raises:
         RowRejected: One of them can't be UTF-8.
     """
+    return UUID(bytes=_digest(type_name, key))
+
+
+def _digest(type_name: str, key: str) -> bytes:
     try:
-        return UUID(bytes=hashlib.sha256(f"{len(type_name)}:{type_name}{key}".encode()).digest()[:16])
+        return hashlib.sha256(f"{len(type_name)}:{type_name}{key}".encode()).digest()[:16]
     except UnicodeEncodeError as error:
         raise RowRejected(f"a key can't be stored: {error}") from None
 
@@ -51,8 +55,19 @@ def unique_hashes(job: NewJob) -> tuple[UUID, ...]:
     Raises:
         RowRejected: It's unique without a key, or the key can't be UTF-8.
     """
+    return tuple(UUID(bytes=each) for each in unique_digests(job))
+
+
+def unique_digests(job: NewJob) -> tuple[bytes, ...]:
+    """Give the bytes of `unique_hashes`.
+
+    Raises:
+        RowRejected: As of that.
+    """
     if not job.unique:
         return ()
     if job.key is None:
         raise RowRejected("unique needs a key")
-    return tuple(unique_hash(name, job.key) for name in job.unique_names)
+    if not job.aliases:
+        return (_digest(job.type, job.key),)
+    return tuple(_digest(name, job.key) for name in job.unique_names)
