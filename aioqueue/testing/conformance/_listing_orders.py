@@ -69,7 +69,7 @@ async def _mixed(harness: Harness) -> list[Job]:
 
 @subject()
 async def each_order(harness: Harness) -> None:
-    """By ids, from either end; by due times, the unfinished ones; by finish times, the finished ones; over pages of any size."""
+    """By ids, from either end; unfinished ones by due times, finished ones by finish times; over pages of any size."""
     store, jobs = harness.store, await _mixed(harness)
     live = [each for each in jobs if each.finished_at is None]
     finished = [(each.finished_at, each.id) for each in jobs if each.finished_at is not None]
@@ -153,7 +153,8 @@ async def each_filter(harness: Harness) -> None:
     await written(store, settlement(waits, SettlementKind.RETRIED, delay=HOUR, error=failure()))
     middle = (await snapshot(store, done.id)).created_at
     ended_at = (await snapshot(store, lost.id)).finished_at
-    assert ended_at is not None
+    if ended_at is None:
+        raise AssertionError("a job that has failed must have a time of finishing")
     ids = [running.id, elsewhere.id, steps[0].id, last, done.id, lost.id, waits.id]
     jobs = {each: await snapshot(store, each) for each in ids}
     wanted: list[tuple[JobFilter, list[UUID]]] = [
@@ -198,8 +199,7 @@ async def by_its_key(harness: Harness) -> None:
         equal(found and found.id, expected, f"the job with the key {when}")
 
     await expect(None, "that nobody has")
-    for _ in range(2):
-        old = await end_as(store, job(key="k"), SettlementKind.FAILED)
+    _, old = [await end_as(store, job(key="k"), SettlementKind.FAILED) for _ in range(2)]
     await expect(old, "which two have had")
     await insert_one(store, job(key="other", delay=HOUR))
     label = await insert_one(store, job(key="k", delay=HOUR))
