@@ -35,6 +35,7 @@ from aioqueue.testing.conformance import (
     _tend,
     _transaction,
     _transaction_hold,
+    _transaction_operations,
     _unique,
     _unique_implied,
     _unique_replace,
@@ -94,6 +95,7 @@ CASES: tuple[Case, ...] = tuple(
         _transaction.subject,
         _transaction_hold.holding,
         _transaction_hold.savepoints,
+        _transaction_operations.subject,
         _notifications.subject,
         _notifications_chains.subject,
     )

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
     from uuid import UUID
 
-    from aioqueue.abc import Store
+    from aioqueue.abc import Operable, Store
     from aioqueue.vocabulary._answers import Renewal
     from aioqueue.vocabulary._job import Claim, ClaimedJob, Job, SettleResult
     from aioqueue.vocabulary._notification import Notification
@@ -365,6 +365,6 @@ def rolled_back() -> Generator[None, None, None]:
     raise AssertionError("the error must come out of the block")
 
 
-async def states_of(store: Store, *ids: UUID) -> list[JobState | None]:
+async def states_of(store: Operable, *ids: UUID) -> list[JobState | None]:
     """The states of these jobs, None where there is none."""
     return [None if found is None else found.state for found in await store.fetch(ids)]
