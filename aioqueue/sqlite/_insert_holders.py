@@ -38,11 +38,15 @@ WHERE fits IS NOT NULL
 
 _CHAIN = "iif(typeof(chain_id) = 'text' AND length(chain_id) = 36, chain_id, id)"
 
+_WAITS = """typeof(id) = 'text' AND state IN (0, 1) AND position IS 0 AND (chain_id IS NULL OR chain_id = id)
+            AND typeof(claims) = 'integer' AND typeof(created_at) = 'integer'"""
+"""What is replaced keeps its id, its claims and its time of creation: where these are odd, nobody could claim it."""
+
 _LOOK = f"""
 SELECT {NOW}, ({_PRESENT}),
     (SELECT json_group_array(json_array(unique_key, typeof(id) = 'blob', hex(CAST(id AS BLOB)),
         typeof({_CHAIN}) = 'blob', hex(CAST({_CHAIN} AS BLOB)),
-        typeof(id) = 'text' AND state IN (0, 1) AND position IS 0 AND (chain_id IS NULL OR chain_id = id),
+        {_WAITS},
         iif(typeof(created_at) = 'integer', created_at, {NOW}), claims IS NOT 0))
      FROM job WHERE {HOLDS_KEY} AND unique_key IN (SELECT value FROM json_each(:keys))),
     (SELECT json_group_array(json_array(key, chain_id)) FROM dedup
@@ -57,9 +61,9 @@ class Holder:
     Attributes:
         key: The hash of that.
         chain_id: Its id.
-        chain: Its id, as it's stored.
-        row_id: The id of its live step, as it's stored, and as text.
-        row: The same, as it is.
+        chain: The same, as text: as it's stored, unless that's odd.
+        row_id: The id of its live step, likewise.
+        row: The same, as it's stored.
         waits: Whether that is its first job, and waits to be started.
         created_at: When that was created, in microseconds.
         claimed: Whether that was claimed already.
@@ -127,8 +131,8 @@ def _holder(entry: Sequence[object]) -> tuple[str, Holder]:
     key, is_blob, raw, chain_is_blob, raw_chain, waits, created_at, claimed = entry
     row, chain = RowId(bool(is_blob), bytes.fromhex(str(raw))), RowId(bool(chain_is_blob), bytes.fromhex(str(raw_chain)))
     held = str(key)
-    known = {"waits": bool(waits), "claimed": bool(claimed)}
-    return held, Holder(held, chain.shown, chain.text, row.text, row, created_at=int(str(created_at)), **known)
+    known = {"waits": bool(waits) and str(row.shown) == row.text, "claimed": bool(claimed)}
+    return held, Holder(held, chain.shown, str(chain.shown), str(row.shown), row, created_at=int(str(created_at)), **known)
 
 
 def _completed(connection: Statements, windows: list[tuple[str, str]]) -> dict[str, Holder]:

@@ -27,7 +27,17 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ROOMS = (
-    *("_claim_blockers", "_claim_odd", "_claim_take", "_insert_blockers", "_insert_rows", "_lease", "_lease_odd"),
+    *(
+        "_claim_blockers",
+        "_claim_odd",
+        "_claim_take",
+        "_insert_blockers",
+        "_insert_holders",
+        "_insert_rows",
+        "_insert_unique",
+        "_lease",
+        "_lease_odd",
+    ),
     *("_lease_session", "_listing", "_listing_blockers", "_listing_chain", "_operate", "_operate_delete", "_operate_prune"),
     *("_operate_retry", "_operate_steps", "_recovery", "_resolve", "_resolve_ends", "_rows_chain", "_rows_odd", "_settle"),
     *("_settle_archive", "_settle_batch", "_settle_chain", "_settle_end", "_stats", "_stats_workers", "_tend", "_tend_look"),
