@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from hypothesis import strategies as st
 
-__all__ = ["HOUR", "HOURS", "NEW_JOBS", "TYPES"]
+from aioqueue.vocabulary._job import NewJob
+from aioqueue.vocabulary._unique import Unique
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from uuid import UUID
+
+__all__ = ["HOUR", "HOURS", "NEW_JOBS", "TYPES", "new_job"]
 
 HOUR = 3600
 TYPES = ("a", "b")
@@ -16,6 +25,24 @@ NEW_JOBS = st.fixed_dictionaries(
         "delay": HOURS,
         "expires": st.sampled_from([None, 2.0 * HOUR, 5.0 * HOUR]),
         "key": st.sampled_from(["k", None]),
-        "unique": st.booleans(),
+        "unique": st.sampled_from(
+            [
+                None,
+                Unique(),
+                Unique(),
+                Unique(until="started"),
+                Unique(window=2.0 * HOUR),
+                Unique(on_conflict="replace"),
+                Unique(until="started", on_conflict="replace"),
+                Unique(window=2.0 * HOUR, on_conflict="replace"),
+                Unique(on_conflict="raise"),
+            ]
+        ),
+        "max_delay": st.sampled_from([None, 2.0 * HOUR]),
     }
 )
+
+
+def new_job(job_id: UUID, drawn: Mapping[str, Any]) -> NewJob:
+    """The job that was drawn: without a key it can't be unique."""
+    return NewJob(id=job_id, **{**drawn, "unique": None if drawn["key"] is None else drawn["unique"]})

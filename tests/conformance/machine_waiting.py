@@ -12,7 +12,7 @@ from hypothesis.stateful import precondition, rule
 from aioqueue.abc import NewBlocker
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import AttemptError, Ending, NewJob, SettlementKind
-from tests.conformance.drawn import NEW_JOBS
+from tests.conformance.drawn import NEW_JOBS, new_job
 from tests.conformance.machine import StoreMachine
 
 if TYPE_CHECKING:
@@ -31,15 +31,12 @@ class WaitingMachine(StoreMachine):
         known = [job_id for job_id in self.model.jobs if self.model.can_be_waited_for(job_id)]
         jobs: list[NewJob] = []
         for each in drawn:
-            new = NewJob(id=new_id(), **{**each, "unique": each["unique"] and each["key"] is not None})
+            new = new_job(new_id(), each)
             ids: list[UUID] = self.pick(data, [*known, *(job.id for job in jobs)], most=3)
             settled = data.draw(st.lists(st.booleans(), min_size=len(ids), max_size=len(ids)))
             blockers = [NewBlocker(job_id, settled=each) for job_id, each in zip(ids, settled, strict=True)]
             jobs.append(replace(new, blockers=tuple(blockers)))
-        self.known += jobs
-        self.inserted += jobs
-        assert list(self.run(self.store.insert(jobs))) == self.model.insert(jobs)
-        self.tend()
+        self._insert(jobs)
 
     @precondition(lambda self: self.known)
     @rule(data=st.data(), good=st.booleans())

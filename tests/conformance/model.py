@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from aioqueue.abc import Changed, Due
+from aioqueue.errors import DuplicateJob
 from aioqueue.vocabulary._job import Inserted, JobState, LostReason, NewJob, Settlement, SettlementKind
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class ModelJob:
     position: int = 0
     unique: tuple[str, str | None] | None = None
     """What its chain keeps from others until it ends: a type and a key."""
+    created: float = 0.0
     state: JobState = JobState.READY  # or SCHEDULED: `Model.state` looks at the due time
     attempt: int = 0
     claims: int = 0
@@ -48,6 +50,10 @@ class ModelJob:
     started: bool = False
     """Whether it has been started for sure, and can't expire any more."""
     written: list[tuple[int, int]] = field(default_factory=list)
+
+    @property
+    def until_started(self) -> bool:
+        return self.new.unique is not None and self.new.unique.until == "started"
 
     @property
     def finished(self) -> bool:
@@ -67,6 +73,7 @@ class Model:
         self.now = 0.0
         self.jobs: dict[UUID, ModelJob] = {}
         self.leases: dict[int, ModelLease] = {}
+        self.windows: dict[tuple[str, str | None], tuple[UUID, float]] = {}
 
     # -- looking --------------------------------------------------------------------------------------------------
 
@@ -88,10 +95,19 @@ class Model:
         running = [job for job in self.jobs.values() if job.state is JobState.RUNNING and job.lease_id not in own]
         return [job for job in running if job.lease_id is None or not self.valid(job.lease_id)]
 
-    def holder(self, unique: tuple[str, str | None] | None) -> UUID | None:
-        """The unfinished chain that has the unique key."""
-        holders = (job.chain for job in self.jobs.values() if not job.finished and unique and job.unique == unique)
-        return next(holders, None)
+    def holder(self, unique: tuple[str, str | None] | None) -> ModelJob | None:
+        """The live step of the unfinished chain that has the unique key."""
+        jobs = (job for job in self.jobs.values() if not job.finished and not (job.until_started and job.claims))
+        holders = [job for job in jobs if unique and job.unique == unique]
+        assert len(holders) < 2, holders
+        return next(iter(holders), None)
+
+    def kept(self, new: NewJob) -> UUID | None:
+        """The chain that has completed and keeps the job's key, if it minds windows."""
+        chain, until = self.windows.get((new.type, new.key), (new.id, 0.0))
+        last = self.end(chain)
+        counts = new.unique is not None and new.unique.window is not None and until > self.now
+        return chain if counts and last is not None and last.state is JobState.COMPLETED else None
 
     def chain_of(self, job_id: UUID) -> UUID:
         """The chain that an id stands for: a first step's does when it's gone as well."""
@@ -120,20 +136,47 @@ class Model:
     # -- commands -------------------------------------------------------------------------------------------------
 
     def insert(self, jobs: Sequence[NewJob], *, repeated: bool = False) -> list[Inserted]:
-        results: list[Inserted] = []
-        for new in jobs:
-            unique = (new.type, new.key) if new.unique else None
-            stored = new.id in self.jobs or (repeated and self.steps(new.id))
-            there = new.id if stored else self.holder(unique)
-            if there is None:
-                self._store(new, new.id, 0, unique)
-            results.append(Inserted(there or new.id, created=there is None))
-        return results
+        return [self._insert(new, repeated=repeated) for new in jobs]
+
+    def _insert(self, new: NewJob, *, repeated: bool) -> Inserted:
+        if new.id in self.jobs or (repeated and self.steps(new.id)):
+            return Inserted(new.id, created=False)
+        unique = (new.type, new.key) if new.unique else None
+        holder = self.holder(unique)
+        there = self.kept(new) if holder is None else holder.chain
+        if there is not None and new.unique is not None and new.unique.on_conflict == "raise":
+            raise DuplicateJob("it's held", job_id=new.id, key=new.key or "", chain_id=there)
+        if there is not None and (holder is None or new.unique is None or new.unique.on_conflict == "return"):
+            return Inserted(there, created=False)
+        replaces = holder is not None and not holder.position and holder.state in (*PENDING, JobState.BLOCKED)
+        job_id = holder.new.id if holder is not None and replaces else new.id
+        if holder is not None and replaces:
+            self.replace(holder, new)
+        else:
+            self._store(new, new.id, 0, unique)
+            if holder is not None:
+                self.take_over(holder, new.id)
+        if unique is not None and new.unique is not None and new.unique.window_seconds is not None:
+            self.windows[unique] = job_id, self.now + new.unique.window_seconds
+        return Inserted(job_id, created=not replaces, replaced=replaces)
+
+    def replace(self, job: ModelJob, new: NewJob) -> None:
+        job.new, job.state, job.newest, job.started = replace(new, id=job.new.id), JobState.READY, None, False
+        job.due = self.now + (new.delay or 0)
+        if new.max_delay is not None:
+            job.due = max(self.now, min(job.due, job.created + new.max_delay))
+        job.expires = None if new.expires is None else job.due + new.expires
+        job.attempt = job.reschedules = 0
+
+    def take_over(self, holder: ModelJob, job_id: UUID) -> None:
+        """Let a new job have the key of another, for whose chain it waits."""
+        del job_id
+        holder.unique = None
 
     def _store(self, new: NewJob, chain: UUID, position: int, unique: tuple[str, str | None] | None) -> None:
         due = self.now + (new.delay or 0)
         expires = None if new.expires is None else due + new.expires
-        self.jobs[new.id] = ModelJob(new, due, expires, chain, position, unique)
+        self.jobs[new.id] = ModelJob(new, due, expires, chain, position, unique, self.now)
 
     def open_lease(self, lease_id: int, worker: str, duration: float) -> None:
         self.leases[lease_id] = ModelLease(worker, self.now + duration)
@@ -202,8 +245,8 @@ class Model:
         else:
             job.state, job.output = FINAL[each.kind], each.output
             if each.next is not None:
-                new = replace(each.next, key=job.new.key, unique=False)
-                self._store(new, job.chain, job.position + 1, job.unique)
+                new = replace(each.next, key=job.new.key, unique=None)
+                self._store(new, job.chain, job.position + 1, None if job.until_started else job.unique)
 
     def _pend(self, job: ModelJob, delay: float) -> None:
         job.state, job.due = JobState.READY, self.now + delay
@@ -224,11 +267,19 @@ class Model:
             return Changed.NOT_FOUND
         if job.state is JobState.RUNNING:
             return Changed.RUNNING
-        if job.state not in (JobState.FAILED, JobState.CANCELLED) or self.holder(job.unique) is not None:
+        if job.state not in (JobState.FAILED, JobState.CANCELLED):
             return Changed.WRONG_STATE
+        if self.key_is_held(job):
+            return Changed.KEY_HELD
+        if job.until_started:
+            job.unique = None
         self._pend(job, 0)
         job.attempt, job.reschedules, job.expires, job.newest, job.started = 0, 0, None, None, False
         return Changed.DONE
+
+    def key_is_held(self, job: ModelJob) -> bool:
+        """Whether a finished job would need a key that another has."""
+        return not job.until_started and self.holder(job.unique) is not None
 
     def run_now(self, job_id: UUID) -> Changed:
         job = self.end(job_id)

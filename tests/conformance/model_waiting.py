@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aioqueue.abc import ChainEnd, Changed
+from aioqueue.errors import BlockerCycle
 from aioqueue.vocabulary._job import Inserted, JobState, NewJob, Settlement, SettlementKind
 from tests.conformance.model import FINAL, PENDING, Model, ModelJob
 
@@ -32,11 +33,13 @@ class Edge:
 
     Attributes:
         end: How it has ended, once that was counted.
+        taken_over: Whether it's the chain from which the job has its key.
     """
 
     chain: UUID
     settled: bool
     end: ChainEnd | None = None
+    taken_over: bool = False
 
 
 class WaitingModel(Model):
@@ -113,14 +116,37 @@ class WaitingModel(Model):
         results: list[Inserted] = []
         ids: dict[UUID, UUID] = {}
         for new in jobs:
-            (result,) = super().insert([new], repeated=repeated)
+            result = self._insert(new, repeated=repeated)
             results.append(result)
             ids[new.id] = result.id
-            if result.created and new.blockers:
+            if result.created or result.replaced:
                 waits = [(self.chain_of(ids.get(each.chain_id, each.chain_id)), each.settled) for each in new.blockers]
-                self.edges[new.id] = [Edge(chain, settled) for chain, settled in waits]
-                self.jobs[new.id].state = JobState.BLOCKED
+                kept = [edge for edge in self.edges.pop(result.id, []) if edge.taken_over]
+                edges = [*(Edge(chain, settled) for chain, settled in waits), *kept]
+                if edges:
+                    self.edges[result.id] = edges
+                if any(edge.end is None for edge in edges):
+                    self.jobs[result.id].state = JobState.BLOCKED
+        if any(result.replaced and self._waits_for_itself(result.id) for result in results):
+            raise BlockerCycle("a job would wait for itself")
         return results
+
+    def take_over(self, holder: ModelJob, job_id: UUID) -> None:
+        super().take_over(holder, job_id)
+        self.edges[job_id] = [Edge(holder.chain, settled=True, taken_over=True)]
+
+    def _waits_for_itself(self, chain: UUID) -> bool:
+        seen: set[UUID] = set()
+        left = [edge.chain for edge in self.edges.get(chain, [])]
+        while left:
+            each = left.pop()
+            last = self.end(each)
+            if each == chain:
+                return True
+            if each not in seen and last is not None and not last.finished:
+                left += [edge.chain for edge in self.edges.get(last.new.id, []) if edge.end is None]
+            seen.add(each)
+        return False
 
     def _write(self, job: ModelJob, each: Settlement) -> None:
         super()._write(job, each)
@@ -143,8 +169,8 @@ class WaitingModel(Model):
         job = self.end(job_id)
         looked = None if job is None else self._look_again(job)
         if job is not None and job.state in (JobState.FAILED, JobState.CANCELLED):
-            if self.holder(job.unique) is not None:
-                return Changed.WRONG_STATE
+            if self.key_is_held(job):
+                return Changed.KEY_HELD
             if looked is None:
                 return Changed.BLOCKER_FAILED
         result = super().retry(job_id)
@@ -184,7 +210,7 @@ class WaitingModel(Model):
     def _revive(self, job: ModelJob) -> bool:
         through = job.state is JobState.FAILED and bool(job.errors) and job.errors[-1] == BLOCKER_FAILED
         ends = self._look_again(job)
-        if not through or self.holder(job.unique) is not None or ends is None:
+        if not through or self.key_is_held(job) or ends is None:
             return False
         super().retry(job.new.id)
         self._wait_again(job, ends)
