@@ -106,7 +106,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.tend()
 
     def tend(self) -> None:
-        """Let those be told who wait, down all levels: not in portions, since of two that are late one may wait for the other."""
+        """Let those be told who wait, down all levels. In one portion, since of two late ones one may wait for the other."""
         if self.model.edges:
             while self.run(self.store.tend(100)).more:
                 pass

@@ -13,6 +13,7 @@ from tests.known_mistakes.looking import LOOKING
 from tests.known_mistakes.producing import PRODUCING
 from tests.known_mistakes.settlements import SETTLEMENTS
 from tests.known_mistakes.tending import TENDING
+from tests.known_mistakes.unique import UNIQUE
 from tests.known_mistakes.waiting import WAITING
 
 if TYPE_CHECKING:
@@ -31,5 +32,6 @@ STORE_MISTAKES: dict[str, Mistake] = {
     **WAITING,
     **TENDING,
     **COMPLETING,
+    **UNIQUE,
 }
 """By name."""

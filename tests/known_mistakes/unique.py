@@ -1,0 +1,89 @@
+"""Stores that make mistakes with unique keys."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from aioqueue.testing.memory import _insert_decisions, _insert_keys, _listing, _rows, _settle_next
+from aioqueue.testing.memory._insert_decisions import Decisions
+from aioqueue.testing.memory._rows import Database
+from tests.known_mistakes.mistake import Mistake, instead_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aioqueue.testing.memory._rows import Row
+    from aioqueue.vocabulary._job import NewJob
+
+__all__ = ["UNIQUE"]
+
+
+def _with_old_attempts(real: Callable[..., None], database: Database, row: Row, *given: Any) -> None:
+    before = row.attempt, row.reschedules, row.started_at
+    real(database, row, *given)
+    row.attempt, row.reschedules, row.started_at = before
+
+
+def _not_waiting(real: Callable[..., None], decisions: Decisions, new: NewJob, *, takes_over: Row | None = None) -> None:
+    real(decisions, new, takes_over=takes_over)
+    if decisions.taken.pop(new.id, None) is not None and not new.blockers:
+        decisions.fresh[new.id].state, decisions.fresh[new.id].open_blockers = 1, 0
+
+
+def _only_completed(real: Callable[..., Any], decisions: Decisions) -> Any:
+    wanted = real(decisions)
+    for edge in [edge for edges in wanted.values() for edge in edges if edge.job_id in decisions.taken]:
+        edge.settled = False
+    return wanted
+
+
+UNIQUE: dict[str, Mistake] = {
+    "a store in which a start doesn't free the key": Mistake(
+        ((_insert_keys, "is_let_go_by_its_start", lambda _: False),),
+        cases=("unique/until_started_is_free_with_the_first_claim", "unique_table/each_state_and_option"),
+    ),
+    "a store that gives a started one's key to its next step": Mistake(
+        ((_settle_next, "inherited_hash", lambda row: row.unique_hash),),
+        cases=("unique/until_started_never_comes_back",),
+    ),
+    "a store that takes a key again that was kept until a start": Mistake(
+        ((_rows, "kept_hash", lambda row: row.unique_hash),),
+        cases=("unique/until_started_never_comes_back",),
+    ),
+    "a store whose windows count what has failed": Mistake(
+        ((_insert_keys, "ended_well", lambda row: not row.live),),
+        cases=("unique_window/no_other_end_counts", "unique_table/each_state_and_option"),
+    ),
+    "a store in which calls without a window mind it": Mistake(
+        ((_insert_keys, "looks_at_windows", lambda new: new.unique is not None),),
+        cases=("unique_window/what_has_completed_counts",),
+    ),
+    "a store whose replacement keeps old attempts": Mistake(
+        (instead_of(Database, "replace", _with_old_attempts),),
+        cases=("unique_replace/it_gets_all_that_was_given",),
+    ),
+    "a store in which what takes a key over doesn't wait": Mistake(
+        (instead_of(Decisions, "_store", _not_waiting),),
+        cases=("unique_takeover/it_waits_however_the_other_ends", "unique_table/each_state_and_option"),
+    ),
+    "a store in which the old one's failure ends what took its key over": Mistake(
+        (instead_of(Decisions, "wanted", _only_completed),),
+        cases=("unique_takeover/it_waits_however_the_other_ends",),
+    ),
+    "a store that replaces a later step": Mistake(
+        ((_insert_decisions, "can_be_replaced", lambda row: row.state < 2),),
+        cases=("unique_takeover/from_a_later_step",),
+    ),
+    "a store that keeps implied jobs of a parent that isn't stored": Mistake(
+        ((_insert_decisions, "implied_in_vain", lambda *_: set()),),
+        cases=("unique_implied/of_a_job_whose_key_is_held", "unique_implied/among_the_children_of_a_settlement"),
+    ),
+    "a store that takes a chosen id as another type": Mistake(
+        ((_insert_decisions, "is_of_another_type", lambda *_: False),),
+        cases=("unique/a_chosen_id_of_another_type", "unique/each_for_itself"),
+    ),
+    "a store that shows the last of a page twice": Mistake(
+        ((_listing, "is_behind", lambda row, after, order: _listing._place(row, order)[1] <= after[0]),),
+        cases=("list_orders/each_order",),
+    ),
+}
