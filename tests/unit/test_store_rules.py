@@ -103,7 +103,12 @@ def test_a_unique_job_whose_key_cannot_be_hashed_is_refused(key: str | None) -> 
 ODD = OddValue(blob=True, raw=b"\xff\x00")
 PLACES = [
     *((order, last, None) for order in ListOrder if order not in BY_TIME for last in (ID, ODD, OddValue(False, b"no uuid"))),
-    *((order, last, at) for order in BY_TIME for last in (ID, ODD) for at in (0, -(2**63) + 1, 9e30, 1.5, float("-inf"), ODD)),
+    *(
+        (order, last, at)
+        for order in sorted(BY_TIME)
+        for last in (ID, ODD)
+        for at in (0, -(2**63) + 1, 9e30, 1.5, float("-inf"), ODD)
+    ),
 ]
 
 
