@@ -122,6 +122,35 @@ class Databases:
         assert not prepared, f"prepared transactions were left over: {prepared}"
 
 
+class Emptied:
+    """One database for all cases of a module, emptied between them: a database of its own for each takes most of the time.
+
+    Arguments:
+        databases: The server's.
+    """
+
+    def __init__(self, databases: Databases) -> None:
+        self._databases = databases
+        self._stack = contextlib.ExitStack()
+        self._url: str | None = None
+
+    @contextlib.contextmanager
+    def url(self) -> Iterator[str]:
+        """An empty database with aioqueue's schema, which everything has left at the end."""
+        if self._url is None:
+            self._url = self._stack.enter_context(self._databases.fresh())
+        yield self._url
+        left = self._databases.emptied(self._url)
+        if left:
+            self.close()
+        assert not left, f"connections were left over: {left}"
+
+    def close(self) -> None:
+        """Drop the database."""
+        self._url = None
+        self._stack.close()
+
+
 def migrate(url: str) -> None:
     """Bring a database up to date, in a thread of its own: the caller's may belong to an event loop."""
     from aioqueue.postgres import make_store  # lazy: most tests need no store

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
 from tests.harnesses import PostgresHarness, SQLiteHarness
+from tests.postgres_databases import Emptied
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
     from aioqueue.testing import Harness
-    from tests.postgres_databases import Databases
 
 H = TypeVar("H", SQLiteHarness, PostgresHarness)
 
@@ -22,35 +22,6 @@ H = TypeVar("H", SQLiteHarness, PostgresHarness)
 @pytest.fixture(params=["sqlite", "postgresql", "postgresql15"])
 def store_kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
-
-
-class Emptied:
-    """One database for all cases of a module, emptied between them: a database of its own for each takes most of the time.
-
-    Arguments:
-        databases: The server's.
-    """
-
-    def __init__(self, databases: Databases) -> None:
-        self._databases = databases
-        self._stack = ExitStack()
-        self._url: str | None = None
-
-    @contextmanager
-    def url(self) -> Iterator[str]:
-        """An empty database with aioqueue's schema, which everything has left at the end."""
-        if self._url is None:
-            self._url = self._stack.enter_context(self._databases.fresh())
-        yield self._url
-        left = self._databases.emptied(self._url)
-        if left:
-            self.close()
-        assert not left, f"connections were left over: {left}"
-
-    def close(self) -> None:
-        """Drop the database."""
-        self._url = None
-        self._stack.close()
 
 
 @pytest.fixture(scope="module")

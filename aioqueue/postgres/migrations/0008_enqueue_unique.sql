@@ -297,9 +297,11 @@ BEGIN
     FOREACH turn IN ARRAY to_decide LOOP
         CONTINUE WHEN turn = ANY(left_out);
         -- Most keys are free.
-        IF turn = ANY(simple) AND @schema@.enqueue_insert(given[turn:turn], own[turn:turn]) <> '{}' THEN
-            fates[turn] := 'stored';
-            CONTINUE;
+        IF turn = ANY(simple) THEN
+            IF @schema@.enqueue_insert(given[turn:turn], own[turn:turn]) <> '{}' THEN
+                fates[turn] := 'stored';
+                CONTINUE;
+            END IF;
         END IF;
         SELECT one.id, one.fate INTO decided FROM @schema@.enqueue_one(given[turn], own[turn]) AS one;
         ids[turn] := decided.id;
