@@ -131,7 +131,7 @@ async def test_uninstalling_as_shown_leaves_nothing(empty_postgres_url: str) -> 
 
 async def test_the_function_is_called_as_shown(postgres_url: str) -> None:
     """From psql, and from a trigger: both make jobs that run."""
-    block, _ = blocks("how-to/transactions.md")
+    block, *_ = blocks("how-to/transactions.md")
     execute(postgres_url, "create table orders (id int)")
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute(block.encode())
@@ -142,9 +142,19 @@ async def test_the_function_is_called_as_shown(postgres_url: str) -> None:
         assert sorted(job.arguments["order_id"] for job in jobs) == [4, 17]
 
 
+async def test_a_job_is_put_off_as_shown(postgres_url: str) -> None:
+    """From psql: the second call is the same job, which is due later."""
+    _, block, _ = blocks("how-to/transactions.md")
+    ((first, created),) = execute(postgres_url, block)
+    due = execute(postgres_url, "select run_at from aioqueue.job")
+    assert created
+    assert execute(postgres_url, block) == [(first, False)]
+    assert execute(postgres_url, "select run_at from aioqueue.job") > due
+
+
 async def test_what_waits_is_enqueued_as_shown(postgres_url: str) -> None:
     """From psql: it gets the output at its place."""
-    _, block = blocks("how-to/transactions.md")
+    *_, block = blocks("how-to/transactions.md")
     receipts = Registry()
 
     @receipts.job(name="receipt")
