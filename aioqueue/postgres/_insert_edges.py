@@ -15,6 +15,7 @@ from aioqueue.errors import BlockerNotFound, StoreContended
 from aioqueue.postgres._insert_columns import as_text
 from aioqueue.postgres._resolve_ends import ends_statements, store_found_ends
 from aioqueue.postgres._rows_portions import in_portions
+from aioqueue.store_rules._unique_keys import TAKEN_OVER_ORDINAL
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -83,7 +84,7 @@ _ADD = """WITH given AS (
         AS given(job_id, ordinal, chain_id, settled, places)
 ), left_over AS (
     DELETE FROM @schema@.blocker b USING (SELECT g.job_id, max(g.ordinal) AS last FROM given g GROUP BY g.job_id) AS added
-    WHERE b.job_id = added.job_id AND b.ordinal > added.last
+    WHERE b.job_id = added.job_id AND b.ordinal > added.last@kept@
 )
 INSERT INTO @schema@.blocker (job_id, ordinal, chain_id, settled, places)
 SELECT given.job_id, given.ordinal, given.chain_id, given.settled, given.places::json FROM given
@@ -119,7 +120,8 @@ def blocker_statements(schema: Schema) -> dict[str, str]:
     templates = {
         "blockers_mark": _MARK,
         "blockers_left": _LEFT,
-        "blockers_add": _ADD,
+        "blockers_add": _ADD.replace("@kept@", ""),
+        "blockers_add_kept": _ADD.replace("@kept@", f" AND b.ordinal <> {TAKEN_OVER_ORDINAL}"),
         "blockers_lead_on": _LEAD_ON,
         "blockers_lock_cycles": _LOCK_CYCLES.replace("@key@", str(schema.cycles_lock)),
         "blockers_cycles": _CYCLES,
@@ -212,8 +214,14 @@ def edges_of(job_id: UUID, blockers: Iterable[NewBlocker], chains: Mapping[UUID,
     ]
 
 
-async def add_edges(connection: Connection, statements: dict[str, str], edges: Sequence[Edge]) -> None:
+async def add_edges(connection: Connection, statements: dict[str, str], edges: Sequence[Edge], *, kept: bool = False) -> None:
     """Store edges of jobs that are blocked by as many of them.
+
+    Arguments:
+        connection: In a transaction.
+        statements: Those of this module, and maybe others.
+        edges: What is stored.
+        kept: Whether the jobs wait furthermore for those from which they have taken their keys over.
 
     Raises:
         RowRejected, asyncpg.PostgresError: The places aren't JSON.
@@ -226,7 +234,7 @@ async def add_edges(connection: Connection, statements: dict[str, str], edges: S
             [edge.settled for edge in portion],
             [as_text(edge.places) for edge in portion],
         )
-        await connection.execute(statements["blockers_add"], *arguments)
+        await connection.execute(statements["blockers_add_kept" if kept else "blockers_add"], *arguments)
 
 
 async def lead_on(connection: Connection, statements: dict[str, str], jobs: Collection[UUID], new: Collection[UUID]) -> bool:

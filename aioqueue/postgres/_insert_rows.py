@@ -23,13 +23,23 @@ if TYPE_CHECKING:
     from aioqueue.postgres._options_schema import Schema
     from aioqueue.vocabulary._job import NewJob
 
-__all__ = ["frees_at_start", "insert_arguments", "insert_on", "insert_results", "insert_statements", "is_simple", "job_size"]
+__all__ = [
+    "frees_at_start",
+    "hash_of",
+    "insert_arguments",
+    "insert_on",
+    "insert_results",
+    "insert_statements",
+    "is_simple",
+    "job_size",
+    "waiting_arguments",
+]
 
 _SAVEPOINT, _ROLL_BACK, _RELEASE = (
     f"{verb} aioqueue_keys" for verb in ("SAVEPOINT", "ROLLBACK TO SAVEPOINT", "RELEASE SAVEPOINT")
 )
 
-_INSERT = f"""WITH {CLOCK},
+_INSERT = f"""WITH @clock@,
 created AS (
     INSERT INTO @schema@.job ({STORED}, key, unique_key@columns@)
     SELECT {VALUES}, given.key, given.unique_key@values@
@@ -57,6 +67,9 @@ _WAITING = {
     "@arrays@": ", $17::boolean[], $18::integer[], $19::boolean[]",
     "@names@": ", until_started, open_blockers, marked",
 }
+# Of a statement that commits by itself. Nothing is inserted before the time is read.
+_BRIEFLY = """clock AS MATERIALIZED (
+    SELECT clock_timestamp() AS now, pg_catalog.set_config('lock_timeout', '100ms', true) AS patience)"""
 # A chain may have gone on from a job, and the job been purged since.
 _MISSING = """WHERE NOT EXISTS (SELECT FROM @schema@.archive a WHERE a.id = given.id)
       AND NOT EXISTS (SELECT FROM @schema@.job c WHERE c.chain_id = given.id)
@@ -76,12 +89,12 @@ UNION ALL SELECT given.id, NULL, NULL FROM unnest($1::uuid[]) AS given(id)
     WHERE EXISTS (SELECT FROM @schema@.archive a WHERE a.chain_id = given.id)"""
 
 
-def _insert_statement(schema: Schema, parts: Mapping[str, str], *, repeated: bool = False) -> str:
+def _insert_statement(schema: Schema, parts: Mapping[str, str], *, repeated: bool = False, clock: str = CLOCK) -> str:
     """Give the statement for `insert_arguments` and, behind it, a note for the channel (or None), and `_WAITING`'s columns.
 
-    It returns the ids that were created.
+    It returns the ids that were created. `clock` is a part of it that reads the time.
     """
-    template = _INSERT.replace("@missing@", _MISSING if repeated else "")
+    template = _INSERT.replace("@missing@", _MISSING if repeated else "").replace("@clock@", clock)
     for mark, text in parts.items():
         template = template.replace(mark, text)
     return schema.render(template)
@@ -92,6 +105,7 @@ def insert_statements(schema: Schema) -> dict[str, str]:
     return {
         "insert": _insert_statement(schema, _PLAIN),
         "insert_repeated": _insert_statement(schema, _PLAIN, repeated=True),
+        "insert_briefly": _insert_statement(schema, _UNTIL_STARTED, clock=_BRIEFLY),
         "insert_until_started": _insert_statement(schema, _UNTIL_STARTED),
         "insert_until_started_repeated": _insert_statement(schema, _UNTIL_STARTED, repeated=True),
         "insert_waiting": _insert_statement(schema, _WAITING),
@@ -102,7 +116,8 @@ def insert_statements(schema: Schema) -> dict[str, str]:
     }
 
 
-def _hash_of(job: NewJob) -> UUID | None:
+def hash_of(job: NewJob) -> UUID | None:
+    """The hash under which its unique key is stored, if it has one."""
     hashes = unique_hashes(job)
     return hashes[0] if hashes else None
 
@@ -131,7 +146,12 @@ def insert_arguments(jobs: Sequence[NewJob]) -> list[Any]:
     Raises:
         RowRejected: A row can't be stored, such as one that is to be unique without a key.
     """
-    return [*job_columns(jobs), [job.key for job in jobs], [_hash_of(job) if job.unique else None for job in jobs]]
+    return [*job_columns(jobs), [job.key for job in jobs], [hash_of(job) if job.unique else None for job in jobs]]
+
+
+def waiting_arguments(jobs: Sequence[NewJob], note: str | None, more_columns: Sequence[Any]) -> list[Any]:
+    """The arguments of the statements `insert_until_started`, and `insert_waiting`, which has two more columns."""
+    return [*insert_arguments(jobs), note, [frees_at_start(job) for job in jobs], *more_columns]
 
 
 async def insert_on(
@@ -157,7 +177,7 @@ async def insert_on(
     Returns:
         One result each, in order.
     """
-    hashes = {job.id: hash_ for job in jobs if (hash_ := _hash_of(job)) is not None}
+    hashes = {job.id: hash_ for job in jobs if (hash_ := hash_of(job)) is not None}
     if repeated:
         # Jobs that are there are kept from being archived until the commit, so that they're either seen here as live
         # or by the next statement as archived.
@@ -180,11 +200,10 @@ async def insert_on(
         if several:
             await connection.execute(_SAVEPOINT)
         while True:
-            arguments = [*insert_arguments(chunk), note]
             if until_started or more_columns is not None:
-                arguments.append([frees_at_start(job) for job in chunk])
-            if more_columns is not None:
-                arguments += more_columns(chunk)
+                arguments = waiting_arguments(chunk, note, more_columns(chunk) if more_columns is not None else ())
+            else:
+                arguments = [*insert_arguments(chunk), note]
             rows = await connection.fetch(statements[name], *arguments)
             made = {row[0] for row in rows if row[0] is not None}
             if repeated and made:
@@ -226,8 +245,8 @@ async def _find_holders(
 ) -> list[NewJob]:
     """Look who holds the keys, and note it in `stored`; give back the jobs whose keys are free again."""
     rows = await connection.fetch(statements["insert_holders"], [job.id for job in jobs], [hashes[job.id] for job in jobs])
-    present = {row[0] for row in rows}
-    holders = {row[1]: row[2] for row in rows}
+    present = {row[0] for row in rows if row[1] is None}
+    holders = {row[1]: row[2] for row in rows if row[1] is not None}
     missing: list[NewJob] = []
     for job in jobs:
         if job.id in present:

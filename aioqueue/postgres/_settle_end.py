@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from aioqueue.errors import CallError, RowRejected, TransactionError
 from aioqueue.postgres._connections_source import WAIT_BRIEFLY
 from aioqueue.postgres._errors import translated
-from aioqueue.postgres._insert_blockers import waiting_briefly
+from aioqueue.postgres._insert_blockers import unseen_cycles
+from aioqueue.postgres._insert_waits import waiting_briefly
 from aioqueue.postgres._notifications import merged
 from aioqueue.postgres._rows_portions import in_portions
 from aioqueue.postgres._settle_chain import TAKEN
@@ -31,7 +32,6 @@ __all__ = ["Ender", "end_statements"]
 
 _HOLD = """SELECT j.id FROM @schema@.job j
 WHERE j.id = $1::uuid AND j.state + 0 = 2 AND j.claims = $2::integer AND coalesce(j.lease_id, 0) = $3::bigint FOR UPDATE"""
-_ISOLATION = "SELECT pg_catalog.current_setting('transaction_isolation')"
 
 
 class Ender:
@@ -148,10 +148,9 @@ async def _see_cycles(connection: Connection, settlements: Iterable[Settlement])
     """
     if all(only_own(each, {child.id for child in each.children if child.unique}) for each in settlements):
         return
-    ((isolation,),) = await connection.fetch(_ISOLATION)
-    if isolation in {"repeatable read", "serializable"}:
+    if (isolation := await unseen_cycles(connection)) is not None:
         raise TransactionError(
-            f"the transaction is {isolation.upper()}, so that a next job that waits for chains that are there already might "
+            f"the transaction is {isolation}, so that a next job that waits for chains that are there already might "
             "wait for itself unseen: begin the transaction as READ COMMITTED, or let the next job only wait for jobs that are "
             "enqueued with it"
         )

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from aioqueue.errors import BlockerCycle, CallAlreadyEnqueued
+from aioqueue.errors import BlockerCycle, CallAlreadyEnqueued, WrongJobType
 from aioqueue.postgres._connections_source import WAIT_BRIEFLY
 from aioqueue.postgres._insert_blockers import insert_waiting, insert_waiting_statements
+from aioqueue.postgres._insert_decisions import Stored
 from aioqueue.postgres._insert_edges import add_edges, chains_in_cycles, edges_of, find_chains, lead_on, lock_cycles
 from aioqueue.postgres._resolve import Resolved, resolve
 from aioqueue.postgres._resolve_ends import ends_statements, store_ends
@@ -133,8 +134,8 @@ async def settle_portion(
     if children or waiters:
         await connection.execute(WAIT_BRIEFLY)
     awaited = [blocker.chain_id for each in waiters if each.next is not None for blocker in each.next.blockers]
-    holders = await _store_children(connection, statements, children, origin, awaited, portion)
-    ends = await _store_edges(connection, statements, waiters, holders, portion) if waiters else set[UUID]()
+    stored = await _store_children(connection, statements, children, origin, awaited, portion)
+    ends = await _store_edges(connection, statements, waiters, stored, portion) if waiters else set[UUID]()
     if unneeded := [each.id for each in written if each.kind in {SettlementKind.COMPLETED, SettlementKind.CONTINUED}]:
         await connection.execute(statements["settle_unneeded"], unneeded)
     steps = [(portion.chains[each.id], each.id, _how(each)) for each in written if each.kind.ends_chain]
@@ -177,32 +178,33 @@ async def _store_children(
     origin: str | None,
     awaited: Collection[UUID],
     portion: Portion,
-) -> dict[UUID, UUID]:
-    """Store the jobs that come with settlements; returns the chains that hold the unique keys of those that weren't created.
+) -> Stored:
+    """Store the jobs that come with settlements; returns what has become of them.
 
     Raises:
-        CallAlreadyEnqueued: One is there already.
+        CallAlreadyEnqueued: One is there already, or as one of another type.
     """
     if not children:
-        return {}
-    results = await insert_waiting(connection, statements, children, origin=origin, into=portion.told, awaited=awaited)
-    holders: dict[UUID, UUID] = {}
-    for child, result in zip(children, results, strict=True):
-        if result.created:
-            if not child.blockers:
+        return Stored()
+    try:
+        stored = await insert_waiting(connection, statements, children, origin=origin, into=portion.told, awaited=awaited)
+    except WrongJobType as error:
+        raise CallAlreadyEnqueued(str(error)) from error
+    waiting = stored.waiting(children)
+    for child in children:
+        if child.id in stored.created:
+            if child.id not in waiting:
                 portion.returned.append(Returned(child.type, child.delay or 0.0))
-        elif result.id == child.id:
+        elif stored.chains.get(child.id, child.id) == child.id and not (child.chosen_id or child.implied):
             raise CallAlreadyEnqueued(f"a call of {child.type} was enqueued before, as the job {child.id}")
-        else:
-            holders[child.id] = result.id
-    return holders
+    return stored
 
 
 async def _store_edges(
     connection: Connection,
     statements: dict[str, str],
     waiters: Sequence[Settlement],
-    holders: Mapping[UUID, UUID],
+    stored: Stored,
     portion: Portion,
 ) -> set[UUID]:
     """Store what chains' next jobs wait for; returns those that have ended by now.
@@ -213,7 +215,8 @@ async def _store_edges(
     Raises:
         BlockerNotFound, BlockerCycle: A chain isn't there, or would wait for itself.
     """
-    walked = [portion.chains[each.id] for each in waiters if not only_own(each, holders)]
+    holders = {job_id: chain_id for job_id, chain_id in stored.chains.items() if job_id != chain_id}
+    walked = [portion.chains[each.id] for each in waiters if not only_own(each, holders.keys() | stored.taken_over)]
     nexts = [each.next for each in waiters if each.next is not None]
     asked = {blocker.chain_id for job in nexts for blocker in job.blockers}
     found = await find_chains(connection, statements, {holders.get(each, each) for each in asked})
@@ -241,7 +244,7 @@ def only_own(settlement: Settlement, holders: Collection[UUID]) -> bool:
 
     Arguments:
         settlement: What is settled.
-        holders: Those of its children that stand for chains that are there already.
+        holders: Those of its children that stand for chains that are there already, or wait for ones whose keys they took.
     """
     if settlement.next is None:
         return True

@@ -179,10 +179,7 @@ class PostgresStore:
             return await _foreign.insert(tx, self._schema.name, jobs, repeated=repeated)
         if not jobs:
             return []
-        written = await opened.inserter.insert(jobs, repeated=repeated)
-        for notification in written.notifications(jobs):
-            self._tell(notification)
-        return written.results
+        return await opened.inserter.insert(jobs, self._tell, repeated=repeated, apart=apart)
 
     def statement(self, jobs: Sequence[NewJob], *, placeholder: _foreign.Placeholder = "%s") -> tuple[str, tuple[str]]:
         """The statement that stores jobs, for any driver, and its one parameter: see `_foreign.statement`."""

@@ -65,6 +65,7 @@ _LOOK = f"""WITH edge AS MATERIALIZED (
 )
 SELECT EXISTS (SELECT FROM @schema@.chain_end e WHERE e.untold) AS untold,
        EXISTS (SELECT FROM @schema@.job j WHERE {_NEVER_STARTED}) AS late,
+       EXISTS (SELECT FROM @schema@.dedup d WHERE d.expires_at <= now()) AS over,
        ARRAY(SELECT chain_id FROM awaited
              WHERE (SELECT true FROM @schema@.job j WHERE j.id = awaited.chain_id LIMIT 1) IS NULL
                AND (SELECT true FROM @schema@.job j WHERE j.chain_id = awaited.chain_id LIMIT 1) IS NULL
@@ -82,7 +83,8 @@ SELECT EXISTS (SELECT FROM @schema@.chain_end e WHERE e.untold) AS untold,
        (SELECT job_id FROM job_edge ORDER BY job_id DESC LIMIT 1) AS last_job, (SELECT count(*) FROM job_edge) AS job_edges,
        (SELECT chain_id FROM ended ORDER BY chain_id DESC LIMIT 1) AS last_end, (SELECT count(*) FROM ended) AS ends"""
 _LOOK_BRIEFLY = f"""SELECT EXISTS (SELECT FROM @schema@.chain_end e WHERE e.untold),
-       EXISTS (SELECT FROM @schema@.job j WHERE {_NEVER_STARTED})"""
+       EXISTS (SELECT FROM @schema@.job j WHERE {_NEVER_STARTED}),
+       EXISTS (SELECT FROM @schema@.dedup d WHERE d.expires_at <= now())"""
 
 _UNTOLD = f"""SELECT e.chain_id FROM @schema@.chain_end e WHERE e.untold ORDER BY e.ended_at, e.chain_id LIMIT {_MOST_CHAINS}
 FOR UPDATE SKIP LOCKED"""
@@ -112,6 +114,11 @@ _LOCK_ENDS = "SELECT e.chain_id FROM @schema@.chain_end e WHERE e.chain_id = ANY
 _FORGET = """DELETE FROM @schema@.chain_end e WHERE e.chain_id = ANY($1::uuid[])
   AND (SELECT true FROM @schema@.blocker b WHERE b.chain_id = e.chain_id LIMIT 1) IS NULL"""
 
+# One that somebody renews at that moment is locked, and not over any more afterwards.
+_FORGET_WINDOWS = """DELETE FROM @schema@.dedup d WHERE d.key = ANY(ARRAY(
+    SELECT d.key FROM @schema@.dedup d WHERE d.expires_at <= now() ORDER BY d.expires_at LIMIT $1::integer
+    FOR UPDATE SKIP LOCKED)) RETURNING d.key"""
+
 _TELL = """SELECT pg_catalog.pg_notify('@channel@', json_build_object('o', $1::text, 'f', json_agg(id))::text)::text
 FROM (SELECT given.id, (row_number() OVER () - 1) / 150 AS part FROM unnest($2::uuid[]) AS given(id)) AS parts
 WHERE EXISTS (SELECT FROM @schema@.subscriber s WHERE s.expires_at > now() AND s.id::text <> $1::text)
@@ -134,6 +141,7 @@ def tend_statements(schema: Schema) -> dict[str, str]:
         "tend_lock_ends": _LOCK_ENDS,
         "tend_forget": _FORGET,
         "tend_tell": _TELL,
+        "tend_forget_windows": _FORGET_WINDOWS,
     }
     return {
         **{name: schema.render(template) for name, template in templates.items()},
@@ -149,6 +157,7 @@ class _Look:
     Attributes:
         untold: Whether ends of chains are still to be told.
         late: Whether jobs have expired that nobody has started.
+        over: Whether windows of unique keys are over.
         lost: Chains for which somebody waits that aren't live, and of whose ends nobody is telling.
         unneeded: Jobs whose edges nobody needs.
         forgotten: Chains for whose ends nobody waits any more.
@@ -156,13 +165,14 @@ class _Look:
 
     untold: bool
     late: bool
+    over: bool
     lost: Sequence[UUID] = ()
     unneeded: Sequence[UUID] = ()
     forgotten: Sequence[UUID] = ()
 
     @property
     def anything(self) -> bool:
-        return bool(self.untold or self.late or self.lost or self.unneeded or self.forgotten)
+        return bool(self.untold or self.late or self.over or self.lost or self.unneeded or self.forgotten)
 
 
 @dataclass(slots=True)
@@ -212,6 +222,8 @@ class Tender:
             works.append(lambda connection, own: self._tell(connection, len(look.lost), limit, own))
         if look.late:
             works.append(lambda connection, own: self._expire(connection, limit, own))
+        if look.over:
+            works.append(lambda connection, own: self._forget_windows(connection, limit, own))
         if look.unneeded or look.forgotten:
             works.append(lambda connection, _: self._forget(connection, look))
         trouble = [error for work in works if (error := await self._in_transaction(work, done)) is not None]
@@ -230,8 +242,8 @@ class Tender:
 
     async def _look(self) -> _Look:
         if self._looks.pause > 0:
-            ((untold, late),) = await self._pool.fetch(self._statements["tend_look_briefly"])
-            return _Look(untold, late)
+            ((untold, late, over),) = await self._pool.fetch(self._statements["tend_look_briefly"])
+            return _Look(untold, late, over)
         began = time.monotonic()
         arguments = *self._edge, self._job, self._end, _SWEPT_ROWS
         (row,) = await self._pool.fetch(self._statements["tend_look"], *arguments)
@@ -241,7 +253,7 @@ class Tender:
             self._edge = (row["last_edge_chain"], row["last_edge_job"]) if swept else (_NIL, _NIL)
         self._job = row["last_job"] if row["job_edges"] == _SWEPT_ROWS else _NIL
         self._end = row["last_end"] if row["ends"] == _SWEPT_ROWS else _NIL
-        return _Look(row["untold"], row["late"], row["lost"], row["unneeded"], row["forgotten"])
+        return _Look(row["untold"], row["late"], row["over"], row["lost"], row["unneeded"], row["forgotten"])
 
     async def _in_transaction(self, work: _Work, done: _Done) -> StoreError | None:
         """Do one kind of work, and add to what is done once it's committed; returns what has gone wrong with it alone."""
@@ -327,3 +339,6 @@ class Tender:
         if look.forgotten:
             rows = await connection.fetch(self._statements["tend_lock_ends"], list(look.forgotten))
             await connection.fetch(self._statements["tend_forget"], [row[0] for row in rows])
+
+    async def _forget_windows(self, connection: Connection, limit: int, done: _Done) -> None:
+        done.more = len(await connection.fetch(self._statements["tend_forget_windows"], limit)) >= limit

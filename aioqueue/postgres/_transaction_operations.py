@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from aioqueue.postgres._connections_source import PLANNER_SETTINGS
 from aioqueue.postgres._errors import translated
-from aioqueue.postgres._insert_blockers import only_looking, waiting_briefly, whole_or_nothing
+from aioqueue.postgres._insert_waits import only_looking, waiting_briefly, whole_or_nothing
 from aioqueue.postgres._listing import Listings
 from aioqueue.postgres._stats import read_stats
 from aioqueue.postgres._stats_workers import read_leases, read_standing

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from aioqueue.errors import BlockerCycle
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
     from uuid import UUID
 
     from aioqueue.vocabulary._job import NewJob
 
-__all__ = ["needed_of_batch"]
+__all__ = ["implied_in_vain", "needed_of_batch"]
 
 
 def needed_of_batch(jobs: Sequence[NewJob]) -> set[UUID]:
@@ -31,3 +31,18 @@ def needed_of_batch(jobs: Sequence[NewJob]) -> set[UUID]:
         needed |= own
         before.add(job.id)
     return needed
+
+
+def implied_in_vain(jobs: Sequence[NewJob], stored: Collection[UUID], awaited: Collection[UUID] = ()) -> set[UUID]:
+    """The implied jobs for which nobody waits, directly or through others, who is stored or takes the place of another.
+
+    Arguments:
+        jobs: The batch; a job comes after those that it waits for.
+        stored: Those of them that are stored, or take the place of another.
+        awaited: Those for which somebody else waits who is stored with them.
+    """
+    needed = set(awaited)
+    for job in reversed(jobs):
+        if job.id in stored and (not job.implied or job.id in needed):
+            needed.update(each.chain_id for each in job.blockers)
+    return {job.id for job in jobs if job.implied} - needed

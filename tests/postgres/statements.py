@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from aioqueue.postgres._claim import claim_statements
 from aioqueue.postgres._claim_singly import claim_singly_statements
 from aioqueue.postgres._insert_edges import blocker_statements
-from aioqueue.postgres._insert_rows import insert_statements
+from aioqueue.postgres._insert_unique import unique_statements
 from aioqueue.postgres._lease import lease_statements
 from aioqueue.postgres._lease_session import session_statements
 from aioqueue.postgres._listing import listing_statements
@@ -29,7 +29,7 @@ __all__ = ["all_statements"]
 def all_statements(schema: Schema) -> dict[str, str]:
     """All but the pages of listings, which are put together for each filter."""
     return {
-        **insert_statements(schema),
+        **unique_statements(schema),
         **blocker_statements(schema),
         **claim_statements(schema),
         **claim_singly_statements(schema),
