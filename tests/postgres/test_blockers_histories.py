@@ -1,4 +1,4 @@
-"""Random histories of jobs that wait, on four stores at once: the tables fit together, and nobody waits for ever."""
+"""Random histories of jobs that wait, and take each other's places, on four stores at once: the tables fit together, and nobody waits for ever."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from aioqueue.vocabulary._attempt_error import AttemptError
 from aioqueue.vocabulary._blockers import NewBlocker
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import Ending, NewJob, Settlement, SettlementKind
+from aioqueue.vocabulary._unique import Unique
 from tests.postgres.stores import completed, job, opened
 from tests.postgres_server import execute
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from aioqueue.postgres import PostgresStore
+    from aioqueue.vocabulary._unique import Until
 
 pytestmark = pytest.mark.anyio
 
@@ -37,6 +39,8 @@ ALWAYS = {
     "a job that began early": f"SELECT j.id FROM aioqueue.job j WHERE state > 0 AND EXISTS ({EDGE})",
     "a chain for which somebody waits without a mark": f"""SELECT j.id FROM aioqueue.job j
         WHERE NOT marked AND EXISTS (SELECT FROM aioqueue.blocker b WHERE {AWAITED})""",
+    "a key in two places": """SELECT unique_key FROM aioqueue.job WHERE unique_key IS NOT NULL AND (claims = 0 OR NOT until_started)
+        GROUP BY 1 HAVING count(*) > 1""",
     "a job in two places": "SELECT id FROM aioqueue.job JOIN aioqueue.archive USING (id)",
     "a chain that has ended twice": """SELECT coalesce(chain_id, id) FROM aioqueue.archive WHERE state <> 5
         GROUP BY 1 HAVING count(*) > 1""",
@@ -70,10 +74,25 @@ class History:
     def job(self, *chains: UUID) -> NewJob:
         waited = dict.fromkeys([*self.some(self.draw.choice([0, 0, 1, 2, 5])), *chains])
         blockers = tuple(NewBlocker(each, settled=self.draw.random() < 0.4) for each in waited)
-        unique = self.draw.random() < 0.15
+        unique = self.unique() if self.draw.random() < 0.2 else None
         key = f"k{self.draw.randrange(8)}" if unique else None
         expires = self.draw.random() if self.draw.random() < 0.05 else None
         return replace(job(self.draw.choice(TYPES)), blockers=blockers, key=key, unique=unique, expires=expires)
+
+    def unique(self) -> Unique:
+        until: Until = self.draw.choice(("finished", "finished", "started"))
+        window = self.draw.choice((None, 0.01, 1.0)) if until == "finished" else None
+        return Unique(until=until, window=window, on_conflict=self.draw.choice(("return", "replace", "replace")))
+
+    def batch(self) -> list[NewJob]:
+        """Some of which the last one waits, maybe, and there only for it; some with ids that others have."""
+        jobs = [self.job() for _ in range(self.draw.randint(1, 5))]
+        if self.draw.random() < 0.3:
+            jobs = [replace(each, implied=self.draw.random() < 0.7) for each in jobs]
+            jobs.append(self.job(*(each.id for each in jobs)))
+        if self.draw.random() < 0.1 and (taken := self.some(1)):
+            jobs.append(replace(self.job(), id=taken[0], chosen_id=True, aliases=TYPES))
+        return jobs
 
     def outcome(self, settlement: Settlement, at: datetime) -> Settlement:
         error = AttemptError(attempt=1, at=at, type="ValueError", message="boom")
@@ -83,13 +102,12 @@ class History:
             return replace(settlement, children=children)
         settlement = replace(settlement, kind=SettlementKind(kind), output=None)
         if kind == SettlementKind.CONTINUED:
-            following = replace(self.job(*(each.id for each in children)), key=None, unique=False, expires=None)
+            following = replace(self.job(*(each.id for each in children)), key=None, unique=None, expires=None)
             return replace(settlement, next=following, children=children)
         return replace(settlement, error=error, delay=0.0 if kind == SettlementKind.RETRIED else None)
 
     async def insert(self, store: PostgresStore) -> None:
-        batch = [self.job() for _ in range(self.draw.randint(1, 5))]
-        results = await store.insert(batch)
+        results = await store.insert(self.batch())
         self.ids += [each.id for each in results if each.created]
 
     async def work(self, store: PostgresStore) -> None:

@@ -9,7 +9,7 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from aioqueue.postgres._insert_rows import insert_arguments
+from aioqueue.postgres._insert_rows import waiting_arguments
 from aioqueue.postgres._options_schema import Schema
 from aioqueue.vocabulary._identifiers import new_id
 from tests.postgres.backlog import FILL, Plan, explain
@@ -91,7 +91,7 @@ async def ids(connection: asyncpg.Connection[Any], table: str, count: int, offse
 
 async def test_insert(connection: asyncpg.Connection[Any]) -> None:
     jobs = [job() for _ in range(100)]
-    arguments = [*insert_arguments(jobs), None, [1] * 100, [True] * 100]
+    arguments = waiting_arguments(jobs, None, [[1] * 100, [True] * 100])
     bounded(await explain(connection, STATEMENTS["insert_waiting"], arguments), buffers=2_500, rows=200)
 
 

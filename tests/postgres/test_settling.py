@@ -15,6 +15,7 @@ from aioqueue.abc import JobFilter
 from aioqueue.errors import RowRejected
 from aioqueue.postgres import _rows_portions
 from aioqueue.vocabulary._job import AttemptError, JobState, LostReason, Settlement, SettlementKind, SettleResult
+from aioqueue.vocabulary._unique import Unique
 from tests.postgres.stores import claimed, completed, connected, job, opened
 from tests.postgres_server import execute
 
@@ -138,7 +139,8 @@ async def test_a_batch_of_large_payloads_goes_in_portions(
     monkeypatch.setattr(_rows_portions, "MOST_BYTES", 1_000)
     async with opened(postgres_url) as store:
         jobs = [
-            job(payload=b'{"a":"%s"}' % (b"x" * (100 + number * 50)), key=str(number), unique=unique) for number in range(20)
+            job(payload=b'{"a":"%s"}' % (b"x" * (100 + number * 50)), key=str(number), unique=Unique() if unique else None)
+            for number in range(20)
         ]
         assert all(result.created for result in await store.insert(jobs))
         assert not any(result.created for result in await store.insert(jobs, repeated=True))

@@ -36,11 +36,11 @@ pytestmark = pytest.mark.anyio
         {"payload": b"{broken"},
         {"payload": b"\xff"},
         {"key": "a\0b"},
-        {"key": "\ud800", "unique": True},
+        {"key": "\ud800", "unique": Unique()},
         {"tags": ("\0",)},
         {"priority": 7},
         {"priority": 100_000},
-        {"unique": True},
+        {"unique": Unique()},
         {"delay": float("nan")},
     ],
 )
@@ -65,7 +65,7 @@ async def test_what_is_stored_is_kept_to_the_letter(postgres_url: str) -> None:
 
 async def test_many_more_than_one_statement_takes(postgres_url: str) -> None:
     async with opened(postgres_url) as store:
-        jobs = [job(key=f"{number % 4_000}", unique=number % 2 == 0) for number in range(5_000)]
+        jobs = [job(key=f"{number % 4_000}", unique=Unique() if number % 2 == 0 else None) for number in range(5_000)]
         results = await store.insert(jobs)
         assert sum(result.created for result in results) == 4_500
         by_key = {new.key: result.id for new, result in zip(jobs, results, strict=True) if new.unique and result.created}

@@ -11,6 +11,7 @@ import pytest
 from aioqueue.errors import StoreUnavailable
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import NewJob, Settlement, SettlementKind
+from aioqueue.vocabulary._unique import Unique
 from tests.postgres.stores import opened, port_of, proxied
 from tests.postgres_server import execute
 from tests.proxy import Proxy
@@ -55,7 +56,7 @@ async def claimed(store: PostgresStore, jobs: int = 2) -> tuple[int, list[Claime
 async def test_an_insert(postgres_url: str, way: str) -> None:
     async with cut_off(postgres_url) as (store, proxy):
         count = 2_500 if way == "many" else 3
-        jobs = [NewJob(id=new_id(), type="a", key=f"{n}", unique=way == "unique") for n in range(count)]
+        jobs = [NewJob(id=new_id(), type="a", key=f"{n}", unique=Unique() if way == "unique" else None) for n in range(count)]
         await lost(proxy, INSERT if way in ("plain", "ended since") else "^commit", lambda: store.insert(jobs))
         if way == "ended since":
             lease_id = await store.open_lease("w", 600)
