@@ -177,10 +177,14 @@ class Client(Operations):
                 AsyncSession or AsyncConnection, psycopg, sqlite3, aiosqlite, or our own. Nothing exists before that.
 
         Returns:
-            Its handle; that of the unfinished job, or chain, with the same unique key, if there is one (`created` is False).
+            Its handle; that of the job, or chain, that is there already with the same unique key or the chosen id (`created` is
+            False), unless the call's `on_conflict` says otherwise.
 
         Raises:
             CallAlreadyEnqueued: The call was enqueued before; `call.copy()` makes another.
+            DuplicateJob: Its unique key is held, and its `on_conflict` is `"raise"`. Nothing was stored, and the call may be
+                enqueued again.
+            WrongJobType: The id that was chosen for it is that of another type's job. As of DuplicateJob.
             RowRejected: The database refuses the row.
             StoreUnavailable: The database can't be reached. Enqueueing the same call again is safe.
             BlockerCycle: It waits for itself, through whatever others. Nothing was stored.
@@ -195,7 +199,7 @@ class Client(Operations):
         opened = self._session.opened()
         opened.refuse_outside_transaction()
         inserted = await opened.enqueuer.enqueue_one(call)
-        return JobHandle(self._session, call.job_type, inserted.id, created=inserted.created)
+        return JobHandle(self._session, call.job_type, inserted.id, created=inserted.created, replaced=inserted.replaced)
 
     async def enqueue_many(
         self, calls: Iterable[Call[R]], *, tx: Connection | Transaction | Literal[Missing.MISSING] = MISSING
@@ -335,10 +339,11 @@ class Client(Operations):
         if not isinstance(store, SupportsStatement):
             raise NotSupported(f"{store.description} has no statement that any driver could run: use tx=", ability="statement")
         check_call(call)
-        calls = graph_of([call])
-        for each in calls:
+        calls = (call,)
+        graph = graph_of(calls)
+        for each in graph:
             each.mark_enqueueing()
-        return store.statement(traced_rows(calls, self._session.tracing), placeholder=placeholder)
+        return store.statement(traced_rows(graph, calls, self._session.tracing), placeholder=placeholder)
 
     def using(self, tx: Connection | Transaction) -> BoundClient:
         """Bind `tx=` once: for a dependency that gives each request a producer in its own transaction.

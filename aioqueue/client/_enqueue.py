@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from aioqueue.client._chunks import insert_chunks, missing_of, with_stored
+from aioqueue.client._conflicts import left_out, report_conflict, report_unique
 from aioqueue.client._in_flight import InFlight
-from aioqueue.client._insert import Inserter, insert_chunks, with_stored
+from aioqueue.client._insert import Inserter
 from aioqueue.definitions._call import Call
 from aioqueue.definitions._continuation import Done
-from aioqueue.definitions._graph import graph_of
+from aioqueue.definitions._graph import graph_of, rows_of
 from aioqueue.definitions._middleware import fold_enqueue
 from aioqueue.errors import ConfigurationError
 from aioqueue.vocabulary._codec import CodecError, check_size
@@ -63,7 +65,8 @@ class Enqueuer:
         """Outside a transaction, gathered with concurrent callers; returns after the commit."""
         if call.waits:
             return (await self._enqueue_alone((call,), self._inserter.insert_gathered))[0]
-        return (await self._enqueue((call,), self._inserter.insert_gathered, in_flight=self._in_flight))[0]
+        calls = (call,)
+        return (await self._enqueue(calls, calls, self._inserter.insert_gathered, in_flight=self._in_flight))[0]
 
     async def enqueue_many(self, calls: Sequence[Call[Any]]) -> Sequence[Inserted]:
         """All or none, in a transaction of their own; returns after the commit."""
@@ -80,7 +83,7 @@ class Enqueuer:
             return await insert_chunks(jobs, insert_chunk) if jobs else ()
 
         graph = graph_of(calls)
-        return _answers(calls, graph, await self._enqueue(graph, insert))
+        return _answers(calls, graph, await self._enqueue(calls, graph, insert))
 
     async def enqueue_in_transaction(
         self, calls: Sequence[Call[Any]], transaction: StoreTransaction, state: TransactionState
@@ -90,12 +93,12 @@ class Enqueuer:
         async def insert(jobs: Sequence[NewJob]) -> Sequence[Inserted]:
             unclear = self._inserter.unclear.among(jobs)
             stored = await self._inserter.find(unclear) if unclear else ()
-            missing = [job for job in jobs if job.id not in stored]
+            missing = missing_of(jobs, stored)
             inserted = await insert_chunks(missing, transaction.insert) if missing else ()
             return with_stored(jobs, stored, inserted)
 
         graph = graph_of(calls)
-        return _answers(calls, graph, await self._enqueue(graph, insert, state=state))
+        return _answers(calls, graph, await self._enqueue(calls, graph, insert, state=state))
 
     @property
     def unclear(self) -> UnclearIds:
@@ -113,10 +116,11 @@ class Enqueuer:
     async def _enqueue_alone(self, calls: Sequence[Call[Any]], insert: EnqueueNext) -> Sequence[Inserted]:
         """Outside of a user's transaction: what others enqueue at the moment is waited for."""
         graph = await self._in_flight.graph_of(calls)
-        return _answers(calls, graph, await self._enqueue(graph, insert, in_flight=self._in_flight))
+        return _answers(calls, graph, await self._enqueue(calls, graph, insert, in_flight=self._in_flight))
 
     async def _enqueue(
         self,
+        calls: Sequence[Call[Any]],
         graph: Sequence[Call[Any]],
         insert: EnqueueNext,
         *,
@@ -126,23 +130,51 @@ class Enqueuer:
         span = _begin_span(self._tracing, graph)
         trace = None if span is None else span.trace
         marked: list[Call[Any]] = []
+        jobs: Sequence[NewJob] = ()
         try:
             for call in graph:
                 call.mark_enqueueing()
                 marked.append(call)
             if in_flight is not None:
                 in_flight.begin(marked)
-            jobs = [call.to_new_job(trace) for call in graph]
+            jobs = rows_of(graph, calls, trace)
             results = await (self._insert_through_middlewares(jobs, insert) if self._middlewares else insert(jobs))
         except BaseException as error:
             for call in marked:
                 call.mark_failed()
+            report_conflict(jobs, error, self._counters, span)
             if span is not None:
                 span.failed(error)
             raise
         finally:
             if in_flight is not None:
                 in_flight.end(marked)
+        self._hear(graph, jobs, results, span, state)
+        return results
+
+    def _hear(
+        self,
+        graph: Sequence[Call[Any]],
+        jobs: Sequence[NewJob],
+        results: Sequence[Inserted],
+        span: SendSpan | None,
+        state: TransactionState | None,
+    ) -> None:
+        """Tell the calls, and whoever counts and traces, what became of them."""
+        stored = list(zip(graph, jobs, results, strict=False))
+        if len(jobs) > 1 and (places := left_out(jobs, results)):
+            for place in places:
+                graph[place].mark_failed()
+            stored = [each for place, each in enumerate(stored) if place not in places]
+        unusual = False
+        for call, job, result in stored:
+            if result.created:
+                self._counters.count_enqueued(job.type)
+            else:
+                call.mark_stored(result.id)
+            unusual = unusual or job.unique is not None or job.chosen_id
+        if unusual:
+            report_unique(stored, self._counters, span)
         if span is not None:
             if len(results) == 1:
                 span.stored_as(results[0].id)
@@ -151,13 +183,7 @@ class Enqueuer:
             else:
                 state.spans.append(span)
         if state is not None:
-            state.calls.extend(graph)
-        for call, job, stored in zip(graph, jobs, results, strict=False):
-            if stored.created:
-                self._counters.count_enqueued(job.type)
-            else:
-                call.mark_stored(stored.id)
-        return results
+            state.calls.extend([call for call, _, _ in stored])
 
     async def _insert_through_middlewares(self, jobs: Sequence[NewJob], insert: EnqueueNext) -> Sequence[Inserted]:
         ids = [job.id for job in jobs]
@@ -188,8 +214,8 @@ def _answers(calls: Sequence[Call[Any]], graph: Sequence[Call[Any]], results: Se
     """What became of the calls that were given, in order, without those that were enqueued with them."""
     if graph is calls:
         return results
-    stored_as = dict(zip((call.id for call in graph), results, strict=True))
-    return [stored_as[call.id] for call in calls]
+    stored_as = dict(zip((call.identity for call in graph), results, strict=True))
+    return [stored_as[call.identity] for call in calls]
 
 
 def _begin_span(tracing: Tracing, calls: Sequence[Call[Any]]) -> SendSpan | None:
@@ -200,10 +226,16 @@ def _begin_span(tracing: Tracing, calls: Sequence[Call[Any]]) -> SendSpan | None
     return tracing.send(tracer, types, count=None if len(calls) == 1 else len(calls))
 
 
-def traced_rows(calls: Sequence[Call[Any]], tracing: Tracing) -> list[NewJob]:
-    """Make the rows of calls that somebody else inserts: their span ends at once, since nothing is seen of the commit."""
-    span = _begin_span(tracing, calls)
-    jobs = [call.to_new_job(None if span is None else span.trace) for call in calls]
+def traced_rows(graph: Sequence[Call[Any]], calls: Sequence[Call[Any]], tracing: Tracing) -> list[NewJob]:
+    """Make the rows of calls that somebody else inserts: their span ends at once, since nothing is seen of the commit.
+
+    Arguments:
+        graph: All of them, in order.
+        calls: Those that were given.
+        tracing: Makes the span.
+    """
+    span = _begin_span(tracing, graph)
+    jobs = rows_of(graph, calls, None if span is None else span.trace)
     if span is not None:
         if len(jobs) == 1:
             span.stored_as(jobs[0].id)

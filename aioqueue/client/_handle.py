@@ -48,14 +48,16 @@ class JobHandle(HasOutput[R_co]):
     Attributes:
         id: The job's id; an enqueued one's is also its chain's.
         job_type: Its type, which says what the result is.
-        created: Whether the enqueue stored it; False if an unfinished chain with the same unique key was there already.
+        created: Whether the enqueue stored it; False if a chain with the same unique key, or the chosen id, was there already.
+        replaced: Whether that one has got the call's arguments and options (`Unique(on_conflict="replace")`).
     """
 
-    __slots__ = ("_commit_unseen", "_session", "_state", "created", "id", "job_type")
+    __slots__ = ("_commit_unseen", "_session", "_state", "created", "id", "job_type", "replaced")
 
     id: UUID
     job_type: JobDefinition
     created: bool
+    replaced: bool
 
     def __init__(
         self,
@@ -64,12 +66,14 @@ class JobHandle(HasOutput[R_co]):
         job_id: UUID | str,
         *,
         created: bool = True,
+        replaced: bool = False,
         state: TransactionState | None = None,
         commit_unseen: bool = False,
     ) -> None:
         self.id = read_id(job_id)
         self.job_type = job_type
         self.created = created
+        self.replaced = replaced
         self._session = session
         self._state = state
         self._commit_unseen = commit_unseen
@@ -201,7 +205,8 @@ class JobHandle(HasOutput[R_co]):
         return cast("R_co", output)
 
     def __repr__(self) -> str:
-        return f"<JobHandle {self.job_type.name} {self.id}{'' if self.created else ' (was there already)'}>"
+        how = "" if self.created else " (was there already, and was replaced)" if self.replaced else " (was there already)"
+        return f"<JobHandle {self.job_type.name} {self.id}{how}>"
 
 
 def make_handles(
@@ -222,7 +227,15 @@ def make_handles(
         commit_unseen: Whether that was in a transaction of the user's, whose commit nobody reports.
     """
     return [
-        JobHandle(session, call.job_type, each.id, created=each.created, state=state, commit_unseen=commit_unseen)
+        JobHandle(
+            session,
+            call.job_type,
+            each.id,
+            created=each.created,
+            replaced=each.replaced,
+            state=state,
+            commit_unseen=commit_unseen,
+        )
         for call, each in zip(calls, inserted, strict=True)
     ]
 

@@ -7,35 +7,31 @@ repetition, the rows that an unclear commit may have stored are looked for.
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 
+from aioqueue.client._chunks import CHUNK_ROWS, cut, insert_chunks, missing_of, own, with_stored
 from aioqueue.client._keyed import KeyedInserts
 from aioqueue.client._rows import PATIENCE_SECONDS, Row, row_size
 from aioqueue.client._unclear import UnclearIds
 from aioqueue.errors import ClientClosed, StoreUnavailable
-from aioqueue.runtime._batcher import Batcher, portions
+from aioqueue.runtime._batcher import Batcher
 from aioqueue.runtime._log import event
-from aioqueue.vocabulary._job import Inserted
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
     from uuid import UUID
 
     from aioqueue.abc import Store
     from aioqueue.client._tries import Tries
-    from aioqueue.vocabulary._job import NewJob
+    from aioqueue.vocabulary._job import Inserted, NewJob
 
-__all__ = ["Inserter", "insert_chunks", "with_stored"]
+__all__ = ["Inserter"]
 
 logger = logging.getLogger("aioqueue")
 
 T = TypeVar("T")
-
-_CHUNK_ROWS = 5_000
-"""Rows in one statement at most."""
 
 
 class Inserter:
@@ -56,7 +52,7 @@ class Inserter:
         self._batcher: Batcher[Row, Inserted] = Batcher(
             self._write_batch, size=row_size, patience=PATIENCE_SECONDS, name="enqueue batcher"
         )
-        self._keyed = KeyedInserts(self._write_batch, tries.retry_for)
+        self._keyed = KeyedInserts(self._write_apart, tries.retry_for)
         self._writing: set[anyio.CancelScope] = set()
         self._abandoned = False
 
@@ -70,7 +66,7 @@ class Inserter:
         (job,) = jobs
         with self.unclear.settled_by(jobs):
             repeated = self.unclear.has_any(jobs)
-            if job.unique:
+            if job.unique or job.chosen_id:
                 return [await self._keyed.insert(job, repeated=repeated)]
             return [await self._batcher.submit((job, repeated))]
 
@@ -79,15 +75,15 @@ class Inserter:
         if not jobs:
             return []
         with self.unclear.settled_by(jobs):
-            if len(_chunks(jobs)) > 1:
+            if len(cut(jobs)) > 1:
                 return await self._insert_chunked(jobs)
             return await self._insert_repeatedly(jobs, repeated=self.unclear.has_any(jobs))
 
     async def find(self, ids: Sequence[UUID]) -> set[UUID]:
         """Look which of these ids are stored, live or finished; or were, while a later step of their chain is left."""
         found: set[UUID] = set()
-        for start in range(0, len(ids), _CHUNK_ROWS):
-            chunk = ids[start : start + _CHUNK_ROWS]
+        for start in range(0, len(ids), CHUNK_ROWS):
+            chunk = ids[start : start + CHUNK_ROWS]
             ends = await self._store.fetch_ends(chunk)
             found.update(job_id for job_id, end in zip(chunk, ends, strict=True) if end is not None)
         return found
@@ -108,23 +104,32 @@ class Inserter:
         await self._keyed.aclose()
 
     async def _write_batch(self, rows: Sequence[Row]) -> Sequence[Inserted]:
+        return await self._write(rows, apart=False)
+
+    async def _write_apart(self, rows: Sequence[Row]) -> Sequence[Inserted]:
+        return await self._write(rows, apart=True)
+
+    async def _write(self, rows: Sequence[Row], *, apart: bool) -> Sequence[Inserted]:
         if self._abandoned:
             raise ClientClosed("the client was closed before the job could be enqueued")
         with anyio.CancelScope() as scope:
             self._writing.add(scope)
             try:
                 jobs = [job for job, _ in rows]
-                return await self._insert_repeatedly(jobs, repeated=any(again for _, again in rows), gathered=True)
+                repeated = any(again for _, again in rows)
+                return await self._insert_repeatedly(jobs, repeated=repeated, gathered=True, apart=apart)
             finally:
                 self._writing.discard(scope)
         raise StoreUnavailable(
             f"the client was closed while jobs were being enqueued in {self._store.description}: they may be there or not"
         )
 
-    async def _insert_repeatedly(self, jobs: Sequence[NewJob], *, repeated: bool, gathered: bool = False) -> Sequence[Inserted]:
+    async def _insert_repeatedly(
+        self, jobs: Sequence[NewJob], *, repeated: bool, gathered: bool = False, apart: bool = False
+    ) -> Sequence[Inserted]:
         async def insert(again: bool) -> Sequence[Inserted]:  # noqa: FBT001 - `_until_written` calls it, nobody else
-            inserted = await self._store.insert(jobs, repeated=again)
-            return [_own(job, each) for job, each in zip(jobs, inserted, strict=True)] if again else inserted
+            inserted = await self._store.insert(jobs, repeated=again, apart=apart)
+            return [own(job, each) for job, each in zip(jobs, inserted, strict=True)] if again else inserted
 
         return await self._until_written(insert, len(jobs), repeated=repeated, gathered=gathered)
 
@@ -133,7 +138,7 @@ class Inserter:
 
         async def insert(again: bool) -> Sequence[Inserted]:  # noqa: FBT001 - `_until_written` calls it, nobody else
             stored = await self.find([job.id for job in jobs]) if again else set["UUID"]()
-            missing = [job for job in jobs if job.id not in stored]
+            missing = missing_of(jobs, stored)
             inserted: Sequence[Inserted] = ()
             if missing:
                 async with self._store.transaction() as transaction:
@@ -154,47 +159,3 @@ class Inserter:
             )
 
         return await self._tries.until_written(write, log, repeated=repeated, gathered=gathered)
-
-
-def _chunks(jobs: Sequence[NewJob]) -> list[Sequence[NewJob]]:
-    """Cut rows into what one statement may have."""
-    return list(portions(jobs, _CHUNK_ROWS, lambda job: job.size))
-
-
-async def insert_chunks(
-    jobs: Sequence[NewJob], insert: Callable[[Sequence[NewJob]], Awaitable[Sequence[Inserted]]]
-) -> Sequence[Inserted]:
-    """Insert rows chunk by chunk, in a transaction that is open.
-
-    A store finds by itself that a blocker wasn't stored, since another chain holds its unique key, where that's in the same
-    chunk; where it was in one before, the chain is put in its place here.
-    """
-    cut = _chunks(jobs)
-    if len(cut) == 1:
-        return await insert(jobs)
-    inserted: list[Inserted] = []
-    elsewhere: dict[UUID, UUID] = {}
-    for chunk in cut:
-        results = await insert([_redirected(job, elsewhere) for job in chunk] if elsewhere else chunk)
-        elsewhere.update((job.id, each.id) for job, each in zip(chunk, results, strict=True) if job.id != each.id)
-        inserted += results
-    return inserted
-
-
-def _redirected(job: NewJob, elsewhere: Mapping[UUID, UUID]) -> NewJob:
-    """The job, waiting for the chains that stand for those that weren't stored."""
-    if not any(each.chain_id in elsewhere for each in job.blockers):
-        return job
-    blockers = (replace(each, chain_id=elsewhere.get(each.chain_id, each.chain_id)) for each in job.blockers)
-    return replace(job, blockers=tuple(blockers))
-
-
-def with_stored(jobs: Sequence[NewJob], stored: Collection[UUID], inserted: Sequence[Inserted]) -> list[Inserted]:
-    """One answer for each job, in order: of those that an earlier try has stored, and of those inserted now."""
-    rest = iter(inserted)
-    return [Inserted(job.id, created=True) if job.id in stored else next(rest) for job in jobs]
-
-
-def _own(job: NewJob, inserted: Inserted) -> Inserted:
-    """What a repeated insert finds under the call's own id was stored by an earlier try."""
-    return Inserted(inserted.id, created=True) if inserted.id == job.id else inserted

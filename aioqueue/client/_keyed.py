@@ -1,4 +1,4 @@
-"""Enqueues with unique keys, outside transactions: gathered, but each waits only for its own key."""
+"""Enqueues with unique keys or chosen ids, outside transactions: gathered, but each waits and fails only for its own."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from aioqueue.runtime._batcher import Batcher
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
+    from uuid import UUID
 
     from aioqueue.client._rows import Row
     from aioqueue.vocabulary._job import Inserted, NewJob
@@ -23,12 +24,13 @@ _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.05, 0.5
 
 
 class KeyedInserts:
-    """Stores jobs with unique keys, those of concurrent callers together.
+    """Stores jobs with unique keys or chosen ids, those of concurrent callers together.
 
-    While somebody's open transaction holds a key, its callers try again now and then; nobody else waits for them.
+    While somebody's open transaction holds one, its callers try again now and then; nobody else waits for them.
 
     Arguments:
-        write: Stores jobs, all or none; raises `StoreContended` if one of the keys is held by an open transaction.
+        write: Stores jobs, each for itself: after an error some may be stored. Raises `StoreContended` if one of the keys is
+            held by an open transaction.
         longest: Seconds for which a caller waits for its key.
     """
 
@@ -38,14 +40,18 @@ class KeyedInserts:
         self._batcher: Batcher[Row, Inserted | StoreContended] = Batcher(
             self._write_batch, size=row_size, patience=PATIENCE_SECONDS, name="enqueue batcher of keys"
         )
-        # Keys that were contended at their last try: they're tried one by one, after the others.
-        self._contended: set[tuple[str, str | None]] = set()
+        # What was contended at its last try: it's tried one by one, after the others.
+        self._contended: set[object] = set()
+        # Jobs that may have been stored by a batch that has failed because of another.
+        self._unsure: set[UUID] = set()
 
     async def insert(self, job: NewJob, *, repeated: bool) -> Inserted:
         """Store one job, as soon as its key isn't contended.
 
         Raises:
             StoreContended: The key was held by somebody's open transaction all the time.
+            DuplicateJob: The key is held, and it's to raise then.
+            WrongJobType: The chosen id is another type's.
         """
         deadline = anyio.current_time() + self._longest
         pause = _FIRST_PAUSE_SECONDS
@@ -53,17 +59,22 @@ class KeyedInserts:
             while True:
                 result = await self._batcher.submit((job, repeated))
                 if not isinstance(result, StoreContended):
+                    if result.refused is not None:
+                        raise result.refused
                     return result
                 if (left := deadline - anyio.current_time()) <= 0:
+                    what = f"key {job.key!r}" if job.unique else f"id {job.id}"
                     raise StoreContended(
-                        f"the key {job.key!r} of {job.type} was held by somebody's open transaction for {self._longest:g} s "
+                        f"the {what} of {job.type} was held by somebody's open transaction for {self._longest:g} s "
                         f"(retry_for): commit or roll it back sooner ({result})"
                     ) from result
                 spread = random.uniform(0.5, 1.0)  # noqa: S311 - keeps those who wait apart
                 await anyio.sleep(min(pause * spread, left))
                 pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
         finally:  # also for a caller that gives up: nobody may ever try this key again
-            self._contended.discard((job.type, job.key))
+            if self._contended or self._unsure:
+                self._contended.discard(_needed(job))
+                self._unsure.discard(job.id)
 
     async def aclose(self) -> None:
         """Refuse new ones, and wait until those handed over are stored."""
@@ -71,14 +82,26 @@ class KeyedInserts:
 
     async def _write_batch(self, rows: Sequence[Row]) -> Sequence[Inserted | StoreContended]:
         results: dict[int, Inserted | StoreContended] = {}
-        batched = [index for index, (job, _) in enumerate(rows) if (job.type, job.key) not in self._contended]
+        if not self._contended and not self._unsure:
+            batched = list(range(len(rows)))
+        else:
+            batched = [index for index, (job, _) in enumerate(rows) if _needed(job) not in self._contended]
+            rows = [(job, repeated or job.id in self._unsure) for job, repeated in rows]
         if batched:
             try:
                 inserted = await self._write([rows[index] for index in batched])
             except StoreContended as error:
-                if len(batched) == len(rows) == 1:
+                if len(rows) == 1:
                     return [error]
+                tried = set(batched)
+                rows = [(job, repeated or index in tried) for index, (job, repeated) in enumerate(rows)]
+            except Exception:
+                if len(batched) > 1:  # the batcher tries its halves
+                    self._unsure.update(rows[index][0].id for index in batched)
+                raise
             else:
+                if len(batched) == len(rows):
+                    return inserted
                 results.update(zip(batched, inserted, strict=True))
         for index, row in enumerate(rows):
             if index not in results:
@@ -88,14 +111,19 @@ class KeyedInserts:
     async def _write_alone(
         self, row: Row, results: dict[int, Inserted | StoreContended], rows: Sequence[Row]
     ) -> Inserted | StoreContended:
-        key = (row[0].type, row[0].key)
+        needed = _needed(row[0])
         for index, result in results.items():
-            if isinstance(result, StoreContended) and (rows[index][0].type, rows[index][0].key) == key:
+            if isinstance(result, StoreContended) and _needed(rows[index][0]) == needed:
                 return result  # found out a moment ago
         try:
             (inserted,) = await self._write([row])
         except StoreContended as error:
-            self._contended.add(key)
+            self._contended.add(needed)
             return error
-        self._contended.discard(key)
+        self._contended.discard(needed)
         return inserted
+
+
+def _needed(job: NewJob) -> object:
+    """What a job may have to wait for, of an open transaction of somebody's."""
+    return (job.type, job.key) if job.unique else job.id

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aioqueue.errors import CallError, RowRejected
+from aioqueue.errors import CallError, RowRejected, WrongJobType
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -67,5 +67,5 @@ class _SettledBy:
             if self._ids:
                 for job in self._jobs:
                     self._ids.pop(job.id, None)
-        elif not isinstance(error, RowRejected | CallError):  # these say that nothing was stored
+        elif not isinstance(error, RowRejected | CallError | WrongJobType):  # these say that nothing was stored
             self._unclear.add(job.id for job in self._jobs)

@@ -27,6 +27,7 @@ __all__ = [
     "Histogram",
     "Ledger",
     "TypeCounters",
+    "UniqueOutcome",
 ]
 
 OTHER = "other"
@@ -68,6 +69,19 @@ class AttemptOutcome(StrEnum):
     RESCHEDULED = "rescheduled"
     LOST = "lost"
     INTERRUPTED = "interrupted"
+
+
+class UniqueOutcome(StrEnum):
+    """What became of a call with a unique key, or with an id of the caller's choice, as metrics and traces name it.
+
+    `CREATED` was stored, also behind a running chain whose key it has taken over; `RETURNED` wasn't, since another is there;
+    that one was `REPLACED`; or the call was `REFUSED` with an error.
+    """
+
+    CREATED = "created"
+    RETURNED = "returned"
+    REPLACED = "replaced"
+    REFUSED = "refused"
 
 
 class Histogram:
@@ -157,6 +171,7 @@ class Counters:
         dependents_told, dependents_failed, expired_unstarted: What tending has done: ends of chains told to a job that waited,
             jobs that have failed since what they waited for didn't complete, jobs that weren't started in time.
         enqueued: Jobs that were stored, by label.
+        unique: What became of calls that are unique, or have a chosen id: by label and outcome.
         reconnects: Connections of the store that were lost and are there again, by what they're for; the store counts them.
     """
 
@@ -176,6 +191,7 @@ class Counters:
         "reconnects",
         "renewals",
         "renewals_failed",
+        "unique",
     )
 
     def __init__(self, labels: Mapping[str, str] | None = None, recorders: Recorders | None = None) -> None:
@@ -185,6 +201,7 @@ class Counters:
         self.dependents_told = self.dependents_failed = self.expired_unstarted = 0
         self.renewals = self.renewals_failed = self.leases_lost = 0
         self.enqueued: dict[str, int] = {}
+        self.unique: dict[tuple[str, UniqueOutcome], int] = {}
         self.reconnects: Mapping[str, int] = {}
         by_label = {label: TypeCounters(label, recorders) for label in self.labels.values()}
         self._types = {name: by_label[label] for name, label in self.labels.items()}
@@ -211,6 +228,13 @@ class Counters:
             name = OTHER
         enqueued[name] = enqueued.get(name, 0) + 1
 
+    def count_unique(self, name: str, outcome: UniqueOutcome) -> None:
+        """Count what became of one call that is unique, or has a chosen id."""
+        unique = self.unique
+        if (name, outcome) not in unique and len(unique) >= _MOST_ENQUEUED_TYPES * len(UniqueOutcome):
+            name = OTHER
+        unique[name, outcome] = unique.get((name, outcome), 0) + 1
+
     def add(self, other: Counters, names: set[str]) -> None:
         """Count what another one has counted, under its labels.
 
@@ -229,6 +253,9 @@ class Counters:
         for name, count in other.enqueued.copy().items():
             shown = _shown(name, names)
             self.enqueued[shown] = self.enqueued.get(shown, 0) + count
+        for (name, outcome), count in other.unique.copy().items():
+            unique = _shown(name, names), outcome
+            self.unique[unique] = self.unique.get(unique, 0) + count
         if other.reconnects:
             one, two = self.reconnects, other.reconnects
             self.reconnects = {name: one.get(name, 0) + two.get(name, 0) for name in {*one, *two}}

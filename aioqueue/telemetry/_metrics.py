@@ -68,6 +68,7 @@ class Metric:
 _C, _G, _H = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM
 
 ENQUEUED = Metric("aioqueue.jobs.enqueued", _C, ("type",), "Jobs that this process has stored.")
+UNIQUE = Metric("aioqueue.unique_enqueues", _C, ("type", "outcome"), "Unique calls, and calls with a chosen id, by outcome.")
 PROCESSED = Metric("aioqueue.jobs.processed", _C, ("type", "outcome"), "Attempts that have ended, by how.")
 DURATION = Metric("aioqueue.job.duration", _H, ("type",), "From the first step of an attempt to its end.", "s")
 DELAY = Metric("aioqueue.job.start_delay", _H, ("type",), "From when a job was due to when it was claimed.", "s")
@@ -91,6 +92,7 @@ FIGURES_AGE = Metric("aioqueue.store_figures.age", _G, (), "How old what is said
 
 METRICS = (
     ENQUEUED,
+    UNIQUE,
     PROCESSED,
     DURATION,
     DELAY,
@@ -140,6 +142,7 @@ def read() -> Mapping[Metric, Values]:
 def _read_counters(values: Mapping[Metric, Values]) -> None:
     total = LEDGER.total()
     values[ENQUEUED].update({(name,): count for name, count in total.enqueued.items()})
+    values[UNIQUE].update({(name, outcome.value): count for (name, outcome), count in total.unique.items()})
     for label, counted in total.by_label().items():
         values[PROCESSED].update({(label, outcome.value): count for outcome, count in counted.outcomes.items()})
         values[DURATION][label,] = counted.duration

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span, Tracer
     from opentelemetry.util.types import AttributeValue
 
+    from aioqueue.telemetry._counters import UniqueOutcome
     from aioqueue.vocabulary._job import AttemptError, ClaimedJob
 
 __all__ = ["ProcessSpan", "SendSpan", "SettleSpan", "Tracing", "flush_telemetry"]
@@ -210,6 +211,26 @@ class SendSpan(_OpenSpan):
         shown = str(chain_id)
         try:
             self._span.set_attributes({"messaging.message.id": shown, "messaging.message.conversation_id": shown})
+        except Exception as error:  # noqa: BLE001 - logged, as above
+            log_broken(error)
+
+    def unique(self, outcomes: Mapping[UniqueOutcome, int], *, one: bool) -> None:
+        """Say what became of calls with a unique key or a chosen id.
+
+        Arguments:
+            outcomes: How many there are of each.
+            one: Whether it's the span of one call, and not of several.
+        """
+        if self._span is None:
+            return
+        attributes: dict[str, AttributeValue] = {}
+        for outcome, count in outcomes.items():
+            if one:
+                attributes["aioqueue.unique.outcome"] = outcome.value
+            else:
+                attributes[f"aioqueue.unique.{outcome.value}"] = count
+        try:
+            self._span.set_attributes(attributes)
         except Exception as error:  # noqa: BLE001 - logged, as above
             log_broken(error)
 

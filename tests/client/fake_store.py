@@ -70,14 +70,17 @@ class FakeStore(MemoryStore):
             raise StoreUnavailable("the answer was lost")
         return answer
 
-    async def insert(self, jobs: Sequence[NewJob], *, tx: object | None = None, repeated: bool = False) -> Sequence[Inserted]:
+    async def insert(
+        self, jobs: Sequence[NewJob], *, tx: object | None = None, repeated: bool = False, apart: bool = False
+    ) -> Sequence[Inserted]:
         del tx  # what it stands for commits at once
 
         def work() -> Sequence[Inserted]:
             self.inserts.append((len(jobs), repeated))
-            # Real stores don't find them, unless they're told that this is a repetition.
-            assert repeated or all(self.jobs[job.id].live for job in jobs if job.id in self.jobs), "stored twice"
-            return insert(self.database, jobs, repeated=repeated)
+            # Real stores don't find them, unless they're told that this is a repetition, or the id was chosen.
+            plain = [job.id for job in jobs if not job.chosen_id]
+            assert repeated or all(self.jobs[each].live for each in plain if each in self.jobs), "stored twice"
+            return insert(self.database, jobs, repeated=repeated, apart=apart)
 
         return await self.perform("insert", work)
 

@@ -71,7 +71,7 @@ async def test_a_unique_key_through_a_chains_life(each_url: str) -> None:
         await worker.run_once()
         second, created = await another()
         assert (created, second != first.id) == (True, True), "it has failed"
-        assert await client.retry(first) == {first.id: Changed.WRONG_STATE}, "another has begun"
+        assert await client.retry(first) == {first.id: Changed.KEY_HELD}, "another has begun"
 
         assert await another() == (second, False)
         assert await client.delete(second) == {second: Changed.DONE}

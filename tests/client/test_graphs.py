@@ -260,7 +260,7 @@ async def test_in_place_of_one_with_a_unique_key_its_holder_is_waited_for(fake: 
 async def test_a_holder_is_waited_for_in_a_later_chunk_too(
     fake: FakeStore, fake_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("aioqueue.client._insert._CHUNK_ROWS", 2)
+    monkeypatch.setattr("aioqueue.client._chunks.CHUNK_ROWS", 2)
     holder = await fake_client.enqueue(page("a").options(key="k", unique=True))
     call = page("b").options(key="k", unique=True)
     others = [page(str(number)) for number in range(4)]
@@ -353,7 +353,7 @@ async def test_a_missing_blocker_leaves_the_transaction_as_it_was(each_client: C
 
 
 async def test_chunks_of_one_graph_find_each_other(each_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("aioqueue.client._insert._CHUNK_ROWS", 3)
+    monkeypatch.setattr("aioqueue.client._chunks.CHUNK_ROWS", 3)
     holder = await each_client.enqueue(page("held").options(key="k", unique=True))
     pages = [page(str(number)) for number in range(7)]
     keyed = page("keyed").options(key="k", unique=True)

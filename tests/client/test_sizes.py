@@ -37,9 +37,11 @@ async def test_many_large_ones_are_stored_all_or_none_in_statements_of_bounded_s
         sizes: list[int] = []
         insert = client.store.insert
 
-        async def watched(jobs: Sequence[NewJob], *, tx: object | None = None, repeated: bool = False) -> Sequence[Inserted]:
+        async def watched(
+            jobs: Sequence[NewJob], *, tx: object | None = None, repeated: bool = False, apart: bool = False
+        ) -> Sequence[Inserted]:
             sizes.append(sum(len(job.payload) for job in jobs))
-            return await insert(jobs, tx=tx, repeated=repeated)
+            return await insert(jobs, tx=tx, repeated=repeated, apart=apart)
 
         within: list[int] = []
         begin = client.store.transaction

@@ -79,7 +79,7 @@ async def test_many_whose_answer_was_lost_are_stored_once(fake: FakeStore, fake_
 async def test_more_than_a_chunk_whose_commit_is_unclear_are_stored_once(
     fake: FakeStore, fake_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("aioqueue.client._insert._CHUNK_ROWS", 4)
+    monkeypatch.setattr("aioqueue.client._chunks.CHUNK_ROWS", 4)
     fake.faults["commit"] = ["before", "after"]
     handles = await fake_client.enqueue_many([add(number, 1) for number in range(10)])
     assert [handle.id for handle in handles] == list(fake.jobs)
