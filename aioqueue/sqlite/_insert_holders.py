@@ -54,9 +54,9 @@ SELECT {NOW}, ({_PRESENT}),
 """
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Holder:
-    """A chain that holds a unique key.
+    """A chain that holds a unique key. It isn't changed; a frozen class would cost each new job a microsecond.
 
     Attributes:
         key: The hash of that.
