@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from aioqueue.vocabulary._job import NewJob
 
-__all__ = ["CHUNK_ROWS", "cut", "insert_chunks", "missing_of", "own", "with_stored"]
+__all__ = ["CHUNK_ROWS", "as_own", "cut", "insert_chunks", "missing_of", "with_stored"]
 
 CHUNK_ROWS = 5_000
 """Rows in one statement at most."""
@@ -106,15 +106,24 @@ def with_stored(jobs: Sequence[NewJob], stored: Collection[UUID], inserted: Sequ
         inserted: What became of `missing_of` these.
     """
     rest = iter(inserted)
-    answers: list[Inserted] = []
-    for job in jobs:
-        if job.id not in stored:
-            answers.append(next(rest))
-        else:
-            answers.append(own(job, next(rest)) if job.chosen_id else Inserted(job.id, created=True))
-    return answers
+    answers = [next(rest) if job.chosen_id or job.id not in stored else Inserted(job.id, created=True) for job in jobs]
+    return as_own(jobs, answers, among=stored)
 
 
-def own(job: NewJob, inserted: Inserted) -> Inserted:
-    """What a repeated insert finds under the call's own id was stored by an earlier try."""
-    return Inserted(inserted.id, created=True) if inserted.id == job.id and inserted.refused is None else inserted
+def as_own(jobs: Sequence[NewJob], inserted: Sequence[Inserted], *, among: Collection[UUID] | None = None) -> list[Inserted]:
+    """Say that an earlier try has stored what a repeated insert has found under the calls' own ids.
+
+    Of several calls with one chosen id that's the first. Whether it was somebody else who has stored that, nobody can tell.
+
+    Arguments:
+        jobs: All.
+        inserted: What the repeated insert says of them.
+        among: Those that an earlier try may have stored; None for all.
+    """
+    seen: set[UUID] = set()
+    own: list[Inserted] = []
+    for job, each in zip(jobs, inserted, strict=True):
+        found = each.id == job.id and each.refused is None and job.id not in seen
+        own.append(Inserted(job.id, created=True) if found and (among is None or job.id in among) else each)
+        seen.add(job.id)
+    return own

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 
-from aioqueue.client._chunks import CHUNK_ROWS, cut, insert_chunks, missing_of, own, with_stored
+from aioqueue.client._chunks import CHUNK_ROWS, as_own, cut, insert_chunks, missing_of, with_stored
 from aioqueue.client._keyed import KeyedInserts
 from aioqueue.client._rows import PATIENCE_SECONDS, Row, row_size
 from aioqueue.client._unclear import UnclearIds
@@ -129,7 +129,7 @@ class Inserter:
     ) -> Sequence[Inserted]:
         async def insert(again: bool) -> Sequence[Inserted]:  # noqa: FBT001 - `_until_written` calls it, nobody else
             inserted = await self._store.insert(jobs, repeated=again, apart=apart)
-            return [own(job, each) for job, each in zip(jobs, inserted, strict=True)] if again else inserted
+            return as_own(jobs, inserted) if again else inserted
 
         return await self._until_written(insert, len(jobs), repeated=repeated, gathered=gathered)
 

@@ -81,32 +81,48 @@ class KeyedInserts:
         await self._batcher.aclose()
 
     async def _write_batch(self, rows: Sequence[Row]) -> Sequence[Inserted | StoreContended]:
-        results: dict[int, Inserted | StoreContended] = {}
-        if not self._contended and not self._unsure:
-            batched = list(range(len(rows)))
-        else:
-            batched = [index for index, (job, _) in enumerate(rows) if _needed(job) not in self._contended]
+        if self._unsure:
             rows = [(job, repeated or job.id in self._unsure) for job, repeated in rows]
-        if batched:
+        try:
+            return await self._write_together(rows)
+        except Exception:
+            if len(rows) > 1:  # the batcher tries its halves
+                self._unsure.update(job.id for job, _ in rows)
+            raise
+
+    async def _write_together(self, rows: Sequence[Row]) -> Sequence[Inserted | StoreContended]:
+        results: dict[int, Inserted | StoreContended] = {}
+        alone = self._alone(rows)
+        together = [index for index in range(len(rows)) if index not in alone] if alone else list(range(len(rows)))
+        if together:
             try:
-                inserted = await self._write([rows[index] for index in batched])
+                inserted = await self._write([rows[index] for index in together] if alone else rows)
             except StoreContended as error:
                 if len(rows) == 1:
                     return [error]
-                tried = set(batched)
+                tried = set(together)
                 rows = [(job, repeated or index in tried) for index, (job, repeated) in enumerate(rows)]
-            except Exception:
-                if len(batched) > 1:  # the batcher tries its halves
-                    self._unsure.update(rows[index][0].id for index in batched)
-                raise
             else:
-                if len(batched) == len(rows):
+                if not alone:
                     return inserted
-                results.update(zip(batched, inserted, strict=True))
+                results.update(zip(together, inserted, strict=True))
         for index, row in enumerate(rows):
             if index not in results:
                 results[index] = await self._write_alone(row, results, rows)
         return [results[index] for index in range(len(rows))]
+
+    def _alone(self, rows: Sequence[Row]) -> set[int]:
+        """The places of those that aren't written with the others: what was contended, and further ones with the same id."""
+        alone: set[int] = set()
+        if self._contended:
+            alone.update(index for index, (job, _) in enumerate(rows) if _needed(job) in self._contended)
+        if len(rows) > 1 and any(job.chosen_id for job, _ in rows):
+            seen: set[UUID] = set()
+            for index, (job, _) in enumerate(rows):
+                if job.id in seen:
+                    alone.add(index)
+                seen.add(job.id)
+        return alone
 
     async def _write_alone(
         self, row: Row, results: dict[int, Inserted | StoreContended], rows: Sequence[Row]
