@@ -176,7 +176,8 @@ class PostgresStore:
             if any(job.blockers or not is_simple(job) for job in jobs):
                 connection = await connection_of(tx)
                 return (await opened.foreign_inserter.insert_in(connection, jobs, repeated=repeated)).results
-            return await _foreign.insert(tx, self._schema.name, jobs, repeated=repeated)
+            with translated("the connection given as tx="):
+                return await _foreign.insert(tx, self._schema.name, jobs, repeated=repeated)
         if not jobs:
             return []
         return await opened.inserter.insert(jobs, self._tell, repeated=repeated, apart=apart)

@@ -1,4 +1,4 @@
-"""Random histories of jobs that wait, and take each other's places, on four stores at once: the tables fit together, and nobody waits for ever."""
+"""Random histories of jobs that wait, and take each other's places, on four stores: nobody waits for ever."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ ALWAYS = {
     "a job that began early": f"SELECT j.id FROM aioqueue.job j WHERE state > 0 AND EXISTS ({EDGE})",
     "a chain for which somebody waits without a mark": f"""SELECT j.id FROM aioqueue.job j
         WHERE NOT marked AND EXISTS (SELECT FROM aioqueue.blocker b WHERE {AWAITED})""",
-    "a key in two places": """SELECT unique_key FROM aioqueue.job WHERE unique_key IS NOT NULL AND (claims = 0 OR NOT until_started)
-        GROUP BY 1 HAVING count(*) > 1""",
+    "a key in two places": """SELECT unique_key FROM aioqueue.job
+        WHERE unique_key IS NOT NULL AND (claims = 0 OR NOT until_started) GROUP BY 1 HAVING count(*) > 1""",
     "a job in two places": "SELECT id FROM aioqueue.job JOIN aioqueue.archive USING (id)",
     "a chain that has ended twice": """SELECT coalesce(chain_id, id) FROM aioqueue.archive WHERE state <> 5
         GROUP BY 1 HAVING count(*) > 1""",
