@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 __all__ = ["find", "find_statements"]
 
+_MOST_STEPS = 5_000
+"""Rows with a key, the newest, among which chains are looked for that go on, or whose first step is gone."""
+
 # Looked for in this order, each only where the one before found nothing: who holds the key; the newest live job that is the
 # first of its chain, and then whatever goes on since it was enqueued; the same in the archive. Ids begin with their time, so a
 # chain that is newer than a job has no step whose id is smaller than the job's.
@@ -28,9 +31,12 @@ _FIND = f"""WITH holder AS MATERIALIZED (
     WHERE NOT EXISTS (SELECT FROM holder) AND j.key = $2::text AND j.chain_id IS NULL AND j.type = ANY($1::text[])
     ORDER BY j.key DESC, j.id DESC LIMIT 1
 ), later AS MATERIALIZED (
-    SELECT j.id, j.chain_id FROM @schema@.job j
-    WHERE NOT EXISTS (SELECT FROM holder) AND j.key = $2::text AND j.chain_id IS NOT NULL
-      AND (j.key, j.id) > ($2::text, coalesce((SELECT id FROM first), '00000000-0000-0000-0000-000000000000'))
+    SELECT j.id, j.chain_id FROM (
+        SELECT j.id, j.chain_id, j.type FROM @schema@.job j
+        WHERE NOT EXISTS (SELECT FROM holder) AND (j.key) <= ($2::text)
+          AND (j.key, j.id) > ($2::text, coalesce((SELECT id FROM first), '00000000-0000-0000-0000-000000000000'))
+        ORDER BY j.key DESC, j.id DESC LIMIT {_MOST_STEPS}) AS j
+    WHERE j.chain_id IS NOT NULL
       AND coalesce((SELECT a.type FROM @schema@.archive a WHERE a.id = j.chain_id LIMIT 1), j.type) = ANY($1::text[])
     ORDER BY j.chain_id DESC LIMIT 1
 ), live AS MATERIALIZED (
@@ -45,9 +51,12 @@ _FIND = f"""WITH holder AS MATERIALIZED (
     ORDER BY a.key DESC, a.id DESC LIMIT 1
 ), headless AS MATERIALIZED (
     SELECT step.chain_id AS id FROM (
-        SELECT DISTINCT a.chain_id FROM @schema@.archive a
-        WHERE NOT EXISTS (SELECT FROM live) AND a.key = $2::text AND a.chain_id IS NOT NULL
-          AND (a.key, a.id) > ($2::text, coalesce((SELECT id FROM ended), '00000000-0000-0000-0000-000000000000'))) AS step
+        SELECT DISTINCT a.chain_id FROM (
+            SELECT a.chain_id FROM @schema@.archive a
+            WHERE NOT EXISTS (SELECT FROM live) AND (a.key) <= ($2::text)
+              AND (a.key, a.id) > ($2::text, coalesce((SELECT id FROM ended), '00000000-0000-0000-0000-000000000000'))
+            ORDER BY a.key DESC, a.id DESC LIMIT {_MOST_STEPS}) AS a
+        WHERE a.chain_id IS NOT NULL) AS step
     WHERE NOT EXISTS (SELECT FROM @schema@.archive a WHERE a.id = step.chain_id)
       AND (SELECT a.type FROM @schema@.archive a WHERE a.chain_id = step.chain_id ORDER BY a.position DESC LIMIT 1)
           = ANY($1::text[])

@@ -304,7 +304,7 @@ class PostgresStore:
         self, where: JobFilter, limit: int, cursor: str | None = None, *, order: ListOrder = ListOrder.NEWEST
     ) -> Page:
         """See `aioqueue.abc.Store.list`."""
-        return await self._opened.listings.page(where, limit, cursor)
+        return await self._opened.listings.page(where, limit, cursor, order)
 
     async def list_ids(self, where: JobFilter, limit: int, cursor: str | None = None) -> IdPage:
         """See `aioqueue.abc.Store.list_ids`."""

@@ -90,7 +90,7 @@ class Operations:
         self, where: JobFilter, limit: int, cursor: str | None = None, *, order: ListOrder = ListOrder.NEWEST
     ) -> Page:
         """See `aioqueue.abc.Store.list`."""
-        return await self._listings.page(where, limit, cursor)
+        return await self._listings.page(where, limit, cursor, order)
 
     async def list_ids(self, where: JobFilter, limit: int, cursor: str | None = None) -> IdPage:
         """See `aioqueue.abc.Store.list_ids`."""

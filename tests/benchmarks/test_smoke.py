@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import psycopg
 import pytest
 
 from benchmarks import beside_pgqueuer
+from benchmarks.listing import fill
 from benchmarks.server import Databases
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -72,6 +74,12 @@ def test_idle() -> None:
 def test_memory() -> None:
     lines = run("benchmarks.memory", "--jobs", "40", "--concurrency", "4").splitlines()
     assert lines[-1].split()[0] == "40"
+
+
+def test_listing(postgres_url: str) -> None:
+    asyncio.run(fill(postgres_url, live=200, archived=400, say=False))
+    found = [json.loads(line) for line in run("benchmarks.listing", "--url", postgres_url, "--only", "rare").splitlines()]
+    assert ("tag rare", "newest") in {(each["filter"], each["order"]) for each in found}
 
 
 def test_databases_are_dropped(postgres_url: str) -> None:

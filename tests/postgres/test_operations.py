@@ -139,8 +139,8 @@ async def test_a_verb_that_raises_leaves_the_transaction_as_it_was(store: Postgr
         assert await verbs.run_now([free.id]) == [Changed.DONE]
         await other.execute("SELECT FROM aioqueue.job WHERE id = $1 FOR UPDATE", held.id)
         if kind != "own":
-            tx: Any = verbs._lend  # type: ignore[attr-defined] # its owner says how long its statements wait
-            async with tx() as connection:
+            own: Any = verbs  # its owner says how long its statements wait
+            async with own._lend() as connection:
                 await connection.execute("SET LOCAL lock_timeout = '50ms'")
         for _ in range(2):
             with pytest.raises(StoreContended):

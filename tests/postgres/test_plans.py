@@ -9,11 +9,8 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from aioqueue.abc import JobFilter
 from aioqueue.postgres._claim_lanes import lanes_of
-from aioqueue.postgres._listing import WALK, PageQuery, narrow_query
 from aioqueue.postgres._options_schema import Schema
-from aioqueue.vocabulary._job import JobState
 from tests.postgres.backlog import FILL, Plan, explain
 from tests.postgres.statements import all_statements
 
@@ -176,29 +173,3 @@ async def test_stats(connection: asyncpg.Connection[Any]) -> None:
     """Counting stops at 10,000 for each type, priority and state."""
     plan = await explain(connection, STATEMENTS["stats"], [])
     bounded(plan, buffers=250_000, rows=150_000)
-
-
-@pytest.mark.parametrize(
-    "where",
-    [
-        JobFilter(),
-        JobFilter(key="key1000"),
-        JobFilter(tag="rare"),
-        JobFilter(states=frozenset({JobState.FAILED})),
-        JobFilter(states=frozenset({JobState.RUNNING})),
-        JobFilter(states=frozenset({JobState.READY, JobState.COMPLETED})),
-        JobFilter(types=frozenset({"busy"})),
-        JobFilter(types=frozenset({"other4"}), states=frozenset({JobState.READY})),
-        JobFilter(types=frozenset({"other4"}), tag="rare"),
-        JobFilter(types=frozenset({"nothing"})),
-    ],
-    ids=["all", "key", "tag", "failed", "running", "ready-or-completed", "type", "type-ready", "type-tag", "unknown-type"],
-)
-async def test_listing(connection: asyncpg.Connection[Any], where: JobFilter) -> None:
-    """A page looks at a bounded number of rows, whatever it's asked for."""
-    narrow = False
-    if (question := narrow_query(SCHEMA, where)) is not None:
-        bounded(await explain(connection, *question), buffers=8_000, rows=WALK * 4)
-        narrow = await connection.fetchval(question[0], *question[1]) <= WALK
-    query = PageQuery(SCHEMA, where, 50, None, narrow=narrow)
-    bounded(await explain(connection, query.sql, query.arguments), buffers=25_000, rows=WALK * 4)

@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
 import re
-from typing import TYPE_CHECKING
 
 import asyncpg
 import pytest
 
-from aioqueue.abc import JobFilter
 from aioqueue.errors import ConfigurationError
 from aioqueue.postgres import make_store
-from aioqueue.postgres._listing import PageQuery, narrow_query
 from aioqueue.postgres._options_schema import Schema
-from aioqueue.vocabulary._job import JobState
 from tests.postgres.statements import all_statements
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = pytest.mark.anyio
 
 STATEMENTS = all_statements(Schema())
-STATES = [frozenset(), frozenset({JobState.READY}), frozenset({JobState.FAILED}), frozenset(JobState)]
-
-
-def filters() -> Iterator[JobFilter]:
-    for states, types, key, tag in itertools.product(STATES, (frozenset(), frozenset({"a"})), (None, "k"), (None, "t")):
-        yield JobFilter(states=states, types=types, key=key, tag=tag)
 
 
 async def test_every_statement_can_be_prepared(postgres_url: str) -> None:
@@ -42,19 +28,6 @@ async def test_every_statement_can_be_prepared(postgres_url: str) -> None:
             statement = await connection.prepare(sql)
             used = {int(number) for number in re.findall(r"\$(\d+)", sql)}
             assert used == set(range(1, len(statement.get_parameters()) + 1)), name
-    finally:
-        await connection.close()
-
-
-async def test_every_listing_can_be_executed(postgres_url: str) -> None:
-    connection = await asyncpg.connect(postgres_url)
-    try:
-        for where in filters():
-            for narrow in (False, True):
-                query = PageQuery(Schema(), where, 10, None, narrow=narrow)
-                await connection.fetch(query.sql, *query.arguments)
-            if (question := narrow_query(Schema(), where)) is not None:
-                assert await connection.fetchval(question[0], *question[1]) == 0
     finally:
         await connection.close()
 
