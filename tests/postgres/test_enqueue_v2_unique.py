@@ -29,6 +29,11 @@ pytestmark = pytest.mark.anyio
 
 KEYED = {"type": "a", "key": "k"}
 
+_KEPT = "id, type, priority, run_at, attempt, claims, reschedules, position, key, created_at, tags, metadata, payload, errors"
+FINISH = f"""with gone as (delete from aioqueue.job returning *)
+    insert into aioqueue.archive ({_KEPT}, state, finished_at) select {_KEPT}, 4, now() from gone"""
+"""All that is live completes."""
+
 
 @pytest.fixture(scope="module")
 def emptied(postgres_databases: Databases) -> Iterator[Emptied]:
@@ -130,6 +135,60 @@ async def test_a_running_holder_is_waited_for_briefly(url: str) -> None:
     assert rows == [("0", first, "0")]
 
 
+async def test_a_chosen_id_that_was_done_with_while_it_was_waited_for(url: str) -> None:
+    """Another's transaction, which has stored it, ends when the job has run, too: it's that one."""
+    chosen = {"type": "a", "id": str(new_id()), "chosen_id": True}
+    async with connected(url) as other:
+        async with other.transaction():
+            await other.fetch("select * from aioqueue.enqueue_v2($1::text::json)", json.dumps(chosen))
+            late = asyncio.ensure_future(asyncio.to_thread(call, url, chosen))
+            while not await other.fetch("select from pg_locks where not granted"):
+                await asyncio.sleep(0)
+            await other.execute(FINISH)
+        assert [created for _, created in await late] == [False]
+    assert execute(url, "select count(*) from aioqueue.job") == [(0,)]
+
+
+# -- who holds a key --------------------------------------------------------------------------------------------------
+
+
+def finish(url: str) -> None:
+    """All that is live completes."""
+    execute(url, FINISH)
+
+
+async def test_a_key_that_was_freed_by_a_start(url: str) -> None:
+    """Nobody takes the one that runs for its holder, whatever else is asked."""
+    call(url, {**KEYED, "unique": {"until": "started"}})
+    execute(url, "update aioqueue.job set state = 2, claims = 1, attempt = 1")
+    for fields in ({"unique": {"window": 60}}, {"unique": True, "chosen_id": True, "id": str(new_id())}):
+        ((stored, created),) = call(url, {**KEYED, **fields})
+        assert created
+        execute(url, f"delete from aioqueue.job where id = '{stored}'")
+
+
+async def test_a_window_beside_an_unfinished_holder(url: str) -> None:
+    """A holder that was enqueued without a window counts, though another's window isn't over; replaced, it has one itself."""
+    call(url, {**KEYED, "unique": {"window": 60}})
+    finish(url)
+    ((holder, created),) = call(url, {**KEYED, "unique": True})
+    assert created
+    replaces = {**KEYED, "unique": {"window": 60, "on_conflict": "replace"}}
+    assert call(url, replaces) == [(holder, False)]
+    assert execute(url, "select chain_id from aioqueue.dedup") == [(holder,)]
+    finish(url)
+    assert call(url, replaces) == [(holder, False)]
+
+
+async def test_a_window_under_an_older_name(url: str) -> None:
+    ((first, _),) = call(url, {**KEYED, "unique": {"window": 60}})
+    finish(url)
+    renamed = {**KEYED, "type": "c", "aliases": ["b", "a"], "unique": {"window": 60}}
+    assert call(url, renamed) == [(first, False)]
+    assert refused(url, {**renamed, "unique": {"window": 60, "on_conflict": "raise"}}).message_detail == str(first)
+    assert execute(url, "select count(*) from aioqueue.job") == [(0,)]
+
+
 # -- what can't be stored ---------------------------------------------------------------------------------------------
 
 
@@ -191,12 +250,7 @@ async def test_an_id_of_another_type(url: str) -> None:
     """Also of a finished job. Without `chosen_id` only what is unfinished is looked at, whatever its type."""
     chosen = {"type": "a", "id": str(new_id()), "chosen_id": True}
     assert [created for _, created in call(url, [chosen, chosen])] == [True, False]
-    execute(
-        url,
-        "with gone as (delete from aioqueue.job returning *) insert into aioqueue.archive (id, type, priority, run_at, state, "
-        "attempt, claims, reschedules, position, created_at, finished_at, tags, metadata, payload, errors) "
-        "select id, type, priority, run_at, 4, 1, 1, 0, 0, created_at, now(), tags, metadata, payload, errors from gone",
-    )
+    finish(url)
     assert [created for _, created in call(url, chosen)] == [False]
     found = refused(url, {**chosen, "type": "b"})
     assert (found.sqlstate, found.message_detail) == ("AQ004", chosen["id"])
