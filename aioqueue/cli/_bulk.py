@@ -1,9 +1,10 @@
-"""Changing all jobs that fit a filter, and pruning, a thousand in each commit: with a question before, and with progress."""
+"""Changing many jobs, and pruning, a thousand in each commit: with a count and a question before, and with progress."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,63 +12,96 @@ from aioqueue.cli._asking import ask, check_somebody_answers, yes_option
 from aioqueue.cli._json import json_option
 from aioqueue.cli._options import DURATION, log_level_option, looking_at, run, url_option
 from aioqueue.cli._report import Report
-from aioqueue.cli._tables import show_progress
+from aioqueue.cli._tables import show_progress, shows_progress
 from aioqueue.cli._text import one_line
 from aioqueue.vocabulary._answers import Changed
 from aioqueue.vocabulary._job import JobState
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import Awaitable, Callable, Sequence
     from uuid import UUID
 
-    from aioqueue.client import Client
+    from aioqueue.client import Changes, Client
+    from aioqueue.vocabulary._listing import JobFilter
 
-__all__ = ["change_all", "prune"]
+    ChangeAll = Callable[[Client, JobFilter, Callable[[Changes, Counter[Changed]], object]], Awaitable[object]]
+
+__all__ = ["change_all", "counted", "prune"]
 
 _PAGE_JOBS = 1_000
+_MOST_COUNTED_JOBS = 100_000
 FINISHED = tuple(each.value for each in JobState if each.finished)
 
 
-async def change_all(
-    client: Client,
-    done: str,
-    change: Callable[[Client, Sequence[UUID]], Awaitable[dict[UUID, Changed]]],
-    filters: dict[str, Any],
-    report: Report,
-    *,
-    yes: bool,
-) -> None:
-    """Change all jobs that fit, each page with commits of its own, and tell how many there were.
+@dataclass(frozen=True, slots=True)
+class Count:
+    """How many jobs fit.
+
+    Attributes:
+        number: So many were counted.
+        more: Whether there are more than those.
+    """
+
+    number: int
+    more: bool
+
+    def __str__(self) -> str:
+        return counted(self.number, more=self.more)
+
+    @property
+    def total(self) -> int | None:
+        """All of them, if they were counted."""
+        return None if self.more else self.number
+
+
+def counted(number: int, *, more: bool = False) -> str:
+    """A number of jobs, for people."""
+    return f"{'more than ' if more else ''}{number:,} job{'' if number == 1 else 's'}"
+
+
+async def change_all(client: Client, done: str, change: ChangeAll, where: JobFilter, report: Report, *, yes: bool) -> None:
+    """Change all jobs that fit, in portions with commits of their own, and tell how many there were.
 
     What has been changed stays so if it's interrupted, and is told: it can be called again.
 
     Arguments:
         client: Open.
         done: What becomes of them, such as `deleted`.
-        change: Changes a page of them.
-        filters: As `Client.list_jobs` takes them.
+        change: Changes them.
+        where: Which.
         report: Counts and tells them.
         yes: Whether not to ask before.
     """
-    if not yes:
-        page = await client.list_jobs(**filters, limit=_PAGE_JOBS)
-        if not page.jobs:  # whoever fits from now on was never asked about
-            with report.ended(client.store.description):
+    nothing = f"no jobs that fit in {client.store.description}"
+    total: int | None = None
+    if not yes or shows_progress(beside_output=report.as_json):
+        count = await _count(client, where)
+        if not count.number:  # whoever fits from now on was never asked about
+            with report.ended(nothing):
                 return
-        number = len(page.jobs)
-        count = f"{number} or more jobs" if page.cursor is not None else f"{number} job{'s' if number > 1 else ''}"
-        ask(f"{count} in {client.store.description} will be {done}.", yes=False)
-    # Listed again: the answer may have taken minutes, and whoever was retried meanwhile doesn't fit any more.
-    cursor, looked_at = None, 0
-    with report.ended(client.store.description), show_progress(beside_output=report.as_json) as show:
-        while True:
-            page = await client.list_jobs(**filters, limit=_PAGE_JOBS, cursor=cursor)
-            if ids := [job.id for job in page.jobs]:
-                report.add(await change(client, ids))
-            looked_at += len(page.jobs)
-            show(f"{looked_at:,} looked at, {report.done:,} {done}")
-            if (cursor := page.cursor) is None:
-                break
+        ask(f"{count} in {client.store.description} will be {done}.", yes=yes)
+        total = count.total
+    # They're listed again: the answer may have taken minutes, and whoever was retried meanwhile doesn't fit any more.
+    with report.ended(nothing), show_progress(total=total, beside_output=report.as_json) as show:
+
+        def tell(portion: Changes, _total: Counter[Changed]) -> None:
+            report.add(portion, portion.holders)
+            show(f"{report.seen:,} looked at, {report.done:,} {done}", report.seen)
+
+        await change(client, where, tell)
+
+
+async def _count(client: Client, where: JobFilter) -> Count:
+    """Count them, up to a bound."""
+    number, cursor = 0, None
+    while True:
+        page = await client.store.list_ids(where, _PAGE_JOBS, cursor)
+        number += len(page.ids)
+        if (cursor := page.cursor) is None:
+            return Count(number, more=False)
+        if number >= _MOST_COUNTED_JOBS:
+            return Count(number, more=True)
 
 
 @click.command()
@@ -90,11 +124,12 @@ def prune(
             which = f"{' or '.join(states) or 'finished'} jobs" + (f" of {one_line(', '.join(types))}" if types else "")
             age = timedelta(seconds=older_than)
             ask(f"All {which} in {client.store.description} that ended {age} ago or earlier will be deleted.", yes=yes)
-            with report.ended(client.store.description), show_progress(beside_output=as_json) as show:
+            nothing = f"no jobs that fit in {client.store.description}"
+            with report.ended(nothing), show_progress(beside_output=as_json) as show:
 
                 def tell(ids: Sequence[UUID]) -> None:
                     report.add(dict.fromkeys(ids, Changed.DONE))
-                    show(f"{report.done:,} deleted")
+                    show(f"{report.done:,} deleted", report.done)
 
                 await client.prune(older_than=older_than, states=states, types=types, on_portion=tell)
 

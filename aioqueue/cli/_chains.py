@@ -9,6 +9,7 @@ import click
 from aioqueue.cli._ids import find_ids
 from aioqueue.cli._job_text import attempts, describe, end_and_duration, last_error, shown_time
 from aioqueue.cli._json import json_option, print_json
+from aioqueue.cli._listing import listing_command
 from aioqueue.cli._options import Problem, WrongUsage, log_level_option, looking_at, run, url_option
 from aioqueue.cli._tables import show_table
 from aioqueue.cli._text import one_line
@@ -24,6 +25,9 @@ __all__ = ["chains"]
 @click.group()
 def chains() -> None:
     """Look at chains: a first job, and the steps that were continued from it."""
+
+
+chains.add_command(listing_command(chains=True))
 
 
 @chains.command()

@@ -1,38 +1,58 @@
-"""`aioqueue jobs retry | run-now | delete`: the jobs whose ids are given, or all that fit a filter."""
+"""`aioqueue jobs retry | run-now | delete`: the jobs whose ids are given, or piped, or all that fit a filter."""
 
 from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 
 from aioqueue.cli._asking import ask, check_somebody_answers, yes_option
-from aioqueue.cli._bulk import change_all
-from aioqueue.cli._ids import find_ids
+from aioqueue.cli._bulk import change_all, counted
+from aioqueue.cli._filter_options import FILTER_OPTIONS, filter_options, is_filtered, read_filter
+from aioqueue.cli._ids import find_ids, read_given
 from aioqueue.cli._json import json_option
 from aioqueue.cli._options import WrongUsage, log_level_option, looking_at, run, url_option
 from aioqueue.cli._report import Report
+from aioqueue.cli._tables import show_progress
 from aioqueue.cli._text import one_line
+from aioqueue.client import Changes
 from aioqueue.errors import BlockerReference, StoreError
 from aioqueue.vocabulary._answers import Changed
 from aioqueue.vocabulary._job import JobState
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections import Counter
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
     from uuid import UUID
 
     from aioqueue.client import Client
     from aioqueue.vocabulary._job import Job
+    from aioqueue.vocabulary._listing import JobFilter
 
-    _Apply = Callable[[Client, Sequence[UUID]], Awaitable[dict[UUID, Changed]]]
+    _OnPortion = Callable[[Changes, Counter[Changed]], object]
 
 __all__ = ["changing_commands"]
 
 T = TypeVar("T")
 
 _MOST_SHOWN_JOBS = 20
+_PORTION_JOBS = 1_000
+
+
+class _Apply(Protocol):
+    """Changes the jobs with these ids."""
+
+    def __call__(self, client: Client, ids: Sequence[UUID], *, cascade: bool) -> Awaitable[Changes]: ...
+
+
+class _ApplyToAll(Protocol):
+    """Changes all that fit."""
+
+    def __call__(
+        self, client: Client, where: JobFilter, on_portion: _OnPortion, *, cascade: bool
+    ) -> Awaitable[Counter[Changed]]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +61,7 @@ class _Change:
 
     Attributes:
         name, text: The command's.
-        apply: What does it.
+        apply, apply_to_all: What does it.
         done: What becomes of jobs, such as `deleted`.
         wrong: Said of a job that isn't in the right state.
         states: Those of the jobs that it can change.
@@ -51,7 +71,8 @@ class _Change:
 
     name: str
     text: str
-    apply: Callable[..., Awaitable[dict[UUID, Changed]]]
+    apply: _Apply
+    apply_to_all: _ApplyToAll
     done: str
     wrong: str
     states: tuple[str, ...]
@@ -59,21 +80,39 @@ class _Change:
     cascade: str = ""
 
 
-async def _retry(client: Client, ids: Sequence[UUID], *, cascade: bool) -> dict[UUID, Changed]:
+async def _retry(client: Client, ids: Sequence[UUID], *, cascade: bool) -> Changes:
     return await client.retry(*ids, cascade=cascade)
 
 
-async def _run_now(client: Client, ids: Sequence[UUID], *, cascade: bool) -> dict[UUID, Changed]:
+async def _retry_all(client: Client, where: JobFilter, on_portion: _OnPortion, *, cascade: bool) -> Counter[Changed]:
+    return await client.retry(where=where, on_portion=on_portion, cascade=cascade)
+
+
+async def _run_now(client: Client, ids: Sequence[UUID], *, cascade: bool) -> Changes:
     del cascade  # there is none
     return await client.run_now(*ids)
 
 
-async def _delete(client: Client, ids: Sequence[UUID], *, cascade: bool) -> dict[UUID, Changed]:
+async def _run_all_now(client: Client, where: JobFilter, on_portion: _OnPortion, *, cascade: bool) -> Counter[Changed]:
+    del cascade  # there is none
+    return await client.run_now(where=where, on_portion=on_portion)
+
+
+async def _delete(client: Client, ids: Sequence[UUID], *, cascade: bool) -> Changes:
     """Delete, and tell of those that others wait for as of any that couldn't be changed."""
     try:
         return await client.delete(*ids, cascade=cascade)
     except BlockerReference as error:
-        return {job_id: each for job_id, each in error.changed.items() if isinstance(each, Changed)}
+        return _told(error)
+
+
+def _told(error: BlockerReference | StoreError) -> Changes:
+    """What an error says of those that were changed all the same."""
+    return Changes((job_id, each) for job_id, each in error.changed.items() if isinstance(each, Changed))
+
+
+async def _delete_all(client: Client, where: JobFilter, on_portion: _OnPortion, *, cascade: bool) -> Counter[Changed]:
+    return await client.delete(where=where, on_portion=on_portion, cascade=cascade)
 
 
 _CHANGES = (
@@ -81,8 +120,9 @@ _CHANGES = (
         "retry",
         "Make failed or cancelled jobs pending again, with all their attempts. An ID of any step means its chain's last one.",
         _retry,
+        _retry_all,
         done="made pending",
-        wrong="it isn't failed or cancelled, or another unfinished job has its unique key",
+        wrong="it isn't failed or cancelled",
         states=("failed", "cancelled"),
         cascade="Those too that have failed since one of them had failed.",
     ),
@@ -90,6 +130,7 @@ _CHANGES = (
         "run-now",
         "Make pending jobs due now. An ID of any step means its chain's live one.",
         _run_now,
+        _run_all_now,
         done="made due",
         wrong="it isn't pending",
         states=("scheduled",),
@@ -98,6 +139,7 @@ _CHANGES = (
         "delete",
         "Remove jobs, finished or not. An ID of any step means its whole chain.",
         _delete,
+        _delete_all,
         done="deleted",
         wrong="it can't be deleted",
         # A chain goes with its last step: who names its earlier ones by their state may not mean the one that lives.
@@ -106,6 +148,8 @@ _CHANGES = (
         cascade="Unfinished jobs that wait for them, too.",
     ),
 )
+
+_IDS_TEXT = "ID is one, or its first digits; - stands for those on standard input, one a line. Or give filters: all that fit."
 
 
 def changing_commands() -> list[click.Command]:
@@ -116,35 +160,31 @@ def changing_commands() -> list[click.Command]:
 def _command(change: _Change) -> click.Command:
     cascade_option = click.option("--cascade", is_flag=True, help=change.cascade)
 
-    @click.command(change.name, help=change.text)
+    @click.command(change.name, help=f"{change.text}\n\n{_IDS_TEXT}")
     @url_option
     @click.argument("job_ids", metavar="[ID]...", nargs=-1)
     @(cascade_option if change.cascade else _no_option)
-    @click.option("--state", "states", multiple=True, type=click.Choice(change.states), help="All in any of these states.")
-    @click.option("--type", "types", multiple=True, metavar="NAME", help="All of any of these job types.")
-    @click.option("--key", help="All with exactly this key.")
-    @click.option("--tag", help="All with this tag.")
+    @filter_options(change.states)
     @yes_option
     @json_option("One JSON object per job, and a last one with their numbers.")
     @log_level_option("warning")
     def command(
-        url: str | None, job_ids: tuple[str, ...], *, yes: bool, as_json: bool, cascade: bool = False, **filters: Any
+        url: str | None, job_ids: tuple[str, ...], *, yes: bool, as_json: bool, cascade: bool = False, **given: Any
     ) -> None:
-        apply = functools.partial(change.apply, cascade=cascade)
-        filtered = any(filters.values())
-        if filtered == bool(job_ids):
-            raise WrongUsage("give either ids, or at least one of --state, --type, --key and --tag")
+        if is_filtered(given) == bool(job_ids):
+            raise WrongUsage(f"give either ids, or at least one of {FILTER_OPTIONS}")
         report = Report(change.done, as_json=as_json)
-        if filtered:
+        if job_ids:
+            asked = yes or not change.removes
+            check_somebody_answers(yes=asked)
+            run(lambda: _change_given(url, change, read_given(job_ids), report, asked=asked, cascade=cascade))
+            if report.others:
+                raise click.exceptions.Exit(1)
+        else:
             check_somebody_answers(yes=yes)
-            wanted = {**filters, "states": filters["states"] or change.states}
-            run(lambda: _change_all(url, change.done, apply, wanted, report, yes=yes))
-            return
-        asked = yes or not change.removes
-        check_somebody_answers(yes=asked)
-        run(lambda: _change_given(url, change, apply, job_ids, report, asked=asked))
-        if report.others:
-            raise click.exceptions.Exit(1)
+            run(lambda: _change_all(url, change, given, report, yes=yes, cascade=cascade))
+            if report.refused:
+                raise click.exceptions.Exit(1)
 
     return command
 
@@ -154,40 +194,42 @@ def _no_option(command: T) -> T:
 
 
 async def _change_all(
-    url: str | None,
-    done: str,
-    apply: _Apply,
-    wanted: dict[str, Any],
-    report: Report,
-    *,
-    yes: bool,
+    url: str | None, change: _Change, given: Mapping[str, Any], report: Report, *, yes: bool, cascade: bool
 ) -> None:
     async with looking_at(url) as client:
-        await change_all(client, done, apply, wanted, report, yes=yes)
+        where = await read_filter(client, given, states=change.states, ends=True)
+        apply = functools.partial(change.apply_to_all, cascade=cascade)
+        await change_all(client, change.done, apply, where, report, yes=yes)
 
 
 async def _change_given(
-    url: str | None,
-    change: _Change,
-    apply: _Apply,
-    texts: Sequence[str],
-    report: Report,
-    *,
-    asked: bool,
+    url: str | None, change: _Change, texts: Sequence[str], report: Report, *, asked: bool, cascade: bool
 ) -> None:
     async with looking_at(url) as client:
         ids = await find_ids(client, texts)
+        if not ids:
+            with report.ended("no ids on standard input"):
+                return
         if not asked:
             await _show(client, ids)
-            count = "1 job" if len(ids) == 1 else f"{len(ids)} jobs"
-            ask(f"{count} in {client.store.description} will be {change.done}.", yes=False)
+            ask(f"{counted(len(ids))} in {client.store.description} will be {change.done}.", yes=False)
         try:
-            became = await apply(client, ids)
-        except StoreError as error:
-            if before := {job_id: each for job_id, each in error.changed.items() if isinstance(each, Changed)}:
-                report.tell_each(before, change.wrong)
-            raise
-        report.tell_each(became, change.wrong)
+            with show_progress(total=len(ids), beside_output=True) as show:
+                for start in range(0, len(ids), _PORTION_JOBS):
+                    await _change_portion(client, change, ids[start : start + _PORTION_JOBS], report, cascade=cascade)
+                    show(f"{report.done:,} {change.done}", report.seen)
+        finally:
+            if report.as_json and report.seen:
+                report.end()
+
+
+async def _change_portion(client: Client, change: _Change, ids: Sequence[UUID], report: Report, *, cascade: bool) -> None:
+    try:
+        became = await change.apply(client, ids, cascade=cascade)
+    except StoreError as error:
+        report.tell_each(_told(error), change.wrong)
+        raise
+    report.tell_each(became, change.wrong, became.holders)
 
 
 async def _show(client: Client, ids: Sequence[UUID]) -> None:

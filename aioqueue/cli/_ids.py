@@ -1,25 +1,39 @@
-"""Jobs' ids on the command line: whole, or as many of their first digits as tell one from all others."""
+"""Jobs' ids on the command line: whole, or as many of their first digits as tell one from all others; or from a pipe."""
 
 from __future__ import annotations
 
 import re
+import sys
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 from aioqueue.cli._options import Problem, WrongUsage
-from aioqueue.store_rules._cursors import write_cursor
-from aioqueue.vocabulary._listing import ListOrder
+from aioqueue.vocabulary._listing import JobFilter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from aioqueue.client import Client
 
-__all__ = ["find_ids"]
+__all__ = ["PIPED", "find_ids", "read_given"]
+
+PIPED = "-"
+"""Stands for the ids on standard input, one a line."""
 
 _FEWEST_DIGITS = 4
 _DIGITS = 32
 _MOST_NAMED = 10
+
+
+def read_given(texts: Sequence[str]) -> list[str]:
+    """Read what was given as ids: `-` stands for what is on standard input."""
+    given: list[str] = []
+    for text in texts:
+        if text == PIPED:
+            given += [line.strip() for line in sys.stdin if line.strip()]
+        else:
+            given.append(text)
+    return given
 
 
 async def find_ids(client: Client, texts: Iterable[str]) -> list[UUID]:
@@ -40,11 +54,7 @@ async def _find(client: Client, text: str) -> UUID:
     digits = text.strip().replace("-", "").lower()
     if not re.fullmatch(f"[0-9a-f]{{{_FEWEST_DIGITS},{_DIGITS - 1}}}", digits):
         raise WrongUsage(f"{text!r} is neither a UUID nor its first {_FEWEST_DIGITS} or more hexadecimal digits")
-    # A listing goes down from a cursor: what begins so is one range of ids, just below the first that doesn't.
-    first, after = UUID(digits.ljust(_DIGITS, "0")), int(digits.ljust(_DIGITS, "f"), 16) + 1
-    cursor = None if after > UUID(int=2**128 - 1).int else write_cursor(ListOrder.NEWEST, UUID(int=after))
-    page = await client.list_jobs(limit=_MOST_NAMED + 1, cursor=cursor)
-    found = [job.id for job in page.jobs if job.id >= first]
+    found = await _that_begin_with(client, digits)
     if not found:
         raise Problem(
             f"there is no job whose id begins with {text} (a chain whose first step has been removed is found by its whole id)"
@@ -54,3 +64,15 @@ async def _find(client: Client, text: str) -> UUID:
         named = ", ".join(str(each) for each in found[:_MOST_NAMED])
         raise Problem(f"the ids of several jobs begin with {text}: {named}{more}")
     return found[0]
+
+
+async def _that_begin_with(client: Client, digits: str) -> list[UUID]:
+    """The first ids that begin with these digits: one more than is named, where there are more."""
+    where = JobFilter(first_id=UUID(digits.ljust(_DIGITS, "0")), last_id=UUID(digits.ljust(_DIGITS, "f")))
+    found: list[UUID] = []
+    cursor: str | None = None
+    while True:
+        page = await client.store.list_ids(where, _MOST_NAMED + 1 - len(found), cursor)
+        found += page.ids
+        if (cursor := page.cursor) is None or len(found) > _MOST_NAMED:
+            return found

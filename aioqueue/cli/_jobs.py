@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from aioqueue.cli._ids import find_ids
-from aioqueue.cli._job_text import attempts, describe, describe_blocker, end_and_duration, last_error, shown_time
+from aioqueue.cli._job_text import describe, describe_blocker, end_and_duration
 from aioqueue.cli._json import json_option, print_json
-from aioqueue.cli._options import Problem, WrongUsage, log_level_option, looking_at, run, url_option
-from aioqueue.cli._tables import show_table
+from aioqueue.cli._listing import listing_command
+from aioqueue.cli._options import Problem, log_level_option, looking_at, run, url_option
 from aioqueue.cli._text import one_line
-from aioqueue.vocabulary._job import JobState, was_discarded
+from aioqueue.vocabulary._job import was_discarded
 
 if TYPE_CHECKING:
     from aioqueue.vocabulary._job import Job
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 __all__ = ["jobs"]
 
 _MOST_BLOCKERS = 100
-_NARROWING_OPTIONS = frozenset({"states", "types", "key", "tag", "cursor"})
 
 
 @click.group()
@@ -29,51 +28,7 @@ def jobs() -> None:
     """Look at jobs, and change them."""
 
 
-@jobs.command("list")
-@url_option
-@click.option("--state", "states", multiple=True, type=click.Choice([each.value for each in JobState]), help="Any of these.")
-@click.option("--type", "types", multiple=True, metavar="NAME", help="Any of these job types.")
-@click.option("--key", help="Exactly this key.")
-@click.option("--tag", help="Among the tags.")
-@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
-@click.option("--cursor", help="Go on where the page before ended.")
-@json_option("One JSON object per line.")
-@log_level_option("warning")
-def list_jobs(url: str | None, *, as_json: bool, **filters: Any) -> None:
-    """List jobs, live and finished, the newest first."""
-
-    async def look() -> None:
-        async with looking_at(url) as client:
-            description = client.store.description
-            try:
-                page = await client.list_jobs(**filters)
-            except ValueError as error:
-                raise WrongUsage(str(error)) from None
-        if as_json:
-            for job in page.jobs:
-                print_json(describe(job))
-        elif not page.jobs:
-            some = " that fit" if any(value for name, value in filters.items() if name in _NARROWING_OPTIONS) else ""
-            click.echo(f"no jobs{some} in {description}")
-        else:
-            rows = [
-                (
-                    str(job.id),
-                    job.type,
-                    job.state.value,
-                    attempts(job),
-                    shown_time(job.run_at),
-                    *end_and_duration(job),
-                    last_error(job),
-                )
-                for job in page.jobs
-            ]
-            header = ("id", "type", "state", "attempts", "due (UTC)", "finished (UTC)", "took", "last error")
-            show_table(header, rows)
-        if page.cursor is not None:
-            click.echo(f"more: --cursor {page.cursor}", err=True)
-
-    run(look)
+jobs.add_command(listing_command(chains=False))
 
 
 @jobs.command()

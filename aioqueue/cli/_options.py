@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DURATION",
+    "AnyType",
     "JobsFailed",
     "Problem",
     "SettingsCommand",
@@ -32,6 +34,7 @@ __all__ = [
     "explained",
     "log_level_option",
     "looking_at",
+    "read_time",
     "run",
     "set_up_logging",
     "setting_option",
@@ -68,6 +71,32 @@ class Duration(FloatType):
 
 
 DURATION = Duration()
+
+
+def read_time(text: str, option: str) -> datetime:
+    """Read a time in ISO 8601 that says in which time zone it is.
+
+    Arguments:
+        text: As written.
+        option: Where it was, for the error.
+
+    Raises:
+        WrongUsage: It isn't one.
+    """
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise WrongUsage(f"{option}: {text!r} isn't a time in ISO 8601, such as {_EXAMPLE_TIME}") from None
+    if time.utcoffset() is None:
+        here = time.astimezone()
+        raise WrongUsage(
+            f"{option}: {text!r} doesn't say in which time zone: add an offset, such as {time.isoformat()}Z for UTC, or "
+            f"{here.isoformat()} for the time of this machine"
+        )
+    return time
+
+
+_EXAMPLE_TIME = "2030-01-31T12:00:00+01:00"
 
 
 class SettingType(AnyType):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
 import click
@@ -19,6 +18,7 @@ from aioqueue.cli._options import (
     explained,
     log_level_option,
     looking_at,
+    read_time,
     run,
     setting_option,
     url_option,
@@ -223,27 +223,10 @@ def _read_options(given: dict[str, Any]) -> CallOptions:
     at, attempts = given.pop("at"), given.pop("max_attempts")
     options = {name: value for name, value in given.items() if value is not None and value is not False and value != ()}
     if at is not None:
-        options["at"] = _read_time(at)
+        options["at"] = read_time(at, "--at")
     if attempts is not None:
         options["retry"] = Retry(max_attempts=attempts)
     return cast("CallOptions", options)
-
-
-def _read_time(text: str) -> datetime:
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
-        raise WrongUsage(f"--at: {text!r} isn't a time in ISO 8601, such as {_EXAMPLE_TIME}") from None
-    if time.utcoffset() is None:
-        here = time.astimezone()
-        raise WrongUsage(
-            f"--at: {text!r} doesn't say in which time zone: add an offset, such as {time.isoformat()}Z for UTC, or "
-            f"{here.isoformat()} for the time of this machine"
-        )
-    return time
-
-
-_EXAMPLE_TIME = "2030-01-31T12:00:00+01:00"
 
 
 # -- stats ------------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import click
@@ -23,7 +24,15 @@ _EXPLAINED = {
     Changed.RUNNING: "it is running",
     Changed.BLOCKS: "other unfinished jobs wait for it: --cascade deletes them too",
     Changed.BLOCKER_FAILED: "a chain that it waited for has failed: retry that one, with --cascade",
+    Changed.KEY_HELD: "another unfinished chain has its unique key",
 }
+_COUNTED = {
+    Changed.BLOCKS: "since other unfinished jobs wait for them: see --cascade",
+    Changed.BLOCKER_FAILED: "since chains that they waited for have failed: see --cascade",
+    Changed.KEY_HELD: "since other unfinished chains have their unique keys",
+}
+"""Of these somebody has to do something; what else wasn't changed has changed by itself meanwhile."""
+_MOST_HOLDERS = 3
 
 
 class Report:
@@ -41,6 +50,7 @@ class Report:
         self._done = done
         self.as_json = as_json
         self._became: Counter[Changed] = Counter()
+        self._holders: list[UUID] = []
 
     @property
     def done(self) -> int:
@@ -52,48 +62,64 @@ class Report:
         """How many haven't."""
         return self._became.total() - self.done
 
-    def add(self, became: Mapping[UUID, Changed]) -> None:
-        """Count some more, whose change is committed."""
-        self._became.update(became.values())
-        if self.as_json:
-            for job_id, each in became.items():
-                print_json({"id": str(job_id), "became": each.value})
+    @property
+    def refused(self) -> int:
+        """How many haven't, and somebody has to do something about it."""
+        return sum(self._became[each] for each in _COUNTED)
 
-    def tell_each(self, became: Mapping[UUID, Changed], wrong: str) -> None:
-        """Count those whose ids were given, and tell of each; `wrong` is said of one that isn't in the right state."""
-        self.add(became)
+    @property
+    def seen(self) -> int:
+        """How many it has been told of."""
+        return self._became.total()
+
+    def add(self, became: Mapping[UUID, Changed], holders: Mapping[UUID, UUID] = MappingProxyType({})) -> None:
+        """Count some more, whose change is committed; `holders` are the chains that hold their unique keys."""
+        self._became.update(became.values())
+        self._holders += [each for each in dict.fromkeys(holders.values()) if each not in self._holders][:_MOST_HOLDERS]
         if self.as_json:
-            self.end()
-        else:
             for job_id, each in became.items():
-                click.echo(f"{job_id}  {'done' if each is Changed.DONE else _EXPLAINED.get(each, wrong)}")
+                holder = {"holder": str(holders[job_id])} if job_id in holders else {}
+                print_json({"id": str(job_id), "became": each.value, **holder})
+
+    def tell_each(
+        self, became: Mapping[UUID, Changed], wrong: str, holders: Mapping[UUID, UUID] = MappingProxyType({})
+    ) -> None:
+        """Count those whose ids were given, and tell of each; `wrong` is said of one that isn't in the right state."""
+        self.add(became, holders)
+        if not self.as_json:
+            for job_id, each in became.items():
+                holder = f": {holders[job_id]}" if job_id in holders else ""
+                click.echo(f"{job_id}  {'done' if each is Changed.DONE else _EXPLAINED.get(each, wrong)}{holder}")
 
     @contextmanager
-    def ended(self, where: str) -> Generator[None]:
+    def ended(self, nothing: str) -> Generator[None]:
         """Tell at the end of the block how many there were, also when something has cut it short.
 
         Arguments:
-            where: The database, named if there were none.
+            nothing: Said if there were none.
         """
         try:
             yield
         except BaseException:
             self.end(" until then")
             raise
-        self.end("" if self._became else f": no jobs that fit in {one_line(where)}")
+        self.end("" if self._became else f": {nothing}")
 
     def end(self, more: str = "") -> None:
         """Tell how many there were; `more` is said to people after that."""
         if self.as_json:
             print_json({"changed": self.done, "unchanged": self.others})
         else:
-            click.echo(f"{self.done} {self._done}{self._why_not()}{more}")
+            click.echo(one_line(f"{self.done} {self._done}{self._why_not()}{more}"))
 
     def _why_not(self) -> str:
-        waited = self._became[Changed.BLOCKS] + self._became[Changed.BLOCKER_FAILED]
         text = ""
-        if changed := self.others - waited:
+        if changed := self.others - self.refused:
             text = f", {changed} not: they have changed meanwhile"
-        if waited:
-            text += f", {waited} not, since other jobs and they wait for each other: see --cascade"
+        for each, why in _COUNTED.items():
+            if number := self._became[each]:
+                text += f", {number} not, {why}"
+        if held := self._became[Changed.KEY_HELD]:
+            named = ", ".join(map(str, self._holders[:_MOST_HOLDERS]))
+            text += f" ({named}{', and others' if named and held > _MOST_HOLDERS else ''})" if named else ""
         return text

@@ -24,7 +24,18 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-__all__ = ["colored", "cut", "draws", "is_terminal", "plain_table", "rich_console", "rich_table", "show_progress", "show_table"]
+__all__ = [
+    "colored",
+    "cut",
+    "draws",
+    "is_terminal",
+    "plain_table",
+    "rich_console",
+    "rich_table",
+    "show_progress",
+    "show_table",
+    "shows_progress",
+]
 
 _WIDEST_CELL_CHARACTERS = 60
 _WIDEST_UNFOLDED_COLUMNS = 20
@@ -74,39 +85,47 @@ def colored(text: str, color: str) -> str:
 
 
 @contextmanager
-def show_progress(*, beside_output: bool = False) -> Generator[Callable[[str], None]]:
+def show_progress(*, total: int | None = None, beside_output: bool = False) -> Generator[Callable[[str, int], None]]:
     """Show on standard error how far something is, while the context lasts; nothing where that isn't a terminal.
 
     Arguments:
+        total: How many there are to be done, if that is known: then a bar shows how many of them are.
         beside_output: Whether something is printed meanwhile: on one terminal with that there is no progress.
 
     Yields:
-        What is called with each new text, such as `1,000 deleted`.
+        What is called with each new text, such as `1,000 deleted`, and how many are done.
     """
-    if not is_terminal(sys.stderr) or (beside_output and is_terminal(sys.stdout)):
-        yield lambda _: None
+    if not shows_progress(beside_output=beside_output):
+        yield lambda _text, _number: None
     elif not draws(sys.stderr):
-        with _rewritten_line() as show:
+        with _rewritten_line(total) as show:
             yield show
     else:
         # rich is an extra, and takes long to import: only what draws does so.
-        from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-        columns = SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn()
+        bar = () if total is None else (BarColumn(), TaskProgressColumn())
+        columns = SpinnerColumn(), *bar, TextColumn("{task.description}", markup=False), TimeElapsedColumn()
         # Redirected, standard output would end up on standard error, whoever reads it.
         with Progress(*columns, console=rich_console(sys.stderr), redirect_stdout=False, redirect_stderr=False) as progress:
-            task = progress.add_task("", total=None)
-            yield lambda text: progress.update(task, description=one_line(text))
+            task = progress.add_task("", total=total)
+            yield lambda text, number: progress.update(task, description=one_line(text), completed=number)
+
+
+def shows_progress(*, beside_output: bool) -> bool:
+    """Whether `show_progress` would show anything."""
+    return is_terminal(sys.stderr) and not (beside_output and is_terminal(sys.stdout))
 
 
 @contextmanager
-def _rewritten_line() -> Generator[Callable[[str], None]]:
+def _rewritten_line(total: int | None) -> Generator[Callable[[str, int], None]]:
     shown = False
 
-    def show(text: str) -> None:
+    def show(text: str, number: int) -> None:
         nonlocal shown
         shown = True
-        click.echo(f"\r{one_line(text)}", err=True, nl=False)
+        part = f"{min(100 * number // total, 100)}%  " if total else ""
+        click.echo(f"\r{part}{one_line(text)}", err=True, nl=False)
 
     try:
         yield show

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 import anyio
@@ -14,8 +14,8 @@ from click.testing import CliRunner
 
 from aioqueue import Client, Worker
 from aioqueue.cli import main
+from aioqueue.cli._bulk import Count
 from aioqueue.vocabulary._job import NewJob
-from aioqueue.vocabulary._listing import Page
 from tests.cli.conftest import APART
 from tests.cli.jobs import fail, greet, registry
 
@@ -125,15 +125,12 @@ def test_what_is_retried_while_the_question_stands_is_kept(
 
 def test_who_comes_after_an_empty_look_isnt_changed_unasked(invoke: Invoke, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     _work(url)
-    list_jobs, looks = Client.list_jobs, 0
 
-    async def empty_at_first(*arguments: Any, **named: Any) -> Any:
-        nonlocal looks
-        looks += 1
-        return Page((), None) if looks == 1 else await list_jobs(*arguments, **named)
+    async def none(*_: object) -> Count:
+        return Count(0, more=False)
 
     monkeypatch.setattr("aioqueue.cli._changes.check_somebody_answers", lambda **_: None)
-    monkeypatch.setattr(Client, "list_jobs", empty_at_first)
+    monkeypatch.setattr("aioqueue.cli._bulk._count", none)
     assert invoke("jobs", "delete", "--state", "failed").stdout.startswith("0 deleted: no jobs that fit in ")
     monkeypatch.undo()
     assert "failed" in _states(invoke)
@@ -148,7 +145,7 @@ def test_an_interrupted_change_tells_how_many_were_changed(
         raise KeyboardInterrupt
 
     _work(url)
-    monkeypatch.setattr("aioqueue.cli._bulk._PAGE_JOBS", 2)
+    monkeypatch.setattr("aioqueue.client._portions.PORTION_JOBS", 2)
     monkeypatch.setattr("aioqueue.cli._bulk.show_progress", lambda **_: nullcontext(interrupt))
     result = CliRunner(**APART).invoke(main, ["jobs", *command, "--yes", "--url", url, *(["--json"] if as_json else [])])
     assert result.exit_code == 1
