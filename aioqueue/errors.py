@@ -268,7 +268,7 @@ class AlreadyFinished(JobError):
 
     Arguments:
         message: What has become of it.
-        state: Its state: `completed`, `failed` or `cancelled`; `ended` if in the same open transaction.
+        state: Its state: `completed`, `failed` or `cancelled`.
         job_id, job_type, last_error, chain_id: As of every `JobError`.
     """
 

@@ -1,25 +1,28 @@
-"""`aioqueue chains`: a chain's steps, in order."""
+"""`aioqueue chains`: which chains there are, and one of them as a tree."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from aioqueue.cli._ids import find_ids
-from aioqueue.cli._job_text import attempts, describe, end_and_duration, last_error, shown_time
+from aioqueue.cli._job_text import describe, describe_blocker
 from aioqueue.cli._json import json_option, print_json
 from aioqueue.cli._listing import listing_command
 from aioqueue.cli._options import Problem, WrongUsage, log_level_option, looking_at, run, url_option
-from aioqueue.cli._tables import show_table
 from aioqueue.cli._text import one_line
+from aioqueue.cli._tree import chain_tree, draw
 from aioqueue.errors import JobNotFound
 
 if TYPE_CHECKING:
+    from aioqueue.client import Client
     from aioqueue.vocabulary._job import Job
     from aioqueue.vocabulary._listing import Page
 
 __all__ = ["chains"]
+
+_MOST_EDGES = 100
 
 
 @click.group()
@@ -38,7 +41,10 @@ chains.add_command(listing_command(chains=True))
 @json_option()
 @log_level_option("warning")
 def show(url: str | None, job_id: str, *, limit: int, cursor: str | None, as_json: bool) -> None:
-    """Show a chain's steps from the first, and where it stands. ID is that of any step. A job alone is a chain of one."""
+    """Show a chain as a tree: its steps from the first, what each waits for, and who waits for the chain's end.
+
+    ID is that of any step, or its first digits. A job alone is a chain of one. A chain that is met twice is shown once.
+    """
 
     async def look() -> None:
         async with looking_at(url) as client:
@@ -51,32 +57,31 @@ def show(url: str | None, job_id: str, *, limit: int, cursor: str | None, as_jso
                 raise Problem(f"there is no job {job_id}") from None
             except ValueError as error:
                 raise WrongUsage(str(error)) from None
-        if as_json:
-            steps = [describe(step) | {"position": step.position} for step in page.jobs]
-            print_json({"id": str(end.chain_id), "end": describe(end), "steps": steps, "cursor": page.cursor})
-            return
-        _show(end, page, first_page=cursor is None)
+            if as_json:
+                print_json(await _as_json(client, end, page))
+                return
+            steps, waiting = await chain_tree(client, end.chain_id, page.jobs)
+        click.echo(one_line(f"chain {end.chain_id}: at step {end.position}, {end.type}, {end.state.value}"))
+        if cursor is None and page.jobs and (gone := page.jobs[0].position):
+            click.echo(f"its first {'step has' if gone == 1 else f'{gone} steps have'} been removed")
+        for line in draw(steps):
+            click.echo(line)
+        if waiting:
+            click.echo("these wait for its end")
+        for line in draw(waiting):
+            click.echo(line)
         if page.cursor is not None:
             click.echo(f"more: --cursor {page.cursor}", err=True)
 
     run(look)
 
 
-def _show(end: Job, page: Page, *, first_page: bool) -> None:
-    click.echo(one_line(f"chain {end.chain_id}: at step {end.position}, {end.type}, {end.state.value}"))
-    if first_page and page.jobs and (gone := page.jobs[0].position):
-        click.echo(f"its first {'step has' if gone == 1 else f'{gone} steps have'} been removed")
-    rows = [
-        (
-            str(step.position),
-            str(step.id),
-            step.type,
-            step.state.value,
-            attempts(step),
-            shown_time(step.run_at),
-            *end_and_duration(step),
-            last_error(step),
-        )
-        for step in page.jobs
-    ]
-    show_table(("step", "id", "type", "state", "attempts", "due (UTC)", "finished (UTC)", "took", "last error"), rows)
+async def _as_json(client: Client, end: Job, page: Page) -> dict[str, Any]:
+    steps: list[dict[str, Any]] = []
+    for step in page.jobs:
+        blockers = await client.store.list_blockers(step.id, _MOST_EDGES)
+        described = describe(step) | {"position": step.position}
+        steps.append(described | {"blockers": [describe_blocker(each) for each in blockers]})
+    dependents = await client.store.list_dependents(end.chain_id, _MOST_EDGES)
+    waiting = list(dict.fromkeys(str(each.job_id) for each in dependents))
+    return {"id": str(end.chain_id), "end": describe(end), "steps": steps, "dependents": waiting, "cursor": page.cursor}

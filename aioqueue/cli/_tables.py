@@ -26,12 +26,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "colored",
+    "colored_state",
     "cut",
     "draws",
     "is_terminal",
     "plain_table",
     "rich_console",
     "rich_table",
+    "shortened",
     "show_progress",
     "show_table",
     "shows_progress",
@@ -68,7 +70,7 @@ def plain_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, shorten
         rows: What they hold; control characters are made visible.
         shorten: Whether what is very long is shortened: for people, who want the others to keep their place.
     """
-    shown = _shortened if shorten else str
+    shown = shortened if shorten else str
     cells = [header, *([shown(one_line(cell)) for cell in row] for row in rows)]
     widths = [max(_width(row[column]) for row in cells) for column in range(len(header))]
     lines: list[str] = []
@@ -82,6 +84,11 @@ def colored(text: str, color: str) -> str:
     """Text of our own for `click.echo`, which takes the colour away where there is no terminal."""
     plain = os.environ.get("TERM") in ("dumb", "unknown") or os.environ.get("NO_COLOR")
     return text if plain else click.style(text, fg=color)
+
+
+def colored_state(state: str) -> str:
+    """A state's name in its colour."""
+    return colored(state, _COLORS[state]) if state in _COLORS else state
 
 
 @contextmanager
@@ -146,7 +153,7 @@ def rich_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
 
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
     columns = [number for number in range(len(header)) if number == 0 or any(row[number] for row in rows)]
-    cells = {number: [_shortened(one_line(row[number])) for row in rows] for number in columns}
+    cells = {number: [shortened(one_line(row[number])) for row in rows] for number in columns}
     for number in columns:
         width = max(map(_width, (header[number], *cells[number])))
         whole = number == 0 or width <= _WIDEST_UNFOLDED_COLUMNS
@@ -190,7 +197,7 @@ def is_terminal(stream: TextIO | None) -> bool:
         return False
 
 
-def _shortened(cell: str) -> str:
+def shortened(cell: str) -> str:
     """Shorten a cell, so that the others keep their place, whatever somebody has called something."""
     return cell if len(cell) <= _WIDEST_CELL_CHARACTERS else f"{cell[: _WIDEST_CELL_CHARACTERS - 1]}…"
 

@@ -133,7 +133,7 @@ async def end_bound(session: Session, job: UUID | str | JobHandle[Any], plan: Pl
         _refuse_others(session, tx)
         await tx.end(job_id, plan)
     else:
-        await opened.ender.end_with(job_id, plan, functools.partial(opened.store.end, tx=tx))
+        await opened.ender.end_with(job_id, plan, opened.store.within(tx), functools.partial(opened.store.end, tx=tx))
 
 
 def operations_in(session: Session, tx: Connection | Transaction) -> Operable:

@@ -263,7 +263,7 @@ class Client(Operations):
             job: An id or handle: of a chain, any step's; the live one is completed.
             result: Its result, checked as the type's handler's is; or, if that is annotated `-> Call[R]`, a call that continues
                 the chain, as if the handler had returned it.
-            tx: As for `enqueue`: nothing has happened before its owner commits. Jobs that were enqueued in it aren't found yet.
+            tx: As for `enqueue`: nothing has happened before its owner commits. Jobs that were enqueued in it are found.
 
         Raises:
             AlreadyFinished: It has ended before; `state` and `last_error` say how.

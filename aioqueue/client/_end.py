@@ -13,7 +13,7 @@ from aioqueue.definitions._continuation import Done, step_after
 from aioqueue.definitions._graph import graph_of, refuse_raising, rows_of
 from aioqueue.definitions._job_options import check_name
 from aioqueue.definitions._job_type import JobType
-from aioqueue.errors import AlreadyFinished, ArgumentsError, CallError, JobNotFound, StoreContended, WrongJobType
+from aioqueue.errors import ArgumentsError, CallError, JobNotFound, StoreContended, WrongJobType
 from aioqueue.runtime._log import event
 from aioqueue.vocabulary._attempt_error import AttemptError
 from aioqueue.vocabulary._codec import CodecError, ValueCodec
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from aioqueue.client._tries import Tries
     from aioqueue.client._unclear import UnclearIds
     from aioqueue.vocabulary._job import Job, NewJob
+    from aioqueue.vocabulary._store_operating import Operable
 
 __all__ = ["Ender", "FailurePlan", "Plan", "completion", "completion_by_name"]
 
@@ -209,7 +210,7 @@ class Ender:
         """
 
         async def write(again: bool) -> None:  # noqa: FBT001 - `until_written` calls it, nobody else
-            await self._end(job_id, plan, self._store.end, repeated=again, within=False)
+            await self._end(job_id, plan, self._store, self._store.end, repeated=again)
 
         def log() -> None:
             logger.warning(
@@ -221,9 +222,11 @@ class Ender:
 
         await self._with_calls(plan, lambda: self._tries.until_written(write, log))
 
-    async def end_with(self, job_id: UUID, plan: Plan, write: Callable[[Sequence[Ending]], Awaitable[Sequence[bool]]]) -> None:
-        """End a job in a transaction that somebody else commits, with what writes in it. Raises as `end`."""
-        await self._with_calls(plan, lambda: self._end(job_id, plan, write, repeated=False, within=True))
+    async def end_with(
+        self, job_id: UUID, plan: Plan, within: Operable, write: Callable[[Sequence[Ending]], Awaitable[Sequence[bool]]]
+    ) -> None:
+        """End a job in a transaction that somebody else commits: with what looks, and what writes, in it. Raises as `end`."""
+        await self._with_calls(plan, lambda: self._end(job_id, plan, within, write, repeated=False))
 
     async def _with_calls(self, plan: Plan, end: Callable[[], Awaitable[None]]) -> None:
         marked: list[Call[Any]] = []
@@ -241,39 +244,29 @@ class Ender:
         self,
         job_id: UUID,
         plan: Plan,
+        store: Operable,
         write: Callable[[Sequence[Ending]], Awaitable[Sequence[bool]]],
         *,
         repeated: bool,
-        within: bool,
     ) -> None:
         """Look for the live step, and end it, until it's that.
 
         Arguments:
             job_id, plan, write: As of `end_with`.
+            store: What looks.
             repeated: Whether an earlier try may have written it.
-            within: Whether it's done in a transaction whose own changes aren't seen from here yet.
         """
-        tried: UUID | None = None
         for _ in range(_MOST_STEPS):
-            (end,) = await self._store.fetch_ends([job_id])
+            (end,) = await store.fetch_ends([job_id])
             if (repeated or self._is_unclear(plan)) and plan.is_done(end, await self._following(plan)):
                 return
             step = _live(job_id, end)
-            if within and step.id == tried:
-                raise AlreadyFinished(
-                    f"the job {step.id} of {step.type} was ended in a transaction that is still open",
-                    state="ended",
-                    job_id=step.id,
-                    job_type=step.type,
-                    chain_id=step.chain_id,
-                )
             ending = plan.ending(step)
             rows: list[NewJob] = [*ending.children, *(() if ending.next is None else (ending.next,))]
             with self._unclear.settled_by(rows):
                 (ended,) = await write([ending])
             if ended:
                 return
-            tried = step.id
         raise StoreContended(f"the chain of job {job_id} went on {_MOST_STEPS} times while it was to be ended")
 
     def _is_unclear(self, plan: Plan) -> bool:

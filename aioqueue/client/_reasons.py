@@ -33,6 +33,8 @@ class ReasonCode(StrEnum):
     RESCHEDULED = "rescheduled"
     BLOCKED = "blocked"
     """It waits for the ends of other chains."""
+    KEY_TAKEN_OVER = "key_taken_over"
+    """It waits for the end of the chain from which it took its unique key over (`on_conflict="replace"`)."""
     UNANSWERED = "unanswered"
     """It waits to be completed from outside: no worker runs its type, which was only declared."""
     HELD = "held"

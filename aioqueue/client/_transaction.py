@@ -135,7 +135,7 @@ class Transaction(OperationsWithin):
     async def end(self, job_id: UUID, plan: Plan) -> None:
         """End a job in this transaction: what `complete` and `fail` do."""
         self._check()
-        await self._session.opened().ender.end_with(job_id, plan, self._transaction.end)
+        await self._session.opened().ender.end_with(job_id, plan, self._transaction.operations, self._transaction.end)
         self._state.calls.extend(plan.calls)
 
     @asynccontextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aioqueue.client._reasons import Reason, ReasonCode, Why
+from aioqueue.store_rules._unique_keys import TAKEN_OVER_ORDINAL
 from aioqueue.vocabulary._job import JobState, was_discarded
 from aioqueue.vocabulary._time import duration_text
 
@@ -65,16 +66,17 @@ async def why(store: Store, job_id: UUID, *, declared: bool = False) -> Why:
 
 
 async def _open_blockers(store: Store, job_id: UUID) -> Sequence[Blocker]:
-    """The first of the chains that it still waits for."""
+    """The first of the chains that it still waits for, and the one whose unique key it took over: its ordinal is the last."""
     found: list[Blocker] = []
     after = -1
     while len(found) <= _MOST_NAMED:
         page = await store.list_blockers(job_id, _PAGE_BLOCKERS, after=after)
-        found += [each for each in page if not each.resolved]
+        found += [each for each in page if not each.resolved and each.ordinal < TAKEN_OVER_ORDINAL]
         if len(page) < _PAGE_BLOCKERS:
             break
         after = page[-1].ordinal
-    return found
+    replaced = await store.list_blockers(job_id, 1, after=TAKEN_OVER_ORDINAL - 1)
+    return found + [each for each in replaced if not each.resolved]
 
 
 def _rivals(job_type: str, leases: Sequence[LeaseFacts]) -> Collection[str]:
@@ -146,12 +148,28 @@ def _blocked(job: Job, waits_for: Sequence[Blocker]) -> list[Reason]:
                 "If a newer version of aioqueue has written it, use that version to look at it.",
             )
         ]
-    number = max(job.open_blockers, len(waits_for))
-    names = [f"{each.type or 'a job that is gone'} {each.chain_id}{_state_of(each)}" for each in waits_for[:_MOST_NAMED]]
+    replaced = [each for each in waits_for if each.ordinal >= TAKEN_OVER_ORDINAL]
+    others = [each for each in waits_for if each.ordinal < TAKEN_OVER_ORDINAL]
+    number = max(job.open_blockers - len(replaced), len(others))
+    reasons = [_replaces(each) for each in replaced]
+    if not number:
+        return reasons
+    names = [f"{each.type or 'a job that is gone'} {each.chain_id}{_state_of(each)}" for each in others[:_MOST_NAMED]]
     more = f" and {number - len(names):,} more" if number > len(names) else ""
     which = f": {', '.join(names)}{more}" if names else ", of whose ends it's about to hear"
-    advice = f"To see why that is so: `aioqueue jobs why {waits_for[0].chain_id}`." if waits_for else ""
-    return [Reason(ReasonCode.BLOCKED, f"it waits for {number:,} chain{'s' if number > 1 else ''}{which}", advice)]
+    advice = f"To see why that is so: `aioqueue jobs why {others[0].chain_id}`." if others else ""
+    return [Reason(ReasonCode.BLOCKED, f"it waits for {number:,} chain{'s' if number > 1 else ''}{which}", advice), *reasons]
+
+
+def _replaces(blocker: Blocker) -> Reason:
+    chain = blocker.chain_id
+    return Reason(
+        ReasonCode.KEY_TAKEN_OVER,
+        f"it took its unique key over from {blocker.type or 'a job that is gone'} {chain}{_state_of(blocker)}, and waits until "
+        "that chain has ended, however it ends",
+        f"To see why it hasn't: `aioqueue jobs why {chain}`. If it isn't wanted any more, end it: "
+        f"`aioqueue jobs fail {chain} --reason TEXT`.",
+    )
 
 
 def _state_of(blocker: Blocker) -> str:

@@ -58,14 +58,13 @@ def test_a_chain_is_shown_by_any_steps_id(each_invoke: Invoke, each_url: str) ->
     steps = _run(each_url, "fail")
     shown = {each_invoke("chains", "show", str(step.id)).stdout for step in steps}
     assert len(shown) == 1
-    first, header, *rows = shown.pop().splitlines()
+    first, *rows = shown.pop().splitlines()
     assert first == f"chain {steps[0].id}: at step 1, chains.check, failed"
-    columns = ["step", "id", "type", "state", "attempts", "due (UTC)", "finished (UTC)", "took", "last error"]
-    assert re.split(" {2,}", header) == columns
-    assert [re.split(" {2,}", row)[:5] for row in rows] == [
-        ["0", str(steps[0].id), "chains.load", "continued", "1"],
-        ["1", str(steps[1].id), "chains.check", "failed", "1"],
+    assert [re.split(" {2,}", row)[:4] for row in rows] == [
+        ["├─ step 0", "chains.load", "continued", str(steps[0].id)],
+        ["└─ step 1", "chains.check", "failed", str(steps[1].id)],
     ]
+    assert re.search(r"finished 20\d\d-\d\d-\d\d \d\d:\d\d:\d\d, took \d+\.\d s", rows[0])
     assert rows[1].endswith("Fail: nothing there\\n\\x1b[31m")
     digits = steps[1].id.hex[:31]
     assert each_invoke("chains", "show", digits).stdout.startswith(first)
@@ -88,7 +87,7 @@ def test_a_long_chain_is_shown_page_by_page(each_invoke: Invoke, each_url: str) 
     assert f"--cursor {page['cursor']}" in result.stderr
     assert str(steps[2].id) not in result.stdout
     rest = each_invoke("chains", "show", str(steps[0].id), "--cursor", page["cursor"])
-    assert [row.split()[0] for row in rest.stdout.splitlines()[2:]] == ["2"]
+    assert [row.split()[:3] for row in rest.stdout.splitlines()[1:]] == [["└─", "step", "2"]]
     assert "removed" not in rest.stdout
     assert rest.stderr == ""
     each_invoke("chains", "show", str(steps[0].id), "--cursor", "x", exit_code=2)
@@ -98,10 +97,10 @@ def test_a_long_chain_is_shown_page_by_page(each_invoke: Invoke, each_url: str) 
 def test_steps_that_were_pruned(each_invoke: Invoke, each_url: str) -> None:
     steps = _run(each_url, "wait")
     each_invoke("jobs", "prune", "--older-than", "0s", "--state", "continued", "--yes")
-    first, second, _header, row = each_invoke("chains", "show", str(steps[0].id)).stdout.splitlines()
+    first, second, row = each_invoke("chains", "show", str(steps[0].id)).stdout.splitlines()
     assert first == f"chain {steps[0].id}: at step 2, chains.check, scheduled"
     assert second == "its first 2 steps have been removed"
-    assert row.split()[:2] == ["2", str(steps[2].id)]
+    assert row.startswith(f"└─ step 2  chains.check  scheduled  {steps[2].id}  due 20")
 
 
 def test_a_job_tells_its_chain_and_its_place(each_invoke: Invoke, each_url: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from aioqueue import (
@@ -16,7 +18,9 @@ from aioqueue import (
     ReasonCode,
     Registry,
     TransactionError,
+    Unique,
 )
+from tests.client.jobs import fetch, nothing
 
 pytestmark = [pytest.mark.anyio, pytest.mark.filterwarnings("ignore::aioqueue.CallNeverEnqueued")]
 
@@ -156,3 +160,20 @@ async def test_why_says_that_a_declared_job_waits_for_an_answer(each_client: Cli
     assert [each.code for each in by_id] == [ReasonCode.NO_WORKER]
     await each_client.store.open_lease("w", 60, types=["waits.approve"])
     assert [each.code for each in (await each_client.why(handle)).reasons] == [ReasonCode.ABOUT_TO_START]
+
+
+async def test_why_one_that_took_a_key_over_waits(each_client: Client) -> None:
+    options: dict[str, Any] = {"key": "k", "unique": Unique(on_conflict="replace")}
+    first = await each_client.enqueue(nothing().options(**options))
+    lease = await each_client.store.open_lease("one", 600)
+    await each_client.store.claim(lease, [nothing.name], 1)
+    other = await each_client.enqueue(fetch("a").options(delay=3600))
+    second = await each_client.enqueue(nothing().options(after=[other], **options))
+    assert second.id != first.id
+    blocked, replaced = (await each_client.why(second)).reasons
+    assert (blocked.code, blocked.text) == (ReasonCode.BLOCKED, f"it waits for 1 chain: test.fetch {other.id} (scheduled)")
+    assert replaced.code is ReasonCode.KEY_TAKEN_OVER
+    assert f"took its unique key over from test.nothing {first.id} (running)" in replaced.text
+    assert f"aioqueue jobs fail {first.id}" in replaced.advice
+    await each_client.complete_by_name(fetch.name, other, None)
+    assert [each.code for each in (await each_client.why(second)).reasons] == [ReasonCode.KEY_TAKEN_OVER]

@@ -194,7 +194,9 @@ async def test_in_a_transaction_it_has_happened_with_the_commit(each_client: Cli
         await each_client.using(tx).fail(handle, "no")
         with pytest.raises(AlreadyFinished) as caught:
             await tx.complete(approve, handle, True)
-        assert caught.value.state == "ended"
+        assert caught.value.state == "failed"
+        enqueued = await tx.enqueue(approve(2))
+        await tx.complete(approve, enqueued, True)
         with pytest.raises(OutsideTransaction):
             await each_client.fail(handle, "no")
     assert (await each_client.chain(other)).id == following.id
