@@ -1,13 +1,15 @@
-"""`aioqueue jobs complete | fail`: one job, ended by hand in place of a worker."""
+"""`aioqueue jobs complete | fail`: jobs that are ended by hand, in place of a worker."""
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from aioqueue.cli._asking import ask, check_somebody_answers, yes_option
-from aioqueue.cli._ids import find_ids
+from aioqueue.cli._bulk import counted
+from aioqueue.cli._ids import find_ids, read_given
 from aioqueue.cli._imports import load_registry
 from aioqueue.cli._json import json_option, print_json, read_json
 from aioqueue.cli._options import Problem, WrongUsage, app_dir_option, log_level_option, looking_at, run, url_option
@@ -16,13 +18,15 @@ from aioqueue.errors import AlreadyFinished, ArgumentsError, JobNotFound, WrongJ
 from aioqueue.vocabulary._codec import CodecError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Generator, Sequence
 
     from aioqueue.client import Client
     from aioqueue.definitions._job_type import JobType
     from aioqueue.vocabulary._job import Job
 
 __all__ = ["complete", "fail"]
+
+_MOST_SHOWN_JOBS = 20
 
 
 @click.command()
@@ -55,21 +59,24 @@ def complete(
             raise WrongUsage(f"{app} has no job type {job.type!r}")
         await client.complete(job_type, job.id, _typed(job_type, output))
 
-    _end(url, job_id, "completed", end, yes=yes, as_json=as_json)
+    _end(url, [job_id], "completed", end, yes=yes, as_json=as_json)
 
 
 @click.command()
 @url_option
-@click.argument("job_id", metavar="ID")
-@click.option("--reason", required=True, help="Why: it's stored with the job.")
+@click.argument("job_ids", metavar="ID...", nargs=-1, required=True)
+@click.option("--reason", required=True, help="Why: it's stored with each job.")
 @yes_option
-@json_option()
+@json_option("One JSON object per job that was failed.")
 @log_level_option("warning")
-def fail(url: str | None, job_id: str, *, reason: str, yes: bool, as_json: bool) -> None:
-    """Fail a job that isn't finished, for good, whatever its state is. An ID of any step means its chain's live one."""
+def fail(url: str | None, job_ids: tuple[str, ...], *, reason: str, yes: bool, as_json: bool) -> None:
+    """Fail jobs that aren't finished, for good, whatever their states are. An ID of any step means its chain's live one.
+
+    ID is one, or its first digits; - stands for those on standard input, one a line. One that can't be failed stops no other.
+    """
     if not reason:
         raise WrongUsage("the reason is empty")
-    _end(url, job_id, "failed", lambda client, job: client.fail(job.id, reason), yes=yes, as_json=as_json)
+    _end(url, job_ids, "failed", lambda client, job: client.fail(job.id, reason), yes=yes, as_json=as_json)
 
 
 def _typed(job_type: JobType[..., Any, Any], output: str) -> Any:
@@ -80,27 +87,59 @@ def _typed(job_type: JobType[..., Any, Any], output: str) -> Any:
 
 
 def _end(
-    url: str | None, text: str, done: str, end: Callable[[Client, Job], Awaitable[None]], *, yes: bool, as_json: bool
+    url: str | None,
+    texts: Sequence[str],
+    done: str,
+    end: Callable[[Client, Job], Awaitable[None]],
+    *,
+    yes: bool,
+    as_json: bool,
 ) -> None:
     check_somebody_answers(yes=yes)
+    given = read_given(texts)
+    wrong: list[Problem] = []
 
-    async def act() -> Job:
+    async def act() -> None:
         async with looking_at(url) as client:
-            (wanted,) = await find_ids(client, [text])
-            try:
-                job = await client.chain(wanted)
-                if not yes and job.finished_at is None:
-                    click.echo(f"{job.id}  {one_line(f'{job.type}  {job.state.value}')}", err=True)
-                    ask(f"1 job in {client.store.description} will be {done}.", yes=False)
-                await end(client, job)
-            except (AlreadyFinished, WrongJobType, JobNotFound) as error:
-                raise Problem(str(error)) from None
-            except ArgumentsError as error:
-                raise WrongUsage(str(error)) from None
-            return job
+            jobs: list[Job] = []
+            for wanted in await find_ids(client, given):
+                with _collected(wrong):
+                    jobs.append(await client.chain(wanted))
+            if not yes and any(job.finished_at is None for job in jobs):
+                _show(jobs)
+                ask(f"{counted(len(jobs))} in {client.store.description} will be {done}.", yes=False)
+            for job in jobs:
+                with _collected(wrong):
+                    await end(client, job)
+                    _tell(job, done, as_json=as_json)
 
-    job = run(act)
+    run(act)
+    for each in wrong[:-1]:
+        each.show()
+    if wrong:
+        raise wrong[-1]
+
+
+def _show(jobs: Sequence[Job]) -> None:
+    for job in jobs[:_MOST_SHOWN_JOBS]:
+        click.echo(f"{job.id}  {one_line(f'{job.type}  {job.state.value}')}", err=True)
+    if len(jobs) > _MOST_SHOWN_JOBS:
+        click.echo(f"and {len(jobs) - _MOST_SHOWN_JOBS} more", err=True)
+
+
+def _tell(job: Job, done: str, *, as_json: bool) -> None:
     if as_json:
         print_json({"id": str(job.id), "chain": str(job.chain_id), "type": job.type, "became": done})
     else:
         click.echo(f"{job.id}  {done}")
+
+
+@contextmanager
+def _collected(wrong: list[Problem]) -> Generator[None]:
+    """Put what is wrong with one job on the list, so that it stops no other."""
+    try:
+        yield
+    except (AlreadyFinished, WrongJobType, JobNotFound) as error:
+        wrong.append(Problem(str(error)))
+    except ArgumentsError as error:
+        wrong.append(WrongUsage(str(error)))

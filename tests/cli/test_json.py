@@ -54,6 +54,7 @@ TRIED: dict[str, dict[str, int]] = {
     "jobs complete": {"{id} 1 --yes": 1, "{id} 1": 2, "{id} { --yes": 2, f"{NOBODY} 1 --yes": 1},
     "jobs fail": {"{id} --reason no --yes": 1, "{id} --reason no": 2, "{id} --yes": 2},
     "jobs prune": {"--older-than 0s --yes": 0, "--older-than 1d --yes": 0, "--older-than 0s": 2},
+    "chains list": {"": 0, "--state failed --order finished": 0, "--order due --state failed": 2},
     "chains show": {"{id}": 0, "{id} --limit 1": 0, NOBODY: 1, "{id} --cursor x": 2},
     "workers": {"": 0},
     "stats": {"": 0},
