@@ -31,7 +31,18 @@ if TYPE_CHECKING:
     Change = Callable[[Sequence[UUID]], Awaitable[Sequence[Changed]]]
     OnPortion = Callable[["Changes", Counter[Changed]], object]
 
-__all__ = ["DELETED", "RETRIED", "RUN", "Changes", "change_all", "change_given", "prune_in_portions"]
+__all__ = [
+    "DELETED",
+    "RETRIED",
+    "RUN",
+    "Change",
+    "Changes",
+    "Meant",
+    "OnPortion",
+    "change_all",
+    "change_given",
+    "prune_in_portions",
+]
 
 PORTION_JOBS = 1_000
 """Jobs that one statement of `retry`, `run_now`, `delete` and `prune` changes, with a commit of its own."""
@@ -119,36 +130,39 @@ async def change_all(
     """
     where = _narrowed(where, meant)
     total: Counter[Changed] = Counter()
+    try:
+        if within:
+            await _refuse_several_portions(store, where)
+        refused = await _change_portions(store, change, where, on_portion, total, within=within)
+        if refused is not None:
+            raise refused
+    except StoreError as error:
+        error.changed = total
+        raise
+    return total
+
+
+async def _change_portions(
+    store: Operable, change: Change, where: JobFilter, on_portion: OnPortion | None, total: Counter[Changed], *, within: bool
+) -> StoreError | None:
+    """Change them portion by portion, and count what they became; returns the first error that concerned one portion."""
     refused: StoreError | None = None
     cursor: str | None = None
-    if within:
-        await _refuse_several_portions(store, where)
     while True:
+        page = await store.list_ids(where, PORTION_JOBS, cursor)
         try:
-            page = await store.list_ids(where, PORTION_JOBS, cursor)
-        except StoreError as error:
-            error.changed = total
-            raise
-        if page.ids:
-            try:
-                portion = await _change(store, change, page.ids)
-            except (StoreContended, RowRejected) as error:
-                if within:
-                    raise
-                refused = refused or error
-                refused.add_note(f"{len(page.ids):,} jobs, from {page.ids[0]} to {page.ids[-1]}, weren't changed: {error}")
-            except StoreError as error:
-                error.changed = total
+            portion = await _change(store, change, page.ids) if page.ids else None
+        except (StoreContended, RowRejected) as error:
+            if within:
                 raise
-            else:
+            refused = refused or error
+            refused.add_note(f"{len(page.ids):,} jobs, from {page.ids[0]} to {page.ids[-1]}, weren't changed: {error}")
+        else:
+            if portion is not None:
                 total.update(portion.values())
                 await _tell(on_portion, portion, total)
         if (cursor := page.cursor) is None:
-            break
-    if refused is not None:
-        refused.changed = total
-        raise refused
-    return total
+            return refused
 
 
 async def _change(store: Operable, change: Change, ids: Sequence[UUID]) -> Changes:
