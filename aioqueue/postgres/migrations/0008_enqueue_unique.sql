@@ -1,8 +1,9 @@
 -- oldest code: 6
 -- `enqueue_v2` takes how a unique key is kept, ids of the caller's choice, and what is only stored because others wait for it.
--- `enqueue_v1` is the same by now. What is named enqueue_ beside these two is theirs alone: none of it checks what it's given, and
--- each says what it relies on. Locks are taken in the order in which all inserts take them: unique keys by their hashes (the new
--- rows, and of those that are replaced or taken over the live rows, for which nobody waits long), marks of live rows by id, blockers.
+-- `enqueue_v1` is the same by now. What is named enqueue_ beside these two is theirs alone: none of it checks what it's given,
+-- and each says what it relies on. Locks are taken in the order in which all inserts take them: unique keys by their hashes (the
+-- new rows, and of those that are replaced or taken over the live rows, for which nobody waits long), marks of live rows by id,
+-- blockers.
 
 -- What stands for a key in the tables. Reads nothing.
 CREATE FUNCTION @schema@.enqueue_hash(type text, key text) RETURNS uuid
@@ -58,8 +59,9 @@ CROSS JOIN LATERAL json_to_record(each.job) AS g(
     max_attempts integer, retry json, timeout double precision, key text, "unique" json, aliases json, max_delay double precision,
     chosen_id boolean, implied boolean, tags json, metadata json, trace text, blockers json)
 CROSS JOIN LATERAL (
-    SELECT CASE WHEN json_typeof(g.payload) = 'string' THEN (g.payload #>> '{}')::json ELSE coalesce(g.payload, '{}') END AS payload,
-           CASE WHEN json_typeof(g.metadata) = 'string' THEN (g.metadata #>> '{}')::json ELSE coalesce(g.metadata, '{}') END AS metadata,
+    SELECT coalesce(CASE WHEN json_typeof(g.payload) = 'string' THEN (g.payload #>> '{}')::json ELSE g.payload END, '{}') AS payload,
+           coalesce(CASE WHEN json_typeof(g.metadata) = 'string' THEN (g.metadata #>> '{}')::json ELSE g.metadata END, '{}')
+               AS metadata,
            CASE WHEN json_typeof(g.retry) = 'string' THEN (g.retry #>> '{}')::json ELSE g.retry END AS retry) AS v
 CROSS JOIN LATERAL (
     SELECT CASE WHEN json_typeof(g.aliases) = 'array'
@@ -67,10 +69,9 @@ CROSS JOIN LATERAL (
 CROSS JOIN LATERAL (
     SELECT CASE WHEN json_typeof(g."unique") = 'object' THEN true ELSE coalesce((g."unique" #>> '{}')::boolean, false) END
                AS is_unique,
-           CASE WHEN json_typeof(g."unique") = 'object' THEN coalesce(g."unique"->>'until', 'finished') ELSE 'finished' END AS until,
+           coalesce(CASE WHEN json_typeof(g."unique") = 'object' THEN g."unique"->>'until' END, 'finished') AS until,
            CASE WHEN json_typeof(g."unique") = 'object' THEN (g."unique"->>'window')::double precision END AS seconds,
-           CASE WHEN json_typeof(g."unique") = 'object' THEN coalesce(g."unique"->>'on_conflict', 'return') ELSE 'return' END
-               AS on_conflict,
+           coalesce(CASE WHEN json_typeof(g."unique") = 'object' THEN g."unique"->>'on_conflict' END, 'return') AS on_conflict,
            CASE WHEN json_typeof(g."unique") = 'object' THEN
                (SELECT min(name) FROM json_object_keys(g."unique") AS name WHERE name NOT IN ('until', 'window', 'on_conflict'))
            END AS other) AS u
@@ -104,8 +105,9 @@ BEGIN
 END
 @body@;
 
--- Stores those of the jobs that have an id here, as pending, in the order of ids; gives those that weren't there. A key that somebody's
--- open transaction holds, or an id, is waited for until that ends. Whoever stores several keys calls it in the order of their hashes.
+-- Stores those of the jobs that have an id here, as pending, in the order of ids; gives those that weren't there. A key that
+-- somebody's open transaction holds, or an id, is waited for until that ends. Whoever stores several keys calls it in the order
+-- of their hashes.
 CREATE FUNCTION @schema@.enqueue_insert(jobs json[], ids uuid[]) RETURNS uuid[]
 LANGUAGE plpgsql AS @body@
 #variable_conflict use_column
@@ -204,9 +206,9 @@ BEGIN
 END
 @body@;
 
--- Stores one job with a unique key or a chosen id, unless that is there. `fate` is: stored; replaced, with `id` the holder's; held,
--- with `id` whoever's it is; duplicate, or other type, with `id` the reason, which are errors if the job is wanted at all. Callers go in
--- the order of hashes. The row of a holder that is replaced or taken over is waited for for a tenth of a second.
+-- Stores one job with a unique key or a chosen id, unless that is there. `fate` is: stored; replaced, with `id` the holder's;
+-- held, with `id` whoever's it is; duplicate, or other type, with `id` the reason, which are errors if the job is wanted at all.
+-- Callers go in the order of hashes. The row of a holder that is replaced or taken over is waited for for a tenth of a second.
 CREATE FUNCTION @schema@.enqueue_one(job json, own uuid, OUT id uuid, OUT fate text)
 LANGUAGE plpgsql AS @body@
 #variable_conflict use_column
@@ -275,11 +277,11 @@ BEGIN
 END
 @body@;
 
--- Decides about the jobs with a unique key or a chosen id, which are `to_decide`, by places and in the order of the hashes, and then
--- which jobs are stored only since others wait for them, and aren't needed. `simple` are those whose keys are the only thing to look at.
--- Fates are those of `enqueue_one`, unneeded, and none for what is still to be stored. `left_out`
--- are places of jobs that aren't needed as far as is known: where it turns out otherwise, or one was stored that isn't needed, an
--- error says which ones they are, so that the caller undoes all of it and tries again (AQ099).
+-- Decides about the jobs with a unique key or a chosen id, which are `to_decide`, by places and in the order of the hashes, and
+-- then which jobs are stored only since others wait for them, and aren't needed. `simple` are those whose keys are the only
+-- thing to look at. Fates are those of `enqueue_one`, unneeded, and none for what is still to be stored. `left_out` are places
+-- of jobs that aren't needed as far as is known: where it turns out otherwise, or one was stored that isn't needed, an error
+-- says which ones they are, so that the caller undoes all of it and tries again (AQ099).
 CREATE FUNCTION @schema@.enqueue_decide(
     given json[], own uuid[], to_decide integer[], simple integer[], any_implied boolean, left_out integer[],
     OUT ids uuid[], OUT fates text[])
@@ -349,10 +351,10 @@ BEGIN
 END
 @body@;
 
--- Gives the jobs of a batch what they wait for. Their rows are stored or locked, and their fates known; of two for one row the later
--- one counts. What hasn't ended is marked, by a write also where it's marked already, so that whoever ends it at that moment is seen
--- or sees who waits. What has completed counts at once; of what has failed any worker tells within seconds. Rows that others have
--- locked are waited for for a tenth of a second.
+-- Gives the jobs of a batch what they wait for. Their rows are stored or locked, and their fates known; of two for one row the
+-- later one counts. What hasn't ended is marked, by a write also where it's marked already, so that whoever ends it at that
+-- moment is seen or sees who waits. What has completed counts at once; of what has failed any worker tells within seconds. Rows
+-- that others have locked are waited for for a tenth of a second.
 CREATE FUNCTION @schema@.enqueue_blockers(given json[], own uuid[], ids uuid[], fates text[]) RETURNS void
 LANGUAGE plpgsql AS @body@
 #variable_conflict use_column
@@ -503,9 +505,10 @@ BEGIN
 END
 @body@;
 
--- Refuses that one of these jobs, which were replaced, waits for itself through whatever others. Only such edges can close a circle, as
--- nobody waits for a new job yet. All edges of the batch are stored, and what they lead to was marked by an earlier statement: so if
--- what is waited for waits for nothing, there's no circle. If it does wait, those who write such edges come here one by one.
+-- Refuses that one of these jobs, which were replaced, waits for itself through whatever others. Only such edges can close a
+-- circle, as nobody waits for a new job yet. All edges of the batch are stored, and what they lead to was marked by an earlier
+-- statement: so if what is waited for waits for nothing, there's no circle. If it does wait, those who write such edges come
+-- here one by one.
 CREATE FUNCTION @schema@.enqueue_refuse_circles(replaced uuid[], waiting uuid[]) RETURNS void
 LANGUAGE plpgsql AS @body@
 DECLARE
@@ -559,8 +562,8 @@ BEGIN
 END
 @body@;
 
--- For drivers other than our own, psql and triggers: stores jobs, and says of each, in order, whose id is there for it and whether it
--- was created. `jobs` is an array of objects, or one object, with `type` and optionally these:
+-- For drivers other than our own, psql and triggers: stores jobs, and says of each, in order, whose id is there for it and
+-- whether it was created. `jobs` is an array of objects, or one object, with `type` and optionally these:
 --   payload, metadata, retry   objects, or text that holds them: json's operators can't pass on "\u0000"
 --   priority, tags, key, timeout, max_attempts, trace (W3C's traceparent and tracestate; what is too long isn't stored)
 --   delay or run_at, expires   seconds, a time, seconds
