@@ -101,7 +101,10 @@ async def rights(look: Look, schema: Schema) -> list[Finding]:
         seen += f"; it may not {', nor '.join(lacking)}, which workers don't need"
     findings = [Finding("rights", Verdict.OK, seen)]
     if not may_call:
-        seen = "the role may not call enqueue_v1, enqueue_v2 and the functions beside them, with which `tx=` and `client.statement()` enqueue"
+        seen = (
+            "the role may not call enqueue_v1, enqueue_v2 and the functions beside them, "
+            "with which `tx=` and `client.statement()` enqueue"
+        )
         advice = f"GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {schema.quoted} TO the role."
         findings.append(Finding("rights", Verdict.WARNING, seen, advice))
     return findings
