@@ -11,7 +11,9 @@
 | `_opened` | what is there while the client is open |
 | `_enqueue` | enqueues calls: rows of them, through the middlewares |
 | `_in_flight` | which calls are being enqueued: what waits for one is stored after it |
-| `_insert`, `_keyed` | store the rows: gathered; with unique keys |
+| `_insert`, `_keyed` | store the rows: gathered; with unique keys or chosen ids |
+| `_chunks` | cuts many rows into what one statement may have |
+| `_conflicts` | what became of calls that weren't simply stored |
 | `_end` | ends jobs from outside: completes them, continues their chains, fails them |
 | `_tries` | repeats what couldn't be written, for a bounded time |
 | `_rows`, `_unclear` | one row of those; what may have been stored already |

@@ -70,6 +70,8 @@ def report_conflict(jobs: Sequence[NewJob], error: BaseException, counters: Coun
     _log(job, UniqueOutcome.REFUSED, error.chain_id)
     if span is not None:
         span.unique({UniqueOutcome.REFUSED: 1}, one=len(jobs) == 1)
+        if len(jobs) == 1:
+            span.stored_as(error.chain_id or job.id)
 
 
 def _outcome(result: Inserted) -> UniqueOutcome:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aioqueue import Call, CallNext, Client, Fixed, JobState, Registry, Retry, current_attempt, done
+from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import LostReason, SettlementKind, SettleResult
 from tests.worker.chains import Settling, ended, once
 
@@ -113,8 +114,8 @@ async def test_a_value_is_stored_as_it_is_when_the_attempt_ends(client: Client, 
     assert (await ended(client, registry, ends())).output == [1, 2]
 
 
-@pytest.mark.parametrize("options", [{"key": "k"}, {"key": "k", "unique": True}], ids=["key", "unique"])
-async def test_a_key_of_its_own_fails_the_job_for_good(client: Client, registry: Registry, options: Any) -> None:
+@pytest.mark.parametrize("options", [{"key": "k"}, {"key": "k", "unique": True}, {"id": new_id()}], ids=["key", "unique", "id"])
+async def test_a_key_or_id_of_its_own_fails_the_job_for_good(client: Client, registry: Registry, options: Any) -> None:
     @registry.job(retry=Retry(max_attempts=3, backoff=Fixed(0)))
     async def step() -> Call[None]:
         return step().options(**options)

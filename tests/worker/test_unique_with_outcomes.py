@@ -1,0 +1,86 @@
+"""Unique calls, and calls with a chosen id, among what an attempt enqueues with its outcome."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import pytest
+
+from aioqueue import Call, Client, ConflictingOptions, JobState, Registry, Retry, Unique, Worker, current_attempt
+from aioqueue.abc import JobFilter
+
+if TYPE_CHECKING:
+    from aioqueue import Job
+
+pytestmark = pytest.mark.anyio
+ON_EACH_STORE = True
+
+LATER = 3600.0
+ONCE = Retry(max_attempts=1)
+
+
+async def jobs_of(client: Client, name: str) -> list[Job]:
+    return list((await client.store.list(JobFilter(types=frozenset({name})), 100)).jobs)
+
+
+@pytest.mark.without_postgres
+async def test_raising_is_refused_where_nobody_would_hear_of_it(client: Client, registry: Registry) -> None:
+    told: list[str] = []
+
+    @registry.job
+    async def child(number: int) -> int:
+        return number
+
+    @registry.job(retry=ONCE)
+    async def parent() -> None:
+        call = child(1).options(key="k", unique=Unique(on_conflict="raise"))
+        for refused in (call, child(call.output)):
+            with pytest.raises(ConflictingOptions) as raised:
+                current_attempt().enqueue(refused)
+            told.append(str(raised.value))
+        await current_attempt().client.enqueue(call)
+
+    @registry.job(retry=ONCE)
+    async def begin() -> Call[int]:
+        return child(child(2).options(key="other", unique=Unique(on_conflict="raise")).output)
+
+    handle, chain = await client.enqueue(parent()), await client.enqueue(begin())
+    await Worker(client, registry).run_once()
+    assert (await handle.snapshot()).state is JobState.COMPLETED
+    assert len(told) == 2
+    assert all('has on_conflict="raise"' in text and "await attempt.client.enqueue(call)" in text for text in told)
+    end = await chain.snapshot()
+    assert (end.state, [each.type for each in end.errors]) == (JobState.FAILED, ["ConflictingOptions"])
+    assert len(await jobs_of(client, "child")) == 1
+
+
+async def test_keys_and_chosen_ids_count_there_too(client: Client, registry: Registry) -> None:
+    chosen = uuid4()
+
+    @registry.job
+    async def child(number: int) -> int:
+        return number
+
+    @registry.job
+    async def quick() -> None: ...
+
+    @registry.job
+    async def parent(number: int) -> None:
+        attempt = current_attempt()
+        part = child(100 + number)
+        waits = child(part.output).options(key="returned", unique=True, delay=LATER)
+        attempt.enqueue(waits)
+        replaces = Unique(on_conflict="replace")
+        attempt.enqueue(child(number).options(key="replaced", unique=replaces, delay=LATER, max_delay=2 * LATER))
+        attempt.enqueue(quick().options(id=chosen))
+
+    for number in range(3):
+        handle = await client.enqueue(parent(number))
+        await Worker(client, registry).run_once()
+        assert (await handle.snapshot()).state is JobState.COMPLETED
+    # Only the first one's part was needed; the last one's arguments are those of the job that is replaced.
+    found = {(each.key, each.payload) for each in await jobs_of(client, "child")}
+    assert found == {(None, b'{"number":100}'), ("returned", b'{"number":null}'), ("replaced", b'{"number":2}')}
+    (only,) = await jobs_of(client, "quick")
+    assert (only.id, only.state) == (chosen, JobState.COMPLETED)
