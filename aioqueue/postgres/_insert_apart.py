@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aioqueue.postgres._insert_decisions import Stored
-from aioqueue.postgres._insert_rows import hash_of, job_size, waiting_arguments
+from aioqueue.postgres._insert_rows import job_size, waiting_arguments
 from aioqueue.postgres._notifications import inserted_note
 from aioqueue.postgres._rows_portions import in_portions
 from aioqueue.store_rules._unique_keys import unique_hashes
@@ -37,12 +37,21 @@ async def insert_apart(pool: Pool, statements: dict[str, str], jobs: Sequence[Ne
         origin: Who tells other processes; None if nobody is to be told.
     """
     stored = Stored()
-    hashes = {job.id: hash_ for job in jobs if (hash_ := hash_of(job)) is not None}
-    left = sorted(jobs, key=lambda job: hashes[job.id].bytes if job.id in hashes else b"")
+    hashes: dict[UUID, UUID] = {}
+    others: dict[UUID, Sequence[UUID]] = {}
+    for job in jobs:
+        if job.unique is not None:
+            hashes[job.id], *older = unique_hashes(job)
+            if older:
+                others[job.id] = older
+    left = sorted(jobs, key=lambda job: hashes[job.id].int if job.id in hashes else -1) if len(jobs) > 1 else jobs
     # Under the other names of a type that was renamed: rows from before carry them.
-    if others := {hash_: job for job in jobs for hash_ in unique_hashes(job)[1:]}:
-        for row in await pool.read(statements["insert_holders"], [], list(others)):
-            stored.keep(others[row[1]], row[2])
+    if others:
+        wanted = [hash_ for each in others.values() for hash_ in each]
+        chains = {row[1]: row[2] for row in await pool.read(statements["insert_holders"], [], wanted)}
+        for job in jobs:
+            if (held := next((chains[hash_] for hash_ in others.get(job.id, ()) if hash_ in chains), None)) is not None:
+                stored.keep(job, held)
         left = [job for job in left if job.id not in stored.chains and job.id not in stored.refused]
     while left:
         # What was held, and is free by now, once more.
@@ -63,14 +72,18 @@ async def _insert_portion(
     stored: Stored,
 ) -> list[NewJob]:
     """Store a portion; returns those whose keys were held and are free."""
-    rows = await pool.fetch(statements["insert_briefly"], *waiting_arguments(portion, inserted_note(portion, origin), ()))
-    made = {row[0] for row in rows if row[0] is not None}
+    arguments = waiting_arguments(portion, inserted_note(portion, origin), (), hashes)
+    rows = await pool.fetch(statements["insert_briefly"], *arguments)
+    made = {row[0] for row in rows}
+    made.discard(None)
     stored.created |= made
+    if len(made) == len(portion):
+        return []
     left = [job for job in portion if job.id not in made and job.id in hashes]
     if not left:
         return []
-    arguments = [job.id for job in left], [hashes[job.id] for job in left]
-    found = await pool.read(statements["insert_holders"], *arguments)
+    wanted = [job.id for job in left], [hashes[job.id] for job in left]
+    found = await pool.read(statements["insert_holders"], *wanted)
     present = {row[0] for row in found if row[1] is None}
     holders = {row[1]: row[2] for row in found if row[1] is not None}
     again: list[NewJob] = []

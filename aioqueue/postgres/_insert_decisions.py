@@ -91,6 +91,8 @@ class Stored:
 
     def results(self, jobs: Sequence[NewJob]) -> list[Inserted]:
         """One result each."""
+        if len(self.created) == len(jobs):
+            return [Inserted(job.id, created=True) for job in jobs]
         results: list[Inserted] = []
         created = set(self.created)
         for job in jobs:

@@ -140,18 +140,28 @@ def is_simple(job: NewJob) -> bool:
     return unique is None or (unique.on_conflict == "return" and unique.window is None)
 
 
-def insert_arguments(jobs: Sequence[NewJob]) -> list[Any]:
+def insert_arguments(jobs: Sequence[NewJob], hashes: Mapping[UUID, UUID] | None = None) -> list[Any]:
     """The first 15 arguments of the statement `insert`: one array for each column.
+
+    Arguments:
+        jobs: What is to be stored.
+        hashes: Under which their unique keys are stored, by their ids, where that's known.
 
     Raises:
         RowRejected: A row can't be stored, such as one that is to be unique without a key.
     """
-    return [*job_columns(jobs), [job.key for job in jobs], [hash_of(job) if job.unique else None for job in jobs]]
+    if hashes is None:
+        keys = [hash_of(job) if job.unique else None for job in jobs]
+    else:
+        keys = [hashes.get(job.id) for job in jobs]
+    return [*job_columns(jobs), [job.key for job in jobs], keys]
 
 
-def waiting_arguments(jobs: Sequence[NewJob], note: str | None, more_columns: Sequence[Any]) -> list[Any]:
+def waiting_arguments(
+    jobs: Sequence[NewJob], note: str | None, more_columns: Sequence[Any], hashes: Mapping[UUID, UUID] | None = None
+) -> list[Any]:
     """The arguments of the statements `insert_until_started`, and `insert_waiting`, which has two more columns."""
-    return [*insert_arguments(jobs), note, [frees_at_start(job) for job in jobs], *more_columns]
+    return [*insert_arguments(jobs, hashes), note, [frees_at_start(job) for job in jobs], *more_columns]
 
 
 async def insert_on(
@@ -182,17 +192,12 @@ async def insert_on(
         # Jobs that are there are kept from being archived until the commit, so that they're either seen here as live
         # or by the next statement as archived.
         await connection.fetch(statements["insert_lock"], [job.id for job in jobs])
-    stored: dict[UUID, UUID] = {}
+    stored = await _held_by_older_names(connection, statements, jobs)
     created: set[UUID] = set()
-    # Under the other names of a type that was renamed: rows from before carry them.
-    others = {hash_: job.id for job in jobs for hash_ in unique_hashes(job)[1:]}
-    if others:
-        found = await connection.fetch(statements["insert_holders"], [], list(others))
-        stored.update((others[row[1]], row[2]) for row in found)
     in_order = sorted(jobs, key=lambda job: hashes[job.id].bytes if job.id in hashes else b"")
     in_order = [job for job in in_order if job.id not in stored]
-    until_started = any(frees_at_start(job) for job in jobs)
-    name = "insert_waiting" if more_columns is not None else "insert_until_started" if until_started else "insert"
+    plain = more_columns is None and not any(frees_at_start(job) for job in jobs)
+    name = "insert" if plain else "insert_until_started" if more_columns is None else "insert_waiting"
     if repeated:
         name += "_repeated"
     for chunk in in_portions(in_order, job_size):
@@ -200,10 +205,8 @@ async def insert_on(
         if several:
             await connection.execute(_SAVEPOINT)
         while True:
-            if until_started or more_columns is not None:
-                arguments = waiting_arguments(chunk, note, more_columns(chunk) if more_columns is not None else ())
-            else:
-                arguments = [*insert_arguments(chunk), note]
+            more = () if more_columns is None else more_columns(chunk)
+            arguments = [*insert_arguments(chunk), note] if plain else waiting_arguments(chunk, note, more)
             rows = await connection.fetch(statements[name], *arguments)
             made = {row[0] for row in rows if row[0] is not None}
             if repeated and made:
@@ -219,6 +222,16 @@ async def insert_on(
             await connection.execute(_RELEASE)
         created |= made
     return insert_results(jobs, stored, created)
+
+
+async def _held_by_older_names(connection: Connection, statements: dict[str, str], jobs: Sequence[NewJob]) -> dict[UUID, UUID]:
+    """The chains that hold keys of these under other names of a type that was renamed, as rows from before do, by job."""
+    others = {job.id: hashes[1:] for job in jobs if job.aliases and (hashes := unique_hashes(job))}
+    if not others:
+        return {}
+    rows = await connection.fetch(statements["insert_holders"], [], [hash_ for hashes in others.values() for hash_ in hashes])
+    chains = {row[1]: row[2] for row in rows}
+    return {job_id: chains[hash_] for job_id, hashes in others.items() for hash_ in hashes if hash_ in chains}
 
 
 def insert_results(jobs: Sequence[NewJob], stored: dict[UUID, UUID], created: set[UUID]) -> list[Inserted]:

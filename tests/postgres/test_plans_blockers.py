@@ -9,6 +9,7 @@ from uuid import UUID
 import asyncpg
 import pytest
 
+from aioqueue.postgres._insert_columns import job_columns
 from aioqueue.postgres._insert_rows import waiting_arguments
 from aioqueue.postgres._options_schema import Schema
 from aioqueue.vocabulary._identifiers import new_id
@@ -153,3 +154,22 @@ async def test_operating(connection: asyncpg.Connection[Any]) -> None:
         bounded(await explain(connection, STATEMENTS["retry_revive"], [some, [0] * 100]), buffers=8_000, rows=500)
         bounded(await explain(connection, STATEMENTS["retry_dependents"], [some]), buffers=6_000, rows=500)
         bounded(await explain(connection, STATEMENTS["delete"], [some, 1_000, False]), buffers=12_000, rows=500)
+
+
+@pytest.mark.parametrize("name", ["replace_lock", "insert_holders", "windows_within"])
+async def test_keys(connection: asyncpg.Connection[Any], name: str) -> None:
+    keys = [new_id() for _ in range(100)]
+    arguments = [keys, keys] if name == "insert_holders" else [keys]
+    bounded(await explain(connection, STATEMENTS[name], arguments), buffers=4_000, rows=200)
+
+
+async def test_windows_and_replacing(connection: asyncpg.Connection[Any]) -> None:
+    live = await ids(connection, "job", 100, MANY)
+    windows = [[new_id() for _ in live], live, [60.0] * 100, [False] * 100]
+    bounded(await explain(connection, STATEMENTS["windows_keep"], windows), buffers=2_500, rows=200)
+    jobs = [job(max_delay=1.0) for _ in live]
+    empty: list[None] = [None] * 100
+    arguments = [live, *job_columns(jobs), empty, [1.0] * 100, [False] * 100, [0] * 100, "somebody"]
+    # One of them waits for that many.
+    bounded(await explain(connection, STATEMENTS["replace"], arguments), buffers=15 * MANY, rows=MANY + 10)
+    bounded(await explain(connection, STATEMENTS["tend_forget_windows"], [1_000]), buffers=5_000, rows=1_000)

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aioqueue.errors import DuplicateJob, StoreContended, StoreUnavailable
-from aioqueue.vocabulary._job import Inserted, Settlement, SettlementKind
+from aioqueue.vocabulary._blockers import NewBlocker
+from aioqueue.vocabulary._identifiers import new_id
+from aioqueue.vocabulary._job import Inserted, JobState, NewJob, Settlement, SettlementKind
 from aioqueue.vocabulary._unique import Unique
 from tests.postgres.stores import completed, connected, job, opened
 from tests.postgres_server import execute
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
 
     from aioqueue.postgres import PostgresStore
-    from aioqueue.vocabulary._job import ClaimedJob, NewJob
+    from aioqueue.vocabulary._job import ClaimedJob
     from tests.postgres_databases import Databases
 
 pytestmark = pytest.mark.anyio
@@ -58,7 +60,7 @@ def unique(request: pytest.FixtureRequest) -> Unique:
 
 
 def keyed(unique: Unique, number: int = 0, key: str = "k", **options: Any) -> NewJob:
-    return job(key=key, unique=unique, payload=b'{"n":%d}' % number, **options)
+    return NewJob(id=new_id(), type="a", key=key, unique=unique, payload=b'{"n":%d}' % number, **options)
 
 
 async def stored(store: PostgresStore, *jobs: NewJob, tx: Any = None) -> Sequence[Inserted]:
@@ -257,6 +259,37 @@ async def test_what_an_open_transaction_replaces_isnt_claimed(store: PostgresSto
             raise RolledBackError
     (claim,) = await store.claim(lease_id, ["a"], 1)
     assert (claim.id, claim.payload) == (holder.id, b'{"n":0}')
+
+
+async def test_in_transactions_of_each_library(url: str, store: PostgresStore, library: Any) -> None:
+    """All at once: a key that is kept, one that is replaced, one that is taken over, a chosen id, and one that isn't needed."""
+    waiting, running = keyed(RETURN, key="waiting"), keyed(RETURN, key="running", priority=1)
+    await store.insert([waiting, running])
+    lease_id = await store.open_lease("w", 600)
+    (claim,) = await store.claim(lease_id, ["a"], 1)
+    child = job(implied=True)
+    jobs = [
+        keyed(Unique(window=60), key="kept"),
+        keyed(REPLACE, 1, key="waiting", max_delay=5.0, delay=60),
+        keyed(REPLACE, 1, key="running"),
+        NewJob(id=running.id, type="a", chosen_id=True),
+        child,
+        keyed(RETURN, key="waiting", blockers=(NewBlocker(child.id),)),
+    ]
+    async with library(url) as other:
+        results = await store.insert(jobs, tx=other.tx)
+        with pytest.raises(DuplicateJob):
+            await store.insert([job(), keyed(RAISE, key="kept")], tx=other.tx)
+        await other.commit()
+    ids = [jobs[0].id, waiting.id, jobs[2].id, running.id, child.id, waiting.id]
+    assert [(each.id, each.created, each.replaced) for each in results] == [
+        (job_id, number in {0, 2}, number == 1) for number, job_id in enumerate(ids)
+    ]
+    assert execute(url, "SELECT count(*) FROM aioqueue.job") == [(4,)]
+    await store.settle([completed(claim)])
+    (found,) = await store.fetch([jobs[2].id])
+    assert found is not None
+    assert found.state is JobState.READY
 
 
 async def load(url: str, seconds: float) -> None:
