@@ -1,8 +1,8 @@
 """What a page of each listing costs over many jobs, on PostgreSQL: `python -m benchmarks.listing [--live N] [--archived N]`.
 
-The tables are filled by SQL, with each thing that a filter can ask for both often and rarely. For each filter and order the
-first page is timed, one in the middle, and the one that follows it; a line of JSON says how long they took. What a filter
-leaves a page short of, though there's more, is said too: it reads row by row, and its pages are bounded all the same.
+The tables are filled by SQL, with each thing that a filter can ask for both often and rarely. For each filter and order
+pages are turned from the beginning and from the middle; a line of JSON says how many milliseconds they took, each the median of
+some rounds. `short` are those that had fewer jobs than were asked for, and a successor: there rows are looked at one by one.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import asyncpg
 
 from aioqueue import Client
 from aioqueue.abc import JobFilter, ListOrder, Page
+from aioqueue.store_rules._cursors import BY_TIME, write_cursor
 from aioqueue.vocabulary._job import JobState
 from benchmarks.server import add_options, postgres, prepared
 
@@ -148,15 +149,40 @@ def orders_of(where: JobFilter) -> Sequence[ListOrder]:
     return [*orders, *[ListOrder.DUE] * due, *[ListOrder.FINISHED] * (archived and where.worker is None)]
 
 
-async def measure(store: Store, where: JobFilter, order: ListOrder, *, limit: int, pages: int, rounds: int) -> dict[str, Any]:
-    """Turn some pages, and time each."""
+def in_the_middle(order: ListOrder, archived: int, live: int) -> str:
+    """A cursor halfway through all jobs."""
+    if order not in BY_TIME:
+        return write_cursor(order, made_by((archived + live) // 2))
+    at = datetime.now(UTC) if order is ListOrder.DUE else created_by(archived // 2)
+    return write_cursor(order, made_by(archived // 2), (at - datetime.fromtimestamp(0, UTC)) // timedelta(microseconds=1))
+
+
+async def measure(store: Store, where: JobFilter, order: ListOrder, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Turn pages from the beginning, and as many from the middle, and time each."""
+    begins = (None, in_the_middle(order, arguments.archived, arguments.live))
+    rounds = [await turn(store, where, order, begin, arguments) for begin in begins]
+    times = [each for taken, _, _ in rounds for each in taken]
+    return {
+        "pages": len(times),
+        "jobs": sum(jobs for _, jobs, _ in rounds),
+        "short": sum(short for _, _, short in rounds),
+        "first": round(times[0], 2),
+        "middle": round(rounds[1][0][0], 2),
+        "median": round(statistics.median(times), 2),
+        "worst": round(max(times), 2),
+    }
+
+
+async def turn(
+    store: Store, where: JobFilter, order: ListOrder, cursor: str | None, arguments: argparse.Namespace
+) -> tuple[list[float], int, int]:
+    """Turn pages; returns how many milliseconds each took, how many jobs they showed, and how many of them were short."""
     times: list[float] = []
-    cursor: str | None = None
-    jobs = short = 0
-    for _ in range(pages):
+    limit, jobs, short = arguments.limit, 0, 0
+    for _ in range(arguments.pages):
         taken: list[float] = []
         page = Page((), None)
-        for _ in range(rounds):
+        for _ in range(arguments.rounds):
             began = time.perf_counter()
             page = await store.list(where, limit, cursor, order=order)
             taken.append(1e3 * (time.perf_counter() - began))
@@ -167,14 +193,7 @@ async def measure(store: Store, where: JobFilter, order: ListOrder, *, limit: in
         cursor = page.cursor
         if cursor is None:
             break
-    return {
-        "pages": len(times),
-        "jobs": jobs,
-        "short": short,
-        "first": round(times[0], 2),
-        "median": round(statistics.median(times), 2),
-        "worst": round(max(times), 2),
-    }
+    return times, jobs, short
 
 
 async def run(url: str, arguments: argparse.Namespace) -> None:
@@ -184,9 +203,7 @@ async def run(url: str, arguments: argparse.Namespace) -> None:
             for order in orders_of(where):
                 if arguments.only and arguments.only not in f"{name} {order.value}":
                     continue
-                found = await measure(
-                    client.store, where, order, limit=arguments.limit, pages=arguments.pages, rounds=arguments.rounds
-                )
+                found = await measure(client.store, where, order, arguments)
                 print(json.dumps({"filter": name, "order": order.value, **found}), flush=True)
 
 
@@ -198,7 +215,7 @@ def main() -> None:
     parser.add_argument("--live", type=int, default=1_000_000)
     parser.add_argument("--archived", type=int, default=3_000_000)
     parser.add_argument("--limit", type=int, default=50, help="jobs on a page")
-    parser.add_argument("--pages", type=int, default=20, help="pages that are turned, at most")
+    parser.add_argument("--pages", type=int, default=10, help="pages that are turned, at most")
     parser.add_argument("--rounds", type=int, default=5, help="how often each page is asked for")
     parser.add_argument("--only", help="filters and orders whose names have this in them")
     arguments = parser.parse_args()
