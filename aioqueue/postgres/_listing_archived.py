@@ -97,7 +97,7 @@ class _Archived:
         states = f"unnest({self._parts.add(self._states, 'smallint[]')}) AS s(state)"
         each = self._way.range(
             "archive",
-            ["j.state"],
+            ["j.state + 0"],  # which the index of finish times hasn't
             ["s.state"],
             bound=self._way.bound(total, len(self._states)),
             passes=passes,

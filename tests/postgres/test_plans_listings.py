@@ -36,6 +36,7 @@ SCANS = {
     "error",
     "error rare",
     "error unknown",
+    "finished after",
     "key, failed, no rows",
 }
 """Filters of which pages are short."""

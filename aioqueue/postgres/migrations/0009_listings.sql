@@ -20,7 +20,7 @@ BEGIN
     FOR wanted IN
         SELECT * FROM (VALUES
             ('job_blocked', job, '(type, id) WHERE state = 0'),
-            ('archive_uncompleted', archive, '(state, id) WHERE state > 4'),
+            ('archive_uncompleted', archive, '((state + 0), id) WHERE state > 4'),
             ('archive_outcome', archive, format('((%s), id) WHERE outcome IS NOT NULL', label)),
             ('archive_error', archive, format('((%s), id) WHERE cardinality(errors) > 0', error))) AS each(name, place, entries)
     LOOP
