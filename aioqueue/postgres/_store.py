@@ -316,7 +316,12 @@ class PostgresStore:
 
     def within(self, tx: object) -> Operable:
         """See `aioqueue.abc.Store.within`."""
-        return Operations(lambda: lent(tx), self._opened.foreign_operator, self._schema, self._source.description, tell=None)
+
+        def lend() -> AbstractAsyncContextManager[Connection]:
+            self._life.here()  # each verb says so if the store isn't open, and not this call
+            return lent(tx)
+
+        return Operations(lend, lambda: self._opened.foreign_operator, self._schema, self._source.description, tell=None)
 
     async def stats(self) -> Stats:
         """See `aioqueue.abc.Store.stats`."""

@@ -113,7 +113,7 @@ class PostgresTransaction:
     @property
     def operations(self) -> Operable:
         """See `aioqueue.abc.StoreTransaction.operations`."""
-        return Operations(self._lent, self._operator, self._schema, self._pool.source.description, self.told.append)
+        return Operations(self._lent, lambda: self._operator, self._schema, self._pool.source.description, self.told.append)
 
     @asynccontextmanager
     async def _lent(self) -> AsyncGenerator[Connection, None]:

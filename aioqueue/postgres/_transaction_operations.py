@@ -39,7 +39,7 @@ class Operations:
 
     Arguments:
         lend: Gives the connection for the time of one verb, in the transaction.
-        operator: Changes jobs on a connection; tells other processes as is right for this one.
+        operator: Gives what changes jobs on a connection; that tells other processes as is right for this one.
         schema: Where the tables are.
         description: The server without a password, for errors.
         tell: Called with what has happened, which is so once the transaction is committed; None where the server tells.
@@ -48,7 +48,7 @@ class Operations:
     def __init__(
         self,
         lend: Callable[[], AbstractAsyncContextManager[Connection]],
-        operator: Operator,
+        operator: Callable[[], Operator],
         schema: Schema,
         description: str,
         tell: Callable[[Notification], object] | None,
@@ -114,18 +114,18 @@ class Operations:
 
     async def retry(self, ids: Sequence[UUID], *, cascade: bool = False) -> Sequence[Changed]:
         """See `aioqueue.abc.Store.retry`."""
-        return await self._change(lambda connection: self._operator.retry_in(connection, ids, cascade=cascade))
+        return await self._change(lambda connection: self._operator().retry_in(connection, ids, cascade=cascade))
 
     async def run_now(self, ids: Sequence[UUID]) -> Sequence[Changed]:
         """See `aioqueue.abc.Store.run_now`."""
-        return await self._change(lambda connection: self._operator.run_now_in(connection, ids))
+        return await self._change(lambda connection: self._operator().run_now_in(connection, ids))
 
     async def delete(self, ids: Sequence[UUID], *, cascade: bool = False) -> Sequence[Changed]:
         """See `aioqueue.abc.Store.delete`. All of it is this transaction."""
 
         async def delete(connection: Connection) -> Changes:
-            changes = await self._operator.delete_in(connection, ids, cascade=cascade)
-            await self._operator.remove_rest_in(connection, changes.more)
+            changes = await self._operator().delete_in(connection, ids, cascade=cascade)
+            await self._operator().remove_rest_in(connection, changes.more)
             return changes
 
         return await self._change(delete)
