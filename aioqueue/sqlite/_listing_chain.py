@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from aioqueue.sqlite._rows import SELECT_ARCHIVED, SELECT_LIVE, dump, job_snapshot
 from aioqueue.sqlite._rows_chain import LAST_STEPS, OF_CHAIN, chain_of
-from aioqueue.sqlite._rows_ids import ANY_ID, RowId, any_id
+from aioqueue.sqlite._rows_ids import RowId
+from aioqueue.sqlite._rows_places import AFTER_ALL, BEFORE_ALL, NO_VALUE, Place, any_place, place_columns
 from aioqueue.sqlite._rows_times import NOW
 from aioqueue.store_rules._cursors import read_position_cursor, write_position_cursor
 from aioqueue.vocabulary._listing import Page
@@ -28,10 +27,8 @@ WITH {LAST_STEPS}
 UNION ALL {SELECT_LIVE}, {NOW}, place FROM step CROSS JOIN job ON job.id = step.live
 """
 
-_AFTER = f"""
-(position, id) > (iif(:number IS NOT NULL, :number, {any_id("at")}), {any_id("after")})
-ORDER BY position, id LIMIT :limit"""
-_PLACE = f"typeof(position) NOT IN ('integer', 'real'), position, typeof(position) = 'blob', CAST(position AS BLOB), {ANY_ID}"
+_AFTER = f"(position, id) > {any_place('after')} ORDER BY position, id LIMIT :limit"
+_PLACE = place_columns("position")
 _LATER, _FIRST = OF_CHAIN
 
 _PAGE = f"""
@@ -53,63 +50,33 @@ def fetch_ends(connection: Statements, ids: Sequence[UUID]) -> list[Job | None]:
     return [found.get(place) for place in range(len(ids))]
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class _Place:
-    """Where a step stands in its chain, in SQLite's order: numbers, then text, then blobs; then its id.
+_END_OF_A_POSITION = AFTER_ALL.id
 
-    Attributes:
-        is_odd: Whether its position isn't a number.
-        number: Its position, if it is one.
-        odd: What it is otherwise.
-        id: Its id.
+
+def _parse(cursor: str) -> Place:
+    """Read a cursor.
+
+    Raises:
+        ValueError: It isn't one of ours.
     """
-
-    is_odd: bool
-    number: float
-    odd: RowId
-    id: RowId
-
-    @classmethod
-    def read(cls, is_odd: Any, position: Any, blob: Any, raw: bytes, id_blob: Any, id_raw: bytes) -> _Place:
-        """Read the columns of `_PLACE`."""
-        row_id = RowId.read(id_blob, id_raw)
-        if is_odd:
-            return cls(is_odd=True, number=0, odd=RowId.read(blob, raw), id=row_id)
-        return cls(is_odd=False, number=position, odd=_NOTHING, id=row_id)
-
-    @classmethod
-    def parse(cls, cursor: str) -> _Place:
-        """Read a cursor.
-
-        Raises:
-            ValueError: It isn't one of ours.
-        """
-        if not cursor.startswith(_ODD):
-            return cls(is_odd=False, number=read_position_cursor(cursor), odd=_NOTHING, id=_AFTER_ALL)
-        try:
-            kind, number, odd, row_id = cursor.removeprefix(_ODD).split(" ")
-            position = int(number) if number.lstrip("-").isdecimal() else float(number)
-            if isinstance(position, int) and position.bit_length() > 63:
-                raise ValueError("more than the column holds")
-            return cls(is_odd=kind == "odd", number=position, odd=_parsed(odd), id=_parsed(row_id))
-        except (ValueError, IndexError):
-            raise ValueError(f"not a cursor of a chain's steps: {cursor[:60]!r}") from None
-
-    def cursor(self, following: _Place) -> str:
-        """The cursor of a page that ends here, and goes on there."""
-        alone = following.is_odd or following.number > self.number
-        if alone and not self.is_odd and isinstance(self.number, int) and 0 <= self.number <= _LARGEST_IN_A_CURSOR:
-            return write_position_cursor(self.number)
-        return f"{_ODD}{'odd' if self.is_odd else 'number'} {self.number!r} {_written(self.odd)} {_written(self.id)}"
-
-    def parameters(self) -> dict[str, Any]:
-        """What the page after it takes."""
-        return {"number": None if self.is_odd else self.number, **self.odd.parameters("at"), **self.id.parameters("after")}
+    if not cursor.startswith(_ODD):
+        return Place(is_odd=False, number=read_position_cursor(cursor), odd=NO_VALUE, id=_END_OF_A_POSITION)
+    try:
+        kind, number, odd, row_id = cursor.removeprefix(_ODD).split(" ")
+        position = int(number) if number.lstrip("-").isdecimal() else float(number)
+        if isinstance(position, int) and position.bit_length() > 63:
+            raise ValueError("more than the column holds")
+        return Place(is_odd=kind == "odd", number=position, odd=_parsed(odd), id=_parsed(row_id))
+    except (ValueError, IndexError):
+        raise ValueError(f"not a cursor of a chain's steps: {cursor[:60]!r}") from None
 
 
-_NOTHING = RowId(blob=False, raw=b"")
-_AFTER_ALL = RowId(blob=True, raw=b"\xff" * 64)
-_BEFORE_ALL = _Place(is_odd=False, number=-math.inf, odd=_NOTHING, id=_NOTHING)
+def _cursor(last: Place, following: Place) -> str:
+    """The cursor of a page that ends here, and goes on there."""
+    alone = following.is_odd or following.number > last.number
+    if alone and not last.is_odd and isinstance(last.number, int) and 0 <= last.number <= _LARGEST_IN_A_CURSOR:
+        return write_position_cursor(last.number)
+    return f"{_ODD}{'odd' if last.is_odd else 'number'} {last.number!r} {_written(last.odd)} {_written(last.id)}"
 
 
 def _written(value: RowId) -> str:
@@ -128,10 +95,10 @@ def list_chain(connection: Statements, step: UUID, limit: int, cursor: str | Non
     """
     if limit < 1:
         raise ValueError(f"limit must be positive, not {limit!r}")
-    after = _BEFORE_ALL if cursor is None else _Place.parse(cursor)
-    asked = {**chain_of(connection, step).parameters("chain"), **after.parameters(), "limit": limit + 1}
+    after = BEFORE_ALL if cursor is None else _parse(cursor)
+    asked = {**chain_of(connection, step).parameters("chain"), **after.parameters("after"), "limit": limit + 1}
     now = connection.execute(f"SELECT {NOW}").fetchone()[0]
-    rows = [(_Place.read(*row[-6:]), row) for row in connection.execute(_PAGE, asked).fetchall()]
+    rows = [(Place.read(*row[-6:]), row) for row in connection.execute(_PAGE, asked).fetchall()]
     rows.sort(key=lambda each: each[0])
     page = tuple(job_snapshot(row, now) for _, row in rows[:limit])
-    return Page(page, rows[limit - 1][0].cursor(rows[limit][0]) if len(rows) > limit else None)
+    return Page(page, _cursor(rows[limit - 1][0], rows[limit][0]) if len(rows) > limit else None)

@@ -26,25 +26,26 @@ _HOLDER = f"""
 WHERE unique_key IN (SELECT value FROM json_each(:hashes)) AND {HOLDS_KEY} ORDER BY id DESC LIMIT 1
 """
 
-_OF_THESE_TYPES = """
-coalesce((SELECT type FROM archive AS first WHERE first.id = step.chain_id),
-         (SELECT type FROM job AS first WHERE first.id = step.chain_id), step.type) IN (SELECT value FROM json_each(:types))
-"""
+_TYPES = "(SELECT value FROM json_each(:types))"
 
-_UNFINISHED = f"""
-{SELECT_LIVE}, {NOW} FROM job WHERE id = (
-    SELECT id FROM (
-        SELECT id, type, chain_id FROM job INDEXED BY job_key
-        WHERE key = :key ORDER BY id DESC LIMIT :most) AS step
-    WHERE {_OF_THESE_TYPES} ORDER BY id DESC LIMIT 1)
+_NEWEST_CHAIN = f"""
+SELECT id FROM (
+    SELECT id, type, chain_id FROM {{table}} INDEXED BY {{table}}_key WHERE key = :key AND {{counts}} AND id >= coalesce((
+        SELECT id FROM (SELECT id, type, chain_id, state FROM {{table}} INDEXED BY {{table}}_key
+                        WHERE key = :key ORDER BY id DESC LIMIT :most)
+        WHERE chain_id IS NULL AND type IN {_TYPES} AND {{counts}} ORDER BY id DESC LIMIT 1), '')
+    ORDER BY id DESC LIMIT :most) AS step
+WHERE coalesce((SELECT type FROM archive AS first WHERE first.id = step.chain_id),
+               (SELECT type FROM job AS first WHERE first.id = step.chain_id), step.type) IN {_TYPES}
+ORDER BY coalesce(chain_id, id) DESC, id DESC LIMIT 1
 """
+"""Ids begin with their time, so a chain that is newer than a job has no step whose id is smaller than the job's."""
+
+_UNFINISHED = f"{SELECT_LIVE}, {NOW} FROM job WHERE id = ({_NEWEST_CHAIN.format(table='job', counts='true')})"
 
 _FINISHED = f"""
-{SELECT_ARCHIVED}, {NOW} FROM archive WHERE id = (
-    SELECT id FROM (
-        SELECT id, type, chain_id, state FROM archive INDEXED BY archive_key
-        WHERE key = :key ORDER BY id DESC LIMIT :most) AS step
-    WHERE state <> {StoredState.CONTINUED:d} AND {_OF_THESE_TYPES} ORDER BY id DESC LIMIT 1)
+{SELECT_ARCHIVED}, {NOW} FROM archive
+WHERE id = ({_NEWEST_CHAIN.format(table="archive", counts=f"state <> {StoredState.CONTINUED:d}")})
 """
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from aioqueue.errors import RowRejected
 
-__all__ = ["NOW", "due_after", "due_at", "moment"]
+__all__ = ["NOW", "due_after", "due_at", "microseconds", "moment"]
 
 NOW = "(CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) * 1000)"
 """Microseconds since 1970 by the database's clock, which counts milliseconds."""
@@ -26,6 +26,11 @@ def moment(value: Any) -> datetime:
         return datetime.max.replace(tzinfo=UTC) if value > 0 else datetime.min.replace(tzinfo=UTC)
     except TypeError:
         return _EPOCH
+
+
+def microseconds(time: datetime) -> int:
+    """A point in time as it's stored."""
+    return (time - _EPOCH) // _MICROSECOND
 
 
 def due_after(now: int, seconds: Any, what: str) -> int:
@@ -52,7 +57,7 @@ def due_at(now: int, given: Any, what: str) -> int:
     """
     due: int
     try:
-        due = max(now, (given - _EPOCH) // _MICROSECOND)
+        due = max(now, microseconds(given))
     except (TypeError, OverflowError):
         raise RowRejected(f"{what} must be a time with its zone, not {given!r}") from None
     return due

@@ -87,7 +87,7 @@ async def test_an_odd_row_does_not_stop_a_claim(store: SQLiteStore, path: Path, 
 
 
 async def test_pages_meet_every_job_once_whatever_the_filter(store: SQLiteStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("aioqueue.sqlite._listing._WALK_ROWS", 5)
+    monkeypatch.setattr("aioqueue.sqlite._listing_lanes.WALK_ROWS", 5)
     jobs = [new_job("ab"[number % 2], key=f"k{number % 3}", tags=("even",) if number % 4 == 0 else ()) for number in range(40)]
     await store.insert(jobs)
     lease = await store.open_lease("w", 60)

@@ -143,7 +143,7 @@ async def test_odd_rows(store: SQLiteStore, path: Path, begun: Begun) -> None:
     spoil(path, jobs[1].id, "run_at = 'soon', created_at = x'00', id = 'no uuid, but as long as one of those'")
     async with begun(path) as tx:
         operations = store.within(tx)
-        for order in (ListOrder.NEWEST,):
+        for order in ListOrder:
             page = await operations.list(JobFilter(), 5, order=order)
             assert len(page.jobs) == (0 if order is ListOrder.FINISHED else 3)
         found = await operations.find(["a"], "k")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aioqueue.sqlite import _listing, _operate_prune
+from aioqueue.sqlite import _operate_prune
 from aioqueue.sqlite._claim_take import _PICK, Wanted, claim
 from aioqueue.sqlite._connections import connect, in_transaction
 from aioqueue.sqlite._insert_rows import insert_rows
@@ -17,7 +17,6 @@ from aioqueue.sqlite._lease import open_lease
 from aioqueue.sqlite._migrations import migrate
 from aioqueue.sqlite._options import Options
 from aioqueue.sqlite._recovery import _NEXT_DUE
-from aioqueue.sqlite._rows import SELECT_ARCHIVED, SELECT_LIVE
 from aioqueue.sqlite._settle import settle
 from aioqueue.vocabulary._job import Settlement, SettlementKind
 from tests.sqlite.conftest import new_job
@@ -38,7 +37,8 @@ ROOMS = (
         "_lease",
         "_lease_odd",
     ),
-    *("_lease_session", "_listing", "_listing_blockers", "_listing_chain", "_operate", "_operate_delete", "_operate_prune"),
+    *("_lease_session", "_listing", "_listing_blockers", "_listing_chain", "_listing_find", "_listing_sources"),
+    *("_operate", "_operate_delete", "_operate_prune"),
     *("_operate_retry", "_operate_steps", "_recovery", "_resolve", "_resolve_ends", "_rows_chain", "_rows_odd", "_settle"),
     *("_settle_archive", "_settle_batch", "_settle_chain", "_settle_end", "_stats", "_stats_workers", "_tend", "_tend_look"),
 )
@@ -50,7 +50,6 @@ WALKS = {
     "_tend_look._UNTOLD": ("chain_end_untold",),
 }
 """The partial indexes that a statement may walk."""
-BETWEEN = f"{_listing._BEFORE} AND {_listing._FROM_FLOOR}"
 
 
 def statements(room: str) -> dict[str, str]:
@@ -63,10 +62,7 @@ def statements(room: str) -> dict[str, str]:
     }
 
 
-STATEMENTS = {name: statement for room in ROOMS for name, statement in statements(room).items()} | {
-    "live page": f"{SELECT_LIVE} FROM job WHERE {BETWEEN} AND type = 'a' ORDER BY id DESC LIMIT :limit",
-    "archived page": f"{SELECT_ARCHIVED} FROM archive WHERE {BETWEEN} ORDER BY id DESC LIMIT :limit",
-}
+STATEMENTS = {name: statement for room in ROOMS for name, statement in statements(room).items()}
 
 
 def test_every_room_has_its_statements_beside_their_use() -> None:

@@ -157,6 +157,7 @@ async def each_filter(harness: Harness) -> None:
         raise AssertionError("a job that has failed must have a time of finishing")
     ids = [running.id, elsewhere.id, steps[0].id, last, done.id, lost.id, waits.id]
     jobs = {each: await snapshot(store, each) for each in ids}
+    ended = {each: at for each, shown in jobs.items() if (at := shown.finished_at) is not None}
     wanted: list[tuple[JobFilter, list[UUID]]] = [
         (JobFilter(chain_id=steps[0].id), [steps[0].id, last]),
         (JobFilter(chain_id=last), []),
@@ -170,8 +171,8 @@ async def each_filter(harness: Harness) -> None:
         (JobFilter(key="k", tag="t"), [running.id]),
         (JobFilter(created_after=middle), [each for each in ids if jobs[each].created_at >= middle]),
         (JobFilter(created_before=middle), [each for each in ids if jobs[each].created_at < middle]),
-        (JobFilter(finished_after=ended_at), [lost.id]),
-        (JobFilter(finished_before=ended_at, types=["a", "c"]), [steps[0].id, done.id]),
+        (JobFilter(finished_after=ended_at), [each for each in ended if ended[each] >= ended_at]),
+        (JobFilter(finished_before=ended_at, types=["a", "c"]), [each for each in ended if ended[each] < ended_at]),
         (JobFilter(finished_before=ended_at + timedelta(hours=1), states=["completed"], outcome="good"), [done.id]),
         (JobFilter(first_id=done.id, last_id=lost.id), [done.id, lost.id]),
         (JobFilter(last_id=UUID(int=0)), []),
