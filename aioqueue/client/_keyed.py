@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from typing import TYPE_CHECKING
 
 import anyio
@@ -53,7 +54,7 @@ class KeyedInserts:
             DuplicateJob: The key is held, and it's to raise then.
             WrongJobType: The chosen id is another type's.
         """
-        deadline = anyio.current_time() + self._longest
+        began = time.monotonic()
         pause = _FIRST_PAUSE_SECONDS
         try:
             while True:
@@ -62,7 +63,7 @@ class KeyedInserts:
                     if result.refused is not None:
                         raise result.refused
                     return result
-                if (left := deadline - anyio.current_time()) <= 0:
+                if (left := began + self._longest - time.monotonic()) <= 0:
                     what = f"key {job.key!r}" if job.unique else f"id {job.id}"
                     raise StoreContended(
                         f"the {what} of {job.type} was held by somebody's open transaction for {self._longest:g} s "

@@ -75,10 +75,12 @@ _MISSING = """WHERE NOT EXISTS (SELECT FROM @schema@.archive a WHERE a.id = give
       AND NOT EXISTS (SELECT FROM @schema@.job c WHERE c.chain_id = given.id)
       AND NOT EXISTS (SELECT FROM @schema@.archive c WHERE c.chain_id = given.id)"""
 _LOCK = "SELECT id FROM @schema@.job WHERE id = ANY($1::uuid[]) ORDER BY id FOR KEY SHARE"
-_TAKE_BACK = """DELETE FROM @schema@.job j WHERE j.id = ANY($1::uuid[])
-    AND (EXISTS (SELECT FROM @schema@.archive a WHERE a.id = j.id)
-         OR EXISTS (SELECT FROM @schema@.job c WHERE c.chain_id = j.id)
-         OR EXISTS (SELECT FROM @schema@.archive c WHERE c.chain_id = j.id)) RETURNING j.id"""
+# Each is looked up by an index: of `EXISTS (…) OR EXISTS (…)` whole tables are hashed, as long as they aren't large.
+_TAKE_BACK = """DELETE FROM @schema@.job j WHERE j.id = ANY(ARRAY(
+    SELECT a.id FROM @schema@.archive a WHERE a.id = ANY($1::uuid[])
+    UNION ALL SELECT c.chain_id FROM @schema@.job c WHERE c.chain_id = ANY($1::uuid[])
+    UNION ALL SELECT given.id FROM unnest($1::uuid[]) AS given(id)
+        CROSS JOIN LATERAL (SELECT FROM @schema@.archive c WHERE c.chain_id = given.id LIMIT 1) AS step)) RETURNING j.id"""
 # Which of these are there, themselves or what their chains have become; and which chains hold the keys.
 _HOLDERS = """SELECT id, NULL::uuid, NULL::uuid FROM @schema@.job WHERE id = ANY($1::uuid[])
 UNION ALL SELECT id, unique_key, coalesce(chain_id, id) FROM @schema@.job

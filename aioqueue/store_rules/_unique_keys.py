@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -17,6 +18,7 @@ TAKEN_OVER_ORDINAL = 1_000_000
 """The place of the chain from which a job has taken its unique key over, among those that it waits for: behind all others."""
 
 
+@functools.lru_cache(maxsize=4096)  # one insert asks several times
 def unique_hash(type_name: str, key: str) -> UUID:
     """Hash a type's name and a key: the first 16 bytes of SHA-256.
 
@@ -55,7 +57,13 @@ def unique_hashes(job: NewJob) -> tuple[UUID, ...]:
     Raises:
         RowRejected: It's unique without a key, or the key can't be UTF-8.
     """
-    return tuple(UUID(bytes=each) for each in unique_digests(job))
+    if not job.unique:
+        return ()
+    if job.key is None:
+        raise RowRejected("unique needs a key")
+    if not job.aliases:
+        return (unique_hash(job.type, job.key),)
+    return tuple(unique_hash(name, job.key) for name in job.unique_names)
 
 
 def unique_digests(job: NewJob) -> tuple[bytes, ...]:
