@@ -1,4 +1,4 @@
-"""What a page of each listing costs over many jobs, on PostgreSQL: `python -m benchmarks.listing [--live N] [--archived N]`.
+"""What a page of each listing costs over many jobs: `python -m benchmarks.listing [--sqlite] [--live N] [--archived N]`.
 
 The tables are filled by SQL, with each thing that a filter can ask for both often and rarely. For each filter and order
 pages are turned from the beginning and from the middle; a line of JSON says how many milliseconds they took, each the median of
@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import json
 import statistics
+import tempfile
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -23,6 +24,7 @@ from aioqueue import Client
 from aioqueue.abc import JobFilter, ListOrder, Page
 from aioqueue.store_rules._cursors import BY_TIME, write_cursor
 from aioqueue.vocabulary._job import JobState
+from benchmarks.listing_sqlite import fill as fill_sqlite
 from benchmarks.server import add_options, postgres, prepared
 
 if TYPE_CHECKING:
@@ -211,6 +213,7 @@ def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.listing", description=(__doc__ or "").splitlines()[0])
     add_options(parser, Path)
+    parser.add_argument("--sqlite", action="store_true", help="a file in a temporary folder, instead of PostgreSQL")
     parser.add_argument("--url", help="a database that was filled before; it's left as it is")
     parser.add_argument("--live", type=int, default=1_000_000)
     parser.add_argument("--archived", type=int, default=3_000_000)
@@ -221,6 +224,13 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.url is not None:
         asyncio.run(run(arguments.url, arguments))
+        return
+    if arguments.sqlite:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "jobs.db"
+            asyncio.run(prepared(f"sqlite:///{path}"))
+            fill_sqlite(path, start=FIRST_MILLISECOND, live=arguments.live, archived=arguments.archived)
+            asyncio.run(run(f"sqlite:///{path}", arguments))
         return
     with postgres(arguments.server, arguments.binaries) as databases, databases.fresh() as url:
         asyncio.run(prepared(url))

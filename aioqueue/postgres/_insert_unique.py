@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from aioqueue.postgres._insert_decisions import Stored
 from aioqueue.postgres._insert_replace import Holder, let_go, lock_holders, replace_jobs, replace_statements
-from aioqueue.postgres._insert_rows import hash_of, insert_on, insert_statements, job_size, waiting_arguments
+from aioqueue.postgres._insert_rows import insert_on, insert_statements, job_size, waiting_arguments
 from aioqueue.postgres._insert_waits import brief_waits
 from aioqueue.postgres._insert_windows import Window, completed_within, keep_keys, window_statements
 from aioqueue.postgres._notifications import inserted_note
@@ -79,6 +79,8 @@ class Storing:
         self._origin = origin
         self._columns = columns
         self._callers = callers
+        self._names: dict[UUID, tuple[UUID, ...]] = {}
+        self._hashes: dict[UUID, UUID] = {}
 
     async def store(self, jobs: Sequence[NewJob], awaited: Collection[UUID]) -> Stored:
         """Store jobs.
@@ -134,9 +136,10 @@ class Storing:
         return stored, useless | in_vain
 
     async def _decide(self, jobs: Sequence[NewJob]) -> Stored:
-        hashes = {job.id: hash_.bytes for job in jobs if (hash_ := hash_of(job)) is not None}
+        self._names = {job.id: unique_hashes(job) for job in jobs}
+        self._hashes = hashes = {job_id: names[0] for job_id, names in self._names.items() if names}
         stored = Stored()
-        for portion in in_portions(sorted(jobs, key=lambda job: hashes.get(job.id, b"")), job_size):
+        for portion in in_portions(sorted(jobs, key=lambda job: hashes[job.id].int if job.id in hashes else -1), job_size):
             stored.add(await self._decide_portion(portion))
         return stored
 
@@ -160,7 +163,7 @@ class Storing:
             portion: In the order of the hashes.
             kept: The chains that have completed and keep the keys of some of these, by job. Found ones are added.
         """
-        names = {job.id: unique_hashes(job) for job in portion}
+        names = self._names
         asked = [job for job in portion if job.id not in kept]
         others = {hash_ for job in asked for hash_ in names[job.id][1:]}
         elsewhere = (await self._look([], others))[1] if others else {}
@@ -207,7 +210,7 @@ class Storing:
         open_, marked = self._columns(jobs)
         if taken_over:
             open_, marked = [number + 1 for number in open_], [True] * len(jobs)
-        arguments = waiting_arguments(jobs, note, [open_, marked])
+        arguments = waiting_arguments(jobs, note, [open_, marked], self._hashes)
         name = "insert_waiting_repeated" if again else "insert_waiting"
         rows = await self._connection.fetch(self._statements[name], *arguments)
         made = {row[0] for row in rows if row[0] is not None}

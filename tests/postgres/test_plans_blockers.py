@@ -173,3 +173,13 @@ async def test_windows_and_replacing(connection: asyncpg.Connection[Any]) -> Non
     # One of them waits for that many.
     bounded(await explain(connection, STATEMENTS["replace"], arguments), buffers=15 * MANY, rows=MANY + 10)
     bounded(await explain(connection, STATEMENTS["tend_forget_windows"], [1_000]), buffers=5_000, rows=1_000)
+
+
+async def test_ids_that_may_be_there(connection: asyncpg.Connection[Any]) -> None:
+    """Chosen ones are looked for everywhere."""
+    jobs = [job(key=str(number)) for number in range(100)]
+    arguments = waiting_arguments(jobs, None, [[0] * 100, [False] * 100])
+    bounded(await explain(connection, STATEMENTS["insert_waiting_repeated"], arguments), buffers=4_000, rows=200)
+    live = await ids(connection, "job", 100, MANY)
+    for name in ("insert_lock", "insert_take_back", "unique_types"):
+        bounded(await explain(connection, STATEMENTS[name], [live]), buffers=2_500, rows=200)
