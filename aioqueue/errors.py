@@ -72,6 +72,7 @@ __all__ = [
     "NotSupported",
     "OutputNotReady",
     "OutsideTransaction",
+    "Portable",
     "RegistrationError",
     "ResultError",
     "ResultTimeout",

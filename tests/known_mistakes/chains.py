@@ -13,11 +13,11 @@ from aioqueue.testing.memory import (
     _insert,
     _insert_decisions,
     _insert_rows,
-    _operations,
     _settle,
     _settle_next,
     _settle_with,
     _store,
+    _transaction_operations,
 )
 from aioqueue.testing.memory._rows import Database
 from aioqueue.vocabulary._job import LostReason, SettlementKind, SettleResult, StoredState
@@ -188,7 +188,7 @@ CHAINS: dict[str, Mistake] = {
         cases=("chains/large_batches_of_continuations", "settle/large_batches"),
     ),
     "a store that deletes one id after the other": Mistake(
-        (instead_of(_operations, "delete", _one_after_the_other),),
+        (instead_of(_transaction_operations, "delete", _one_after_the_other),),
         cases=("chains/several_ids_of_one_chain_in_one_call",),
     ),
     "a store that tells of what is due later as if it were due": Mistake(

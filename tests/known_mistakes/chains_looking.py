@@ -13,9 +13,9 @@ from aioqueue.testing.memory import (
     _insert_keys,
     _listing,
     _operate,
-    _operations,
     _rows_chains,
     _settle,
+    _transaction_operations,
 )
 from aioqueue.testing.memory._rows import Database
 from aioqueue.testing.memory._rows_chains import Chains
@@ -91,7 +91,7 @@ def _by_the_last_type(database: Database, row: Row) -> bool:
 
 LOOKING_AT_CHAINS: dict[str, Mistake] = {
     "a store that takes an id for its own step's only": Mistake(
-        ((_operations, "fetch_ends", _listing.fetch),),
+        ((_transaction_operations, "fetch_ends", _listing.fetch),),
         cases=("chains/ends_by_any_steps_id", "chains/an_orphaned_step_can_end_its_chain"),
     ),
     "a store that finds chains by their first ids only": Mistake(

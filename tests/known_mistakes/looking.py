@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from aioqueue.store_rules._cursors import read_cursor
-from aioqueue.testing.memory import _listing, _operate, _operations, _stats, _stats_workers
+from aioqueue.testing.memory import _listing, _operate, _stats, _stats_workers, _transaction_operations
 from aioqueue.testing.memory._rows import Database
 from aioqueue.vocabulary._answers import Changed
 from aioqueue.vocabulary._job import StoredState
@@ -124,7 +124,7 @@ LOOKING: dict[str, Mistake] = {
         cases=("workers/leases_tell_what_their_worker_said",),
     ),
     "a store that shows valid leases only": Mistake(
-        (instead_of(_operations, "leases", _only_valid),),
+        (instead_of(_transaction_operations, "leases", _only_valid),),
         cases=("workers/leases_that_have_run_out_are_shown",),
     ),
     "a store whose line has no order within a priority": Mistake(
@@ -132,7 +132,7 @@ LOOKING: dict[str, Mistake] = {
         cases=("workers/due_jobs_before_one",),
     ),
     "a store that fetches in another order": Mistake(
-        (instead_of(_operations, "fetch", lambda real, *arguments: real(*arguments)[::-1]),),
+        (instead_of(_transaction_operations, "fetch", lambda real, *arguments: real(*arguments)[::-1]),),
         cases=("fetch/in_the_order_of_the_ids",),
     ),
 }

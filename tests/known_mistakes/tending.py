@@ -10,9 +10,9 @@ from aioqueue.testing.memory import (
     _listing_blockers,
     _operate,
     _operate_blockers,
-    _operations,
     _store,
     _tend,
+    _transaction_operations,
 )
 from aioqueue.testing.memory._rows import Database
 from aioqueue.testing.memory._rows_blockers import End
@@ -157,11 +157,11 @@ TENDING: dict[str, Mistake] = {
         cases=("retry_blockers/what_was_told_before_stays_told",),
     ),
     "a store whose pages of blockers overlap": Mistake(
-        (instead_of(_operations, "list_blockers", _every_page),),
+        (instead_of(_transaction_operations, "list_blockers", _every_page),),
         cases=("list_blockers/what_a_job_waits_for",),
     ),
     "a store that lists those that were told as waiting": Mistake(
-        ((_operations, "list_dependents", _all_edges),),
+        ((_transaction_operations, "list_dependents", _all_edges),),
         cases=("list_blockers/who_waits_for_a_chain",),
     ),
 }

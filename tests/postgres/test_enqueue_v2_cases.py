@@ -28,7 +28,7 @@ class SqlHarness(PostgresHarness):
 
     def new_store(self) -> Store:
         store: Any = super().new_store()
-        return SqlProducer(store, self.url)  # type: ignore[return-value]  # all else is the store's
+        return SqlProducer(store, self.url)  # all else is the store's
 
 
 @pytest.fixture(scope="module")

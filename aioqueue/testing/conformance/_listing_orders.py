@@ -29,9 +29,9 @@ from aioqueue.vocabulary._job import JobState, SettlementKind
 from aioqueue.vocabulary._listing import JobFilter, ListOrder
 
 if TYPE_CHECKING:
-    from aioqueue.abc import Operable
     from aioqueue.testing.conformance._case import Harness
     from aioqueue.vocabulary._job import Job
+    from aioqueue.vocabulary._store_operating import Operable
 
 __all__ = ["finding", "subject"]
 

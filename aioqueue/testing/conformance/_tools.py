@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
     from uuid import UUID
 
-    from aioqueue.abc import Operable, Store
+    from aioqueue.abc import Store
     from aioqueue.vocabulary._answers import Renewal
     from aioqueue.vocabulary._job import Claim, ClaimedJob, Job, SettleResult
     from aioqueue.vocabulary._notification import Notification
+    from aioqueue.vocabulary._store_operating import Operable
     from aioqueue.vocabulary._unique import Unique
 
 __all__ = [

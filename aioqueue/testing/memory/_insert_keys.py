@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from aioqueue.testing.memory._rows import Database, Row, Window
     from aioqueue.vocabulary._job import NewJob
 
-__all__ = ["can_be_replaced", "holder_of", "key_holder", "told_of", "window_holder"]
+__all__ = ["can_be_replaced", "holder_of", "holds_key", "key_holder", "told_of", "window_holder"]
 
 
 def told_of(holder: Row) -> UUID:

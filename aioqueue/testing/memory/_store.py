@@ -12,13 +12,13 @@ from aioqueue.testing.memory._insert import insert
 from aioqueue.testing.memory._lease import MemoryLeaseSession, release
 from aioqueue.testing.memory._opened import Opened
 from aioqueue.testing.memory._operate import prune
-from aioqueue.testing.memory._operations import Operations, refusing
 from aioqueue.testing.memory._recovery import next_due, take_expired
 from aioqueue.testing.memory._rows import Database
 from aioqueue.testing.memory._settle import settle
 from aioqueue.testing.memory._settle_end import end
 from aioqueue.testing.memory._tend import tend
 from aioqueue.testing.memory._transaction import MemoryTransaction
+from aioqueue.testing.memory._transaction_operations import Operations, refusing
 from aioqueue.vocabulary._notification import Notification
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from aioqueue.errors import ConfigurationError, StoreUnavailable, TransactionError
 from aioqueue.testing.memory._insert import insert
-from aioqueue.testing.memory._operations import operations
 from aioqueue.testing.memory._settle import settle
 from aioqueue.testing.memory._settle_end import end, hold
 from aioqueue.testing.memory._transaction_draft import Draft, make_changes
+from aioqueue.testing.memory._transaction_operations import operations
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
