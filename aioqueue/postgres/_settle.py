@@ -16,7 +16,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from aioqueue.errors import CallError, RowRejected, StoreContended, StoreError, StoreIncompatible, StoreUnavailable
+from aioqueue.errors import (
+    CallError,
+    RowRejected,
+    StoreContended,
+    StoreError,
+    StoreIncompatible,
+    StoreUnavailable,
+    WrongJobType,
+)
 from aioqueue.postgres._errors import deadlock
 from aioqueue.postgres._rows_portions import in_portions
 from aioqueue.postgres._settle_chain import TAKEN, continuations, next_arguments
@@ -164,7 +172,7 @@ class Settler:
             portion = portions.pop()
             try:
                 settled = await self._settle_portion(f"{name}_slowly", [settlements[index] for index in portion])
-            except (StoreError, CallError) as error:
+            except (StoreError, CallError, WrongJobType) as error:
                 if _concerns_all(error, [settlements[index] for index in portion]):
                     raise
                 if half := len(portion) // 2:
@@ -182,16 +190,16 @@ class Settler:
         return await self._pool.transact(settle)
 
 
-def _concerns_all(error: StoreError | CallError, batch: Sequence[Settlement]) -> bool:
+def _concerns_all(error: StoreError | CallError | WrongJobType, batch: Sequence[Settlement]) -> bool:
     """Whether halves would fare no better. What they bring with them may wait for rows, and deadlock, each on its own."""
     if isinstance(error, StoreUnavailable) and (deadlock(error) or isinstance(error, StoreContended)):
         return not any(waits_or_brings(each) for each in batch)
     return isinstance(error, (StoreUnavailable, StoreIncompatible))
 
 
-def _refused(error: StoreError | CallError) -> SettleResult:
+def _refused(error: StoreError | CallError | WrongJobType) -> SettleResult:
     """The result of a settlement that can't be written, alone."""
-    if isinstance(error, CallError):
+    if isinstance(error, CallError | WrongJobType):
         return SettleResult(refused=error)
     if isinstance(error, RowRejected):
         return SettleResult(LostReason.ERROR, str(error))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aioqueue.errors import CallError, RowRejected, TransactionError
+from aioqueue.errors import CallError, RowRejected, TransactionError, WrongJobType
 from aioqueue.postgres._connections_source import WAIT_BRIEFLY
 from aioqueue.postgres._errors import translated
 from aioqueue.postgres._insert_blockers import unseen_cycles
@@ -61,7 +61,7 @@ class Ender:
         """End jobs within somebody's open transaction; what fails leaves it as it was.
 
         Raises:
-            CallError, RowRejected, StoreContended, TransactionError: Nothing was written.
+            CallError, WrongJobType, RowRejected, StoreContended, TransactionError: Nothing was written.
         """
         with translated(self._pool.source.description):
             await _see_cycles(connection, map(_settlement, endings))
@@ -114,7 +114,7 @@ class Ender:
                 try:
                     async with waiting_briefly(connection):
                         result, note = await self._settle(connection, settlement)
-                except CallError as error:
+                except (CallError, WrongJobType) as error:
                     result, note = SettleResult(refused=error), Notification()
                 except RowRejected as error:
                     result, note = SettleResult(LostReason.ERROR, str(error)), Notification()

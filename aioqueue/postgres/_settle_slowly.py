@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from aioqueue.errors import BlockerCycle, CallAlreadyEnqueued, WrongJobType
+from aioqueue.errors import BlockerCycle, CallAlreadyEnqueued
 from aioqueue.postgres._connections_source import WAIT_BRIEFLY
 from aioqueue.postgres._insert_blockers import insert_waiting, insert_waiting_statements
 from aioqueue.postgres._insert_decisions import Stored
@@ -116,7 +116,7 @@ async def settle_portion(
         origin: Who tells other processes; None if nobody is to be told.
 
     Raises:
-        CallError: What was to be stored with one of them can't be.
+        CallError, WrongJobType: What was to be stored with one of them can't be.
         RowRejected: One of the rows is at fault.
         StoreContended, asyncpg.PostgresError: Such as where somebody's open transaction holds what this needs.
     """
@@ -182,14 +182,12 @@ async def _store_children(
     """Store the jobs that come with settlements; returns what has become of them.
 
     Raises:
-        CallAlreadyEnqueued: One is there already, or as one of another type.
+        CallAlreadyEnqueued: One is there already.
+        WrongJobType: The id that was chosen for one is another type's.
     """
     if not children:
         return Stored()
-    try:
-        stored = await insert_waiting(connection, statements, children, origin=origin, into=portion.told, awaited=awaited)
-    except WrongJobType as error:
-        raise CallAlreadyEnqueued(str(error)) from error
+    stored = await insert_waiting(connection, statements, children, origin=origin, into=portion.told, awaited=awaited)
     waiting = stored.waiting(children)
     for child in children:
         if child.id in stored.created:

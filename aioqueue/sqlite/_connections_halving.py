@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from aioqueue.errors import CallError, StoreError
+from aioqueue.errors import CallError, StoreError, WrongJobType
 from aioqueue.sqlite._connections import in_transaction
 from aioqueue.sqlite._connections_statements import in_savepoint
 from aioqueue.sqlite._errors import concerns_a_row, translated
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Callable, Sequence
 
+    from aioqueue.errors import AioqueueError
     from aioqueue.sqlite._connections import Connection
     from aioqueue.sqlite._connections_statements import Statements
 
@@ -28,7 +29,7 @@ def halved(
     items: Sequence[Item],
     write: Callable[[sqlite3.Connection, Sequence[Item]], T],
     abandoned: Callable[[], bool] = lambda: False,
-) -> list[tuple[Sequence[Item], T | StoreError | CallError]]:
+) -> list[tuple[Sequence[Item], T | AioqueueError]]:
     """Write a batch in one transaction; if some row is at fault, its halves in one each, until that row is alone.
 
     Arguments:
@@ -54,7 +55,7 @@ def halved(
 
 def halved_within(
     connection: Statements, items: Sequence[Item], write: Callable[[Statements, Sequence[Item]], T]
-) -> list[tuple[Sequence[Item], T | StoreError | CallError]]:
+) -> list[tuple[Sequence[Item], T | AioqueueError]]:
     """Do the same within a transaction that is open, in savepoints.
 
     Raises:
@@ -70,14 +71,14 @@ def halved_within(
 
 def _halved(
     items: Sequence[Item], write: Callable[[Sequence[Item], Callable[[], bool]], T], abandoned: Callable[[], bool]
-) -> list[tuple[Sequence[Item], T | StoreError | CallError]]:
-    written: list[tuple[Sequence[Item], T | StoreError | CallError]] = []
+) -> list[tuple[Sequence[Item], T | AioqueueError]]:
+    written: list[tuple[Sequence[Item], T | AioqueueError]] = []
     waiting = [items]
     while waiting:
         part = waiting.pop()
         try:
             result = write(part, _never if written else abandoned)
-        except (StoreError, CallError) as error:
+        except (StoreError, CallError, WrongJobType) as error:
             if isinstance(error, StoreError) and not concerns_a_row(error):
                 raise
             if len(part) == 1:

@@ -9,7 +9,7 @@ import functools
 import logging
 from typing import TYPE_CHECKING
 
-from aioqueue.errors import CallError, StoreError
+from aioqueue.errors import AioqueueError, StoreError
 from aioqueue.runtime._log import event
 from aioqueue.sqlite._connections import Connection, in_transaction
 from aioqueue.sqlite._connections_halving import halved
@@ -134,7 +134,7 @@ def _end_one_by_one(connection: Connection, odd_rows: OddRows, lease_id: int) ->
     notifications: list[Notification] = []
     give = functools.partial(_release, lease_id=lease_id, end=False)
     for part, outcome in halved(connection, odd_rows.timeout, claims, lambda each, some: give(each, claims=some)):
-        if isinstance(outcome, (StoreError, CallError)):
+        if isinstance(outcome, AioqueueError):
             logger.error(
                 "job %s can't be given back: %s",
                 part[0].id,

@@ -7,7 +7,7 @@ import functools
 import logging
 from typing import TYPE_CHECKING
 
-from aioqueue.errors import CallError, StoreError
+from aioqueue.errors import AioqueueError
 from aioqueue.runtime._log import event
 from aioqueue.sqlite._connections_halving import halved, halved_within
 from aioqueue.sqlite._notifications import merged
@@ -89,17 +89,17 @@ def change_within(connection: Statements, change: Change, ids: Sequence[UUID]) -
     return outcome.results, outcome.notification
 
 
-def _together(ids: Sequence[UUID], parts: Sequence[tuple[Sequence[UUID], Outcome | StoreError | CallError]]) -> Outcome:
+def _together(ids: Sequence[UUID], parts: Sequence[tuple[Sequence[UUID], Outcome | AioqueueError]]) -> Outcome:
     """Put together what became of the parts of a change.
 
     Raises:
-        StoreError, CallError: Of a single job.
+        AioqueueError: Of a single job.
     """
     results: list[Changed] = []
     notifications: list[Notification] = []
     left: list[RowId] = []
     for part, outcome in parts:
-        if not isinstance(outcome, (StoreError, CallError)):
+        if not isinstance(outcome, AioqueueError):
             results += outcome.results
             left += outcome.left
             notifications += [] if outcome.notification is None else [outcome.notification]

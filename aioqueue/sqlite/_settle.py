@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-from aioqueue.errors import CallError, StoreError
+from aioqueue.errors import AioqueueError, CallError, StoreError, WrongJobType
 from aioqueue.sqlite._connections_halving import halved
 from aioqueue.sqlite._connections_statements import in_savepoint
 from aioqueue.sqlite._errors import concerns_a_row, translated
@@ -74,7 +74,7 @@ class Settler:
             results: list[SettleResult] = []
             notifications: list[Notification] = []
             for _, outcome in halved(connection, self._writer.timeout, settlements, write, abandoned):
-                if isinstance(outcome, (StoreError, CallError)):
+                if isinstance(outcome, AioqueueError):
                     results.append(_refused(outcome))
                 else:
                     results += outcome[0]
@@ -106,7 +106,7 @@ def settle_alone(connection: Statements, settlements: Sequence[Settlement]) -> t
         try:
             with translated(), in_savepoint(connection, "aioqueue_settle"):
                 result, notification = settle(connection, [settlement], orphaned=False)
-        except (StoreError, CallError) as error:
+        except (StoreError, CallError, WrongJobType) as error:
             if isinstance(error, StoreError) and not concerns_a_row(error):
                 raise
             results.append(_refused(error))
@@ -116,8 +116,8 @@ def settle_alone(connection: Statements, settlements: Sequence[Settlement]) -> t
     return results, merged(notifications)
 
 
-def _refused(error: StoreError | CallError) -> SettleResult:
-    if isinstance(error, CallError):
+def _refused(error: AioqueueError) -> SettleResult:
+    if isinstance(error, (CallError, WrongJobType)):
         return SettleResult(refused=error)
     return SettleResult(LostReason.ERROR, str(error))
 

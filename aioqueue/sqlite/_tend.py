@@ -7,7 +7,7 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from aioqueue.errors import CallError, StoreError
+from aioqueue.errors import AioqueueError, StoreError
 from aioqueue.runtime._log import event
 from aioqueue.sqlite._connections import in_snapshot, in_transaction
 from aioqueue.sqlite._connections_halving import halved
@@ -97,7 +97,7 @@ class Tending:
         self._passed_over = {job_id: until for job_id, until in self._passed_over.items() if until > now}
         return list(self._passed_over)
 
-    def _pass_over(self, job_id: str, why: StoreError | CallError) -> None:
+    def _pass_over(self, job_id: str, why: AioqueueError) -> None:
         self._passed_over[job_id] = time.monotonic() + _PASSED_OVER_SECONDS
         logger.error("job %s is passed over: %s", job_id, why, extra=event("store.row_passed_over", job_id=job_id))
 
@@ -127,7 +127,7 @@ class Tending:
         notifications: list[Notification] = []
         if late:
             for part, outcome in halved(connection, self._writer.timeout, late, _discard, abandoned):
-                if isinstance(outcome, (StoreError, CallError)):
+                if isinstance(outcome, AioqueueError):
                     self._pass_over(part[0], outcome)
                 else:
                     discarded += outcome[0]

@@ -46,7 +46,11 @@ def duplicate_job(job: NewJob, chain_id: UUID) -> DuplicateJob:
 
 def wrong_type_of_chosen(job: NewJob) -> WrongJobType:
     """What is raised for a job whose id its caller has chosen, and that is there as one of another type."""
-    return WrongJobType(f"job {job.id} is there already, and of another type than {job.type}", job_id=job.id)
+    return WrongJobType(
+        f"job {job.id} is there already, and of another type than {job.type}: choose another id for this one, such as one "
+        "that is made of its type's name, too",
+        job_id=job.id,
+    )
 
 
 def unique_hashes(job: NewJob) -> tuple[UUID, ...]:

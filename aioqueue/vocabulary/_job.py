@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from aioqueue.errors import AioqueueError, CallError
+    from aioqueue.errors import AioqueueError
     from aioqueue.vocabulary._blockers import EndedBlocker, NewBlocker
     from aioqueue.vocabulary._unique import Unique
 
@@ -284,7 +284,8 @@ class SettleResult:
             where it's busy for another reason than a lock.
         busy: Somebody else has locked the row: nothing was written, and the claim is still what it was. Try again.
         refused: Why what was to be stored with it can't be: `BlockerNotFound` or `BlockerCycle` for its `next` or one of its
-            `children`. Nothing was written, and the claim is still what it was: the attempt has failed.
+            `children`, `WrongJobType` for a child whose chosen id is another type's. Nothing was written, and the claim is
+            still what it was: the attempt has failed.
         more: It was written, and not all who wait for the end of its chain were told: `Store.tend` goes on with that. A worker
             that hears of it calls that at once; otherwise they're told a few seconds later.
     """
@@ -292,7 +293,7 @@ class SettleResult:
     lost: LostReason | None = None
     message: str = ""
     busy: bool = False
-    refused: CallError | None = None
+    refused: AioqueueError | None = None
     more: bool = False
 
 

@@ -25,7 +25,7 @@ from aioqueue.worker._policy import Policy
 from aioqueue.worker._text import attempt_error, described, job_event, one_line, stored_text
 
 if TYPE_CHECKING:
-    from aioqueue.errors import CallError
+    from aioqueue.errors import AioqueueError
     from aioqueue.vocabulary._job import ClaimedJob, NewJob
 
 __all__ = [
@@ -176,7 +176,7 @@ def continued(following: NewJob, label: str | None, children: tuple[NewJob, ...]
     return Outcome(kind=SettlementKind.CONTINUED, next=following, label=label, children=children)
 
 
-def refused(job: ClaimedJob, policy: Policy, error: CallError) -> Outcome:
+def refused(job: ClaimedJob, policy: Policy, error: AioqueueError) -> Outcome:
     """The outcome of an attempt that has ended well, with jobs that can't be stored: it has failed with that error."""
     return replace(_failed_with(job, policy, error, None), exception=error)
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from aioqueue.abc import Store
-    from aioqueue.errors import CallError
+    from aioqueue.errors import AioqueueError
     from aioqueue.vocabulary._job import Claim, ClaimedJob, Settlement
     from aioqueue.worker._health import Troubles
     from aioqueue.worker._holdings import Holdings, Slot
@@ -277,7 +277,7 @@ class Writer:
             self._flushed.set()
             self._holdings.tell_if_idle()
 
-    def _write_failure(self, slot: Slot, error: CallError) -> None:
+    def _write_failure(self, slot: Slot, error: AioqueueError) -> None:
         """Write in place of an outcome that the attempt has failed, since the jobs that come with it can't be stored."""
         slot.drop_enqueued()
         outcome = refused(slot.job, self._policies.of(slot.job), error)

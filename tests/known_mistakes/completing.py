@@ -197,6 +197,7 @@ COMPLETING: dict[str, Mistake] = {
             "hold/what_is_refused_leaves_the_transaction_as_it_was",
             "settle_next_blockers/an_unknown_blocker",
             "settle_children/one_that_waits_for_nothing_there_refuses_the_outcome",
+            "settle_children/one_whose_chosen_id_is_another_types_refuses_the_outcome",
         ),
     ),
 }

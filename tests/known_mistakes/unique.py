@@ -80,7 +80,11 @@ UNIQUE: dict[str, Mistake] = {
     ),
     "a store that takes a chosen id as another type": Mistake(
         ((_insert_decisions, "is_of_another_type", lambda *_: False),),
-        cases=("unique/a_chosen_id_of_another_type", "unique/each_for_itself"),
+        cases=(
+            "unique/a_chosen_id_of_another_type",
+            "unique/each_for_itself",
+            "settle_children/one_whose_chosen_id_is_another_types_refuses_the_outcome",
+        ),
     ),
     "a store that shows the last of a page twice": Mistake(
         ((_listing, "is_behind", lambda row, after, order: _listing._place(row, order)[1] <= after[0]),),

@@ -7,7 +7,19 @@ from uuid import uuid4
 
 import pytest
 
-from aioqueue import Call, Client, ConflictingOptions, JobState, Registry, Retry, Unique, Worker, current_attempt
+from aioqueue import (
+    Call,
+    Client,
+    ConflictingOptions,
+    Fixed,
+    JobState,
+    Registry,
+    Retry,
+    Unique,
+    Worker,
+    WrongJobType,
+    current_attempt,
+)
 from aioqueue.abc import JobFilter
 
 if TYPE_CHECKING:
@@ -84,3 +96,32 @@ async def test_keys_and_chosen_ids_count_there_too(client: Client, registry: Reg
     assert found == {(None, b'{"number":100}'), ("returned", b'{"number":null}'), ("replaced", b'{"number":2}')}
     (only,) = await jobs_of(client, "quick")
     assert (only.id, only.state) == (chosen, JobState.COMPLETED)
+
+
+async def test_an_id_of_another_type_fails_that_attempt_alone(client: Client, registry: Registry) -> None:
+    chosen = uuid4()
+
+    @registry.job
+    async def child(number: int) -> int:
+        return number
+
+    @registry.job
+    async def other() -> None: ...
+
+    @registry.job(retry=Retry(max_attempts=2, backoff=Fixed(0)))
+    async def parent(number: int) -> int:
+        attempt = current_attempt()
+        attempt.enqueue(child(number).options(delay=LATER))
+        if number == 1 and attempt.number == 1:
+            attempt.enqueue(other().options(id=chosen))
+        return attempt.number
+
+    await client.enqueue(child(0).options(id=chosen, delay=LATER))
+    handles = [await client.enqueue(parent(number)) for number in range(3)]
+    await Worker(client, registry).run_once()
+    found = [await handle.snapshot() for handle in handles]
+    assert [(each.state, each.attempt) for each in found] == [(JobState.COMPLETED, 1 + (number == 1)) for number in range(3)]
+    (error,) = found[1].errors
+    assert error.type == WrongJobType.__name__
+    assert all(part in error.message for part in (str(chosen), "other", "choose another id"))
+    assert len(await jobs_of(client, "child")) == 4

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from aioqueue.errors import BlockerNotFound
+from aioqueue.errors import BlockerNotFound, WrongJobType
 from aioqueue.testing.conformance._case import Capability, Subject
 from aioqueue.testing.conformance._tools import (
     HOUR,
@@ -16,6 +17,7 @@ from aioqueue.testing.conformance._tools import (
     insert_one,
     job,
     listening,
+    raises,
     refused,
     settle_halving,
     settle_one,
@@ -24,7 +26,7 @@ from aioqueue.testing.conformance._tools import (
     start_one,
     written,
 )
-from aioqueue.testing.conformance._waiting import after, complete, start_blocker, told, waits_for
+from aioqueue.testing.conformance._waiting import after, complete, ending, start_blocker, told, waits_for
 from aioqueue.vocabulary._blockers import ChainEnd
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import JobState, LostReason, SettlementKind
@@ -153,6 +155,44 @@ async def one_that_cant_be_stored_refuses_the_outcome(harness: Harness) -> None:
     await expect_state(store, claimed.id, JobState.RUNNING)
     await expect_state(store, neighbour.id, JobState.COMPLETED)
     await expect_state(store, good.id, JobState.READY)
+
+
+@subject()
+async def one_whose_chosen_id_is_another_types_refuses_the_outcome(harness: Harness) -> None:
+    """It's about that settlement alone, which can be written without it; so is one whose next job's id is taken."""
+    store = harness.store
+    lease_id = await store.open_lease("w", HOUR)
+    there = await insert_one(store, job("there"))
+    claimed, second, continued, neighbour, same = await start(store, lease_id, *(job() for _ in range(5)))
+    child, chosen = job("child"), job("chosen", id=there, chosen_id=True)
+    twice = [job(name, id=new_id(), chosen_id=True) for name in ("once", "twice")]
+    twice[1] = replace(twice[1], id=twice[0].id)
+    results = await store.settle(
+        [
+            settlement(claimed, COMPLETED, output=b"1", children=(child, chosen)),
+            settlement(second, COMPLETED, output=b"1", children=(twice[0],)),
+            settlement(continued, SettlementKind.CONTINUED, next=replace(chosen, type="next")),
+            settlement(neighbour, COMPLETED, output=b"2", children=(job("there", id=there, chosen_id=True), job("good"))),
+            settlement(same, COMPLETED, output=b"1", children=(twice[1],)),
+        ]
+    )
+    for result, bad in ((results[0], chosen), (results[4], twice[1])):
+        error = result.refused
+        check(isinstance(error, WrongJobType) and error.job_id == bad.id, f"the result must say WrongJobType: {result!r}")
+        check(str(bad.id) in str(error) and bad.type in str(error), f"the message must say which job: {error}")
+    equal(
+        [(each.lost, each.busy) for each in results],
+        [(None, False)] * 2 + [(LostReason.ERROR, False)] + [(None, False)] * 2,
+        "lost",
+    )
+    equal([each.refused for each in results[1:4]], [None] * 3, "what was refused of the others")
+    equal([each is not None for each in await store.fetch([child.id, twice[0].id])], [False, True], "the children")
+    states = [JobState.RUNNING, JobState.COMPLETED, JobState.RUNNING, JobState.COMPLETED, JobState.RUNNING]
+    for each, state in zip((claimed, second, continued, neighbour, same), states, strict=True):
+        await expect_state(store, each.id, state)
+    equal((await expect_state(store, there, JobState.READY)).type, "there", "the type of the one that was there")
+    await written(store, settlement(claimed, SettlementKind.RETRIED, error=failure(), children=(child,)))
+    await raises(WrongJobType, store.end([ending(same.id, children=(twice[1],))]), "a job that is ended from outside")
 
 
 @subject()

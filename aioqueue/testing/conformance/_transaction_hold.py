@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from aioqueue.errors import BlockerCycle, BlockerNotFound, StoreContended
+from aioqueue.errors import BlockerCycle, BlockerNotFound, StoreContended, WrongJobType
 from aioqueue.testing.conformance._case import Capability, Subject
 from aioqueue.testing.conformance._tools import (
     HOUR,
@@ -215,7 +215,7 @@ async def the_outcome_may_go_on_and_have_children(harness: Harness) -> None:
 
 @holding()
 async def what_is_refused_leaves_the_transaction_as_it_was(harness: Harness) -> None:
-    """BlockerNotFound and BlockerCycle: nothing of that settlement is written, and another one can be."""
+    """BlockerNotFound, BlockerCycle and WrongJobType: nothing of that settlement is written, and another one can be."""
     store = harness.store
     claimed = await start_one(store, await store.open_lease("w", HOUR))
     before, child = job("before"), job("child")
@@ -226,6 +226,9 @@ async def what_is_refused_leaves_the_transaction_as_it_was(harness: Harness) -> 
             what = settlement(claimed, SettlementKind.CONTINUED, next=after(job("next"), chain_id), children=(child,))
             (result,) = await transaction.settle([what])
             check(isinstance(result.refused, error), f"the result must say {error.__name__}: {result!r}")
+        wrong = job("child", id=before.id, chosen_id=True)
+        (result,) = await transaction.settle([settlement(claimed, SettlementKind.FAILED, children=(child, wrong))])
+        check(isinstance(result.refused, WrongJobType), f"the result must say WrongJobType: {result!r}")
         await _write(transaction, settlement(claimed, SettlementKind.FAILED, error=failure()))
     await expect_state(store, claimed.id, JobState.FAILED)
     await expect_state(store, before.id, JobState.READY)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aioqueue.errors import BlockerCycle, BlockerNotFound, RowRejected, StoreContended
+from aioqueue.errors import BlockerCycle, BlockerNotFound, DuplicateJob, RowRejected, StoreContended, WrongJobType
 from aioqueue.store_rules._lost import lost_reason
 from aioqueue.testing.memory._insert_rows import due_at
 from aioqueue.testing.memory._resolve import tell_of_ends
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
+    from aioqueue.errors import AioqueueError
     from aioqueue.testing.memory._rows import Database, Row
     from aioqueue.vocabulary._job import Settlement
 
@@ -72,7 +73,7 @@ def _settle(
         return SettleResult(LostReason.ERROR, str(error))
     except StoreContended:
         return SettleResult(busy=True)
-    except (BlockerNotFound, BlockerCycle) as error:
+    except (BlockerNotFound, BlockerCycle, DuplicateJob, WrongJobType) as error:
         return refusal(error)
     written.append((each, following or row))
     if orphaned:
@@ -80,7 +81,7 @@ def _settle(
     return SettleResult()
 
 
-def refusal(error: BlockerNotFound | BlockerCycle) -> SettleResult:
+def refusal(error: AioqueueError) -> SettleResult:
     """What is answered where something that belongs to a settlement can't be stored: nothing of it was."""
     return SettleResult(refused=error)
 
