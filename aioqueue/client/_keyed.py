@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from typing import TYPE_CHECKING
 
 import anyio
@@ -54,7 +53,7 @@ class KeyedInserts:
             DuplicateJob: The key is held, and it's to raise then.
             WrongJobType: The chosen id is another type's.
         """
-        began = time.monotonic()
+        deadline: float | None = None  # counted from the first try that was in vain
         pause = _FIRST_PAUSE_SECONDS
         try:
             while True:
@@ -63,7 +62,9 @@ class KeyedInserts:
                     if result.refused is not None:
                         raise result.refused
                     return result
-                if (left := began + self._longest - time.monotonic()) <= 0:
+                now = anyio.current_time()
+                deadline = now + self._longest if deadline is None else deadline
+                if (left := deadline - now) <= 0:
                     what = f"key {job.key!r}" if job.unique else f"id {job.id}"
                     raise StoreContended(
                         f"the {what} of {job.type} was held by somebody's open transaction for {self._longest:g} s "

@@ -12,6 +12,7 @@ from aioqueue.errors import CallError
 from aioqueue.vocabulary._blockers import NewBlocker
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import Ending, NewJob, Settlement, SettlementKind
+from aioqueue.vocabulary._unique import Unique
 from tests.sqlite.chains import end
 from tests.sqlite.conftest import query
 
@@ -61,7 +62,7 @@ class History:
         for _ in range(self.random.randint(1, 5)):
             unique = self.random.random() < 0.1
             expires = self.random.choice([None, None, 0.02, 60.0])
-            made.append(self.job(made, most, key="k" if unique else None, unique=unique, expires=expires))
+            made.append(self.job(made, most, key="k" if unique else None, unique=Unique() if unique else None, expires=expires))
         return made
 
     def some(self) -> list[UUID]:
