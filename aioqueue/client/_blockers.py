@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from aioqueue.client._filters import check_limit
 from aioqueue.client._operate import find_end
 from aioqueue.errors import BlockerReference
+from aioqueue.store_rules._unique_keys import TAKEN_OVER_ORDINAL
 from aioqueue.vocabulary._answers import Changed
 
 if TYPE_CHECKING:
@@ -50,8 +51,9 @@ async def refuse_blockers(store: Operable, changed: Mapping[UUID, Changed]) -> N
     if not kept:
         return
     (end,) = await store.fetch_ends(kept[:1])
-    edges: Sequence[Blocker] = () if end is None else await store.list_dependents(end.chain_id, _MOST_NAMED + 1)
-    waiting = list(dict.fromkeys(each.job_id for each in edges))
+    # One may be there that has only taken the chain's key over, which doesn't keep it.
+    edges: Sequence[Blocker] = () if end is None else await store.list_dependents(end.chain_id, _MOST_NAMED + 2)
+    waiting = list(dict.fromkeys(each.job_id for each in edges if each.ordinal != TAKEN_OVER_ORDINAL))
     jobs = [each for each in await store.fetch(waiting[:_MOST_NAMED]) if each is not None]
     which = ", ".join(f"{each.id} of {each.type}" for each in jobs) + (" and more" if len(waiting) > _MOST_NAMED else "")
     others = f" ({len(kept) - 1} others neither)" if len(kept) > 1 else ""

@@ -15,6 +15,7 @@ from aioqueue.postgres._notifications import leases_note, notify_statements
 from aioqueue.postgres._resolve import Resolved, resolve, resolve_statements
 from aioqueue.postgres._resolve_ends import ends_statements, store_deleted
 from aioqueue.postgres._rows_chain import ENDS
+from aioqueue.store_rules._unique_keys import TAKEN_OVER_ORDINAL
 from aioqueue.vocabulary._answers import Changed
 from aioqueue.vocabulary._job import StoredState
 
@@ -41,18 +42,21 @@ SELECT count(*) FROM ends
 WHERE coalesce(ends.live, ends.last) IS NOT NULL
   AND coalesce(ends.live, ends.last) NOT IN (SELECT id FROM live UNION ALL SELECT id FROM last)"""
 
-# What is deleted itself waits for nothing; but what stays, since others wait for it, keeps what it waits for.
+# What is deleted itself waits for nothing; but what stays, since others wait for it, keeps what it waits for. Whoever has taken
+# a chain's key over waits for its end, and that it's gone is one.
 _DELETE = f"""WITH RECURSIVE {ENDS}, needs AS MATERIALIZED (
     SELECT ends.id AS waiting, needed.id FROM ends
     CROSS JOIN LATERAL (
-        SELECT b.chain_id AS id, b.resolved FROM @schema@.blocker b WHERE b.job_id = ends.live ORDER BY b.ordinal OFFSET 0
+        SELECT b.chain_id AS id, b.resolved, b.ordinal FROM @schema@.blocker b WHERE b.job_id = ends.live
+        ORDER BY b.ordinal OFFSET 0
     ) AS needed
-    WHERE NOT $3::boolean AND NOT needed.resolved
+    WHERE NOT $3::boolean AND NOT needed.resolved AND needed.ordinal <> {TAKEN_OVER_ORDINAL}
 ), kept AS (
     SELECT ends.id FROM ends
     WHERE NOT $3::boolean AND (
         SELECT true FROM @schema@.blocker b
-        WHERE b.chain_id = ends.id AND NOT b.resolved AND (SELECT true FROM @schema@.job j WHERE j.id = b.job_id LIMIT 1)
+        WHERE b.chain_id = ends.id AND NOT b.resolved AND b.ordinal <> {TAKEN_OVER_ORDINAL}
+          AND (SELECT true FROM @schema@.job j WHERE j.id = b.job_id LIMIT 1)
           AND b.job_id NOT IN (SELECT live FROM ends WHERE live IS NOT NULL)
         LIMIT 1)
     UNION

@@ -18,6 +18,7 @@ from aioqueue.postgres._connections_source import WAIT_BRIEFLY
 from aioqueue.postgres._errors import LOCKED, NOT_ALLOWED, row_error, sqlstate
 from aioqueue.postgres._settle_archive import archive
 from aioqueue.store_rules._causes import BLOCKER_FAILED, WAITED_FOR
+from aioqueue.store_rules._unique_keys import TAKEN_OVER_ORDINAL
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -82,7 +83,8 @@ _TELL = f"""WITH edge AS MATERIALIZED (
            bool_or((e.state <> 4 AND NOT told.settled) OR e.take_along) AS ended, bool_or(e.take_along) AS taken,
            (array_agg(e.cause ORDER BY told.ordinal) FILTER (WHERE e.state <> 4 AND NOT told.settled))[1] AS cause
     FROM told CROSS JOIN LATERAL (
-        SELECT e.state, e.cause, e.take_along FROM @schema@.chain_end e WHERE e.chain_id = told.chain_id OFFSET 0) AS e
+        SELECT e.state, e.cause, e.take_along AND told.ordinal <> {TAKEN_OVER_ORDINAL} AS take_along
+        FROM @schema@.chain_end e WHERE e.chain_id = told.chain_id OFFSET 0) AS e
     GROUP BY told.job_id
 ), waiting AS MATERIALIZED (
     SELECT counted.*, found.place FROM counted

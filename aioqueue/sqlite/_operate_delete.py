@@ -12,6 +12,7 @@ from aioqueue.sqlite._rows import dump
 from aioqueue.sqlite._rows_chain import LAST_STEPS, OF_CHAIN, chain_of
 from aioqueue.sqlite._rows_ids import RowId, any_id
 from aioqueue.sqlite._rows_times import NOW
+from aioqueue.store_rules._unique_keys import TAKEN_OVER_ORDINAL
 from aioqueue.vocabulary._answers import Changed
 from aioqueue.vocabulary._notification import Notification
 
@@ -43,18 +44,21 @@ WITH RECURSIVE {LAST_STEPS},
 awaited(chain) AS (
     SELECT chain FROM step
     WHERE EXISTS (SELECT 1 FROM blocker AS b CROSS JOIN job ON job.id = b.job_id
-                  WHERE b.chain_id = step.chain AND b.resolved = 0
+                  WHERE b.chain_id = step.chain AND b.resolved = 0 AND b.ordinal <> {TAKEN_OVER_ORDINAL}
                     AND b.job_id NOT IN (SELECT live FROM step WHERE live IS NOT NULL))
     UNION
     SELECT b.chain_id FROM awaited CROSS JOIN step ON step.chain = awaited.chain CROSS JOIN blocker AS b ON b.job_id = step.live
-    WHERE b.resolved = 0 AND b.chain_id IN (SELECT chain FROM step))
-SELECT typeof(chain) = 'blob', CAST(chain AS BLOB) FROM awaited
+    WHERE b.resolved = 0 AND b.ordinal <> {TAKEN_OVER_ORDINAL} AND b.chain_id IN (SELECT chain FROM step))
+SELECT typeof(chain) = 'blob', CAST(chain AS BLOB), 1 FROM awaited
+UNION ALL SELECT typeof(chain) = 'blob', CAST(chain AS BLOB), 0 FROM step
+WHERE EXISTS (SELECT 1 FROM blocker AS b WHERE b.chain_id = step.chain AND b.resolved = 0 AND b.ordinal = {TAKEN_OVER_ORDINAL})
 """
-"""Of the chains of some ids those for which others wait: jobs of other chains, or of those among them that are kept."""
+"""Of the chains of some ids those for which others wait: jobs of other chains, or of those among them that are kept. And those
+whose keys others have taken over, who wait for their ends: that they're gone is one."""
 
 _FORGET = f"DELETE FROM blocker WHERE job_id = {any_id('step')}"
 
-_TAKE_ALONG = f"UPDATE chain_end SET untold = 1, take_along = 1 WHERE chain_id = {any_id('chain')}"
+_TELL_OTHERS = f"UPDATE chain_end SET untold = 1, take_along = :along WHERE chain_id = {any_id('chain')}"
 """Of a chain that has ended: some were told of that, and need its output."""
 
 _LIVES = f"""
@@ -79,7 +83,7 @@ def delete(connection: Statements, ids: Sequence[UUID], *, cascade: bool) -> Out
     told: list[str] = []
     portion = _PORTION
     now: int = connection.execute(f"SELECT {NOW}").fetchone()[0]
-    kept: set[RowId] = set() if cascade else _kept(connection, ids)
+    kept, followed = (set[RowId](), set[RowId]()) if cascade else _kept(connection, ids)
     # Looked up before anything is removed: afterwards a step's id says nothing of its chain.
     for job_id, chain in [(job_id, chain_of(connection, job_id)) for job_id in ids]:
         parameters = chain.parameters("chain")
@@ -91,7 +95,7 @@ def delete(connection: Statements, ids: Sequence[UUID], *, cascade: bool) -> Out
         elif chain in kept:
             results.append(Changed.BLOCKS)
         else:
-            waited_for = cascade and connection.execute(_IS_WAITED_FOR, parameters).fetchone()[0]
+            waited_for = connection.execute(_IS_WAITED_FOR, parameters).fetchone()[0] if cascade else chain in followed
             leases |= {row[0] for row in connection.execute(_HOLDERS, parameters).fetchall() if isinstance(row[0], int)}
             live = sum(connection.execute(each, parameters).rowcount for each in (_REMOVE_STEPS, _REMOVE_FIRST))
             archived, more = _remove_archived(connection, chain, max(1, portion))
@@ -101,7 +105,7 @@ def delete(connection: Statements, ids: Sequence[UUID], *, cascade: bool) -> Out
                 gone.add(chain)
                 connection.execute(_FORGET, last.parameters)
                 if waited_for:
-                    told += _take_along(connection, chain, last, now)
+                    told += _store_end(connection, chain, last, now, take_along=cascade)
             if more:
                 left.append(chain)
     resolved = Resolved()
@@ -111,17 +115,19 @@ def delete(connection: Statements, ids: Sequence[UUID], *, cascade: bool) -> Out
     return Outcome(results, merged([each for each in (own, others) if each is not None]), left)
 
 
-def _kept(connection: Statements, ids: Sequence[UUID]) -> set[RowId]:
-    """Those of the chains for which others wait that aren't deleted with them."""
+def _kept(connection: Statements, ids: Sequence[UUID]) -> tuple[set[RowId], set[RowId]]:
+    """Those of the chains for which others wait that aren't deleted with them; and those whose keys others have taken over."""
     rows = connection.execute(_KEPT, {"ids": dump([str(each) for each in ids])}).fetchall()
-    return {RowId.read(*row) for row in rows}
+    kept, followed = ({RowId.read(*row[:2]) for row in rows if bool(row[2]) is which} for which in (True, False))
+    return kept, followed
 
 
-def _take_along(connection: Statements, chain: RowId, last: LastStep, now: int) -> list[str]:
-    """Store that those that wait for a chain go with it; gives its id."""
-    if last.archived and connection.execute(_TAKE_ALONG, chain.parameters("chain")).rowcount:
+def _store_end(connection: Statements, chain: RowId, last: LastStep, now: int, *, take_along: bool) -> list[str]:
+    """Store that a chain is gone, and whether those that wait for it go with it; gives its id."""
+    told = {**chain.parameters("chain"), "along": int(take_along)}
+    if last.archived and connection.execute(_TELL_OTHERS, told).rowcount:
         return [chain.text]
-    return store_ends(connection, [End.deleted(chain.text, last.type, take_along=True)], now)
+    return store_ends(connection, [End.deleted(chain.text, last.type, take_along=take_along)], now)
 
 
 def _remove_archived(connection: Statements, chain: RowId, portion: int) -> tuple[int, bool]:

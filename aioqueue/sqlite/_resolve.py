@@ -18,6 +18,7 @@ from aioqueue.sqlite._rows_ids import id_of
 from aioqueue.sqlite._rows_times import moment
 from aioqueue.sqlite._settle_archive import archive_ended, archived_row, remove
 from aioqueue.store_rules._causes import blocker_failed
+from aioqueue.store_rules._unique_keys import TAKEN_OVER_ORDINAL
 from aioqueue.vocabulary._blockers import ChainEnd
 from aioqueue.vocabulary._job import StoredState
 from aioqueue.vocabulary._notification import Notification
@@ -33,9 +34,10 @@ __all__ = ["MOST_TOLD", "Resolved", "first_to_tell", "resolve", "resolve_if_poss
 MOST_TOLD = 2_000
 """Ends that one transaction counts at most."""
 
-_PICK = """
+_PICK = f"""
 SELECT json_group_array(json_array(job_id, ordinal, chain_id, bad, along)) FROM (
-    SELECT b.job_id, b.ordinal, b.chain_id, e.state <> 4 AND b.settled = 0 AS bad, e.take_along AS along
+    SELECT b.job_id, b.ordinal, b.chain_id, e.state <> 4 AND b.settled = 0 AS bad,
+        e.take_along AND b.ordinal <> {TAKEN_OVER_ORDINAL} AS along
     FROM json_each(:chains) AS ended CROSS JOIN chain_end AS e ON e.chain_id = ended.value
     CROSS JOIN blocker AS b INDEXED BY blocker_chain ON b.chain_id = e.chain_id AND b.resolved = 0
     WHERE b.job_id NOT IN (SELECT value FROM json_each(:skip))

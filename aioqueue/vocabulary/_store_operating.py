@@ -126,7 +126,8 @@ class Operable(Protocol):
         """Remove jobs, live or archived. Any step's id stands for its chain: all of its steps are removed. A running one's
         unique key is free at once; its worker's lease is told of, and its next renewal says `not_found`. One for which
         unfinished jobs wait that this call doesn't remove is left as it is (`BLOCKS`), unless with `cascade`: then those are
-        removed too, and those that wait for them, in portions that `tend` goes on with. Of a long one the end goes first, and
+        removed too, and those that wait for them, in portions that `tend` goes on with. A job that has only taken the unique
+        key of such a chain over is none of them: it goes on, as at any end. Of a long one the end goes first, and
         continued steps may follow in transactions of their own: if those don't come about, another delete by the chain's id
         removes them.
 

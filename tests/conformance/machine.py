@@ -117,7 +117,10 @@ class StoreMachine(RuleBasedStateMachine):
     def repeat_an_insert(self, data: st.DataObject) -> None:
         self.tick()
         pruned = [new for new in self.inserted if new.id not in self.model.jobs and self.model.steps(new.id)]
-        jobs = self.pick(data, [*(job.new for job in self.model.jobs.values()), *pruned])
+        picked = self.pick(data, [*(job.new for job in self.model.jobs.values()), *pruned])
+        # What waits comes after what it waits for, also where it only got what was given for another.
+        ids = [new.id for new in picked]
+        jobs = [new for place, new in enumerate(picked) if not {blocker.chain_id for blocker in new.blockers} & {*ids[place:]}]
         assert list(self.run(self.store.insert(jobs, repeated=True))) == self.model.insert(jobs, repeated=True)
 
     # -- workers --------------------------------------------------------------------------------------------------

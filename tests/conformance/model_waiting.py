@@ -216,9 +216,12 @@ class WaitingModel(Model):
         self._wait_again(job, ends)
         return True
 
+    def _needs(self, job_id: UUID, chain: UUID) -> bool:
+        return any(edge.chain == chain and edge.end is None and not edge.taken_over for edge in self.edges[job_id])
+
     def delete(self, job_id: UUID, *, cascade: bool = False) -> Changed:
         chain = self.chain_of(job_id)
-        waiting = self.dependents(chain)
+        waiting = [each for each in self.dependents(chain) if self._needs(each, chain)]
         if waiting and not cascade:
             return Changed.BLOCKS
         result = super().delete(job_id)

@@ -73,8 +73,8 @@ def _forgetting_its_end(real: Callable[..., None], database: Database, row: Row)
     database.forget(row.chain)
 
 
-def _as_a_failure(real: Callable[..., None], database: Database, row: Row) -> None:
-    real(database, row)
+def _as_a_failure(real: Callable[..., None], database: Database, row: Row, *, cascade: bool) -> None:
+    real(database, row, cascade=cascade)
     end = database.blockers.ends.get(row.chain)
     if end is not None:
         database.remember(replace(end, take_along=False))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from aioqueue.testing.memory import _insert_decisions, _insert_keys, _listing, _rows, _settle_next
+from aioqueue.testing.memory import _insert_decisions, _insert_keys, _listing, _operate_blockers, _resolve, _rows, _settle_next
 from aioqueue.testing.memory._insert_decisions import Decisions
 from aioqueue.testing.memory._rows import Database
 from tests.known_mistakes.mistake import Mistake, instead_of
@@ -69,6 +69,17 @@ UNIQUE: dict[str, Mistake] = {
     "a store in which the old one's failure ends what took its key over": Mistake(
         (instead_of(Decisions, "wanted", _only_completed),),
         cases=("unique_takeover/it_waits_however_the_other_ends",),
+    ),
+    "a store in which a chain stays whose key another has taken over": Mistake(
+        ((_operate_blockers, "needs", lambda _: True),),
+        cases=("unique_takeover/a_chain_that_is_deleted_has_ended",),
+    ),
+    "a store whose cascade takes along what has only taken a key over": Mistake(
+        ((_resolve, "needs", lambda _: True),),
+        cases=(
+            "unique_takeover/a_chain_that_is_deleted_has_ended",
+            "unique_takeover/only_what_was_to_be_waited_for_keeps_a_chain",
+        ),
     ),
     "a store that replaces a later step": Mistake(
         ((_insert_decisions, "can_be_replaced", lambda row: row.state < 2),),

@@ -130,6 +130,56 @@ async def it_waits_for_its_own_blockers_too(harness: Harness) -> None:
 
 
 @subject()
+async def a_chain_that_is_deleted_has_ended(harness: Harness) -> None:
+    """Running or waiting, also with all that wait for it: the new one goes on at once, and has the key."""
+    store = harness.store
+    lease_id = await store.open_lease("w", HOUR)
+    for cascade, runs in ((False, True), (False, False), (True, True), (True, False)):
+        key = f"{cascade=} {runs=}"
+        old = await start_one(store, lease_id, job(key=key, unique=FINISHED))
+        if not runs:
+            await written(store, settlement(old, CONTINUED, next=job("next", delay=HOUR)))
+        new = await expect_created(store, job(key=key, unique=REPLACE), key)
+        behind = await insert_one(store, after(job("behind"), new))
+        equal(list(await store.delete([old.id], cascade=cascade)), [Changed.DONE], f"a delete, {key}")
+        await expect_held(store, job(key=key, unique=FINISHED), new, "after it")
+        equal(await store.fetch([old.id]), [None], "what is deleted")
+        await expect_state(store, behind, JobState.BLOCKED)
+        claimed = await claim_one(store, lease_id)
+        equal(claimed.id, new, "what is claimed then")
+        await complete(store, claimed)
+        await expect_state(store, behind, JobState.READY)
+
+
+@subject()
+async def only_what_was_to_be_waited_for_keeps_a_chain(harness: Harness) -> None:
+    """Others keep it from being deleted, or go with it, and the new one where it waits for it for its own sake, too."""
+    store = harness.store
+    lease_id = await store.open_lease("w", HOUR)
+    old = await start_one(store, lease_id, job(key="k", unique=FINISHED))
+    new = await expect_created(store, job(key="k", unique=REPLACE), "while the holder is running")
+    waits = await insert_one(store, after(job("waits"), old.id))
+    equal(list(await store.delete([old.id])), [Changed.BLOCKS], "while another waits for it")
+    await expect_state(store, new, JobState.BLOCKED)
+    equal(list(await store.delete([old.id], cascade=True)), [Changed.DONE], "with that one")
+    await tend_all(store)
+    equal([each is not None for each in await store.fetch([old.id, waits, new])], [False, False, True], "what is left")
+    old = await claim_one(store, lease_id)
+    equal(old.id, new, "what is claimed then")
+    both = settled_after(job(key="k", unique=REPLACE), old.id)
+    await expect_created(store, both, "that waits for the holder, too")
+    equal(list(await store.delete([old.id])), [Changed.BLOCKS], "while the new one waits for it for its own sake")
+    equal(list(await store.delete([old.id], cascade=True)), [Changed.DONE], "with the new one")
+    await tend_all(store)
+    equal(list(await store.fetch([both.id])), [None], "what went with it")
+    old = await start_one(store, lease_id, job(key="k", unique=FINISHED))
+    new = await expect_created(store, job(key="k", unique=REPLACE), "while the holder is running")
+    await insert_one(store, after(job("behind"), new))
+    equal(list(await store.delete([old.id, new])), [Changed.DONE, Changed.BLOCKS], "with the new one, which others wait for")
+    await expect_state(store, new, JobState.READY)
+
+
+@subject()
 async def in_a_transaction(harness: Harness) -> None:
     """What is rolled back leaves the key where it was; what is committed has taken it."""
     store = harness.store
@@ -147,6 +197,9 @@ async def in_a_transaction(harness: Harness) -> None:
                 equal(list(await transaction.operations.fetch([new.id])), [None], "what is rolled back")
         await expect_held(store, job(key="k", unique=FINISHED), new.id if keep else old.id, f"after {keep=}")
     equal(await waits_for(store, new.id), [(old.id, False)], "what it waits for")
+    async with store.transaction() as transaction:
+        equal(list(await transaction.operations.delete([old.id])), [Changed.DONE], "a delete of the other in a transaction")
+    await expect_state(store, new.id, JobState.READY)
 
 
 @subject()

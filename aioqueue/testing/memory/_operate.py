@@ -79,8 +79,7 @@ def delete(database: Database, ids: Sequence[UUID], *, cascade: bool = False) ->
     if changed:
         leases = frozenset(row.lease_id for row in changed if row.state == StoredState.RUNNING)
         database.tell(replace(gone(changed), leases=leases))
-        if cascade:
-            tell_of_ends(database, changed, now)
+        tell_of_ends(database, changed, now)
     return results
 
 
@@ -185,8 +184,7 @@ def _chains_of(database: Database, ids: Sequence[UUID]) -> set[UUID]:
 
 
 def _delete(database: Database, steps: Sequence[Row], *, cascade: bool) -> Changed:
-    if cascade:
-        note_deletion(database, steps[-1])
+    note_deletion(database, steps[-1], cascade=cascade)
     for row in removed(steps):
         database.remove(row)
     return Changed.DONE

@@ -10,7 +10,7 @@ from aioqueue.store_rules._causes import BLOCKER_FAILED
 from aioqueue.store_rules._revival import blockers_first
 from aioqueue.testing.memory._insert_keys import holder_of
 from aioqueue.testing.memory._listing_blockers import dependents
-from aioqueue.testing.memory._resolve import end_found
+from aioqueue.testing.memory._resolve import end_found, needs
 from aioqueue.testing.memory._rows_chains import Chains, the_end
 from aioqueue.vocabulary._blockers import ChainEnd
 from aioqueue.vocabulary._job import StoredState
@@ -89,7 +89,9 @@ def in_turn(database: Database, ends: Mapping[UUID, Row]) -> list[Row]:
 
 def staying(database: Database, chains: Collection[UUID]) -> set[UUID]:
     """Those of the chains that can't be deleted with the others of them, since something waits that stays."""
-    waiting = {chain: {database.rows[edge.job_id].chain for edge in dependents(database, chain)} for chain in chains}
+    waiting = {
+        chain: {database.rows[edge.job_id].chain for edge in dependents(database, chain) if needs(edge)} for chain in chains
+    }
     stays: set[UUID] = set()
     while found := {
         chain for chain in waiting.keys() - stays if waiting[chain] & stays or not waiting[chain] <= waiting.keys()

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from aioqueue.store_rules._causes import blocker_failed, cause_of
+from aioqueue.store_rules._unique_keys import TAKEN_OVER_ORDINAL
 from aioqueue.testing.memory._rows_blockers import End
 from aioqueue.testing.memory._rows_chains import Chains, the_end
 from aioqueue.vocabulary._blockers import ChainEnd
@@ -27,6 +28,7 @@ __all__ = [
     "end_found",
     "end_of",
     "is_an_end",
+    "needs",
     "note_deletion",
     "note_end",
     "tell_dependents",
@@ -133,7 +135,7 @@ def _tell(database: Database, job_id: UUID, edges: Sequence[Edge], now: datetime
     if row is None or not waits(row):
         return
     wrong = [ends[edge.ordinal] for edge in edges if stops(edge, ends[edge.ordinal])]
-    if any(end.take_along for end in ends.values()):
+    if any(goes_along(edge, ends[edge.ordinal]) for edge in edges):
         take_along(database, row)
         told.deleted.append(row)
     elif wrong:
@@ -158,6 +160,16 @@ def resolved_of(edges: Collection[Edge]) -> int:
     return len(edges)
 
 
+def goes_along(edge: Edge, end: End) -> bool:
+    """Whether a job is deleted with a chain that it waits for; one that has only taken that chain's key over stays."""
+    return end.take_along and needs(edge)
+
+
+def needs(edge: Edge) -> bool:
+    """Whether a job waits for a chain since it was told to, and not since that had its key before."""
+    return edge.ordinal != TAKEN_OVER_ORDINAL
+
+
 def stops(edge: Edge, end: End) -> bool:
     """Whether a job can't run any more, since a chain has ended like this."""
     return end.end is not ChainEnd.COMPLETED and not edge.settled
@@ -180,12 +192,12 @@ def take_along(database: Database, row: Row) -> None:
         database.remove(step)
 
 
-def note_deletion(database: Database, row: Row) -> None:
-    """Store that a chain is deleted with those that still wait for it, if there are any. Those that were told stay."""
+def note_deletion(database: Database, row: Row, *, cascade: bool = True) -> None:
+    """Store that a chain is deleted, maybe with those that still wait for it, if there are any. Those that were told stay."""
     if is_left(database, row.chain):
         cause = cause_of(ChainEnd.DELETED, row.new.type, row.chain)
         end = database.blockers.ends.get(row.chain) or End(row.chain, ChainEnd.DELETED, cause=cause)
-        database.remember(replace(end, untold=True, take_along=True))
+        database.remember(replace(end, untold=True, take_along=cascade))
 
 
 def tell_of_ends(database: Database, rows: Collection[Row], now: datetime) -> None:
