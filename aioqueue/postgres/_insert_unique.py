@@ -118,28 +118,35 @@ class Storing:
             awaited: See `store`.
         """
         in_vain: set[UUID] = set()
+        last: set[UUID] = set()
         savepoint, roll_back, release = _BATCH
         await self._connection.execute(savepoint)
         while True:
-            stored = await self._decide([job for job in first if job.id not in in_vain])
+            stored = await self._decide([job for job in first if job.id not in in_vain or job.id in last], last)
             stand = stored.created | stored.replacing
             useless = implied_in_vain(jobs, {*stand, *rest}, awaited)
-            if not useless & stand:
+            if vain := useless & stand:
+                # Those behind them may get the keys that they had.
+                in_vain |= vain
+                last -= vain
+            elif needed := in_vain - useless - last:
+                # By one of those: it mustn't take its key from it.
+                last |= needed
+            else:
                 break
-            # Those behind them may get the keys that they had.
-            in_vain |= useless & stand
             await self._connection.execute(roll_back)
         await self._connection.execute(release)
         for job_id in useless:
             stored.chains.pop(job_id, None)
             stored.refused.pop(job_id, None)
-        return stored, useless | in_vain
+        return stored, useless
 
-    async def _decide(self, jobs: Sequence[NewJob]) -> Stored:
+    async def _decide(self, jobs: Sequence[NewJob], last: Collection[UUID] = ()) -> Stored:
         self._names = {job.id: unique_hashes(job) for job in jobs}
         self._hashes = hashes = {job_id: names[0] for job_id, names in self._names.items() if names}
         stored = Stored()
-        for portion in in_portions(sorted(jobs, key=lambda job: hashes[job.id].int if job.id in hashes else -1), job_size):
+        in_order = sorted(jobs, key=lambda job: (hashes[job.id].int if job.id in hashes else -1, job.id in last))
+        for portion in in_portions(in_order, job_size):
             stored.add(await self._decide_portion(portion))
         return stored
 

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 from aioqueue.testing.memory import _insert_decisions, _insert_keys, _listing, _operate_blockers, _resolve, _rows, _settle_next
 from aioqueue.testing.memory._insert_decisions import Decisions
 from aioqueue.testing.memory._rows import Database
+from aioqueue.vocabulary._job import Inserted
 from tests.known_mistakes.mistake import Mistake, instead_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from aioqueue.testing.memory._rows import Row
     from aioqueue.vocabulary._job import NewJob
@@ -24,10 +25,13 @@ def _with_old_attempts(real: Callable[..., None], database: Database, row: Row, 
     row.attempt, row.reschedules, row.started_at = before
 
 
-def _not_waiting(real: Callable[..., None], decisions: Decisions, new: NewJob, *, takes_over: Row | None = None) -> None:
-    real(decisions, new, takes_over=takes_over)
+def _not_waiting(
+    real: Callable[..., Inserted], decisions: Decisions, new: NewJob, *, takes_over: Row | None = None
+) -> Inserted:
+    result = real(decisions, new, takes_over=takes_over)
     if decisions.taken.pop(new.id, None) is not None and not new.blockers:
         decisions.fresh[new.id].state, decisions.fresh[new.id].open_blockers = 1, 0
+    return result
 
 
 def _only_completed(real: Callable[..., Any], decisions: Decisions) -> Any:
@@ -35,6 +39,11 @@ def _only_completed(real: Callable[..., Any], decisions: Decisions) -> Any:
     for edge in [edge for edges in wanted.values() for edge in edges if edge.job_id in decisions.taken]:
         edge.settled = False
     return wanted
+
+
+def _for_good(decisions: Decisions, jobs: Sequence[NewJob], _: Any) -> None:
+    for place, new in enumerate(jobs):
+        decisions.results.setdefault(place, Inserted(new.id, created=False))
 
 
 UNIQUE: dict[str, Mistake] = {
@@ -88,6 +97,10 @@ UNIQUE: dict[str, Mistake] = {
     "a store that keeps implied jobs of a parent that isn't stored": Mistake(
         ((_insert_decisions, "implied_in_vain", lambda *_: set()),),
         cases=("unique_implied/of_a_job_whose_key_is_held", "unique_implied/among_the_children_of_a_settlement"),
+    ),
+    "a store that leaves out what is needed after all": Mistake(
+        ((_insert_decisions, "decide_about_left_out", _for_good),),
+        cases=("unique_implied/that_is_needed_after_all",),
     ),
     "a store that takes a chosen id as another type": Mistake(
         ((_insert_decisions, "is_of_another_type", lambda *_: False),),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from aioqueue.errors import BlockerNotFound
 from aioqueue.testing.conformance._case import Subject
 from aioqueue.testing.conformance._keys import FINISHED, RAISE, REPLACE, duplicate, expect_created
 from aioqueue.testing.conformance._tools import HOUR, equal, insert_one, job, settlement, start_one, written
@@ -11,10 +12,12 @@ from aioqueue.testing.conformance._waiting import after, waits_for
 from aioqueue.vocabulary._job import Inserted, SettlementKind
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from uuid import UUID
 
     from aioqueue.abc import Store
     from aioqueue.testing.conformance._case import Harness
+    from aioqueue.vocabulary._job import NewJob
 
 __all__ = ["subject"]
 
@@ -23,6 +26,13 @@ subject = Subject("unique_implied")
 
 async def _stored(store: Store, *ids: UUID) -> list[bool]:
     return [each is not None for each in await store.fetch(ids)]
+
+
+async def _inserted(store: Store, *jobs: NewJob) -> Sequence[Inserted]:
+    try:
+        return await store.insert(jobs)
+    except BlockerNotFound as error:
+        raise AssertionError(f"what is needed must be stored: {error}") from error
 
 
 @subject()
@@ -76,6 +86,25 @@ async def with_a_key_of_its_own(harness: Harness) -> None:
     await store.insert([unneeded, after(job(key="k", unique=FINISHED), unneeded.id)])
     (found,) = await store.fetch([wanted.id])
     equal(found and found.payload, b"{}", "a waiting job whose place one would have taken that nobody needs")
+
+
+@subject()
+async def that_is_needed_after_all(harness: Harness) -> None:
+    """Without what is left out another one may be stored, and need what was left out with it: that's decided last."""
+    store = harness.store
+    useless, child = (job("child", key=key, unique=FINISHED, implied=True) for key in ("k", "c"))
+    parent = after(job("child", key="k", unique=FINISHED), child.id)
+    results = await _inserted(store, useless, child, parent)
+    expected = [(useless.id, False), (child.id, True), (parent.id, True)]
+    equal([(each.id, each.created) for each in results], expected, "the results")
+    equal(await waits_for(store, parent.id), [(child.id, False)], "what the parent waits for")
+    useless, child = (job("child", key=key, unique=FINISHED, implied=True) for key in ("l", "d"))
+    deep = job("deep", implied=True)
+    parent, other = after(job("child", key="l", unique=FINISHED), child.id), job("child", key="d", unique=FINISHED)
+    results = await _inserted(store, useless, deep, after(child, deep.id), parent, other)
+    expected = [(useless.id, False), (deep.id, False), (other.id, False), (parent.id, True), (other.id, True)]
+    equal([(each.id, each.created) for each in results], expected, "the results, if another has the key by then")
+    equal(await waits_for(store, parent.id), [(other.id, False)], "what that parent waits for")
 
 
 @subject()

@@ -61,7 +61,7 @@ def store(
             raise StoreContended(f"an open transaction holds the unique key of {new.id}")
     now = database.now()
     decisions = decide(database, jobs, there_before, needed, now)
-    ids = stored_ids(jobs, decisions.results)
+    ids = stored_ids(jobs, decisions.in_order)
     if not decisions.may_close_a_circle:
         _write(database, decisions, ids, now)
     else:
@@ -70,7 +70,7 @@ def store(
         make_changes(database, draft.changes)
         for notification in draft.told:
             database.tell(notification)
-    return decisions.results
+    return decisions.in_order
 
 
 def gone_on(database: Database, jobs: Sequence[NewJob]) -> Collection[UUID]:

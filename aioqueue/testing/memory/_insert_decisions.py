@@ -46,9 +46,11 @@ def decide(
     """
     left_out: set[UUID] = set()
     while True:
-        decisions = Decisions(database, there_before, left_out, now)
-        for new in jobs:
-            decisions.add(new)
+        decisions = Decisions(database, jobs, there_before, now)
+        for place, new in enumerate(jobs):
+            if new.id not in left_out:
+                decisions.add(place, new)
+        decide_about_left_out(decisions, jobs, needed)
         useless = implied_in_vain(jobs, decisions.stand, needed) - left_out
         if not useless:
             break
@@ -57,6 +59,17 @@ def decide(
     for error in decisions.refused:
         raise error
     return decisions
+
+
+def decide_about_left_out(decisions: Decisions, jobs: Sequence[NewJob], needed: Collection[UUID]) -> None:
+    """Decide at last about those without which the others were decided: one may be needed by what is stored for that reason."""
+    for place, new in reversed([*enumerate(jobs)]):
+        if place in decisions.results:
+            continue
+        if new.id in implied_in_vain(jobs, decisions.stand, needed):
+            decisions.results[place] = Inserted(new.id, created=False)
+        else:
+            decisions.add(place, new)
 
 
 def implied_in_vain(jobs: Sequence[NewJob], stand: Collection[UUID], needed: Collection[UUID]) -> set[UUID]:
@@ -83,7 +96,7 @@ class Decisions:
     """What becomes of the jobs, as far as they were looked at.
 
     Attributes:
-        results: The answers, in order.
+        results: The answers, by the jobs' places.
         stand: Ids of those that are stored, or take the place of another.
         fresh: The new rows.
         replaced: Rows that are there already, as they become, by their ids.
@@ -93,9 +106,9 @@ class Decisions:
         refused: Why some can't be stored.
     """
 
-    def __init__(self, database: Database, there_before: Collection[UUID], left_out: Collection[UUID], now: datetime) -> None:
-        self._database, self._there_before, self._left_out, self._now = database, there_before, left_out, now
-        self.results: list[Inserted] = []
+    def __init__(self, database: Database, jobs: Sequence[NewJob], there_before: Collection[UUID], now: datetime) -> None:
+        self._database, self._jobs, self._there_before, self._now = database, jobs, there_before, now
+        self.results: dict[int, Inserted] = {}
         self.stand: set[UUID] = set()
         self.fresh: dict[UUID, Row] = {}
         self.replaced: dict[UUID, Row] = {}
@@ -121,21 +134,28 @@ class Decisions:
             return [Edge(job_id, TAKEN_OVER_ORDINAL, self.taken[job_id].chain, settled=True, places=b"[]")]
         return [edge for edge in self._database.blockers.of(job_id) if edge.ordinal == TAKEN_OVER_ORDINAL]
 
-    def add(self, new: NewJob) -> None:
+    @property
+    def in_order(self) -> list[Inserted]:
+        """The answers, in the jobs' order."""
+        return [self.results[place] for place in range(len(self._jobs))]
+
+    def add(self, place: int, new: NewJob) -> None:
         """Decide about one more."""
+        self.results[place] = self._decide(new)
+
+    def _decide(self, new: NewJob) -> Inserted:
         rows = seen_by(self)
-        if new.id in self._left_out or new.id in self._there_before:
-            self.results.append(Inserted(new.id, created=False))
-        elif new.id in rows or (new.chosen_id and self._has_steps(new.id)):
-            self._there(new, rows.get(new.id))
-        elif new.unique is None:
-            self._store(new)
-        elif (holder := key_holder(rows, new)) is not None:
-            self._held(new, holder)
-        elif (chain_id := window_holder(self._database, new, self._now)) is not None:
-            self._keep(new, chain_id)
-        else:
-            self._store(new)
+        if new.id in self._there_before:
+            return Inserted(new.id, created=False)
+        if new.id in rows or (new.chosen_id and self._has_steps(new.id)):
+            return self._there(new, rows.get(new.id))
+        if new.unique is None:
+            return self._store(new)
+        if (holder := key_holder(rows, new)) is not None:
+            return self._held(new, holder)
+        if (chain_id := window_holder(self._database, new, self._now)) is not None:
+            return self._keep(new, chain_id)
+        return self._store(new)
 
     def seen(self) -> Mapping[UUID, Row]:
         """The rows that there are, as they become."""
@@ -144,35 +164,32 @@ class Decisions:
     def _has_steps(self, chain_id: UUID) -> bool:
         return any(row.chain == chain_id for row in self._database.rows.values())
 
-    def _there(self, new: NewJob, row: Row | None) -> None:
+    def _there(self, new: NewJob, row: Row | None) -> Inserted:
         if new.chosen_id and row is not None and is_of_another_type(new, row):
-            self._refuse(new, wrong_type_of_chosen(new))
-        else:
-            self.results.append(Inserted(new.id, created=False))
+            return self._refuse(new, wrong_type_of_chosen(new))
+        return Inserted(new.id, created=False)
 
-    def _held(self, new: NewJob, holder: Row) -> None:
+    def _held(self, new: NewJob, holder: Row) -> Inserted:
         assert new.unique is not None
         if new.unique.on_conflict != "replace":
-            self._keep(new, told_of(holder))
-        elif holder.locked(self._now):
+            return self._keep(new, told_of(holder))
+        if holder.locked(self._now):
             raise StoreContended(f"an open transaction holds the job {holder.new.id}, which has the unique key of {new.id}")
-        elif can_be_replaced(holder):
-            self._replace(new, holder)
-        else:
-            self._store(new, takes_over=holder)
+        if can_be_replaced(holder):
+            return self._replace(new, holder)
+        return self._store(new, takes_over=holder)
 
-    def _keep(self, new: NewJob, chain_id: UUID) -> None:
+    def _keep(self, new: NewJob, chain_id: UUID) -> Inserted:
         assert new.unique is not None
         if new.unique.on_conflict != "raise":
-            self.results.append(Inserted(chain_id, created=False))
-        else:
-            self._refuse(new, duplicate_job(new, chain_id))
+            return Inserted(chain_id, created=False)
+        return self._refuse(new, duplicate_job(new, chain_id))
 
-    def _refuse(self, new: NewJob, error: AioqueueError) -> None:
+    def _refuse(self, new: NewJob, error: AioqueueError) -> Inserted:
         self.refused.append(error)
-        self.results.append(Inserted(new.id, created=False, refused=error))
+        return Inserted(new.id, created=False, refused=error)
 
-    def _store(self, new: NewJob, *, takes_over: Row | None = None) -> None:
+    def _store(self, new: NewJob, *, takes_over: Row | None = None) -> Inserted:
         row = make_row(new, self._now)
         if takes_over is not None:
             self.taken[new.id] = takes_over
@@ -180,16 +197,16 @@ class Decisions:
             hold_back(row, len(new.blockers) + 1)
         self.fresh[new.id] = row
         self._done(new, new.id)
-        self.results.append(Inserted(new.id, created=True))
+        return Inserted(new.id, created=True)
 
-    def _replace(self, new: NewJob, holder: Row) -> None:
+    def _replace(self, new: NewJob, holder: Row) -> Inserted:
         row = replacement(holder, new, self._now)
         hold_back(row, len(new.blockers) + sum(not edge.resolved for edge in self._taken_over(holder.new.id)))
         self.stood_in.add(holder.new.id)
         where = self.fresh if holder.new.id in self.fresh else self.replaced
         where[holder.new.id] = row
         self._done(new, holder.new.id)
-        self.results.append(Inserted(holder.new.id, created=False, replaced=True))
+        return Inserted(holder.new.id, created=False, replaced=True)
 
     def _done(self, new: NewJob, job_id: UUID) -> None:
         self.stand.add(new.id)
