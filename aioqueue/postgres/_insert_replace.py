@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Holder", "let_go", "lock_holders", "replace_jobs", "replace_statements"]
 
 # After a wait the conditions are looked at again: what has ended, gone on or freed its key meanwhile isn't returned.
-_LOCK = """SELECT j.unique_key, j.id, coalesce(j.chain_id, j.id), j.state, j.position FROM @schema@.job j
+_LOCK = """SELECT j.unique_key, j.id, coalesce(j.chain_id, j.id), j.state, j.position, j.claims FROM @schema@.job j
 WHERE j.unique_key = ANY($1::uuid[]) AND (j.claims = 0 OR NOT j.until_started) ORDER BY j.id FOR UPDATE"""
 _LET_GO = "UPDATE @schema@.job j SET unique_key = NULL WHERE j.id = ANY($1::uuid[])"
 _REPLACE = f"""WITH {CLOCK}, given AS MATERIALIZED (
@@ -64,11 +64,13 @@ class Holder(NamedTuple):
         job_id: Its own id.
         chain_id: Its chain's.
         waits: Whether it's the first of its chain, and isn't running: another one may take its place.
+        claimed: Whether it has been started before: then it has no key as one that keeps it until a start.
     """
 
     job_id: UUID
     chain_id: UUID
     waits: bool
+    claimed: bool = False
 
 
 def replace_statements(schema: Schema) -> dict[str, str]:
@@ -84,7 +86,7 @@ async def lock_holders(connection: Connection, statements: dict[str, str], hashe
     """Lock those that have these keys; returns them by the keys' hashes."""
     rows = await connection.fetch(statements["replace_lock"], list(hashes))
     waiting = {StoredState.HELD, StoredState.PENDING}
-    return {row[0]: Holder(row[1], row[2], row[3] in waiting and row[4] == 0) for row in rows}
+    return {row[0]: Holder(row[1], row[2], row[3] in waiting and row[4] == 0, row[5] > 0) for row in rows}
 
 
 async def let_go(connection: Connection, statements: dict[str, str], ids: Collection[UUID]) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from aioqueue.postgres._insert_decisions import Stored
 from aioqueue.postgres._insert_replace import Holder, let_go, lock_holders, replace_jobs, replace_statements
-from aioqueue.postgres._insert_rows import insert_on, insert_statements, job_size, waiting_arguments
+from aioqueue.postgres._insert_rows import frees_at_start, insert_on, insert_statements, job_size, waiting_arguments
 from aioqueue.postgres._insert_waits import brief_waits
 from aioqueue.postgres._insert_windows import Window, completed_within, keep_keys, window_statements
 from aioqueue.postgres._notifications import inserted_note
@@ -190,6 +190,7 @@ class Storing:
         there = [job for job in left if job.chosen_id and job.id in present]
         wrong = await self._of_other_types([*there, *_second_ones(new, made)])
         stored = Stored()
+        freed_before: list[NewJob] = []
         for job in portion:
             hashes = names[job.id]
             if job.id in kept:
@@ -202,9 +203,11 @@ class Storing:
                 stored.refused[job.id] = wrong_type_of_chosen(job)
             elif job.id in made:
                 continue
-            elif job.id not in present:
-                _decide_held(stored, job, hashes, holders)
+            elif job.id not in present and not _decide_held(stored, job, hashes, holders):
+                freed_before.append(job)
         await self._write(portion, stored, names)
+        if freed_before:
+            stored.add(await self._decide_portion(freed_before))
         return stored
 
     async def _insert(self, jobs: Sequence[NewJob], taken_over: Collection[UUID] = ()) -> set[UUID]:
@@ -290,17 +293,23 @@ class Storing:
             await keep_keys(self._connection, self._statements, list(windows.values()))
 
 
-def _decide_held(stored: Stored, job: NewJob, hashes: Sequence[UUID], holders: dict[UUID, Holder]) -> None:
-    """Decide about a job whose key is held. Under its first name stands whoever has it by now."""
+def _decide_held(stored: Stored, job: NewJob, hashes: Sequence[UUID], holders: dict[UUID, Holder]) -> bool:
+    """Decide about a job whose key is held, by whoever stands under its first name by now; False if an earlier job frees it."""
     assert job.unique is not None
-    holder = next(holders[hash_] for hash_ in hashes if hash_ in holders)
+    holder = next((holders[hash_] for hash_ in hashes if hash_ in holders), None)
+    if holder is None:
+        return False
     if job.unique.on_conflict != "replace":
         stored.keep(job, holder.chain_id)
     elif holder.waits:
         stored.replace(job, holder)
+        if holder.claimed and frees_at_start(job):
+            for hash_ in hashes:
+                holders.pop(hash_, None)
     else:
         stored.take_over(job, holder)
         holders[hashes[0]] = Holder(job.id, job.id, waits=True)
+    return True
 
 
 def _second_ones(jobs: Sequence[NewJob], made: Collection[UUID]) -> Iterator[NewJob]:

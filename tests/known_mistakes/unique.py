@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from aioqueue.store_rules._unique_keys import unique_hashes
 from aioqueue.testing.memory import _insert_decisions, _insert_keys, _listing, _operate_blockers, _resolve, _rows, _settle_next
 from aioqueue.testing.memory._insert_decisions import Decisions
 from aioqueue.testing.memory._rows import Database
@@ -12,6 +13,7 @@ from tests.known_mistakes.mistake import Mistake, instead_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from uuid import UUID
 
     from aioqueue.testing.memory._rows import Row
     from aioqueue.vocabulary._job import NewJob
@@ -41,6 +43,12 @@ def _only_completed(real: Callable[..., Any], decisions: Decisions) -> Any:
     return wanted
 
 
+def _window_ends(real: Callable[..., None], decisions: Decisions, new: NewJob, job_id: UUID) -> None:
+    real(decisions, new, job_id)
+    if new.unique is not None and new.unique.window is None:
+        decisions.windows[unique_hashes(new)[0]] = _rows.Window(job_id, decisions._now)
+
+
 def _for_good(decisions: Decisions, jobs: Sequence[NewJob], _: Any) -> None:
     for place, new in enumerate(jobs):
         decisions.results.setdefault(place, Inserted(new.id, created=False))
@@ -49,7 +57,11 @@ def _for_good(decisions: Decisions, jobs: Sequence[NewJob], _: Any) -> None:
 UNIQUE: dict[str, Mistake] = {
     "a store in which a start doesn't free the key": Mistake(
         ((_insert_keys, "is_let_go_by_its_start", lambda _: False),),
-        cases=("unique/until_started_is_free_with_the_first_claim", "unique_table/each_state_and_option"),
+        cases=(
+            "unique/until_started_is_free_with_the_first_claim",
+            "unique_table/each_state_and_option",
+            "unique_replace/between_attempts_by_one_that_keeps_its_key_until_a_start",
+        ),
     ),
     "a store that gives a started one's key to its next step": Mistake(
         ((_settle_next, "inherited_hash", lambda row: row.unique_hash),),
@@ -66,6 +78,10 @@ UNIQUE: dict[str, Mistake] = {
     "a store in which calls without a window mind it": Mistake(
         ((_insert_keys, "looks_at_windows", lambda new: new.unique is not None),),
         cases=("unique_window/what_has_completed_counts",),
+    ),
+    "a store in which a replacement without a window ends the earlier one": Mistake(
+        (instead_of(Decisions, "_done", _window_ends),),
+        cases=("unique_window/a_replacement_without_one_leaves_it",),
     ),
     "a store whose replacement keeps old attempts": Mistake(
         (instead_of(Database, "replace", _with_old_attempts),),

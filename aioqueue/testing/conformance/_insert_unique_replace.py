@@ -10,7 +10,7 @@ import anyio
 
 from aioqueue.errors import BlockerCycle, StoreContended
 from aioqueue.testing.conformance._case import Capability, Subject
-from aioqueue.testing.conformance._keys import REPLACE, expect_held, expect_replaced
+from aioqueue.testing.conformance._keys import FINISHED, REPLACE, expect_created, expect_held, expect_replaced
 from aioqueue.testing.conformance._tools import (
     HOUR,
     check,
@@ -41,11 +41,14 @@ from aioqueue.testing.conformance._waiting import (
     waiting_for,
     waits_for,
 )
+from aioqueue.vocabulary._answers import Changed
 from aioqueue.vocabulary._blockers import ChainEnd
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import Inserted, JobState, LostReason, NewJob, SettlementKind
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from aioqueue.testing.conformance._case import Harness
 
 __all__ = ["subject"]
@@ -95,6 +98,32 @@ async def it_gets_all_that_was_given(harness: Harness) -> None:
     equal((again.id, again.payload, again.attempt, again.claims), (old.id, b'{"a":1}', 1, claimed.claims + 1), "the next claim")
     equal((again.retry, again.max_attempts), (new.retry, 7), "what its worker is told")
     await refused(store, ends_well(claimed), LostReason.TAKEN)
+
+
+@subject()
+async def between_attempts_by_one_that_keeps_its_key_until_a_start(harness: Harness) -> None:
+    """It has been started before, so it has no key from then on: not in the same batch, nor after a retry by hand."""
+    store = harness.store
+    lease_id = await store.open_lease("w", HOUR)
+    until_started = replace(REPLACE, until="started")
+    holders: list[UUID] = []
+    for key in ("one", "batch"):
+        claimed = await start_one(store, lease_id, job(key=key, unique=FINISHED))
+        await written(store, settlement(claimed, SettlementKind.RETRIED, error=failure(), delay=HOUR))
+        holders.append(claimed.id)
+    await expect_replaced(store, job(key="one", unique=until_started), holders[0], "between attempts")
+    others = [await expect_created(store, job(key="one", unique=FINISHED, delay=HOUR), "after that")]
+    replaces, returned, last = job(key="batch", unique=until_started), job(key="batch", unique=FINISHED), job(key="batch")
+    results = await store.insert([replaces, replace(returned, delay=HOUR), replace(last, unique=REPLACE, delay=HOUR)])
+    said = [(each.id, each.created, each.replaced) for each in results]
+    equal(said, [(holders[1], False, True), (returned.id, True, False), (returned.id, False, True)], "in one batch")
+    others.append(returned.id)
+    for key, other in zip(("one", "batch"), others, strict=True):
+        claimed = await claim_one(store, lease_id)
+        await written(store, settlement(claimed, SettlementKind.FAILED, error=failure()))
+        equal(list(await store.retry([claimed.id])), [Changed.DONE], "a retry, though another has the key")
+        await complete(store, await claim_one(store, lease_id))
+        await expect_held(store, job(key=key, unique=FINISHED), other, "after the end of the one that was replaced")
 
 
 @subject()

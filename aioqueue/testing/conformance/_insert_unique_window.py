@@ -98,6 +98,26 @@ async def it_counts_from_the_insert(harness: Harness) -> None:
 
 
 @subject()
+async def a_replacement_without_one_leaves_it(harness: Harness) -> None:
+    """In place it's still the chain's; where the key was taken over it's that of the one before, if that completes."""
+    store = harness.store
+    lease_id = await store.open_lease("w", HOUR)
+    first = await insert_one(store, job(key="k", unique=WINDOW))
+    await expect_replaced(store, job(key="k", unique=REPLACE), first, "without a window")
+    await complete(store, await claim_one(store, lease_id))
+    await expect_held(store, job(key="k", unique=WINDOW), first, "within the window of the one that was replaced")
+    old = await start_one(store, lease_id, job(key="l", unique=WINDOW))
+    new = await expect_created(store, job(key="l", unique=REPLACE), "while the holder is running")
+    await complete(store, old)
+    await expect_held(store, job(key="l", unique=WINDOW), new, "while the one that took the key over waits")
+    await complete(store, await claim_one(store, lease_id))
+    await expect_held(store, job(key="l", unique=WINDOW), old.id, "within the window of the one before it")
+    await harness.age(HOUR + 600)
+    for key in ("k", "l"):
+        await expect_created(store, job(key=key, unique=WINDOW), "after the window")
+
+
+@subject()
 async def of_one_that_took_the_key_over(harness: Harness) -> None:
     """The window is the new chain's then, and whether the old one completes is of no concern."""
     store = harness.store
