@@ -23,7 +23,7 @@ __all__ = ["logging_apart"]
 logger = logging.getLogger("aioqueue.worker")
 
 _MOST_RECORDS = 200
-"""That wait while a handler hangs; what is logged beyond them is lost, and told as a number."""
+"""That wait while a handler hangs; what is logged beyond them is lost, as is what one raises for, and told as a number."""
 _LAST_SECONDS = 0.5
 """For what waits when the thread ends."""
 
@@ -83,20 +83,28 @@ class _Apart(logging.Filter):
                 if record is None:
                     lost, self._lost = self._lost, 0
                     if not lost:
-                        self._handing_on = False
-                        self._changed.notify_all()
+                        self._stop_handing_on()
                         return
             try:
                 if record is not None:
                     logging.getLogger(record.name).handle(record)
                 else:
                     logger.warning(
-                        "%d records of the thread that renews leases were lost: a handler of logging's took too long",
+                        "%d records of the thread that renews leases were lost: a logging handler took too long, or raised",
                         lost,
                         extra=event("log.records_lost", count=lost),
                     )
-            except Exception:  # noqa: BLE001, S112 - classified: a handler of the user's that raises costs its record
-                continue
+            except Exception:  # noqa: BLE001 - classified: a handler of the user's that raises costs its record, which is counted
+                with self._changed:
+                    self._lost += lost or 1
+                    if record is None and not self._records:  # the number is told after the next record: this might never end
+                        self._stop_handing_on()
+                        return
+
+    def _stop_handing_on(self) -> None:
+        """Say, with the lock held, that this thread ends."""
+        self._handing_on = False
+        self._changed.notify_all()
 
 
 _apart = _Apart()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from aioqueue.errors import ConfigurationError
 from aioqueue.vocabulary._retry import Retry
+from aioqueue.worker._text import described, job_event, one_line
 
 if TYPE_CHECKING:
     from aioqueue.definitions._job_type import JobType
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from aioqueue.vocabulary._job import ClaimedJob
 
 __all__ = ["Policies", "Policy"]
+
+logger = logging.getLogger("aioqueue.worker")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +49,7 @@ class Policy:
             max_reschedules = job_type.max_reschedules
         own = job_type.retry if job_type is not None else None
         if job.retry is not None:
-            return cls(_stored(job.retry, own) or own or default, job.max_attempts, max_reschedules)
+            return cls(_stored(job, job.retry, own) or own or default, job.max_attempts, max_reschedules)
         policy = own or default
         return cls(policy, policy.max_attempts, max_reschedules)
 
@@ -54,10 +58,18 @@ class Policy:
         return self.max_attempts is not None and attempt >= self.max_attempts
 
 
-def _stored(stored: bytes, own: Retry | None) -> Retry | None:
+def _stored(job: ClaimedJob, stored: bytes, own: Retry | None) -> Retry | None:
     try:
         return _decode(stored, own.retry_on if own else (), own.fail_on if own else ())
-    except Exception:  # noqa: BLE001 - classified: exception classes whose metaclass has no hash; the type's policy counts
+    except Exception as error:  # noqa: BLE001 - logged; exception classes of the type's policy whose metaclass has no hash
+        logger.error(
+            "%s %s: the job's own retry policy can't be read with the classes of retry_on and fail_on of its type, so that "
+            "of the type counts: %s",
+            one_line(job.type),
+            job.id,
+            described(error),
+            extra=job_event("attempt.policy_failed", job),
+        )
         return None
 
 

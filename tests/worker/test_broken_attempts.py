@@ -88,6 +88,21 @@ class Unasked(Exception, metaclass=Picky):
     pass
 
 
+class Fickle(type):
+    """A class of errors that has a hash only for some time."""
+
+    has_hash = True
+
+    def __hash__(cls) -> int:
+        if not Fickle.has_hash:
+            raise ZeroDivisionError("no hash")
+        return 1
+
+
+class Odd(Exception, metaclass=Fickle):
+    pass
+
+
 def policy(backoff: Any, **settings: Any) -> Retry:
     return Retry(max_attempts=2, backoff=backoff, **settings)
 
@@ -135,6 +150,25 @@ async def test_a_policy_that_is_broken_costs_its_job_the_default_wait(client: Cl
     assert f"raises {job.id}: the retry policy (Mine) fails after attempt 1" in told.getMessage()
     assert "\n" not in told.getMessage()
     assert told.job_id == str(job.id)
+
+
+async def test_a_stored_policy_that_cannot_be_read_with_its_types_classes_gives_way_and_says_so(
+    client: Client, caplog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def bad() -> None:
+        raise ValueError("no")
+
+    registry = Registry()
+    raises = registry.job(name="raises", retry=Retry(max_attempts=2, backoff=Fixed(1800), jitter=0, fail_on=(Odd,)))(bad)
+    handle = await client.enqueue(raises().options(retry=Retry(max_attempts=2, backoff=Fixed(1))))
+    monkeypatch.setattr(Fickle, "has_hash", False)
+    await Worker(client, registry).run_once()
+    job = await handle.snapshot()
+    assert job.started_at is not None
+    assert (job.run_at - job.started_at).total_seconds() >= 1800
+    (told,) = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert f"raises {job.id}: the job's own retry policy can't be read" in told.getMessage()
+    assert (told.event, told.job_id) == ("attempt.policy_failed", str(job.id))
 
 
 @pytest.mark.parametrize(
