@@ -29,6 +29,7 @@ from aioqueue import (
     StoreContended,
     StoreUnavailable,
     TransactionError,
+    Unique,
     WrongJobType,
     done,
 )
@@ -156,8 +157,9 @@ async def test_the_wrong_type_and_the_wrong_result_are_refused(each_client: Clie
         await each_client.complete(cast("Any", "ends.approve"), handle, True)
     with pytest.raises(TypeError):
         await each_client.fail(handle, "")
-    with pytest.raises(ConflictingOptions):
-        await each_client.complete(step, await each_client.enqueue(step(1)), step(2).options(key="k"))
+    for options in ({"key": "k"}, {"key": "k", "unique": Unique(on_conflict="raise")}, {"id": new_id()}):
+        with pytest.raises(ConflictingOptions, match="leave"):
+            await each_client.complete(step, await each_client.enqueue(step(1)), step(2).options(**cast("Any", options)))
     with pytest.raises(JobNotFound):
         await each_client.fail(approve(1).to_new_job().id, "nobody")
     with pytest.raises(ValueError, match="id"):

@@ -239,6 +239,33 @@ def test_completing_refuses_what_would_raise_when_nobody_is_told() -> None:
     assert completion(goes_on, report(2, day=held.output)).calls[0] is held
 
 
+# -- values -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"until": "claimed"}, 'until must be "started" or "finished"'),
+        ({"on_conflict": "ignore"}, 'on_conflict must be "return", "replace" or "raise"'),
+        ({"window": 0}, "window must be positive"),
+        ({"window": timedelta(seconds=-1)}, "window must be positive"),
+        ({"window": float("nan")}, "window must be positive"),
+        ({"window": "5"}, "window must be seconds or a timedelta"),
+        ({"window": datetime(2030, 1, 1)}, "window must be seconds or a timedelta"),
+        ({"window": True}, "window must be seconds or a timedelta"),
+        ({"until": "started", "window": 5}, 'a window counts what has finished; until="started"'),
+        ({"by": "tenant_id"}, "by takes several names"),
+        ({"by": (1,)}, "by takes several names"),
+        ({"by": None}, "by takes several names"),
+        ({"by": ("day", "tenant_id", "day")}, "by names an argument twice"),
+    ],
+    ids=str,
+)
+def test_values_of_unique_that_make_no_sense_are_refused_where_it_is_made(given: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigurationError, match=says):
+        Unique(**given)
+
+
 def test_unique_shows_what_was_given() -> None:
     assert repr(Unique()) == "Unique()"
     assert repr(Unique(until="started", on_conflict="replace")) == "Unique(until='started', on_conflict='replace')"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aioqueue import Call, CallNext, Client, Fixed, JobState, Registry, Retry, current_attempt, done
+from aioqueue import Call, CallNext, Client, Fixed, JobState, Registry, Retry, Unique, current_attempt, done
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import LostReason, SettlementKind, SettleResult
 from tests.worker.chains import Settling, ended, once
@@ -114,10 +114,20 @@ async def test_a_value_is_stored_as_it_is_when_the_attempt_ends(client: Client, 
     assert (await ended(client, registry, ends())).output == [1, 2]
 
 
-@pytest.mark.parametrize("options", [{"key": "k"}, {"key": "k", "unique": True}, {"id": new_id()}], ids=["key", "unique", "id"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"key": "k"},
+        {"key": "k", "unique": True},
+        {"key": "k", "unique": Unique(on_conflict="raise")},
+        {"unique": Unique(by=("number",))},
+        {"id": new_id()},
+    ],
+    ids=["key", "unique", "raise", "by", "id"],
+)
 async def test_a_key_or_id_of_its_own_fails_the_job_for_good(client: Client, registry: Registry, options: Any) -> None:
     @registry.job(retry=Retry(max_attempts=3, backoff=Fixed(0)))
-    async def step() -> Call[None]:
+    async def step(number: int = 1) -> Call[None]:
         return step().options(**options)
 
     last = await ended(client, registry, step())

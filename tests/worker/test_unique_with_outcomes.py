@@ -11,6 +11,7 @@ from aioqueue import (
     Call,
     Client,
     ConflictingOptions,
+    DuplicateJob,
     Fixed,
     JobState,
     Registry,
@@ -19,6 +20,7 @@ from aioqueue import (
     Worker,
     WrongJobType,
     current_attempt,
+    done,
 )
 from aioqueue.abc import JobFilter
 
@@ -64,6 +66,31 @@ async def test_raising_is_refused_where_nobody_would_hear_of_it(client: Client, 
     assert all('has on_conflict="raise"' in text and "await attempt.client.enqueue(call)" in text for text in told)
     end = await chain.snapshot()
     assert (end.state, [each.type for each in end.errors]) == (JobState.FAILED, ["ConflictingOptions"])
+    assert len(await jobs_of(client, "child")) == 1
+
+
+@pytest.mark.without_postgres
+async def test_in_completion_raising_is_for_what_is_enqueued_at_once(client: Client, registry: Registry) -> None:
+    @registry.job
+    async def child(number: int) -> int:
+        return number
+
+    @registry.job(retry=ONCE)
+    async def parent() -> Call[int]:
+        attempt = current_attempt()
+        call = child(2).options(key="k", unique=Unique(on_conflict="raise"))
+        async with attempt.completion() as tx:
+            with pytest.raises(DuplicateJob, match="child"):
+                await tx.enqueue(call)
+            with pytest.raises(ConflictingOptions, match=r"child has on_conflict=\"raise\".*`tx\.enqueue\(call\)`"):
+                tx.done(child(call.output))
+            return tx.done(done(7))
+
+    await client.enqueue(child(1).options(key="k", unique=True, delay=LATER))
+    handle = await client.enqueue(parent())
+    await Worker(client, registry).run_once()
+    job = await handle.snapshot()
+    assert (job.state, job.output) == (JobState.COMPLETED, 7)
     assert len(await jobs_of(client, "child")) == 1
 
 
