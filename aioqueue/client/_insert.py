@@ -20,7 +20,7 @@ from aioqueue.runtime._batcher import Batcher
 from aioqueue.runtime._log import event
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Sequence
     from uuid import UUID
 
     from aioqueue.abc import Store
@@ -77,7 +77,7 @@ class Inserter:
         with self.unclear.settled_by(jobs):
             if len(cut(jobs)) > 1:
                 return await self._insert_chunked(jobs)
-            return await self._insert_repeatedly(jobs, repeated=self.unclear.has_any(jobs))
+            return await self._insert_repeatedly(jobs, repeated=[job.id for job in jobs] if self.unclear.has_any(jobs) else ())
 
     async def find(self, ids: Sequence[UUID]) -> set[UUID]:
         """Look which of these ids are stored, live or finished; or were, while a later step of their chain is left."""
@@ -116,7 +116,7 @@ class Inserter:
             self._writing.add(scope)
             try:
                 jobs = [job for job, _ in rows]
-                repeated = any(again for _, again in rows)
+                repeated = {job.id for job, again in rows if again}
                 return await self._insert_repeatedly(jobs, repeated=repeated, gathered=True, apart=apart)
             finally:
                 self._writing.discard(scope)
@@ -125,13 +125,18 @@ class Inserter:
         )
 
     async def _insert_repeatedly(
-        self, jobs: Sequence[NewJob], *, repeated: bool, gathered: bool = False, apart: bool = False
+        self, jobs: Sequence[NewJob], *, repeated: Collection[UUID], gathered: bool = False, apart: bool = False
     ) -> Sequence[Inserted]:
-        async def insert(again: bool) -> Sequence[Inserted]:  # noqa: FBT001 - `_until_written` calls it, nobody else
-            inserted = await self._store.insert(jobs, repeated=again, apart=apart)
-            return as_own(jobs, inserted) if again else inserted
+        """Insert jobs, of which `repeated` may have been stored before: what is found of the others is somebody else's."""
+        tried = False
 
-        return await self._until_written(insert, len(jobs), repeated=repeated, gathered=gathered)
+        async def insert(again: bool) -> Sequence[Inserted]:  # noqa: FBT001 - `_until_written` calls it, nobody else
+            nonlocal tried
+            among, tried = None if tried else repeated, True
+            inserted = await self._store.insert(jobs, repeated=again, apart=apart)
+            return as_own(jobs, inserted, among=among) if again else inserted
+
+        return await self._until_written(insert, len(jobs), repeated=bool(repeated), gathered=gathered)
 
     async def _insert_chunked(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
         """Many rows in one transaction. Its repetition looks first what has been stored: that was all, or none."""

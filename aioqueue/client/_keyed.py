@@ -42,7 +42,8 @@ class KeyedInserts:
         )
         # What was contended at its last try: it's tried one by one, after the others.
         self._contended: set[object] = set()
-        # Jobs that may have been stored by a batch that has failed because of another.
+        # Jobs that may have been stored by a batch that has failed because of another. Not those with chosen ids: these are
+        # looked for in any case, and what a repetition finds would be taken for their callers' own, however old it is.
         self._unsure: set[UUID] = set()
 
     async def insert(self, job: NewJob, *, repeated: bool) -> Inserted:
@@ -89,7 +90,7 @@ class KeyedInserts:
             return await self._write_together(rows)
         except Exception:
             if len(rows) > 1:  # the batcher tries its halves
-                self._unsure.update(job.id for job, _ in rows)
+                self._unsure.update(job.id for job, _ in rows if not job.chosen_id)
             raise
 
     async def _write_together(self, rows: Sequence[Row]) -> Sequence[Inserted | StoreContended]:
@@ -103,7 +104,7 @@ class KeyedInserts:
                 if len(rows) == 1:
                     return [error]
                 tried = set(together)
-                rows = [(job, repeated or index in tried) for index, (job, repeated) in enumerate(rows)]
+                rows = [(job, repeated or (index in tried and not job.chosen_id)) for index, (job, repeated) in enumerate(rows)]
             else:
                 if not alone:
                     return inserted

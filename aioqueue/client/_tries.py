@@ -74,4 +74,5 @@ class Tries:
                 pause *= random.uniform(0.5, 1.0)  # noqa: S311 - keeps processes apart
                 with anyio.move_on_after(min(pause, left)):
                     await self.closing.wait()
-                repeated = True
+                # What was contended has stored nothing: what is there by the next try is somebody else's.
+                repeated = repeated or not contended

@@ -15,6 +15,7 @@ from aioqueue import (
     JobHandle,
     Registry,
     RowRejected,
+    StoreContended,
     StoreUnavailable,
     Unique,
     WrongJobType,
@@ -192,6 +193,23 @@ async def test_a_neighbour_that_is_refused_takes_nothing_back(fake: FakeStore, f
     assert fake.inserts == [(2, True), (2, True)]
     await fake_client.enqueue(keyed("x", key="x"))
     assert fake.inserts[2:] == [(1, False)]
+
+
+@pytest.mark.parametrize("trouble", [StoreContended("somebody has a key"), RowRejected("one of them")])
+async def test_a_chosen_id_from_long_ago_isnt_its_callers_own_for_a_neighbours_trouble(
+    fake: FakeStore, fake_client: Client, trouble: Exception
+) -> None:
+    """Nothing of what failed for a neighbour was stored: so what is found by the next try is somebody else's."""
+    chosen = (await fake_client.enqueue(page("a").options(id=uuid4()))).id
+    fake.faults["insert"] = [trouble]
+    handles = await asyncio.gather(
+        *(fake_client.enqueue(call) for call in (keyed("b"), page("b").options(id=chosen), keyed("c", key="c")))
+    )
+    assert [each.created for each in handles] == [True, False, True]
+    if isinstance(trouble, StoreContended):
+        fake.faults["insert"] = [trouble]
+        many = await fake_client.enqueue_many([keyed("d", key="d"), page("d").options(id=chosen)])
+        assert [each.created for each in many] == [True, False]
 
 
 # -- what a call waits for -------------------------------------------------------------------------------------------------
