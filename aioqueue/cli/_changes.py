@@ -64,7 +64,8 @@ class _Change:
         apply, apply_to_all: What does it.
         done: What becomes of jobs, such as `deleted`.
         wrong: Said of a job that isn't in the right state.
-        states: Those of the jobs that it can change.
+        states: Those of the jobs that it changes by filter.
+        named: Those, too, if `--state` names them.
         removes: Whether it can't be undone: it asks, whatever jobs are meant.
         cascade: What `--cascade` does, for its help; empty where there is none.
     """
@@ -76,6 +77,7 @@ class _Change:
     done: str
     wrong: str
     states: tuple[str, ...]
+    named: tuple[str, ...] = ()
     removes: bool = False
     cascade: str = ""
 
@@ -144,6 +146,7 @@ _CHANGES = (
         wrong="it can't be deleted",
         # A chain goes with its last step: who names its earlier ones by their state may not mean the one that lives.
         states=tuple(each.value for each in JobState if each not in (JobState.RUNNING, JobState.CONTINUED)),
+        named=(JobState.RUNNING.value,),
         removes=True,
         cascade="Unfinished jobs that wait for them, too.",
     ),
@@ -164,7 +167,7 @@ def _command(change: _Change) -> click.Command:
     @url_option
     @click.argument("job_ids", metavar="[ID]...", nargs=-1)
     @(cascade_option if change.cascade else _no_option)
-    @filter_options(change.states)
+    @filter_options((*change.states, *change.named))
     @yes_option
     @json_option("One JSON object per job, and a last one with their numbers.")
     @log_level_option("warning")

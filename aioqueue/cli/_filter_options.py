@@ -35,7 +35,8 @@ class Moment(AnyType):
         try:
             return datetime.now(UTC) - timedelta(seconds=read_duration(str(value), self.name))
         except ConfigurationError:
-            return read_time(str(value), "--" + ((param and param.name) or self.name).replace("_", "-"))
+            option = "--" + ((param and param.name) or self.name).replace("_", "-")
+            return read_time(str(value), option, ", nor how long ago it was, such as 90m")
         except OverflowError:
             self.fail(f"{value!r} is too long ago", param, ctx)
 

@@ -73,12 +73,13 @@ class Duration(FloatType):
 DURATION = Duration()
 
 
-def read_time(text: str, option: str) -> datetime:
+def read_time(text: str, option: str, also: str = "") -> datetime:
     """Read a time in ISO 8601 that says in which time zone it is.
 
     Arguments:
         text: As written.
         option: Where it was, for the error.
+        also: What else may be written there, for the error.
 
     Raises:
         WrongUsage: It isn't one.
@@ -86,7 +87,7 @@ def read_time(text: str, option: str) -> datetime:
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
-        raise WrongUsage(f"{option}: {text!r} isn't a time in ISO 8601, such as {_EXAMPLE_TIME}") from None
+        raise WrongUsage(f"{option}: {text!r} isn't a time in ISO 8601, such as {_EXAMPLE_TIME}{also}") from None
     if time.utcoffset() is None:
         here = time.astimezone()
         raise WrongUsage(

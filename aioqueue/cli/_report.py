@@ -110,15 +110,15 @@ class Report:
         if self.as_json:
             print_json({"changed": self.done, "unchanged": self.others})
         else:
-            click.echo(one_line(f"{self.done} {self._done}{self._why_not()}{more}"))
+            click.echo(one_line(f"{self.done:,} {self._done}{self._why_not()}{more}"))
 
     def _why_not(self) -> str:
         text = ""
         if changed := self.others - self.refused:
-            text = f", {changed} not: they have changed meanwhile"
+            text = f", {changed:,} not: they have changed meanwhile"
         for each, why in _COUNTED.items():
             if number := self._became[each]:
-                text += f", {number} not, {why}"
+                text += f", {number:,} not, {why}"
         if held := self._became[Changed.KEY_HELD]:
             named = ", ".join(map(str, self._holders[:_MOST_HOLDERS]))
             text += f" ({named}{', and others' if named and held > _MOST_HOLDERS else ''})" if named else ""

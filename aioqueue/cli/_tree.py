@@ -149,8 +149,8 @@ def _when(job: Job) -> str:
 def _rest(number: int, shown: int) -> list[Node]:
     if number == shown:
         return []
-    more = " or more" if number >= _MOST_COUNTED else ""
-    return [Node(f"… and {number - shown:,} more{more}")]
+    least = "at least " if number >= _MOST_COUNTED else ""
+    return [Node(f"… and {least}{number - shown:,} more")]
 
 
 def draw(nodes: Sequence[Node]) -> list[str]:

@@ -53,8 +53,14 @@ def read_filters(where: JobFilter | None, *, ends: bool, **filters: Unpack[Filte
 
     Raises:
         ValueError: A state isn't known, or an id isn't one.
+        TypeError: There is no such filter.
         ConfigurationError: A value can't be used, or both ways were used at once.
     """
+    # A misspelt one that was passed over would show all jobs, to whoever deletes what is shown.
+    if unknown := filters.keys() - Filters.__annotations__.keys():
+        raise TypeError(f"there is no filter {', '.join(sorted(unknown))}: there are {', '.join(Filters.__annotations__)}")
+    if where is not None and not isinstance(where, JobFilter):
+        raise ConfigurationError(f'where= takes a filter, such as JobFilter(states=["failed"]), not {where!r:.100}')
     if where is not None and filters:
         raise ConfigurationError(f"where= is the whole filter: put {', '.join(sorted(filters))} into it")
     if where is not None:

@@ -82,7 +82,7 @@ class Opened:
             raise OutsideTransaction(
                 "an enqueue, or a change of jobs, inside a block of client.transaction() or completion() that isn't part of it "
                 "would be kept even if the block is rolled back, and might wait for what it has locked: use tx.enqueue(...), "
-                "tx.complete(...), tx.fail(...), or do it before or after the block"
+                "tx.complete(...), tx.retry(...) and the like, or do it before or after the block"
             )
 
     async def open(self) -> None:

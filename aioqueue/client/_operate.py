@@ -91,6 +91,7 @@ async def list_page(
 
     Raises:
         ValueError: A state isn't known, an id isn't one, or the cursor isn't one of this order.
+        TypeError: There is no such filter.
         ConfigurationError: A value can't be used.
     """
     check_limit(limit)

@@ -177,6 +177,7 @@ class Operations:
 
         Raises:
             ValueError: A state isn't known, an id isn't one, or the cursor isn't one of this order.
+            TypeError: There is no such filter.
             ConfigurationError: A value is out of its range, or filters and order contradict each other.
         """
         return await list_page(self._looking(tx), where, order, limit, cursor, **filters)

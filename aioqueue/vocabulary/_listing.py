@@ -64,7 +64,7 @@ class JobFilter:
 
     Raises:
         ValueError: A state isn't known.
-        ConfigurationError: A time has no time zone, or one text was given where several are taken.
+        ConfigurationError: A time has no time zone, a text isn't one, or one text was given where several are taken.
     """
 
     states: frozenset[JobState]
@@ -105,14 +105,14 @@ class JobFilter:
         if isinstance(states, str) or isinstance(types, str):
             raise ConfigurationError("states= and types= take several, such as states=['failed']")
         values: dict[str, object] = {
-            "states": frozenset(JobState(each) for each in states),
+            "states": frozenset(map(_state, states)),
             "types": frozenset(name for each in types for name in _names_of(each)),
-            "key": key,
-            "tag": tag,
+            "key": _text(key, "key"),
+            "tag": _text(tag, "tag"),
             "chain_id": chain_id,
-            "worker": worker,
-            "outcome": outcome,
-            "error_type": error_type,
+            "worker": _text(worker, "worker"),
+            "outcome": _text(outcome, "outcome"),
+            "error_type": _text(error_type, "error_type"),
             "created_after": _moment(created_after, "created_after"),
             "created_before": _moment(created_before, "created_before"),
             "finished_after": _moment(finished_after, "finished_after"),
@@ -123,6 +123,19 @@ class JobFilter:
         }
         for name, value in values.items():
             object.__setattr__(self, name, value)
+
+
+def _state(state: JobState | str) -> JobState:
+    try:
+        return JobState(state)
+    except ValueError:
+        raise ValueError(f"there is no state {state!r:.100}: there are {', '.join(JobState)}") from None
+
+
+def _text(value: str | None, name: str) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise ConfigurationError(f"{name} must be text, not {value!r:.100}")
+    return value
 
 
 def _names_of(job_type: _Named | str) -> tuple[str, ...]:

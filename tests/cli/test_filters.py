@@ -76,6 +76,7 @@ def test_each_filter_and_order(each_invoke: Invoke, each_url: str) -> None:
     assert "no job" in each_invoke("jobs", "list", "--chain", "0" * 32, exit_code=1).stderr
     for wrong in ("yesterday", "2030-01-01T00:00:00"):
         assert "--created-after" in each_invoke("jobs", "list", "--created-after", wrong, exit_code=2).stderr
+    assert "such as 90m" in each_invoke("jobs", "list", "--created-after", "90x", exit_code=2).stderr
     table = each_invoke("chains", "list").stdout
     assert table.split()[:3] == ["chain", "step", "type"]
 
@@ -99,6 +100,14 @@ def _piped(url: str, ids: str, *command: str) -> subprocess.CompletedProcess[str
         text=True,
         check=False,
     )
+
+
+def test_running_jobs_are_deleted_only_where_their_state_is_named(each_invoke: Invoke, each_url: str) -> None:
+    ids = _put(each_url)
+    assert each_invoke("jobs", "delete", "--type", "jobs.fail", "--yes").stdout == "1 deleted\n"
+    assert ids["running"] in _listed(each_invoke)
+    assert each_invoke("jobs", "delete", "--type", "jobs.fail", "--state", "running", "--yes").stdout == "1 deleted\n"
+    assert ids["running"] not in _listed(each_invoke)
 
 
 def test_ids_from_a_pipe(invoke: Invoke, url: str) -> None:

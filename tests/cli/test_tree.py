@@ -75,6 +75,13 @@ def test_what_a_chain_waits_for_and_who_waits_for_it(each_invoke: Invoke, each_u
     assert described["dependents"] == [str(each.id) for each in mails]
 
 
+def test_more_than_are_counted_wait_for_it(invoke: Invoke, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = login()
+    _put(url, *(page(str(number), session.output) for number in range(12)))
+    monkeypatch.setattr("aioqueue.cli._tree._MOST_COUNTED", 11)
+    assert invoke("chains", "show", str(session.id)).stdout.splitlines()[-1] == "└─ … and at least 1 more"
+
+
 def test_it_goes_no_deeper_than_a_few_levels(invoke: Invoke, url: str) -> None:
     ids = [UUID(int=number) for number in range(1, 8)]
     jobs = [

@@ -81,6 +81,7 @@ async def test_chains_are_listed_by_their_ends(each_client: Client) -> None:
         ({"created_after": datetime(2030, 1, 1)}, "time zone"),
         ({"created_after": -HOUR}, "created_after"),
         ({"where": JobFilter(), "key": "k", "states": ()}, "key, states"),
+        ({"tag": 3}, "tag must be text, not 3"),
     ],
     ids=str,
 )
@@ -101,6 +102,18 @@ async def before() -> None: ...
 @newer.job(name="new", aliases=["test.old"])
 async def after() -> int:
     return 1
+
+
+async def test_a_filter_that_is_misspelt_shows_nothing(fake_client: Client) -> None:
+    misspelt: Any = {"state": ["failed"]}
+    for listing in (fake_client.list_jobs, fake_client.list_chains):
+        with pytest.raises(TypeError, match="there is no filter state: there are states, types,"):
+            await listing(**misspelt)
+        wrong: Any = {"states": ["failed"]}
+        with pytest.raises(ConfigurationError, match="where= takes a filter"):
+            await listing(where=wrong)
+    with pytest.raises(ValueError, match=r"there is no state 'done': there are blocked, .*completed"):
+        await fake_client.list_jobs(states=["done"])
 
 
 async def test_finding_by_key(each_client: Client) -> None:
