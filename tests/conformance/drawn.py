@@ -10,10 +10,10 @@ from aioqueue.vocabulary._job import NewJob
 from aioqueue.vocabulary._unique import Unique
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from uuid import UUID
 
-__all__ = ["HOUR", "HOURS", "NEW_JOBS", "TYPES", "new_job"]
+__all__ = ["HOUR", "HOURS", "NEW_JOBS", "TYPES", "new_job", "waiting_behind"]
 
 HOUR = 3600
 TYPES = ("a", "b")
@@ -46,3 +46,9 @@ NEW_JOBS = st.fixed_dictionaries(
 def new_job(job_id: UUID, drawn: Mapping[str, Any]) -> NewJob:
     """The job that was drawn: without a key it can't be unique."""
     return NewJob(id=job_id, **{**drawn, "unique": None if drawn["key"] is None else drawn["unique"]})
+
+
+def waiting_behind(jobs: Sequence[NewJob]) -> list[NewJob]:
+    """Those of a batch that wait for none behind them, as none does that is enqueued."""
+    behind = [{each.id for each in jobs[place:]} for place in range(len(jobs))]
+    return [new for new, ids in zip(jobs, behind, strict=True) if not ids & {each.chain_id for each in new.blockers}]

@@ -18,7 +18,7 @@ from aioqueue.errors import BlockerCycle, DuplicateJob, LeaseLost
 from aioqueue.testing.conformance._tools import LeaseThread
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import AttemptError, Claim, ClaimedJob, JobState, NewJob, Settlement, SettlementKind, StoredState
-from tests.conformance.drawn import HOUR, HOURS, NEW_JOBS, TYPES, new_job
+from tests.conformance.drawn import HOUR, HOURS, NEW_JOBS, TYPES, new_job, waiting_behind
 from tests.conformance.model import ModelJob
 from tests.conformance.model_waiting import BLOCKER_FAILED, WaitingModel
 
@@ -117,10 +117,7 @@ class StoreMachine(RuleBasedStateMachine):
     def repeat_an_insert(self, data: st.DataObject) -> None:
         self.tick()
         pruned = [new for new in self.inserted if new.id not in self.model.jobs and self.model.steps(new.id)]
-        picked = self.pick(data, [*(job.new for job in self.model.jobs.values()), *pruned])
-        # What waits comes after what it waits for, also where it only got what was given for another.
-        ids = [new.id for new in picked]
-        jobs = [new for place, new in enumerate(picked) if not {blocker.chain_id for blocker in new.blockers} & {*ids[place:]}]
+        jobs = waiting_behind(self.pick(data, [*(job.new for job in self.model.jobs.values()), *pruned]))
         assert list(self.run(self.store.insert(jobs, repeated=True))) == self.model.insert(jobs, repeated=True)
 
     # -- workers --------------------------------------------------------------------------------------------------
