@@ -118,7 +118,8 @@ async def _store_edges(batch: _Batch, stored: Stored, waiting: Mapping[UUID, New
     given = {each.chain_id for job in waiting.values() for each in job.blockers} - own
     taken_over = {stored.taken_over[job_id] for job_id in waiting if job_id in stored.taken_over}
     async with brief_waits(connection) if callers else nullcontext():
-        found = await find_chains(connection, statements, {stored.chains.get(each, each) for each in given} | taken_over)
+        asked = {stored.chains.get(each, each) for each in given} | taken_over
+        found = await find_chains(connection, statements, asked, named=given)
         chains = {each: found.chains[stored.chains.get(each, each)] for each in given}
         edges = [
             edge

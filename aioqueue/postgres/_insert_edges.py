@@ -151,7 +151,9 @@ class Found(NamedTuple):
     ended: set[UUID]
 
 
-async def find_chains(connection: Connection, statements: dict[str, str], ids: Collection[UUID]) -> Found:
+async def find_chains(
+    connection: Connection, statements: dict[str, str], ids: Collection[UUID], *, named: Collection[UUID]
+) -> Found:
     """Mark the live steps of these chains, so that whoever ends them tells those that wait, or find out how they have ended.
 
     Arguments:
@@ -159,10 +161,11 @@ async def find_chains(connection: Connection, statements: dict[str, str], ids: C
             that has changed since it began is a serialization failure.
         statements: Those of this module, and maybe others.
         ids: Of any steps.
+        named: Those of them that a caller has asked for. The others had keys that others asked for, a moment ago.
 
     Raises:
-        BlockerNotFound: One isn't there.
-        StoreContended: One goes on from step to step all the time.
+        BlockerNotFound: One of those that were asked for isn't there.
+        StoreContended: Another one isn't there any more, or one goes on from step to step all the time.
         asyncpg.PostgresError: Such as where somebody's open transaction holds a row.
     """
     chains: dict[UUID, UUID] = {}
@@ -183,6 +186,8 @@ async def find_chains(connection: Connection, statements: dict[str, str], ids: C
             for each in asked:
                 # Looked for twice: one that comes to life again at that moment is in neither place.
                 if chains[each] in unknown & gone:
+                    if each not in named:
+                        raise StoreContended(f"the chain of job {each} was deleted while another was to wait for it")
                     raise BlockerNotFound(
                         f"there is no job {each} to wait for: it was never committed, or was deleted", blocker_id=each
                     )

@@ -11,6 +11,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
+from aioqueue.errors import StoreContended
 from aioqueue.postgres._insert_decisions import Stored
 from aioqueue.postgres._insert_replace import Holder, let_go, lock_holders, replace_jobs, replace_statements
 from aioqueue.postgres._insert_rows import frees_at_start, insert_on, insert_statements, job_size, waiting_arguments
@@ -280,7 +281,9 @@ class Storing:
         taking = [job for job in portion if job.id in stored.taken_over]
         if taking:
             await let_go(self._connection, self._statements, stored.let_go)
-            await self._insert(taking, stored.taken_over)
+            if len(await self._insert(taking, stored.taken_over)) < len({job.id for job in taking}):
+                # Nobody else can have the keys. What it has become by now isn't known, and its key mustn't be lost.
+                raise StoreContended("a job was stored by somebody else at the moment when it was to take a key over")
         if stored.become:
             jobs = stored.become
             await replace_jobs(self._connection, self._statements, jobs, stored.taken_over, self._origin, stored.told)

@@ -217,7 +217,7 @@ async def _store_edges(
     walked = [portion.chains[each.id] for each in waiters if not only_own(each, holders.keys() | stored.taken_over)]
     nexts = [each.next for each in waiters if each.next is not None]
     asked = {blocker.chain_id for job in nexts for blocker in job.blockers}
-    found = await find_chains(connection, statements, {holders.get(each, each) for each in asked})
+    found = await find_chains(connection, statements, {holders.get(each, each) for each in asked}, named=asked)
     chains = {each: found.chains[holders.get(each, each)] for each in asked}
     edges = [edge for job in nexts for edge in edges_of(job.id, job.blockers, chains)]
     await add_edges(connection, statements, edges)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aioqueue.errors import DuplicateJob, StoreContended, StoreUnavailable
+from aioqueue.postgres._insert_edges import find_chains
+from aioqueue.postgres._insert_replace import let_go
 from aioqueue.vocabulary._blockers import NewBlocker
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import Inserted, JobState, NewJob, Settlement, SettlementKind
@@ -246,6 +248,47 @@ async def test_a_holder_that_somebody_has_locked(store: PostgresStore, url: str)
             await tx.insert([job("b")])
     assert holders(url) == [(holder.id, '{"n":0}')]
     assert (await store.insert([keyed(REPLACE, 1)]))[0].replaced
+
+
+async def test_a_holder_that_is_deleted_before_another_job_waits_for_it(
+    store: PostgresStore, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody has asked for that very chain: so it's tried again, and isn't told as a blocker that isn't there."""
+    (holder,) = await store.insert([keyed(RETURN)])
+    new = keyed(RETURN)
+    parent = job(blockers=(NewBlocker(new.id),))
+
+    async def late(*args: Any, **options: Any) -> Any:
+        execute(url, f"DELETE FROM aioqueue.job WHERE id = '{holder.id}'")
+        return await find_chains(*args, **options)
+
+    monkeypatch.setattr("aioqueue.postgres._insert_blockers.find_chains", late)
+    with pytest.raises(StoreContended):
+        await store.insert([new, parent])
+    assert [each.created for each in await store.insert([new, parent])] == [True, True]
+
+
+async def test_an_id_that_somebody_else_has_chosen_while_its_job_takes_a_key_over(
+    store: PostgresStore, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one's job stays as it is, and the holder has its key."""
+    await store.insert([keyed(RETURN)])
+    (claim,) = await store.claim(await store.open_lease("w", 600), ["a"], 1)
+    chosen = keyed(REPLACE, chosen_id=True)
+
+    async def late(*args: Any) -> None:
+        await let_go(*args)
+        await other.insert([NewJob(id=chosen.id, type="a", chosen_id=True)])
+
+    async with opened(url) as other:
+        monkeypatch.setattr("aioqueue.postgres._insert_unique.let_go", late)
+        with pytest.raises(StoreContended):
+            await store.insert([chosen])
+        monkeypatch.undo()
+    assert [each[0] for each in holders(url)] == [claim.id]
+    assert execute(url, "SELECT count(*) FROM aioqueue.blocker") == [(0,)]
+    (again,) = await store.insert([chosen])
+    assert (again.id, again.created) == (chosen.id, False)
 
 
 async def test_what_an_open_transaction_replaces_isnt_claimed(store: PostgresStore, url: str) -> None:
