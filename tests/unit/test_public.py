@@ -38,7 +38,7 @@ def test_all_is_exact() -> None:
 
 
 def test_every_error_is_public() -> None:
-    assert set(errors.__all__) <= set(aioqueue.__all__)
+    assert set(errors.__all__) - set(aioqueue.__all__) == {"Portable"}  # a base of theirs, which means nothing by itself
 
 
 @pytest.mark.parametrize("name", NAMES)
