@@ -9,6 +9,7 @@ from aioqueue.client._handle import ids_of
 from aioqueue.definitions._job_type import JobType
 from aioqueue.errors import JobNotFound, NotSupported
 from aioqueue.vocabulary._abilities import SupportsMigrate
+from aioqueue.vocabulary._safe_text import storable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -109,4 +110,5 @@ async def find_by_key(store: Operable, job_type: JobType[..., Any, Any], key: st
         raise TypeError(f"find takes a job type, what @registry.job has made, not {job_type!r:.100}")
     if not isinstance(key, str):
         raise TypeError(f"a key is text, not {key!r:.100}")
-    return await store.find((job_type.name, *job_type.aliases), key)
+    # Not every database can be asked for what it can't have.
+    return await store.find((job_type.name, *job_type.aliases), key) if storable(key) else None

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
 from aioqueue.errors import ConfigurationError
+from aioqueue.vocabulary._safe_text import storable
 from aioqueue.vocabulary._states import JobState
 from aioqueue.vocabulary._time import aware
 
@@ -64,7 +65,8 @@ class JobFilter:
 
     Raises:
         ValueError: A state isn't known.
-        ConfigurationError: A time has no time zone, a text isn't one, or one text was given where several are taken.
+        ConfigurationError: A time has no time zone, a text isn't one or can't be a job's, or one text was given where several
+            are taken.
     """
 
     states: frozenset[JobState]
@@ -106,7 +108,7 @@ class JobFilter:
             raise ConfigurationError("states= and types= take several, such as states=['failed']")
         values: dict[str, object] = {
             "states": frozenset(map(_state, states)),
-            "types": frozenset(name for each in types for name in _names_of(each)),
+            "types": frozenset(_text(name, "types") for each in types for name in _names_of(each)),
             "key": _text(key, "key"),
             "tag": _text(tag, "tag"),
             "chain_id": chain_id,
@@ -135,6 +137,8 @@ def _state(state: JobState | str) -> JobState:
 def _text(value: str | None, name: str) -> str | None:
     if value is not None and not isinstance(value, str):
         raise ConfigurationError(f"{name} must be text, not {value!r:.100}")
+    if value is not None and not storable(value):
+        raise ConfigurationError(f"{name} has a NUL or a lone surrogate, which no job has there: {value!r:.100}")
     return value
 
 

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["safe_repr", "safe_str", "type_name", "visible"]
+__all__ = ["safe_repr", "safe_str", "storable", "type_name", "visible"]
 
 # Control characters, the line separators that str.splitlines knows, what turns the direction of writing round, and what can't
 # be seen: the byte order mark, and the marks of annotations.
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff\ufff9-\ufffb]")
+_NOT_STORABLE = re.compile("[\x00\ud800-\udfff]")
 _SHORT_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 _LONGEST_REPR_CHARACTERS = 300
+
+
+def storable(text: str) -> bool:
+    """Whether every store can have this text in a column of its own: a NUL, or half a surrogate pair, no job has there."""
+    return _NOT_STORABLE.search(text) is None
 
 
 def safe_str(value: object) -> str:

@@ -116,6 +116,15 @@ async def test_a_filter_that_is_misspelt_shows_nothing(fake_client: Client) -> N
         await fake_client.list_jobs(states=["done"])
 
 
+@pytest.mark.parametrize("text", ["a\0b", "\ud800"])
+async def test_texts_that_no_job_can_have(each_client: Client, text: str) -> None:
+    """Not every database can be asked for them: nobody hears that from it."""
+    assert await each_client.find(after, key=text) is None
+    for name in ("key", "tag", "worker", "outcome", "error_type", "types"):
+        with pytest.raises(ConfigurationError, match=name):
+            await each_client.list_jobs(**{name: [text] if name == "types" else text})
+
+
 async def test_finding_by_key(each_client: Client) -> None:
     client = each_client
     assert await client.find(after, key="k") is None
