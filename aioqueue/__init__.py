@@ -49,12 +49,13 @@ from aioqueue.errors import (
     WrongJobType,
 )
 from aioqueue.telemetry._server import MetricsServer, serve_metrics
-from aioqueue.vocabulary._answers import Changed
+from aioqueue.vocabulary._answers import Cancellation, Changed
 from aioqueue.vocabulary._blockers import Blocker
+from aioqueue.vocabulary._cancel_reason import CancelReason
 from aioqueue.vocabulary._ends import Completed, Failed
 from aioqueue.vocabulary._finding import Finding, Verdict
 from aioqueue.vocabulary._job import AttemptError, Inserted, Job, JobState, NewJob, Priority
-from aioqueue.vocabulary._job_control import Fail, JobControl, Reschedule, RetryIn
+from aioqueue.vocabulary._job_control import Cancel, Fail, JobControl, Reschedule, RetryIn
 from aioqueue.vocabulary._listing import JobFilter, ListOrder, Page
 from aioqueue.vocabulary._retry import Backoff, Exponential, Fixed, Linear, Retry, Steps
 from aioqueue.vocabulary._stats import Stats
@@ -79,6 +80,9 @@ __all__ = [
     "CallError",
     "CallNeverEnqueued",
     "CallNext",
+    "Cancel",
+    "CancelReason",
+    "Cancellation",
     "Changed",
     "Changes",
     "Client",

@@ -20,7 +20,7 @@ from aioqueue.vocabulary._abilities import (
     SupportsReconnects,
     SupportsStatement,
 )
-from aioqueue.vocabulary._answers import Changed, Due, Pruned, Renewal
+from aioqueue.vocabulary._answers import Cancellation, Changed, Due, Pruned, Renewal
 from aioqueue.vocabulary._blockers import Blocker, ChainEnd, EndedBlocker, NewBlocker, Tended
 from aioqueue.vocabulary._finding import Finding, Verdict
 from aioqueue.vocabulary._listing import IdPage, JobFilter, ListOrder, Page
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Blocker",
+    "Cancellation",
     "ChainEnd",
     "Changed",
     "Due",
@@ -226,6 +227,11 @@ class Store(Insertable, Operable, Protocol):
         id; of a continued job they aren't. A settlement whose `next` has an id that is there already is refused.
         Repeating a settlement that was written answers as the first time did.
 
+        Of a chain that was asked to end (`cancel`) none becomes pending: what would be is written as cancelled, with its error
+        (without one, with an entry of the type `Cancelled` and the request's reason), and so is a failed one that yields. Of a
+        continued one the `next` is archived as cancelled, unstarted. What is completed, or failed on purpose, stands.
+        `SettleResult.cancelled` says so. The request ends with the chain.
+
         Of a chain that has ended, those that wait for it are told in the same transaction, a bounded number of them; the rest
         is stored as something that is still to be done, which `tend` goes on with. A continued job passes on that it has
         dependents. Outcomes without `children`, whose `next` has no blockers and whose job is neither waited for nor has
@@ -252,7 +258,7 @@ class Store(Insertable, Operable, Protocol):
         """Give claims back unstarted: pending at once, the attempt not counted. Those not owned are left alone.
 
         A row that somebody else has locked isn't waited for, and may be left as it is: the lease's renewals go on to tell of
-        it (`Renewal.unheld`).
+        it (`Renewal.unheld`). Of a chain that was asked to end it's archived as cancelled.
 
         With `end` the lease ends too, and everything that it still holds is given back. A row that stays locked for seconds
         is left to recovery.

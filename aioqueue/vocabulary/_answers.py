@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from aioqueue.vocabulary._job import Claim, LostReason
 
-__all__ = ["Changed", "Due", "Pruned", "Renewal"]
+__all__ = ["Cancellation", "Changed", "Due", "Pruned", "Renewal"]
 
 
 class Changed(StrEnum):
@@ -29,6 +29,18 @@ class Changed(StrEnum):
     """Not retried: it failed since a chain that it waited for did, and that one hasn't been retried."""
     KEY_HELD = "key_held"
     """Not retried: another unfinished chain holds its unique key by now."""
+
+
+class Cancellation(StrEnum):
+    """What became of one chain that was asked to end."""
+
+    CANCELLED = "cancelled"
+    """It wasn't running: it has ended, and never starts."""
+    CANCELLING = "cancelling"
+    """It's running, or somebody holds its row: the request is stored, and whoever runs it is told."""
+    FINISHED = "finished"
+    """It had ended before, in whichever way."""
+    NOT_FOUND = "not_found"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +80,11 @@ class Renewal:
         valid: Whether the lease exists. If not, all that it held is lost, and the worker has to open another.
         lost: Claims that were asked about and are no longer the lease's, with the reasons.
         unheld: Claims that the lease owns but that weren't asked about: taken since, or by a claim whose answer got lost.
+        asked_to_stop: Claims that the lease owns and whose chains were asked to end, with the reasons given; whether or not
+            they were asked about. They're still the lease's, until they're settled.
     """
 
     valid: bool
     lost: Mapping[Claim, LostReason] = field(default_factory=dict["Claim", "LostReason"])
     unheld: tuple[Claim, ...] = ()
+    asked_to_stop: Mapping[Claim, str] = field(default_factory=dict["Claim", str])

@@ -218,6 +218,8 @@ class Settlement:
         children: Further jobs that are stored in the same transaction, and not at all if the settlement isn't written: each a
             chain of its own, after those of them that it waits for. Each has its own unique key, if it has one, but none that
             raises; those that are implied are stored if `next` or another one that is stored waits for them.
+        yields: Whether the job is cancelled instead, where that was asked for meanwhile: so do failures that nobody chose.
+            Settlements that would make it pending do so in any case.
     """
 
     id: UUID
@@ -231,6 +233,7 @@ class Settlement:
     error: AttemptError | None = None
     next: NewJob | None = None
     children: tuple[NewJob, ...] = ()
+    yields: bool = False
 
     @property
     def size(self) -> int:
@@ -249,7 +252,7 @@ class Ending:
 
     Attributes:
         id: The job's own id: of a chain, that of its live step.
-        kind: `COMPLETED`, `CONTINUED` or `FAILED`.
+        kind: `COMPLETED`, `CONTINUED`, `FAILED` or `CANCELLED`.
         output, outcome, error, next, children: As of a `Settlement`.
     """
 
@@ -288,6 +291,7 @@ class SettleResult:
             still what it was: the attempt has failed.
         more: It was written, and not all who wait for the end of its chain were told: `Store.tend` goes on with that. A worker
             that hears of it calls that at once; otherwise they're told a few seconds later.
+        cancelled: It was written as cancelled, or its `next` was, since the chain was asked to end.
     """
 
     lost: LostReason | None = None
@@ -295,6 +299,7 @@ class SettleResult:
     busy: bool = False
     refused: AioqueueError | None = None
     more: bool = False
+    cancelled: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -324,6 +329,7 @@ class Job:
         chain_id: The id of its chain's first job: its own, if it is that.
         position: Its place in the chain, from 0.
         open_blockers: For how many chains' ends it still waits.
+        cancel_reason: Why its chain was asked to end, while that hasn't happened yet; None if it wasn't.
     """
 
     id: UUID
@@ -351,6 +357,7 @@ class Job:
     trace: str | None = None
     position: int = 0
     open_blockers: int = 0
+    cancel_reason: str | None = None
 
     @property
     def last_error(self) -> AttemptError | None:

@@ -9,11 +9,25 @@ from aioqueue.errors import Portable
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
-__all__ = ["Fail", "JobControl", "Reschedule", "RetryIn"]
+__all__ = ["Cancel", "Fail", "JobControl", "Reschedule", "RetryIn"]
 
 
 class JobControl(Portable):
     """Raised by handlers to say what comes next; middlewares should let it through."""
+
+
+class Cancel(JobControl):
+    """End the job as cancelled, without another attempt, and its chain with it.
+
+    Arguments:
+        reason: Why, for people; stored with the job.
+        outcome: A short label for statistics, such as `"obsolete"`.
+    """
+
+    def __init__(self, reason: str, outcome: str | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.outcome = outcome
 
 
 class Fail(JobControl):

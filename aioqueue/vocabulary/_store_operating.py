@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
     from uuid import UUID
 
-    from aioqueue.vocabulary._answers import Changed
+    from aioqueue.vocabulary._answers import Cancellation, Changed
     from aioqueue.vocabulary._blockers import Blocker
     from aioqueue.vocabulary._job import Job
     from aioqueue.vocabulary._listing import IdPage, JobFilter, Page
@@ -109,9 +109,9 @@ class Operable(Protocol):
         its chain's last step.
 
         Such a job begins anew, as one that was never started: no attempts, no reschedules, no time to expire, start or end,
-        no outcome and no output. It keeps what it was inserted with, its history of errors, and the number of its claims, so
-        that older ones stay fenced. A job whose unique key is held by another unfinished one by now is `KEY_HELD`. Jobs of
-        one call that wait for each other do so again, in whatever order they're given.
+        no outcome, no output and no request to end. It keeps what it was inserted with, its history of errors, and the number
+        of its claims, so that older ones stay fenced. A job whose unique key is held by another unfinished one by now is
+        `KEY_HELD`. Jobs of one call that wait for each other do so again, in whatever order they're given.
 
         With `cascade`, those that failed since one of these had failed live again too, level by level. All of it is one
         transaction, however many there are: unlike with `delete`, nothing of it is left to `tend`.
@@ -120,6 +120,27 @@ class Operable(Protocol):
 
     async def run_now(self, ids: Sequence[UUID]) -> Sequence[Changed]:
         """Make pending jobs due now, and tell listeners of their types. Any step's id stands for its chain's live step."""
+        ...
+
+    async def cancel(self, ids: Sequence[UUID], reason: str) -> Sequence[Cancellation]:
+        """Ask chains to end. Any step's id stands for its chain; the first reason that a chain was given counts.
+
+        What is blocked or pending is archived as cancelled, with an entry of the type `Cancelled` whose message is the reason;
+        those who wait for it are told as by `settle`. Of what is running the request is stored, and its worker's lease is told
+        of (`Notification.leases`): its next renewal says so (`Renewal.asked_to_stop`). `settle`, `release` and recovery look
+        at it, `retry` forgets it, and so does the chain's end.
+
+        A row that somebody has locked is waited for, for a fraction of a second, but only once the request and its notice are
+        committed beside it; if it stays locked, `tend` goes on with it. (Within somebody's transaction there's no such order:
+        it's `StoreContended`.)
+
+        Arguments:
+            ids: Any steps' ids.
+            reason: For people; at most 1,000 characters are kept.
+
+        Returns:
+            One answer each, in order.
+        """
         ...
 
     async def delete(self, ids: Sequence[UUID], *, cascade: bool = False) -> Sequence[Changed]:

@@ -1,4 +1,4 @@
-"""Commands about jobs that wait for others, and about ends from outside, beside all others."""
+"""Commands about jobs that wait for others, about ends from outside, requests to end and pruning, beside all others."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis.stateful import precondition, rule
 
 from aioqueue.abc import NewBlocker
 from aioqueue.vocabulary._identifiers import new_id
-from aioqueue.vocabulary._job import AttemptError, Ending, NewJob, SettlementKind
+from aioqueue.vocabulary._job import AttemptError, Ending, JobState, NewJob, SettlementKind, StoredState
 from tests.conformance.drawn import NEW_JOBS, new_job
 from tests.conformance.machine import StoreMachine
 
@@ -59,3 +59,29 @@ class WaitingMachine(StoreMachine):
         (result,) = self.run(getattr(self.store, verb)([new.id], cascade=True))
         assert result == getattr(self.model, verb)(new.id, cascade=True)
         self.tend()
+
+    @precondition(lambda self: self.known)
+    @rule(data=st.data())
+    def cancel(self, data: st.DataObject) -> None:
+        self.tick()
+        ids = [new.id for new in self.pick(data, self.known)]
+        reason = f"asked {next(self._numbers)}"
+        expected: dict[Any, Any] = {}
+        for job_id in ids:
+            chain = self.model.chain_of(job_id)
+            if chain not in expected:
+                expected[chain] = self.model.cancel(job_id, reason)
+        assert list(self.run(self.store.cancel(ids, reason))) == [expected[self.model.chain_of(job_id)] for job_id in ids]
+        self.tend()
+
+    @rule(
+        state=st.sampled_from(["COMPLETED", "CONTINUED", "FAILED", "CANCELLED"]),
+        types=st.sampled_from([None, ["a"], ["b", "c"]]),
+    )
+    def prune(self, state: str, types: list[str] | None) -> None:
+        self.tick()
+        removed, cursor, begun = [], None, False
+        while cursor is not None or not begun:
+            pruned = self.run(self.store.prune(StoredState[state], 0.0, types, 2, cursor))
+            removed, cursor, begun = [*removed, *pruned.ids], pruned.cursor, True
+        assert sorted(removed) == sorted(self.model.prune(JobState[state], types))

@@ -9,15 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from aioqueue.abc import Changed, Due
+from aioqueue.abc import Cancellation, Changed, Due
 from aioqueue.errors import DuplicateJob
-from aioqueue.vocabulary._job import Inserted, JobState, LostReason, NewJob, Settlement, SettlementKind
+from aioqueue.vocabulary._job import Claim, Inserted, JobState, LostReason, NewJob, Settlement, SettlementKind
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from uuid import UUID
-
-    from aioqueue.vocabulary._job import Claim
 
 AGAIN = (SettlementKind.RETRIED, SettlementKind.RESCHEDULED)
 FINAL = {
@@ -50,6 +48,9 @@ class ModelJob:
     started: bool = False
     """Whether it has been started for sure, and can't expire any more."""
     written: list[tuple[int, int]] = field(default_factory=list)
+    asked: str | None = None
+    """Why its chain was asked to end while it was running."""
+    newest_cancelled: bool = False
 
     @property
     def until_started(self) -> bool:
@@ -90,6 +91,9 @@ class Model:
 
     def held(self, lease_id: int) -> list[ModelJob]:
         return [job for job in self.jobs.values() if job.state is JobState.RUNNING and job.lease_id == lease_id]
+
+    def asked_under(self, lease_id: int) -> dict[Claim, str]:
+        return {Claim(job.new.id, job.claims): job.asked for job in self.held(lease_id) if job.asked is not None}
 
     def orphans(self, own: Collection[int] = ()) -> list[ModelJob]:
         running = [job for job in self.jobs.values() if job.state is JobState.RUNNING and job.lease_id not in own]
@@ -212,7 +216,7 @@ class Model:
         if lost is None and each.next is not None and each.next.id in self.jobs:
             return (LostReason.ERROR,)
         if lost is None and job is not None:
-            self._write(job, each)
+            job.newest_cancelled = self._write_asked(job, each)
             job.newest = fence
             job.written.append(fence[:2])
             return (None,)
@@ -232,6 +236,36 @@ class Model:
         allowed = not self.valid(each.lease_id) if orphaned else each.lease_id in self.leases
         owned = job.state is JobState.RUNNING and (job.claims, job.lease_id) == (each.claims, each.lease_id)
         return None if allowed and owned else lost
+
+    def _write_asked(self, job: ModelJob, each: Settlement) -> bool:
+        """Write a settlement; whether it became another one, since the chain was asked to end."""
+        reason, job.asked = job.asked, None
+        if reason is None:
+            self._write(job, each)
+            return False
+        yields = each.kind in AGAIN or (each.kind is SettlementKind.FAILED and each.yields)
+        self._write(job, replace(each, kind=SettlementKind.CANCELLED) if yields else each)
+        if yields and each.error is None:
+            job.errors.append(reason)
+        if each.next is not None:
+            self.end_as_asked(self.jobs[each.next.id], reason)
+        return yields or each.next is not None
+
+    def end_as_asked(self, job: ModelJob, reason: str) -> None:
+        job.state, job.newest = JobState.CANCELLED, None
+        job.errors.append(reason)
+
+    def cancel(self, job_id: UUID, reason: str) -> Cancellation:
+        job = self.end(job_id)
+        if job is None:
+            return Cancellation.NOT_FOUND
+        if job.finished:
+            return Cancellation.FINISHED
+        if job.state is JobState.RUNNING:
+            job.asked = reason if job.asked is None else job.asked
+            return Cancellation.CANCELLING
+        self.end_as_asked(job, reason)
+        return Cancellation.CANCELLED
 
     def _write(self, job: ModelJob, each: Settlement) -> None:
         if each.error is not None:
@@ -258,6 +292,9 @@ class Model:
         for job in self.held(lease_id) if end else named:
             self._pend(job, 0)
             job.attempt -= 1
+            if job.asked is not None:
+                reason, job.asked = job.asked, None
+                self.end_as_asked(job, reason)
         if end:
             del self.leases[lease_id]
 

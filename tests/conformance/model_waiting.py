@@ -158,7 +158,7 @@ class WaitingModel(Model):
         job = self.jobs.get(job_id)
         if job is None or job.finished:
             return False
-        job.state, job.output, job.newest = FINAL[kind], output, None
+        job.state, job.output, job.newest, job.asked = FINAL[kind], output, None, None
         if kind is SettlementKind.FAILED:
             job.errors = [*job.errors, message]
         else:

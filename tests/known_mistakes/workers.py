@@ -14,11 +14,12 @@ from aioqueue.worker._attempt import Attempts
 from aioqueue.worker._holdings import Slot
 from aioqueue.worker._lease import Leases
 from aioqueue.worker._lease_thread import KeptLease, LeaseThread
-from aioqueue.worker._outcome import INTERRUPTED, CancelReason, Interrupted
+from aioqueue.worker._outcome import INTERRUPTED, Interrupted
 from aioqueue.worker._policy import Policy
 from aioqueue.worker._recovery import Recovery
 from aioqueue.worker._shutdown import Shutdown
 from aioqueue.worker._slots import Slots
+from aioqueue.worker._stop_reason import StopReason
 from aioqueue.worker._unheld import Unheld
 from aioqueue.worker._writer import Writer
 from tests.known_mistakes.mistake import Mistake, Patch, instead_of
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
 __all__ = ["WORKER_MISTAKES"]
 
 
-def _ignoring(ignored: CancelReason) -> Patch:
-    def cancel(real: Callable[..., None], slot: Slot, reason: CancelReason) -> None:
+def _ignoring(ignored: StopReason) -> Patch:
+    def cancel(real: Callable[..., None], slot: Slot, reason: StopReason) -> None:
         if reason is not ignored:
             real(slot, reason)
 
@@ -100,7 +101,7 @@ def _refused_is_lost(real: Callable[..., None], writer: Writer, slot: Slot, reas
     writer._done_with(slot, refusal)
 
 
-def _first_reason_only(real: Callable[..., None], slot: Slot, reason: CancelReason) -> None:
+def _first_reason_only(real: Callable[..., None], slot: Slot, reason: StopReason) -> None:
     if not slot.reasons:
         real(slot, reason)
 
@@ -127,9 +128,9 @@ _COPIED = SimpleNamespace(Context=contextvars.copy_context)
 WORKER_MISTAKES: dict[str, Mistake] = {
     # -- workers: attempts
     "a worker that goes on after its lease was lost": Mistake(
-        breaks=Promise.STOPS_WHEN_LOST, patches=(_ignoring(CancelReason.LOST),)
+        breaks=Promise.STOPS_WHEN_LOST, patches=(_ignoring(StopReason.LOST),)
     ),
-    "a worker that ignores timeouts": Mistake(breaks=Promise.STOPS_IN_TIME, patches=(_ignoring(CancelReason.TIMEOUT),)),
+    "a worker that ignores timeouts": Mistake(breaks=Promise.STOPS_IN_TIME, patches=(_ignoring(StopReason.TIMEOUT),)),
     "a worker that runs what has expired": Mistake(
         breaks=Promise.NOT_EXPIRED, patches=(instead_of(Slots, "start", _start_expired),)
     ),

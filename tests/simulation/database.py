@@ -123,9 +123,11 @@ class WatchedDatabase(Database):
         super().give_back(row, now)
         self.checker.released(row.lease_id, row.claim)
 
-    def write(self, row: Row, each: Settlement, now: datetime, again_at: datetime, *, orphaned: bool) -> None:
+    def write(
+        self, row: Row, each: Settlement, now: datetime, again_at: datetime, *, orphaned: bool, cancelled: str | None = None
+    ) -> None:
         """As it says."""
-        super().write(row, each, now, again_at, orphaned=orphaned)
+        super().write(row, each, now, again_at, orphaned=orphaned, cancelled=cancelled)
         self._written.append(each)
 
     def end(

@@ -101,6 +101,7 @@ class SettlementFields(TypedDict, total=False):
     error: AttemptError | None
     next: NewJob | None
     children: tuple[NewJob, ...]
+    yields: bool
 
 
 def check(condition: object, message: str) -> None:

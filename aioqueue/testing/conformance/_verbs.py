@@ -65,6 +65,7 @@ def verbs(store: Store, claimed: ClaimedJob) -> dict[str, Callable[[], Awaitable
         "retry": lambda: store.retry(ids),
         "retry of nothing": lambda: store.retry([]),
         "run_now": lambda: store.run_now(ids),
+        "cancel": lambda: store.cancel(ids, "no"),
         "delete": lambda: store.delete(ids),
         "transaction": lambda: _enter_transaction(store),
     }

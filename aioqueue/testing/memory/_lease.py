@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
+from aioqueue.testing.memory._operate_cancel import asked_why, end_as_asked, tell_of_requested
 from aioqueue.testing.memory._settle import holds, why_lost
 from aioqueue.vocabulary._answers import Renewal
 from aioqueue.vocabulary._job import LostReason, StoredState
@@ -61,7 +62,12 @@ def renew(database: Database, lease_id: int, duration: float, held: Sequence[Cla
     if not may_renew(database, lease_id):
         return Renewal(valid=False)
     database.renew_lease(lease_id, duration)
-    return Renewal(valid=True, lost=lost(database, lease_id, held), unheld=unheld(database, lease_id, held))
+    return Renewal(
+        valid=True,
+        lost=lost(database, lease_id, held),
+        unheld=unheld(database, lease_id, held),
+        asked_to_stop=asked_to_stop(database, lease_id),
+    )
 
 
 def may_renew(database: Database, lease_id: int) -> bool:
@@ -85,6 +91,12 @@ def unheld(database: Database, lease_id: int, held: Sequence[Claim]) -> tuple[Cl
     return tuple(row.claim for row in _owned(database, lease_id) if row.claim not in known)
 
 
+def asked_to_stop(database: Database, lease_id: int) -> dict[Claim, str]:
+    """What the lease has, and whose chains were asked to end, with the reasons."""
+    reasons = {row.claim: asked_why(database, row) for row in _owned(database, lease_id)}
+    return {claim: reason for claim, reason in reasons.items() if reason is not None}
+
+
 def _owned(database: Database, lease_id: int) -> list[Row]:
     return [row for row in database.rows.values() if row.state == StoredState.RUNNING and row.lease_id == lease_id]
 
@@ -96,16 +108,28 @@ def release(database: Database, lease_id: int, claims: Sequence[Claim], *, end: 
     if end:
         named += [row.claim for row in _owned(database, lease_id) if row.claim not in claims]
     types: set[str] = set()
+    ended: list[Row] = []
     for claim in named:
         row = database.rows.get(claim.id)
         if row is None or row.locked(now) or not may_give_back(database, row, claim, lease_id):
             continue
+        reason = asked_when_given_back(database, row)
         database.give_back(row, now)
-        types.add(row.new.type)
+        if reason is None:
+            types.add(row.new.type)
+        else:
+            end_as_asked(database, row, reason, now)
+            ended.append(row)
     if end and lease_id in database.leases:
         database.end_lease(lease_id)
     if types:
         database.tell(Notification(types=frozenset(types)))
+    tell_of_requested(database, ended, now)
+
+
+def asked_when_given_back(database: Database, row: Row) -> str | None:
+    """Why the chain of a job that is given back was asked to end; None if it wasn't."""
+    return asked_why(database, row)
 
 
 def may_give_back(database: Database, row: Row, claim: Claim, lease_id: int) -> bool:

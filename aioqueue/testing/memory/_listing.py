@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from aioqueue.store_rules._cursors import read_cursor, read_position_cursor, write_cursor, write_position_cursor
 from aioqueue.store_rules._states import shown_state
 from aioqueue.testing.memory._insert_keys import holds_key
+from aioqueue.testing.memory._operate_cancel import asked_why
 from aioqueue.testing.memory._resolve import is_an_end
 from aioqueue.testing.memory._rows_chains import Chains, the_end
 from aioqueue.vocabulary._job import Job, StoredState
@@ -192,4 +193,5 @@ def _job(database: Database, row: Row, now: datetime) -> Job:
         reschedules=row.reschedules,
         trace=stored_trace(row.new.trace),
         open_blockers=row.open_blockers,
+        cancel_reason=asked_why(database, row) if row.live else None,
     )

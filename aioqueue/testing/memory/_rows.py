@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from aioqueue.store_rules._cancelling import as_cancelled, gives_way
 from aioqueue.store_rules._history import KEPT_ERRORS
 from aioqueue.store_rules._lease_ids import new_lease_id
 from aioqueue.testing.memory._rows_blockers import Blockers
@@ -43,12 +44,14 @@ class Row:
         lease_id: The lease that took it last; 0 if none ever did.
         written: The settlement that was written last, until the next claim: it's recognised when it's repeated.
         written_about_orphan: Whether that was written by whoever recovered it.
+        written_cancelled: Whether it was written as cancelled, or its `next` was.
         locked_until: Until when somebody who isn't a worker has it locked; None if nobody has.
         held: Whether the transaction that is open has it locked.
         marked: Whether somebody waits, or has waited, for its chain, or it has waited for others itself.
         open_blockers: For how many chains' ends it still waits.
         chain_id: Of its chain's first job; None if it is that.
         position: Its place in the chain, from 0.
+        cancel_reason: Why its chain was asked to end while it was running.
         unreadable: What is wrong with it if it can't be read any more.
     """
 
@@ -69,12 +72,14 @@ class Row:
     errors: tuple[AttemptError, ...] = ()
     written: Settlement | None = None
     written_about_orphan: bool = False
+    written_cancelled: bool = False
     locked_until: datetime | None = None
     held: bool = False
     marked: bool = False
     open_blockers: int = 0
     chain_id: UUID | None = None
     position: int = 0
+    cancel_reason: str | None = None
     unreadable: str = ""
 
     @property
@@ -176,6 +181,7 @@ class Database:
         rows: Committed jobs, live and finished.
         blockers: Who waits for what.
         windows: Who keeps unique keys beyond the end, by what stands for the keys.
+        requests: Why chains were asked to end whose rows were locked, by their ids.
         uncommitted: New jobs of the transaction that is open.
         holding: Jobs that whoever looks at it has locked; none but in a transaction's own view.
         listeners: Of each open store.
@@ -187,6 +193,7 @@ class Database:
         self.rows: dict[UUID, Row] = {}
         self.blockers = Blockers()
         self.windows: dict[UUID, Window] = {}
+        self.requests: dict[UUID, str] = {}
         self.uncommitted: dict[UUID, Row] = {}
         self.holding: frozenset[UUID] = frozenset()
         self.leases: dict[int, Lease] = {}
@@ -255,6 +262,8 @@ class Database:
         """Remove a job, whatever its state, with what it has waited for."""
         del self.rows[row.new.id]
         self.blockers.edges.pop(row.new.id, None)
+        if row.live:
+            self.forget_request(row)
 
     def take(self, row: Row, lease_id: int, now: datetime) -> ClaimedJob:
         """Claim a job for a lease."""
@@ -298,14 +307,33 @@ class Database:
         """Forget a window."""
         self.windows.pop(unique_hash, None)
 
-    def write(self, row: Row, each: Settlement, now: datetime, again_at: datetime, *, orphaned: bool) -> None:
-        """Write how an attempt ended."""
+    def request(self, row: Row, reason: str) -> None:
+        """Note that a chain was asked to end while it was running."""
+        row.cancel_reason = reason
+
+    def request_beside(self, chain_id: UUID, reason: str) -> None:
+        """Note that a chain was asked to end whose row is locked."""
+        self.requests[chain_id] = reason
+
+    def forget_request(self, row: Row) -> None:
+        """Forget that a chain was asked to end: it has, or begins anew."""
+        row.cancel_reason = None
+        self.requests.pop(row.chain, None)
+
+    def write(
+        self, row: Row, each: Settlement, now: datetime, again_at: datetime, *, orphaned: bool, cancelled: str | None = None
+    ) -> None:
+        """Write how an attempt ended, or, if its chain was asked to end for a reason, what that makes of it."""
         row.written, row.written_about_orphan, row.outcome = each, orphaned, each.outcome
+        row.written_cancelled = cancelled is not None
+        if cancelled is not None and gives_way(each):
+            each = as_cancelled(each, cancelled, now)
         if each.error is not None:
             row.errors = (*row.errors, each.error)[-KEPT_ERRORS:]
         if each.kind.finishes:
             row.state, row.finished_at, row.output = int(each.kind), now, each.output
             row.unique_hash = kept_hash(row)
+            self.forget_request(row)
             return
         row.state, row.run_at = StoredState.PENDING, again_at
         if each.kind is SettlementKind.RESCHEDULED:
@@ -325,6 +353,7 @@ class Database:
         """End a job for somebody who isn't its worker: a late write of that worker isn't taken for a repetition of this."""
         row.state, row.finished_at, row.output, row.outcome = state, now, output, outcome
         row.lease_id, row.written, row.open_blockers, row.unique_hash = 0, None, 0, kept_hash(row)
+        self.forget_request(row)
         if error is not None:
             row.errors = (*row.errors, error)[-KEPT_ERRORS:]
 
@@ -333,6 +362,7 @@ class Database:
         row.state = StoredState.HELD if open_blockers else StoredState.PENDING
         row.run_at, row.attempt, row.reschedules, row.open_blockers = now, 0, 0, open_blockers
         row.expires_at = row.started_at = row.finished_at = row.outcome = row.output = row.written = None
+        self.forget_request(row)
 
     def bring_forward(self, row: Row, now: datetime) -> None:
         """Let a pending job be due."""

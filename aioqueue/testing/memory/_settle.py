@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aioqueue.errors import BlockerCycle, BlockerNotFound, DuplicateJob, RowRejected, StoreContended, WrongJobType
+from aioqueue.store_rules._cancelling import as_cancelled, gives_way
 from aioqueue.store_rules._lost import lost_reason
 from aioqueue.testing.memory._insert_rows import due_at
+from aioqueue.testing.memory._operate_cancel import asked_why, end_as_asked
 from aioqueue.testing.memory._resolve import tell_of_ends
 from aioqueue.testing.memory._settle_with import ends_with, may_be_refused, store_with
 from aioqueue.testing.memory._transaction_draft import Draft, make_changes
-from aioqueue.vocabulary._job import LostReason, SettleResult, StoredState
+from aioqueue.vocabulary._job import LostReason, SettlementKind, SettleResult, StoredState
 from aioqueue.vocabulary._notification import Notification
 
 if TYPE_CHECKING:
@@ -48,6 +50,9 @@ def _refused(database: Database, each: Settlement, now: datetime, *, orphaned: b
         return SettleResult(busy=True)
     if is_repeated(row, each, orphaned=orphaned) or why_lost_to(database, row, each, now, orphaned=orphaned) is not None:
         return None
+    reason = asked_when_settled(database, row)
+    if reason is not None and gives_way(each):
+        each = as_cancelled(each, reason, now)
     try:
         due_again(each, now)
     except RowRejected as error:
@@ -63,22 +68,25 @@ def _settle(
     if row is None:
         return SettleResult(why_lost(None, each.claims, each.lease_id))
     if is_repeated(row, each, orphaned=orphaned):
-        return SettleResult()
+        return SettleResult(cancelled=row.written_cancelled)
     lost = why_lost_to(database, row, each, now, orphaned=orphaned)
     if lost is not None:
         return SettleResult(lost)
+    reason = asked_when_settled(database, row)
+    if reason is not None and not changes_it(each):
+        reason = None
     try:
-        following = _write(database, each, now, orphaned=orphaned)
+        following = _write(database, each, now, reason, orphaned=orphaned)
     except RowRejected as error:
         return SettleResult(LostReason.ERROR, str(error))
     except StoreContended:
         return SettleResult(busy=True)
     except (BlockerNotFound, BlockerCycle, DuplicateJob, WrongJobType) as error:
         return refusal(error)
-    written.append((each, following or row))
+    written.append((each if reason is None else as_cancelled(each, reason, now), following or row))
     if orphaned:
         end_lease_of_orphan(database, each.lease_id, now)
-    return SettleResult()
+    return SettleResult(cancelled=reason is not None)
 
 
 def refusal(error: AioqueueError) -> SettleResult:
@@ -86,20 +94,38 @@ def refusal(error: AioqueueError) -> SettleResult:
     return SettleResult(refused=error)
 
 
-def _write(database: Database, each: Settlement, now: datetime, *, orphaned: bool) -> Row | None:
+def _write(database: Database, each: Settlement, now: datetime, reason: str | None, *, orphaned: bool) -> Row | None:
     if may_be_refused(each):
         draft = Draft(database, holding=database.holding)
-        following = _write_to(draft, each, now, orphaned=orphaned)
+        following = _write_to(draft, each, now, reason, orphaned=orphaned)
         make_changes(database, draft.changes)
         for notification in draft.told:
             database.tell(notification)
         return None if following is None else database.rows[following.new.id]
-    return _write_to(database, each, now, orphaned=orphaned)
+    return _write_to(database, each, now, reason, orphaned=orphaned)
 
 
-def _write_to(database: Database, each: Settlement, now: datetime, *, orphaned: bool) -> Row | None:
+def _write_to(database: Database, each: Settlement, now: datetime, reason: str | None, *, orphaned: bool) -> Row | None:
     row = database.rows[each.id]
-    return store_with(database, row, each, now, lambda: database.write(row, each, now, due_again(each, now), orphaned=orphaned))
+    became = as_cancelled(each, reason, now) if reason is not None and gives_way(each) else each
+
+    def write() -> None:
+        database.write(row, each, now, due_again(became, now), orphaned=orphaned, cancelled=reason)
+
+    following = store_with(database, row, became, now, write)
+    if following is not None and following.live and reason is not None:
+        end_as_asked(database, following, reason, now)
+    return following
+
+
+def asked_when_settled(database: Database, row: Row) -> str | None:
+    """Why the chain of a job whose attempt has ended was asked to end; None if it wasn't."""
+    return asked_why(database, row)
+
+
+def changes_it(each: Settlement) -> bool:
+    """Whether something else is written where the chain was asked to end."""
+    return gives_way(each) or each.kind is SettlementKind.CONTINUED
 
 
 def is_repeated(row: Row, each: Settlement, *, orphaned: bool) -> bool:

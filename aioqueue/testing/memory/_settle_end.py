@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aioqueue.errors import RowRejected, StoreContended
+from aioqueue.testing.memory._operate_cancel import asked_why, end_as_asked
 from aioqueue.testing.memory._resolve import tell_of_ends
 from aioqueue.testing.memory._settle import lease_allows, why_lost
 from aioqueue.testing.memory._settle_with import ends_with, store_with
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["end", "hold"]
 
-_KINDS = (SettlementKind.COMPLETED, SettlementKind.CONTINUED, SettlementKind.FAILED)
+_KINDS = (SettlementKind.COMPLETED, SettlementKind.CONTINUED, SettlementKind.FAILED, SettlementKind.CANCELLED)
 
 
 def hold(database: Database, claim: Claim, lease_id: int) -> LostReason | None:
@@ -58,7 +59,7 @@ def _end_all(database: Database, endings: Sequence[Ending], now: datetime) -> li
             results.append(False)
             continue
         last = _end(database, row, each, now)
-        if ends_with(database, last, each.kind):
+        if ends_with(database, last, each.kind if last.live else SettlementKind(last.state)):
             ended.append(last)
         results.append(True)
     tell_of_ends(database, ended, now)
@@ -74,14 +75,17 @@ def _end(database: Database, row: Row, each: Ending, now: datetime) -> Row:
     def write() -> None:
         database.end(row, state, now, error=each.error, output=each.output, outcome=each.outcome)
 
+    reason = asked_why(database, row)
     following = store_with(database, row, each, now, write)
+    if following is not None and following.live and reason is not None:
+        end_as_asked(database, following, reason, now)
     database.tell(_told(row, following, lease_id, now))
     return following or row
 
 
 def _told(row: Row, following: Row | None, lease_id: int, now: datetime) -> Notification:
     leases = frozenset({lease_id} if lease_id else ())
-    if following is None:
+    if following is None or not following.live:
         return Notification(finished=frozenset({row.chain}), leases=leases)
     if following.state != StoredState.PENDING:
         return Notification(leases=leases)

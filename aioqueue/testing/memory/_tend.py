@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aioqueue.store_rules._causes import expired
+from aioqueue.testing.memory._operate_cancel import look_at_requests
 from aioqueue.testing.memory._resolve import announce_told, end_found, note_end, tell_dependents
 from aioqueue.testing.memory._rows_chains import Chains, the_end
 from aioqueue.vocabulary._blockers import Tended
@@ -22,6 +23,7 @@ __all__ = ["tend"]
 def tend(database: Database, limit: int) -> Tended:
     """Do one portion. See `Store.tend`."""
     now = database.now()
+    look_at_requests(database, now)
     look_for_ends(database)
     untold = [chain_id for chain_id, end in database.blockers.ends.items() if end.untold]
     told = tell_dependents(database, untold, now, limit)

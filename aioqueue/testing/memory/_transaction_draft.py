@@ -25,6 +25,8 @@ _CHANGES = (
     "replace",
     "let_go",
     "keep_window",
+    "request",
+    "request_beside",
     "write",
     "end",
     "reopen",
@@ -94,6 +96,7 @@ class Draft(Database):
         self.rows = {job_id: replace(row, held=row.held and job_id not in self.holding) for job_id, row in base.rows.items()}
         self.blockers = base.blockers.copy()
         self.windows = dict(base.windows)
+        self.requests = dict(base.requests)
         self.leases = base.leases
         self.uncommitted = {} if holding or changes else base.uncommitted
         self.told: list[Notification] = []

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 from aioqueue.testing.memory._listing import fetch, fetch_ends, find, list_chain, list_ids, list_jobs
 from aioqueue.testing.memory._listing_blockers import list_blockers, list_dependents
 from aioqueue.testing.memory._operate import delete, retry, run_now
+from aioqueue.testing.memory._operate_cancel import cancel
 from aioqueue.testing.memory._stats import stats
 from aioqueue.testing.memory._stats_workers import leases, standing
 from aioqueue.vocabulary._listing import ListOrder
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from aioqueue.testing.memory._rows import Database
-    from aioqueue.vocabulary._answers import Changed
+    from aioqueue.vocabulary._answers import Cancellation, Changed
     from aioqueue.vocabulary._blockers import Blocker
     from aioqueue.vocabulary._job import Job
     from aioqueue.vocabulary._listing import IdPage, JobFilter, Page
@@ -88,6 +89,10 @@ class Operations:
     async def run_now(self, ids: Sequence[UUID]) -> Sequence[Changed]:
         """Make pending jobs due. See `Store.run_now`."""
         return await self._verb("run_now", lambda database: run_now(database, ids))
+
+    async def cancel(self, ids: Sequence[UUID], reason: str) -> Sequence[Cancellation]:
+        """Ask chains to end. See `Store.cancel`."""
+        return await self._verb("cancel", lambda database: cancel(database, ids, reason))
 
     async def delete(self, ids: Sequence[UUID], *, cascade: bool = False) -> Sequence[Changed]:
         """Remove jobs. See `Store.delete`."""
