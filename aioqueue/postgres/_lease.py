@@ -11,15 +11,20 @@ import time
 from typing import TYPE_CHECKING
 
 from aioqueue.postgres._lease_rights import MISSING_RIGHTS, WORKER, refuse_missing, rights_arguments
+from aioqueue.postgres._notifications import merged
+from aioqueue.postgres._rows import ASKED
+from aioqueue.postgres._settle_slowly import settle_portion, slow_statements, told_of
 from aioqueue.runtime._log import event
 from aioqueue.store_rules._lease_ids import new_lease_id
+from aioqueue.vocabulary._job import Claim, Settlement, SettlementKind
+from aioqueue.vocabulary._notification import Notification
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aioqueue.postgres._connections import Pool
+    from aioqueue.postgres._connections_driver import Connection, Row
     from aioqueue.postgres._options_schema import Schema
-    from aioqueue.vocabulary._job import Claim
 
 __all__ = ["Leases", "lease_statements"]
 
@@ -36,13 +41,14 @@ ON CONFLICT DO NOTHING RETURNING id"""
 
 _END_LEASE = "DELETE FROM @schema@.lease l WHERE l.id = $1::bigint RETURNING l.id"
 
+# Those whose chains were asked to end are only named: they're cancelled next.
 _GIVE_BACK = """WITH owned AS MATERIALIZED (
     @owned@
 ), returned AS (
     UPDATE @schema@.job j
     SET state = 1, lease_id = NULL, attempt = greatest(j.attempt, 1) - 1,
         run_at = greatest(nullif(j.run_at, 'infinity'), clock_timestamp())
-    WHERE j.id = ANY(ARRAY(SELECT id FROM owned))
+    WHERE j.id = ANY(ARRAY(SELECT id FROM owned WHERE asked IS NULL))
     RETURNING j.type
 ), told AS MATERIALIZED (
     SELECT pg_catalog.pg_notify('@channel@', json_build_object('o', $2::text, 'd', 0, 't',
@@ -50,14 +56,16 @@ _GIVE_BACK = """WITH owned AS MATERIALIZED (
     FROM (SELECT json_agg(DISTINCT type) AS types FROM returned) AS due
     WHERE $2::text IS NOT NULL AND due.types IS NOT NULL
 )
-SELECT type FROM returned UNION ALL SELECT NULL FROM told WHERE done IS NOT NULL"""
-_OWNED_CLAIMS = """SELECT j.id FROM @schema@.job j
+SELECT type, NULL::uuid, NULL::integer FROM returned UNION ALL SELECT NULL, NULL, NULL FROM told WHERE done IS NOT NULL
+UNION ALL SELECT NULL, id, claims FROM owned WHERE asked IS NOT NULL"""
+_OWNED_CLAIMS = f"""SELECT j.id, j.claims, {ASKED} AS asked FROM @schema@.job j
     WHERE j.id = ANY($3::uuid[]) AND j.state + 0 = 2 AND j.lease_id + 0 = $1::bigint
       AND EXISTS (SELECT FROM unnest($3::uuid[], $4::integer[]) AS given(id, claims)
                   WHERE given.id = j.id AND given.claims = j.claims)
       AND EXISTS (SELECT FROM @schema@.lease l WHERE l.id = $1::bigint)
     FOR UPDATE OF j SKIP LOCKED"""
-_OWNED_ALL = """SELECT j.id FROM @schema@.job j WHERE j.state = 2 AND j.lease_id = $1::bigint FOR UPDATE OF j SKIP LOCKED"""
+_OWNED_ALL = f"""SELECT j.id, j.claims, {ASKED} AS asked
+    FROM @schema@.job j WHERE j.state = 2 AND j.lease_id = $1::bigint FOR UPDATE OF j SKIP LOCKED"""
 _OWNED_STILL = "SELECT j.id FROM @schema@.job j WHERE j.state = 2 AND j.lease_id = $1::bigint"
 
 
@@ -70,7 +78,7 @@ def lease_statements(schema: Schema) -> dict[str, str]:
         "release_all": _GIVE_BACK.replace("@owned@", _OWNED_ALL),
         "owned": _OWNED_STILL,
     }
-    return {name: schema.render(template) for name, template in templates.items()}
+    return {**{name: schema.render(template) for name, template in templates.items()}, **slow_statements(schema)}
 
 
 class Leases:
@@ -104,29 +112,43 @@ class Leases:
             if rows:
                 return int(rows[0][0])
 
-    async def release(self, lease_id: int, claims: Sequence[Claim]) -> set[str]:
-        """Give back claims, as `aioqueue.abc.Store.release` says; returns the types that became pending.
+    async def release(self, lease_id: int, claims: Sequence[Claim]) -> Notification:
+        """Give back claims, as `aioqueue.abc.Store.release` says; returns what listeners are to be told.
 
         A claim whose row somebody has locked stays: the lease's next renewals find that it owns more than it's asked about.
         """
         given = [claim.id for claim in claims], [claim.claims for claim in claims]
         rows = await self._pool.fetch(self._statements["release"], lease_id, self._origin, *given)
-        return {row[0] for row in rows if row[0] is not None}
+        told = [_pending(rows)]
+        if any(row[1] is not None for row in rows):
+            async with self._pool.transaction() as connection:
+                told.append(await self._cancel(connection, lease_id, rows, "settle_slowly"))
+        return merged(told)
 
-    async def end(self, lease_id: int) -> set[str]:
-        """End a lease, and give back what it holds; returns the types that became pending.
+    async def _cancel(self, connection: Connection, lease_id: int, rows: Sequence[Row], name: str) -> Notification:
+        """Cancel those claims that can't be given back, since their chains were asked to end."""
+        asked = [Claim(row[1], row[2]) for row in rows if row[1] is not None]
+        if not asked:
+            return Notification()
+        batch = [
+            Settlement(id=each.id, claims=each.claims, lease_id=lease_id, kind=SettlementKind.RESCHEDULED) for each in asked
+        ]
+        return told_of(await settle_portion(connection, self._statements, name, batch, self._origin))
+
+    async def end(self, lease_id: int) -> Notification:
+        """End a lease, and give back what it holds; returns what listeners are to be told.
 
         What stays locked for longer than `_END_SECONDS` seconds is left without a lease, and recovered by other workers.
         """
-        types: set[str] = set()
+        told: list[Notification] = []
         async with self._pool.transaction() as connection:
             # First, so that a claim under way has either been seen off or is seen by the next statement.
             if not await connection.fetch(self._statements["end_lease"], lease_id):
-                return types  # somebody recovers its jobs
+                return Notification()  # somebody recovers its jobs
             deadline = time.monotonic() + _END_SECONDS
             while True:
                 rows = await connection.fetch(self._statements["release_all"], lease_id, self._origin)
-                types |= {row[0] for row in rows if row[0] is not None}
+                told += [_pending(rows), await self._cancel(connection, lease_id, rows, "settle_held_slowly")]
                 left = await connection.fetch(self._statements["owned"], lease_id)
                 if not left or time.monotonic() >= deadline:
                     break
@@ -143,4 +165,9 @@ class Leases:
                 more,
                 extra=event("store.jobs_not_returned", lease_id=lease_id, jobs=len(left)),
             )
-        return types
+        return merged(told)
+
+
+def _pending(rows: Sequence[Row]) -> Notification:
+    """Of the types that were given back."""
+    return Notification(types=frozenset(row[0] for row in rows if row[0] is not None))

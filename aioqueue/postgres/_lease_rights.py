@@ -24,10 +24,16 @@ WORKER: Mapping[str, Sequence[str]] = {
     "blocker": _ALL,
     "chain_end": _ALL,
     "dedup": _ALL,
+    "cancel_request": _ALL,
 }
 """By table: claims, settlements, recovery, leases, and enqueueing in handlers."""
 
-LEASE_THREAD: Mapping[str, Sequence[str]] = {"job": ("SELECT",), "archive": ("SELECT",), "lease": ("SELECT", "UPDATE")}
+LEASE_THREAD: Mapping[str, Sequence[str]] = {
+    "job": ("SELECT",),
+    "archive": ("SELECT",),
+    "lease": ("SELECT", "UPDATE"),
+    "cancel_request": ("SELECT",),
+}
 """By table: renewals, where they have a role of their own."""
 
 # By the catalog and not by name: without USAGE on the schema no name in it can be looked up.

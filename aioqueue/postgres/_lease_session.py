@@ -13,6 +13,7 @@ from aioqueue.postgres._connections_closing import close_connection, close_socke
 from aioqueue.postgres._connections_reconnects import LEASE
 from aioqueue.postgres._errors import translated
 from aioqueue.postgres._lease_rights import LEASE_THREAD, MISSING_RIGHTS, refuse_missing, rights_arguments
+from aioqueue.postgres._rows import ASKED
 from aioqueue.postgres._settle_fates import Fence, fate_of, fates_statements
 from aioqueue.runtime._log import event
 from aioqueue.store_rules._lost import lost_reason
@@ -38,11 +39,11 @@ T = TypeVar("T")
 
 
 # A late renewal is granted: while the row is there, nobody has taken anything of it.
-_RENEW = """WITH renewed AS (
+_RENEW = f"""WITH renewed AS (
     UPDATE @schema@.lease l SET expires_at = now() + $2::float8 * interval '1 second' WHERE l.id = $1::bigint RETURNING l.id
 )
-SELECT NULL::uuid, NULL::integer FROM renewed
-UNION ALL SELECT j.id, j.claims FROM @schema@.job j WHERE j.state = 2 AND j.lease_id = $1::bigint"""
+SELECT NULL::uuid, NULL::integer, NULL::text FROM renewed
+UNION ALL SELECT j.id, j.claims, {ASKED} FROM @schema@.job j WHERE j.state = 2 AND j.lease_id = $1::bigint"""
 
 
 def session_statements(schema: Schema) -> dict[str, str]:
@@ -50,12 +51,13 @@ def session_statements(schema: Schema) -> dict[str, str]:
     return {"renew": schema.render(_RENEW), **fates_statements(schema)}
 
 
-def compare(rows: Sequence[Row], held: Sequence[Claim]) -> tuple[bool, list[Claim], tuple[Claim, ...]]:
-    """Read `renew`: whether the lease is there, what was lost of `held`, and what it owns beyond it."""
+def compare(rows: Sequence[Row], held: Sequence[Claim]) -> tuple[bool, list[Claim], tuple[Claim, ...], dict[Claim, str]]:
+    """Read `renew`: whether the lease is there, what was lost of `held`, what it owns beyond it, and what was asked to end."""
     valid = any(row[0] is None for row in rows)
-    owned = {Claim(row[0], row[1]) for row in rows if row[0] is not None}
+    owned = {Claim(row[0], row[1]): row[2] for row in rows if row[0] is not None}
     asked = set(held)
-    return valid, [claim for claim in held if claim not in owned], tuple(owned - asked)
+    asked_to_stop = {claim: reason for claim, reason in owned.items() if reason is not None}
+    return valid, [claim for claim in held if claim not in owned], tuple(owned.keys() - asked), asked_to_stop
 
 
 class PostgresLeaseSession:
@@ -188,7 +190,7 @@ class PostgresLeaseSession:
     async def _renew(self, lease_id: int, duration: float, held: Sequence[Claim]) -> Renewal:
         connection = await self._connect()
         rows = await self._source.query(connection, self._statements["renew"], [lease_id, duration])
-        valid, missing, unheld = compare(rows, held)
+        valid, missing, unheld, asked_to_stop = compare(rows, held)
         lost: dict[Claim, LostReason] = {}
         if missing:
             arguments = [[claim.id for claim in missing], [lease_id] * len(missing)]
@@ -197,7 +199,7 @@ class PostgresLeaseSession:
                 result = fate_of(fates[claim.id], Fence(claim.id, claim.claims, lease_id), orphaned=False)
                 if result is not None:
                     lost[claim] = result.lost or _lost_by_its_own_end(fates[claim.id])
-        return Renewal(valid=valid, lost=lost, unheld=unheld)
+        return Renewal(valid=valid, lost=lost, unheld=unheld, asked_to_stop=asked_to_stop)
 
 
 def _note(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""What operators do with jobs: retry, run now, delete. Any step's id stands for its chain."""
+"""What operators do with jobs: retry, run now, cancel, delete. Any step's id stands for its chain."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from aioqueue.errors import StoreContended, StoreUnavailable
 from aioqueue.postgres._connections_source import WAIT_BRIEFLY
 from aioqueue.postgres._errors import deadlock
 from aioqueue.postgres._notifications import due_note, notify_statements
+from aioqueue.postgres._operate_cancel import Cancelled, cancel, cancel_statements
 from aioqueue.postgres._operate_delete import delete, delete_statements, delete_steps
 from aioqueue.postgres._operate_prune import prune, prune_statements
 from aioqueue.postgres._operate_retry import retry, retry_statements
 from aioqueue.postgres._rows_chain import ENDS
+from aioqueue.store_rules._cancelling import kept_reason
 from aioqueue.vocabulary._answers import Changed
 from aioqueue.vocabulary._job import StoredState
 from aioqueue.vocabulary._notification import Notification
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from aioqueue.postgres._connections import Pool
     from aioqueue.postgres._connections_driver import Connection, Row
     from aioqueue.postgres._options_schema import Schema
-    from aioqueue.vocabulary._answers import Pruned
+    from aioqueue.vocabulary._answers import Cancellation, Pruned
 
 __all__ = ["Changes", "Operator", "operate_statements"]
 
@@ -34,6 +36,10 @@ T = TypeVar("T")
 
 _CONTENDED_SECONDS = 0.2
 """Between two tries, where somebody's open transaction has locked one of the rows."""
+
+_PATIENCE_SECONDS = 0.5
+_FIRST_PAUSE_SECONDS = 0.01
+"""How long rows are tried again whose chains were asked to end, and after which pause first."""
 
 # One row for each id that was given. Joined, not looked up for each: those that were changed are a list without an index.
 _RUN_NOW = f"""WITH {ENDS}, wanted AS MATERIALIZED (
@@ -54,6 +60,7 @@ def operate_statements(schema: Schema) -> dict[str, str]:
         **retry_statements(schema),
         **delete_statements(schema),
         **prune_statements(schema),
+        **cancel_statements(schema),
         **notify_statements(schema),
     }
 
@@ -103,6 +110,50 @@ class Operator:
         """See `aioqueue.abc.Store.delete`, and `retry`."""
         return await self._repeated(lambda connection: self.delete_in(connection, ids, cascade=cascade))
 
+    async def cancel(self, ids: Sequence[UUID], reason: str) -> tuple[list[Cancellation], list[Notification]]:
+        """See `aioqueue.abc.Store.cancel`; returns what listeners are to be told, too.
+
+        The requests are committed first. Then those rows are tried again that somebody held, for a fraction of a second.
+
+        Raises:
+            StoreContended: A row that isn't the job's own was locked for all the time that a statement may take.
+        """
+        results: dict[UUID, Cancellation] = {}
+        told: list[Notification] = []
+        left = list(dict.fromkeys(ids))
+
+        async def ask(connection: Connection) -> Cancelled:
+            again = bool(results)
+            return await cancel(
+                connection,
+                self._statements,
+                left,
+                kept_reason(reason),
+                origin=self._origin,
+                wait=again and len(left) == 1,
+                again=again,
+            )
+
+        until, pause = time.monotonic() + _PATIENCE_SECONDS, _FIRST_PAUSE_SECONDS
+        while left:
+            # Whoever is left alone waits in the row's queue, before those who come later.
+            done = await (self._waiting(ask) if results and len(left) == 1 else self._repeated(ask))
+            if done is not None:
+                results |= done.results
+                told.append(done.told)
+                left = done.left
+            if not left or time.monotonic() >= until:
+                break
+            await asyncio.sleep(pause)
+            pause *= 2
+        return [results[each] for each in ids], told
+
+    async def cancel_in(self, connection: Connection, ids: Sequence[UUID], reason: str) -> Cancelled:
+        """See `retry_in`. Rows that somebody holds are waited for."""
+        return await cancel(
+            connection, self._statements, list(dict.fromkeys(ids)), kept_reason(reason), origin=self._origin, wait=True
+        )
+
     async def retry_in(self, connection: Connection, ids: Sequence[UUID], *, cascade: bool) -> Changes:
         """The same within the connection's open transaction; what fails leaves a part of it behind. So do the next two."""
         results, revived = await retry(connection, self._statements, ids, cascade=cascade)
@@ -141,6 +192,17 @@ class Operator:
         """The same within the connection's open transaction."""
         while chains and await delete_steps(connection, self._statements, chains):
             pass
+
+    async def _waiting(self, change: Callable[[Connection], Awaitable[T]]) -> T | None:
+        """Try once; None where somebody holds a row for longer than a moment."""
+        try:
+            async with self._pool.transaction() as connection:
+                await connection.execute(WAIT_BRIEFLY)
+                return await change(connection)
+        except StoreUnavailable as error:
+            if not (isinstance(error, StoreContended) or deadlock(error)):
+                raise
+            return None
 
     async def _repeated(self, change: Callable[[Connection], Awaitable[T]]) -> T:
         deadline = time.monotonic() + self._pool.source.timeout

@@ -82,6 +82,8 @@ _DELETE = f"""WITH RECURSIVE {ENDS}, needs AS MATERIALIZED (
     WHERE a.id = ANY(ARRAY(SELECT id FROM changed UNION ALL SELECT id FROM last UNION ALL SELECT id FROM earlier))
 ), unneeded AS (
     DELETE FROM @schema@.blocker b WHERE b.job_id = ANY(ARRAY(SELECT id FROM deleted UNION ALL SELECT id FROM last))
+), not_asked AS (
+    DELETE FROM @schema@.cancel_request r WHERE r.chain_id = ANY(ARRAY(SELECT id FROM changed))
 )
 SELECT ends.asked, ends.id, changed.type, (SELECT j.state FROM @schema@.job j WHERE j.id = ends.live), ends.last IS NOT NULL,
        ends.id IN (SELECT id FROM awaited), changed.live, changed.lease_id, (SELECT count(*) FROM earlier)

@@ -64,6 +64,8 @@ _REVIVE = """WITH wanted AS MATERIALIZED (
     DELETE FROM @schema@.archive a WHERE a.id = ANY(ARRAY(SELECT id FROM revived)) RETURNING a.id
 ), begun AS (
     UPDATE @schema@.chain_end e SET untold = false WHERE e.chain_id = ANY(ARRAY(SELECT chain_id FROM revived)) AND e.untold
+), not_asked AS (
+    DELETE FROM @schema@.cancel_request r WHERE r.chain_id = ANY(ARRAY(SELECT chain_id FROM revived))
 )
 SELECT id, chain_id, type, state FROM revived"""
 _WAIT_AGAIN = """UPDATE @schema@.blocker b SET resolved = b.chain_id <> ALL($2::uuid[])

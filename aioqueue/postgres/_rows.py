@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ARCHIVED_COLUMNS",
+    "ASKED",
     "CLAIMED_COLUMNS",
     "LIVE_COLUMNS",
     "RECOVERED_COLUMNS",
@@ -41,20 +42,26 @@ CLAIMED_COLUMNS = _OWNED_COLUMNS % "j.expires_at IS NOT NULL AND j.expires_at <=
 # What had expired when it was to be started was discarded then: what is recovered was started in time.
 RECOVERED_COLUMNS = _OWNED_COLUMNS % "false"
 
+ASKED = """coalesce(j.cancel_reason, CASE WHEN (SELECT true FROM @schema@.cancel_request LIMIT 1) THEN (
+        SELECT r.reason FROM @schema@.cancel_request r WHERE r.chain_id = coalesce(j.chain_id, j.id)) END)"""
+"""Why a job's chain was asked to end. The request is beside the row where somebody held that; almost
+always there are none, which is seen once for a statement."""
+
 # Not now(), which is when the transaction began: what a user's has made due since is ready.
 _COMMON = f"""j.id, j.type, j.state, j.priority, j.payload::text AS payload, {_moment("j.created_at")} AS created_at,
     {_moment("j.run_at")} AS run_at, {_moment("j.started_at")} AS started_at, %s AS finished_at, j.attempt, j.max_attempts,
     %s AS worker, %s AS output, %s AS outcome, j.errors::text[] AS errors, j.key, j.tags, j.metadata::text AS metadata,
     j.timeout, {_moment("j.expires_at")} AS expires_at, j.reschedules, j.trace, j.run_at <= statement_timestamp() AS due,
-    coalesce(j.chain_id, j.id) AS chain_id, j.position, %s AS open_blockers"""
+    coalesce(j.chain_id, j.id) AS chain_id, j.position, %s AS open_blockers, %s AS cancel_reason"""
 LIVE_COLUMNS = _COMMON % (
     "NULL::timestamptz",
     "CASE WHEN j.state = 2 THEN (SELECT l.worker FROM @schema@.lease l WHERE l.id = j.lease_id) END",
     "NULL::text",
     "NULL::text",
     "j.open_blockers",
+    ASKED,
 )
-ARCHIVED_COLUMNS = _COMMON % (_moment("j.finished_at"), "NULL::text", "j.output::text", "j.outcome", "0")
+ARCHIVED_COLUMNS = _COMMON % (_moment("j.finished_at"), "NULL::text", "j.output::text", "j.outcome", "0", "NULL::text")
 
 
 def _flat(values: Iterable[Any]) -> Iterator[str]:
@@ -114,7 +121,7 @@ def job_snapshot(row: Row) -> Job:
     (
         job_id, type_name, state, priority, payload, created_at, run_at, started_at, finished_at, attempt, max_attempts, worker,
         output, outcome, errors, key, tags, metadata, timeout, expires_at, reschedules, trace, due, chain_id, position,
-        open_blockers,
+        open_blockers, cancel_reason,
     ) = row  # fmt: skip
     return Job(
         id=job_id,
@@ -142,4 +149,5 @@ def job_snapshot(row: Row) -> Job:
         reschedules=reschedules,
         trace=stored_trace(trace),
         open_blockers=open_blockers,
+        cancel_reason=cancel_reason,
     )

@@ -31,13 +31,14 @@ from aioqueue.postgres._settle_chain import TAKEN, continuations, next_arguments
 from aioqueue.postgres._settle_fates import Fence, chain_of, fate_of, fates_statements
 from aioqueue.postgres._settle_slowly import Portion, Returned, settle_portion, slow_statements, waits_or_brings
 from aioqueue.postgres._settle_statements import outcome_arguments
+from aioqueue.store_rules._cancelling import gives_way
 from aioqueue.vocabulary._job import LostReason, SettleResult
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from aioqueue.postgres._connections import Pool
-    from aioqueue.postgres._connections_driver import Connection
+    from aioqueue.postgres._connections_driver import Connection, Row
     from aioqueue.postgres._connections_reserved import ReservedConnection
     from aioqueue.postgres._options_schema import Schema
     from aioqueue.vocabulary._job import Settlement
@@ -137,11 +138,15 @@ class Settler:
         left = [index for index in indices if done.results[index] == SettleResult()]
         if not left:
             return []
-        fences = [Fence(each.id, each.claims, each.lease_id, each.kind) for each in (settlements[index] for index in left)]
+        fences = [
+            Fence(each.id, each.claims, each.lease_id, each.kind, gives_way(each))
+            for each in (settlements[index] for index in left)
+        ]
         asked = [each.id for each in fences], [each.lease_id for each in fences]
         rows = await self._connection.fetch(self._statements["fates"], *asked)
         fates = {row[0]: row for row in rows}
         waiting: list[int] = []
+        again: list[int] = []
         for index, fence in zip(left, fences, strict=True):
             result = fate_of(fates[fence.id], fence, orphaned=orphaned)
             if result is None:
@@ -150,11 +155,25 @@ class Settler:
             done.results[index] = result
             if result.lost is not None:
                 continue
-            if settlements[index].kind.ends_chain:
+            if settlements[index].next is not None:
+                again.append(index)
+            elif settlements[index].kind.ends_chain or result.cancelled:
                 done.ended_chains.add(chain_of(fates[fence.id]))
-            elif (job := settlements[index].next) is not None:
-                done.returned.append(Returned(job.type, job.delay or 0.0))
+        await self._look_at_next([(index, settlements[index]) for index in again], fates, done)
         return waiting
+
+    async def _look_at_next(self, again: Sequence[tuple[int, Settlement]], fates: Mapping[UUID, Row], done: Settled) -> None:
+        """Find out what became of the next jobs of steps that an earlier call has continued."""
+        if not again:
+            return
+        asked = [each.id for _, each in again], [None if each.next is None else each.next.id for _, each in again]
+        ended = {row[0] for row in await self._connection.fetch(self._statements["ended_at_once"], *asked)}
+        for index, each in again:
+            if each.id in ended:
+                done.results[index] = SettleResult(cancelled=True)
+                done.ended_chains.add(chain_of(fates[each.id]))
+            elif each.next is not None:
+                done.returned.append(Returned(each.next.type, each.next.delay or 0.0))
 
     async def _settle_slowly(
         self, name: str, settlements: Sequence[Settlement], indices: Sequence[int], done: Settled
@@ -217,8 +236,8 @@ def _note(settled: Portion, settlements: Sequence[Settlement], portion: Sequence
             done.results[index] = SettleResult(LostReason.ERROR, TAKEN)
         elif (chain_id := settled.chains.get(job_id)) is None:
             continue
-        elif chain_id in settled.waited:
-            done.results[index] = SettleResult(more=True)
+        elif chain_id in settled.waited or job_id in settled.cancelled:
+            done.results[index] = SettleResult(more=chain_id in settled.waited, cancelled=job_id in settled.cancelled)
         written.add(index)
     done.ended_chains |= settled.ended | settled.told.failed | settled.told.deleted
     done.returned += settled.returned

@@ -61,9 +61,11 @@ CONTINUED_PARTS: Mapping[str, str] = {
 """The same for batches that have any, whose parameters go on with `next_arguments`."""
 
 
+# Of a chain that was asked to end the next job is held, and then cancelled by a later statement.
 _HELD = f"""continued AS (
     INSERT INTO @schema@.job ({STORED}, state, open_blockers, chain_id, position, marked, key, unique_key)
-    SELECT {VALUES}, CASE WHEN given.blockers > 0 THEN 0 ELSE 1 END, given.blockers, coalesce(gone.chain_id, gone.id),
+    SELECT {VALUES}, CASE WHEN given.blockers > 0 OR gone.id IN (SELECT id FROM matched WHERE asked IS NOT NULL) THEN 0
+                          ELSE 1 END, given.blockers, coalesce(gone.chain_id, gone.id),
            least(gone.position, 2147483646) + 1, gone.marked OR given.blockers > 0, gone.key,
            {KEPT_KEY}
     FROM gone JOIN next AS given ON given.of = gone.id CROSS JOIN clock

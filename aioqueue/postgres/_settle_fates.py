@@ -24,13 +24,21 @@ LEFT JOIN LATERAL (SELECT * FROM @schema@.job WHERE id = given.id) AS j ON true
 LEFT JOIN LATERAL (SELECT * FROM @schema@.archive WHERE id = given.id ORDER BY finished_at DESC LIMIT 1) AS a ON true
 LEFT JOIN LATERAL (SELECT * FROM @schema@.lease WHERE id = given.lease_id) AS l ON true"""
 
+# Of steps that were continued: those whose next job was cancelled by the same transaction.
+_ENDED_AT_ONCE = """SELECT given.id FROM unnest($1::uuid[], $2::uuid[]) AS given(id, next)
+WHERE (SELECT a.finished_at FROM @schema@.archive a WHERE a.id = given.next AND a.state + 0 = 7 AND a.claims = 0
+       ORDER BY a.finished_at DESC LIMIT 1)
+    = (SELECT a.finished_at FROM @schema@.archive a WHERE a.id = given.id ORDER BY a.finished_at DESC LIMIT 1)"""
+
 
 def fates_statements(schema: Schema) -> dict[str, str]:
     """All statements of this module, by name.
 
     `fates` takes job ids and, beside each, the lease that held it; it returns a row for each.
+    `ended_at_once` takes the ids of steps that were continued and, beside each, its next job's; it returns those whose next job
+    was cancelled with it.
     """
-    return {"fates": schema.render(_FATES)}
+    return {"fates": schema.render(_FATES), "ended_at_once": schema.render(_ENDED_AT_ONCE)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +48,14 @@ class Fence:
     Attributes:
         id, claims, lease_id: The claim.
         kind: What is written, so that only the same is taken for an earlier try of it; None if nothing is.
+        gives_way: Whether the job is cancelled in place of that, where its chain was asked to end.
     """
 
     id: UUID
     claims: int
     lease_id: int
     kind: SettlementKind | None = None
+    gives_way: bool = False
 
 
 def fate_of(row: Row, fence: Fence, *, orphaned: bool) -> SettleResult | None:
@@ -64,8 +74,9 @@ def fate_of(row: Row, fence: Fence, *, orphaned: bool) -> SettleResult | None:
             return SettleResult()
     elif archived is not None:
         same = fence.kind is None or archived == fence.kind
-        if same and archived_claims == fence.claims and archived_lease_id == writer:
-            return SettleResult()
+        cancelled = not same and fence.gives_way and archived == StoredState.CANCELLED
+        if (same or cancelled) and archived_claims == fence.claims and archived_lease_id == writer:
+            return SettleResult(cancelled=cancelled)
     return SettleResult(lost_reason(live=state is not None, archived=archived))
 
 

@@ -8,6 +8,7 @@ that whoever began to wait before those is seen, and whoever does later finds th
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -20,9 +21,10 @@ from aioqueue.postgres._resolve import Resolved, resolve
 from aioqueue.postgres._resolve_ends import ends_statements, store_ends
 from aioqueue.postgres._settle_chain import continuations, next_arguments
 from aioqueue.postgres._settle_statements import outcome_arguments, outcome_statements
+from aioqueue.store_rules._cancelling import as_cancelled, asked_to_end, gives_way
 from aioqueue.store_rules._causes import how_it_ended
 from aioqueue.vocabulary._blockers import ChainEnd
-from aioqueue.vocabulary._job import SettlementKind
+from aioqueue.vocabulary._job import Settlement, SettlementKind
 from aioqueue.vocabulary._notification import Notification
 
 if TYPE_CHECKING:
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 
     from aioqueue.postgres._connections_driver import Connection
     from aioqueue.postgres._options_schema import Schema
-    from aioqueue.vocabulary._job import NewJob, Settlement
+    from aioqueue.vocabulary._job import NewJob
 
 __all__ = [
     "Portion",
@@ -42,6 +44,9 @@ __all__ = [
     "waits_or_brings",
 ]
 
+_NOT_ASKED = "DELETE FROM @schema@.cancel_request r WHERE r.chain_id = ANY($1::uuid[])"
+_ASKED = -2
+"""In place of a delay: the row says which job's chain was asked to end, and why."""
 # What a job that has completed or gone on has waited for isn't needed any more. A failed or cancelled one may be retried.
 _UNNEEDED = "DELETE FROM @schema@.blocker b WHERE b.job_id = ANY($1::uuid[])"
 
@@ -50,6 +55,7 @@ def slow_statements(schema: Schema) -> dict[str, str]:
     """All statements that settling needs, by name."""
     return {
         "settle_unneeded": schema.render(_UNNEEDED),
+        "settle_not_asked": schema.render(_NOT_ASKED),
         **outcome_statements(schema),
         **ends_statements(schema),
         **insert_waiting_statements(schema),
@@ -76,6 +82,7 @@ class Portion:
         leases: Leases that ended, or lost a job.
         told: What those that waited were told.
         waited: The chains of which some who wait may not have been told.
+        cancelled: Those jobs that are cancelled, or whose next ones are, since that was asked for.
     """
 
     chains: dict[UUID, UUID] = field(default_factory=dict[UUID, UUID])
@@ -85,6 +92,7 @@ class Portion:
     leases: set[int] = field(default_factory=set[int])
     told: Resolved = field(default_factory=Resolved)
     waited: set[UUID] = field(default_factory=set[UUID])
+    cancelled: set[UUID] = field(default_factory=set[UUID])
 
 
 def told_of(portion: Portion) -> Notification:
@@ -123,11 +131,14 @@ async def settle_portion(
     portion = Portion()
     by_id = {each.id: each for each in batch}
     arguments = outcome_arguments(batch, origin)
+    yielding = [each.yields for each in batch]
     if continued := continuations(batch):
         name += "_continued"
         waiting = [0 if each.next is None else len(each.next.blockers) for each in continued]
         arguments += [*next_arguments(continued), waiting]
-    _read(await connection.fetch(statements[name], *arguments), by_id, portion)
+    rows = await connection.fetch(statements[name], *arguments, yielding)
+    asked = _give_way(rows, by_id)
+    _read(rows, by_id, portion)
     written = [by_id[job_id] for job_id in portion.chains]
     children = [child for each in written for child in each.children]
     waiters = [each for each in written if each.next is not None and each.next.blockers]
@@ -139,6 +150,8 @@ async def settle_portion(
     if unneeded := [each.id for each in written if each.kind in {SettlementKind.COMPLETED, SettlementKind.CONTINUED}]:
         await connection.execute(statements["settle_unneeded"], unneeded)
     steps = [(portion.chains[each.id], each.id, _how(each)) for each in written if each.kind.ends_chain]
+    if asked:
+        steps += await _cancel_asked(connection, statements, asked, by_id, portion, origin)
     portion.ended = {chain_id for chain_id, _, _ in steps}
     ends |= (waited := await store_ends(connection, statements, steps))
     await resolve(connection, statements, ends, portion.told, origin=origin)
@@ -153,9 +166,54 @@ def _how(settlement: Settlement) -> str:
     return how_it_ended(ChainEnd(settlement.kind), settlement.error)
 
 
+def _give_way(rows: Sequence[Any], by_id: dict[UUID, Settlement]) -> dict[UUID, str]:
+    """See whose chains were asked to end, and put what was written in the place of what gave way; returns the reasons."""
+    asked = {row[0]: row[1] for row in rows if row[2] == _ASKED}
+    for job_id, reason in asked.items():
+        if gives_way(settlement := by_id[job_id]):
+            by_id[job_id] = as_cancelled(settlement, reason, datetime.now(UTC))
+    return asked
+
+
+async def _cancel_asked(
+    connection: Connection,
+    statements: dict[str, str],
+    asked: Mapping[UUID, str],
+    by_id: Mapping[UUID, Settlement],
+    portion: Portion,
+    origin: str | None,
+) -> list[tuple[UUID, UUID, str]]:
+    """See to chains that were asked to end: next jobs are cancelled, unstarted, and what has ended isn't asked any more.
+
+    Returns:
+        How those chains have ended: see `store_ends`.
+    """
+    nexts: dict[UUID, Settlement] = {}
+    for job_id, reason in asked.items():
+        settlement = by_id[job_id]
+        if job_id not in portion.chains:
+            continue
+        if settlement.kind is SettlementKind.CANCELLED:
+            portion.cancelled.add(job_id)
+        elif settlement.kind is SettlementKind.CONTINUED and settlement.next is not None:
+            portion.cancelled.add(job_id)
+            entry = asked_to_end(reason, datetime.now(UTC))
+            own = settlement.next.id
+            nexts[job_id] = Settlement(id=own, claims=0, lease_id=0, kind=SettlementKind.CANCELLED, error=entry)
+    if nexts:
+        ended = list(nexts.values())
+        arguments = outcome_arguments(ended, origin)
+        await connection.fetch(statements["settle_end_slowly"], *arguments, [])
+    chains = [portion.chains[job_id] for job_id in asked if job_id in portion.chains]
+    await connection.fetch(statements["settle_not_asked"], chains)
+    return [(portion.chains[job_id], each.id, _how(each)) for job_id, each in nexts.items()]
+
+
 def _read(rows: Sequence[Any], by_id: Mapping[UUID, Settlement], portion: Portion) -> None:
     """Read what the first statement returns."""
     for job_id, text, delay in rows:
+        if delay == _ASKED:
+            continue
         if job_id is None:
             if delay is not None:
                 portion.returned.append(Returned(text, delay))

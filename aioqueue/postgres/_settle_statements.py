@@ -10,8 +10,10 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from aioqueue.errors import RowRejected
+from aioqueue.postgres._rows import ASKED
 from aioqueue.postgres._settle_archive import archive, history
 from aioqueue.postgres._settle_chain import CONTINUED_PARTS, HELD_PARTS, PLAIN_PARTS
+from aioqueue.store_rules._cancelling import CANCELLED, WITHOUT_REASON
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,6 +51,10 @@ _LEASES_TOLD = """UNION ALL
     WHERE $10::text IS NOT NULL GROUP BY part"""
 _LEASES = "UNION ALL SELECT NULL, lease_id::text, NULL FROM gone WHERE state = 2 AND lease_id IS NOT NULL\n"
 
+# Where a chain was asked to end: what would go on is cancelled, and so are failures that yield. (`gives_way`, in SQL.)
+_GIVES_WAY = "locked.asked IS NOT NULL AND (given.kind >= 8 OR (given.kind = 6 AND given.yields))"
+_CANCELLED_ENTRY = f"""json_build_object('attempt', 0, 'at', clock_timestamp(), 'type', '{CANCELLED}',
+               'message', coalesce(nullif(locked.asked, ''), '{WITHOUT_REASON}'), 'traceback', '')::text"""
 _ARCHIVE = archive(
     state="matched.kind",
     lease_id="@lease@",
@@ -59,14 +65,14 @@ _ARCHIVE = archive(
 # `state + 0` and `lease_id + 0`: a condition that matches the lease index would make the planner walk its dead entries.
 _SETTLE = f"""WITH @ended@given AS MATERIALIZED (
     SELECT * FROM unnest($1::uuid[], $2::integer[], $3::bigint[], $4::smallint[], $5::text[], $6::text[], $7::float8[],
-                         $8::timestamptz[], $9::text[])
-        AS given(id, claims, lease_id, kind, output, outcome, delay, run_at, error)
+                         $8::timestamptz[], $9::text[]@given@)
+        AS given(id, claims, lease_id, kind, output, outcome, delay, run_at, error@yields@)
     WHERE @owner@
 ), locked AS MATERIALIZED (
-    SELECT j.id, j.claims, coalesce(j.lease_id, 0) AS lease_id FROM @schema@.job j
+    SELECT j.id, j.claims, coalesce(j.lease_id, 0) AS lease_id@asked@ FROM @schema@.job j
     WHERE j.id = ANY(ARRAY(SELECT id FROM given))@lock@
 ), matched AS MATERIALIZED (
-    SELECT given.* FROM given JOIN locked ON locked.id = given.id@fence@
+    SELECT @matched@ FROM given JOIN locked ON locked.id = given.id@fence@
 ), @next@gone AS (
     DELETE FROM @schema@.job j WHERE j.id = ANY(ARRAY(SELECT id FROM matched WHERE kind < 8@kept@)) RETURNING j.*
 ), archived AS (
@@ -100,15 +106,16 @@ _SETTLE = f"""WITH @ended@given AS MATERIALIZED (
 )
 SELECT id, chain_id::text AS type, NULL::float8 AS delay FROM archived
 UNION ALL SELECT id, type, delay FROM returned
-@went_on@@leases@UNION ALL SELECT NULL, NULL, NULL FROM told WHERE done IS NOT NULL"""
+@went_on@@asks@@leases@UNION ALL SELECT NULL, NULL, NULL FROM told WHERE done IS NOT NULL"""
 
 
 def outcome_statements(schema: Schema) -> dict[str, str]:
     """All statements of this module, by name.
 
-    `settle` and `settle_orphaned` are the fast ones. Each of the others has `_slowly` in its name: `settle_held_slowly` is for
+    `settle` and `settle_orphaned` are the fast ones. Each of the others has `_slowly` in its name, and one parameter more, the
+    last, which says what yields to a request to end: `settle_held_slowly` is for
     claims whose rows this very transaction has locked, `settle_end_slowly` for jobs that anybody ends. With `_continued` they
-    serve batches in which chains go on, and have further parameters for that.
+    serve batches in which chains go on, and have further parameters for that, before the last one.
     """
     claim = {"@lock@": _RUNNING, "@fence@": _FENCE, "@ended@": "", "@told@": "", "@leases@": ""}
     owned = {**claim, "@owner@": _OWNED, "@lease@": " gone.lease_id", "@sign@": ""}
@@ -131,7 +138,8 @@ def outcome_statements(schema: Schema) -> dict[str, str]:
         "@told@": _LEASES_TOLD,
         "@leases@": _LEASES,
     }
-    fast, slow = {"@fast@": "AND NOT j.marked"}, {"@fast@": ""}
+    fast = {"@fast@": "AND NOT j.marked", "@asked@": "", "@given@": "", "@yields@": "", "@matched@": "given.*", "@asks@": ""}
+    slow, slow_continued = _slow(11), _slow(26)
     return {
         name: schema.render(_filled({**parts, **way}))
         for name, parts, way in (
@@ -140,14 +148,29 @@ def outcome_statements(schema: Schema) -> dict[str, str]:
             ("settle_orphaned", {**orphaned, **PLAIN_PARTS}, fast),
             ("settle_orphaned_continued", {**orphaned, **CONTINUED_PARTS}, fast),
             ("settle_slowly", {**owned, **PLAIN_PARTS}, slow),
-            ("settle_slowly_continued", {**owned, **HELD_PARTS}, slow),
+            ("settle_slowly_continued", {**owned, **HELD_PARTS}, slow_continued),
             ("settle_orphaned_slowly", {**orphaned, **PLAIN_PARTS}, slow),
-            ("settle_orphaned_slowly_continued", {**orphaned, **HELD_PARTS}, slow),
+            ("settle_orphaned_slowly_continued", {**orphaned, **HELD_PARTS}, slow_continued),
             ("settle_held_slowly", {**owned, "@owner@": "true", **PLAIN_PARTS}, slow),
-            ("settle_held_slowly_continued", {**owned, "@owner@": "true", **HELD_PARTS}, slow),
+            ("settle_held_slowly_continued", {**owned, "@owner@": "true", **HELD_PARTS}, slow_continued),
             ("settle_end_slowly", {**ended, **PLAIN_PARTS}, slow),
-            ("settle_end_slowly_continued", {**ended, **HELD_PARTS}, slow),
+            ("settle_end_slowly_continued", {**ended, **HELD_PARTS}, slow_continued),
         )
+    }
+
+
+def _slow(yielding: int) -> dict[str, str]:
+    """What stands for the marks in a slow statement, whose last parameter has this number."""
+    return {
+        "@fast@": "",
+        "@asked@": f", {ASKED} AS asked",
+        "@given@": f", ${yielding}::boolean[]",
+        "@yields@": ", yields",
+        "@matched@": f"""given.id, given.claims, given.lease_id, given.output, given.outcome, given.delay, given.run_at,
+           locked.asked,
+           CASE WHEN {_GIVES_WAY} THEN 7 ELSE given.kind END AS kind,
+           CASE WHEN {_GIVES_WAY} AND given.error IS NULL THEN {_CANCELLED_ENTRY} ELSE given.error END AS error""",
+        "@asks@": "UNION ALL SELECT id, asked, -2 FROM matched WHERE asked IS NOT NULL\n",
     }
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from aioqueue.postgres._connections_driver import Connection
     from aioqueue.postgres._settle import Settled
-    from aioqueue.vocabulary._answers import Changed, Due, Pruned
+    from aioqueue.vocabulary._answers import Cancellation, Changed, Due, Pruned
     from aioqueue.vocabulary._blockers import Blocker, Tended
     from aioqueue.vocabulary._finding import Finding
     from aioqueue.vocabulary._job import (
@@ -243,8 +243,7 @@ class PostgresStore:
         """See `aioqueue.abc.Store.release`."""
         leases = self._opened.leases
         if claims or end:
-            types = await (leases.end(lease_id) if end else leases.release(lease_id, claims))
-            self._tell(Notification(types=frozenset(types)))
+            self._tell(await (leases.end(lease_id) if end else leases.release(lease_id, claims)))
 
     async def take_expired(self, limit: int, *, own: Collection[int] = ()) -> Sequence[ClaimedJob]:
         """See `aioqueue.abc.Store.take_expired`."""
@@ -346,6 +345,13 @@ class PostgresStore:
         changes = await self._opened.operator.run_now(ids)
         self._tell(changes.told)
         return changes.results
+
+    async def cancel(self, ids: Sequence[UUID], reason: str) -> Sequence[Cancellation]:
+        """See `aioqueue.abc.Store.cancel`."""
+        results, told = await self._opened.operator.cancel(ids, reason)
+        for each in told:
+            self._tell(each)
+        return results
 
     async def delete(self, ids: Sequence[UUID], *, cascade: bool = False) -> Sequence[Changed]:
         """See `aioqueue.abc.Store.delete`."""

@@ -19,9 +19,11 @@ from aioqueue.postgres._claim_throttle import Throttle
 from aioqueue.postgres._connections_halving import in_halves
 from aioqueue.postgres._connections_source import WAIT_BRIEFLY
 from aioqueue.postgres._errors import breaks_connection, cuts_short
+from aioqueue.postgres._notifications import merged
 from aioqueue.postgres._resolve import Resolved, resolve, resolve_statements
 from aioqueue.postgres._resolve_ends import ends_statements, store_deleted, store_found_ends
 from aioqueue.postgres._settle_archive import archive
+from aioqueue.postgres._tend_requests import REQUESTS_LEFT, apply_requests, requests_statements
 from aioqueue.runtime._log import event
 from aioqueue.store_rules._causes import expired
 from aioqueue.vocabulary._blockers import Tended
@@ -66,6 +68,7 @@ _LOOK = f"""WITH edge AS MATERIALIZED (
 SELECT EXISTS (SELECT FROM @schema@.chain_end e WHERE e.untold) AS untold,
        EXISTS (SELECT FROM @schema@.job j WHERE {_NEVER_STARTED}) AS late,
        EXISTS (SELECT FROM @schema@.dedup d WHERE d.expires_at <= now()) AS over,
+       {REQUESTS_LEFT} AS asked,
        ARRAY(SELECT chain_id FROM awaited
              WHERE (SELECT true FROM @schema@.job j WHERE j.id = awaited.chain_id LIMIT 1) IS NULL
                AND (SELECT true FROM @schema@.job j WHERE j.chain_id = awaited.chain_id LIMIT 1) IS NULL
@@ -84,7 +87,8 @@ SELECT EXISTS (SELECT FROM @schema@.chain_end e WHERE e.untold) AS untold,
        (SELECT chain_id FROM ended ORDER BY chain_id DESC LIMIT 1) AS last_end, (SELECT count(*) FROM ended) AS ends"""
 _LOOK_BRIEFLY = f"""SELECT EXISTS (SELECT FROM @schema@.chain_end e WHERE e.untold),
        EXISTS (SELECT FROM @schema@.job j WHERE {_NEVER_STARTED}),
-       EXISTS (SELECT FROM @schema@.dedup d WHERE d.expires_at <= now())"""
+       EXISTS (SELECT FROM @schema@.dedup d WHERE d.expires_at <= now()),
+       {REQUESTS_LEFT}"""
 
 _UNTOLD = f"""SELECT e.chain_id FROM @schema@.chain_end e WHERE e.untold ORDER BY e.ended_at, e.chain_id LIMIT {_MOST_CHAINS}
 FOR UPDATE SKIP LOCKED"""
@@ -145,6 +149,7 @@ def tend_statements(schema: Schema) -> dict[str, str]:
     }
     return {
         **{name: schema.render(template) for name, template in templates.items()},
+        **requests_statements(schema),
         **ends_statements(schema),
         **resolve_statements(schema),
     }
@@ -158,6 +163,7 @@ class _Look:
         untold: Whether ends of chains are still to be told.
         late: Whether jobs have expired that nobody has started.
         over: Whether windows of unique keys are over.
+        asked: Whether requests to end are left.
         lost: Chains for which somebody waits that aren't live, and of whose ends nobody is telling.
         unneeded: Jobs whose edges nobody needs.
         forgotten: Chains for whose ends nobody waits any more.
@@ -166,24 +172,27 @@ class _Look:
     untold: bool
     late: bool
     over: bool
+    asked: bool
     lost: Sequence[UUID] = ()
     unneeded: Sequence[UUID] = ()
     forgotten: Sequence[UUID] = ()
 
     @property
     def anything(self) -> bool:
-        return bool(self.untold or self.late or self.over or self.lost or self.unneeded or self.forgotten)
+        return bool(self.untold or self.late or self.over or self.asked or self.lost or self.unneeded or self.forgotten)
 
 
 @dataclass(slots=True)
 class _Done:
     told: Resolved = field(default_factory=Resolved)
     expired: set[UUID] = field(default_factory=set[UUID])
+    notes: list[Notification] = field(default_factory=list[Notification])
     more: bool = False
 
     def add(self, other: _Done) -> None:
         self.told.add(other.told)
         self.expired |= other.expired
+        self.notes += other.notes
         self.more = self.more or other.more
 
 
@@ -222,12 +231,16 @@ class Tender:
             works.append(lambda connection, own: self._tell(connection, len(look.lost), limit, own))
         if look.late:
             works.append(lambda connection, own: self._expire(connection, limit, own))
+        if look.asked:
+            works.append(lambda connection, own: self._apply_requests(connection, limit, own))
         if look.over:
             works.append(lambda connection, own: self._forget_windows(connection, limit, own))
         if look.unneeded or look.forgotten:
             works.append(lambda connection, _: self._forget(connection, look))
         trouble = [error for work in works if (error := await self._in_transaction(work, done)) is not None]
-        if trouble and not (done.told.told or done.expired):  # otherwise it's told when nothing else is left to do
+        if trouble and not (
+            done.told.told or done.expired or done.notes
+        ):  # otherwise it's told when nothing else is left to do
             raise trouble[0]
         told = done.told
         tended = Tended(
@@ -238,12 +251,12 @@ class Tender:
         )
         finished = frozenset(told.failed | told.deleted | done.expired)
         delay = told.delay if told.types else 0.0
-        return tended, Notification(types=frozenset(told.types), delay=delay, finished=finished)
+        return tended, merged([*done.notes, Notification(types=frozenset(told.types), delay=delay, finished=finished)])
 
     async def _look(self) -> _Look:
         if self._looks.pause > 0:
-            ((untold, late, over),) = await self._pool.fetch(self._statements["tend_look_briefly"])
-            return _Look(untold, late, over)
+            ((untold, late, over, asked),) = await self._pool.fetch(self._statements["tend_look_briefly"])
+            return _Look(untold, late, over, asked)
         began = time.monotonic()
         arguments = *self._edge, self._job, self._end, _SWEPT_ROWS
         (row,) = await self._pool.fetch(self._statements["tend_look"], *arguments)
@@ -253,7 +266,7 @@ class Tender:
             self._edge = (row["last_edge_chain"], row["last_edge_job"]) if swept else (_NIL, _NIL)
         self._job = row["last_job"] if row["job_edges"] == _SWEPT_ROWS else _NIL
         self._end = row["last_end"] if row["ends"] == _SWEPT_ROWS else _NIL
-        return _Look(row["untold"], row["late"], row["over"], row["lost"], row["unneeded"], row["forgotten"])
+        return _Look(row["untold"], row["late"], row["over"], row["asked"], row["lost"], row["unneeded"], row["forgotten"])
 
     async def _in_transaction(self, work: _Work, done: _Done) -> StoreError | None:
         """Do one kind of work, and add to what is done once it's committed; returns what has gone wrong with it alone."""
@@ -332,6 +345,17 @@ class Tender:
         done.more = done.more or len(late) == limit
         if self._origin is not None:
             await connection.fetch(self._statements["tend_tell"], self._origin, list(done.expired))
+
+    async def _apply_requests(self, connection: Connection, limit: int, done: _Done) -> None:
+        """End what was asked to end, and couldn't be ended when that was asked."""
+        refused: dict[UUID, StoreError] = {}
+        notes, ended = await apply_requests(
+            connection, self._statements, limit, origin=self._origin, passed_over=self._skipped(), refused=refused
+        )
+        for chain_id, why in refused.items():
+            self._pass_over(chain_id, why)
+        done.notes += notes
+        done.more = done.more or ended
 
     async def _forget(self, connection: Connection, look: _Look) -> None:
         if look.unneeded:

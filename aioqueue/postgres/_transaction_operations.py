@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from aioqueue.postgres._connections_source import PLANNER_SETTINGS
 from aioqueue.postgres._errors import translated
@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
     from aioqueue.postgres._connections_driver import Connection, Row
     from aioqueue.postgres._operate import Changes, Operator
+    from aioqueue.postgres._operate_cancel import Cancelled
     from aioqueue.postgres._options_schema import Schema
-    from aioqueue.vocabulary._answers import Changed
+    from aioqueue.vocabulary._answers import Cancellation, Changed
     from aioqueue.vocabulary._blockers import Blocker
     from aioqueue.vocabulary._job import Job
     from aioqueue.vocabulary._listing import IdPage, JobFilter, Page
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from aioqueue.vocabulary._workers import LeaseFacts, Standing
 
 __all__ = ["Operations"]
+
+T = TypeVar("T", "Changes", "Cancelled")
 
 # In UTC, as psycopg can't read the last times that there are in other time zones.
 _SETTINGS = (*PLANNER_SETTINGS, "timezone = 'UTC'")
@@ -114,11 +117,16 @@ class Operations:
 
     async def retry(self, ids: Sequence[UUID], *, cascade: bool = False) -> Sequence[Changed]:
         """See `aioqueue.abc.Store.retry`."""
-        return await self._change(lambda connection: self._operator().retry_in(connection, ids, cascade=cascade))
+        return (await self._change(lambda connection: self._operator().retry_in(connection, ids, cascade=cascade))).results
 
     async def run_now(self, ids: Sequence[UUID]) -> Sequence[Changed]:
         """See `aioqueue.abc.Store.run_now`."""
-        return await self._change(lambda connection: self._operator().run_now_in(connection, ids))
+        return (await self._change(lambda connection: self._operator().run_now_in(connection, ids))).results
+
+    async def cancel(self, ids: Sequence[UUID], reason: str) -> Sequence[Cancellation]:
+        """See `aioqueue.abc.Store.cancel`."""
+        done = await self._change(lambda connection: self._operator().cancel_in(connection, ids, reason))
+        return [done.results[each] for each in ids]
 
     async def delete(self, ids: Sequence[UUID], *, cascade: bool = False) -> Sequence[Changed]:
         """See `aioqueue.abc.Store.delete`. All of it is this transaction."""
@@ -128,9 +136,9 @@ class Operations:
             await self._operator().remove_rest_in(connection, changes.more)
             return changes
 
-        return await self._change(delete)
+        return (await self._change(delete)).results
 
-    async def _change(self, change: Callable[[Connection], Awaitable[Changes]]) -> Sequence[Changed]:
+    async def _change(self, change: Callable[[Connection], Awaitable[T]]) -> T:
         # On a connection of the user's rows are waited for as long as its own statements do.
         undone = whole_or_nothing if self._tell is None else waiting_briefly
         with translated(self._description):
@@ -138,4 +146,4 @@ class Operations:
                 changes = await change(connection)
         if self._tell is not None:
             self._tell(changes.told)
-        return changes.results
+        return changes

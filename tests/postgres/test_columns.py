@@ -24,6 +24,7 @@ LIVE_ONLY = {
     "open_blockers": "of held jobs",
     "marked": "how it's settled, and it is settled",
     "until_started": "its key isn't archived",
+    "cancel_reason": "its chain has ended",
 }
 ARCHIVED_ANEW = {"state": "how it ended"}
 RETRIED_ANEW = {

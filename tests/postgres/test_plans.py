@@ -123,6 +123,7 @@ async def test_settle(connection: asyncpg.Connection[Any], name: str, kind: int)
         nothing,
         nothing,
         "somebody",
+        *([nothing] if name == "settle_slowly" else []),
     ]
     bounded(await explain(connection, STATEMENTS[name], arguments), buffers=6_000)
 
@@ -154,6 +155,28 @@ async def test_looking_and_operating(connection: asyncpg.Connection[Any], name: 
     ids = [row[0] for row in [*failed, *pending]]
     more: dict[str, list[Any]] = {"delete": [1_000, False], "retry_revive": [[None] * len(ids)]}
     bounded(await explain(connection, STATEMENTS[name], [ids, *more.get(name, [])]), buffers=2_000)
+
+
+@pytest.mark.parametrize(
+    "name", ["cancel_lock", "cancel_wait", "cancel_request", "cancel_mark", "cancel_leases", "cancel_reasons"]
+)
+async def test_asking_to_end(connection: asyncpg.Connection[Any], name: str) -> None:
+    ids = [row[0] for row in await running(connection, 1)]
+    reason = ["why"] if name in {"cancel_request", "cancel_mark"} else []
+    bounded(await explain(connection, STATEMENTS[name], [ids, *reason]), buffers=4_000)
+
+
+async def test_requests_that_are_left(connection: asyncpg.Connection[Any]) -> None:
+    """Those are looked at, and no jobs that nobody asked to end."""
+    some = [row[0] for row in await running(connection, 1)][:10]
+    transaction = connection.transaction()
+    await transaction.start()
+    try:
+        await connection.execute(STATEMENTS["cancel_request"], some, "why")
+        bounded(await explain(connection, STATEMENTS["tend_requests"], [100, []]), buffers=200)
+        bounded(await explain(connection, STATEMENTS["settle_not_asked"], [some]), buffers=100)
+    finally:
+        await transaction.rollback()
 
 
 @pytest.mark.parametrize("state", [4, 6])

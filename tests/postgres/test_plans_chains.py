@@ -87,7 +87,7 @@ async def test_settle(connection: asyncpg.Connection[Any], name: str) -> None:
         "somebody",
         [row[0] for row in rows],
         *job_columns([job() for _ in rows]),
-        *([[0] * count] if name == "settle_slowly_continued" else []),
+        *([[0] * count, []] if name == "settle_slowly_continued" else []),
     ]
     plan = await explain(connection, STATEMENTS[name], arguments)
     bounded(plan, buffers=9_000, rows=10_000)
