@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
     from aioqueue.sqlite._connections_statements import Statements
     from aioqueue.sqlite._operate_steps import Change
-    from aioqueue.vocabulary._answers import Changed
     from aioqueue.vocabulary._job import NewJob
 
 __all__ = ["insert_foreign", "operations_within", "run_foreign"]
 
 T = TypeVar("T")
+Answer = TypeVar("Answer")
 
 _NOT_STORED = "the job can't be stored in the given transaction"
 _NOT_CHANGED = "the jobs can't be changed in the given transaction"
@@ -87,13 +87,13 @@ def operations_within(tx: object, path: Path, check: Callable[[], None]) -> Oper
         check()
         return await run_foreign(tx, path, body, "nothing can be read in the given transaction")
 
-    async def change(change: Change, ids: Sequence[UUID]) -> Sequence[Changed]:
+    async def change(change: Change[Answer], ids: Sequence[UUID], refused: Answer | None) -> Sequence[Answer]:
         check()
-        return await run_foreign(tx, path, lambda connection: within(connection, change, ids), _NOT_CHANGED)
+        return await run_foreign(tx, path, lambda connection: within(connection, change, ids, refused), _NOT_CHANGED)
 
-    def within(connection: Statements, change: Change, ids: Sequence[UUID]) -> Sequence[Changed]:
+    def within(connection: Statements, change: Change[Answer], ids: Sequence[UUID], refused: Answer | None) -> Sequence[Answer]:
         with in_savepoint(connection, "aioqueue_change"):
-            return change_within(connection, change, ids)[0]
+            return change_within(connection, change, ids, refused)[0]
 
     return OperatingVerbs(read, change)
 

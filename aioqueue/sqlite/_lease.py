@@ -18,8 +18,13 @@ from aioqueue.sqlite._lease_clock import clock_parameters
 from aioqueue.sqlite._lease_odd import held_one_by_one
 from aioqueue.sqlite._notifications import merged
 from aioqueue.sqlite._rows import dump, load, one
-from aioqueue.sqlite._rows_times import NOW
+from aioqueue.sqlite._rows_ids import id_of
+from aioqueue.sqlite._rows_times import NOW, moment
+from aioqueue.sqlite._settle_end import end as end_jobs
+from aioqueue.sqlite._settle_requests import REASON, reason_of
+from aioqueue.store_rules._cancelling import asked_to_end
 from aioqueue.store_rules._lease_ids import new_lease_id
+from aioqueue.vocabulary._job import Ending, SettlementKind
 from aioqueue.vocabulary._notification import Notification
 
 if TYPE_CHECKING:
@@ -42,15 +47,15 @@ VALUES (:lease, :worker, {NOW}, {NOW} + :duration, :clock, :boot, :extra, :types
 DELETE_LEASE = "DELETE FROM lease WHERE id = :lease"
 
 _RELEASED_OWNED = f"""
-SELECT {NOW}, (SELECT json_group_array(json_array(job.id, CAST(job.type AS TEXT)))
+SELECT {NOW}, (SELECT json_group_array(json_array(job.id, CAST(job.type AS TEXT), {REASON}))
 FROM json_each(:rows) AS s CROSS JOIN job ON job.id = s.value ->> 0
 WHERE job.state = 2 AND job.claims = s.value ->> 1 AND job.lease_id = :lease
   AND EXISTS (SELECT 1 FROM lease WHERE lease.id = :lease))
 """
 
 _RELEASED_ALL = f"""
-SELECT {NOW}, (SELECT json_group_array(json_array(CAST(id AS TEXT), CAST(type AS TEXT))) FROM job INDEXED BY job_running
-WHERE state = 2 AND lease_id = :lease)
+SELECT {NOW}, (SELECT json_group_array(json_array(CAST(id AS TEXT), CAST(type AS TEXT), {REASON}))
+FROM job INDEXED BY job_running WHERE state = 2 AND lease_id = :lease)
 """
 
 _RELEASE = """
@@ -125,7 +130,18 @@ def _release(connection: sqlite3.Connection, lease_id: int, claims: Sequence[Cla
         connection.execute(_RELEASE, {"rows": rows, "now": now})
     if not given and not end:
         return None
-    return Notification(types=frozenset(entry[1] for entry in given), leases=frozenset({lease_id}) if end else frozenset())
+    types = frozenset(entry[1] for entry in given if entry[2] is None)
+    own = Notification(types=types, leases=frozenset({lease_id}) if end else frozenset())
+    to_end = [entry for entry in given if entry[2] is not None]
+    return merged([own, *_end_asked(connection, to_end, now)]) if to_end else own
+
+
+def _end_asked(connection: sqlite3.Connection, given: Sequence[list[str]], now: int) -> list[Notification]:
+    """End jobs that were given back, and whose chains were asked to end."""
+    errors = [(job_id, asked_to_end(reason_of(digits), moment(now))) for job_id, _, digits in given]
+    endings = [Ending(id=id_of(job_id), kind=SettlementKind.CANCELLED, error=error) for job_id, error in errors]
+    notification = end_jobs(connection, endings)[1]
+    return [] if notification is None else [notification]
 
 
 def _end_one_by_one(connection: Connection, odd_rows: OddRows, lease_id: int) -> Notification | None:

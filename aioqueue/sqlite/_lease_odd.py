@@ -7,6 +7,7 @@ from uuid import UUID
 
 from aioqueue.sqlite._rows_ids import ANY_ID, RowId
 from aioqueue.sqlite._rows_odd import what_is_odd_in
+from aioqueue.sqlite._settle_requests import REASON, reason_of
 from aioqueue.vocabulary._job import Claim, StoredState
 
 if TYPE_CHECKING:
@@ -15,10 +16,15 @@ if TYPE_CHECKING:
     from aioqueue.sqlite._connections import Connection
     from aioqueue.sqlite._rows_odd import OddRows
 
-__all__ = ["fail_held", "held_one_by_one"]
+__all__ = ["asked_one_by_one", "fail_held", "held_one_by_one"]
 
 _HELD_IDS = f"""
 SELECT {ANY_ID} FROM job INDEXED BY job_running WHERE state = 2 AND lease_id = :lease
+"""
+
+_ASKED = f"""
+SELECT {ANY_ID}, claims, {REASON}
+FROM job INDEXED BY job_asked WHERE state = 2 AND lease_id = :lease AND cancel_reason IS NOT NULL
 """
 
 
@@ -39,6 +45,16 @@ def held_one_by_one(connection: sqlite3.Connection, odd_rows: OddRows, lease_id:
         else:
             claims.add(Claim(UUID(entry[0]), entry[5]))
     return claims, odd
+
+
+def asked_one_by_one(connection: sqlite3.Connection, lease_id: int, owned: set[Claim]) -> dict[Claim, str]:
+    """Tell for which of these claims of a lease their chains were asked to end, and why."""
+    asked: dict[Claim, str] = {}
+    for blob, raw, claims, digits in connection.execute(_ASKED, {"lease": lease_id}).fetchall():
+        claim = Claim(RowId.read(blob, raw).shown, claims)
+        if claim in owned:
+            asked[claim] = reason_of(digits)
+    return asked
 
 
 def fail_held(connection: Connection, odd_rows: OddRows, lease_id: int, odd: dict[RowId, str]) -> list[UUID]:

@@ -14,9 +14,9 @@ from aioqueue.runtime._log import event
 from aioqueue.sqlite._connections import Connection, connect, in_transaction
 from aioqueue.sqlite._connections_turns import NotOurTurn
 from aioqueue.sqlite._lease_clock import clock_parameters
-from aioqueue.sqlite._lease_odd import fail_held, held_one_by_one
+from aioqueue.sqlite._lease_odd import asked_one_by_one, fail_held, held_one_by_one
 from aioqueue.sqlite._rows import Unreadable, one
-from aioqueue.sqlite._rows_claimed import held_claims
+from aioqueue.sqlite._rows_claimed import asked_claims, held_claims
 from aioqueue.sqlite._rows_times import NOW
 from aioqueue.sqlite._settle import lost_reasons
 from aioqueue.vocabulary._answers import Renewal
@@ -41,7 +41,9 @@ T = TypeVar("T")
 _RENEW = f"UPDATE lease SET expires_at = {NOW} + :duration, clock = :clock, boot = :boot WHERE id = :lease"
 
 _HOLDS = """
-SELECT json_group_array(json_array(id, claims)) FROM job INDEXED BY job_running WHERE state = 2 AND lease_id = :lease
+SELECT json_group_array(json_array(id, claims)),
+    json_group_array(json_array(id, claims, hex(cancel_reason))) FILTER (WHERE cancel_reason IS NOT NULL)
+FROM job INDEXED BY job_running WHERE state = 2 AND lease_id = :lease
 """
 
 
@@ -96,14 +98,17 @@ class SQLiteLeaseSession:
             parameters = {"lease": lease_id, "duration": round(duration * 1e6), **clock_parameters()}
             valid = connection.execute(_RENEW, parameters).rowcount == 1
             owned: set[Claim] = set()
+            asked: dict[Claim, str] = {}
             if valid:
                 try:
-                    owned = held_claims(one(connection, _HOLDS, {"lease": lease_id})[0])
+                    holds, asked_to_end = one(connection, _HOLDS, {"lease": lease_id})
+                    owned, asked = held_claims(holds), asked_claims(asked_to_end)
                 except Unreadable:
                     owned, strange = held_one_by_one(connection, self._odd, lease_id)
                     odd.update(strange)
+                    asked = asked_one_by_one(connection, lease_id, owned)
             lost = lost_reasons(connection, [each for each in held if each not in owned])
-            return Renewal(valid=valid, lost=lost, unheld=tuple(owned - set(held)))
+            return Renewal(valid=valid, lost=lost, unheld=tuple(owned - set(held)), asked_to_stop=asked)
 
         try:
             renewal = self._run(body)

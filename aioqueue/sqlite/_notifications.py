@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 import os
+import sqlite3
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from aioqueue.runtime._log import event
 from aioqueue.vocabulary._notification import Notification
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Sequence
 
     from aioqueue.sqlite._connections_file import FileWatch
@@ -22,7 +23,12 @@ __all__ = ["Housekeeping", "merged"]
 
 logger = logging.getLogger("aioqueue.sqlite")
 
-_ANYTHING = Notification(types=None, finished=None)
+_ASKED = """
+SELECT lease_id, claims, CAST(id AS BLOB) FROM job INDEXED BY job_asked
+WHERE cancel_reason IS NOT NULL AND state = 2 AND typeof(lease_id) = 'integer'
+"""
+"""Whose chains were asked to end, of the jobs that are running: next to none, so that each look may read all of it."""
+
 _CHECKPOINT_SECONDS = 5.0
 _FILE_SECONDS = 1.0
 _WARNING_SECONDS = 60.0
@@ -53,6 +59,7 @@ class Housekeeping:
         self._watch = watch
         self._file_at = 0.0
         self._version: int | None = None
+        self._asked: frozenset[tuple[int, int, bytes]] = frozenset()
         self._look_at = 0.0
         self._checkpoint_at = time.monotonic() + _CHECKPOINT_SECONDS
         self._warn_at = 0.0
@@ -69,7 +76,8 @@ class Housekeeping:
             version: int = connection.execute("PRAGMA data_version").fetchone()[0]
             known, self._version = self._version, version
             if version != known:
-                self._listeners.tell_from_thread(_ANYTHING)
+                leases = self._asked_since(connection)
+                self._listeners.tell_from_thread(Notification(types=None, finished=None, leases=leases))
         if now >= self._file_at:
             self._file_at = now + _FILE_SECONDS
             self._watch.look()
@@ -77,6 +85,14 @@ class Housekeeping:
         if now >= self._checkpoint_at:
             self._checkpoint_at = now + _CHECKPOINT_SECONDS
             self._checkpoint(connection, now)
+
+    def _asked_since(self, connection: sqlite3.Connection) -> frozenset[int]:
+        """The leases of jobs whose chains were asked to end since the last look, by whomever: each is told once of each job."""
+        known = self._asked
+        # Whether the file still has its tables is a matter for those who write.
+        with suppress(sqlite3.Error):
+            self._asked = frozenset(connection.execute(_ASKED).fetchall())
+        return frozenset(lease_id for lease_id, _, _ in self._asked - known)
 
     def _checkpoint(self, connection: sqlite3.Connection, now: float) -> None:
         # SQLite's own checkpoints never shrink the log, and never get done while somebody always reads.

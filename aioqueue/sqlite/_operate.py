@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from aioqueue.errors import AioqueueError
 from aioqueue.runtime._log import event
@@ -35,6 +35,8 @@ __all__ = ["Operator", "change_within", "run_now"]
 
 logger = logging.getLogger("aioqueue.sqlite")
 
+Answer = TypeVar("Answer")
+
 _PAUSE_SECONDS = 0.01
 """Between two portions, for those who wait for the write lock: SQLite has no queue for it."""
 
@@ -51,15 +53,20 @@ class Operator:
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
 
-    async def change(self, change: Change, ids: Sequence[UUID]) -> Sequence[Changed]:
+    async def change(self, change: Change[Answer], ids: Sequence[UUID], refused: Answer | None) -> Sequence[Answer]:
         """Change jobs.
 
         A row that refuses it is told in the log, and doesn't keep the others from being changed. What a delete leaves of long
         chains, all of it continued, is removed in portions. If that's interrupted, another delete removes the rest.
+
+        Arguments:
+            change: What is done.
+            ids: To which.
+            refused: What is answered for a row that refuses it; None if it's raised, once the others are changed.
         """
 
-        def run(connection: Connection, abandoned: Callable[[], bool]) -> tuple[Outcome, Notification | None]:
-            outcome = _together(ids, halved(connection, self._writer.timeout, ids, change, abandoned))
+        def run(connection: Connection, abandoned: Callable[[], bool]) -> tuple[Outcome[Answer], Notification | None]:
+            outcome = _together(ids, halved(connection, self._writer.timeout, ids, change, abandoned), refused)
             return outcome, outcome.notification
 
         outcome = await self._writer.hop(run)
@@ -80,22 +87,28 @@ class Operator:
         return await self._writer.write(lambda connection: prune(connection, state, older_than, types, limit, cursor))
 
 
-def change_within(connection: Statements, change: Change, ids: Sequence[UUID]) -> tuple[list[Changed], Notification | None]:
+def change_within(
+    connection: Statements, change: Change[Answer], ids: Sequence[UUID], refused: Answer | None
+) -> tuple[list[Answer], Notification | None]:
     """Change jobs as `Operator.change` does, in a transaction that is open; also gives what listeners are told of it."""
-    outcome = _together(ids, halved_within(connection, ids, change))
+    outcome = _together(ids, halved_within(connection, ids, change), refused)
     for chain in outcome.left:
         while remove_rest(chain, connection)[0]:
             pass
     return outcome.results, outcome.notification
 
 
-def _together(ids: Sequence[UUID], parts: Sequence[tuple[Sequence[UUID], Outcome | AioqueueError]]) -> Outcome:
+def _together(
+    ids: Sequence[UUID],
+    parts: Sequence[tuple[Sequence[UUID], Outcome[Answer] | AioqueueError]],
+    refused: Answer | None,
+) -> Outcome[Answer]:
     """Put together what became of the parts of a change.
 
     Raises:
-        AioqueueError: Of a single job.
+        AioqueueError: Of a single job, or of the first that refuses it where that has no answer.
     """
-    results: list[Changed] = []
+    results: list[Answer] = []
     notifications: list[Notification] = []
     left: list[RowId] = []
     for part, outcome in parts:
@@ -103,10 +116,10 @@ def _together(ids: Sequence[UUID], parts: Sequence[tuple[Sequence[UUID], Outcome
             results += outcome.results
             left += outcome.left
             notifications += [] if outcome.notification is None else [outcome.notification]
-        elif len(ids) == 1:
+        elif len(ids) == 1 or refused is None:
             raise outcome
         else:
-            results.append(Changed.WRONG_STATE)
+            results.append(refused)
             logger.error(
                 "job %s can't be changed: %s",
                 part[0],
@@ -116,7 +129,7 @@ def _together(ids: Sequence[UUID], parts: Sequence[tuple[Sequence[UUID], Outcome
     return Outcome(results, merged(notifications), left)
 
 
-def run_now(connection: Statements, ids: Sequence[UUID]) -> Outcome:
+def run_now(connection: Statements, ids: Sequence[UUID]) -> Outcome[Changed]:
     """Make pending jobs due."""
     now = connection.execute(f"SELECT {NOW}").fetchone()[0]
     results: list[Changed] = []

@@ -74,7 +74,7 @@ DELETE FROM archive WHERE id IN (
 _REMOVE_ARCHIVED_FIRST = f"DELETE FROM archive WHERE {_FIRST}"
 
 
-def delete(connection: Statements, ids: Sequence[UUID], *, cascade: bool) -> Outcome:
+def delete(connection: Statements, ids: Sequence[UUID], *, cascade: bool) -> Outcome[Changed]:
     """Remove chains, as `aioqueue.abc.Store.delete` promises, and one portion of all the steps behind their ends."""
     results: list[Changed] = []
     gone: set[RowId] = set()

@@ -81,7 +81,7 @@ WHERE step.live IS NULL
 _RETRIABLE = frozenset({StoredState.FAILED, StoredState.CANCELLED})
 
 
-def retry(connection: Statements, ids: Sequence[UUID], *, cascade: bool) -> Outcome:
+def retry(connection: Statements, ids: Sequence[UUID], *, cascade: bool) -> Outcome[Changed]:
     """Bring failed and cancelled jobs back, as `aioqueue.abc.Store.retry` promises."""
     retries = _Retries(connection)
     results = retries.several(ids)

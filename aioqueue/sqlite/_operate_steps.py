@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from aioqueue.sqlite._rows import dump, one, text_of
 from aioqueue.sqlite._rows_chain import LAST_STEPS
@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from aioqueue.sqlite._connections_statements import Statements
     from aioqueue.vocabulary._notification import Notification
 
-    Change = Callable[[Statements, Sequence[UUID]], "Outcome"]
 
 __all__ = ["Change", "LastStep", "Outcome"]
+
+Answer = TypeVar("Answer")
 
 _END = f"""
 WITH {LAST_STEPS}
@@ -32,7 +33,7 @@ WHERE coalesce(live, archived) IS NOT NULL
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Generic[Answer]):
     """What one transaction has done.
 
     Attributes:
@@ -41,9 +42,13 @@ class Outcome:
         left: The chains that are gone but for steps that they had behind them.
     """
 
-    results: list[Changed]
+    results: list[Answer]
     notification: Notification | None
     left: Sequence[RowId] = ()
+
+
+if TYPE_CHECKING:
+    Change = Callable[[Statements, Sequence[UUID]], Outcome[Answer]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,19 +10,21 @@ from aioqueue.sqlite._listing_blockers import list_blockers, list_dependents
 from aioqueue.sqlite._listing_chain import fetch_ends, list_chain
 from aioqueue.sqlite._listing_find import find
 from aioqueue.sqlite._operate import run_now
+from aioqueue.sqlite._operate_cancel import cancel
 from aioqueue.sqlite._operate_delete import delete
 from aioqueue.sqlite._operate_retry import retry
 from aioqueue.sqlite._stats import read_stats
 from aioqueue.sqlite._stats_workers import read_leases, read_standing
+from aioqueue.vocabulary._answers import Changed
 from aioqueue.vocabulary._listing import ListOrder
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
     from uuid import UUID
 
     from aioqueue.sqlite._connections_statements import Statements
     from aioqueue.sqlite._operate_steps import Change
-    from aioqueue.vocabulary._answers import Changed
+    from aioqueue.vocabulary._answers import Cancellation
     from aioqueue.vocabulary._blockers import Blocker
     from aioqueue.vocabulary._job import Job
     from aioqueue.vocabulary._listing import IdPage, JobFilter, Page
@@ -32,12 +34,19 @@ if TYPE_CHECKING:
 __all__ = ["OperatingVerbs"]
 
 T = TypeVar("T")
+Answer = TypeVar("Answer")
 
 
 class _Read(Protocol):
     """Runs a body in one snapshot of the file."""
 
     async def __call__(self, body: Callable[[Statements], T], /) -> T: ...
+
+
+class _ChangeJobs(Protocol):
+    """Makes a change to jobs, and tells of it when it's committed. Arguments as of `Operator.change`."""
+
+    async def __call__(self, change: Change[Answer], ids: Sequence[UUID], refused: Answer | None, /) -> Sequence[Answer]: ...
 
 
 class OperatingVerbs:
@@ -48,7 +57,7 @@ class OperatingVerbs:
         change: Makes a change to jobs, and tells of it when it's committed.
     """
 
-    def __init__(self, read: _Read, change: Callable[[Change, Sequence[UUID]], Awaitable[Sequence[Changed]]]) -> None:
+    def __init__(self, read: _Read, change: _ChangeJobs) -> None:
         self._read = read
         self._change = change
 
@@ -100,12 +109,16 @@ class OperatingVerbs:
 
     async def retry(self, ids: Sequence[UUID], *, cascade: bool = False) -> Sequence[Changed]:
         """See `aioqueue.abc.Operable.retry`."""
-        return await self._change(functools.partial(retry, cascade=cascade), ids)
+        return await self._change(functools.partial(retry, cascade=cascade), ids, Changed.WRONG_STATE)
 
     async def run_now(self, ids: Sequence[UUID]) -> Sequence[Changed]:
         """See `aioqueue.abc.Operable.run_now`."""
-        return await self._change(run_now, ids)
+        return await self._change(run_now, ids, Changed.WRONG_STATE)
+
+    async def cancel(self, ids: Sequence[UUID], reason: str) -> Sequence[Cancellation]:
+        """See `aioqueue.abc.Operable.cancel`."""
+        return await self._change(functools.partial(cancel, reason=reason), ids, None)
 
     async def delete(self, ids: Sequence[UUID], *, cascade: bool = False) -> Sequence[Changed]:
         """See `aioqueue.abc.Operable.delete`."""
-        return await self._change(functools.partial(delete, cascade=cascade), ids)
+        return await self._change(functools.partial(delete, cascade=cascade), ids, Changed.WRONG_STATE)

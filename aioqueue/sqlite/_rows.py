@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 _JOB_COLUMNS = """id, type, state, priority, payload, created_at, run_at, started_at, {finished_at}, attempt, max_attempts,
     {worker}, {output}, {outcome}, errors, key, tags, metadata, timeout, expires_at, reschedules, trace,
-    chain_id, position, {open_blockers}"""
+    chain_id, position, {open_blockers}, {cancel_reason}"""
 
 SELECT_LIVE = "SELECT " + _JOB_COLUMNS.format(
     finished_at="NULL",
@@ -47,10 +47,11 @@ SELECT_LIVE = "SELECT " + _JOB_COLUMNS.format(
     output="NULL",
     outcome="NULL",
     open_blockers="open_blockers",
+    cancel_reason="cancel_reason",
 )
 
 SELECT_ARCHIVED = "SELECT " + _JOB_COLUMNS.format(
-    finished_at="finished_at", worker="NULL", output="output", outcome="outcome", open_blockers="0"
+    finished_at="finished_at", worker="NULL", output="output", outcome="outcome", open_blockers="0", cancel_reason="NULL"
 )
 
 
@@ -148,7 +149,7 @@ def job_snapshot(row: Sequence[Any], now: int) -> Job:
     """Read a row of `SELECT_LIVE` or `SELECT_ARCHIVED`."""
     (job_id, job_type, state, priority, payload, created_at, run_at, started_at, finished_at) = row[:9]
     (attempt, max_attempts, worker, output, outcome, errors, key, tags, metadata, timeout, expires_at) = row[9:20]
-    reschedules, trace, chain_id, position, open_blockers = row[20:25]
+    reschedules, trace, chain_id, position, open_blockers, cancel_reason = row[20:26]
     own_id = id_of(job_id)
     return Job(
         id=own_id,
@@ -176,4 +177,5 @@ def job_snapshot(row: Sequence[Any], now: int) -> Job:
         expires_at=_optional(expires_at, moment),
         reschedules=_integer(reschedules),
         trace=stored_trace(trace),
+        cancel_reason=_optional(cancel_reason, text_of),
     )

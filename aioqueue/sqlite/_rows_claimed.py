@@ -8,13 +8,24 @@ from uuid import UUID
 
 from aioqueue.sqlite._rows import Unreadable, load, tags_of
 from aioqueue.sqlite._rows_times import moment
+from aioqueue.sqlite._settle_requests import reason_of
 from aioqueue.vocabulary._job import Claim, ClaimedJob
 from aioqueue.vocabulary._trace import stored_trace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["CLAIMED_COLUMNS", "Taken", "claimed_job", "claimed_jobs", "held_claims", "is_counter", "is_marked", "is_position"]
+__all__ = [
+    "CLAIMED_COLUMNS",
+    "Taken",
+    "asked_claims",
+    "claimed_job",
+    "claimed_jobs",
+    "held_claims",
+    "is_counter",
+    "is_marked",
+    "is_position",
+]
 
 _LARGEST_COUNT = 2**31 - 2
 """Of a counter: what PostgreSQL's hold too, and one more."""
@@ -59,6 +70,13 @@ def held_claims(rows: str) -> set[Claim]:
     if not all(is_counter(each.claims) for each in claims):
         raise Unreadable("a number of claims is out of its range")
     return claims
+
+
+def asked_claims(rows: str) -> dict[Claim, str]:
+    """Read for which of those that `held_claims` has read their chains were asked to end, and why."""
+    if rows == "[]":
+        return {}
+    return {Claim(UUID(job_id), number): reason_of(digits) for job_id, number, digits in load(rows)}
 
 
 def is_counter(value: Any) -> bool:

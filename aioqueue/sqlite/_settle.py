@@ -12,10 +12,12 @@ from aioqueue.sqlite._errors import concerns_a_row, translated
 from aioqueue.sqlite._lease_clock import LEASE_VALID, clock_parameters
 from aioqueue.sqlite._notifications import merged
 from aioqueue.sqlite._rows import dump, load, one
-from aioqueue.sqlite._rows_times import NOW
+from aioqueue.sqlite._rows_times import NOW, moment
 from aioqueue.sqlite._settle_batch import Batch
+from aioqueue.sqlite._settle_requests import requests
+from aioqueue.store_rules._cancelling import as_cancelled, gives_way
 from aioqueue.store_rules._lost import lost_reason
-from aioqueue.vocabulary._job import LostReason, SettleResult
+from aioqueue.vocabulary._job import LostReason, SettlementKind, SettleResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -52,6 +54,11 @@ SELECT json_group_array(json_array(s.key, s.value ->> 0,
 FROM json_each(:rows) AS s
 LEFT JOIN job ON job.id = s.value ->> 0 LEFT JOIN archive ON archive.id = s.value ->> 0
 """
+
+_GAVE_WAY = "UPDATE archive SET settled_kind = :kind WHERE id IN (SELECT value FROM json_each(:ids))"
+"""What was given stands there, as a repetition gives it again, and another outcome of the same claim isn't one."""
+
+_UNSTARTED = "SELECT 1 FROM archive WHERE id = :next AND state = 7 AND claims = 0"
 
 _MARK_OF_AN_ORPHAN = 100
 
@@ -150,12 +157,16 @@ def _settle_distinct(
     now, owned = row[0], {entry[0]: entry for entry in load(row[1])}
     batch = Batch(now)
     lost: list[Settlement] = []
+    marked: list[tuple[Settlement, list[Any]]] = []
     for job_id, settlement in zip(ids, settlements, strict=True):
         entry = owned.get(job_id)
         if entry is None:
             lost.append(settlement)
+        elif entry[3]:
+            marked.append((settlement, entry))
         else:
             batch.add(settlement, (settlement.claims, settlement.lease_id), *entry)
+    cancelled = _add_marked(connection, batch, marked, now) if marked else _NOTHING
     mark = _MARK_OF_AN_ORPHAN if orphaned else 0
     leases: frozenset[int] = frozenset()
     if orphaned and owned:
@@ -163,16 +174,41 @@ def _settle_distinct(
         leases = frozenset(each.lease_id for job_id, each in zip(ids, settlements, strict=True) if job_id in owned)
         connection.execute(_DELETE_LEASES, {"leases": dump(sorted(leases))})
     more = batch.write(connection, orphaned=mark)
+    if cancelled:
+        gave_way = [each for each, _ in marked if each.id in cancelled]
+        for kind in {each.kind for each in gave_way}:
+            given = dump([str(each.id) for each in gave_way if each.kind is kind])
+            connection.execute(_GAVE_WAY, {"ids": given, "kind": kind + mark})
     fates = _fates(connection, lost, mark) if lost else {}
+    for settlement, _ in marked:
+        fates[settlement.id] = SettleResult(more=more, cancelled=settlement.id in cancelled)
     results = [fates.get(each.id, _WRITTEN) for each in settlements]
-    if more:
-        marked = {entry[0] for entry in owned.values() if entry[3]}
-        results = [_WRITTEN_BUT_NOT_TOLD if job_id in marked else each for job_id, each in zip(ids, results, strict=True)]
     return results, batch.notification(leases) if owned else None
 
 
 _WRITTEN = SettleResult()
-_WRITTEN_BUT_NOT_TOLD = SettleResult(more=True)
+
+
+def _add_marked(
+    connection: Statements, batch: Batch, marked: Sequence[tuple[Settlement, list[Any]]], now: int
+) -> frozenset[UUID]:
+    """Sort those in whose chains may have been asked to end. Gives the ids of those of which something is cancelled."""
+    asked = requests(connection, [entry[0] for _, entry in marked])
+    cancelled: set[UUID] = set()
+    for settlement, entry in marked:
+        reason = asked.get(entry[0])
+        outcome = settlement
+        if reason is not None and gives_way(settlement):
+            outcome = as_cancelled(settlement, reason, moment(now))
+            cancelled.add(settlement.id)
+        elif reason is not None and settlement.kind is SettlementKind.CONTINUED:
+            cancelled.add(settlement.id)
+        job_id, job_type, chain_id, is_marked = entry
+        batch.add(outcome, (settlement.claims, settlement.lease_id), job_id, job_type, chain_id, is_marked, reason)
+    return frozenset(cancelled)
+
+
+_NOTHING: frozenset[UUID] = frozenset()
 
 
 def _fates(connection: Statements, lost: Sequence[Settlement], mark: int) -> dict[UUID, SettleResult]:
@@ -183,10 +219,19 @@ def _fates(connection: Statements, lost: Sequence[Settlement], mark: int) -> dic
         settlement = lost[index]
         fence = [settlement.claims, settlement.lease_id, settlement.kind + mark]
         if fence in (entry[4:7], entry[9:12]):
-            found[settlement.id] = _WRITTEN
+            found[settlement.id] = _written_before(connection, settlement, entry[7])
         else:
             found[settlement.id] = SettleResult(_reason(entry))
     return found
+
+
+def _written_before(connection: Statements, settlement: Settlement, archived: int | None) -> SettleResult:
+    """What is answered for a settlement that is repeated, as the first time."""
+    if archived == SettlementKind.CANCELLED and gives_way(settlement):
+        return SettleResult(cancelled=True)
+    if settlement.next is None or one(connection, _UNSTARTED, {"next": str(settlement.next.id)}) is None:
+        return _WRITTEN
+    return SettleResult(cancelled=True)
 
 
 def _reason(entry: Sequence[Any]) -> LostReason:

@@ -15,9 +15,10 @@ from aioqueue.sqlite._resolve import Resolved, resolve_if_possible
 from aioqueue.sqlite._resolve_ends import End, store_ends
 from aioqueue.sqlite._rows import dump
 from aioqueue.sqlite._rows_ids import id_of
-from aioqueue.sqlite._rows_times import due_after, due_at
-from aioqueue.sqlite._settle_archive import ERRORS_OF_ROW, archive, remove
+from aioqueue.sqlite._rows_times import due_after, due_at, moment
+from aioqueue.sqlite._settle_archive import ERRORS_OF_ROW, archive, archive_ended, archived_row, remove
 from aioqueue.sqlite._settle_chain import NextStep, check_cycle, insert_steps
+from aioqueue.store_rules._cancelling import asked_to_end
 from aioqueue.store_rules._causes import cause_of
 from aioqueue.vocabulary._blockers import ChainEnd
 from aioqueue.vocabulary._job import Settlement, SettlementKind
@@ -61,6 +62,7 @@ class Batch:
         self._needless: list[str] = []
         self._children: list[NewJob] = []
         self._waiting: list[NextStep] = []
+        self._unstarted: list[list[object]] = []
         self._resolved: Resolved | None = None
         self._inserted: Notification | None = None
 
@@ -72,6 +74,7 @@ class Batch:
         job_type: str,
         chain_id: str | None,
         marked: int,
+        reason: str | None = None,
     ) -> None:
         """Sort one in.
 
@@ -79,6 +82,7 @@ class Batch:
             outcome: What is said of the job.
             fence: The claim and the lease of whoever says it, if it's the owner.
             job_id, job_type, chain_id, marked: As they're stored.
+            reason: Why its chain was asked to end, if it was: the next step is cancelled.
 
         Raises:
             RowRejected: It can't be written as it is.
@@ -98,8 +102,10 @@ class Batch:
             self._steps.append(step)
             if step.blockers:
                 self._waiting.append(step)
-            else:
+            elif reason is None:
                 self._wake(step.type, step.due)
+            if reason is not None:
+                self._end_unstarted(step, reason)
         if marked:
             self._add_marked(outcome, job_id, job_type, job_id if chain_id is None else chain_id)
 
@@ -108,6 +114,13 @@ class Batch:
             self._ends.append(_end(outcome, job_type, chain))
         if outcome.kind in _NEVER_RETRIED:
             self._needless.append(job_id)
+
+    def _end_unstarted(self, step: NextStep, reason: str) -> None:
+        error, end = asked_to_end(reason, moment(self._now)), ChainEnd.CANCELLED
+        self._unstarted.append(archived_row(str(step.id), SettlementKind.CANCELLED, error=_encoded(error)))
+        chain = id_of(step.chain_id)
+        self._ends.append(End(step.chain_id, end, step.type, None, cause_of(end, step.type, chain, error)))
+        self._ended_chains.add(chain)
 
     def _wake(self, job_type: str, due: int) -> None:
         self._types.add(job_type)
@@ -152,6 +165,8 @@ class Batch:
             ended += add_blockers(connection, waiting, known, created, self._now)
             for step in self._waiting:
                 check_cycle(connection, step)
+        if self._unstarted:
+            archive_ended(connection, self._unstarted, self._now)
         # Only now, when it's known who waits for what fails with it.
         self._resolved = Resolved()
         own = store_ends(connection, self._ends, self._now) if self._ends else []

@@ -8,6 +8,7 @@ from aioqueue.sqlite._notifications import merged
 from aioqueue.sqlite._rows import dump, load, one
 from aioqueue.sqlite._rows_times import NOW
 from aioqueue.sqlite._settle_batch import Batch
+from aioqueue.sqlite._settle_requests import REASON, reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +21,7 @@ __all__ = ["end"]
 
 _LIVE = f"""
 SELECT {NOW}, (SELECT json_group_array(json_array(job.id, CAST(job.type AS TEXT), CAST(job.chain_id AS TEXT),
-    job.marked IS NOT 0, iif(job.state = 2 AND typeof(job.lease_id) = 'integer', job.lease_id, NULL)))
+    job.marked IS NOT 0, iif(job.state = 2 AND typeof(job.lease_id) = 'integer', job.lease_id, NULL), {REASON}))
 FROM json_each(:ids) AS asked CROSS JOIN job ON job.id = asked.value)
 """
 
@@ -44,8 +45,10 @@ def end(connection: Statements, endings: Sequence[Ending]) -> tuple[list[bool], 
             entry = live.get(str(each.id))
             results.append(entry is not None)
             if entry is not None:
-                batch.add(each, None, *entry[:4])
-                leases |= {entry[4]} - {None}
+                job_id, job_type, chain_id, marked, lease, digits = entry
+                reason = None if digits is None else reason_of(digits)
+                batch.add(each, None, job_id, job_type, chain_id, marked, reason)
+                leases |= {lease} - {None}
         if live:
             batch.write(connection)
             notifications.append(batch.notification(frozenset(leases)))

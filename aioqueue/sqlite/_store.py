@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from aioqueue.sqlite._connections_statements import Statements
-    from aioqueue.vocabulary._answers import Changed, Due, Pruned
+    from aioqueue.vocabulary._answers import Cancellation, Changed, Due, Pruned
     from aioqueue.vocabulary._blockers import Blocker, Tended
     from aioqueue.vocabulary._finding import Finding
     from aioqueue.vocabulary._job import (
@@ -283,6 +283,14 @@ class SQLiteStore:
     async def run_now(self, ids: Sequence[UUID]) -> Sequence[Changed]:
         """See `aioqueue.abc.Store.run_now`."""
         return await self._opened.operations.run_now(ids)
+
+    async def cancel(self, ids: Sequence[UUID], reason: str) -> Sequence[Cancellation]:
+        """See `aioqueue.abc.Store.cancel`.
+
+        Whoever has the file's write lock, such as a block of this process, is waited for as by any other write, for
+        `busy_timeout` seconds: what runs inside such a block hears of it only afterwards.
+        """
+        return await self._opened.operations.cancel(ids, reason)
 
     async def delete(self, ids: Sequence[UUID], *, cascade: bool = False) -> Sequence[Changed]:
         """See `aioqueue.abc.Store.delete`."""

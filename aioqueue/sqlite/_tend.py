@@ -13,6 +13,7 @@ from aioqueue.sqlite._connections import in_snapshot, in_transaction
 from aioqueue.sqlite._connections_halving import halved
 from aioqueue.sqlite._errors import concerns_a_row
 from aioqueue.sqlite._notifications import merged
+from aioqueue.sqlite._operate_cancel import end_unstarted
 from aioqueue.sqlite._resolve import Resolved, first_to_tell, resolve, resolve_if_possible
 from aioqueue.sqlite._resolve_ends import End, archived_ends, store_ends
 from aioqueue.sqlite._rows import dump, load, one
@@ -86,6 +87,7 @@ class Tending:
         def run(connection: Connection, abandoned: Callable[[], bool]) -> tuple[Tended, Notification | None]:
             told, now = self._tell(connection, found, limit, abandoned)
             discarded, notifications = self._discard(connection, found.late, abandoned)
+            notifications += self._cancel(connection, found.asked, abandoned)
             notifications += [each for each in (told.notification(now),) if each is not None]
             tended = Tended(resolved=told.told, failed=len(told.failed), expired=discarded, more=told.more or found.more)
             return tended, merged(notifications)
@@ -133,6 +135,17 @@ class Tending:
                     discarded += outcome[0]
                     notifications += outcome[1]
         return discarded, notifications
+
+    def _cancel(self, connection: Connection, asked: Sequence[str], abandoned: Callable[[], bool]) -> list[Notification]:
+        """End jobs that were made pending by what knows nothing of requests, or refused to end before."""
+        notifications: list[Notification] = []
+        if asked:
+            for part, outcome in halved(connection, self._writer.timeout, asked, end_unstarted, abandoned):
+                if isinstance(outcome, AioqueueError):
+                    self._pass_over(part[0], outcome)
+                elif outcome.notification is not None:
+                    notifications.append(outcome.notification)
+        return notifications
 
 
 def _tell(connection: sqlite3.Connection, found: Found, limit: int, skip: str) -> tuple[Resolved, int]:

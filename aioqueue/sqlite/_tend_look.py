@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from aioqueue.sqlite._connections_statements import Statements
 
-__all__ = ["DONE_WITH", "LATE", "LOST", "NEEDLESS", "OVER", "Found", "Places", "look"]
+__all__ = ["ASKED", "DONE_WITH", "LATE", "LOST", "NEEDLESS", "OVER", "Found", "Places", "look"]
 
 _WALK = 20_000
 """Chains, jobs and ends at which one call looks, each: up to a tenth of a second, in a reader's thread."""
@@ -82,6 +82,14 @@ SELECT (SELECT chain_id FROM named LIMIT 1 OFFSET :walk - 1),
     (SELECT json_group_array(chain_id) FROM named WHERE {NEEDLESS})
 """
 
+ASKED = "job.cancel_reason IS NOT NULL AND job.state <> 2 AND typeof(job.id) = 'text' AND job.id = lower(job.id)"
+"""Whose chains were asked to end while they were running, and that aren't any more."""
+
+_ASKED = f"""
+SELECT json_group_array(id) FROM (
+    SELECT id FROM job INDEXED BY job_asked WHERE {ASKED} AND id NOT IN (SELECT value FROM json_each(:skip)) LIMIT :limit)
+"""
+
 OVER = f"expires_at <= {NOW}"
 
 _OVER = f"""
@@ -110,6 +118,7 @@ class Found:
         done_with: Jobs that need nothing any more of what they have waited for.
         needless: Chains of whose ends nobody needs to know any more.
         over: Unique keys of which the windows are over.
+        asked: Jobs that aren't running, and whose chains were asked to end.
         more: Whether there are more of those that somebody waits for, or of keys, which can come faster than in portions.
     """
 
@@ -119,6 +128,7 @@ class Found:
     done_with: list[str]
     needless: list[str]
     over: list[str]
+    asked: list[str]
     more: bool = False
 
     def portion(self, limit: int) -> Found:
@@ -130,23 +140,25 @@ class Found:
             self.done_with[:limit],
             self.needless[:limit],
             self.over,
-            more=max(len(self.untold), len(self.late), len(self.over), len(self.lost) - 1) >= limit,
+            self.asked,
+            more=max(len(self.untold), len(self.late), len(self.over), len(self.asked), len(self.lost) - 1) >= limit,
         )
 
     @property
     def nothing(self) -> bool:
         """Whether there's nothing to do."""
-        return not (self.untold or self.late or self.lost or self.done_with or self.needless or self.over)
+        return not (self.untold or self.late or self.lost or self.done_with or self.needless or self.over or self.asked)
 
 
 def look(connection: Statements, places: Places, limit: int, skip: Collection[str]) -> Found:
     """See what there is to do, and move on in the walks."""
     asked = {"limit": limit, "skip": dump(list(skip))}
-    untold, late, over = (load(one(connection, statement, asked)[0]) for statement in (_UNTOLD, _LATE, _OVER))
+    statements = (_UNTOLD, _LATE, _OVER, _ASKED)
+    untold, late, over, to_end = (load(one(connection, statement, asked)[0]) for statement in statements)
     chain, lost = one(connection, _LOST, {"after": places.chain, "walk": _WALK})
     job, done_with = one(connection, _DONE_WITH, {"after": places.job, "walk": _WALK})
     end, needless = one(connection, _NEEDLESS, {"after": places.end, "walk": _WALK})
-    found = Found(untold, late, load(lost), load(done_with), load(needless), over)
+    found = Found(untold, late, load(lost), load(done_with), load(needless), over, to_end)
     # What is more than a portion is found again by the next call, from the same place.
     if len(found.lost) <= limit:
         places.chain = chain or ""

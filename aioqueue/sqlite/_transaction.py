@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from aioqueue.sqlite._connections import Connection
     from aioqueue.sqlite._connections_threads import DatabaseThreads, Request
     from aioqueue.sqlite._operate_steps import Change
-    from aioqueue.vocabulary._answers import Changed
     from aioqueue.vocabulary._job import Claim, Ending, Inserted, LostReason, NewJob, Settlement, SettleResult
     from aioqueue.vocabulary._notification import Notification
     from aioqueue.vocabulary._store_operating import Operable
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
 __all__ = ["TransactionBlock", "SQLiteTransaction"]
 
 T = TypeVar("T")
+Answer = TypeVar("Answer")
 
 logger = logging.getLogger("aioqueue.sqlite")
 
@@ -142,10 +142,10 @@ class SQLiteTransaction:
 
         return await self._threads.call(run)
 
-    async def _change(self, change: Change, ids: Sequence[UUID]) -> Sequence[Changed]:
-        def body(connection: Connection) -> tuple[Sequence[Changed], Notification | None]:
+    async def _change(self, change: Change[Answer], ids: Sequence[UUID], refused: Answer | None) -> Sequence[Answer]:
+        def body(connection: Connection) -> tuple[Sequence[Answer], Notification | None]:
             with readable_text(connection):
-                return change_within(connection, change, ids)
+                return change_within(connection, change, ids, refused)
 
         return await self._write(body)
 

@@ -25,6 +25,7 @@ LIVE_ONLY = {
     "gate": "of held jobs",
     "open_blockers": "of held jobs",
     "marked": "how it's settled, and it is settled",
+    "cancel_reason": "a request ends with the chain, which gets an entry of its own in the errors",
     "until_started": "the unique key isn't kept where it's set",
     "unique_key_check": "carries a constraint, and is empty",
 }

@@ -38,16 +38,21 @@ ROOMS = (
         "_lease_odd",
     ),
     *("_lease_session", "_listing", "_listing_blockers", "_listing_chain", "_listing_find", "_listing_sources"),
-    *("_operate", "_operate_delete", "_operate_prune"),
+    *("_notifications", "_operate", "_operate_cancel", "_operate_delete", "_operate_prune"),
     *("_operate_retry", "_operate_steps", "_recovery", "_resolve", "_resolve_ends", "_rows_chain", "_rows_odd", "_settle"),
     *("_settle_archive", "_settle_batch", "_settle_chain", "_settle_end", "_stats", "_stats_workers", "_tend", "_tend_look"),
+    "_settle_requests",
 )
 WALKS = {
+    # Whose chains were asked to end, and that run: next to none.
+    "_lease_odd._ASKED": ("job_asked",),
+    "_notifications._ASKED": ("job_asked",),
     # What is running is walked whole to find what has no lease, and to count it: it's as much as there are slots.
     "_recovery._ORPHANS": ("job_running",),
     "_recovery._ORPHAN_IDS": ("job_running",),
     "_stats._BUSY": ("job_running", "job_held"),
     "_tend_look._UNTOLD": ("chain_end_untold",),
+    "_tend_look._ASKED": ("job_asked",),
 }
 """The partial indexes that a statement may walk."""
 

@@ -28,6 +28,7 @@ pytestmark = pytest.mark.anyio
 STEPS = 80
 OPEN = "SELECT count(*) FROM blocker AS b WHERE b.job_id = job.id AND b.resolved = 0"
 WRONG = {
+    "what isn't running has no request to end": "SELECT id FROM job WHERE cancel_reason IS NOT NULL AND state <> 2",
     "blocked jobs wait for as many chains as they say": (
         f"SELECT id FROM job WHERE state = 0 AND (open_blockers = 0 OR open_blockers <> ({OPEN}))"
     ),
@@ -69,7 +70,7 @@ class History:
         return self.random.sample(self.known[-30:], min(2, len(self.known)))
 
     async def step(self) -> None:
-        verbs = {self.insert: 30, self.settle: 40, self.end: 6, self.tend: 8, self.delete: 5, self.retry: 6}
+        verbs = {self.insert: 30, self.settle: 40, self.end: 6, self.tend: 8, self.delete: 5, self.retry: 6, self.cancel: 4}
         (verb,) = self.random.choices(list(verbs), list(verbs.values()))
         await verb()
 
@@ -82,7 +83,9 @@ class History:
         self.known += [each.id for each in jobs]
 
     async def settle(self) -> None:
-        outcomes = [self.outcome(each) for each in await self.store.claim(self.lease, ["a"], self.random.randint(1, 6))]
+        claimed = await self.store.claim(self.lease, ["a"], self.random.randint(1, 6))
+        await self.store.cancel([each.id for each in claimed if self.random.random() < 0.15], "while it's running")
+        outcomes = [self.outcome(each) for each in claimed]
         for outcome, result in zip(outcomes, await self.store.settle(outcomes), strict=True):
             assert (result.lost, result.busy) == (None, False)
             if result.refused is None:
@@ -112,6 +115,9 @@ class History:
 
     async def delete(self) -> None:
         await self.store.delete(self.some(), cascade=self.random.random() < 0.5)
+
+    async def cancel(self) -> None:
+        await self.store.cancel(self.some(), "not needed")
 
     async def retry(self) -> None:
         await self.store.retry(self.some(), cascade=self.random.random() < 0.5)
