@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from aioqueue.definitions._completion import Completion
     from aioqueue.definitions._job_type import JobType
     from aioqueue.definitions._resources import ResourceScope
+    from aioqueue.vocabulary._cancel_reason import CancelReason
     from aioqueue.vocabulary._job import ClaimedJob
 
 __all__ = ["Attempt", "activate", "attempt_in", "current_attempt", "running_attempt"]
@@ -60,6 +61,7 @@ class Attempt:
         self.resources = resources
         self.dry_run = False
         self._cancelled = False
+        self._cancel_reason: CancelReason | None = None
         self._outcome: str | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -70,11 +72,19 @@ class Attempt:
 
     @property
     def cancelled(self) -> bool:
-        """Whether it should stop: its time is over, its claim is lost, or the worker shuts down.
+        """Whether it should stop: `cancel_reason` says why.
 
         A handler in a thread can't be interrupted, so a long one should look at this now and then. Any thread may.
         """
         return self._cancelled
+
+    @property
+    def cancel_reason(self) -> CancelReason | None:
+        """Why it should stop: its claim is lost, its job was asked to end, the worker shuts down, or its time is over.
+
+        None while it needn't, and where code of its own has cancelled it. Any thread may look.
+        """
+        return self._cancel_reason
 
     @property
     def in_thread(self) -> bool:
@@ -161,8 +171,10 @@ class Attempt:
         """
         raise TransactionError(f"{self!r} can't be completed: no worker runs it")
 
-    def mark_cancelled(self) -> None:
-        """Ask the attempt to stop. The worker calls it, from any thread."""
+    def mark_cancelled(self, reason: CancelReason | None = None) -> None:
+        """Ask the attempt to stop. The worker calls it, from any thread; again when there's a weightier reason."""
+        if reason is not None:
+            self._cancel_reason = reason  # first: whoever sees that it's cancelled finds out why
         self._cancelled = True
 
     @cached_property

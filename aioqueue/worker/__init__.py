@@ -9,9 +9,10 @@
 | `_attempt`, `_threads` | run one attempt, where its handler is a plain function in a thread |
 | `_slot_attempt`, `_outbox`, `_returned` | what a handler sees of it, what it has enqueued, what is made of what it returned |
 | `_completion`, `_completion_views`, `_completing` | transactions that complete jobs: block, insides, how far it is |
-| `_policy`, `_interruption` | the retry policy that counts; what becomes of a cancelled attempt |
+| `_policy`, `_stop_reason`, `_interruption` | the retry policy that counts; why attempts are stopped; what becomes of those |
 | `_outcome`, `_refusal` | what became of an attempt; less of it where the database refuses it |
-| `_attempt_log`, `_attempt_span`, `_text` | that in the log, and in its span; texts that can be stored |
+| `_attempt_log`, `_attempt_span`, `_attempt_told` | that in the log and in its span; what's known only once it's written |
+| `_text` | texts that can be stored |
 | `_writer`, `_settling`, `_postponed`, `_backoff` | write outcomes and give claims back: in batches, and again later |
 | `_lease`, `_lease_groups`, `_lease_thread`, `_unheld` | leases: kept, shared, renewed by a thread, compared |
 | `_recovery`, `_waiting_orphans` | the jobs of dead workers; those that can't be settled now |

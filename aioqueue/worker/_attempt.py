@@ -13,9 +13,10 @@ from aioqueue.errors import ArgumentsError, ConfigurationError
 from aioqueue.runtime._exits import from_a_signal
 from aioqueue.telemetry._tracing import Tracing
 from aioqueue.vocabulary._time import seconds
-from aioqueue.worker._outcome import CancelReason, Unreadable, raised
+from aioqueue.worker._outcome import Unreadable, raised
 from aioqueue.worker._returned import marked, outcome_of
 from aioqueue.worker._slot_attempt import SlotAttempt
+from aioqueue.worker._stop_reason import StopReason
 from aioqueue.worker._threads import HandlerThreads, Raised, leave_if_forked
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ class Attempts:
         if timeout is not None:
             attempt.timeout = timeout
             slot.over_at = slot.began + timeout
-            attempt.timer = asyncio.get_running_loop().call_later(timeout, slot.cancel, CancelReason.TIMEOUT)
+            attempt.timer = asyncio.get_running_loop().call_later(timeout, slot.cancel, StopReason.TIMEOUT)
         return attempt
 
     def _call(self, attempt: SlotAttempt) -> Awaitable[object]:

@@ -18,7 +18,16 @@ if TYPE_CHECKING:
     from aioqueue.worker._holdings import Slot
     from aioqueue.worker._outcome import Outcome
 
-__all__ = ["QUOTING", "log_begin", "log_end", "log_ignored_result", "log_interrupted", "log_late_error", "place_of"]
+__all__ = [
+    "QUOTING",
+    "log_begin",
+    "log_cancelled",
+    "log_end",
+    "log_ignored_result",
+    "log_interrupted",
+    "log_late_error",
+    "place_of",
+]
 
 logger = logging.getLogger("aioqueue.worker")
 
@@ -71,6 +80,21 @@ def log_interrupted(slot: Slot) -> None:
                 job.id,
                 job.attempt,
                 extra=slot.event("attempt.interrupted", outcome="interrupted", duration=_duration(slot)),
+            )
+
+
+def log_cancelled(slot: Slot, outcome: Outcome) -> None:
+    """Say that what was to become of a job wasn't written, or that its chain doesn't go on, since it was asked to end."""
+    if logger.isEnabledFor(logging.INFO):
+        job, following = slot.job, outcome.next
+        what = "it is cancelled" if following is None else f"{one_line(following.type)} {following.id} is cancelled, unstarted"
+        with suppress(*_HARMLESS):
+            logger.info(
+                "%s %s: %s: its chain was asked to end",
+                one_line(job.type),
+                job.id,
+                what,
+                extra=slot.event("attempt.cancelled", next_job_id=None if following is None else str(following.id)),
             )
 
 
@@ -150,7 +174,9 @@ def _said(slot: Slot, outcome: Outcome, duration: float) -> str:
             when = f"for {_seconds(outcome.delay)} s" if outcome.delay is not None else f"until {outcome.run_at}"
             return f"attempt {number} has put the job off {when}, after {duration:.3f} s"
         case SettlementKind.CANCELLED:
-            return f"it is discarded{why}"
+            if outcome.error is not None and outcome.error.type == "Expired":
+                return f"it is discarded{why}"
+            return f"attempt {number} is cancelled {f'after {duration:.3f} s' if slot.began else 'before it began'}{why}"
         case SettlementKind.FAILED:
             return f"attempt {number} failed after {duration:.3f} s, and there is no further try{why}"
         case _:

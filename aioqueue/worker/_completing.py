@@ -23,15 +23,16 @@ class Completing:
         outcome: What that says of the attempt.
         enqueued: How many jobs the attempt had enqueued before `done`.
         more: Whether not all were told who wait for the end of its chain.
+        cancelled: Whether its chain's next job was written as cancelled, since that was asked for.
         unseen: Whether a block in a transaction of the user's was left without an error, and nobody has looked yet whether that
             was committed.
         sealed: The outcome, once it's committed: it stands, whatever comes later.
     """
 
-    __slots__ = ("enqueued", "entered", "given", "holds", "lost", "more", "outcome", "sealed", "unseen")
+    __slots__ = ("cancelled", "enqueued", "entered", "given", "holds", "lost", "more", "outcome", "sealed", "unseen")
 
     def __init__(self) -> None:
-        self.entered = self.holds = self.unseen = self.more = False
+        self.entered = self.holds = self.unseen = self.more = self.cancelled = False
         self.lost: LostReason | None = None
         self.given: object = None
         self.outcome: Outcome | None = None

@@ -248,7 +248,7 @@ class Completions:
             raise result.refused
         if result.busy:
             raise StoreContended(f"somebody has locked what {attempt!r} needs: {result.message}")
-        state.more = result.more
+        state.more, state.cancelled = result.more, result.cancelled
 
     def _seal(self, attempt: SlotAttempt) -> None:
         """It's committed: the outcome stands, and the claim is none any more."""

@@ -34,7 +34,7 @@ class LateAttempt:
     Attributes:
         id, type, attempt: Which job's, and its number from 1.
         running: Seconds since it began.
-        reasons: Why it should have ended: `timeout`, `lost`, `shutdown`, `exit`.
+        reasons: Why it should have ended: `timeout`, `lost`, `cancelled`, `shutdown`, `exit`.
     """
 
     id: UUID
@@ -120,7 +120,7 @@ class OnceResult:
         continued: Attempts that completed their job, and whose chain goes on with another.
         failed: Jobs that failed for good.
         retried: Attempts that failed, and will be tried again.
-        cancelled: Jobs that had expired.
+        cancelled: Jobs that had expired, were asked to end, or have raised `Cancel`.
         rescheduled: Attempts that put themselves off.
     """
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 import time
 from typing import TYPE_CHECKING
 
 from aioqueue.telemetry._counters import AttemptOutcome, Counters
 from aioqueue.worker._health import LateAttempt
-from aioqueue.worker._outcome import CancelReason
+from aioqueue.worker._stop_reason import StopReason, judged_by, told_as
 from aioqueue.worker._text import job_event, one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from aioqueue.definitions._context import Attempt
     from aioqueue.telemetry._counters import TypeCounters
@@ -30,6 +31,8 @@ logger = logging.getLogger("aioqueue.worker")
 
 _LATE_SECONDS = 1.0
 """That an attempt may take to stop, until it's called late."""
+_IGNORES_SECONDS = 10.0
+"""After which the log names an attempt that was asked to end, and still runs."""
 
 
 class Slot:
@@ -39,6 +42,7 @@ class Slot:
         worker: The worker's name, for the log.
         began: When its attempt took its first step, by the monotonic clock; 0 before that.
         reasons: Why its attempt was cancelled by us, in order; each once.
+        asked: Why its chain was asked to end, if it was: what people gave as the reason.
         cancelled_at: When it was first, by the monotonic clock; 0 before that.
         over_at: When its timeout is over; 0 without one.
         exit: The `SystemExit` of one of its tasks or callbacks.
@@ -56,6 +60,7 @@ class Slot:
 
     __slots__ = (
         "abandoned",
+        "asked",
         "attempt",
         "began",
         "cancelled_at",
@@ -84,7 +89,8 @@ class Slot:
         self.attempt: Attempt | None = None
         self.task: asyncio.Task[Outcome | Interrupted] | None = None
         self.began = self.cancelled_at = self.over_at = self.ended_at = 0.0
-        self.reasons: tuple[CancelReason, ...] = ()
+        self.reasons: tuple[StopReason, ...] = ()
+        self.asked: str | None = None
         self.exit: BaseException | None = None
         self.lost: LostReason | None = None
         self.in_thread = self.abandoned = self.told_late = False
@@ -95,20 +101,18 @@ class Slot:
         self.on_end: Callable[[asyncio.Task[Outcome | Interrupted]], None] | None = None
 
     @property
-    def reason(self) -> CancelReason | None:
-        """What its attempt's end is judged by: the first reason, except that a lost claim outdoes all."""
-        if CancelReason.LOST in self.reasons:
-            return CancelReason.LOST
-        return self.reasons[0] if self.reasons else None
+    def reason(self) -> StopReason | None:
+        """What its attempt's end is judged by."""
+        return judged_by(self.reasons) if self.reasons else None
 
-    def cancel(self, reason: CancelReason) -> None:
+    def cancel(self, reason: StopReason) -> None:
         """Ask the attempt to stop. Each reason does so once: a body that swallowed one is cancelled again by the next."""
         if reason in self.reasons or (self.task is not None and self.task.done()):
             return
         self.cancelled_at = self.cancelled_at or time.monotonic()
         self.reasons += (reason,)
         if self.attempt is not None:
-            self.attempt.mark_cancelled()
+            self.attempt.mark_cancelled(told_as(self.reasons, self.lost))
         if self.task is not None:
             self.task.cancel(reason.value)
 
@@ -116,15 +120,15 @@ class Slot:
         """Why its attempt should have ended a while ago; empty if it needn't have. For any thread."""
         reasons = self.reasons if self.cancelled_at and now - self.cancelled_at > _LATE_SECONDS else ()
         over = self.over_at and now - self.over_at > _LATE_SECONDS
-        if over and CancelReason.TIMEOUT not in reasons:  # the event loop is blocked: its timer hasn't come yet
-            reasons = (*reasons, CancelReason.TIMEOUT)
+        if over and StopReason.TIMEOUT not in reasons:  # the event loop is blocked: its timer hasn't come yet
+            reasons = (*reasons, StopReason.TIMEOUT)
         return tuple(reason.value for reason in reasons)
 
     def exited(self, error: BaseException) -> None:
         """Note that a task or callback of the handler's has raised an exit: it means this attempt, which is cancelled."""
         if self.exit is None:
             self.exit = error
-        self.cancel(CancelReason.EXIT)
+        self.cancel(StopReason.EXIT)
 
     def drop_enqueued(self) -> None:
         """What its attempt has enqueued isn't stored, unless it is already."""
@@ -150,6 +154,8 @@ class Holdings:
         running: Attempts that run, by claim: also those whose claim was lost, until they have ended.
         unwritten: How many outcomes, and claims to be given back, wait to be written.
         returning: Claims that are being given back: until that's written, renewals go on to call them ours.
+        asked: Claims whose chains were asked to end, with the reasons, by lease: those of which the store's answer to our claim
+            is still on its way. Almost always empty.
         stuck: Claims whose outcomes can't be written for a reason of their own, such as a row that somebody has locked. They're
             held, and don't keep others from being claimed.
     """
@@ -161,7 +167,9 @@ class Holdings:
         self.running: dict[Claim, Slot] = {}
         self.unwritten = 0
         self.returning: set[Claim] = set()
+        self.asked: dict[int, dict[Claim, str]] = {}
         self.stuck: set[Claim] = set()
+        self._reminders: dict[Claim, asyncio.TimerHandle] = {}
         self._ended = asyncio.Event()
         self._idle_listener: Callable[[], None] | None = None
 
@@ -210,6 +218,8 @@ class Holdings:
         """An attempt has ended, or never took its first step."""
         self.running.pop(slot.claim, None)
         slot.task = slot.attempt = slot.on_end = None
+        if self._reminders and (reminder := self._reminders.pop(slot.claim, None)) is not None:
+            reminder.cancel()
         if not self.running:
             self._ended.set()
             self.tell_if_idle()
@@ -234,9 +244,58 @@ class Holdings:
                 reason.value,
                 extra=slot.event("attempt.lost", outcome="lost", reason=reason.value),
             )
-            slot.cancel(CancelReason.LOST)
+            slot.cancel(StopReason.LOST)
 
-    def cancel_all(self, reason: CancelReason) -> None:
+    def ask_to_end(self, lease_id: int, asked: Mapping[Claim, str]) -> None:
+        """Stop attempts whose chains were asked to end; with the others the next claim's answer is compared.
+
+        Arguments:
+            lease_id: Whose they are.
+            asked: All of this lease that are known by now, with the reasons.
+        """
+        coming: dict[Claim, str] = {}
+        for claim, why in asked.items():
+            slot = self.running.get(claim)
+            if slot is not None:
+                self._ask_to_end(slot, why)
+            elif claim not in self.held:  # otherwise it has ended, and the store looks at the request
+                coming[claim] = why
+        if coming:
+            self.asked[lease_id] = coming
+        else:
+            self.asked.pop(lease_id, None)
+
+    def _ask_to_end(self, slot: Slot, why: str) -> None:
+        completing = slot.completing
+        if slot.asked is not None or slot.lost is not None or (completing is not None and completing.sealed is not None):
+            return
+        slot.asked = why
+        slot.cancel(StopReason.CANCELLED)
+        job = slot.job
+        logger.info(
+            "%s %s: attempt %d is asked to end: %s",
+            one_line(job.type),
+            job.id,
+            job.attempt,
+            one_line(why) or "no reason was given",
+            extra=slot.event("attempt.cancelling", reason=one_line(why)),
+        )
+        loop = asyncio.get_running_loop()
+        self._reminders[slot.claim] = loop.call_later(_IGNORES_SECONDS, self._still_runs, slot, context=contextvars.Context())
+
+    def _still_runs(self, slot: Slot) -> None:
+        job = slot.job
+        logger.warning(
+            "%s %s: attempt %d was asked to end %.0f s ago, and still runs: it keeps its slot until it ends%s",
+            one_line(job.type),
+            job.id,
+            job.attempt,
+            _IGNORES_SECONDS,
+            " (a plain function can't be interrupted: it looks at current_attempt().cancelled)" if slot.in_thread else "",
+            extra=slot.event("attempt.ignores_cancel"),
+        )
+
+    def cancel_all(self, reason: StopReason) -> None:
         """Ask every attempt to stop."""
         for slot in list(self.running.values()):
             slot.cancel(reason)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from aioqueue.runtime._exits import exits_in
 from aioqueue.worker._event_loop_end import EventLoopEnd, event_loop_end
-from aioqueue.worker._outcome import INTERRUPTED, CancelReason, interrupted_too_often, interruptions, raised
+from aioqueue.worker._outcome import INTERRUPTED, interrupted_too_often, interruptions, raised
+from aioqueue.worker._stop_reason import StopReason
 from aioqueue.worker._text import described, one_line
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class Interruptions:
         if self._end.error is None:
             self._end = event_loop_end()
 
-    def explained(self, slot: Slot, error: BaseException) -> tuple[BaseException, CancelReason | None]:
+    def explained(self, slot: Slot, error: BaseException) -> tuple[BaseException, StopReason | None]:
         """What has really ended an attempt's body, and what it's to be judged by.
 
         Arguments:
@@ -53,14 +54,14 @@ class Interruptions:
             error: With what its body has ended.
         """
         reason = slot.reason
-        if slot.exit is not None and reason is CancelReason.EXIT and isinstance(error, asyncio.CancelledError):
+        if slot.exit is not None and reason is StopReason.EXIT and isinstance(error, asyncio.CancelledError):
             return slot.exit, reason
         if exits := {id(each) for each in exits_in(error)}:
             self._own_exits = exits
             # Once the loop has ended, whoever raises an exit has ended it, and isn't interrupted by its end.
-            return error, None if reason is CancelReason.SHUTDOWN and self._ending() else reason
+            return error, None if reason is StopReason.SHUTDOWN and self._ending() else reason
         if reason is None and self._ending():
-            return error, CancelReason.SHUTDOWN  # the loop's end cancels every task, also before we do
+            return error, StopReason.SHUTDOWN  # the loop's end cancels every task, also before we do
         return error, reason
 
     def judged(self, slot: Slot) -> Outcome | Interrupted:

@@ -303,6 +303,8 @@ class Leases:
             slot = self._holdings.running.get(claim)
             if slot is not None:
                 self._holdings.lose([slot], reason)
+        if renewal.asked_to_stop or self._holdings.asked:
+            self._holdings.ask_to_end(lease.id, renewal.asked_to_stop)
         self._unheld.seen(lease.id, renewal.unheld)
 
     def _lose(self, group: LeaseGroup, lease: KeptLease) -> None:
@@ -313,6 +315,7 @@ class Leases:
         group.lease = self._all = None
         self._lost[lease.id] = time.monotonic() + lease.duration
         self._unheld.forget(lease.id)
+        self._holdings.ask_to_end(lease.id, {})
         self._recovery.disturbed()
         self._holdings.lose(self._held_under(lease), LostReason.TAKEN)
         self._wakeup.wake()

@@ -7,22 +7,19 @@ outcome begins with a function here; one that is stored in a new way begins with
 from __future__ import annotations
 
 import asyncio
-import logging
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from enum import StrEnum
 from typing import TYPE_CHECKING, TypeGuard, TypeVar, cast
 
 from aioqueue.errors import ConfigurationError
 from aioqueue.runtime._exits import members, traceback_of
 from aioqueue.telemetry._counters import AttemptOutcome
 from aioqueue.vocabulary._job import AttemptError, Settlement, SettlementKind
-from aioqueue.vocabulary._job_control import Fail, JobControl, Reschedule, RetryIn
-from aioqueue.vocabulary._retry import Retry
-from aioqueue.vocabulary._safe_text import type_name
+from aioqueue.vocabulary._job_control import Cancel, Fail, JobControl, Reschedule, RetryIn
 from aioqueue.vocabulary._time import aware, seconds
-from aioqueue.worker._policy import Policy
-from aioqueue.worker._text import attempt_error, described, job_event, one_line, stored_text
+from aioqueue.worker._policy import USUAL, Policy, delay_of, retries
+from aioqueue.worker._stop_reason import StopReason
+from aioqueue.worker._text import attempt_error, described, stored_text
 
 if TYPE_CHECKING:
     from aioqueue.errors import AioqueueError
@@ -30,10 +27,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "INTERRUPTED",
-    "CancelReason",
     "Interrupted",
     "Outcome",
     "Unreadable",
+    "asked_to_end",
     "broken",
     "completed",
     "continued",
@@ -45,16 +42,11 @@ __all__ = [
     "put_off",
     "raised",
     "refused",
+    "unless_asked_to_end",
     "worker_lost",
 ]
 
-logger = logging.getLogger("aioqueue.worker")
-
 E = TypeVar("E", bound=BaseException)
-
-_USUAL = Retry()
-"""Whose waits count where a policy is broken, and which counts as a whole where nothing else is known to be sound."""
-
 
 _COUNTED_AS = {
     SettlementKind.COMPLETED: AttemptOutcome.OK,
@@ -66,16 +58,6 @@ _COUNTED_AS = {
 }
 
 
-class CancelReason(StrEnum):
-    """Why the worker cancelled an attempt."""
-
-    TIMEOUT = "timeout"
-    LOST = "lost"
-    SHUTDOWN = "shutdown"
-    EXIT = "exit"
-    """A task or callback of the handler's has raised `SystemExit`."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """How an attempt ended.
@@ -83,9 +65,10 @@ class Outcome:
     Attributes:
         kind: What to write.
         output: JSON.
-        label: What `set_outcome` or `Fail` said.
+        label: What `set_outcome`, `Fail` or `Cancel` said.
         delay, run_at: When it's due again.
         error: For the history.
+        on_purpose: Whether it has failed since the handler has said so: then that stands, also if its chain was asked to end.
         next: The chain's next job.
         children: Jobs that the attempt has enqueued, and those that come along.
         exception: What was raised, for the log alone.
@@ -100,6 +83,7 @@ class Outcome:
     error: AttemptError | None = None
     next: NewJob | None = None
     children: tuple[NewJob, ...] = ()
+    on_purpose: bool = False
     exception: BaseException | None = field(default=None, repr=False, compare=False)
     poison: bool = field(default=False, compare=False)
 
@@ -107,6 +91,11 @@ class Outcome:
     def counted_as(self) -> AttemptOutcome:
         """What metrics and traces call it."""
         return AttemptOutcome.POISON if self.poison else _COUNTED_AS[self.kind]
+
+    @property
+    def yields(self) -> bool:
+        """Whether it's a failure that nobody chose: the job is cancelled instead, if that was asked for."""
+        return self.kind is SettlementKind.FAILED and not self.on_purpose
 
     @property
     def may_be_refused(self) -> bool:
@@ -131,6 +120,7 @@ class Outcome:
             error=self.error,
             next=self.next,
             children=self.children,
+            yields=self.yields,
         )
 
 
@@ -186,6 +176,27 @@ def expired(job: ClaimedJob) -> Outcome:
     return Outcome(kind=SettlementKind.CANCELLED, error=_noted(job, "Expired", "it wasn't started before it expired"))
 
 
+def asked_to_end(job: ClaimedJob, why: str) -> Outcome:
+    """The outcome of a job whose chain was asked to end, and whose attempt wasn't begun, or has ended for no other reason."""
+    return Outcome(kind=SettlementKind.CANCELLED, error=_noted(job, "Cancelled", why or "it was cancelled"))
+
+
+def unless_asked_to_end(job: ClaimedJob, outcome: Outcome | Interrupted, why: str) -> Outcome:
+    """What becomes of a job whose chain was asked to end: it's completed, continued, failed on purpose; or else cancelled.
+
+    Arguments:
+        job: Whose attempt has ended.
+        outcome: How, without regard to that. Its error is kept.
+        why: The reason that was given.
+    """
+    if isinstance(outcome, Interrupted):
+        return asked_to_end(job, why)
+    if outcome.kind.finishes and not outcome.yields:
+        return outcome
+    cancelled, exception = asked_to_end(job, why), outcome.exception
+    return replace(cancelled, label=outcome.label, error=outcome.error or cancelled.error, exception=exception)
+
+
 def worker_lost(job: ClaimedJob, policy: Policy) -> Outcome:
     """The outcome of an attempt whose worker has died, or was away for longer than its lease."""
     error = _noted(job, "WorkerLost", f"worker lost: the lease {job.lease_id} ran out during attempt {job.attempt}")
@@ -209,8 +220,8 @@ def put_off(delay: float) -> Outcome:
 
 def broken(job: ClaimedJob, error: BaseException) -> Outcome:
     """The outcome of an attempt around which something of the worker's own has failed; the usual policy says what is next."""
-    number = job.max_attempts if job.retry is not None else _USUAL.max_attempts
-    return _again(job, Policy(_USUAL, number, None), attempt_error(error, job.attempt), None)
+    number = job.max_attempts if job.retry is not None else USUAL.max_attempts
+    return _again(job, Policy(USUAL, number, None), attempt_error(error, job.attempt), None)
 
 
 def interruptions(job: ClaimedJob) -> int:
@@ -233,7 +244,7 @@ def raised(
     error: BaseException,
     *,
     label: str | None,
-    reason: CancelReason | None,
+    reason: StopReason | None,
     timeout: float | None,
 ) -> Outcome | Interrupted:
     """The handler, or a middleware, raised: what that means, with what was raised for the log.
@@ -257,13 +268,14 @@ def _meaning(
     error: BaseException,
     *,
     label: str | None,
-    reason: CancelReason | None,
+    reason: StopReason | None,
     timeout: float | None,
 ) -> Outcome | Interrupted:
     """What an exception means for the job.
 
     What a handler raises once the worker shuts down is taken for a consequence of being cancelled, unless it's a
-    `JobControl`. `TIMEOUT` turns only the cancellation itself into a `TimeoutError`: any other error says more.
+    `JobControl`. So is the cancellation itself, once its chain was asked to end. `TIMEOUT` turns only the cancellation itself
+    into a `TimeoutError`: any other error says more.
     """
     label = _label(label)
     if (control := _control(error)) is not None:
@@ -271,9 +283,9 @@ def _meaning(
             return _controlled(job, policy, control, label)
         except BaseException as wrong:  # noqa: BLE001 - classified: its values can't be used, or its class is broken
             return _again(job, policy, attempt_error(wrong, job.attempt), label)
-    if reason is CancelReason.SHUTDOWN:
+    if reason is StopReason.SHUTDOWN or (reason is StopReason.CANCELLED and _is(error, asyncio.CancelledError)):
         return INTERRUPTED
-    if reason is CancelReason.TIMEOUT and _is(error, asyncio.CancelledError):
+    if reason is StopReason.TIMEOUT and _is(error, asyncio.CancelledError):
         late = TimeoutError(f"the attempt took longer than {timeout:g} s")
         error = late.with_traceback(traceback_of(error))
     return _failed_with(job, policy, error, label)
@@ -282,7 +294,7 @@ def _meaning(
 def _failed_with(job: ClaimedJob, policy: Policy, error: BaseException, label: str | None) -> Outcome:
     """What the policy says of an attempt that has failed with an error."""
     explained = attempt_error(error, job.attempt)
-    if not _retries(job, policy, error):
+    if not retries(job, policy, error):
         return Outcome(kind=SettlementKind.FAILED, label=label, error=explained, poison=not policy.exhausted(job.attempt))
     return _again(job, policy, explained, label)
 
@@ -297,7 +309,7 @@ def _control(error: BaseException) -> JobControl | None:
 
 def _finality(control: JobControl) -> int:
     """0 is the most final."""
-    return next((place for place, kind in enumerate((Fail, RetryIn, Reschedule)) if _is(control, kind)), 3)
+    return next((place for place, kind in enumerate((Fail, Cancel, RetryIn, Reschedule)) if _is(control, kind)), 4)
 
 
 def _is(error: BaseException, kind: type[E]) -> TypeGuard[E]:
@@ -306,12 +318,14 @@ def _is(error: BaseException, kind: type[E]) -> TypeGuard[E]:
 
 
 def _controlled(job: ClaimedJob, policy: Policy, control: JobControl, label: str | None) -> Outcome:
-    if _is(control, Fail):
+    if _is(control, Fail) or _is(control, Cancel):
+        fails = _is(control, Fail)
         return Outcome(
-            kind=SettlementKind.FAILED,
+            kind=SettlementKind.FAILED if fails else SettlementKind.CANCELLED,
             label=_label(_attribute(control, "outcome")) or label,
-            error=_noted(job, "Fail", _attribute(control, "reason")),
-            poison=True,
+            error=_noted(job, "Fail" if fails else "Cancel", _attribute(control, "reason")),
+            on_purpose=True,
+            poison=fails,
         )
     if _is(control, RetryIn):
         delay = seconds(control.delay, "RetryIn's delay")
@@ -331,8 +345,8 @@ def _controlled(job: ClaimedJob, policy: Policy, control: JobControl, label: str
     return _again(job, policy, attempt_error(control, job.attempt), label)
 
 
-def _attribute(control: Fail, name: str) -> object:
-    """What a `Fail` says; a subclass may not have called our `__init__`, or have properties that raise."""
+def _attribute(control: JobControl, name: str) -> object:
+    """What a `Fail` or a `Cancel` says; a subclass may not have called our `__init__`, or have properties that raise."""
     try:
         return getattr(control, name)
     except BaseException as error:  # noqa: BLE001 - classified: part of the job's history
@@ -342,37 +356,7 @@ def _attribute(control: Fail, name: str) -> object:
 def _again(job: ClaimedJob, policy: Policy, error: AttemptError, label: str | None) -> Outcome:
     if policy.exhausted(job.attempt):
         return Outcome(kind=SettlementKind.FAILED, label=label, error=error)
-    return Outcome(kind=SettlementKind.RETRIED, label=label, delay=_delay(job, policy), error=error)
-
-
-def _delay(job: ClaimedJob, policy: Policy) -> float:
-    """How long the policy lets the job wait. A backoff may be code of the user's: where it's broken, the default counts."""
-    try:
-        return policy.retry.delay(job.attempt)
-    except BaseException as error:  # noqa: BLE001 - logged; it costs its own job nothing but the wait
-        _log_broken_policy(job, policy, "it waits as long as the default policy says", error)
-        return _USUAL.delay(job.attempt)
-
-
-def _retries(job: ClaimedJob, policy: Policy, error: BaseException) -> bool:
-    try:
-        return policy.retry.retries(error)
-    except BaseException as second:  # noqa: BLE001 - logged; a class of `retry_on` or `fail_on`, or the error's own, is broken
-        _log_broken_policy(job, policy, "its error counts as one that is retried", second)
-        return True
-
-
-def _log_broken_policy(job: ClaimedJob, policy: Policy, instead: str, error: BaseException) -> None:
-    logger.error(
-        "%s %s: the retry policy (%s) fails after attempt %d, so %s: %s",
-        one_line(job.type),
-        job.id,
-        type_name(policy.retry.backoff),
-        job.attempt,
-        instead,
-        described(error),
-        extra=job_event("attempt.policy_failed", job),
-    )
+    return Outcome(kind=SettlementKind.RETRIED, label=label, delay=delay_of(job, policy), error=error)
 
 
 def _label(value: object) -> str | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from aioqueue.errors import ConfigurationError
 from aioqueue.vocabulary._retry import Retry
+from aioqueue.vocabulary._safe_text import type_name
 from aioqueue.worker._text import described, job_event, one_line
 
 if TYPE_CHECKING:
@@ -17,9 +18,12 @@ if TYPE_CHECKING:
     from aioqueue.definitions._settings import WorkerSettings
     from aioqueue.vocabulary._job import ClaimedJob
 
-__all__ = ["Policies", "Policy"]
+__all__ = ["USUAL", "Policies", "Policy", "delay_of", "retries"]
 
 logger = logging.getLogger("aioqueue.worker")
+
+USUAL = Retry()
+"""Whose waits count where a policy is broken, and which counts as a whole where nothing else is known to be sound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,3 +109,34 @@ class Policies:
     def of_last_resort(self, job: ClaimedJob) -> Policy:
         """What counts if the job's own policy is broken: the usual waits, with its own number of attempts."""
         return Policy(Retry(), job.max_attempts, self._max_reschedules)
+
+
+def delay_of(job: ClaimedJob, policy: Policy) -> float:
+    """How long the policy lets the job wait. A backoff may be code of the user's: where it's broken, the default counts."""
+    try:
+        return policy.retry.delay(job.attempt)
+    except BaseException as error:  # noqa: BLE001 - logged; it costs its own job nothing but the wait
+        _log_broken_policy(job, policy, "it waits as long as the default policy says", error)
+        return USUAL.delay(job.attempt)
+
+
+def retries(job: ClaimedJob, policy: Policy, error: BaseException) -> bool:
+    """Whether the policy tries again after such an error. Its classes may be broken: then it does."""
+    try:
+        return policy.retry.retries(error)
+    except BaseException as second:  # noqa: BLE001 - logged; a class of `retry_on` or `fail_on`, or the error's own, is broken
+        _log_broken_policy(job, policy, "its error counts as one that is retried", second)
+        return True
+
+
+def _log_broken_policy(job: ClaimedJob, policy: Policy, instead: str, error: BaseException) -> None:
+    logger.error(
+        "%s %s: the retry policy (%s) fails after attempt %d, so %s: %s",
+        one_line(job.type),
+        job.id,
+        type_name(policy.retry.backoff),
+        job.attempt,
+        instead,
+        described(error),
+        extra=job_event("attempt.policy_failed", job),
+    )

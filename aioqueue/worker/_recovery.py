@@ -200,14 +200,15 @@ class Recovery:
                 await self._settle([(job, self._outcome(job))], written)
         finally:
             if written:
-                gone = written.count(SettlementKind.FAILED)
+                gone, cancelled = written.count(SettlementKind.FAILED), written.count(SettlementKind.CANCELLED)
                 logger.warning(
-                    "worker %s: took over %d jobs of lost workers: %d will be tried again, %d failed for good",
+                    "worker %s: took over %d jobs of lost workers: %d will be tried again, %d failed for good%s",
                     self._name,
                     len(written),
-                    len(written) - gone,
+                    len(written) - gone - cancelled,
                     gone,
-                    extra=event("recovery.taken_over", worker=self._name, jobs=len(written), failed=gone),
+                    f", {cancelled} were cancelled" if cancelled else "",
+                    extra=event("recovery.taken_over", worker=self._name, jobs=len(written), failed=gone, cancelled=cancelled),
                 )
         return len(written)
 
@@ -253,7 +254,7 @@ class Recovery:
             elif result.lost is LostReason.ERROR:
                 await self._fail(job, result.message, written)
             elif result.lost is None:
-                written.append(outcome.kind)
+                written.append(SettlementKind.CANCELLED if result.cancelled else outcome.kind)
                 self._look_what_is_left(result)
 
     def _look_what_is_left(self, result: SettleResult) -> None:
@@ -274,7 +275,7 @@ class Recovery:
                 self._waiting.add(job)
                 return
             if result.lost is None:
-                written.append(SettlementKind.FAILED)
+                written.append(SettlementKind.CANCELLED if result.cancelled else SettlementKind.FAILED)
                 self._look_what_is_left(result)
                 logger.error(
                     "%s %s: of a lost worker: the outcome was refused: %s",

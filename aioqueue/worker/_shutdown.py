@@ -13,7 +13,8 @@ from aioqueue.runtime._contexts import tasks_whose_context
 from aioqueue.runtime._left_behind import bounded, ended_meanwhile, leave, take_out_of_sight
 from aioqueue.runtime._log import event
 from aioqueue.worker._attempt_span import end_span
-from aioqueue.worker._outcome import INTERRUPTED, CancelReason
+from aioqueue.worker._outcome import INTERRUPTED
+from aioqueue.worker._stop_reason import StopReason
 from aioqueue.worker._text import one_line
 
 if TYPE_CHECKING:
@@ -205,7 +206,7 @@ class Shutdown:
             more,
             extra=event("worker.cancelling", worker=self._name, jobs=len(running)),
         )
-        self._holdings.cancel_all(CancelReason.SHUTDOWN)
+        self._holdings.cancel_all(StopReason.SHUTDOWN)
         await self._wait_for_slots(_INTERRUPTED_SECONDS)
         if running and self._forced.is_set():
             await self._wait_for_slots_in_any_case(_FORCED_SECONDS)

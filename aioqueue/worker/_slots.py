@@ -13,7 +13,7 @@ from aioqueue.runtime._exits import from_a_signal
 from aioqueue.telemetry._tracing import Tracing
 from aioqueue.worker._attempt_log import log_begin
 from aioqueue.worker._attempt_span import end_span
-from aioqueue.worker._outcome import INTERRUPTED, Outcome, broken, expired
+from aioqueue.worker._outcome import INTERRUPTED, Outcome, asked_to_end, broken, expired, unless_asked_to_end
 from aioqueue.worker._text import one_line
 
 if TYPE_CHECKING:
@@ -109,10 +109,14 @@ class Slots:
                 self.start(job)
 
     def start(self, job: ClaimedJob) -> None:
-        """Begin an attempt, unless the job has expired."""
+        """Begin an attempt, unless the job has expired, or its chain was asked to end since it was claimed."""
         slot = self._holdings.hold(job)
         if job.expired:
             self._writer.take(slot, expired(job))
+            return
+        asked = self._holdings.asked
+        if asked and (why := asked.get(job.lease_id, {}).get(slot.claim)) is not None:
+            self._writer.take(slot, asked_to_end(job, why))
             return
         self._holdings.running[slot.claim] = slot
         self._bodies.add(job.id)
@@ -169,6 +173,8 @@ class Slots:
         ended_at = time.monotonic()
         if slot.completing is not None and slot.completing.sealed is not None:
             outcome = slot.completing.sealed  # whatever came later
+        elif slot.asked is not None:
+            outcome = unless_asked_to_end(slot.job, outcome, slot.asked)
         if slot.told_late:
             slot.told_late, slot.ended_at = slot.lost is None and not slot.abandoned, ended_at
         if slot.span is not None and not slot.told_late:

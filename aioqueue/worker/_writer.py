@@ -13,9 +13,10 @@ from aioqueue.runtime._batcher import NOT_ABOUT_ROWS, Batcher
 from aioqueue.telemetry._counters import AttemptOutcome
 from aioqueue.telemetry._tracing import Tracing
 from aioqueue.vocabulary._job import LostReason, SettlementKind, SettleResult
-from aioqueue.worker._attempt_log import log_end, log_interrupted
+from aioqueue.worker._attempt_log import log_cancelled, log_end, log_interrupted
 from aioqueue.worker._attempt_span import end_span
-from aioqueue.worker._outcome import INTERRUPTED, Interrupted, Outcome, put_off, refused
+from aioqueue.worker._attempt_told import tell_at_last, written_as_cancelled
+from aioqueue.worker._outcome import INTERRUPTED, Interrupted, Outcome, put_off, refused, unless_asked_to_end
 from aioqueue.worker._postponed import Postponed
 from aioqueue.worker._refusal import Refusal
 from aioqueue.worker._settling import Settling
@@ -126,6 +127,8 @@ class Writer:
             self._holdings.unwritten += 1  # only to be counted, and told
             self._wrote(slot, outcome, None)
             log_end(slot, outcome)
+            if slot.completing.cancelled:
+                log_cancelled(slot, outcome)
             return
         # Waiting to be written may take long: an exception would keep everything that its frames hold.
         self._submit(slot, outcome if outcome.exception is None else outcome.without_exception())
@@ -208,6 +211,8 @@ class Writer:
         if error is None:
             result = future.result()
             if result.lost is None and not result.busy and result.refused is None:
+                if result.cancelled:
+                    outcome = written_as_cancelled(slot, outcome)
                 self._wrote(slot, outcome, refusal)
                 if result.more:
                     self._tending.soon()
@@ -242,7 +247,7 @@ class Writer:
         if slot.outbox is not None and refusal is None:
             slot.outbox.written(self._holdings.counters)
         if slot.told_late:
-            _tell(slot, outcome)
+            tell_at_last(slot, outcome)
         if refusal is not None:
             job = slot.job
             logger.error(
@@ -281,7 +286,9 @@ class Writer:
         """Write in place of an outcome that the attempt has failed, since the jobs that come with it can't be stored."""
         slot.drop_enqueued()
         outcome = refused(slot.job, self._policies.of(slot.job), error)
-        _tell(slot, outcome)
+        if slot.asked is not None:
+            outcome = unless_asked_to_end(slot.job, outcome, slot.asked)
+        tell_at_last(slot, outcome)
         outcome = outcome.without_exception()
         if self._open:
             future = self._settles.submit_nowait(outcome.settlement(slot.job))
@@ -389,11 +396,3 @@ class Writer:
             await self._store.release(lease_id, own)
         self._late_releases.worked()
         return [None] * len(claims)
-
-
-def _tell(slot: Slot, outcome: Outcome) -> None:
-    """Tell the log and the span how an attempt ended, if that had to wait until it was written."""
-    if slot.told_late:
-        slot.told_late = False
-        end_span(slot, outcome)
-        log_end(slot, outcome)

@@ -9,7 +9,8 @@ import pytest
 
 from aioqueue import Client, Registry, Retry
 from aioqueue.worker import Worker
-from aioqueue.worker._outcome import CancelReason, Interrupted, Outcome
+from aioqueue.worker._outcome import Interrupted, Outcome
+from aioqueue.worker._stop_reason import StopReason
 from tests.worker.test_cancel_reasons import Bench
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ async def test_the_timer_of_an_attempt_that_has_ended_is_stopped(bench: Bench) -
 
 
 async def test_what_was_cancelled_before_it_began_calls_nothing(bench: Bench) -> None:
-    bench.slot.cancel(CancelReason.SHUTDOWN)
+    bench.slot.cancel(StopReason.SHUTDOWN)
     async with asyncio.timeout(60):
         assert isinstance(await bench.attempts.run(bench.slot), Interrupted)
     assert not bench.waits.is_set()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from aioqueue import Client, Fail, Fixed, JobState, Registry, Reschedule, Retry, RetryIn, current_attempt
+from aioqueue import Cancel, CancelReason, Client, Fail, Fixed, JobState, Registry, Reschedule, Retry, RetryIn, current_attempt
 from aioqueue.definitions._resources import ResourceScope
 from aioqueue.definitions._settings import WorkerSettings
 from aioqueue.vocabulary._job import LostReason, SettlementKind
@@ -17,8 +17,9 @@ from aioqueue.worker._attempt import Attempts
 from aioqueue.worker._completion import Completions
 from aioqueue.worker._holdings import Holdings, Slot
 from aioqueue.worker._interruption import Interruptions
-from aioqueue.worker._outcome import CancelReason, Interrupted, Outcome
+from aioqueue.worker._outcome import Interrupted, Outcome, unless_asked_to_end
 from aioqueue.worker._policy import Policies
+from aioqueue.worker._stop_reason import StopReason
 from aioqueue.worker._threads import HandlerThreads
 from tests.worker.insides import parts
 from tests.worker.test_recovery import orphan
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 LIMIT = 60
-TIMEOUT, SHUTDOWN, EXIT, LOST = CancelReason.TIMEOUT, CancelReason.SHUTDOWN, CancelReason.EXIT, CancelReason.LOST
+TIMEOUT, SHUTDOWN, EXIT, LOST = StopReason.TIMEOUT, StopReason.SHUTDOWN, StopReason.EXIT, StopReason.LOST
+CANCELLED = StopReason.CANCELLED
 
 COMPLETED = (SettlementKind.COMPLETED, None)
 GIVEN_BACK = (Interrupted, None)
@@ -39,11 +41,12 @@ FAILED_ATTEMPT = (SettlementKind.RETRIED, "ValueError")
 
 CONTROLS = {
     "Fail": (SettlementKind.FAILED, "Fail"),
+    "Cancel": (SettlementKind.CANCELLED, "Cancel"),
     "RetryIn": (SettlementKind.RETRIED, "RetryIn"),
     "Reschedule": (SettlementKind.RESCHEDULED, None),
 }
 
-TABLE: dict[CancelReason, dict[str, tuple[SettlementKind | type[Interrupted], str | None]]] = {
+TABLE: dict[StopReason, dict[str, tuple[SettlementKind | type[Interrupted], str | None]]] = {
     # What comes first decides; how the body ends after its last cancellation says the rest. A value is a value.
     TIMEOUT: {"cancelled": TIMED_OUT, "raises": FAILED_ATTEMPT, "returns": COMPLETED, **CONTROLS},
     SHUTDOWN: {"cancelled": GIVEN_BACK, "raises": GIVEN_BACK, "returns": COMPLETED, **CONTROLS},
@@ -51,6 +54,28 @@ TABLE: dict[CancelReason, dict[str, tuple[SettlementKind | type[Interrupted], st
 }
 ENDS = tuple(TABLE[TIMEOUT])
 ORDERS = [order for length in (1, 2, 3) for order in itertools.permutations((TIMEOUT, SHUTDOWN, EXIT), length)]
+
+ASKED_TO_END: dict[str, tuple[SettlementKind, str | None]] = {
+    # In whichever order: what would be tried again is cancelled, with its error.
+    "cancelled": (SettlementKind.CANCELLED, "Cancelled"),
+    "raises": (SettlementKind.CANCELLED, "ValueError"),
+    "returns": COMPLETED,
+    "Fail": CONTROLS["Fail"],
+    "Cancel": CONTROLS["Cancel"],
+    "RetryIn": (SettlementKind.CANCELLED, "RetryIn"),
+    "Reschedule": (SettlementKind.CANCELLED, "Cancelled"),
+}
+ORDERS_ASKED = [(CANCELLED,), *((CANCELLED, each) for each in TABLE), *((each, CANCELLED) for each in TABLE)]
+
+TOLD = (LOST, CANCELLED, SHUTDOWN, EXIT, TIMEOUT)
+"""In this order: the first of those that there are."""
+TOLD_AS = {
+    LOST: CancelReason.TAKEN,
+    CANCELLED: CancelReason.CANCELLED,
+    SHUTDOWN: CancelReason.SHUTDOWN,
+    EXIT: CancelReason.ERROR,
+    TIMEOUT: CancelReason.TIMEOUT,
+}
 
 
 class Bench:
@@ -60,6 +85,7 @@ class Bench:
         self.registry = Registry()
         self.waits = asyncio.Event()
         self.cancelled: list[str] = []
+        self.told: list[CancelReason | None] = []
         self.swallows = 0
         self.end = "cancelled"
         bench = self
@@ -73,6 +99,7 @@ class Bench:
                 except asyncio.CancelledError as error:
                     assert current_attempt().cancelled
                     bench.cancelled.append(str(error))
+                    bench.told.append(current_attempt().cancel_reason)
                     if len(bench.cancelled) > bench.swallows:
                         return bench.finish()
 
@@ -99,12 +126,14 @@ class Bench:
                 raise ValueError("no")
             case "Fail":
                 raise Fail("why")
+            case "Cancel":
+                raise Cancel("why")
             case "RetryIn":
                 raise RetryIn(5)
             case "Reschedule":
                 raise Reschedule(delay=5)
 
-    async def run(self, reasons: tuple[CancelReason, ...], end: str) -> Outcome | Interrupted:
+    async def run(self, reasons: tuple[StopReason, ...], end: str) -> Outcome | Interrupted:
         self.swallows, self.end = len(reasons) - 1, end
         self.slot.exit = SystemExit(1) if EXIT in reasons else None
         self.slot.task = task = asyncio.create_task(self.attempts.run(self.slot))
@@ -116,6 +145,11 @@ class Bench:
         async with asyncio.timeout(LIMIT):
             return await task
 
+    def told_rightly(self, order: tuple[StopReason, ...]) -> bool:
+        """Whether the attempt was told the weightiest reason each time."""
+        weightiest = (next(each for each in TOLD if each in order[:count]) for count in range(1, len(order) + 1))
+        return self.told == [TOLD_AS[each] for each in weightiest]
+
 
 @pytest.fixture
 async def bench() -> AsyncIterator[Bench]:
@@ -126,23 +160,41 @@ async def bench() -> AsyncIterator[Bench]:
 
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("order", ORDERS, ids=lambda order: " then ".join(order))
-async def test_what_becomes_of_an_attempt(bench: Bench, order: tuple[CancelReason, ...], end: str) -> None:
+async def test_what_becomes_of_an_attempt(bench: Bench, order: tuple[StopReason, ...], end: str) -> None:
     outcome = await bench.run(order, end)
     assert bench.cancelled == [reason.value for reason in order]
     became = (Interrupted, None) if isinstance(outcome, Interrupted) else (outcome.kind, outcome.error and outcome.error.type)
     assert became == TABLE[order[0]][end]
+    assert bench.told_rightly(order)
 
 
 @pytest.mark.parametrize("end", ENDS)
-@pytest.mark.parametrize("others", [(), (TIMEOUT,), (SHUTDOWN,), (TIMEOUT, SHUTDOWN)], ids=" then ".join)
+@pytest.mark.parametrize("order", ORDERS_ASKED, ids=lambda order: " then ".join(order))
+async def test_what_becomes_of_an_attempt_whose_chain_was_asked_to_end(
+    bench: Bench, order: tuple[StopReason, ...], end: str
+) -> None:
+    outcome = unless_asked_to_end(bench.slot.job, await bench.run(order, end), "because")
+    assert bench.cancelled == [reason.value for reason in order]
+    assert bench.told_rightly(order)
+    expected = ASKED_TO_END[end]
+    if end == "cancelled" and order[0] in (TIMEOUT, EXIT):
+        expected = (SettlementKind.CANCELLED, TABLE[order[0]][end][1])
+    assert (outcome.kind, outcome.error and outcome.error.type) == expected
+    if outcome.error is not None and outcome.error.type == "Cancelled":
+        assert outcome.error.message == "because"
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("others", [(), (TIMEOUT,), (SHUTDOWN,), (CANCELLED,), (TIMEOUT, SHUTDOWN)], ids=" then ".join)
 @pytest.mark.parametrize("first", [False, True], ids=["lost last", "lost first"])
 async def test_a_lost_claim_outdoes_all_and_cancels_anew(
-    bench: Bench, others: tuple[CancelReason, ...], first: bool, end: str
+    bench: Bench, others: tuple[StopReason, ...], first: bool, end: str
 ) -> None:
     order = (LOST, *others) if first else (*others, LOST)
     await bench.run(order, end)  # what the outcome is doesn't matter: nobody writes it
     assert bench.cancelled == [reason.value for reason in order]
     assert bench.slot.reason is LOST
+    assert bench.told_rightly(order)
 
 
 class Swallows:

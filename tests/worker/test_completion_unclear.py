@@ -9,7 +9,7 @@ import pytest
 
 from aioqueue import Client, JobState, Registry, StoreUnavailable, Worker, current_attempt
 from aioqueue.worker import _completion
-from aioqueue.worker._outcome import CancelReason
+from aioqueue.worker._stop_reason import StopReason
 from tests.worker.chains import once
 from tests.worker.completing import Notes, run
 from tests.worker.insides import parts
@@ -125,7 +125,7 @@ async def test_whenever_it_is_cancelled_all_of_it_is_there_or_nothing(client: Cl
             await asyncio.sleep(0)
         if number > 30:  # a database of another process takes many turns
             await asyncio.sleep((number - 30) * 0.0003)
-        slot.cancel(CancelReason.TIMEOUT)
+        slot.cancel(StopReason.TIMEOUT)
 
     handles = {
         str(number): await client.enqueue(parent(number).options(timeout=1000)) for number in (*range(0, 70, 2), 1_000_000)

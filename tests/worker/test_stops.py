@@ -11,9 +11,9 @@ import pytest
 from aioqueue import Client, JobState
 from aioqueue.vocabulary._job import LostReason
 from aioqueue.worker import Worker, _shutdown
-from aioqueue.worker._outcome import CancelReason
 from aioqueue.worker._run import _BODIES
 from aioqueue.worker._slots import Slots
+from aioqueue.worker._stop_reason import StopReason
 from tests.worker.faults import Faults, Jobs, ended, until
 from tests.worker.insides import left_behind, parts
 
@@ -92,7 +92,7 @@ def cancel(worker: Worker) -> None:
 
 def time_out(worker: Worker) -> None:
     for slot in parts(worker).holdings.running.values():
-        slot.cancel(CancelReason.TIMEOUT)
+        slot.cancel(StopReason.TIMEOUT)
 
 
 def stop(worker: Worker) -> None:
@@ -105,7 +105,7 @@ def force(worker: Worker) -> None:
 
 def stop_and_cancel(worker: Worker) -> None:
     worker.stop()
-    parts(worker).holdings.cancel_all(CancelReason.SHUTDOWN)
+    parts(worker).holdings.cancel_all(StopReason.SHUTDOWN)
 
 
 @pytest.mark.parametrize("act", [lose, cancel, time_out, stop, force, stop_and_cancel])
