@@ -1,6 +1,7 @@
 """Hashes every file of a folder tree, one job per file: `python -m examples.checksums [FOLDER]`.
 
-Stop it with Ctrl-C, or kill it, and start it again: it finishes the rest and repeats nothing that had been committed.
+Stop it with Ctrl-C, which cancels what is left, also where other workers run it; or kill it. Start it again: it finishes the
+rest, and repeats nothing that had been committed.
 More workers may help, from other terminals: `python -m aioqueue.worker examples.checksums:registry`.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import hashlib
 import os
 import signal
@@ -21,11 +23,14 @@ from typing import TYPE_CHECKING
 
 from aioqueue import (
     AioqueueError,
+    Cancellation,
     Client,
     Exponential,
     Fail,
     Fixed,
+    JobError,
     JobFailed,
+    JobFilter,
     JobHandle,
     JobState,
     Registry,
@@ -170,7 +175,7 @@ FINISHED = [state for state in JobState if state.finished]
 
 
 async def find_run(client: Client, folder: str, skip: tuple[str, ...], *, again: bool) -> JobHandle[int]:
-    """Continue the folder's newest run, or begin one.
+    """Continue the folder's newest run, or begin one. What was cancelled of it isn't any more.
 
     Arguments:
         client: Open.
@@ -181,8 +186,11 @@ async def find_run(client: Client, folder: str, skip: tuple[str, ...], *, again:
     page = await client.list_jobs(types=[scan], key=_folder_key(folder), limit=1)
     if page.jobs:
         newest = page.jobs[0]
+        if newest.state is JobState.CANCELLED:
+            await client.retry(newest.id)
+        await client.retry(where=JobFilter(tag=str(newest.id), states=[JobState.CANCELLED]))
         complete = newest.state is JobState.COMPLETED and await _count_finished(client, newest.id) >= newest.output
-        if newest.state not in (JobState.FAILED, JobState.CANCELLED) and not (again and complete):
+        if newest.state is not JobState.FAILED and not (again and complete):
             return client.handle(scan, newest.id)
     return await client.enqueue(scan(folder, skip=skip).options(key=_folder_key(folder), unique=True))
 
@@ -210,16 +218,24 @@ async def watch(client: Client, run: JobHandle[int], progress: Progress) -> Resu
         await asyncio.sleep(max(0.2, 10 * (time.perf_counter() - began)))
 
 
+async def cancel_run(client: Client, run: JobHandle[int]) -> None:
+    """Cancel what is left of a run, whoever runs it; first the scan, so that it enqueues nothing more."""
+    if await run.cancel(reason="interrupted") is Cancellation.CANCELLING:
+        with contextlib.suppress(JobError):
+            await run.result(timeout=2)
+    await client.cancel(where=JobFilter(tag=str(run.id)), reason="interrupted")
+
+
 async def run_checksums(folder: str, skip: tuple[str, ...], url: str, concurrency: int, *, again: bool) -> int:
-    """Do it all; SIGINT and SIGTERM stop it in an orderly way.
+    """Do it all. SIGINT cancels what is left; SIGTERM leaves it to other workers, or to the next start.
 
     Returns:
         The exit code.
     """
-    stopped = asyncio.Event()
+    stopped, cancelled = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stopped.set)
+    loop.add_signal_handler(signal.SIGTERM, stopped.set)
+    loop.add_signal_handler(signal.SIGINT, cancelled.set)
     progress = Progress(sys.stderr)
     async with Client(url) as client:
         run = await find_run(client, encode_path(folder), skip, again=again)
@@ -228,14 +244,16 @@ async def run_checksums(folder: str, skip: tuple[str, ...], url: str, concurrenc
             print(f"{before} files of this run were done before")
         async with Worker(client, registry, concurrency=concurrency, lease=LEASE, poll_interval=1.0, grace=2.0):
             watching = asyncio.create_task(watch(client, run, progress))
-            stopping = asyncio.create_task(stopped.wait())
+            ends = [watching, *(asyncio.create_task(each.wait()) for each in (stopped, cancelled))]
             try:
-                await asyncio.wait([watching, stopping], return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             finally:
-                stopping.cancel()
-                watching.cancel()
-                await asyncio.wait([watching, stopping])
+                for each in ends:
+                    each.cancel()
+                await asyncio.wait(ends)
                 progress.end()
+            if watching.cancelled() and cancelled.is_set():
+                await cancel_run(client, run)
     if watching.cancelled():
         print("\nInterrupted. Start it again, and it goes on from here.")
         return 130

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,20 +14,24 @@ from aioqueue.cli._options import DURATION, log_level_option, looking_at, run, u
 from aioqueue.cli._report import Report
 from aioqueue.cli._tables import show_progress, shows_progress
 from aioqueue.cli._text import one_line
+from aioqueue.client import Changes
 from aioqueue.vocabulary._answers import Changed
 from aioqueue.vocabulary._job import JobState
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
     from uuid import UUID
 
-    from aioqueue.client import Changes, Client
+    from aioqueue.client import Client
+    from aioqueue.vocabulary._answers import Cancellation
     from aioqueue.vocabulary._listing import JobFilter
 
-    ChangeAll = Callable[[Client, JobFilter, Callable[[Changes, Counter[Changed]], object]], Awaitable[object]]
+    Portion = Changes | dict[UUID, Cancellation]
+    OnPortion = Callable[[Portion, Counter[Any]], object]
+    ChangeAll = Callable[[Client, JobFilter, OnPortion], Awaitable[object]]
 
-__all__ = ["change_all", "counted", "prune"]
+__all__ = ["OnPortion", "Portion", "change_all", "counted", "holders_of", "prune"]
 
 _PAGE_JOBS = 1_000
 _MOST_COUNTED_JOBS = 100_000
@@ -85,11 +89,16 @@ async def change_all(client: Client, done: str, change: ChangeAll, where: JobFil
     # They're listed again: the answer may have taken minutes, and whoever was retried meanwhile doesn't fit any more.
     with report.ended(nothing), show_progress(total=total, beside_output=report.as_json) as show:
 
-        def tell(portion: Changes, _total: Counter[Changed]) -> None:
-            report.add(portion, portion.holders)
+        def tell(portion: Portion, _total: Counter[Any]) -> None:
+            report.add(portion, holders_of(portion))
             show(f"{report.seen:,} looked at, {report.done:,} {done}", report.seen)
 
         await change(client, where, tell)
+
+
+def holders_of(portion: Portion) -> Mapping[UUID, UUID]:
+    """The chains that hold the unique keys of those that weren't changed for that."""
+    return portion.holders if isinstance(portion, Changes) else {}
 
 
 async def _count(client: Client, where: JobFilter) -> Count:

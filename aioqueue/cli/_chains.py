@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from aioqueue.cli._ids import find_ids
-from aioqueue.cli._job_text import describe, describe_blocker
+from aioqueue.cli._job_text import asked_to_end, describe, describe_blocker
 from aioqueue.cli._json import json_option, print_json
 from aioqueue.cli._listing import listing_command
 from aioqueue.cli._options import Problem, WrongUsage, log_level_option, looking_at, run, url_option
@@ -61,7 +61,9 @@ def show(url: str | None, job_id: str, *, limit: int, cursor: str | None, as_jso
                 print_json(await _as_json(client, end, page))
                 return
             steps, waiting = await chain_tree(client, end.chain_id, page.jobs)
-        click.echo(one_line(f"chain {end.chain_id}: at step {end.position}, {end.type}, {end.state.value}"))
+        asked = asked_to_end(end)
+        where = f"at step {end.position}, {end.type}, {end.state.value}{f', {asked}' if asked else ''}"
+        click.echo(one_line(f"chain {end.chain_id}: {where}"))
         if cursor is None and page.jobs and (gone := page.jobs[0].position):
             click.echo(f"its first {'step has' if gone == 1 else f'{gone} steps have'} been removed")
         for line in draw(steps):

@@ -1,4 +1,4 @@
-"""`aioqueue jobs retry | run-now | delete`: the jobs whose ids are given, or piped, or all that fit a filter."""
+"""`aioqueue jobs retry | run-now | cancel | delete`: the jobs whose ids are given, or piped, or all that fit a filter."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import click
 
 from aioqueue.cli._asking import ask, check_somebody_answers, yes_option
-from aioqueue.cli._bulk import change_all, counted
+from aioqueue.cli._bulk import change_all, counted, holders_of
 from aioqueue.cli._filter_options import FILTER_OPTIONS, filter_options, is_filtered, read_filter
 from aioqueue.cli._ids import find_ids, read_given
 from aioqueue.cli._json import json_option
@@ -19,19 +19,17 @@ from aioqueue.cli._tables import show_progress
 from aioqueue.cli._text import one_line
 from aioqueue.client import Changes
 from aioqueue.errors import BlockerReference, StoreError
-from aioqueue.vocabulary._answers import Changed
+from aioqueue.vocabulary._answers import Cancellation, Changed
 from aioqueue.vocabulary._job import JobState
 
 if TYPE_CHECKING:
-    from collections import Counter
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Mapping, Sequence
     from uuid import UUID
 
+    from aioqueue.cli._bulk import OnPortion, Portion
     from aioqueue.client import Client
     from aioqueue.vocabulary._job import Job
     from aioqueue.vocabulary._listing import JobFilter
-
-    _OnPortion = Callable[[Changes, Counter[Changed]], object]
 
 __all__ = ["changing_commands"]
 
@@ -41,18 +39,29 @@ _MOST_SHOWN_JOBS = 20
 _PORTION_JOBS = 1_000
 
 
+@dataclass(frozen=True, slots=True)
+class _How:
+    """What was said beside which jobs are meant.
+
+    Attributes:
+        cascade: As of `Client.retry` and `Client.delete`.
+        reason: As of `Client.cancel`.
+    """
+
+    cascade: bool = False
+    reason: str = ""
+
+
 class _Apply(Protocol):
     """Changes the jobs with these ids."""
 
-    def __call__(self, client: Client, ids: Sequence[UUID], *, cascade: bool) -> Awaitable[Changes]: ...
+    def __call__(self, client: Client, ids: Sequence[UUID], how: _How) -> Awaitable[Portion]: ...
 
 
 class _ApplyToAll(Protocol):
     """Changes all that fit."""
 
-    def __call__(
-        self, client: Client, where: JobFilter, on_portion: _OnPortion, *, cascade: bool
-    ) -> Awaitable[Counter[Changed]]: ...
+    def __call__(self, client: Client, where: JobFilter, on_portion: OnPortion, *, how: _How) -> Awaitable[object]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +75,9 @@ class _Change:
         wrong: Said of a job that isn't in the right state.
         states: Those of the jobs that it changes by filter.
         named: Those, too, if `--state` names them.
-        removes: Whether it can't be undone: it asks, whatever jobs are meant.
+        asks: Whether it can't be undone, or stops what runs: it asks, whatever jobs are meant.
         cascade: What `--cascade` does, for its help; empty where there is none.
+        reason: Whether there is `--reason`.
     """
 
     name: str
@@ -78,43 +88,52 @@ class _Change:
     wrong: str
     states: tuple[str, ...]
     named: tuple[str, ...] = ()
-    removes: bool = False
+    asks: bool = False
     cascade: str = ""
+    reason: bool = False
 
 
-async def _retry(client: Client, ids: Sequence[UUID], *, cascade: bool) -> Changes:
-    return await client.retry(*ids, cascade=cascade)
+async def _retry(client: Client, ids: Sequence[UUID], how: _How) -> Portion:
+    return await client.retry(*ids, cascade=how.cascade)
 
 
-async def _retry_all(client: Client, where: JobFilter, on_portion: _OnPortion, *, cascade: bool) -> Counter[Changed]:
-    return await client.retry(where=where, on_portion=on_portion, cascade=cascade)
+async def _retry_all(client: Client, where: JobFilter, on_portion: OnPortion, *, how: _How) -> None:
+    await client.retry(where=where, on_portion=on_portion, cascade=how.cascade)
 
 
-async def _run_now(client: Client, ids: Sequence[UUID], *, cascade: bool) -> Changes:
-    del cascade  # there is none
+async def _run_now(client: Client, ids: Sequence[UUID], how: _How) -> Portion:
+    del how  # nothing is to be said
     return await client.run_now(*ids)
 
 
-async def _run_all_now(client: Client, where: JobFilter, on_portion: _OnPortion, *, cascade: bool) -> Counter[Changed]:
-    del cascade  # there is none
-    return await client.run_now(where=where, on_portion=on_portion)
+async def _run_all_now(client: Client, where: JobFilter, on_portion: OnPortion, *, how: _How) -> None:
+    del how  # nothing is to be said
+    await client.run_now(where=where, on_portion=on_portion)
 
 
-async def _delete(client: Client, ids: Sequence[UUID], *, cascade: bool) -> Changes:
+async def _cancel(client: Client, ids: Sequence[UUID], how: _How) -> Portion:
+    return await client.cancel(*ids, reason=how.reason)
+
+
+async def _cancel_all(client: Client, where: JobFilter, on_portion: OnPortion, *, how: _How) -> None:
+    await client.cancel(where=where, on_portion=on_portion, reason=how.reason)
+
+
+async def _delete(client: Client, ids: Sequence[UUID], how: _How) -> Portion:
     """Delete, and tell of those that others wait for as of any that couldn't be changed."""
     try:
-        return await client.delete(*ids, cascade=cascade)
+        return await client.delete(*ids, cascade=how.cascade)
     except BlockerReference as error:
-        return _told(error)
+        return Changes(_told(error, Changed).items())
 
 
-def _told(error: BlockerReference | StoreError) -> Changes:
+async def _delete_all(client: Client, where: JobFilter, on_portion: OnPortion, *, how: _How) -> None:
+    await client.delete(where=where, on_portion=on_portion, cascade=how.cascade)
+
+
+def _told(error: BlockerReference | StoreError, answers: type[T]) -> dict[UUID, T]:
     """What an error says of those that were changed all the same."""
-    return Changes((job_id, each) for job_id, each in error.changed.items() if isinstance(each, Changed))
-
-
-async def _delete_all(client: Client, where: JobFilter, on_portion: _OnPortion, *, cascade: bool) -> Counter[Changed]:
-    return await client.delete(where=where, on_portion=on_portion, cascade=cascade)
+    return {job_id: each for job_id, each in error.changed.items() if isinstance(each, answers)}
 
 
 _CHANGES = (
@@ -138,6 +157,17 @@ _CHANGES = (
         states=("scheduled",),
     ),
     _Change(
+        "cancel",
+        "Ask jobs to end. What isn't running never starts; of what is, the worker is told. An ID of any step means its chain.",
+        _cancel,
+        _cancel_all,
+        done="cancelled",
+        wrong="it has finished before",
+        states=tuple(each.value for each in JobState if not each.finished),
+        asks=True,
+        reason=True,
+    ),
+    _Change(
         "delete",
         "Remove jobs, finished or not. An ID of any step means its whole chain.",
         _delete,
@@ -147,7 +177,7 @@ _CHANGES = (
         # A chain goes with its last step: who names its earlier ones by their state may not mean the one that lives.
         states=tuple(each.value for each in JobState if each not in (JobState.RUNNING, JobState.CONTINUED)),
         named=(JobState.RUNNING.value,),
-        removes=True,
+        asks=True,
         cascade="Unfinished jobs that wait for them, too.",
     ),
 )
@@ -162,30 +192,39 @@ def changing_commands() -> list[click.Command]:
 
 def _command(change: _Change) -> click.Command:
     cascade_option = click.option("--cascade", is_flag=True, help=change.cascade)
+    reason_option = click.option("--reason", default="", help="Why: it's stored with each job.")
 
     @click.command(change.name, help=f"{change.text}\n\n{_IDS_TEXT}")
     @url_option
     @click.argument("job_ids", metavar="[ID]...", nargs=-1)
     @(cascade_option if change.cascade else _no_option)
+    @(reason_option if change.reason else _no_option)
     @filter_options((*change.states, *change.named))
     @yes_option
     @json_option("One JSON object per job, and a last one with their numbers.")
     @log_level_option("warning")
     def command(
-        url: str | None, job_ids: tuple[str, ...], *, yes: bool, as_json: bool, cascade: bool = False, **given: Any
+        url: str | None,
+        job_ids: tuple[str, ...],
+        *,
+        yes: bool,
+        as_json: bool,
+        cascade: bool = False,
+        reason: str = "",
+        **given: Any,
     ) -> None:
         if is_filtered(given) == bool(job_ids):
             raise WrongUsage(f"give either ids, or at least one of {FILTER_OPTIONS}")
-        report = Report(change.done, as_json=as_json)
+        report, how = Report(change.done, as_json=as_json), _How(cascade, reason)
         if job_ids:
-            asked = yes or not change.removes
+            asked = yes or not change.asks
             check_somebody_answers(yes=asked)
-            run(lambda: _change_given(url, change, read_given(job_ids), report, asked=asked, cascade=cascade))
+            run(lambda: _change_given(url, change, read_given(job_ids), report, how, asked=asked))
             if report.others:
                 raise click.exceptions.Exit(1)
         else:
             check_somebody_answers(yes=yes)
-            run(lambda: _change_all(url, change, given, report, yes=yes, cascade=cascade))
+            run(lambda: _change_all(url, change, given, report, how, yes=yes))
             if report.refused:
                 raise click.exceptions.Exit(1)
 
@@ -197,16 +236,16 @@ def _no_option(command: T) -> T:
 
 
 async def _change_all(
-    url: str | None, change: _Change, given: Mapping[str, Any], report: Report, *, yes: bool, cascade: bool
+    url: str | None, change: _Change, given: Mapping[str, Any], report: Report, how: _How, *, yes: bool
 ) -> None:
     async with looking_at(url) as client:
         where = await read_filter(client, given, states=change.states, ends=True)
-        apply = functools.partial(change.apply_to_all, cascade=cascade)
+        apply = functools.partial(change.apply_to_all, how=how)
         await change_all(client, change.done, apply, where, report, yes=yes)
 
 
 async def _change_given(
-    url: str | None, change: _Change, texts: Sequence[str], report: Report, *, asked: bool, cascade: bool
+    url: str | None, change: _Change, texts: Sequence[str], report: Report, how: _How, *, asked: bool
 ) -> None:
     async with looking_at(url) as client:
         ids = await find_ids(client, texts)
@@ -219,20 +258,20 @@ async def _change_given(
         try:
             with show_progress(total=len(ids), beside_output=True) as show:
                 for start in range(0, len(ids), _PORTION_JOBS):
-                    await _change_portion(client, change, ids[start : start + _PORTION_JOBS], report, cascade=cascade)
+                    await _change_portion(client, change, ids[start : start + _PORTION_JOBS], report, how)
                     show(f"{report.done:,} {change.done}", report.seen)
         finally:
             if report.as_json and report.seen:
                 report.end()
 
 
-async def _change_portion(client: Client, change: _Change, ids: Sequence[UUID], report: Report, *, cascade: bool) -> None:
+async def _change_portion(client: Client, change: _Change, ids: Sequence[UUID], report: Report, how: _How) -> None:
     try:
-        became = await change.apply(client, ids, cascade=cascade)
+        became = await change.apply(client, ids, how)
     except StoreError as error:
-        report.tell_each(_told(error), change.wrong)
+        report.tell_each(_told(error, Cancellation if change.reason else Changed), change.wrong)
         raise
-    report.tell_each(became, change.wrong, became.holders)
+    report.tell_each(became, change.wrong, holders_of(became))
 
 
 async def _show(client: Client, ids: Sequence[UUID]) -> None:

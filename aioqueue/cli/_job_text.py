@@ -13,7 +13,16 @@ if TYPE_CHECKING:
     from aioqueue.vocabulary._blockers import Blocker
     from aioqueue.vocabulary._job import Job
 
-__all__ = ["attempts", "describe", "describe_blocker", "end_and_duration", "in_chain", "last_error", "shown_time"]
+__all__ = [
+    "asked_to_end",
+    "attempts",
+    "describe",
+    "describe_blocker",
+    "end_and_duration",
+    "in_chain",
+    "last_error",
+    "shown_time",
+]
 
 
 def describe(job: Job, *, arguments: bool = False) -> dict[str, Any]:
@@ -39,6 +48,7 @@ def describe(job: Job, *, arguments: bool = False) -> dict[str, Any]:
         "finished_at": job.finished_at.isoformat() if job.finished_at else None,
         "expires_at": job.expires_at.isoformat() if job.expires_at else None,
         "worker": job.worker,
+        "cancel_reason": job.cancel_reason,
         "chain": str(job.chain_id) if in_chain(job) else None,
         "position": job.position if in_chain(job) else None,
         "open_blockers": job.open_blockers or None,
@@ -107,6 +117,13 @@ def end_and_duration(job: Job) -> tuple[str, str]:
     if job.finished_at is None or job.started_at is None or was_discarded(job):
         return shown_time(job.finished_at), ""
     return shown_time(job.finished_at), f"{(job.finished_at - job.started_at).total_seconds():.3g} s"
+
+
+def asked_to_end(job: Job) -> str:
+    """That its chain was asked to end, and why, while that hasn't happened yet."""
+    if job.cancel_reason is None:
+        return ""
+    return f"asked to end: {job.cancel_reason}" if job.cancel_reason else "asked to end"
 
 
 def last_error(job: Job) -> str:

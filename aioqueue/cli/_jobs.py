@@ -55,6 +55,8 @@ def show(url: str | None, job_id: str, *, arguments: bool, as_json: bool) -> Non
         if as_json:
             print_json(described)
             return
+        if described.pop("cancel_reason", None) is not None:
+            described["asked_to_end"] = job.cancel_reason or "no reason was given"
         if took := end_and_duration(job)[1]:
             described["took"] = took
         errors, timeline, waits_for = (described.pop(name) for name in ("errors", "timeline", "blockers"))

@@ -11,15 +11,21 @@ import click
 
 from aioqueue.cli._json import print_json
 from aioqueue.cli._text import one_line
-from aioqueue.vocabulary._answers import Changed
+from aioqueue.vocabulary._answers import Cancellation, Changed
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
     from uuid import UUID
 
+    Became = Changed | Cancellation
+
 __all__ = ["Report"]
 
-_EXPLAINED = {
+_DONE = (Changed.DONE, Cancellation.CANCELLED, Cancellation.CANCELLING)
+_EXPLAINED: dict[Became, str] = {
+    Changed.DONE: "done",
+    Cancellation.CANCELLED: "cancelled",
+    Cancellation.CANCELLING: "asked to end: it is running, and its worker is told",
     Changed.NOT_FOUND: "there is no such job",
     Changed.RUNNING: "it is running",
     Changed.BLOCKS: "other unfinished jobs wait for it: --cascade deletes them too",
@@ -49,13 +55,13 @@ class Report:
     def __init__(self, done: str, *, as_json: bool) -> None:
         self._done = done
         self.as_json = as_json
-        self._became: Counter[Changed] = Counter()
+        self._became: Counter[Became] = Counter()
         self._holders: list[UUID] = []
 
     @property
     def done(self) -> int:
-        """How many jobs have been changed."""
-        return self._became[Changed.DONE]
+        """How many jobs have been changed, or were asked to end."""
+        return sum(self._became[each] for each in _DONE)
 
     @property
     def others(self) -> int:
@@ -72,7 +78,7 @@ class Report:
         """How many it has been told of."""
         return self._became.total()
 
-    def add(self, became: Mapping[UUID, Changed], holders: Mapping[UUID, UUID] = MappingProxyType({})) -> None:
+    def add(self, became: Mapping[UUID, Became], holders: Mapping[UUID, UUID] = MappingProxyType({})) -> None:
         """Count some more, whose change is committed; `holders` are the chains that hold their unique keys."""
         self._became.update(became.values())
         self._holders += [each for each in dict.fromkeys(holders.values()) if each not in self._holders][:_MOST_HOLDERS]
@@ -81,15 +87,13 @@ class Report:
                 holder = {"holder": str(holders[job_id])} if job_id in holders else {}
                 print_json({"id": str(job_id), "became": each.value, **holder})
 
-    def tell_each(
-        self, became: Mapping[UUID, Changed], wrong: str, holders: Mapping[UUID, UUID] = MappingProxyType({})
-    ) -> None:
+    def tell_each(self, became: Mapping[UUID, Became], wrong: str, holders: Mapping[UUID, UUID] = MappingProxyType({})) -> None:
         """Count those whose ids were given, and tell of each; `wrong` is said of one that isn't in the right state."""
         self.add(became, holders)
         if not self.as_json:
             for job_id, each in became.items():
                 holder = f": {holders[job_id]}" if job_id in holders else ""
-                click.echo(f"{job_id}  {'done' if each is Changed.DONE else _EXPLAINED.get(each, wrong)}{holder}")
+                click.echo(f"{job_id}  {_EXPLAINED.get(each, wrong)}{holder}")
 
     @contextmanager
     def ended(self, nothing: str) -> Generator[None]:
@@ -110,10 +114,12 @@ class Report:
         if self.as_json:
             print_json({"changed": self.done, "unchanged": self.others})
         else:
-            click.echo(one_line(f"{self.done:,} {self._done}{self._why_not()}{more}"))
+            click.echo(one_line(f"{self.done:,} {self._done}{self._rest()}{more}"))
 
-    def _why_not(self) -> str:
+    def _rest(self) -> str:
         text = ""
+        if running := self._became[Cancellation.CANCELLING]:
+            text = f", {running} of them {'is' if running == 1 else 'are'} running, and their workers are told"
         if changed := self.others - self.refused:
             text = f", {changed:,} not: they have changed meanwhile"
         for each, why in _COUNTED.items():

@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from aioqueue.cli._job_text import attempts, last_error, shown_time
+from aioqueue.cli._job_text import asked_to_end, attempts, last_error, shown_time
 from aioqueue.cli._tables import colored_state, is_terminal, shortened
 from aioqueue.cli._text import one_line
 from aioqueue.store_rules._unique_keys import TAKEN_OVER_ORDINAL
@@ -112,7 +112,7 @@ async def chain_tree(client: Client, chain_id: UUID, steps: Sequence[Job]) -> tu
 def step_text(job: Job) -> str:
     """A job in one line."""
     attempt = f"attempt {attempts(job)}" if job.attempt > 1 else ""
-    return _joined(job.type, job.state.value, str(job.id), _when(job), attempt, last_error(job))
+    return _joined(job.type, job.state.value, str(job.id), _when(job), attempt, asked_to_end(job), last_error(job))
 
 
 def _blocker_text(edge: Blocker, end: Job | None) -> str:
@@ -123,7 +123,7 @@ def _blocker_text(edge: Blocker, end: Job | None) -> str:
     if end is None:
         return _joined(edge.type or "?", "gone", str(edge.chain_id), how)
     place = f"at step {end.position}" if end.position else ""
-    return _joined(end.type, end.state.value, str(edge.chain_id), place, _when(end), how)
+    return _joined(end.type, end.state.value, str(edge.chain_id), place, _when(end), asked_to_end(end), how)
 
 
 def _joined(job_type: str, state: str, *others: str) -> str:

@@ -3,7 +3,7 @@
 | file | what it does |
 |---|---|
 | `_client` | the verbs that producers call, and the client's life |
-| `_operations` | the verbs that operators call |
+| `_operations`, `_operations_changing` | the verbs that operators call: those that look, and those that change jobs |
 | `_bound` | the same in a transaction that the user commits: `using(tx)`, `tx=` |
 | `_transaction` | a transaction of the client's own |
 | `_within` | the verbs that operators call, in either |
@@ -20,6 +20,7 @@
 | `_handle`, `_waiters`, `_finished` | make handles, and wait for results; what is said of a job that has ended |
 | `_operate`, `_filters`, `_diagnosis` | what operators look for; which jobs are meant; what is wrong around the queue |
 | `_changes`, `_portions` | what operators change; many jobs, a bounded number in each commit |
+| `_cancelling` | asks chains to end |
 | `_why`, `_reasons` | why a job isn't running; the answer |
 | `_blockers` | what they ask about jobs that wait for each other |
 | `_named`, `_stores`, `_phase` | calls by name; the store for a URL; how far a transaction is |

@@ -1,28 +1,32 @@
-"""The changes that operators make: retry, run now, delete; of the jobs that are given, or of all that fit a filter."""
+"""The changes that operators make: retry, run now, cancel, delete; of the jobs that are given, or of all that fit a filter."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from aioqueue.client._blockers import refuse_blockers
-from aioqueue.client._portions import DELETED, RETRIED, RUN, Changes, change_all, change_given
+from aioqueue.client._cancelling import cancelling
+from aioqueue.client._portions import CANCELLED, DELETED, RETRIED, RUN, Changes, change_all, change_given, changes_of
 from aioqueue.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from uuid import UUID
 
     from aioqueue.client._handle import JobHandle
-    from aioqueue.client._portions import Change, Meant, OnPortion
-    from aioqueue.vocabulary._answers import Changed
+    from aioqueue.client._portions import Cancellations, Change, Meant, OnCancelled, OnPortion
+    from aioqueue.vocabulary._answers import Cancellation, Changed
     from aioqueue.vocabulary._listing import JobFilter
     from aioqueue.vocabulary._store_operating import Operable
 
     Given = Sequence[UUID | str | JobHandle[Any]]
 
-__all__ = ["delete_jobs", "retry_jobs", "run_jobs_now"]
+__all__ = ["cancel_jobs", "delete_jobs", "retry_jobs", "run_jobs_now"]
+
+A = TypeVar("A", "Changed", "Cancellation")
+P = TypeVar("P", bound="dict[UUID, Any]")
 
 
 async def retry_jobs(
@@ -36,14 +40,28 @@ async def retry_jobs(
         on_portion, cascade: As of `Client.retry`.
         within: Whether it's done in an open transaction.
     """
-    return await _change(partial(store.retry, cascade=cascade), store, jobs, where, RETRIED, on_portion, within=within)
+    change = partial(changes_of, store, partial(store.retry, cascade=cascade))
+    return await _change(change, store, jobs, where, RETRIED, on_portion, Changes(), within=within)
 
 
 async def run_jobs_now(
     store: Operable, jobs: Given, where: JobFilter | None, on_portion: OnPortion | None, *, within: bool
 ) -> Changes | Counter[Changed]:
     """Make pending jobs due now. Arguments and errors are those of `retry_jobs`."""
-    return await _change(store.run_now, store, jobs, where, RUN, on_portion, within=within)
+    change = partial(changes_of, store, store.run_now)
+    return await _change(change, store, jobs, where, RUN, on_portion, Changes(), within=within)
+
+
+async def cancel_jobs(
+    store: Operable, jobs: Given, where: JobFilter | None, on_portion: OnCancelled | None, *, reason: str, within: bool
+) -> Cancellations | Counter[Cancellation]:
+    """Ask jobs to end, as `Client.cancel` promises. Arguments and errors are those of `retry_jobs`; also:
+
+    Raises:
+        TypeError: The reason isn't text.
+    """
+    became: Cancellations = {}
+    return await _change(cancelling(store, reason), store, jobs, where, CANCELLED, on_portion, became, within=within)
 
 
 async def delete_jobs(
@@ -54,27 +72,28 @@ async def delete_jobs(
     Raises:
         BlockerReference: One of `jobs` wasn't deleted, since others wait for it.
     """
-    change = partial(store.delete, cascade=cascade)
-    changed = await _change(change, store, jobs, where, DELETED, on_portion, within=within)
+    change = partial(changes_of, store, partial(store.delete, cascade=cascade))
+    changed = await _change(change, store, jobs, where, DELETED, on_portion, Changes(), within=within)
     if isinstance(changed, Changes):
         await refuse_blockers(store, changed)
     return changed
 
 
 async def _change(
-    change: Change,
+    change: Change[P],
     store: Operable,
     jobs: Given,
     where: JobFilter | None,
     meant: Meant,
-    on_portion: OnPortion | None,
+    on_portion: Callable[[P, Counter[A]], object] | None,
+    became: P,
     *,
     within: bool,
-) -> Changes | Counter[Changed]:
+) -> P | Counter[A]:
     if where is None:
         if on_portion is not None:
             raise ConfigurationError("on_portion= belongs to where=: what becomes of jobs that are given is returned of each")
-        return await change_given(store, change, jobs)
+        return await change_given(change, jobs, became)
     if jobs:
         raise ConfigurationError("give either jobs or where=, not both")
     return await change_all(store, change, where, meant, on_portion, within=within)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
+from aioqueue.client._cancelling import cancelling
 from aioqueue.client._finished import became, last_error, named
 from aioqueue.client._phase import Phase
 from aioqueue.client._waiters import GAVE_UP, step_that_counts
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from aioqueue.client._phase import TransactionState
     from aioqueue.client._session import Session
     from aioqueue.definitions._call import Call, JobDefinition
+    from aioqueue.vocabulary._answers import Cancellation
     from aioqueue.vocabulary._job import Inserted, Job
 
 __all__ = ["JobHandle", "ids_of", "make_handles"]
@@ -117,6 +119,27 @@ class JobHandle(HasOutput[R_co]):
         self._check_committed()
         (job,) = await self._session.opened().store.fetch_ends([self.id])
         return self._found(job)
+
+    async def cancel(self, *, reason: str = "") -> Cancellation:
+        """Ask the job to end, and its chain with it, as `Client.cancel` does.
+
+        Arguments:
+            reason: Why, for people.
+
+        Returns:
+            What became of it; `NOT_FOUND`, too, where a user's transaction that enqueues it hasn't been committed.
+
+        Raises:
+            NotCommitted: The transaction that enqueues it is still open: there it's `tx.cancel(handle)`.
+            JobNotFound: That transaction was rolled back.
+            OutsideTransaction: The task is inside our own `transaction()`, or `completion()`, of which it wouldn't be part.
+            StoreUnavailable: The database can't be reached.
+            ClientClosed: The client isn't open.
+        """
+        self._check_committed()
+        opened = self._session.opened()
+        opened.refuse_outside_transaction()
+        return (await cancelling(opened.store, reason)([self.id]))[self.id]
 
     def _check_committed(self) -> None:
         phase = None if self._state is None else self._state.phase

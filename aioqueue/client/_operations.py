@@ -1,40 +1,34 @@
-"""What operators call: looking at jobs, and changing them. `Client` has it all."""
+"""What operators call: looking at jobs, and with `ChangingOperations` changing them. `Client` has it all."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from aioqueue.client._blockers import list_blockers, list_dependents
 from aioqueue.client._bound import MISSING, Missing, operations_in
-from aioqueue.client._changes import delete_jobs, retry_jobs, run_jobs_now
 from aioqueue.client._diagnosis import diagnose
 from aioqueue.client._handle import JobHandle, ids_of
 from aioqueue.client._operate import find_by_key, find_end, find_job, list_page, list_steps
-from aioqueue.client._portions import prune_in_portions
+from aioqueue.client._operations_changing import ChangingOperations
 from aioqueue.client._why import why
 from aioqueue.vocabulary._listing import ListOrder
 
 if TYPE_CHECKING:
-    from collections import Counter
-    from collections.abc import Callable, Iterable, Sequence
-    from datetime import timedelta
+    from collections.abc import Sequence
     from uuid import UUID
 
     from typing_extensions import Unpack
 
-    from aioqueue.abc import Store
     from aioqueue.client._bound import Connection
     from aioqueue.client._filters import Filters
-    from aioqueue.client._portions import Changes, OnPortion
     from aioqueue.client._reasons import Why
     from aioqueue.client._session import Session
     from aioqueue.client._transaction import Transaction
     from aioqueue.definitions._job_type import JobType
     from aioqueue.definitions._registry import Registry
-    from aioqueue.vocabulary._answers import Changed
     from aioqueue.vocabulary._blockers import Blocker
     from aioqueue.vocabulary._finding import Finding
-    from aioqueue.vocabulary._job import Job, JobState
+    from aioqueue.vocabulary._job import Job
     from aioqueue.vocabulary._listing import JobFilter, Page
     from aioqueue.vocabulary._stats import Stats
     from aioqueue.vocabulary._store_operating import Operable
@@ -47,7 +41,7 @@ __all__ = ["Operations"]
 R = TypeVar("R")
 
 
-class Operations:
+class Operations(ChangingOperations):
     """The client's methods for operators.
 
     Those that take `tx=` look, and change, in that transaction, as `enqueue` stores in it: they see what was written in it, and
@@ -254,141 +248,6 @@ class Operations:
         """Show the leases of all workers: who is alive, since when, for which types, with how many slots, and how busy."""
         return await self._session.opened().store.leases()
 
-    @overload
-    async def retry(self, *jobs: UUID | str | JobHandle[Any], cascade: bool = False, tx: Tx = MISSING) -> Changes: ...
-
-    @overload
-    async def retry(
-        self, *, where: JobFilter, on_portion: OnPortion | None = None, cascade: bool = False, tx: Tx = MISSING
-    ) -> Counter[Changed]: ...
-
-    async def retry(
-        self,
-        *jobs: UUID | str | JobHandle[Any],
-        where: JobFilter | None = None,
-        on_portion: OnPortion | None = None,
-        cascade: bool = False,
-        tx: Tx = MISSING,
-    ) -> Changes | Counter[Changed]:
-        """Make failed or cancelled jobs pending again, with all their attempts. Of a chain, the last step is meant.
-
-        One that waits for a chain which lives again waits for that again. Many are changed in portions of 1,000, each with a
-        commit of its own: calling it again, after whatever has cut it short, goes on with the rest.
-
-        Arguments:
-            jobs: Ids or handles. Any step's id stands for its chain.
-            where: All that fit, of each chain its live or last step, from the newest; failed or cancelled ones, unless it says
-                one of these states. An empty filter is refused.
-            on_portion: Called, or awaited, after each portion's commit, with its `Changes` and the numbers so far. What it
-                raises ends this, after that portion.
-            cascade: Whether those that have failed since one of these had failed live again too, and so on. They do so in one
-                transaction with it, however many they are: one that comes to its timeout changes nothing.
-            tx: As of `enqueue`; nothing has changed before its owner commits. With `where=` 1,000 jobs at most.
-
-        Returns:
-            What became of each, by the id that was given; `holders` says which chains hold the unique keys of those that are
-            `KEY_HELD`. With `where=`: how many became what.
-
-        Raises:
-            ValueError: An id isn't one; nothing was changed.
-            ConfigurationError: The filter is empty, or of other states; or jobs and a filter are given.
-            StoreError: The database refused; its `changed` says what became of the portions before. With `where=` a portion
-                that is at fault, or whose rows somebody holds, stops no other: it's raised at the end.
-            OutsideTransaction: The task is inside our own `transaction()`, or `completion()`, of which it wouldn't be part.
-            TransactionError: With `tx`: more than 1,000 jobs fit; nothing was changed.
-            ClientClosed: The client isn't open.
-        """
-        store, within = self._changing(tx), tx is not MISSING
-        return await retry_jobs(store, jobs, where, on_portion, cascade=cascade, within=within)
-
-    @overload
-    async def run_now(self, *jobs: UUID | str | JobHandle[Any], tx: Tx = MISSING) -> Changes: ...
-
-    @overload
-    async def run_now(self, *, where: JobFilter, on_portion: OnPortion | None = None, tx: Tx = MISSING) -> Counter[Changed]: ...
-
-    async def run_now(
-        self,
-        *jobs: UUID | str | JobHandle[Any],
-        where: JobFilter | None = None,
-        on_portion: OnPortion | None = None,
-        tx: Tx = MISSING,
-    ) -> Changes | Counter[Changed]:
-        """Make pending jobs due now; of a chain, the live step. Arguments, return value and errors are those of `retry`.
-
-        With `where=` those that are scheduled.
-        """
-        return await run_jobs_now(self._changing(tx), jobs, where, on_portion, within=tx is not MISSING)
-
-    @overload
-    async def delete(self, *jobs: UUID | str | JobHandle[Any], cascade: bool = False, tx: Tx = MISSING) -> Changes: ...
-
-    @overload
-    async def delete(
-        self, *, where: JobFilter, on_portion: OnPortion | None = None, cascade: bool = False, tx: Tx = MISSING
-    ) -> Counter[Changed]: ...
-
-    async def delete(
-        self,
-        *jobs: UUID | str | JobHandle[Any],
-        where: JobFilter | None = None,
-        on_portion: OnPortion | None = None,
-        cascade: bool = False,
-        tx: Tx = MISSING,
-    ) -> Changes | Counter[Changed]:
-        """Remove jobs, finished or not. Of a chain all steps are removed.
-
-        A running one's worker is told, and cancels the attempt. Arguments, return value and errors are those of `retry`; also:
-
-        Arguments:
-            where: Running jobs only if it says `running` among its states. One that fits, and is changed by somebody in the
-                moment before it's removed, is removed all the same.
-            cascade: Whether unfinished jobs that wait for one of these are removed too, and those that wait for them. Many are
-                removed in portions, which workers go on with.
-
-        Raises:
-            BlockerReference: Other unfinished jobs wait for one of `jobs`, which was left as it is, without `cascade`. The
-                others were removed: its `changed` says what became of each. With `where=` they're counted as `BLOCKS`.
-        """
-        store, within = self._changing(tx), tx is not MISSING
-        return await delete_jobs(store, jobs, where, on_portion, cascade=cascade, within=within)
-
-    async def prune(
-        self,
-        *,
-        older_than: float | timedelta,
-        states: Iterable[JobState | str] = (),
-        types: Iterable[JobType[..., Any, Any] | str] = (),
-        on_portion: Callable[[Sequence[UUID]], object] | None = None,
-    ) -> int:
-        """Remove jobs that finished long ago, in portions of up to 1,000, each with a commit of its own.
-
-        Arguments:
-            older_than: Seconds, or a timedelta, since they finished, by the database's clock.
-            states, types: As of `list_jobs`; states of finished jobs.
-            on_portion: Called with the ids of each portion once they're gone.
-
-        Returns:
-            How many were removed. A job that is retried meanwhile, or has failed again since, stays.
-
-        Raises:
-            ConfigurationError: An argument can't be used.
-            NotSupported: The store can't prune.
-            OutsideTransaction: As of `retry`.
-            StoreUnavailable: The database can't be reached; what was removed before is gone.
-        """
-        return await prune_in_portions(self._committing(), older_than, states, types, on_portion)
-
     def _looking(self, tx: Tx) -> Operable:
         """What is looked with."""
         return self._session.opened().store if tx is MISSING else operations_in(self._session, tx)
-
-    def _changing(self, tx: Tx) -> Operable:
-        """What changes jobs."""
-        return self._committing() if tx is MISSING else operations_in(self._session, tx)
-
-    def _committing(self) -> Store:
-        """The store, for what commits at once."""
-        opened = self._session.opened()
-        opened.refuse_outside_transaction()
-        return opened.store

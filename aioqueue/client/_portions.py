@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from aioqueue.client._filters import read_filters
 from aioqueue.client._handle import ids_of
@@ -25,27 +25,38 @@ if TYPE_CHECKING:
     from aioqueue.abc import Store
     from aioqueue.client._handle import JobHandle
     from aioqueue.definitions._job_type import JobType
+    from aioqueue.vocabulary._answers import Cancellation
     from aioqueue.vocabulary._job import Job
     from aioqueue.vocabulary._store_operating import Operable
 
-    Change = Callable[[Sequence[UUID]], Awaitable[Sequence[Changed]]]
+    Change = Callable[[Sequence[UUID]], Awaitable["P"]]
     OnPortion = Callable[["Changes", Counter[Changed]], object]
+    Cancellations = dict[UUID, Cancellation]
+    OnCancelled = Callable[[Cancellations, Counter[Cancellation]], object]
 
 __all__ = [
+    "CANCELLED",
     "DELETED",
     "RETRIED",
     "RUN",
+    "Cancellations",
     "Change",
     "Changes",
     "Meant",
+    "OnCancelled",
     "OnPortion",
     "change_all",
     "change_given",
+    "changes_of",
     "prune_in_portions",
 ]
 
+A = TypeVar("A", "Changed", "Cancellation")
+P = TypeVar("P", bound="dict[UUID, Any]")
+"""What became of one portion's jobs, by id: `Changes`, or `Cancellations`."""
+
 PORTION_JOBS = 1_000
-"""Jobs that one statement of `retry`, `run_now`, `delete` and `prune` changes, with a commit of its own."""
+"""Jobs that one statement of `retry`, `run_now`, `cancel`, `delete` and `prune` changes, with a commit of its own."""
 
 
 class Meant(NamedTuple):
@@ -62,6 +73,7 @@ class Meant(NamedTuple):
 
 RETRIED = Meant(frozenset({JobState.FAILED, JobState.CANCELLED}))
 RUN = Meant(frozenset({JobState.SCHEDULED}))
+CANCELLED = Meant(frozenset(state for state in JobState if not state.finished))
 DELETED = Meant(frozenset(JobState) - {JobState.RUNNING, JobState.CONTINUED}, frozenset({JobState.RUNNING}))
 
 
@@ -77,43 +89,48 @@ class Changes(dict["UUID", Changed]):
         self.holders: dict[UUID, UUID] = {}
 
 
-async def change_given(store: Operable, change: Change, jobs: Iterable[UUID | str | JobHandle[Any]]) -> Changes:
-    """Change jobs whose ids are given with one of the store's verbs, a bounded number in each commit.
+async def change_given(change: Change[P], jobs: Iterable[UUID | str | JobHandle[Any]], became: P) -> P:
+    """Change jobs whose ids are given, a bounded number in each commit.
+
+    Arguments:
+        change: Changes a portion.
+        jobs: Which.
+        became: Empty: what becomes of them is put there.
 
     Raises:
         ValueError: An id isn't one; nothing was changed.
         StoreError: The database refused; its `changed` says what became of the portions before.
     """
     ids = ids_of(jobs)
-    changes = Changes()
     for start in range(0, len(ids), PORTION_JOBS):
         try:
-            portion = await _change(store, change, ids[start : start + PORTION_JOBS])
+            portion = await change(ids[start : start + PORTION_JOBS])
         except StoreError as error:
-            error.changed = changes
+            error.changed = became
             raise
-        changes.update(portion)
-        changes.holders.update(portion.holders)
-    return changes
+        became.update(portion)
+        if isinstance(became, Changes) and isinstance(portion, Changes):
+            became.holders.update(portion.holders)
+    return became
 
 
 async def change_all(
     store: Operable,
-    change: Change,
+    change: Change[P],
     where: JobFilter,
     meant: Meant,
-    on_portion: OnPortion | None,
+    on_portion: Callable[[P, Counter[A]], object] | None,
     *,
     within: bool,
-) -> Counter[Changed]:
+) -> Counter[A]:
     """Change all jobs that fit, from the newest, a bounded number in each commit.
 
     A portion that can't be changed, since somebody holds one of its rows or one is at fault, stops no other: its error is
     raised at the end.
 
     Arguments:
-        store: What changes them.
-        change: With this verb.
+        store: What lists them.
+        change: Changes a portion.
         where: Which ones.
         meant: In which states.
         on_portion: As of `Client.retry`.
@@ -129,7 +146,7 @@ async def change_all(
         Exception: What `on_portion` raised; its portion has been changed.
     """
     where = _narrowed(where, meant)
-    total: Counter[Changed] = Counter()
+    total: Counter[A] = Counter()
     try:
         if within:
             await _refuse_several_portions(store, where)
@@ -143,7 +160,13 @@ async def change_all(
 
 
 async def _change_portions(
-    store: Operable, change: Change, where: JobFilter, on_portion: OnPortion | None, total: Counter[Changed], *, within: bool
+    store: Operable,
+    change: Change[P],
+    where: JobFilter,
+    on_portion: Callable[[P, Counter[A]], object] | None,
+    total: Counter[A],
+    *,
+    within: bool,
 ) -> StoreError | None:
     """Change them portion by portion, and count what they became; returns the first error that concerned one portion."""
     refused: StoreError | None = None
@@ -151,7 +174,7 @@ async def _change_portions(
     while True:
         page = await store.list_ids(where, PORTION_JOBS, cursor)
         try:
-            portion = await _change(store, change, page.ids) if page.ids else None
+            portion = await change(page.ids) if page.ids else None
         except (StoreContended, RowRejected) as error:
             if within:
                 raise
@@ -165,9 +188,11 @@ async def _change_portions(
             return refused
 
 
-async def _change(store: Operable, change: Change, ids: Sequence[UUID]) -> Changes:
-    """Change one portion, and look who holds the keys of those that weren't changed for that."""
-    changes = Changes(zip(ids, await change(ids), strict=True))
+async def changes_of(
+    store: Operable, verb: Callable[[Sequence[UUID]], Awaitable[Sequence[Changed]]], ids: Sequence[UUID]
+) -> Changes:
+    """Change one portion with a verb of the store's, and look who holds the keys of those that weren't changed for that."""
+    changes = Changes(zip(ids, await verb(ids), strict=True))
     if held := [job_id for job_id, became in changes.items() if became is Changed.KEY_HELD]:
         changes.holders = await _holders(store, held)
     return changes
@@ -229,7 +254,7 @@ async def _refuse_several_portions(store: Operable, where: JobFilter) -> None:
             return
 
 
-async def _tell(on_portion: OnPortion | None, portion: Changes, total: Counter[Changed]) -> None:
+async def _tell(on_portion: Callable[[P, Counter[A]], object] | None, portion: P, total: Counter[A]) -> None:
     if on_portion is None:
         return
     try:
@@ -237,7 +262,8 @@ async def _tell(on_portion: OnPortion | None, portion: Changes, total: Counter[C
         if inspect.isawaitable(answer):
             await answer
     except Exception as error:
-        error.add_note(f"raised by on_portion=, after {total.total():,} jobs, of which {total[Changed.DONE]:,} were changed")
+        became = ", ".join(f"{number:,} {each.value}" for each, number in total.items())
+        error.add_note(f"raised by on_portion=, after {total.total():,} jobs: {became}")
         raise
 
 

@@ -23,6 +23,8 @@ class ReasonCode(StrEnum):
     """It has run, and its chain has gone on from it."""
     FAILED = "failed"
     CANCELLED = "cancelled"
+    CANCELLING = "cancelling"
+    """It was asked to end, and hasn't yet."""
     EXPIRED = "expired"
     """It wasn't started in time, and was discarded."""
     EXPIRES = "expires"

@@ -125,6 +125,13 @@ def find_reasons(
         return [_continued(job, end)]
     if job.state.finished:
         return [_finished(job)]
+    asked = [] if job.cancel_reason is None else [_cancelling(job, job.cancel_reason)]
+    return asked + _unfinished(job, standing, leases, waits_for, declared=declared)
+
+
+def _unfinished(
+    job: Job, standing: Standing | None, leases: Sequence[LeaseFacts], waits_for: Sequence[Blocker], *, declared: bool
+) -> list[Reason]:
     if job.state is JobState.BLOCKED:
         return _blocked(job, waits_for)
     if job.state is JobState.RUNNING:
@@ -137,6 +144,18 @@ def find_reasons(
         return [_not_due(job, -waiting), *alone]
     late = [_expires(job.expires_at)] if _is_late(job, standing.now) else []
     return late + (alone or _in_line(job, standing, leases) or _about_to_start(waiting))
+
+
+def _cancelling(job: Job, reason: str) -> Reason:
+    text = f"it was asked to end{f': {reason}' if reason else ''}"
+    if job.state is not JobState.RUNNING:
+        return Reason(ReasonCode.CANCELLING, f"{text}; workers see to that within seconds, and it doesn't start any more")
+    return Reason(
+        ReasonCode.CANCELLING,
+        f"{text}; its worker is told, and it ends with its attempt",
+        "If that takes long, its handler doesn't let itself be cancelled: the worker's log names it. One that runs in a thread "
+        "has to look at `attempt.cancelled`.",
+    )
 
 
 def _blocked(job: Job, waits_for: Sequence[Blocker]) -> list[Reason]:

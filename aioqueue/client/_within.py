@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from aioqueue.client._blockers import list_blockers, list_dependents
-from aioqueue.client._changes import delete_jobs, retry_jobs, run_jobs_now
+from aioqueue.client._changes import cancel_jobs, delete_jobs, retry_jobs, run_jobs_now
 from aioqueue.client._handle import JobHandle
 from aioqueue.client._operate import find_by_key, find_end, find_job, list_page, list_steps
 from aioqueue.vocabulary._listing import ListOrder
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from aioqueue.client._filters import Filters
-    from aioqueue.client._portions import Changes, OnPortion
+    from aioqueue.client._portions import Cancellations, Changes, OnCancelled, OnPortion
     from aioqueue.client._session import Session
     from aioqueue.definitions._job_type import JobType
-    from aioqueue.vocabulary._answers import Changed
+    from aioqueue.vocabulary._answers import Cancellation, Changed
     from aioqueue.vocabulary._blockers import Blocker
     from aioqueue.vocabulary._job import Job
     from aioqueue.vocabulary._listing import JobFilter, Page
@@ -131,6 +131,28 @@ class OperationsWithin:
     ) -> Changes | Counter[Changed]:
         """As `Client.run_now`, in this transaction; with `where=` as `retry`."""
         return await run_jobs_now(self._operations(), jobs, where, on_portion, within=True)
+
+    @overload
+    async def cancel(self, *jobs: UUID | str | JobHandle[Any], reason: str = "") -> dict[UUID, Cancellation]: ...
+
+    @overload
+    async def cancel(
+        self, *, where: JobFilter, reason: str = "", on_portion: OnCancelled | None = None
+    ) -> Counter[Cancellation]: ...
+
+    async def cancel(
+        self,
+        *jobs: UUID | str | JobHandle[Any],
+        where: JobFilter | None = None,
+        reason: str = "",
+        on_portion: OnCancelled | None = None,
+    ) -> Cancellations | Counter[Cancellation]:
+        """As `Client.cancel`, in this transaction; with `where=` as `retry`. Running jobs' workers hear of it at the commit.
+
+        Raises:
+            StoreContended: Somebody has locked one of the jobs; nothing was changed.
+        """
+        return await cancel_jobs(self._operations(), jobs, where, on_portion, reason=reason, within=True)
 
     @overload
     async def delete(self, *jobs: UUID | str | JobHandle[Any], cascade: bool = False) -> Changes: ...

@@ -50,6 +50,7 @@ TRIED: dict[str, dict[str, int]] = {
     "jobs why": {"{id}": 0, NOBODY: 1},
     "jobs retry": {"{id}": 0, "--type jobs.fail --yes": 0, NOBODY: 1, "--type jobs.fail": 2},
     "jobs run-now": {"{id}": 1, "--type jobs.greet --yes": 0},
+    "jobs cancel": {"--type jobs.greet --yes --reason no": 0, "{id} --yes": 1, f"{NOBODY} --yes": 1, "{id}": 2},
     "jobs delete": {"{id} --yes": 0, "--type jobs.greet --yes": 0, "{id}": 2},
     "jobs complete": {"{id} 1 --yes": 1, "{id} 1": 2, "{id} { --yes": 2, f"{NOBODY} 1 --yes": 1},
     "jobs fail": {"{id} --reason no --yes": 1, "{id} --reason no": 2, "{id} --yes": 2},

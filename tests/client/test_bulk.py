@@ -114,7 +114,7 @@ async def test_what_a_callback_raises_ends_it_after_its_portion(each_client: Cli
 
     with pytest.raises(LookupError) as caught:
         await client.retry(where=FAILED, on_portion=stop)
-    assert caught.value.__notes__ == ["raised by on_portion=, after 4 jobs, of which 4 were changed"]
+    assert caught.value.__notes__ == ["raised by on_portion=, after 4 jobs: 4 done"]
     assert await _states(client, *failed) == ["ready"] * 4 + ["failed"]
     assert await client.retry(where=FAILED) == {Changed.DONE: 1}  # it goes on with the rest
 

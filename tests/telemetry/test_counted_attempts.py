@@ -15,8 +15,8 @@ from aioqueue.vocabulary._job import LostReason
 from aioqueue.worker import Worker, _slots
 from aioqueue.worker._health import Health
 from aioqueue.worker._holdings import Holdings
-from aioqueue.worker._outcome import CancelReason
 from aioqueue.worker._slots import Slots
+from aioqueue.worker._stop_reason import StopReason
 from tests.worker.recovery_bench import orphan
 
 if TYPE_CHECKING:
@@ -41,14 +41,14 @@ def test_a_late_attempt_that_never_began_has_run_for_no_time() -> None:
     holdings = Holdings()
     slot = holdings.hold(orphan(type="a"))
     holdings.running[slot.claim] = slot
-    slot.cancel(CancelReason.SHUTDOWN)
+    slot.cancel(StopReason.SHUTDOWN)
     slot.cancelled_at -= 5
     (late,) = holdings.late_attempts()
     assert late.running == 0.0
 
 
-@pytest.mark.parametrize("reason", list(CancelReason))
-def test_a_worker_s_health_names_each_attempt_that_should_have_ended(reason: CancelReason) -> None:
+@pytest.mark.parametrize("reason", list(StopReason))
+def test_a_worker_s_health_names_each_attempt_that_should_have_ended(reason: StopReason) -> None:
     holdings = Holdings()
     slot = holdings.hold(orphan(type="a"))
     holdings.running[slot.claim] = slot

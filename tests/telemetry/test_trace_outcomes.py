@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from opentelemetry.trace import SpanKind, StatusCode
 
-from aioqueue import Client, Fail, Fixed, Registry, Reschedule, Retry, RetryIn, Worker
+from aioqueue import Cancel, Client, Fail, Fixed, Registry, Reschedule, Retry, RetryIn, Worker
 from aioqueue.errors import StoreUnavailable
 from aioqueue.worker import _shutdown
 from tests.client.fake_store import FakeStore
@@ -72,6 +72,10 @@ async def gives_up() -> None:
     raise Fail("hopeless")
 
 
+async def cancels() -> None:
+    raise Cancel("obsolete")
+
+
 async def retries() -> None:
     raise RetryIn(3600)
 
@@ -124,6 +128,7 @@ def said(span: ReadableSpan) -> tuple[Any, Any, StatusCode]:
         ("exits", ONCE, "failed", "SystemExit"),
         ("cancels_itself", ONCE, "failed", "CancelledError"),
         ("gives_up", AGAIN, "poison", "Fail"),
+        ("cancels", AGAIN, "cancelled", "Cancel"),
         ("retries", AGAIN, "retry", "RetryIn"),
         ("puts_off", AGAIN, "rescheduled", None),
         ("too_long", ONCE, "failed", "TimeoutError"),

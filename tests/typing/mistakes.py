@@ -236,6 +236,9 @@ async def looks_and_changes(client: Client, handle: JobHandle[str]) -> None:
     await client.run_now(where=JobFilter(key="k"), cascade=True)  # error
     await client.delete(where="failed")  # error
     await client.delete(handle, tx=5)  # error
+    await client.cancel(handle, where=JobFilter(key="k"))  # error
+    await client.cancel(handle, reason=5)  # error
+    await handle.cancel("no")  # error
     wrong: dict[str, int] = await client.delete(where=JobFilter(key="k"))  # error
     await client.list_jobs(state="failed")  # error
     await client.list_jobs(created_after=3600)  # error

@@ -9,7 +9,20 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, assert_type
 from uuid import UUID
 
-from aioqueue import Blocker, Changed, Changes, Client, Job, JobFilter, JobHandle, JobState, ListOrder, Page, Registry
+from aioqueue import (
+    Blocker,
+    Cancellation,
+    Changed,
+    Changes,
+    Client,
+    Job,
+    JobFilter,
+    JobHandle,
+    JobState,
+    ListOrder,
+    Page,
+    Registry,
+)
 
 registry = Registry(prefix="site.")
 
@@ -25,6 +38,11 @@ async def throttled(portion: Changes, total: Counter[Changed]) -> None:
 
 def told(portion: Changes, total: Counter[Changed]) -> int:
     return total[Changed.DONE] + len(portion.holders)
+
+
+async def ended(portion: dict[UUID, Cancellation], total: Counter[Cancellation]) -> None:
+    assert_type(portion.get(UUID(int=1)), Cancellation | None)
+    assert_type(total[Cancellation.CANCELLING], int)
 
 
 async def looks(client: Client, connection: sqlite3.Connection, job_id: UUID, handle: JobHandle[str]) -> None:
@@ -66,6 +84,9 @@ async def changes(client: Client, connection: sqlite3.Connection, job_id: UUID, 
     assert_type(await client.run_now(where=JobFilter(key="k"), on_portion=told, tx=connection), Counter[Changed])
     assert_type(await client.delete(job_id, cascade=True), Changes)
     assert_type(await client.delete(where=failed, on_portion=told), Counter[Changed])
+    assert_type(await client.cancel(job_id, handle, str(job_id), reason="no"), dict[UUID, Cancellation])
+    assert_type(await client.cancel(where=JobFilter(key="k"), on_portion=ended, tx=connection), Counter[Cancellation])
+    assert_type(await handle.cancel(reason="no"), Cancellation)
     plain: dict[UUID, Changed] = await client.retry(job_id)
     del plain
 
@@ -78,7 +99,9 @@ async def within(client: Client, connection: sqlite3.Connection, job_id: UUID) -
         assert_type(await tx.retry(job_id), Changes)
         assert_type(await tx.delete(where=JobFilter(key="k")), Counter[Changed])
         assert_type(await client.run_now(job_id, tx=tx), Changes)
+        assert_type(await tx.cancel(job_id), dict[UUID, Cancellation])
     bound = client.using(connection)
     assert_type(await bound.chain(job_id), Job)
     assert_type(await bound.list_chains(key="k"), Page)
     assert_type(await bound.run_now(where=JobFilter(key="k")), Counter[Changed])
+    assert_type(await bound.cancel(where=JobFilter(key="k"), reason="no"), Counter[Cancellation])

@@ -12,6 +12,7 @@ from aioqueue import (
     Attempt,
     Call,
     CallNext,
+    CancelReason,
     Client,
     EnqueueNext,
     Exponential,
@@ -303,6 +304,7 @@ registry.converter(Summary, encode=encode_summary, decode=decode_summary)
 async def timing(attempt: Attempt, call_next: CallNext) -> object:
     assert_type(attempt.number, int)
     assert_type(attempt.cancelled, bool)
+    assert_type(attempt.cancel_reason, CancelReason | None)
     attempt.set_outcome("nochange")
     return await call_next()
 

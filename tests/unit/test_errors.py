@@ -19,6 +19,7 @@ from aioqueue.vocabulary._identifiers import new_id
 SAMPLES: dict[str, Exception] = {
     "ArgumentsError": errors.ArgumentsError("wrong", path="a.b[1]"),
     "DuplicateJob": errors.DuplicateJob("held", job_id=new_id(), key="k", chain_id=new_id()),
+    "Cancel": _job_control.Cancel("obsolete", outcome="no"),
     "Fail": _job_control.Fail("declined", outcome="no"),
     "LeaseLost": errors.LeaseLost("gone", reason="not_found"),
     "NotSupported": errors.NotSupported("no", ability="statement"),
