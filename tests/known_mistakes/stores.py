@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.known_mistakes.cancelling import CANCELLING
 from tests.known_mistakes.chains import CHAINS
 from tests.known_mistakes.chains_looking import LOOKING_AT_CHAINS
 from tests.known_mistakes.claims import CLAIMS
@@ -33,5 +34,6 @@ STORE_MISTAKES: dict[str, Mistake] = {
     **TENDING,
     **COMPLETING,
     **UNIQUE,
+    **CANCELLING,
 }
 """By name."""

@@ -22,6 +22,7 @@ from aioqueue.worker._slots import Slots
 from aioqueue.worker._stop_reason import StopReason
 from aioqueue.worker._unheld import Unheld
 from aioqueue.worker._writer import Writer
+from tests.known_mistakes.cancelling import WORKERS_CANCELLING
 from tests.known_mistakes.mistake import Mistake, Patch, instead_of
 from tests.simulation.plan import Theme
 from tests.simulation.promises import Promise
@@ -151,7 +152,7 @@ WORKER_MISTAKES: dict[str, Mistake] = {
     "a worker that lets errors of policies out": Mistake(
         breaks=Promise.IN_TIME,
         patches=(
-            (_outcome, "_delay", lambda job, policy: policy.retry.delay(job.attempt)),
+            (_outcome, "delay_of", lambda job, policy: policy.retry.delay(job.attempt)),
             (Slots, "_run", _let_out),
             (Slots, "_outcome", lambda _, __, task: task.result()),
         ),
@@ -224,4 +225,6 @@ WORKER_MISTAKES: dict[str, Mistake] = {
     "a worker that leaves claims whose answer was lost": Mistake(
         breaks=Promise.UNKNOWN_BACK, patches=((Unheld, "seen", lambda *_: None),), theme=Theme.BACKLOG
     ),
+    # -- workers: requests to end
+    **WORKERS_CANCELLING,
 }

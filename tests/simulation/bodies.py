@@ -106,6 +106,10 @@ class Bodies:
             # What it has completed itself is lost too, while it still looks whether that was committed.
             late = listened and now - run.told_at > TO_STOP and not run.looks
             self._require(Promise.STOPS_WHEN_LOST, not late, f"{name} went on for {now - run.told_at:.1f} s after it was lost")
+        if run.asked_at is not None and run.process.held_up == run.held_up_when_asked:
+            listened = cancellable or (run.swallowed_at is not None and run.swallowed_at < run.asked_at - _MOMENT)
+            late = listened and now - run.asked_at > TO_STOP and not run.looks
+            self._require(Promise.STOPS_WHEN_ASKED, not late, f"{name} went on for {now - run.asked_at:.1f} s after that")
         timeout = run.job.timeout
         if cancellable and timeout is not None and run.process.held_up == run.held_up:
             late_by = now - run.began_at - timeout

@@ -9,6 +9,7 @@ from tests.simulation.account import Lease, Truth
 from tests.simulation.chains import ChainChecker
 from tests.simulation.expectations import expected_of, fits
 from tests.simulation.promises import Promise
+from tests.simulation.requests import RequestChecker
 from tests.simulation.scheduler import START
 from tests.simulation.waiting import WaitingChecker
 
@@ -40,7 +41,8 @@ class Checker:
         self._book = book
         self._deadlines = deadlines
         self.chains = ChainChecker(book)
-        self.waiting = WaitingChecker(book, lambda moment: moment.timestamp() - START)
+        self.requests = RequestChecker(book)
+        self.waiting = WaitingChecker(book, self.requests, lambda moment: moment.timestamp() - START)
         self._require = book.require
         self.caller: Process | None = None
 
@@ -155,15 +157,17 @@ class Checker:
         self._require(Promise.EXPIRY, not job.expired, f"{self._book.name(job.id)} was started, and is marked as expired")
         self.chains.told(job)
 
-    def settled(self, each: Settlement, result: SettleResult, *, orphaned: bool, wrote: bool) -> None:
+    def settled(self, each: Settlement, result: SettleResult, *, orphaned: bool, state: int | None) -> None:
         name, fence = self._book.name(each.id), (each.lease_id, each.claims)
         how = f"{each.kind.name} for claim {each.claims} of lease {each.lease_id}{', orphaned' if orphaned else ''}"
-        self._book.note(f"{name} {how}: {'written' if wrote else 'repeated' if result.lost is None else result.lost}")
+        self._book.note(
+            f"{name} {how}: {'written' if state is not None else 'repeated' if result.lost is None else result.lost}"
+        )
         truth, writing = self._book.jobs.get(each.id), (*fence, each.kind, orphaned)
         if truth is None:
             return
-        if wrote:
-            self._written(truth, each, orphaned=orphaned, what=f"{name} {how}")
+        if state is not None:
+            self._written(truth, each, state, orphaned=orphaned, what=f"{name} {how}")
         elif result.lost is None:
             said = writing not in truth.written and not truth.rewound
             self._require(Promise.REPEATS_AGREE, not said, f"{name} {how} was said to be written, and wasn't")
@@ -174,7 +178,7 @@ class Checker:
             refused = not orphaned and truth.holder == fence and each.lease_id in self._book.leases
             self._require(Promise.GOOD_CLAIMS_WRITE, not refused, f"{name} {how} was refused though the claim is good")
 
-    def _written(self, truth: Truth, each: Settlement, *, orphaned: bool, what: str) -> None:
+    def _written(self, truth: Truth, each: Settlement, state: int, *, orphaned: bool, what: str) -> None:
         fence, now = (each.lease_id, each.claims), self._book.now()
         self.chains.may_end(truth, each, what)
         self._require(Promise.NOT_AGAIN, truth.ended is None, f"{what} was written after the job's end")
@@ -191,19 +195,22 @@ class Checker:
             there = held or each.lease_id in self._book.leases
             self._require(Promise.BY_THE_HOLDER, there, f"{what} was written for a lease that was taken")
             self._by_claimant(truth, f"{what} was written")
-        expectation = None if truth.rewound else expected_of(truth, fence, orphaned=orphaned)
+        asked = self.requests.counts(truth)
+        expectation = None if truth.rewound else expected_of(truth, fence, orphaned=orphaned, asked=asked)
         fitting = expectation is None or fits(each, expectation)
         self._require(Promise.AS_IT_WENT, fitting, f"{what} was written, and it should be {expectation}")
         truth.written.add((*fence, each.kind, orphaned))
         truth.holder = None
         if self.caller is not None:
             self.caller.active_at = now
-        if each.kind.finishes:
-            truth.ended, truth.output = each.kind, each.output
+        self.requests.written(truth, each, state, what, orphaned=orphaned)
+        became = self.requests.became(truth, each)
+        if became.finishes:
+            truth.ended, truth.output = became, each.output
             if each.kind is SettlementKind.CONTINUED:
                 self.chains.continued(truth, each, fence, what)
         self.waiting.stored_with(truth, fence, what)
-        if each.kind.finishes:
+        if became.finishes:
             return
         if each.kind is SettlementKind.RESCHEDULED:
             truth.attempt -= 1

@@ -57,7 +57,7 @@ class WatchedDatabase(Database):
         self.last_lease = 0
         self._names_refused = names_refused
         self._scheduler = network.scheduler
-        self._written: list[Settlement] = []
+        self._written: list[tuple[Settlement, int]] = []
         self._held: set[UUID] = set()
         self._ended: list[tuple[Row, StoredState, AttemptError | None]] = []
 
@@ -128,7 +128,17 @@ class WatchedDatabase(Database):
     ) -> None:
         """As it says."""
         super().write(row, each, now, again_at, orphaned=orphaned, cancelled=cancelled)
-        self._written.append(each)
+        self._written.append((each, row.state))
+
+    def request(self, row: Row, reason: str) -> None:
+        """As it says."""
+        super().request(row, reason)
+        self.checker.requests.stored(row.chain, beside=False)
+
+    def request_beside(self, chain_id: UUID, reason: str) -> None:
+        """As it says."""
+        super().request_beside(chain_id, reason)
+        self.checker.requests.stored(chain_id, beside=True)
 
     def end(
         self,
@@ -147,16 +157,20 @@ class WatchedDatabase(Database):
     def changed(self) -> None:
         """A request was carried out: look what it meant for those that wait."""
         written, self._written = self._written, []
-        for each in written:  # by a transaction's commit
-            self.checker.settled(each, SettleResult(), orphaned=False, wrote=True)
-        ended, self._ended = self._ended, []
-        for row, state, error in ended:
-            self.checker.waiting.ended(row, state, error)
+        for each, state in written:  # by a transaction's commit
+            self.checker.settled(each, SettleResult(), orphaned=False, state=state)
+        self._look_at_ended()
         self.checker.waiting.look(self)
+        self.checker.requests.look()
         held = {job_id for job_id, row in self.rows.items() if row.held}
         free = {job_id: self.rows[job_id].locked_until for job_id in self._held - held if job_id in self.rows}
         self.checker.waiting.locked_by_transaction(held, free=free)
         self._held = held
+
+    def _look_at_ended(self) -> None:
+        ended, self._ended = self._ended, []
+        for row, state, error in ended:
+            self.checker.waiting.ended(row, state, error)
 
     def count_down(self, row: Row, number: int, ready_at: datetime, expires_at: datetime | None) -> None:
         """As it says."""
@@ -168,8 +182,10 @@ class WatchedDatabase(Database):
         written, self._written = self._written, []
         for each, result in zip(settlements, results, strict=True):
             if not result.busy and result.lost is not LostReason.ERROR:
-                self.checker.settled(each, result, orphaned=orphaned, wrote=any(each is one for one in written))
-        for each in written:
+                state = next((state for one, state in written if one is each), None)
+                self.checker.settled(each, result, orphaned=orphaned, state=state)
+        self._look_at_ended()
+        for each, _ in written:
             self.checker.chains.look(self, each.id)
 
     def refusal(self, row: Row, each: Settlement) -> str:

@@ -22,6 +22,10 @@ TO_STOP = 1.0
 """Seconds that an attempt may go on after its worker was told to stop it."""
 
 
+GIVING_WAY = frozenset({SettlementKind.FAILED, SettlementKind.CANCELLED, SettlementKind.RETRIED, SettlementKind.RESCHEDULED})
+"""What may be written where it's all the same, since the job is cancelled."""
+
+
 @dataclass(eq=False)
 class Run:
     """One run of a handler.
@@ -31,6 +35,8 @@ class Run:
         listens: Whether it ends when it's cancelled.
         told_at: When its worker heard that the claim is lost.
         held_up_when_told: As `held_up`, then.
+        asked_at: When its worker heard that it's asked to end.
+        held_up_when_asked: As `held_up`, then.
         swallowed_at: When it took no notice of a cancellation.
         how: See `Checker.finished`.
         goes_on: Whether its job continues when it returns.
@@ -47,6 +53,8 @@ class Run:
     listens: bool = False
     told_at: float | None = None
     held_up_when_told: int = 0
+    asked_at: float | None = None
+    held_up_when_asked: int = 0
     swallowed_at: float | None = None
     ended_at: float | None = None
     how: str = ""
@@ -79,9 +87,18 @@ def limit_of(new: NewJob) -> int | None:
     return MAX_ATTEMPTS if new.type == "rude" else new.max_attempts
 
 
-def expected_of(truth: Truth, fence: Fence, *, orphaned: bool) -> Expectation:
-    """What may be written about a claim. Whatever a row refuses ends as a failure."""
+def expected_of(truth: Truth, fence: Fence, *, orphaned: bool, asked: bool) -> Expectation:
+    """What may be written about a claim. Whatever a row refuses ends as a failure.
+
+    Arguments:
+        truth: The job.
+        fence: The claim.
+        orphaned: Whether its worker was lost.
+        asked: Whether its chain was asked to end.
+    """
     expectation = _expected_of(truth, truth.runs.get(fence), orphaned=orphaned)
+    if asked and expectation.kinds and expectation.kinds <= GIVING_WAY:
+        return Expectation(GIVING_WAY)  # its worker may have heard of it, or not
     if truth.refuses and expectation.kinds:
         return Expectation({SettlementKind.FAILED, *expectation.kinds}, expectation.delay)
     return expectation

@@ -153,6 +153,9 @@ class Handlers:
                 raise
             if not willing:
                 await self._go_on(step.extra)
+            if step.deed == "gives_up":
+                self._bodies.finished(run, "failed")
+                raise Fail("stopped") from None
             if step.deed == "unwilling":
                 self._bodies.finished(run, "returned", cancellable=False)
                 return "after all"

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from aioqueue.client import Client
-from aioqueue.errors import AlreadyFinished, StoreUnavailable
-from aioqueue.vocabulary._job import SettlementKind
+from aioqueue.errors import StoreUnavailable
 from tests.simulation.account import Book
 from tests.simulation.bodies import Bodies
 from tests.simulation.checker import Checker
@@ -19,6 +18,7 @@ from tests.simulation.database import WatchedDatabase
 from tests.simulation.deadlines import Deadlines
 from tests.simulation.handlers import JOB_TYPES, Handlers, going_on, registry
 from tests.simulation.network import CALM_LATENCY, Network
+from tests.simulation.outside import Outside
 from tests.simulation.plan import CHAIN_KINDS, SICK_VERBS
 from tests.simulation.process import Process
 from tests.simulation.promises import Promise
@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from uuid import UUID
 
-    from aioqueue import JobHandle
-    from tests.simulation.plan import Answer, Event, PlannedJob
+    from tests.simulation.plan import Event, PlannedJob
     from tests.simulation.promises import Violation
 
 _PROGRESS = 900.0
@@ -352,27 +351,11 @@ class History:
         self._handles[index].set_result(handle)
         self.acknowledged.add(call.id)
         self.to_enqueue -= 1
+        outside = Outside(self.checker, self.note, self.name(handle.id))
         for answer in job.answers:
-            self._answering.create_task(self._answer(client, handle, job, answer))
-
-    async def _answer(self, client: Client, handle: JobHandle[Any], job: PlannedJob, answer: Answer) -> None:
-        await asyncio.sleep(answer.after)
-        kind: SettlementKind | None = SettlementKind.COMPLETED if answer.good else SettlementKind.FAILED
-        self.checker.waiting.answered.add(handle.id)
-        while True:
-            try:
-                if answer.good:
-                    await client.complete(JOB_TYPES[job.kind], handle, "from outside")
-                else:
-                    await client.fail(handle, "refused")
-            except StoreUnavailable:
-                self.note(f"{self.name(handle.id)} couldn't be ended from outside, trying again")
-                await asyncio.sleep(1)
-                continue
-            except AlreadyFinished:
-                kind = None
-            break
-        self.checker.waiting.told_of_answer(handle.id, kind)
+            self._answering.create_task(outside.answer(client, handle, JOB_TYPES[job.kind], answer))
+        for after in job.asked:
+            self._answering.create_task(outside.ask(handle, after))
 
 
 @contextmanager

@@ -27,9 +27,11 @@ Deed = Literal[
     "raise_hostile",
     "fail_hostile",
     "complete",
+    "gives_up",
 ]
 """`stubborn` and `unwilling` go on for some time after they're cancelled, and then end as cancelled, or return; one who is
 `hard_of_hearing` takes no notice of the first cancellation, one who is `deaf` of none.
+`gives_up`: fails for good when it's cancelled.
 `complete`: as `return`, and then in a transaction of the handler's own for `extra` seconds."""
 
 Kind = Literal["in_loop", "in_thread", "rude", "short", "link", "link_in_thread", "short_link", "waits", "asked", "child"]
@@ -87,6 +89,7 @@ class Theme(StrEnum):
     CHAINS = "jobs that continue, between crashes, failures and lost answers"
     WAITING = "jobs that wait for others, between crashes, failures and lost answers"
     RECOVERY = "dead workers, idle ones, and statements that fail"
+    CANCELLING = "jobs that are asked to end, between crashes, failures and lost answers"
 
 
 @dataclass(frozen=True)
@@ -156,6 +159,7 @@ class PlannedJob:
         refuses: What its row can't hold.
         links: What it continues with, one after the other, when it returns.
         waits: What it waits for.
+        asked: When it's asked to end: so many seconds after it was enqueued.
         children: How many jobs each of its runs enqueues, before it ends.
         answers: What is done to it from outside.
         open_for: Seconds for which its producer's transaction is open after it's stored; None without one.
@@ -175,6 +179,7 @@ class PlannedJob:
     open_for: float | None = None
     answers: tuple[Answer, ...] = ()
     children: int = 0
+    asked: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)

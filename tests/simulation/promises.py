@@ -46,6 +46,10 @@ class Promise(StrEnum):
     ANSWERED = "who ends a job from outside is told whether it was so"
     ASKED_FOR = "a job ends without its worker only if somebody wants that"
 
+    # Requests to end.
+    ENDS_AS_ASKED = "what was asked to end isn't pending again, and is cancelled unless its handler decides otherwise"
+    STOPS_WHEN_ASKED = "what was asked to end stops"
+
     # Giving back.
     ITS_OWN_BACK = "a worker gives back only what was given to it"
     UNUSED_BACK = "only what hasn't run, or was interrupted, is given back"

@@ -149,15 +149,19 @@ class SimulatedSession(MemoryLeaseSession):
     def renew(self, lease_id: int, duration: float, held: Sequence[Claim]) -> Renewal:
         """As it says."""
         gone: list[Claim] = []
+        asked: list[Claim] = []
 
         def work() -> Renewal:
             renewal = renew(self._watched, lease_id, duration, held)
             gone.extend(self._watched.checker.gone(lease_id, held))
+            asked.extend(self._watched.checker.requests.held(lease_id))
             return renewal
 
         asked_at = self._network.scheduler.now
         renewal = self.perform("renew", work)
         self._watched.checker.told(self._process, gone)
+        if renewal.valid:
+            self._watched.checker.requests.told(self._process, asked)
         if renewal.valid:
             self._watched.checker.lease_told(lease_id, self._process, asked_at)
         return renewal

@@ -10,6 +10,7 @@ from aioqueue import Fixed, Retry
 from tests.simulation.drawing import BLOWS, LEASE, QUIET, draw_event, draw_events, draw_job, draw_step, failing_over, plain
 from tests.simulation.network import Faults
 from tests.simulation.plan import Blow, Deed, Event, Plan, Step, Theme
+from tests.simulation.themes_cancelling import cancelling
 from tests.simulation.themes_chains import chains, waiting
 
 if TYPE_CHECKING:
@@ -282,4 +283,5 @@ _THEMES: dict[Theme, Callable[[random.Random, Plan], Plan]] = {
     Theme.CHAINS: chains,
     Theme.WAITING: waiting,
     Theme.RECOVERY: _recovery,
+    Theme.CANCELLING: cancelling,
 }

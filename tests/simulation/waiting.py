@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from aioqueue.store_rules._cancelling import CANCELLED
 from aioqueue.vocabulary._blockers import ChainEnd
 from aioqueue.vocabulary._job import SettlementKind
 from tests.simulation.promises import Promise
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from aioqueue.testing.memory._rows import Database, Row
     from aioqueue.vocabulary._job import AttemptError, ClaimedJob, StoredState
     from tests.simulation.account import Book, Fence, Truth
+    from tests.simulation.requests import RequestChecker
 
 _ENDS = {
     SettlementKind.COMPLETED: ChainEnd.COMPLETED,
@@ -31,6 +33,7 @@ class WaitingChecker:
 
     Arguments:
         book: The account.
+        requests: Told of jobs that ended since that was asked for.
         seconds: A time of day, as seconds of the history.
 
     Attributes:
@@ -38,21 +41,23 @@ class WaitingChecker:
         answered: Chains that somebody has begun to end from outside.
     """
 
-    def __init__(self, book: Book, seconds: Callable[[datetime], float]) -> None:
+    def __init__(self, book: Book, requests: RequestChecker, seconds: Callable[[datetime], float]) -> None:
         self._book = book
         self._require = book.require
+        self._requests = requests
         self._seconds = seconds
         self.answered: set[UUID] = set()
         self.children: set[UUID] = set()
 
-    def _last(self, chain: UUID) -> Truth | None:
+    def last(self, chain: UUID) -> Truth | None:
+        """The live or last step of a chain."""
         truth = self._book.jobs.get(chain)
         while truth is not None and truth.next is not None:
             truth = self._book.jobs.get(truth.next)
         return truth
 
     def _ended(self, chain: UUID) -> ChainEnd | None:
-        last = self._last(chain)
+        last = self.last(chain)
         return None if last is None or last.ended is None else _ENDS.get(last.ended)
 
     def claimed(self, job: ClaimedJob) -> None:
@@ -68,7 +73,7 @@ class WaitingChecker:
         said = [(each.chain_id, each.end) for each in job.blockers]
         self._require(Promise.NEEDS_OUTPUT, said == right, f"{name} is told {said}, and it should be {right}")
         for each in job.blockers:
-            last, whom = self._last(each.chain_id), self._book.name(each.chain_id)
+            last, whom = self.last(each.chain_id), self._book.name(each.chain_id)
             its_own = last is not None and each.output == last.output
             self._require(Promise.NEEDS_OUTPUT, its_own, f"{name} is given another output of {whom}")
 
@@ -97,12 +102,15 @@ class WaitingChecker:
         said = "" if error is None else f"{error.type}: {error.message}"
         self._book.note(f"{name} {state.name}, without a worker: {said}")
         self._require(Promise.NOT_AGAIN, truth.ended is None, f"{name} was ended after its end")
-        outside = error is None or error.type not in {"Expired", "BlockerFailed"}
+        outside = error is None or error.type not in {"Expired", "BlockerFailed", CANCELLED}
         free = outside or truth.holder is None
         self._require(Promise.ONE_HOLDER, free, f"{name} was ended while {truth.holder} held it")
         if outside:
             self._require(Promise.ASKED_FOR, row.chain in self.answered, f"{name} was ended, and nobody wanted it")
             truth.outside, truth.holder = True, None
+        elif error is not None and error.type == CANCELLED:
+            self._requests.ended(row)
+            truth.outside = True
         elif error is not None and error.type == "Expired":
             late = truth.expires is not None and self._book.now() >= truth.expires and not truth.attempt + truth.reschedules
             self._require(Promise.EXPIRY, late, f"{name} was discarded, and it could still be started")
@@ -114,7 +122,7 @@ class WaitingChecker:
 
     def told_of_answer(self, chain: UUID, kind: SettlementKind | None) -> None:
         """Whoever ended a chain from outside hears that it's so; or, without a kind, that it had ended before."""
-        last, name = self._last(chain), self._book.name(chain)
+        last, name = self.last(chain), self._book.name(chain)
         ended = None if last is None else last.ended
         self._require(Promise.ANSWERED, ended is not None, f"{name} was said to have ended, and hasn't")
         right = kind is None or (last is not None and last.outside and ended is kind)
