@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
-    from aioqueue.testing.memory._rows import Lease, Row
+    from aioqueue.testing.memory._rows import Row
     from aioqueue.testing.memory._rows_blockers import Blockers
+    from aioqueue.testing.memory._rows_leases import Lease
     from aioqueue.vocabulary._job import AttemptError, ClaimedJob, Settlement, StoredState
     from aioqueue.vocabulary._notification import Notification
     from tests.simulation.network import Network

@@ -12,8 +12,8 @@ from aioqueue.store_rules._unique_keys import TAKEN_OVER_ORDINAL, duplicate_job,
 from aioqueue.testing.memory._insert_blockers import edges_of
 from aioqueue.testing.memory._insert_keys import can_be_replaced, key_holder, told_of, window_holder
 from aioqueue.testing.memory._insert_rows import due_at, expires_at, first_due, hold_back, make_row, require_storable
-from aioqueue.testing.memory._rows import Window
 from aioqueue.testing.memory._rows_blockers import Edge
+from aioqueue.testing.memory._rows_leases import Window
 from aioqueue.vocabulary._job import Inserted, StoredState
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from aioqueue.store_rules._cancelling import as_cancelled, gives_way
 from aioqueue.store_rules._history import KEPT_ERRORS
 from aioqueue.store_rules._lease_ids import new_lease_id
 from aioqueue.testing.memory._rows_blockers import Blockers
+from aioqueue.testing.memory._rows_leases import Lease
 from aioqueue.testing.memory._transaction_turn import Turn
 from aioqueue.vocabulary._job import Claim, ClaimedJob, SettlementKind, StoredState
 from aioqueue.vocabulary._trace import stored_trace
@@ -21,11 +22,12 @@ if TYPE_CHECKING:
 
     from aioqueue.store_rules._listeners import Listeners
     from aioqueue.testing.memory._rows_blockers import Edge, End
+    from aioqueue.testing.memory._rows_leases import Window
     from aioqueue.vocabulary._blockers import EndedBlocker
     from aioqueue.vocabulary._job import AttemptError, NewJob, Settlement
     from aioqueue.vocabulary._notification import Notification
 
-__all__ = ["FOR_EVER", "Database", "Lease", "Row", "Window", "is_late", "kept_hash"]
+__all__ = ["FOR_EVER", "Database", "Row", "is_late", "kept_hash"]
 
 FOR_EVER = datetime.max.replace(tzinfo=UTC)
 """Stands for an infinite time."""
@@ -134,31 +136,6 @@ class Row:
             trace=stored_trace(new.trace),
             blockers=blockers,
         )
-
-
-@dataclass(slots=True)
-class Lease:
-    """One worker's right to what it holds.
-
-    Attributes:
-        extra: Whether its worker has another one that counts.
-        opened_at, types, slots: As shown by `Store.leases`.
-    """
-
-    worker: str
-    expires_at: datetime
-    extra: bool = False
-    opened_at: datetime | None = None
-    types: tuple[str, ...] | None = None
-    slots: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """Until when a unique key is kept by a chain that has completed."""
-
-    chain_id: UUID
-    expires_at: datetime
 
 
 def is_late(row: Row, now: datetime) -> bool:
