@@ -88,7 +88,7 @@ class RequestChecker:
         """What a lease has whose chains were asked to end, whatever the store says."""
         jobs = self._book.jobs.items()
         owned = [(job_id, truth) for job_id, truth in jobs if truth.holder is not None and truth.holder[0] == lease_id]
-        return [_claim(job_id, truth) for job_id, truth in owned if truth.chain in self._asked]
+        return [_claim(job_id, truth) for job_id, truth in owned if self.counts(truth)]
 
     def look(self) -> None:
         """After each change: what was asked to end while it was running has ended, or is running."""
