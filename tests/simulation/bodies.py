@@ -111,7 +111,7 @@ class Bodies:
             late = listened and now - run.asked_at > TO_STOP and not run.looks
             self._require(Promise.STOPS_WHEN_ASKED, not late, f"{name} went on for {now - run.asked_at:.1f} s after that")
         timeout = run.job.timeout
-        if cancellable and timeout is not None and run.process.held_up == run.held_up:
+        if cancellable and timeout is not None and run.process.held_up == run.held_up and not run.looks:
             late_by = now - run.began_at - timeout
             self._require(Promise.STOPS_IN_TIME, late_by <= TO_STOP, f"{name} went on for {late_by:.1f} s after its timeout")
 
