@@ -166,7 +166,8 @@ class PostgresHarness(_Harness):
         connection = await asyncpg.connect(self.url)
         try:
             async with connection.transaction():
-                await connection.execute("select from aioqueue.job where id = $1 for update", job_id)
+                for table in ("job", "archive"):
+                    await connection.execute(f"select from aioqueue.{table} where id = $1 for update", job_id)
                 yield
         finally:
             await connection.close()

@@ -31,11 +31,13 @@ _EXPLAINED: dict[Became, str] = {
     Changed.BLOCKS: "other unfinished jobs wait for it: --cascade deletes them too",
     Changed.BLOCKER_FAILED: "a chain that it waited for has failed: retry that one, with --cascade",
     Changed.KEY_HELD: "another unfinished chain has its unique key",
+    Changed.CONTENDED: "somebody's open transaction holds it: try again",
 }
 _COUNTED = {
     Changed.BLOCKS: "since other unfinished jobs wait for them: see --cascade",
     Changed.BLOCKER_FAILED: "since chains that they waited for have failed: see --cascade",
     Changed.KEY_HELD: "since other unfinished chains have their unique keys",
+    Changed.CONTENDED: "since somebody's open transaction holds them: try again",
 }
 """Of these somebody has to do something; what else wasn't changed has changed by itself meanwhile."""
 _MOST_HOLDERS = 3

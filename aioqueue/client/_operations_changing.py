@@ -69,13 +69,16 @@ class ChangingOperations:
 
         Returns:
             What became of each, by the id that was given; `holders` says which chains hold the unique keys of those that are
-            `KEY_HELD`. With `where=`: how many became what.
+            `KEY_HELD`. One that somebody's open transaction holds, its row, its unique key, or with `cascade` a job behind it,
+            is `CONTENDED` after about two seconds (within a transaction of our own at once): it hasn't been changed, and stops
+            no other. With `where=`: how many became what.
 
         Raises:
             ValueError: An id isn't one; nothing was changed.
             ConfigurationError: The filter is empty, or of other states; or jobs and a filter are given.
             StoreError: The database refused; its `changed` says what became of the portions before. With `where=` a portion
-                that is at fault, or whose rows somebody holds, stops no other: it's raised at the end.
+                with a row at fault stops no other, nor does one that meets a lock on a whole table, or on SQLite's file: it's
+                raised at the end. With another library's transaction as `tx` whatever that one can't lock is an error.
             OutsideTransaction: The task is inside our own `transaction()`, or `completion()`, of which it wouldn't be part.
             TransactionError: With `tx`: more than 1,000 jobs fit; nothing was changed.
             ClientClosed: The client isn't open.

@@ -125,7 +125,7 @@ async def change_all(
 ) -> Counter[A]:
     """Change all jobs that fit, from the newest, a bounded number in each commit.
 
-    A portion that can't be changed, since somebody holds one of its rows or one is at fault, stops no other: its error is
+    A portion that can't be changed, since somebody holds the whole table or one row is at fault, stops no other: its error is
     raised at the end.
 
     Arguments:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from aioqueue.postgres._connections_driver import Connection
 
-__all__ = ["brief_waits", "only_looking", "waiting_briefly", "whole_or_nothing"]
+__all__ = ["brief_waits", "only_looking", "only_trying", "waiting_briefly", "whole_or_nothing"]
 
 _SAVEPOINT, _ROLL_BACK, _RELEASE = (
     f"{verb} aioqueue_blockers" for verb in ("SAVEPOINT", "ROLLBACK TO SAVEPOINT", "RELEASE SAVEPOINT")
@@ -44,6 +44,13 @@ async def whole_or_nothing(connection: Connection) -> AsyncGenerator[None]:
 @asynccontextmanager
 async def only_looking(connection: Connection, settings: Sequence[str]) -> AsyncGenerator[None]:
     """Within somebody's transaction: queries that change nothing, with settings of our own, which are gone afterwards."""
+    async with only_trying(connection, settings):
+        yield
+
+
+@asynccontextmanager
+async def only_trying(connection: Connection, settings: Sequence[str]) -> AsyncGenerator[None]:
+    """The same with what changes something: it's undone in any case, and its locks are given back."""
     await connection.execute("; ".join((_SAVEPOINT, *(f"SET LOCAL {each}" for each in settings))))
     try:
         yield

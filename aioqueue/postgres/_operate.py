@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from aioqueue.errors import StoreContended, StoreUnavailable
 from aioqueue.postgres._connections_source import WAIT_BRIEFLY
 from aioqueue.postgres._errors import deadlock
 from aioqueue.postgres._notifications import due_note, notify_statements
+from aioqueue.postgres._operate_apart import DELETED, RETRIED, RUN, Changes, apart_statements, change_apart
 from aioqueue.postgres._operate_cancel import Cancelled, cancel, cancel_statements
 from aioqueue.postgres._operate_delete import delete, delete_statements, delete_steps
 from aioqueue.postgres._operate_prune import prune, prune_statements
@@ -27,17 +27,21 @@ if TYPE_CHECKING:
 
     from aioqueue.postgres._connections import Pool
     from aioqueue.postgres._connections_driver import Connection, Row
+    from aioqueue.postgres._operate_apart import Change, Touched
     from aioqueue.postgres._options_schema import Schema
     from aioqueue.vocabulary._answers import Cancellation, Pruned
 
-__all__ = ["Changes", "Operator", "operate_statements"]
+__all__ = ["Operator", "operate_statements"]
 
 T = TypeVar("T")
 
 _CONTENDED_SECONDS = 0.2
 """Between two tries, where somebody's open transaction has locked one of the rows."""
 
-_PATIENCE_SECONDS = 0.5
+_PATIENCE_SECONDS = 2.0
+"""How long all of a call's jobs are tried together; then those that somebody holds are left out."""
+
+_ASKING_SECONDS = 0.5
 _FIRST_PAUSE_SECONDS = 0.01
 """How long rows are tried again whose chains were asked to end, and after which pause first."""
 
@@ -61,23 +65,9 @@ def operate_statements(schema: Schema) -> dict[str, str]:
         **delete_statements(schema),
         **prune_statements(schema),
         **cancel_statements(schema),
+        **apart_statements(schema),
         **notify_statements(schema),
     }
-
-
-@dataclass(frozen=True, slots=True)
-class Changes:
-    """What a call has done.
-
-    Attributes:
-        results: One each, in order.
-        told: What listeners are told.
-        more: Chains that were deleted of which there may be steps left: `Operator.remove_rest` removes those.
-    """
-
-    results: list[Changed]
-    told: Notification
-    more: frozenset[UUID] = frozenset()
 
 
 class Operator:
@@ -95,20 +85,20 @@ class Operator:
         self._origin = origin
 
     async def retry(self, ids: Sequence[UUID], *, cascade: bool) -> Changes:
-        """See `aioqueue.abc.Store.retry`. What meets somebody else's lock is repeated, for as long as a statement may take.
+        """See `aioqueue.abc.Store.retry`. What meets somebody else's lock is repeated, for a moment; then that is left out.
 
         Raises:
-            StoreContended: A row was locked for all that time.
+            StoreContended: A whole table was locked, for as long as a statement may take.
         """
-        return await self._repeated(lambda connection: self.retry_in(connection, ids, cascade=cascade))
+        return await self._tried(lambda connection, apart: self.retry_in(connection, ids, cascade=cascade, apart=apart))
 
     async def run_now(self, ids: Sequence[UUID]) -> Changes:
         """See `aioqueue.abc.Store.run_now`, and `retry`."""
-        return await self._repeated(lambda connection: self.run_now_in(connection, ids))
+        return await self._tried(lambda connection, apart: self.run_now_in(connection, ids, apart=apart))
 
     async def delete(self, ids: Sequence[UUID], *, cascade: bool) -> Changes:
         """See `aioqueue.abc.Store.delete`, and `retry`."""
-        return await self._repeated(lambda connection: self.delete_in(connection, ids, cascade=cascade))
+        return await self._tried(lambda connection, apart: self.delete_in(connection, ids, cascade=cascade, apart=apart))
 
     async def cancel(self, ids: Sequence[UUID], reason: str) -> tuple[list[Cancellation], list[Notification]]:
         """See `aioqueue.abc.Store.cancel`; returns what listeners are to be told, too.
@@ -134,10 +124,11 @@ class Operator:
                 again=again,
             )
 
-        until, pause = time.monotonic() + _PATIENCE_SECONDS, _FIRST_PAUSE_SECONDS
+        until, pause = time.monotonic() + _ASKING_SECONDS, _FIRST_PAUSE_SECONDS
         while left:
             # Whoever is left alone waits in the row's queue, before those who come later.
-            done = await (self._waiting(ask) if results and len(left) == 1 else self._repeated(ask))
+            alone = bool(results) and len(left) == 1
+            done = await (self._waiting(ask) if alone else self._tried(lambda connection, _: ask(connection)))
             if done is not None:
                 results |= done.results
                 told.append(done.told)
@@ -154,30 +145,58 @@ class Operator:
             connection, self._statements, list(dict.fromkeys(ids)), kept_reason(reason), origin=self._origin, wait=True
         )
 
-    async def retry_in(self, connection: Connection, ids: Sequence[UUID], *, cascade: bool) -> Changes:
-        """The same within the connection's open transaction; what fails leaves a part of it behind. So do the next two."""
-        results, revived = await retry(connection, self._statements, ids, cascade=cascade)
-        await self._notify(connection, revived.types)
-        return Changes(results, Notification(types=frozenset(revived.types)))
+    async def retry_in(self, connection: Connection, ids: Sequence[UUID], *, cascade: bool, apart: bool) -> Changes:
+        """The same within the connection's open transaction; what fails leaves a part of it behind. So do the next two.
 
-    async def run_now_in(self, connection: Connection, ids: Sequence[UUID]) -> Changes:
+        Arguments:
+            connection: In a transaction.
+            ids: Of any steps.
+            cascade: As of `aioqueue.abc.Store.retry`.
+            apart: Whether those that somebody holds are looked for, and left out: where all together have met a lock.
+        """
+
+        async def change(some: Sequence[UUID]) -> Changes:
+            results, revived = await retry(connection, self._statements, some, cascade=cascade)
+            await self._notify(connection, revived.types)
+            return Changes(results, Notification(types=frozenset(revived.types)))
+
+        return await self._change(connection, ids, RETRIED, change, apart=apart)
+
+    async def run_now_in(self, connection: Connection, ids: Sequence[UUID], *, apart: bool) -> Changes:
         """See `retry_in`."""
-        rows = await connection.fetch(self._statements["run_now"], list(ids))
-        types = {row[2] for row in rows if row[2] is not None}
-        await self._notify(connection, types)
-        return Changes(_results(rows, ids), Notification(types=frozenset(types)))
 
-    async def delete_in(self, connection: Connection, ids: Sequence[UUID], *, cascade: bool) -> Changes:
+        async def change(some: Sequence[UUID]) -> Changes:
+            rows = await connection.fetch(self._statements["run_now"], list(some))
+            types = {row[2] for row in rows if row[2] is not None}
+            await self._notify(connection, types)
+            return Changes(_results(rows, some), Notification(types=frozenset(types)))
+
+        return await self._change(connection, ids, RUN, change, apart=apart)
+
+    async def delete_in(self, connection: Connection, ids: Sequence[UUID], *, cascade: bool, apart: bool) -> Changes:
         """See `retry_in`. There may be steps left of long chains: see `remove_rest`, and `remove_rest_in`."""
-        results, deleted = await delete(connection, self._statements, ids, cascade=cascade, origin=self._origin)
-        told = deleted.told
-        note = Notification(
-            types=frozenset(told.types),
-            delay=told.delay if told.types else 0.0,
-            finished=frozenset(deleted.chains | told.failed | told.deleted),
-            leases=frozenset(deleted.leases),
-        )
-        return Changes(results, note, frozenset(deleted.chains) if deleted.more else frozenset())
+
+        async def change(some: Sequence[UUID]) -> Changes:
+            results, deleted = await delete(connection, self._statements, some, cascade=cascade, origin=self._origin)
+            told = deleted.told
+            note = Notification(
+                types=frozenset(told.types),
+                delay=told.delay if told.types else 0.0,
+                finished=frozenset(deleted.chains | told.failed | told.deleted),
+                leases=frozenset(deleted.leases),
+            )
+            return Changes(results, note, frozenset(deleted.chains) if deleted.more else frozenset())
+
+        return await self._change(connection, ids, DELETED, change, apart=apart)
+
+    async def _change(
+        self, connection: Connection, ids: Sequence[UUID], touched: Touched, change: Change, *, apart: bool
+    ) -> Changes:
+        if not apart:
+            return await change(ids)
+        # As long as all of it may take, a part of which is for looking.
+        seconds = self._pool.source.timeout / 3
+        return await change_apart(connection, self._statements, ids, touched, change, seconds=seconds)
 
     async def remove_rest(self, chains: Collection[UUID]) -> None:
         """Remove the steps that deleted chains had behind them, in portions. If that's interrupted, another delete does it.
@@ -185,7 +204,7 @@ class Operator:
         Raises:
             StoreContended: A row was locked for all the time that a statement may take.
         """
-        while await self._repeated(lambda connection: delete_steps(connection, self._statements, chains)):
+        while await self._tried(lambda connection, _: delete_steps(connection, self._statements, chains)):
             pass
 
     async def remove_rest_in(self, connection: Connection, chains: Collection[UUID]) -> None:
@@ -204,15 +223,17 @@ class Operator:
                 raise
             return None
 
-    async def _repeated(self, change: Callable[[Connection], Awaitable[T]]) -> T:
-        deadline = time.monotonic() + self._pool.source.timeout
+    async def _tried(self, change: Callable[[Connection, bool], Awaitable[T]]) -> T:
+        """Change something in a transaction of our own, repeatedly; it's told when those that are held are to be left out."""
+        begun = time.monotonic()
         while True:
+            waited = time.monotonic() - begun
             try:
                 async with self._pool.transaction() as connection:
                     await connection.execute(WAIT_BRIEFLY)
-                    return await change(connection)
+                    return await change(connection, waited >= _PATIENCE_SECONDS)
             except StoreUnavailable as error:
-                if not (isinstance(error, StoreContended) or deadlock(error)) or time.monotonic() >= deadline:
+                if not (isinstance(error, StoreContended) or deadlock(error)) or waited >= self._pool.source.timeout:
                     raise
             await asyncio.sleep(_CONTENDED_SECONDS)
 

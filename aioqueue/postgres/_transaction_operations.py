@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from aioqueue.errors import StoreContended
 from aioqueue.postgres._connections_source import PLANNER_SETTINGS
 from aioqueue.postgres._errors import translated
 from aioqueue.postgres._insert_waits import only_looking, waiting_briefly, whole_or_nothing
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from aioqueue.postgres._connections_driver import Connection, Row
-    from aioqueue.postgres._operate import Changes, Operator
+    from aioqueue.postgres._operate import Operator
+    from aioqueue.postgres._operate_apart import Changes
     from aioqueue.postgres._operate_cancel import Cancelled
     from aioqueue.postgres._options_schema import Schema
     from aioqueue.vocabulary._answers import Cancellation, Changed
@@ -117,33 +119,49 @@ class Operations:
 
     async def retry(self, ids: Sequence[UUID], *, cascade: bool = False) -> Sequence[Changed]:
         """See `aioqueue.abc.Store.retry`."""
-        return (await self._change(lambda connection: self._operator().retry_in(connection, ids, cascade=cascade))).results
+        return await self._change(
+            lambda connection, apart: self._operator().retry_in(connection, ids, cascade=cascade, apart=apart)
+        )
 
     async def run_now(self, ids: Sequence[UUID]) -> Sequence[Changed]:
         """See `aioqueue.abc.Store.run_now`."""
-        return (await self._change(lambda connection: self._operator().run_now_in(connection, ids))).results
+        return await self._change(lambda connection, apart: self._operator().run_now_in(connection, ids, apart=apart))
 
     async def cancel(self, ids: Sequence[UUID], reason: str) -> Sequence[Cancellation]:
-        """See `aioqueue.abc.Store.cancel`."""
-        done = await self._change(lambda connection: self._operator().cancel_in(connection, ids, reason))
+        """See `aioqueue.abc.Store.cancel`. None is left out: a row that somebody holds is an error."""
+        done = await self._done(lambda connection: self._operator().cancel_in(connection, ids, reason))
         return [done.results[each] for each in ids]
 
     async def delete(self, ids: Sequence[UUID], *, cascade: bool = False) -> Sequence[Changed]:
         """See `aioqueue.abc.Store.delete`. All of it is this transaction."""
 
-        async def delete(connection: Connection) -> Changes:
-            changes = await self._operator().delete_in(connection, ids, cascade=cascade)
+        async def delete(connection: Connection, apart: bool) -> Changes:  # noqa: FBT001 - called as the other verbs' lambdas are
+            changes = await self._operator().delete_in(connection, ids, cascade=cascade, apart=apart)
             await self._operator().remove_rest_in(connection, changes.more)
             return changes
 
-        return (await self._change(delete)).results
+        return await self._change(delete)
 
-    async def _change(self, change: Callable[[Connection], Awaitable[T]]) -> T:
+    async def _change(self, change: Callable[[Connection, bool], Awaitable[Changes]]) -> Sequence[Changed]:
+        """Change all of them together; on a connection of our own those that somebody holds are left out, if that's refused."""
+
+        async def changed(*, apart: bool) -> Sequence[Changed]:
+            return (await self._done(lambda connection: change(connection, apart))).results
+
+        try:
+            return await changed(apart=False)
+        except StoreContended:
+            if self._tell is None:
+                raise
+            return await changed(apart=True)
+
+    async def _done(self, change: Callable[[Connection], Awaitable[T]]) -> T:
+        """Change something, and tell of it."""
         # On a connection of the user's rows are waited for as long as its own statements do.
         undone = whole_or_nothing if self._tell is None else waiting_briefly
         with translated(self._description):
             async with self._lend() as connection, undone(connection):
-                changes = await change(connection)
+                done = await change(connection)
         if self._tell is not None:
-            self._tell(changes.told)
-        return changes
+            self._tell(done.told)
+        return done

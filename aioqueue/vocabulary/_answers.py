@@ -29,6 +29,9 @@ class Changed(StrEnum):
     """Not retried: it failed since a chain that it waited for did, and that one hasn't been retried."""
     KEY_HELD = "key_held"
     """Not retried: another unfinished chain holds its unique key by now."""
+    CONTENDED = "contended"
+    """Somebody's open transaction holds its row, its unique key, or what would be changed with it: nothing was changed; try
+    again."""
 
 
 class Cancellation(StrEnum):

@@ -28,6 +28,10 @@ class Operable(Protocol):
     they change is so once it's committed; listeners hear of it then. Rows that somebody else has locked are waited for as its
     owner's other statements do on a user's connection, and for a fraction of a second on one of the store's own. There a verb
     that raises leaves the transaction as it was before the call.
+
+    `retry`, `run_now` and `delete` wait briefly for what somebody's open transaction holds, such as a job's row or its unique
+    key, try again for a few seconds, and then leave that job as it is: `CONTENDED`. It stops none of the others. Not so on a
+    user's connection, where it's an error, as of other statements there; nor where the whole database or a table is locked.
     """
 
     async def fetch(self, ids: Sequence[UUID]) -> Sequence[Job | None]:
@@ -113,7 +117,8 @@ class Operable(Protocol):
         of its claims, so that older ones stay fenced. A job whose unique key is held by another unfinished one by now is
         `KEY_HELD`. Jobs of one call that wait for each other do so again, in whatever order they're given.
 
-        With `cascade`, those that failed since one of these had failed live again too, level by level. All of it is one
+        With `cascade`, those that failed since one of these had failed live again too, level by level. Where one of them is
+        contended the job that was given is, and nothing of its own cascade is changed. All of it is one
         transaction, however many there are: unlike with `delete`, nothing of it is left to `tend`.
         """
         ...

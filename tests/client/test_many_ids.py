@@ -101,9 +101,9 @@ async def test_the_work_for_many_ids_grows_with_their_number(postgres_url: str) 
         statements = operate_statements(schema) | retry_statements(schema) | delete_statements(schema)
         connection = await asyncpg.connect(postgres_url)
         try:
-            for name in ("run_now", "retry_find", "delete_lock", "delete"):
+            for name in ("run_now", "retry_find", "delete_lock", "delete", "held"):
                 statement = statements[name]
-                more = [1_000, False] if name == "delete" else []
+                more = {"delete": [1_000, False], "held": [None, None]}.get(name, [])
                 lines = await connection.fetch(f"explain (analyze, timing off, costs off) {statement}", ids, *more)
                 scans = [line[0] for line in lines if "CTE Scan" in line[0]]
                 assert scans

@@ -148,12 +148,14 @@ async def test_release(connection: asyncpg.Connection[Any]) -> None:
     bounded(await explain(connection, STATEMENTS["release_all"], [1, None]), buffers=4_000)
 
 
-@pytest.mark.parametrize("name", ["retry_find", "retry_edges", "retry_revive", "run_now", "delete_lock", "delete", "fetch"])
+@pytest.mark.parametrize(
+    "name", ["retry_find", "retry_edges", "retry_revive", "run_now", "delete_lock", "delete", "held", "fetch"]
+)
 async def test_looking_and_operating(connection: asyncpg.Connection[Any], name: str) -> None:
     failed = await connection.fetch("SELECT id FROM aioqueue.archive WHERE state = 6 ORDER BY id LIMIT 10")
     pending = await connection.fetch("SELECT id FROM aioqueue.job WHERE state = 1 ORDER BY id DESC LIMIT 10")
     ids = [row[0] for row in [*failed, *pending]]
-    more: dict[str, list[Any]] = {"delete": [1_000, False], "retry_revive": [[None] * len(ids)]}
+    more: dict[str, list[Any]] = {"delete": [1_000, False], "retry_revive": [[None] * len(ids)], "held": [None, None]}
     bounded(await explain(connection, STATEMENTS[name], [ids, *more.get(name, [])]), buffers=2_000)
 
 

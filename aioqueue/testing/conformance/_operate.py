@@ -143,6 +143,30 @@ async def two_with_one_unique_key(harness: Harness) -> None:
     equal(sorted(await store.retry(ids)), sorted([Changed.DONE, Changed.KEY_HELD]), "the results")
 
 
+@retrying(Capability.LOCKS_ROWS)
+async def a_key_in_an_open_transaction(harness: Harness) -> None:
+    """A job whose unique key somebody's open transaction has is contended, and stops no other; then it's told who has it."""
+    store, second = harness.store, await harness.second_store()
+    old = await end_as(store, job(key="k", unique=Unique()), SettlementKind.FAILED)
+    plain = await end_as(store, job(), SettlementKind.FAILED)
+    async with store.transaction() as transaction:
+        await transaction.insert([job(key="k", unique=Unique())])
+        equal(list(await second.retry([old, plain])), [Changed.CONTENDED, Changed.DONE], "while the transaction is open")
+        await expect_state(second, old, JobState.FAILED)
+    equal(list(await store.retry([old])), [Changed.KEY_HELD], "after the commit")
+
+
+@retrying(Capability.LOCKS_ROWS)
+async def a_locked_row_stops_no_other(harness: Harness) -> None:
+    """A job whose row somebody has locked stays as it is, and is contended; the others are retried."""
+    store = harness.store
+    ids = [await end_as(store, job(), SettlementKind.FAILED) for _ in range(3)]
+    async with harness.locked(ids[1]):
+        equal(list(await store.retry(ids)), [Changed.DONE, Changed.CONTENDED, Changed.DONE], "while it's locked")
+    await expect_state(store, ids[1], JobState.FAILED)
+    equal(list(await store.retry(ids)), [Changed.WRONG_STATE, Changed.DONE, Changed.WRONG_STATE], "once it's free")
+
+
 @retrying()
 async def of_an_expired_job(harness: Harness) -> None:
     """A job that was discarded because it expired isn't discarded again at once."""
@@ -176,6 +200,16 @@ async def run_now_in_every_state(harness: Harness) -> None:
     for name in ("scheduled", "ready"):
         await expect_state(store, jobs[name], JobState.READY)
     equal((await store.next_due(["a"])).job, 0, "the next due")
+
+
+@running(Capability.LOCKS_ROWS)
+async def a_locked_one_stops_no_other(harness: Harness) -> None:
+    """A job whose row somebody has locked stays as it is, and is contended; the others are brought forward."""
+    store = harness.store
+    held, free = await insert_one(store, job(delay=HOUR)), await insert_one(store, job(delay=HOUR))
+    async with harness.locked(held):
+        equal(list(await store.run_now([held, free])), [Changed.CONTENDED, Changed.DONE], "while it's locked")
+    await expect_state(store, held, JobState.SCHEDULED)
 
 
 @running()
@@ -215,6 +249,16 @@ async def a_running_ones_worker_is_told(harness: Harness) -> None:
         renewal = await thread.renew(lease_id, HOUR, [claimed.claim])
     equal((renewal.valid, dict(renewal.lost)), (True, {claimed.claim: LostReason.NOT_FOUND}), "the renewal")
     await refused(store, settlement(claimed, SettlementKind.COMPLETED, output=b"1"), LostReason.NOT_FOUND)
+
+
+@deleting(Capability.LOCKS_ROWS)
+async def what_is_locked_stops_no_other(harness: Harness) -> None:
+    """A job whose row somebody has locked stays, and is contended; the others are removed."""
+    store = harness.store
+    held, free = await insert_one(store, job()), await end_as(store, job(), SettlementKind.FAILED)
+    async with harness.locked(held):
+        equal(list(await store.delete([held, free])), [Changed.CONTENDED, Changed.DONE], "while it's locked")
+    equal([each and each.id for each in await store.fetch([held, free])], [held, None], "what's left")
 
 
 @deleting(Capability.TELLS_LEASES)

@@ -7,8 +7,16 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from aioqueue.errors import StoreContended
-from aioqueue.testing.memory._operate_blockers import in_turn, key_is_taken, live_again, retry_dependents, staying, wait_again
+from aioqueue.testing.memory._operate_blockers import (
+    in_turn,
+    key_is_contended,
+    key_is_taken,
+    live_again,
+    locked_behind,
+    retry_dependents,
+    staying,
+    wait_again,
+)
 from aioqueue.testing.memory._resolve import note_deletion, tell_of_ends
 from aioqueue.testing.memory._rows_chains import Chains, the_end
 from aioqueue.vocabulary._answers import Changed, Pruned
@@ -31,7 +39,7 @@ def retry(database: Database, ids: Sequence[UUID], *, cascade: bool = False) -> 
     left, tried = _in_turn(database, ids), 0
     while left and tried != len(left):
         tried = len(left)
-        became = _change(database, left, lambda steps: _retry(database, changed_by(steps), now), revived)
+        became = _change(database, left, lambda steps: _retry(database, changed_by(steps), now, cascade=cascade), revived)
         results.update(zip(left, became, strict=True))
         left = [each for each in left if results[each] is Changed.BLOCKER_FAILED]
     if cascade:
@@ -69,13 +77,16 @@ def delete(database: Database, ids: Sequence[UUID], *, cascade: bool = False) ->
     """Remove chains, whatever their states. See `Store.delete`."""
     now = database.now()
     changed: list[Row] = []
-    stays: set[UUID] = set() if cascade else staying(database, _chains_of(database, ids))
-    results = _change(
-        database,
-        ids,
-        lambda steps: Changed.BLOCKS if steps[0].chain in stays else _delete(database, steps, cascade=cascade),
-        changed,
-    )
+    chains = {steps[0].chain: steps for each in ids if (steps := named_by(Chains(database), each))}
+    contended = {chain for chain, steps in chains.items() if any(row.locked(now) for row in steps)}
+    stays: set[UUID] = set() if cascade else staying(database, chains.keys() - contended)
+
+    def remove(steps: Sequence[Row]) -> Changed:
+        if steps[0].chain in contended:
+            return Changed.CONTENDED
+        return Changed.BLOCKS if steps[0].chain in stays else _delete(database, steps, cascade=cascade)
+
+    results = _change(database, ids, remove, changed)
     if changed:
         leases = frozenset(row.lease_id for row in changed if row.state == StoredState.RUNNING)
         database.tell(replace(gone(changed), leases=leases))
@@ -120,13 +131,10 @@ def _change(
     results: list[Changed] = []
     chains = Chains(database)
     done: set[UUID] = set()
-    now = database.now()
     for steps in [named_by(chains, job_id) for job_id in ids]:
         if steps and steps[0].chain in done:
             results.append(Changed.DONE)
             continue
-        if any(row.held and row.locked(now) for row in steps):
-            raise StoreContended(f"an open transaction holds the job {steps[-1].new.id}")
         results.append(change(steps) if steps else Changed.NOT_FOUND)
         if results[-1] is Changed.DONE:
             changed.append(changed_by(steps))
@@ -156,11 +164,13 @@ def gone(rows: Sequence[Row]) -> Notification:
     return Notification(finished=frozenset(row.chain for row in rows))
 
 
-def _retry(database: Database, row: Row, now: datetime) -> Changed:
+def _retry(database: Database, row: Row, now: datetime, *, cascade: bool) -> Changed:
     if row.state == StoredState.RUNNING:
         return Changed.RUNNING
     if row.state not in (StoredState.FAILED, StoredState.CANCELLED):
         return Changed.WRONG_STATE
+    if row.locked(now) or key_is_contended(database, row) or (cascade and locked_behind(database, row, now)):
+        return Changed.CONTENDED
     if key_is_taken(database, row):
         return Changed.KEY_HELD
     open_blockers = wait_again(database, row)
@@ -174,13 +184,10 @@ def _retry(database: Database, row: Row, now: datetime) -> Changed:
 def _run_now(database: Database, row: Row, now: datetime) -> Changed:
     if row.state != StoredState.PENDING:
         return Changed.RUNNING if row.state == StoredState.RUNNING else Changed.WRONG_STATE
+    if row.locked(now):
+        return Changed.CONTENDED
     database.bring_forward(row, now)
     return Changed.DONE
-
-
-def _chains_of(database: Database, ids: Sequence[UUID]) -> set[UUID]:
-    chains = Chains(database)
-    return {steps[0].chain for each in ids if (steps := named_by(chains, each))}
 
 
 def _delete(database: Database, steps: Sequence[Row], *, cascade: bool) -> Changed:

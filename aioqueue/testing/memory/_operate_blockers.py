@@ -21,7 +21,16 @@ if TYPE_CHECKING:
 
     from aioqueue.testing.memory._rows import Database, Row
 
-__all__ = ["in_turn", "key_is_taken", "live_again", "retry_dependents", "staying", "wait_again"]
+__all__ = [
+    "in_turn",
+    "key_is_contended",
+    "key_is_taken",
+    "live_again",
+    "locked_behind",
+    "retry_dependents",
+    "staying",
+    "wait_again",
+]
 
 
 def wait_again(database: Database, row: Row) -> int | None:
@@ -105,6 +114,24 @@ def key_is_taken(database: Database, row: Row) -> bool:
     if row.unique_hash is None:
         return False
     return any(holder_of(rows, (row.unique_hash,)) is not None for rows in (database.rows, database.uncommitted))
+
+
+def key_is_contended(database: Database, row: Row) -> bool:
+    """Whether somebody's open transaction has got a finished job's unique key."""
+    return row.unique_hash is not None and holder_of(database.uncommitted, (row.unique_hash,)) is not None
+
+
+def locked_behind(database: Database, row: Row, now: datetime) -> bool:
+    """Whether somebody has locked one of those that failed through this chain, or through one of them, and so on."""
+    passed, level = set[UUID](), {row.chain}
+    while level:
+        passed |= level
+        waited = [edge for edge in database.blockers.on(level) if not edge.settled and edge.job_id in database.rows]
+        failed = [found for edge in waited if failed_through(found := database.rows[edge.job_id])]
+        if any(each.locked(now) for each in failed):
+            return True
+        level = {each.chain for each in failed} - passed
+    return False
 
 
 def failed_through(row: Row) -> bool:
