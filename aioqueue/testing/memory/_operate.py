@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = ["delete", "prune", "retry", "run_now"]
 
+_RETRIED = (StoredState.FAILED, StoredState.CANCELLED)
+
 
 def retry(database: Database, ids: Sequence[UUID], *, cascade: bool = False) -> list[Changed]:
     """Make failed and cancelled jobs pending again. See `Store.retry`."""
@@ -37,9 +39,16 @@ def retry(database: Database, ids: Sequence[UUID], *, cascade: bool = False) -> 
     revived: list[Row] = []
     results: dict[UUID, Changed] = {}
     left, tried = _in_turn(database, ids), 0
+
+    def begin_anew(steps: Sequence[Row]) -> Changed:
+        row = changed_by(steps)
+        if cascade and row.state in _RETRIED and locked_behind(database, row, now):
+            return Changed.CONTENDED
+        return _retry(database, row, now)
+
     while left and tried != len(left):
         tried = len(left)
-        became = _change(database, left, lambda steps: _retry(database, changed_by(steps), now, cascade=cascade), revived)
+        became = _change(database, left, begin_anew, revived)
         results.update(zip(left, became, strict=True))
         left = [each for each in left if results[each] is Changed.BLOCKER_FAILED]
     if cascade:
@@ -164,12 +173,12 @@ def gone(rows: Sequence[Row]) -> Notification:
     return Notification(finished=frozenset(row.chain for row in rows))
 
 
-def _retry(database: Database, row: Row, now: datetime, *, cascade: bool) -> Changed:
+def _retry(database: Database, row: Row, now: datetime) -> Changed:
     if row.state == StoredState.RUNNING:
         return Changed.RUNNING
-    if row.state not in (StoredState.FAILED, StoredState.CANCELLED):
+    if row.state not in _RETRIED:
         return Changed.WRONG_STATE
-    if row.locked(now) or key_is_contended(database, row) or (cascade and locked_behind(database, row, now)):
+    if row.locked(now) or key_is_contended(database, row):
         return Changed.CONTENDED
     if key_is_taken(database, row):
         return Changed.KEY_HELD
