@@ -147,7 +147,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     def _claim(self, lease_id: int, types: tuple[str, ...], limit: int, leases: dict[str, int]) -> None:
         got = self.run(self.store.claim(lease_id, types, limit, leases=leases))
-        expected = self.model.claim(lease_id, types, limit, leases)
+        expected = self.model.claim(lease_id, types, limit, leases, [each.id for each in got])
         assert [each.id for each in got] == [job.new.id for job in expected]
         for each, job in zip(got, expected, strict=True):
             assert (each.claims, each.attempt, each.lease_id) == (job.claims, job.attempt, job.lease_id)

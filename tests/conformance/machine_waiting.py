@@ -24,7 +24,7 @@ __all__ = ["WaitingMachine"]
 class WaitingMachine(StoreMachine):
     """See the module."""
 
-    @precondition(lambda self: self.model.jobs)
+    @precondition(lambda self: any(map(self.model.can_be_waited_for, self.model.jobs)))
     @rule(data=st.data(), drawn=st.lists(NEW_JOBS, min_size=1, max_size=3))
     def insert_what_waits(self, data: st.DataObject, drawn: list[dict[str, Any]]) -> None:
         self.tick()

@@ -51,6 +51,8 @@ class ModelJob:
     asked: str | None = None
     """Why its chain was asked to end while it was running."""
     newest_cancelled: bool = False
+    told: float = -1.0
+    """When it was told of the last chain that it waited for: whether the store did so at once or later isn't known."""
 
     @property
     def until_started(self) -> bool:
@@ -124,9 +126,17 @@ class Model:
         """The live or last step of any step's chain."""
         return next(reversed(self.steps(self.chain_of(job_id))), None)
 
-    def claimable(self, types: Sequence[str]) -> list[ModelJob]:
+    def claimable(self, types: Sequence[str], got: Sequence[UUID]) -> list[ModelJob]:
+        """In their order; of those that are due in the same second, and of which one was told then, in the store's."""
         due = [job for job in self.jobs.values() if self.state(job) is JobState.READY and job.new.type in types]
-        return sorted(due, key=lambda job: (job.new.priority, job.due, job.new.id))
+        free = {(job.new.priority, job.due) for job in due if job.told == job.due}
+        places = {job_id: place for place, job_id in enumerate(got)}
+
+        def key(job: ModelJob) -> tuple[int, float, int, UUID]:
+            place = places.get(job.new.id, len(places)) if (job.new.priority, job.due) in free else 0
+            return job.new.priority, job.due, place, job.new.id
+
+        return sorted(due, key=key)
 
     def next_due(self, types: Sequence[str], own: Collection[int]) -> Due:
         jobs = [job.due for job in self.jobs.values() if job.state in PENDING and job.new.type in types]
@@ -188,8 +198,11 @@ class Model:
     def renew(self, lease_id: int, duration: float) -> None:
         self.leases[lease_id].end = self.now + duration
 
-    def claim(self, lease_id: int, types: Sequence[str], limit: int, leases: Mapping[str, int]) -> list[ModelJob]:
-        taken = self.claimable(types)[:limit]
+    def claim(
+        self, lease_id: int, types: Sequence[str], limit: int, leases: Mapping[str, int], got: Sequence[UUID]
+    ) -> list[ModelJob]:
+        """What a claim must give, if it gave these ids."""
+        taken = self.claimable(types, got)[:limit]
         for job in taken:
             job.state, job.lease_id, job.newest = JobState.RUNNING, leases.get(job.new.type, lease_id), None
             job.attempt += 1

@@ -107,7 +107,7 @@ class WaitingModel(Model):
         elif all(edge.end is not None for edge in edges):
             due = max(job.due, self.now)
             job.expires = None if job.expires is None else job.expires + due - job.due
-            job.state, job.due = JobState.READY, due
+            job.state, job.due, job.told = JobState.READY, due, self.now
         return True
 
     # -- commands -------------------------------------------------------------------------------------------------

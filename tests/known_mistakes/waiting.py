@@ -27,7 +27,6 @@ from tests.simulation.promises import Promise
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from datetime import datetime
 
     from aioqueue.testing.memory._rows import Row
     from aioqueue.testing.memory._rows_blockers import Edge
@@ -55,8 +54,8 @@ def _pending_all_the_same(row: Row, number: int) -> None:
     row.open_blockers, row.marked = number, row.marked or number > 0
 
 
-def _told_later(real: Callable[..., Any], database: Database, waits: Waits, now: datetime) -> Any:
-    return real(database, replace(waits, ended=()), now)
+def _as_if_none_had_ended(real: Callable[..., Waits], *arguments: Any) -> Waits:
+    return replace(real(*arguments), ended=())
 
 
 # -- telling --------------------------------------------------------------------------------------------------------
@@ -192,7 +191,7 @@ WAITING: dict[str, Mistake] = {
         theme=Theme.WAITING,
     ),
     "a store that waits for what has ended": Mistake(
-        ((_insert, "wait", _insert_blockers.wait), instead_of(_insert, "wait", _told_later)),
+        (instead_of(_insert, "waits_of", _as_if_none_had_ended),),
         cases=("insert_blockers/what_has_completed_counts_at_once", "insert_blockers/what_has_failed_counts_at_once"),
     ),
     "a store that doesn't mind unknown blockers": Mistake(

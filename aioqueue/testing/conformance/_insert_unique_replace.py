@@ -185,6 +185,9 @@ async def it_may_not_wait_for_itself(harness: Harness) -> None:
     for blocker in (waiting, held):
         new = after(job(key="k", unique=REPLACE, payload=b'{"n":2}'), blocker)
         await raises(BlockerCycle, store.insert([other, new]), "a job that would wait for itself")
+    between = after(other, held, await failed(store))
+    with_it = [between, after(job(key="k", unique=REPLACE), between.id)]
+    await raises(BlockerCycle, store.insert(with_it), "a job that would wait for itself, through one that fails at once")
     equal(list(await store.fetch([held, other.id])), [before, None], "the holder, and the rest of the batch")
 
 

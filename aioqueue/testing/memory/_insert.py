@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from aioqueue.errors import BlockerCycle, DuplicateJob, StoreContended, WrongJobType
 from aioqueue.store_rules._batches import needed_of_batch
-from aioqueue.testing.memory._insert_blockers import Waits, stored_ids, wait, waits_for, waits_of
+from aioqueue.testing.memory._insert_blockers import Waits, stored_ids, tell_of_ended, wait, waits_for, waits_of
 from aioqueue.testing.memory._insert_decisions import decide
 from aioqueue.testing.memory._insert_keys import key_holder
 from aioqueue.testing.memory._transaction_draft import Draft, make_changes
@@ -63,10 +63,13 @@ def store(
     decisions = decide(database, jobs, there_before, needed, now)
     ids = stored_ids(jobs, decisions.in_order)
     if not decisions.may_close_a_circle:
-        _write(database, decisions, ids, now)
+        tell_of_ended(database, _write(database, decisions, ids, now), now)
     else:
         draft = Draft(database, holding=database.holding)
-        _require_no_circle(draft, decisions, _write(draft, decisions, ids, now))
+        waits = _write(draft, decisions, ids, now)
+        # Before what has ended is counted: one that fails through it at once closes a circle all the same.
+        _require_no_circle(draft, decisions, waits)
+        tell_of_ended(draft, waits, now)
         make_changes(database, draft.changes)
         for notification in draft.told:
             database.tell(notification)
@@ -91,7 +94,7 @@ def _write(database: Database, decisions: Decisions, ids: dict[UUID, UUID], now:
         database.drop_edges(row.new.id)
     for unique_hash, window in decisions.windows.items():
         database.keep_window(unique_hash, window)
-    wait(database, waits, now)
+    wait(database, waits)
     announce(database, [row for row in (*fresh, *replaced) if row.new.id not in waits.edges])
     return waits
 

@@ -15,13 +15,12 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from aioqueue.testing.memory._resolve import Told
     from aioqueue.testing.memory._rows import Database, Row
     from aioqueue.testing.memory._rows_blockers import End
     from aioqueue.vocabulary._blockers import NewBlocker
     from aioqueue.vocabulary._job import Inserted, NewJob
 
-__all__ = ["Waits", "edges_of", "stored_ids", "wait", "waits_for", "waits_of"]
+__all__ = ["Waits", "edges_of", "stored_ids", "tell_of_ended", "wait", "waits_for", "waits_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +102,8 @@ def _found(chains: Chains, fresh: Mapping[UUID, Row], blocker_id: UUID, now: dat
     return last
 
 
-def wait(database: Database, waits: Waits, now: datetime) -> Told:
-    """Let new jobs that are stored wait. Those for which there is nothing to wait any more go on at once."""
+def wait(database: Database, waits: Waits) -> None:
+    """Let new jobs that are stored wait; `tell_of_ended` lets those go on for which there is nothing to wait any more."""
     for row in waits.live:
         if has_to_be_written(row):
             database.mark(row)
@@ -112,9 +111,12 @@ def wait(database: Database, waits: Waits, now: datetime) -> Told:
         database.add_edges(job_id, edges)
     for end in waits.ended:
         database.remember(end)
+
+
+def tell_of_ended(database: Database, waits: Waits, now: datetime) -> None:
+    """Count what has ended already, for or against those that were let wait for it."""
     told = tell_dependents(database, {end.chain_id for end in waits.ended}, now, TOLD_AT_ONCE, waits.edges)
     announce_told(database, told, now)
-    return told
 
 
 def has_to_be_written(row: Row) -> bool:  # noqa: ARG001 - what a mistake may look at

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from aioqueue.errors import BlockerCycle, StoreContended
 from aioqueue.testing.memory._insert import store
-from aioqueue.testing.memory._insert_blockers import edges_of, stored_ids, wait, waits_for, waits_of
+from aioqueue.testing.memory._insert_blockers import edges_of, stored_ids, tell_of_ended, wait, waits_for, waits_of
 from aioqueue.testing.memory._resolve import note_end
 from aioqueue.testing.memory._settle_next import next_row
 from aioqueue.vocabulary._job import SettlementKind
@@ -47,7 +47,8 @@ def store_with(database: Database, row: Row, each: Settlement | Ending, now: dat
     ids = stored_ids(each.children, store(database, each.children, needed=needed)) if each.children else {}
     if following is not None and blockers:
         waits = waits_of(database, {}, {following.new.id: edges_of(following.new.id, blockers)}, ids, now)
-        wait(database, waits, now)
+        wait(database, waits)
+        tell_of_ended(database, waits, now)
         if waits_for(database, following.chain, [edge.chain_id for edge in waits.edges[following.new.id]]):
             raise BlockerCycle(f"the chain {following.chain} would wait for itself")
     return following
