@@ -121,9 +121,9 @@ class Report:
     def _rest(self) -> str:
         text = ""
         if running := self._became[Cancellation.CANCELLING]:
-            text = f", {running} of them {'is' if running == 1 else 'are'} running, and their workers are told"
+            text = f", {running:,} of them {'is' if running == 1 else 'are'} running, and their workers are told"
         if changed := self.others - self.refused:
-            text = f", {changed:,} not: they have changed meanwhile"
+            text += f", {changed:,} not: they have changed meanwhile"
         for each, why in _COUNTED.items():
             if number := self._became[each]:
                 text += f", {number:,} not, {why}"

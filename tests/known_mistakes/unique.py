@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from aioqueue.store_rules._unique_keys import unique_hashes
-from aioqueue.testing.memory import _insert_decisions, _insert_keys, _listing, _operate_blockers, _resolve, _rows, _settle_next
+from aioqueue.testing.memory import (
+    _insert_decisions,
+    _insert_keys,
+    _listing,
+    _operate_blockers,
+    _resolve,
+    _rows,
+    _rows_leases,
+    _settle_next,
+)
 from aioqueue.testing.memory._insert_decisions import Decisions
 from aioqueue.testing.memory._rows import Database
 from aioqueue.vocabulary._job import Inserted
@@ -46,7 +55,7 @@ def _only_completed(real: Callable[..., Any], decisions: Decisions) -> Any:
 def _window_ends(real: Callable[..., None], decisions: Decisions, new: NewJob, job_id: UUID) -> None:
     real(decisions, new, job_id)
     if new.unique is not None and new.unique.window is None:
-        decisions.windows[unique_hashes(new)[0]] = _rows.Window(job_id, decisions._now)
+        decisions.windows[unique_hashes(new)[0]] = _rows_leases.Window(job_id, decisions._now)
 
 
 def _for_good(decisions: Decisions, jobs: Sequence[NewJob], _: Any) -> None:
