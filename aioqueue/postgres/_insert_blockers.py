@@ -130,6 +130,9 @@ async def _store_edges(batch: _Batch, stored: Stored, waiting: Mapping[UUID, New
         if become := [edge for edge in edges if edge.job_id not in own]:
             await add_edges(connection, statements, become, kept=True)
             await _refuse_circles(batch, stored, {edge.job_id for edge in become})
+        # A new one in whose place another of the batch stands: no earlier edge leads to it, and nobody else can add one.
+        if others := {job_id for job_id, job in waiting.items() if job_id in own and job.id != job_id}:
+            await _refuse_found(connection, statements, others)
         if found.ended:
             # All of them at once, since as much was just written for them.
             limit = max(MOST_TOLD, sum(edge.chain_id in found.ended for edge in edges))
@@ -159,6 +162,10 @@ async def _refuse_circles(batch: _Batch, stored: Stored, become: Collection[UUID
     if not await lead_on(connection, statements, stored.created | set(become), stored.created):
         return
     await lock_cycles(connection, statements)
+    await _refuse_found(connection, statements, become)
+
+
+async def _refuse_found(connection: Connection, statements: dict[str, str], become: Collection[UUID]) -> None:
     if circles := await chains_in_cycles(connection, statements, become):
         named = ", ".join(sorted(map(str, circles)))
         raise BlockerCycle(f"the job {named} would wait for itself, if another took its place")
