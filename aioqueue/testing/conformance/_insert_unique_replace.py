@@ -190,8 +190,8 @@ async def it_may_not_wait_for_itself(harness: Harness) -> None:
     await raises(BlockerCycle, store.insert(with_it), "a job that would wait for itself, through one that fails at once")
     fresh = job(key="l", unique=REPLACE)
     between = after(other, fresh.id)
-    for blocker in (fresh, between):
-        batch = [fresh, between, after(job(key="l", unique=REPLACE), blocker.id)]
+    for before_it in (fresh, between):
+        batch = [fresh, between, after(job(key="l", unique=REPLACE), before_it.id)]
         await raises(BlockerCycle, store.insert(batch), "a new job that would wait for itself")
     equal(list(await store.fetch([held, other.id])), [before, None], "the holder, and the rest of the batch")
     equal(list(await store.fetch([fresh.id])), [None], "the new one")
