@@ -54,7 +54,7 @@ class _Harness:
 class SQLiteHarness(_Harness):
     """On one file."""
 
-    capabilities = frozenset({Capability.NAMES_TYPES, Capability.NAMES_FINISHED})
+    capabilities = frozenset({Capability.NAMES_TYPES, Capability.NAMES_FINISHED, Capability.KNOWS_GIVEN})
     resolution = timedelta(microseconds=1)
 
     def __init__(self, path: Path) -> None:
@@ -108,7 +108,7 @@ class SQLiteHarness(_Harness):
 class PostgresHarness(_Harness):
     """In one database."""
 
-    capabilities = frozenset(Capability)
+    capabilities = frozenset(Capability) - {Capability.KNOWS_GIVEN}
     resolution = timedelta(microseconds=1)
 
     store: Any

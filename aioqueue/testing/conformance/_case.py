@@ -28,6 +28,8 @@ class Capability(StrEnum):
     """The owner of a lease that was taken hears of it in `Notification.leases`, from other connections too."""
     LOCKS_ROWS = "locks rows"
     """Others may lock single jobs (`Harness.locked`), rather than the whole database at once."""
+    KNOWS_GIVEN = "knows what was given"
+    """It keeps what a settlement said that gave way to a request to end: it takes no other one for a repetition."""
 
 
 class Fault(StrEnum):
