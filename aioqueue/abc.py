@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from aioqueue.vocabulary._abilities import (
     SupportsDiagnosis,
+    SupportsEvents,
     SupportsMigrate,
     SupportsMigrationSQL,
     SupportsPendingMigrations,
     SupportsPrune,
     SupportsReconnects,
+    SupportsRetention,
     SupportsStatement,
+    SupportsWebhooks,
 )
 from aioqueue.vocabulary._answers import Cancellation, Changed, Due, Pruned, Renewal
 from aioqueue.vocabulary._blockers import Blocker, ChainEnd, EndedBlocker, NewBlocker, Tended
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
 
     from aioqueue.vocabulary._job import Claim, ClaimedJob, Ending, LostReason, Settlement, SettleResult
+    from aioqueue.vocabulary._phases import PhaseWrite, ProgressWrite
 
 __all__ = [
     "Blocker",
@@ -64,12 +68,15 @@ __all__ = [
     "StoreFactory",
     "StoreTransaction",
     "SupportsDiagnosis",
+    "SupportsEvents",
     "SupportsMigrate",
     "SupportsMigrationSQL",
     "SupportsPendingMigrations",
     "SupportsPrune",
     "SupportsReconnects",
+    "SupportsRetention",
     "SupportsStatement",
+    "SupportsWebhooks",
     "Tended",
     "TypeStats",
     "Verdict",
@@ -317,6 +324,29 @@ class Store(Insertable, Operable, Protocol):
             RowRejected: One of the rows is at fault. Nothing was written.
             TransactionError: A `next` waits for chains that are there already, and the isolation of `tx` hides what others have
                 written meanwhile, so that a circle might be closed unseen. Nothing was written.
+        """
+        ...
+
+    async def write_phases(self, writes: Sequence[PhaseWrite]) -> Sequence[LostReason | None]:
+        """Store where phases of running jobs stand, each on its own. They count only under the fence of `settle`; what an
+        earlier claim has stored is overwritten, what a later one has stored is not. Nobody's lock on a job's row is waited
+        for, and none is taken that `completion()` of the same job would wait for. May be repeated. No job's row is written.
+
+        Returns:
+            Why the claim isn't the lease's own any more, for each; None if it's stored.
+
+        Raises:
+            RowRejected: One of the rows is at fault, and the store can't tell which. Nothing was written.
+        """
+        ...
+
+    async def write_progress(self, writes: Sequence[ProgressWrite]) -> None:
+        """Store how far running jobs have come, all in one statement, in rows apart from the jobs'. Of each only under the
+        fence of `settle`, and not over what a later claim has stored. Nobody's lock on a job's row is waited for. What
+        doesn't count is ignored.
+
+        Arguments:
+            writes: One for each job at most.
         """
         ...
 

@@ -29,11 +29,13 @@ from aioqueue.vocabulary._notification import Notification
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
+    from datetime import datetime
     from uuid import UUID
 
     from aioqueue.postgres._connections_driver import Connection
     from aioqueue.postgres._settle import Settled
     from aioqueue.vocabulary._answers import Cancellation, Changed, Due, Pruned
+    from aioqueue.vocabulary._attempt_log import AttemptLog
     from aioqueue.vocabulary._blockers import Blocker, Tended
     from aioqueue.vocabulary._finding import Finding
     from aioqueue.vocabulary._job import (
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
         StoredState,
     )
     from aioqueue.vocabulary._listing import IdPage, JobFilter, Page
+    from aioqueue.vocabulary._phases import Phase, PhaseWrite, ProgressWrite
     from aioqueue.vocabulary._stats import Stats
     from aioqueue.vocabulary._store_operating import Operable
     from aioqueue.vocabulary._store_parts import LeaseSession, Listener, StoreTransaction
@@ -334,11 +337,33 @@ class PostgresStore:
         """See `aioqueue.abc.Store.standing`."""
         return await read_standing(self._opened.operations, self._schema, job_id, types)
 
-    async def retry(self, ids: Sequence[UUID], *, cascade: bool = False) -> Sequence[Changed]:
+    async def retry(self, ids: Sequence[UUID], *, cascade: bool = False, from_start: bool = False) -> Sequence[Changed]:  # noqa: ARG002
         """See `aioqueue.abc.Store.retry`."""
         changes = await self._opened.operator.retry(ids, cascade=cascade)
         self._tell(changes.told)
         return changes.results
+
+    async def fetch_phases(self, job_id: UUID) -> Sequence[Phase]:
+        """See `aioqueue.abc.Operable.fetch_phases`."""
+        raise NotImplementedError
+
+    async def fetch_logs(self, job_id: UUID) -> Sequence[AttemptLog]:
+        """See `aioqueue.abc.Operable.fetch_logs`."""
+        raise NotImplementedError
+
+    async def reschedule(
+        self, ids: Sequence[UUID], *, delay: float | None = None, run_at: datetime | None = None
+    ) -> Sequence[Changed]:
+        """See `aioqueue.abc.Operable.reschedule`."""
+        raise NotImplementedError
+
+    async def write_phases(self, writes: Sequence[PhaseWrite]) -> Sequence[LostReason | None]:
+        """See `aioqueue.abc.Store.write_phases`."""
+        raise NotImplementedError
+
+    async def write_progress(self, writes: Sequence[ProgressWrite]) -> None:
+        """See `aioqueue.abc.Store.write_progress`."""
+        raise NotImplementedError
 
     async def run_now(self, ids: Sequence[UUID]) -> Sequence[Changed]:
         """See `aioqueue.abc.Store.run_now`."""

@@ -16,6 +16,7 @@ from aioqueue.vocabulary._listing import ListOrder
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Sequence
     from contextlib import AbstractAsyncContextManager
+    from datetime import datetime
     from uuid import UUID
 
     from aioqueue.postgres._connections_driver import Connection, Row
@@ -24,10 +25,12 @@ if TYPE_CHECKING:
     from aioqueue.postgres._operate_cancel import Cancelled
     from aioqueue.postgres._options_schema import Schema
     from aioqueue.vocabulary._answers import Cancellation, Changed
+    from aioqueue.vocabulary._attempt_log import AttemptLog
     from aioqueue.vocabulary._blockers import Blocker
     from aioqueue.vocabulary._job import Job
     from aioqueue.vocabulary._listing import IdPage, JobFilter, Page
     from aioqueue.vocabulary._notification import Notification
+    from aioqueue.vocabulary._phases import Phase
     from aioqueue.vocabulary._stats import Stats
     from aioqueue.vocabulary._workers import LeaseFacts, Standing
 
@@ -117,11 +120,25 @@ class Operations:
         """See `aioqueue.abc.Store.standing`."""
         return await read_standing(self, self._schema, job_id, types)
 
-    async def retry(self, ids: Sequence[UUID], *, cascade: bool = False) -> Sequence[Changed]:
+    async def retry(self, ids: Sequence[UUID], *, cascade: bool = False, from_start: bool = False) -> Sequence[Changed]:  # noqa: ARG002
         """See `aioqueue.abc.Store.retry`."""
         return await self._change(
             lambda connection, apart: self._operator().retry_in(connection, ids, cascade=cascade, apart=apart)
         )
+
+    async def fetch_phases(self, job_id: UUID) -> Sequence[Phase]:
+        """See `aioqueue.abc.Operable.fetch_phases`."""
+        raise NotImplementedError
+
+    async def fetch_logs(self, job_id: UUID) -> Sequence[AttemptLog]:
+        """See `aioqueue.abc.Operable.fetch_logs`."""
+        raise NotImplementedError
+
+    async def reschedule(
+        self, ids: Sequence[UUID], *, delay: float | None = None, run_at: datetime | None = None
+    ) -> Sequence[Changed]:
+        """See `aioqueue.abc.Operable.reschedule`."""
+        raise NotImplementedError
 
     async def run_now(self, ids: Sequence[UUID]) -> Sequence[Changed]:
         """See `aioqueue.abc.Store.run_now`."""

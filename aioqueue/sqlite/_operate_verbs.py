@@ -20,14 +20,17 @@ from aioqueue.vocabulary._listing import ListOrder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
+    from datetime import datetime
     from uuid import UUID
 
     from aioqueue.sqlite._connections_statements import Statements
     from aioqueue.sqlite._operate_steps import Change
     from aioqueue.vocabulary._answers import Cancellation
+    from aioqueue.vocabulary._attempt_log import AttemptLog
     from aioqueue.vocabulary._blockers import Blocker
     from aioqueue.vocabulary._job import Job
     from aioqueue.vocabulary._listing import IdPage, JobFilter, Page
+    from aioqueue.vocabulary._phases import Phase
     from aioqueue.vocabulary._stats import Stats
     from aioqueue.vocabulary._workers import LeaseFacts, Standing
 
@@ -107,9 +110,23 @@ class OperatingVerbs:
         """See `aioqueue.abc.Operable.standing`."""
         return await self._read(lambda connection: read_standing(connection, job_id, types))
 
-    async def retry(self, ids: Sequence[UUID], *, cascade: bool = False) -> Sequence[Changed]:
+    async def retry(self, ids: Sequence[UUID], *, cascade: bool = False, from_start: bool = False) -> Sequence[Changed]:  # noqa: ARG002
         """See `aioqueue.abc.Operable.retry`."""
         return await self._change(functools.partial(retry, cascade=cascade), ids, Changed.WRONG_STATE)
+
+    async def fetch_phases(self, job_id: UUID) -> Sequence[Phase]:
+        """See `aioqueue.abc.Operable.fetch_phases`."""
+        raise NotImplementedError
+
+    async def fetch_logs(self, job_id: UUID) -> Sequence[AttemptLog]:
+        """See `aioqueue.abc.Operable.fetch_logs`."""
+        raise NotImplementedError
+
+    async def reschedule(
+        self, ids: Sequence[UUID], *, delay: float | None = None, run_at: datetime | None = None
+    ) -> Sequence[Changed]:
+        """See `aioqueue.abc.Operable.reschedule`."""
+        raise NotImplementedError
 
     async def run_now(self, ids: Sequence[UUID]) -> Sequence[Changed]:
         """See `aioqueue.abc.Operable.run_now`."""

@@ -24,10 +24,12 @@ from aioqueue.vocabulary._listing import ListOrder
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
+    from datetime import datetime
     from uuid import UUID
 
     from aioqueue.sqlite._connections_statements import Statements
     from aioqueue.vocabulary._answers import Cancellation, Changed, Due, Pruned
+    from aioqueue.vocabulary._attempt_log import AttemptLog
     from aioqueue.vocabulary._blockers import Blocker, Tended
     from aioqueue.vocabulary._finding import Finding
     from aioqueue.vocabulary._job import (
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
         StoredState,
     )
     from aioqueue.vocabulary._listing import IdPage, JobFilter, Page
+    from aioqueue.vocabulary._phases import Phase, PhaseWrite, ProgressWrite
     from aioqueue.vocabulary._stats import Stats
     from aioqueue.vocabulary._store_operating import Operable
     from aioqueue.vocabulary._store_parts import Listener
@@ -276,9 +279,31 @@ class SQLiteStore:
         """See `aioqueue.abc.Store.standing`."""
         return await self._opened.operations.standing(job_id, types)
 
-    async def retry(self, ids: Sequence[UUID], *, cascade: bool = False) -> Sequence[Changed]:
+    async def retry(self, ids: Sequence[UUID], *, cascade: bool = False, from_start: bool = False) -> Sequence[Changed]:  # noqa: ARG002
         """See `aioqueue.abc.Store.retry`."""
         return await self._opened.operations.retry(ids, cascade=cascade)
+
+    async def fetch_phases(self, job_id: UUID) -> Sequence[Phase]:
+        """See `aioqueue.abc.Operable.fetch_phases`."""
+        raise NotImplementedError
+
+    async def fetch_logs(self, job_id: UUID) -> Sequence[AttemptLog]:
+        """See `aioqueue.abc.Operable.fetch_logs`."""
+        raise NotImplementedError
+
+    async def reschedule(
+        self, ids: Sequence[UUID], *, delay: float | None = None, run_at: datetime | None = None
+    ) -> Sequence[Changed]:
+        """See `aioqueue.abc.Operable.reschedule`."""
+        raise NotImplementedError
+
+    async def write_phases(self, writes: Sequence[PhaseWrite]) -> Sequence[LostReason | None]:
+        """See `aioqueue.abc.Store.write_phases`."""
+        raise NotImplementedError
+
+    async def write_progress(self, writes: Sequence[ProgressWrite]) -> None:
+        """See `aioqueue.abc.Store.write_progress`."""
+        raise NotImplementedError
 
     async def run_now(self, ids: Sequence[UUID]) -> Sequence[Changed]:
         """See `aioqueue.abc.Store.run_now`."""

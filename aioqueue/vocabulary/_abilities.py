@@ -6,19 +6,26 @@ from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
+    from uuid import UUID
 
     from aioqueue.vocabulary._answers import Pruned
+    from aioqueue.vocabulary._event_log import EventPage
     from aioqueue.vocabulary._finding import Finding
     from aioqueue.vocabulary._job import NewJob, StoredState
+    from aioqueue.vocabulary._listing import IdPage
+    from aioqueue.vocabulary._webhooks import Delivery, DeliveryPage, DeliveryState, DeliveryTry
 
 __all__ = [
     "SupportsDiagnosis",
+    "SupportsEvents",
     "SupportsMigrate",
     "SupportsMigrationSQL",
     "SupportsPendingMigrations",
     "SupportsPrune",
     "SupportsReconnects",
+    "SupportsRetention",
     "SupportsStatement",
+    "SupportsWebhooks",
 ]
 
 
@@ -30,6 +37,41 @@ class SupportsDiagnosis(Protocol):
         """Look at the database, whether the store is open or not. Changes nothing, is bounded in time, and raises no
         `StoreError`: what can't be looked at is a finding too.
         """
+        ...
+
+
+@runtime_checkable
+class SupportsEvents(Protocol):
+    """A store that logs what happens to jobs while somebody reads it: what `Client.events` needs.
+
+    The statement that changes a job writes its event, if a reader's row is valid then; nothing is written, and next to
+    nothing is paid, while nobody reads. Of one job the events come in the order in which they happened. Old rows are removed
+    by readers, after some minutes. `Notification.events` says that there is something to read.
+    """
+
+    async def open_reader(self, duration: float) -> UUID:
+        """Have events logged from now on, for `duration` seconds. Returns the reader's id."""
+        ...
+
+    async def keep_reader(self, reader: UUID, duration: float) -> bool:
+        """Let it be valid for `duration` seconds from now; 0 ends it. Returns whether it still was valid."""
+        ...
+
+    async def begin_events(self, reader: UUID, *, timeout: float = 5.0) -> EventPage:
+        """Wait until each transaction that began before the reader has ended, since its events aren't logged. From then on all
+        are. Returns an empty page with the cursor from which to go on; `reset` if the wait took longer than `timeout` seconds.
+        """
+        ...
+
+    async def resume_events(self, reader: UUID, sequence: int, limit: int) -> EventPage:
+        """Give what has happened since an event was seen, from the log: some that were seen before may come once more.
+
+        `reset` if that event isn't in the log, or a part of the time since then isn't.
+        """
+        ...
+
+    async def read_events(self, reader: UUID, cursor: str, limit: int) -> EventPage:
+        """Give what has become visible since the cursor was given, each once: about `limit` events at most, then go on."""
         ...
 
 
@@ -100,6 +142,57 @@ class SupportsReconnects(Protocol):
 
 
 @runtime_checkable
+class SupportsRetention(Protocol):
+    """A store that removes chains once they're old enough: what the retention of workers, and `purge_at`, need."""
+
+    async def take_duty(self, name: str, holder: str, duration: float) -> bool:
+        """Take what one process at a time does, or keep it: for `duration` seconds from the database's now, unless somebody
+        else has it. Nothing is waited for.
+
+        Arguments:
+            name: Of the duty, such as `retention`.
+            holder: Who asks, by a text of its own: whoever has it keeps it by asking again.
+            duration: Seconds; 0 gives it up.
+
+        Returns:
+            Whether it's the holder's now.
+        """
+        ...
+
+    async def find_old(self, ages: Mapping[StoredState, float], limit: int, cursor: str | None = None) -> IdPage:
+        """Find chains that are old enough to be removed, one bounded portion: by the time from which they may be.
+
+        A chain is old enough once `purge_at` of the step that ended it is over; where it has none, once the age for that step's
+        state is. Continued steps whose chain's end is gone, and that have no live step, count by their own. A chain
+        with a live step is never found. Looking is bounded, however few are found: a page may be empty and have a cursor.
+
+        Arguments:
+            ages: Seconds since the end by state; a state without one stays, unless `purge_at` says otherwise.
+            limit: Rows that are looked at, at most.
+            cursor: Of the page before.
+
+        Returns:
+            The chains' ids, each once.
+        """
+        ...
+
+    async def purge(self, chain_ids: Sequence[UUID], ages: Mapping[StoredState, float]) -> Sequence[UUID]:
+        """Remove whole chains, with all that is kept beside their jobs, in one commit: of a long chain the continued steps
+        before its end may be left for another portion. Each is looked at again under its lock: what isn't old enough any
+        more, or lives again, stays; so may what somebody has locked. What dependents still need of a chain's end is kept for
+        them. Listeners are told as by `delete`.
+
+        Arguments:
+            chain_ids: As `find_old` gave them.
+            ages: As of `find_old`.
+
+        Returns:
+            The ids of the chains that were removed.
+        """
+        ...
+
+
+@runtime_checkable
 class SupportsStatement(Protocol):
     """A store into which any driver can insert jobs with one statement: what `Client.statement` needs."""
 
@@ -107,5 +200,45 @@ class SupportsStatement(Protocol):
         """Give the SQL that stores jobs in the transaction of whoever runs it, and its parameters. Needs no connection.
 
         `placeholder` is how the driver writes a parameter.
+        """
+        ...
+
+
+@runtime_checkable
+class SupportsWebhooks(Protocol):
+    """A store that keeps deliveries of webhooks: what `webhook=` needs.
+
+    A delivery is written by the transaction that ends the chain, whoever ends it: a settlement, recovery, an operator, or the
+    end of another chain. Its body is made then, by `store_rules._deliveries`.
+    """
+
+    async def take_deliveries(self, limit: int, duration: float, *, without: Collection[str] = ()) -> Sequence[Delivery]:
+        """Take due deliveries, in the order in which they became due: each counts one try more, and is nobody else's for
+        `duration` seconds. Rows that somebody has locked are skipped.
+
+        Arguments:
+            limit: At most.
+            duration: Seconds.
+            without: Hosts (with the port, as in the URL's network location, in lower case) of which none is taken.
+        """
+        ...
+
+    async def next_delivery(self) -> float | None:
+        """Seconds until the first pending delivery is due, 0 if one is now; None without any."""
+        ...
+
+    async def write_tries(self, tries: Sequence[DeliveryTry]) -> None:
+        """Keep what became of tries, each on its own, unless somebody else has taken the delivery since."""
+        ...
+
+    async def list_deliveries(
+        self, *, chain_id: UUID | None = None, state: DeliveryState | None = None, limit: int = 100, cursor: str | None = None
+    ) -> DeliveryPage:
+        """One page of deliveries, the newest first. Bounded in cost."""
+        ...
+
+    async def replay_deliveries(self, ids: Sequence[UUID]) -> Sequence[bool]:
+        """Make deliveries pending and due now, with their tries counted anew, whatever became of them. Their ids and bodies
+        stay. Returns whether each was there.
         """
         ...

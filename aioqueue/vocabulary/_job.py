@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import orjson
 
 from aioqueue.vocabulary._attempt_error import AttemptError
+from aioqueue.vocabulary._new_job import Inserted, NewJob
 from aioqueue.vocabulary._states import JobState, StoredState
 
 if TYPE_CHECKING:
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from aioqueue.errors import AioqueueError
-    from aioqueue.vocabulary._blockers import EndedBlocker, NewBlocker
-    from aioqueue.vocabulary._unique import Unique
+    from aioqueue.vocabulary._blockers import EndedBlocker
+    from aioqueue.vocabulary._phases import Phase, Progress
 
 __all__ = [
     "AttemptError",
@@ -39,88 +40,6 @@ __all__ = [
 
 Priority = Literal[1, 2, 3, 4]
 """1 is the most urgent; 2 is the default."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewJob:
-    """One row to insert.
-
-    Attributes:
-        id: The job's id, made with its call.
-        type: The full name of its type.
-        payload: A JSON object: the arguments that were passed, by name.
-        priority: 1 to 4.
-        delay: Seconds from the database's now until it is due. Not together with `run_at`.
-        run_at: When it is due, in UTC. A time in the past means now.
-        expires: Seconds after it is due within which it must have been started, or it is discarded.
-        max_attempts: How often it may be started; None for no limit. It counts where `retry` is given.
-        retry: The retry policy as JSON (`Retry.encode`); None leaves it to the worker, its number of attempts too; `{}`
-            only the waits.
-        timeout: Seconds for one attempt; None leaves it to the job type.
-        key: A label to find it by.
-        unique: How the key is kept from other jobs of this type; None for a key that is only a label. Its `by` is of no
-            concern to a store.
-        max_delay: Where the job's conflict replaces a waiting one that was created earlier: seconds from then after which it is
-            due at the latest, whatever its delay says.
-        chosen_id: Whether the caller has chosen the id: then a job that is there with it, live or finished, is this one.
-        implied: Whether it's only stored since others of the batch wait for it: not, if none of these is stored or replaces
-            one.
-        aliases: Older names of the type, the oldest first: a unique key counts under all of them.
-        tags: Short labels.
-        metadata: A JSON object for middlewares.
-        trace: The trace context of whoever enqueues it, as JSON text. What `vocabulary._trace` doesn't take isn't stored.
-        blockers: Chains for whose ends it waits; each once.
-    """
-
-    id: UUID
-    type: str
-    payload: bytes = b"{}"
-    priority: int = 2
-    delay: float | None = None
-    run_at: datetime | None = None
-    expires: float | None = None
-    max_attempts: int | None = 10
-    retry: bytes | None = None
-    timeout: float | None = None
-    key: str | None = None
-    unique: Unique | None = None
-    max_delay: float | None = None
-    chosen_id: bool = False
-    implied: bool = False
-    aliases: tuple[str, ...] = ()
-    tags: tuple[str, ...] = ()
-    metadata: bytes = b"{}"
-    trace: str | None = None
-    blockers: tuple[NewBlocker, ...] = ()
-
-    @property
-    def unique_names(self) -> tuple[str, ...]:
-        """The names under which a unique key counts. It's stored under the first, which code from before a renaming uses."""
-        return (*self.aliases, self.type)
-
-    @property
-    def size(self) -> int:
-        """Bytes of JSON in the arguments and the metadata: batches are cut by it."""
-        size = len(self.payload) + len(self.metadata)
-        return size + sum(len(each.places) for each in self.blockers) if self.blockers else size
-
-
-@dataclass(frozen=True, slots=True)
-class Inserted:
-    """What became of one row of an insert.
-
-    Attributes:
-        id: The id of the job that is stored now: the one given, or that of the chain that holds the same unique key, which is
-            its first job's. Of an implied job that wasn't needed, the one given: nothing has that id.
-        created: Whether it was stored by this call. A row whose id was there already says False, and is unchanged.
-        replaced: Whether the job that is there has got what was given for this one (`on_conflict="replace"`).
-        refused: Why it wasn't stored, where each job stands for itself: `DuplicateJob`, or `WrongJobType` for a chosen id.
-    """
-
-    id: UUID
-    created: bool
-    replaced: bool = False
-    refused: AioqueueError | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +139,8 @@ class Settlement:
             raises; those that are implied are stored if `next` or another one that is stored waits for them.
         yields: Whether the job is cancelled instead, where that was asked for meanwhile: so do failures that nobody chose.
             Settlements that would make it pending do so in any case.
+        attempt: The number of the attempt that has ended, for its `logs`.
+        logs: What its handler has logged: the `AttemptLog.lines_json` that is stored with it.
     """
 
     id: UUID
@@ -234,11 +155,15 @@ class Settlement:
     next: NewJob | None = None
     children: tuple[NewJob, ...] = ()
     yields: bool = False
+    attempt: int = 0
+    logs: bytes | None = None
 
     @property
     def size(self) -> int:
         """About how many bytes it writes: batches are cut by it."""
         size = 0 if self.output is None else len(self.output)
+        if self.logs is not None:
+            size += len(self.logs)
         if self.error is not None:
             size += len(self.error.message) + len(self.error.traceback)
         if self.children:
@@ -317,7 +242,8 @@ class Job:
         finished_at: When it finished; None while it's live.
         attempt: How many attempts have been started (and counted).
         max_attempts: How many may be; None for no limit.
-        worker: The name of the worker that holds it, while it's running.
+        worker: The name of the worker that holds it, while it's running; then of the one that ran it last, where that is
+            known.
         output_json: The output as stored, of a completed job. `output` reads it.
         outcome: The label that the handler gave.
         errors: The newest errors, oldest first.
@@ -330,6 +256,10 @@ class Job:
         position: Its place in the chain, from 0.
         open_blockers: For how many chains' ends it still waits.
         cancel_reason: Why its chain was asked to end, while that hasn't happened yet; None if it wasn't.
+        progress: How far it had come when it said so last; None if it never did, and in listings.
+        phases: Its phases, as far as they have begun; none in listings.
+        purge_at: When it may be removed with its chain, where its call or its type says how long it's kept; UTC.
+        webhook: The URL that is told of its chain's end; None for nobody.
     """
 
     id: UUID
@@ -358,6 +288,10 @@ class Job:
     position: int = 0
     open_blockers: int = 0
     cancel_reason: str | None = None
+    progress: Progress | None = None
+    phases: tuple[Phase, ...] = ()
+    purge_at: datetime | None = None
+    webhook: str | None = None
 
     @property
     def last_error(self) -> AttemptError | None:

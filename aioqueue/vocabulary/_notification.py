@@ -19,6 +19,7 @@ class Notification:
         types: Type names with jobs that became pending; None when the store can't tell which (then: maybe all).
         delay: Seconds from now until the first of them is due; 0 for at once.
         finished: Ids of jobs that have finished; None when the store can't tell which.
+        events: Whether events were logged that somebody reads.
         leases: Ids of leases of which a claim was lost, or which ended: their owner should renew at once.
     """
 
@@ -26,3 +27,4 @@ class Notification:
     delay: float = 0.0
     finished: frozenset[UUID] | None = frozenset()
     leases: frozenset[int] = frozenset()
+    events: bool = False

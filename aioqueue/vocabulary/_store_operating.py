@@ -8,12 +8,15 @@ from aioqueue.vocabulary._listing import ListOrder
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
+    from datetime import datetime
     from uuid import UUID
 
     from aioqueue.vocabulary._answers import Cancellation, Changed
+    from aioqueue.vocabulary._attempt_log import AttemptLog
     from aioqueue.vocabulary._blockers import Blocker
     from aioqueue.vocabulary._job import Job
     from aioqueue.vocabulary._listing import IdPage, JobFilter, Page
+    from aioqueue.vocabulary._phases import Phase
     from aioqueue.vocabulary._stats import Stats
     from aioqueue.vocabulary._workers import LeaseFacts, Standing
 
@@ -35,7 +38,9 @@ class Operable(Protocol):
     """
 
     async def fetch(self, ids: Sequence[UUID]) -> Sequence[Job | None]:
-        """Snapshots in the order of the ids, live and archived in one snapshot of the database."""
+        """Snapshots in the order of the ids, live and archived in one snapshot of the database. With those of `fetch_ends`
+        they're the ones that have phases and progress.
+        """
         ...
 
     async def fetch_ends(self, ids: Sequence[UUID]) -> Sequence[Job | None]:
@@ -44,6 +49,18 @@ class Operable(Protocol):
         Any step's id stands for its chain. Earlier steps may have been deleted: the chain's own id, which is its first
         step's, finds it all the same.
         """
+        ...
+
+    async def fetch_phases(self, job_id: UUID) -> Sequence[Phase]:
+        """What is stored of this very job's phases, by the times at which they began; none where there is no such job.
+
+        Their states are as a worker wrote them. A snapshot's are derived: of a job that has failed one that runs is `failed`,
+        and of one that was cancelled all that aren't completed are `cancelled`.
+        """
+        ...
+
+    async def fetch_logs(self, job_id: UUID) -> Sequence[AttemptLog]:
+        """What was kept of the logs of this very job's attempts, by claims, the newest few of them."""
         ...
 
     async def list_chain(self, chain_id: UUID, limit: int, cursor: str | None = None) -> Page:
@@ -108,7 +125,7 @@ class Operable(Protocol):
         """
         ...
 
-    async def retry(self, ids: Sequence[UUID], *, cascade: bool = False) -> Sequence[Changed]:
+    async def retry(self, ids: Sequence[UUID], *, cascade: bool = False, from_start: bool = False) -> Sequence[Changed]:
         """Make failed or cancelled jobs pending again, due now, and tell listeners of their types. Any step's id stands for
         its chain's last step.
 
@@ -116,6 +133,9 @@ class Operable(Protocol):
         no outcome, no output and no request to end. It keeps what it was inserted with, its history of errors, and the number
         of its claims, so that older ones stay fenced. A job whose unique key is held by another unfinished one by now is
         `KEY_HELD`. Jobs of one call that wait for each other do so again, in whatever order they're given.
+
+        The results of its phases are kept, and its next attempt goes on behind them; with `from_start` they're forgotten, and
+        its progress too (of those given, not of a cascade's).
 
         With `cascade`, those that failed since one of these had failed live again too, level by level. Where one of them is
         contended the job that was given is, and nothing of its own cascade is changed. All of it is one
@@ -125,6 +145,18 @@ class Operable(Protocol):
 
     async def run_now(self, ids: Sequence[UUID]) -> Sequence[Changed]:
         """Make pending jobs due now, and tell listeners of their types. Any step's id stands for its chain's live step."""
+        ...
+
+    async def reschedule(
+        self, ids: Sequence[UUID], *, delay: float | None = None, run_at: datetime | None = None
+    ) -> Sequence[Changed]:
+        """Change when pending jobs are due, and tell listeners of their types: as `run_now`, but at another time.
+
+        Arguments:
+            ids: Any steps' ids.
+            delay: Seconds from the database's now.
+            run_at: In UTC, in place of `delay`. A time in the past means now. A time to expire isn't changed with it.
+        """
         ...
 
     async def cancel(self, ids: Sequence[UUID], reason: str) -> Sequence[Cancellation]:

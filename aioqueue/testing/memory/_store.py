@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         SettleResult,
         StoredState,
     )
+    from aioqueue.vocabulary._phases import PhaseWrite, ProgressWrite
     from aioqueue.vocabulary._store_operating import Operable
     from aioqueue.vocabulary._store_parts import Listener
 
@@ -212,6 +213,14 @@ class MemoryStore(Operations):
     def within(self, tx: object) -> Operable:
         """Verbs each of which raises TypeError: this store knows nobody else's connections. See `Store.within`."""
         return refusing(lambda: self._refuse(tx))
+
+    async def write_phases(self, writes: Sequence[PhaseWrite]) -> Sequence[LostReason | None]:
+        """See `aioqueue.abc.Store.write_phases`."""
+        raise NotImplementedError
+
+    async def write_progress(self, writes: Sequence[ProgressWrite]) -> None:
+        """See `aioqueue.abc.Store.write_progress`."""
+        raise NotImplementedError
 
     async def prune(
         self, state: StoredState, older_than: float, types: Collection[str] | None, limit: int, cursor: str | None = None

@@ -14,13 +14,16 @@ from aioqueue.vocabulary._listing import ListOrder
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Sequence
+    from datetime import datetime
     from uuid import UUID
 
     from aioqueue.testing.memory._rows import Database
     from aioqueue.vocabulary._answers import Cancellation, Changed
+    from aioqueue.vocabulary._attempt_log import AttemptLog
     from aioqueue.vocabulary._blockers import Blocker
     from aioqueue.vocabulary._job import Job
     from aioqueue.vocabulary._listing import IdPage, JobFilter, Page
+    from aioqueue.vocabulary._phases import Phase
     from aioqueue.vocabulary._stats import Stats
     from aioqueue.vocabulary._store_operating import Operable
     from aioqueue.vocabulary._workers import LeaseFacts, Standing
@@ -82,9 +85,23 @@ class Operations:
         """Where a live job stands. See `Store.standing`."""
         return await self._verb("standing", lambda database: standing(database, job_id, types))
 
-    async def retry(self, ids: Sequence[UUID], *, cascade: bool = False) -> Sequence[Changed]:
+    async def retry(self, ids: Sequence[UUID], *, cascade: bool = False, from_start: bool = False) -> Sequence[Changed]:  # noqa: ARG002
         """Make failed and cancelled jobs pending again. See `Store.retry`."""
         return await self._verb("retry", lambda database: retry(database, ids, cascade=cascade))
+
+    async def fetch_phases(self, job_id: UUID) -> Sequence[Phase]:
+        """See `aioqueue.abc.Operable.fetch_phases`."""
+        raise NotImplementedError
+
+    async def fetch_logs(self, job_id: UUID) -> Sequence[AttemptLog]:
+        """See `aioqueue.abc.Operable.fetch_logs`."""
+        raise NotImplementedError
+
+    async def reschedule(
+        self, ids: Sequence[UUID], *, delay: float | None = None, run_at: datetime | None = None
+    ) -> Sequence[Changed]:
+        """See `aioqueue.abc.Operable.reschedule`."""
+        raise NotImplementedError
 
     async def run_now(self, ids: Sequence[UUID]) -> Sequence[Changed]:
         """Make pending jobs due. See `Store.run_now`."""
