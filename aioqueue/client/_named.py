@@ -35,6 +35,7 @@ class NamedType:
     timeout: float | None = None
     priority: Priority = 2
     expires: float | None = None
+    keep: float | None = None
     tags: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

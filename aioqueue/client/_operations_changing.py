@@ -1,17 +1,17 @@
-"""What operators call to change jobs: retry, run now, cancel, delete, prune. `Operations` has it all."""
+"""What operators call to change jobs: retry, run now, reschedule, cancel, delete, prune. `Operations` has it all."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from aioqueue.client._bound import MISSING, Missing, operations_in
-from aioqueue.client._changes import cancel_jobs, delete_jobs, retry_jobs, run_jobs_now
+from aioqueue.client._changes import cancel_jobs, delete_jobs, reschedule_jobs, retry_jobs, run_jobs_now
 from aioqueue.client._portions import prune_in_portions
 
 if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Callable, Iterable, Sequence
-    from datetime import timedelta
+    from datetime import datetime, timedelta
     from uuid import UUID
 
     from aioqueue.abc import Store
@@ -37,11 +37,19 @@ class ChangingOperations:
     _session: Session
 
     @overload
-    async def retry(self, *jobs: UUID | str | JobHandle[Any], cascade: bool = False, tx: Tx = MISSING) -> Changes: ...
+    async def retry(
+        self, *jobs: UUID | str | JobHandle[Any], cascade: bool = False, from_start: bool = False, tx: Tx = MISSING
+    ) -> Changes: ...
 
     @overload
     async def retry(
-        self, *, where: JobFilter, on_portion: OnPortion | None = None, cascade: bool = False, tx: Tx = MISSING
+        self,
+        *,
+        where: JobFilter,
+        on_portion: OnPortion | None = None,
+        cascade: bool = False,
+        from_start: bool = False,
+        tx: Tx = MISSING,
     ) -> Counter[Changed]: ...
 
     async def retry(
@@ -50,6 +58,7 @@ class ChangingOperations:
         where: JobFilter | None = None,
         on_portion: OnPortion | None = None,
         cascade: bool = False,
+        from_start: bool = False,
         tx: Tx = MISSING,
     ) -> Changes | Counter[Changed]:
         """Make failed or cancelled jobs pending again, with all their attempts. Of a chain, the last step is meant.
@@ -65,6 +74,8 @@ class ChangingOperations:
                 raises ends this, after that portion.
             cascade: Whether those that have failed since one of these had failed live again too, and so on. They do so in one
                 transaction with it, however many they are: one that comes to its timeout changes nothing.
+            from_start: Whether the results of their phases are forgotten, and with them their progress: otherwise the next
+                attempt goes on behind what is completed. Those that come along with `cascade` keep theirs.
             tx: As of `enqueue`; nothing has changed before its owner commits. With `where=` 1,000 jobs at most.
 
         Returns:
@@ -84,7 +95,7 @@ class ChangingOperations:
             ClientClosed: The client isn't open.
         """
         store, within = self._changing(tx), tx is not MISSING
-        return await retry_jobs(store, jobs, where, on_portion, cascade=cascade, within=within)
+        return await retry_jobs(store, jobs, where, on_portion, cascade=cascade, from_start=from_start, within=within)
 
     @overload
     async def run_now(self, *jobs: UUID | str | JobHandle[Any], tx: Tx = MISSING) -> Changes: ...
@@ -104,6 +115,50 @@ class ChangingOperations:
         With `where=` those that are scheduled.
         """
         return await run_jobs_now(self._changing(tx), jobs, where, on_portion, within=tx is not MISSING)
+
+    @overload
+    async def reschedule(
+        self,
+        *jobs: UUID | str | JobHandle[Any],
+        delay: float | timedelta | None = None,
+        at: datetime | None = None,
+        tx: Tx = MISSING,
+    ) -> Changes: ...
+
+    @overload
+    async def reschedule(
+        self,
+        *,
+        where: JobFilter,
+        delay: float | timedelta | None = None,
+        at: datetime | None = None,
+        on_portion: OnPortion | None = None,
+        tx: Tx = MISSING,
+    ) -> Counter[Changed]: ...
+
+    async def reschedule(
+        self,
+        *jobs: UUID | str | JobHandle[Any],
+        where: JobFilter | None = None,
+        delay: float | timedelta | None = None,
+        at: datetime | None = None,
+        on_portion: OnPortion | None = None,
+        tx: Tx = MISSING,
+    ) -> Changes | Counter[Changed]:
+        """Change when pending jobs are due; of a chain, the live step. A time to expire isn't moved with it.
+
+        Arguments, return value and errors are those of `retry`; also:
+
+        Arguments:
+            where: Those that are scheduled, unless it says `ready`.
+            delay: Seconds, or a timedelta, from now by the database's clock.
+            at: In place of it: a timezone-aware time. One in the past means now.
+
+        Raises:
+            ConfigurationError: There isn't one of the two, or it can't be a time.
+        """
+        store, within = self._changing(tx), tx is not MISSING
+        return await reschedule_jobs(store, jobs, where, on_portion, delay=delay, at=at, within=within)
 
     @overload
     async def cancel(

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CANCELLED",
     "DELETED",
+    "RESCHEDULED",
     "RETRIED",
     "RUN",
     "Cancellations",
@@ -56,7 +57,7 @@ P = TypeVar("P", bound="dict[UUID, Any]")
 """What became of one portion's jobs, by id: `Changes`, or `Cancellations`."""
 
 PORTION_JOBS = 1_000
-"""Jobs that one statement of `retry`, `run_now`, `cancel`, `delete` and `prune` changes, with a commit of its own."""
+"""Jobs that one statement of `retry`, `run_now`, `cancel` and the others changes, with a commit of its own."""
 
 
 class Meant(NamedTuple):
@@ -73,6 +74,7 @@ class Meant(NamedTuple):
 
 RETRIED = Meant(frozenset({JobState.FAILED, JobState.CANCELLED}))
 RUN = Meant(frozenset({JobState.SCHEDULED}))
+RESCHEDULED = Meant(frozenset({JobState.SCHEDULED}), frozenset({JobState.READY}))
 CANCELLED = Meant(frozenset(state for state in JobState if not state.finished))
 DELETED = Meant(frozenset(JobState) - {JobState.RUNNING, JobState.CONTINUED}, frozenset({JobState.RUNNING}))
 

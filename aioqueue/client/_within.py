@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from aioqueue.client._blockers import list_blockers, list_dependents
-from aioqueue.client._changes import cancel_jobs, delete_jobs, retry_jobs, run_jobs_now
+from aioqueue.client._changes import cancel_jobs, delete_jobs, reschedule_jobs, retry_jobs, run_jobs_now
 from aioqueue.client._handle import JobHandle
 from aioqueue.client._operate import find_by_key, find_end, find_job, list_page, list_steps
 from aioqueue.vocabulary._listing import ListOrder
@@ -13,6 +13,7 @@ from aioqueue.vocabulary._listing import ListOrder
 if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Sequence
+    from datetime import datetime, timedelta
     from uuid import UUID
 
     from typing_extensions import Unpack
@@ -96,11 +97,11 @@ class OperationsWithin:
         return None if found is None else JobHandle(self._session, job_type, found.chain_id, created=False, commit_unseen=True)
 
     @overload
-    async def retry(self, *jobs: UUID | str | JobHandle[Any], cascade: bool = False) -> Changes: ...
+    async def retry(self, *jobs: UUID | str | JobHandle[Any], cascade: bool = False, from_start: bool = False) -> Changes: ...
 
     @overload
     async def retry(
-        self, *, where: JobFilter, on_portion: OnPortion | None = None, cascade: bool = False
+        self, *, where: JobFilter, on_portion: OnPortion | None = None, cascade: bool = False, from_start: bool = False
     ) -> Counter[Changed]: ...
 
     async def retry(
@@ -109,13 +110,16 @@ class OperationsWithin:
         where: JobFilter | None = None,
         on_portion: OnPortion | None = None,
         cascade: bool = False,
+        from_start: bool = False,
     ) -> Changes | Counter[Changed]:
         """As `Client.retry`, in this transaction; with `where=` 1,000 jobs at most.
 
         Raises:
             TransactionError: More jobs fit; nothing was changed.
         """
-        return await retry_jobs(self._operations(), jobs, where, on_portion, cascade=cascade, within=True)
+        return await retry_jobs(
+            self._operations(), jobs, where, on_portion, cascade=cascade, from_start=from_start, within=True
+        )
 
     @overload
     async def run_now(self, *jobs: UUID | str | JobHandle[Any]) -> Changes: ...
@@ -131,6 +135,35 @@ class OperationsWithin:
     ) -> Changes | Counter[Changed]:
         """As `Client.run_now`, in this transaction; with `where=` as `retry`."""
         return await run_jobs_now(self._operations(), jobs, where, on_portion, within=True)
+
+    @overload
+    async def reschedule(
+        self,
+        *jobs: UUID | str | JobHandle[Any],
+        delay: float | timedelta | None = None,
+        at: datetime | None = None,
+    ) -> Changes: ...
+
+    @overload
+    async def reschedule(
+        self,
+        *,
+        where: JobFilter,
+        delay: float | timedelta | None = None,
+        at: datetime | None = None,
+        on_portion: OnPortion | None = None,
+    ) -> Counter[Changed]: ...
+
+    async def reschedule(
+        self,
+        *jobs: UUID | str | JobHandle[Any],
+        where: JobFilter | None = None,
+        delay: float | timedelta | None = None,
+        at: datetime | None = None,
+        on_portion: OnPortion | None = None,
+    ) -> Changes | Counter[Changed]:
+        """As `Client.reschedule`, in this transaction; with `where=` as `retry`."""
+        return await reschedule_jobs(self._operations(), jobs, where, on_portion, delay=delay, at=at, within=True)
 
     @overload
     async def cancel(self, *jobs: UUID | str | JobHandle[Any], reason: str = "") -> dict[UUID, Cancellation]: ...

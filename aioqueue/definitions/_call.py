@@ -50,6 +50,8 @@ class JobDefinition(Protocol):
     @property
     def expires(self) -> float | None: ...
     @property
+    def keep(self) -> float | None: ...
+    @property
     def tags(self) -> tuple[str, ...]: ...
 
     def read_default(self, parameter: str) -> object: ...
@@ -160,6 +162,8 @@ class Call(HasOutput[R_co]):
             retry: Instead of the job type's policy. Without `retry_on` and `fail_on`, which are code.
             timeout: Seconds or timedelta for one attempt, instead of the job type's.
             expires: Seconds or timedelta, after it is due, within which it must start, or it is discarded.
+            keep: Seconds or timedelta that it's kept after the end of its chain, instead of the job type's. A chain's next job
+                takes it over, unless that has its own.
             after: Calls or handles: it waits until their jobs, and the chains that these begin, have completed, and fails if
                 one doesn't. Those that haven't been enqueued are enqueued with it.
 
@@ -218,7 +222,7 @@ class Call(HasOutput[R_co]):
         given, job_type = self._options, self.job_type
         retry = given.get("retry") or job_type.retry
         delay, timeout, expires = given.get("delay"), given.get("timeout"), given.get("expires")
-        max_delay = given.get("max_delay")
+        max_delay, keep = given.get("max_delay"), given.get("keep")
         metadata = given.get("metadata")
         return NewJob(
             id=self.id,
@@ -228,6 +232,7 @@ class Call(HasOutput[R_co]):
             delay=None if delay is None else seconds(delay, "delay"),
             run_at=given.get("at"),
             expires=job_type.expires if expires is None else seconds(expires, "expires"),
+            keep=job_type.keep if keep is None else seconds(keep, "keep"),
             max_attempts=(retry or _DEFAULT_RETRY).max_attempts,
             retry=None if retry is None else retry.encode(),
             timeout=None if timeout is None else seconds(timeout, "timeout"),

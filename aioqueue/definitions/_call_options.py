@@ -45,6 +45,7 @@ class CallOptions(TypedDict, total=False):
     retry: Retry | None
     timeout: float | timedelta | None
     expires: float | timedelta | None
+    keep: float | timedelta | None
     after: Iterable[HasOutput[Any]] | None
 
 
@@ -60,7 +61,7 @@ def read_options(given: CallOptions) -> dict[str, object]:
         raise TypeError(f"options() has no {', '.join(sorted(unknown))}")
     if "id" in given:
         read["id"] = _read_id(given["id"])
-    for name in ("delay", "max_delay", "timeout", "expires"):
+    for name in ("delay", "max_delay", "timeout", "expires", "keep"):
         if (duration := given.get(name)) is not None:
             read[name] = seconds(cast("float", duration), name, positive=name == "timeout")
     if (at := given.get("at")) is not None:

@@ -29,6 +29,7 @@ class DeclareOptions(TypedDict, total=False):
     timeout: float | timedelta | None
     priority: Priority
     expires: float | timedelta | None
+    keep: float | timedelta | None
     tags: Iterable[str]
 
 

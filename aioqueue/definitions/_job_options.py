@@ -25,7 +25,7 @@ __all__ = ["check_name", "check_prefix", "read_completion_middlewares", "read_mi
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:[.:/-][A-Za-z0-9_]+)*")
 _LONGEST_NAME_CHARACTERS = 200
 
-_OPTIONS_OF_DECLARED = frozenset({"name", "aliases", "retry", "timeout", "priority", "expires", "tags"})
+_OPTIONS_OF_DECLARED = frozenset({"name", "aliases", "retry", "timeout", "priority", "expires", "keep", "tags"})
 _OPTIONS = _OPTIONS_OF_DECLARED | {"middlewares", "max_reschedules", "lease"}
 
 
@@ -87,6 +87,7 @@ def read_type_options(
             timeout=_read_duration(given.get("timeout"), "timeout", positive=True),
             priority=read_priority(given.get("priority", 2)),
             expires=_read_duration(given.get("expires"), "expires", positive=False),
+            keep=_read_duration(given.get("keep"), "keep", positive=False),
             tags=read_tags(given.get("tags", ())),
             middlewares=read_middlewares(given.get("middlewares", ())),
             max_reschedules=_read_reschedules(given.get("max_reschedules")),

@@ -39,6 +39,7 @@ class TypeOptions:
     timeout: float | None = None
     priority: Priority = 2
     expires: float | None = None
+    keep: float | None = None
     tags: tuple[str, ...] = ()
     middlewares: tuple[Any, ...] = ()
     max_reschedules: int | None = None
@@ -61,6 +62,7 @@ class JobType(Generic[P, R, F]):
         timeout: Seconds for one attempt; None for no limit.
         priority: 1 (most urgent) to 4.
         expires: Seconds after it's due within which it must start; None for no limit.
+        keep: Seconds that a job is kept after the end of its chain; None leaves it to the worker.
         tags: Of every job of this type.
         middlewares: Around each attempt, from the outside in: the registry's, then its own.
         max_reschedules: How often one job may be rescheduled; None leaves it to the worker.
@@ -82,6 +84,7 @@ class JobType(Generic[P, R, F]):
         self.timeout = options.timeout
         self.priority: Priority = options.priority
         self.expires = options.expires
+        self.keep = options.keep
         self.tags = options.tags
         self.middlewares = options.middlewares
         self.max_reschedules = options.max_reschedules

@@ -123,6 +123,7 @@ class Registry:
             timeout: Seconds or timedelta for one attempt.
             priority: 1 (most urgent) to 4; by default 2.
             expires: Seconds or timedelta after it's due within which it must start.
+            keep: Seconds or timedelta that a job is kept after the end of its chain; by default the worker's retention says.
             tags: For every job of the type.
             middlewares: Around each attempt, within the registry's; the first is outermost.
             max_reschedules: How often one job may be rescheduled; by default the worker's.
@@ -181,6 +182,7 @@ class Registry:
             "timeout": declared.timeout,
             "priority": declared.priority,
             "expires": declared.expires,
+            "keep": declared.keep,
             "tags": declared.tags,
             **options,
         }

@@ -57,7 +57,14 @@ def summarise(pages: list[str]) -> Summary:
 
 
 @registry.job(
-    name="summary", aliases=("old",), priority=1, tags=["a"], expires=3.5, max_reschedules=3, lease=timedelta(seconds=5)
+    name="summary",
+    aliases=("old",),
+    priority=1,
+    tags=["a"],
+    expires=3.5,
+    keep=86_400,
+    max_reschedules=3,
+    lease=timedelta(seconds=5),
 )
 def summarise_with_options(pages: list[str]) -> Summary:
     raise NotImplementedError
@@ -185,7 +192,7 @@ assert_type(call.arguments, dict[str, Any])
 assert_type(
     call.options(
         delay=timedelta(minutes=5), key="k", unique=Unique(), priority=4, tags=["a"], metadata={"tenant": 1},
-        retry=Retry(max_attempts=None), timeout=3, expires=timedelta(hours=1),
+        retry=Retry(max_attempts=None), timeout=3, expires=timedelta(hours=1), keep=timedelta(days=3),
     ),
     Call[str],
 )  # fmt: skip

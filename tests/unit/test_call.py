@@ -44,7 +44,7 @@ async def fetch(url: str, *, depth: int = 1) -> str:
     return url * depth
 
 
-@registry.job(priority=1, tags=("pages",), timeout=60, expires=timedelta(hours=1), retry=Retry(max_attempts=3))
+@registry.job(priority=1, tags=("pages",), timeout=60, expires=timedelta(hours=1), keep=9, retry=Retry(max_attempts=3))
 def store(page: Page, links: list[str] | None = None) -> None: ...
 
 
@@ -146,7 +146,7 @@ def test_every_option_reaches_the_row() -> None:
     retry = Retry(max_attempts=None, backoff=Fixed(3), jitter=0)
     call = fetch("a").options(
         at=moment, key="k", unique=Unique(), priority=4, tags=["x", "x", "y"], metadata={"tenant": 7},
-        retry=retry, timeout=timedelta(seconds=9), expires=10,
+        retry=retry, timeout=timedelta(seconds=9), expires=10, keep=timedelta(days=1),
     )  # fmt: skip
     job = call.to_new_job()
     assert job.id == call.id
@@ -159,16 +159,23 @@ def test_every_option_reaches_the_row() -> None:
     assert job.metadata == b'{"tenant":7}'
     assert job.max_attempts is None
     assert job.retry == retry.encode()
-    assert (job.timeout, job.expires) == (9.0, 10.0)
+    assert (job.timeout, job.expires, job.keep) == (9.0, 10.0, 86_400.0)
 
 
 def test_what_a_call_does_not_say_is_the_job_types() -> None:
     job = store(Page("a", [])).options(tags=["new"]).to_new_job()
-    assert (job.priority, job.tags, job.expires, job.max_attempts) == (1, ("pages", "new"), 3600.0, 3)
+    assert (job.priority, job.tags, job.expires, job.keep, job.max_attempts) == (1, ("pages", "new"), 3600.0, 9.0, 3)
     assert job.retry == Retry(max_attempts=3).encode()
     assert job.timeout is None  # the worker knows its own type's
     plain = fetch("a").to_new_job()
-    assert (plain.priority, plain.tags, plain.expires, plain.max_attempts, plain.retry) == (2, (), None, 10, None)
+    assert (plain.priority, plain.tags, plain.expires, plain.keep, plain.max_attempts, plain.retry) == (
+        2,
+        (),
+        None,
+        None,
+        10,
+        None,
+    )
 
 
 CONFLICTS: list[dict[str, Any]] = [
@@ -202,6 +209,7 @@ BAD: list[dict[str, Any]] = [
     {"timeout": 0},
     {"timeout": -5},
     {"expires": -1},
+    {"keep": -1},
     {"priority": 0},
     {"priority": 5},
     {"priority": True},

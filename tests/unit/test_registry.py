@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -96,9 +97,9 @@ def test_the_types_cannot_be_changed_from_outside(registry: Registry) -> None:
 
 def test_options(registry: Registry) -> None:
     retry = Retry(max_attempts=3)
-    job = registry.job(retry=retry, timeout=5, priority=1, expires=7, tags=["a", "a"], middlewares=[middleware],
-                       max_reschedules=4)(plain)  # fmt: skip
-    assert (job.retry, job.timeout, job.priority, job.expires) == (retry, 5.0, 1, 7.0)
+    job = registry.job(retry=retry, timeout=5, priority=1, expires=7, keep=timedelta(days=1), tags=["a", "a"],
+                       middlewares=[middleware], max_reschedules=4)(plain)  # fmt: skip
+    assert (job.retry, job.timeout, job.priority, job.expires, job.keep) == (retry, 5.0, 1, 7.0, 86_400.0)
     assert (job.tags, job.middlewares, job.max_reschedules) == (("a",), (middleware,), 4)
 
 
@@ -108,6 +109,7 @@ BAD_OPTIONS: list[dict[str, Any]] = [
     {"timeout": -1},
     {"priority": 9},
     {"expires": -1},
+    {"keep": "a day"},
     {"tags": "a"},
     {"middlewares": [5]},
     {"max_reschedules": -1},
