@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from aioqueue.abc import Listener
-    from aioqueue.testing.memory._rows import Row
+    from aioqueue.testing.memory._rows_jobs import Row
     from aioqueue.vocabulary._job import Inserted, NewJob
 
 T = TypeVar("T")

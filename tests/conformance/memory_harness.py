@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from aioqueue.testing import Capability, Fault, MemoryStore
-from aioqueue.testing.memory._rows import FOR_EVER
+from aioqueue.testing.memory._rows_jobs import FOR_EVER
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

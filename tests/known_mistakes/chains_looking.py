@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from aioqueue.testing.memory._rows import Row
+    from aioqueue.testing.memory._rows_jobs import Row
     from aioqueue.vocabulary._job import Job
 
 __all__ = ["LOOKING_AT_CHAINS"]

@@ -15,7 +15,7 @@ from tests.simulation.promises import Promise
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aioqueue.testing.memory._rows import Row
+    from aioqueue.testing.memory._rows_jobs import Row
     from aioqueue.vocabulary._job import ClaimedJob
 
 __all__ = ["CLAIMS"]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import datetime
 
-    from aioqueue.testing.memory._rows import Row
+    from aioqueue.testing.memory._rows_jobs import Row
     from aioqueue.vocabulary._listing import ListOrder
     from aioqueue.vocabulary._workers import LeaseFacts
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from aioqueue.testing.memory._rows import Row
+    from aioqueue.testing.memory._rows_jobs import Row
     from aioqueue.vocabulary._blockers import Blocker
 
 __all__ = ["TENDING"]

@@ -28,8 +28,8 @@ from tests.simulation.promises import Promise
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from aioqueue.testing.memory._rows import Row
     from aioqueue.testing.memory._rows_blockers import Edge
+    from aioqueue.testing.memory._rows_jobs import Row
     from aioqueue.vocabulary._blockers import EndedBlocker
     from aioqueue.vocabulary._job import ClaimedJob
 

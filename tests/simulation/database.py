@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
-    from aioqueue.testing.memory._rows import Row
     from aioqueue.testing.memory._rows_blockers import Blockers
+    from aioqueue.testing.memory._rows_jobs import Row
     from aioqueue.testing.memory._rows_leases import Lease
     from aioqueue.vocabulary._job import AttemptError, ClaimedJob, Settlement, StoredState
     from aioqueue.vocabulary._notification import Notification

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
-    from aioqueue.testing.memory._rows import Row
+    from aioqueue.testing.memory._rows_jobs import Row
     from aioqueue.vocabulary._job import Settlement
     from tests.simulation.account import Book, Truth
     from tests.simulation.process import Process

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from aioqueue.testing.memory._rows import Database, Row
+    from aioqueue.testing.memory._rows import Database
+    from aioqueue.testing.memory._rows_jobs import Row
     from aioqueue.vocabulary._job import AttemptError, ClaimedJob, StoredState
     from tests.simulation.account import Book, Fence, Truth
     from tests.simulation.requests import RequestChecker

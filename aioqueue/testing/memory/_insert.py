@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from aioqueue.testing.memory._insert_decisions import Decisions
-    from aioqueue.testing.memory._rows import Database, Row
+    from aioqueue.testing.memory._rows import Database
+    from aioqueue.testing.memory._rows_jobs import Row
     from aioqueue.vocabulary._job import NewJob
 
 __all__ = ["announce", "insert", "store"]

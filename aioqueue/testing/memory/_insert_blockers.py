@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from aioqueue.testing.memory._rows import Database, Row
+    from aioqueue.testing.memory._rows import Database
     from aioqueue.testing.memory._rows_blockers import End
+    from aioqueue.testing.memory._rows_jobs import Row
     from aioqueue.vocabulary._blockers import NewBlocker
     from aioqueue.vocabulary._job import Inserted, NewJob
 

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from aioqueue.errors import AioqueueError
-    from aioqueue.testing.memory._rows import Database, Row
+    from aioqueue.testing.memory._rows import Database
+    from aioqueue.testing.memory._rows_jobs import Row
     from aioqueue.vocabulary._job import NewJob
 
 __all__ = ["Decisions", "decide"]

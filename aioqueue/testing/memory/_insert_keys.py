@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from aioqueue.testing.memory._rows import Database, Row
+    from aioqueue.testing.memory._rows import Database
+    from aioqueue.testing.memory._rows_jobs import Row
     from aioqueue.testing.memory._rows_leases import Window
     from aioqueue.vocabulary._job import NewJob
 

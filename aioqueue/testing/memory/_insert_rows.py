@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from aioqueue.errors import RowRejected
 from aioqueue.store_rules._json import require_json
 from aioqueue.store_rules._unique_keys import unique_hashes
-from aioqueue.testing.memory._rows import Row
+from aioqueue.testing.memory._rows_jobs import Row
 from aioqueue.vocabulary._job import StoredState
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from aioqueue.runtime._home import Home
-    from aioqueue.testing.memory._rows import Database, Row
+    from aioqueue.testing.memory._rows import Database
+    from aioqueue.testing.memory._rows_jobs import Row
     from aioqueue.vocabulary._job import Claim
 
 __all__ = ["MemoryLeaseSession", "release", "renew"]

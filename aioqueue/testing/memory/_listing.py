@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
     from uuid import UUID
 
-    from aioqueue.testing.memory._rows import Database, Row
+    from aioqueue.testing.memory._rows import Database
+    from aioqueue.testing.memory._rows_jobs import Row
     from aioqueue.vocabulary._job import JobState
     from aioqueue.vocabulary._listing import JobFilter
 

@@ -26,7 +26,8 @@ from aioqueue.vocabulary._notification import Notification
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from aioqueue.testing.memory._rows import Database, Row
+    from aioqueue.testing.memory._rows import Database
+    from aioqueue.testing.memory._rows_jobs import Row
 
 __all__ = ["delete", "prune", "retry", "run_now"]
 

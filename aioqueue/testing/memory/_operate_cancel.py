@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from aioqueue.testing.memory._rows import Database, Row
+    from aioqueue.testing.memory._rows import Database
+    from aioqueue.testing.memory._rows_jobs import Row
 
 __all__ = ["asked_why", "cancel", "end_as_asked", "look_at_requests", "tell_of_requested"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aioqueue.testing.memory._claim import readable
-from aioqueue.testing.memory._rows import FOR_EVER
+from aioqueue.testing.memory._rows_jobs import FOR_EVER
 from aioqueue.vocabulary._answers import Due
 from aioqueue.vocabulary._job import StoredState
 from aioqueue.vocabulary._notification import Notification
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
     from datetime import datetime
 
-    from aioqueue.testing.memory._rows import Database, Row
+    from aioqueue.testing.memory._rows import Database
+    from aioqueue.testing.memory._rows_jobs import Row
     from aioqueue.vocabulary._job import ClaimedJob
 
 __all__ = ["next_due", "take_expired"]

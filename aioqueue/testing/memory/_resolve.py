@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
     from uuid import UUID
 
-    from aioqueue.testing.memory._rows import Database, Row
+    from aioqueue.testing.memory._rows import Database
     from aioqueue.testing.memory._rows_blockers import Edge
+    from aioqueue.testing.memory._rows_jobs import Row
 
 __all__ = [
     "TOLD_AT_ONCE",

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from aioqueue.errors import AioqueueError
-    from aioqueue.testing.memory._rows import Database, Row
+    from aioqueue.testing.memory._rows import Database
+    from aioqueue.testing.memory._rows_jobs import Row
     from aioqueue.vocabulary._job import Settlement
 
 __all__ = ["holds", "lease_allows", "settle", "why_lost"]

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from aioqueue.testing.memory._rows import Database, Row
+    from aioqueue.testing.memory._rows import Database
+    from aioqueue.testing.memory._rows_jobs import Row
     from aioqueue.vocabulary._job import Claim, Ending
 
 __all__ = ["end", "hold"]

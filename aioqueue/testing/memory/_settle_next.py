@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 from aioqueue.errors import RowRejected
 from aioqueue.testing.memory._insert_rows import make_row
-from aioqueue.testing.memory._rows import kept_hash
+from aioqueue.testing.memory._rows_jobs import kept_hash
 
 if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from aioqueue.testing.memory._rows import Database, Row
+    from aioqueue.testing.memory._rows import Database
+    from aioqueue.testing.memory._rows_jobs import Row
     from aioqueue.vocabulary._job import Ending, Settlement
 
 __all__ = ["next_row"]

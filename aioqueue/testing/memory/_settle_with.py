@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from aioqueue.testing.memory._rows import Database, Row
+    from aioqueue.testing.memory._rows import Database
+    from aioqueue.testing.memory._rows_jobs import Row
     from aioqueue.vocabulary._job import Ending, Settlement
 
 __all__ = ["ends_with", "may_be_refused", "store_with"]

@@ -11,7 +11,8 @@ from aioqueue.vocabulary._stats import Stats, TypeStats
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from aioqueue.testing.memory._rows import Database, Row
+    from aioqueue.testing.memory._rows import Database
+    from aioqueue.testing.memory._rows_jobs import Row
 
 __all__ = ["stats"]
 

@@ -15,7 +15,8 @@ from aioqueue.vocabulary._notification import Notification
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from aioqueue.testing.memory._rows import Database, Row
+    from aioqueue.testing.memory._rows import Database
+    from aioqueue.testing.memory._rows_jobs import Row
 
 __all__ = ["tend"]
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
-from aioqueue.testing.memory._rows import Database, Row
+from aioqueue.testing.memory._rows import Database
 from aioqueue.testing.memory._rows_blockers import Edge
+from aioqueue.testing.memory._rows_jobs import Row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
