@@ -20,6 +20,7 @@ class Notification:
         delay: Seconds from now until the first of them is due; 0 for at once.
         finished: Ids of jobs that have finished; None when the store can't tell which.
         events: Whether events were logged that somebody reads.
+        deliveries: Whether deliveries of webhooks became due: whoever sends them looks at once.
         leases: Ids of leases of which a claim was lost, or which ended: their owner should renew at once.
     """
 
@@ -28,3 +29,4 @@ class Notification:
     finished: frozenset[UUID] | None = frozenset()
     leases: frozenset[int] = frozenset()
     events: bool = False
+    deliveries: bool = False

@@ -7,6 +7,8 @@ import pytest
 from tests.architecture.pages import PACKAGE, files, rooms
 
 ROOMS = rooms()
+# Rooms that the store in memory has before the adapters.
+AHEAD = {"_webhooks"}
 
 
 def misplaced(names: set[str]) -> set[str]:
@@ -42,4 +44,5 @@ def test_the_only_folder_of_an_adapter_has_its_migrations(adapter: str) -> None:
     ],
 )
 def test_the_store_in_memory_and_the_cases_are_named_after_rooms(folder: str, others: set[str]) -> None:
-    assert misplaced(files(PACKAGE / "testing" / folder)) == others
+    found = misplaced(files(PACKAGE / "testing" / folder))
+    assert {name for name in found if not any(name == room or name.startswith(f"{room}_") for room in AHEAD)} == others

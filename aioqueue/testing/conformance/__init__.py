@@ -45,6 +45,8 @@ from aioqueue.testing.conformance import (
     _transaction,
     _transaction_hold,
     _transaction_operations,
+    _webhooks,
+    _webhooks_sending,
 )
 from aioqueue.testing.conformance._case import Capability, Case, Fault, Harness
 
@@ -104,6 +106,8 @@ CASES: tuple[Case, ...] = tuple(
         _transaction_operations.subject,
         _notifications.subject,
         _notifications_chains.subject,
+        _webhooks.subject,
+        _webhooks_sending.subject,
     )
     for case in subject.cases
 )

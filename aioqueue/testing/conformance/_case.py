@@ -28,6 +28,8 @@ class Capability(StrEnum):
     """The owner of a lease that was taken hears of it in `Notification.leases`, from other connections too."""
     LOCKS_ROWS = "locks rows"
     """Others may lock single jobs (`Harness.locked`), rather than the whole database at once."""
+    TELLS_DELIVERIES = "tells deliveries"
+    """Listeners of the same store hear in `Notification.deliveries` that there is something to be sent."""
     KNOWS_GIVEN = "knows what was given"
     """It keeps what a settlement said that gave way to a request to end: it takes no other one for a repetition."""
 
@@ -86,7 +88,7 @@ class Harness(Protocol):
         """Let time pass without waiting: move all stored times of live jobs, leases and windows back by so many seconds.
 
         These are the due, creation and start times, the end of jobs (`expires`), of leases, and of the windows of unique keys,
-        by plain UPDATEs. What a store remembers of due times outside the database is forgotten.
+        and all times of deliveries, by plain UPDATEs. What a store remembers of due times outside the database is forgotten.
         """
         ...
 

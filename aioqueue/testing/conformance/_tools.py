@@ -89,6 +89,7 @@ class JobFields(TypedDict, total=False):
     aliases: tuple[str, ...]
     tags: tuple[str, ...]
     metadata: bytes
+    webhook: str | None
 
 
 class SettlementFields(TypedDict, total=False):

@@ -25,7 +25,7 @@ def claim(database: Database, lease_id: int, types: Sequence[str], limit: int, l
     for each in (lease_id, *leases.values()):
         require_valid(database, each, now)
     due = [row for row in database.rows.values() if is_of(row, names) and is_claimable(row, now)]
-    due = readable(due, now)
+    due = readable(database, due, now)
     due.sort(key=urgency)
     return [database.take(row, owner(row, lease_id, leases), now) for row in due[:limit]]
 
@@ -56,13 +56,14 @@ def owner(row: Row, lease_id: int, leases: Mapping[str, int]) -> int:
     return leases.get(row.new.type, lease_id)
 
 
-def readable(rows: Iterable[Row], now: datetime) -> list[Row]:
+def readable(database: Database, rows: Iterable[Row], now: datetime) -> list[Row]:
     """The rows that can be read. Each of the others fails alone."""
     sound: list[Row] = []
     for row in rows:
         if row.unreadable:
             error = AttemptError(attempt=0, at=now, type="UnreadableRow", message=row.unreadable)
             row.state, row.errors, row.unreadable, row.finished_at = StoredState.FAILED, (error,), "", now
+            database.note_delivery(row)
         else:
             sound.append(row)
     return sound

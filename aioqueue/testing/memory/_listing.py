@@ -195,4 +195,5 @@ def _job(database: Database, row: Row, now: datetime) -> Job:
         trace=stored_trace(row.new.trace),
         open_blockers=row.open_blockers,
         cancel_reason=asked_why(database, row) if row.live else None,
+        webhook=new.webhook,
     )

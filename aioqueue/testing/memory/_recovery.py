@@ -28,7 +28,7 @@ def take_expired(database: Database, limit: int, own: Collection[int]) -> list[C
     for lease_id in ended:
         database.take_lease(lease_id)
         database.tell(Notification(leases=frozenset({lease_id})))
-    found = readable(orphans(database, own, now), now)
+    found = readable(database, orphans(database, own, now), now)
     found.sort(key=lambda row: (row.started_at or now, row.new.id))
     return [database.recover(row) for row in found[:limit]]
 

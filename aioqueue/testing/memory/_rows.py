@@ -7,13 +7,15 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from aioqueue.store_rules._cancelling import as_cancelled, gives_way
+from aioqueue.store_rules._deliveries import delivery_of
 from aioqueue.store_rules._history import KEPT_ERRORS
 from aioqueue.store_rules._lease_ids import new_lease_id
 from aioqueue.testing.memory._rows_blockers import Blockers
 from aioqueue.testing.memory._rows_jobs import is_late, kept_hash
 from aioqueue.testing.memory._rows_leases import Lease
 from aioqueue.testing.memory._transaction_turn import Turn
-from aioqueue.vocabulary._job import ClaimedJob, SettlementKind, StoredState
+from aioqueue.vocabulary._job import SettlementKind, StoredState
+from aioqueue.vocabulary._notification import Notification
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from aioqueue.testing.memory._rows_jobs import Row
     from aioqueue.testing.memory._rows_leases import Window
     from aioqueue.vocabulary._job import AttemptError, ClaimedJob, NewJob, Settlement
-    from aioqueue.vocabulary._notification import Notification
+    from aioqueue.vocabulary._webhooks import Delivery
 
 __all__ = ["Database"]
 
@@ -40,6 +42,7 @@ class Database:
         blockers: Who waits for what.
         windows: Who keeps unique keys beyond the end, by what stands for the keys.
         requests: Why chains were asked to end whose rows were locked, by their ids.
+        deliveries: Of webhooks, by their ids.
         uncommitted: New jobs of the transaction that is open.
         holding: Jobs that whoever looks at it has locked; none but in a transaction's own view.
         listeners: Of each open store.
@@ -52,6 +55,7 @@ class Database:
         self.blockers = Blockers()
         self.windows: dict[UUID, Window] = {}
         self.requests: dict[UUID, str] = {}
+        self.deliveries: dict[UUID, Delivery] = {}
         self.uncommitted: dict[UUID, Row] = {}
         self.holding: frozenset[UUID] = frozenset()
         self.leases: dict[int, Lease] = {}
@@ -120,6 +124,9 @@ class Database:
         """Remove a job, whatever its state, with what it has waited for."""
         del self.rows[row.new.id]
         self.blockers.edges.pop(row.new.id, None)
+        of_it = [each for each in self.deliveries.values() if each.job_id == row.new.id and each.finished_at is not None]
+        for each in of_it:
+            del self.deliveries[each.id]
         if row.live:
             self.forget_request(row)
 
@@ -192,6 +199,7 @@ class Database:
             row.state, row.finished_at, row.output = int(each.kind), now, each.output
             row.unique_hash = kept_hash(row)
             self.forget_request(row)
+            self.note_delivery(row)
             return
         row.state, row.run_at = StoredState.PENDING, again_at
         if each.kind is SettlementKind.RESCHEDULED:
@@ -214,6 +222,14 @@ class Database:
         self.forget_request(row)
         if error is not None:
             row.errors = (*row.errors, error)[-KEPT_ERRORS:]
+        self.note_delivery(row)
+
+    def note_delivery(self, row: Row) -> None:
+        """Store what is to be sent, if a job has ended its chain, and has a webhook."""
+        made = delivery_of(row.ending)
+        if made is not None:
+            self.deliveries[made.id] = made
+            self.tell(Notification(deliveries=True))
 
     def reopen(self, row: Row, now: datetime, open_blockers: int) -> None:
         """Let a finished job begin anew, as one that was never started, behind what it waits for."""

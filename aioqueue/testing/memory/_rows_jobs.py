@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from aioqueue.store_rules._deliveries import ChainEnding
 from aioqueue.vocabulary._job import Claim, ClaimedJob, StoredState
 from aioqueue.vocabulary._trace import stored_trace
 
@@ -91,6 +92,25 @@ class Row:
     def until_started(self) -> bool:
         """Whether it has its unique key only until it's claimed for the first time."""
         return self.new.unique is not None and self.new.unique.until == "started"
+
+    @property
+    def ending(self) -> ChainEnding:
+        """How its chain has ended, of a job that has finished."""
+        assert self.finished_at is not None
+        return ChainEnding(
+            job_id=self.new.id,
+            chain_id=self.chain,
+            job_type=self.new.type,
+            state=self.state,
+            attempt=self.attempt,
+            finished_at=self.finished_at,
+            webhook=self.new.webhook,
+            key=self.new.key,
+            tags=self.new.tags,
+            outcome=self.outcome,
+            output=self.output,
+            error=self.errors[-1] if self.errors else None,
+        )
 
     def locked(self, now: datetime) -> bool:
         """Whether somebody who isn't a worker has it locked."""

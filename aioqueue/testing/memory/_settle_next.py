@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from aioqueue.testing.memory._rows import Database
     from aioqueue.testing.memory._rows_jobs import Row
-    from aioqueue.vocabulary._job import Ending, Settlement
+    from aioqueue.vocabulary._job import Ending, NewJob, Settlement
 
 __all__ = ["next_row"]
 
@@ -30,7 +30,7 @@ def next_row(database: Database, row: Row, each: Settlement | Ending, now: datet
         raise RowRejected("continued, and nothing to go on with")
     if is_taken(database, each.next.id):
         raise RowRejected(f"{each.next.id} is there already")
-    made = make_row(replace(each.next, key=row.new.key, unique=None), now)
+    made = make_row(replace(each.next, key=row.new.key, unique=None, webhook=inherited_webhook(row, each.next)), now)
     made.chain_id, made.position, made.unique_hash = row.chain, row.position + 1, inherited_hash(row)
     made.marked = made.marked or inherited_mark(row)
     return made
@@ -44,6 +44,11 @@ def is_taken(database: Database, job_id: UUID) -> bool:
 def inherited_hash(row: Row) -> UUID | None:
     """What stands for the unique key of a step's chain: the next one holds it as the first one did."""
     return kept_hash(row)
+
+
+def inherited_webhook(row: Row, following: NewJob) -> str | None:
+    """Who is told when a step's chain has ended: the next one says it, or the one before has."""
+    return following.webhook or row.new.webhook
 
 
 def inherited_mark(row: Row) -> bool:

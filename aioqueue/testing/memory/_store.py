@@ -19,10 +19,12 @@ from aioqueue.testing.memory._settle_end import end
 from aioqueue.testing.memory._tend import tend
 from aioqueue.testing.memory._transaction import MemoryTransaction
 from aioqueue.testing.memory._transaction_operations import Operations, refusing
+from aioqueue.testing.memory._webhooks import list_deliveries, next_delivery, replay_deliveries, take_deliveries, write_tries
 from aioqueue.vocabulary._notification import Notification
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+    from uuid import UUID
 
     from aioqueue.testing.memory._transaction import SqlConnection
     from aioqueue.vocabulary._answers import Due, Pruned
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from aioqueue.vocabulary._phases import PhaseWrite, ProgressWrite
     from aioqueue.vocabulary._store_operating import Operable
     from aioqueue.vocabulary._store_parts import Listener
+    from aioqueue.vocabulary._webhooks import Delivery, DeliveryPage, DeliveryState, DeliveryTry
 
 __all__ = ["MemoryStore"]
 
@@ -227,6 +230,30 @@ class MemoryStore(Operations):
     ) -> Pruned:
         """Remove what finished long ago. See `SupportsPrune.prune`."""
         return await self._verb("prune", lambda database: prune(database, state, older_than, types, limit, cursor))
+
+    # -- webhooks -------------------------------------------------------------------------------------------------
+
+    async def take_deliveries(self, limit: int, duration: float, *, without: Collection[str] = ()) -> Sequence[Delivery]:
+        """Take due deliveries. See `SupportsWebhooks.take_deliveries`."""
+        return await self._verb("take_deliveries", lambda database: take_deliveries(database, limit, duration, without))
+
+    async def next_delivery(self) -> float | None:
+        """When the first is due. See `SupportsWebhooks.next_delivery`."""
+        return await self._verb("next_delivery", next_delivery)
+
+    async def write_tries(self, tries: Sequence[DeliveryTry]) -> None:
+        """Keep what became of tries. See `SupportsWebhooks.write_tries`."""
+        await self._verb("write_tries", lambda database: write_tries(database, tries))
+
+    async def list_deliveries(
+        self, *, chain_id: UUID | None = None, state: DeliveryState | None = None, limit: int = 100, cursor: str | None = None
+    ) -> DeliveryPage:
+        """One page of deliveries. See `SupportsWebhooks.list_deliveries`."""
+        return await self._verb("list_deliveries", lambda database: list_deliveries(database, chain_id, state, limit, cursor))
+
+    async def replay_deliveries(self, ids: Sequence[UUID]) -> Sequence[bool]:
+        """Make deliveries due anew. See `SupportsWebhooks.replay_deliveries`."""
+        return await self._verb("replay_deliveries", lambda database: replay_deliveries(database, ids))
 
     # -- notifications --------------------------------------------------------------------------------------------
 

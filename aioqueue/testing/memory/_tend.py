@@ -8,6 +8,7 @@ from aioqueue.store_rules._causes import expired
 from aioqueue.testing.memory._operate_cancel import look_at_requests
 from aioqueue.testing.memory._resolve import announce_told, end_found, note_end, tell_dependents
 from aioqueue.testing.memory._rows_chains import Chains, the_end
+from aioqueue.testing.memory._webhooks import forget_deliveries
 from aioqueue.vocabulary._blockers import Tended
 from aioqueue.vocabulary._job import StoredState
 from aioqueue.vocabulary._notification import Notification
@@ -33,6 +34,7 @@ def tend(database: Database, limit: int) -> Tended:
     for row in late[:limit]:
         _discard(database, row, now)
     forget(database, limit)
+    forget_deliveries(database, limit)
     left = len(late) > limit or any(end.untold for end in database.blockers.ends.values())
     more = left and bool(told.resolved or late)  # not if all that is left is locked
     return Tended(resolved=told.resolved, failed=len(told.failed), expired=len(late[:limit]), more=more)
