@@ -210,7 +210,7 @@ class SupportsWebhooks(Protocol):
 
     A delivery is written by the transaction that ends the chain, whoever ends it: a settlement, recovery, an operator, or the
     end of another chain. Its body is made then, by `store_rules._deliveries`. Listeners may hear of it in
-    `Notification.deliveries`. One that is finished goes with its chain, and is removed by `Store.tend` thirty days after it was;
+    `Notification.deliveries`. One that is finished goes with its chain, and is removed by `Store.tend` thirty days later;
     one that is pending stays, though its chain is gone.
     """
 
