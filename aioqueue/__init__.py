@@ -50,13 +50,16 @@ from aioqueue.errors import (
 )
 from aioqueue.telemetry._server import MetricsServer, serve_metrics
 from aioqueue.vocabulary._answers import Cancellation, Changed
+from aioqueue.vocabulary._attempt_log import AttemptLog
 from aioqueue.vocabulary._blockers import Blocker
 from aioqueue.vocabulary._cancel_reason import CancelReason
 from aioqueue.vocabulary._ends import Completed, Failed
 from aioqueue.vocabulary._finding import Finding, Verdict
 from aioqueue.vocabulary._job import AttemptError, Inserted, Job, JobState, NewJob, Priority
+from aioqueue.vocabulary._job_attempts import JobAttempt
 from aioqueue.vocabulary._job_control import Cancel, Fail, JobControl, Reschedule, RetryIn
 from aioqueue.vocabulary._listing import JobFilter, ListOrder, Page
+from aioqueue.vocabulary._phases import Phase, PhaseState, Progress
 from aioqueue.vocabulary._retry import Backoff, Exponential, Fixed, Linear, Retry, Steps
 from aioqueue.vocabulary._stats import Stats
 from aioqueue.vocabulary._unique import Unique
@@ -69,6 +72,7 @@ __all__ = [
     "ArgumentsError",
     "Attempt",
     "AttemptError",
+    "AttemptLog",
     "Backoff",
     "Blocker",
     "BlockerCycle",
@@ -104,6 +108,7 @@ __all__ = [
     "Health",
     "Inserted",
     "Job",
+    "JobAttempt",
     "JobCancelled",
     "JobControl",
     "JobError",
@@ -128,7 +133,10 @@ __all__ = [
     "OutputNotReady",
     "OutsideTransaction",
     "Page",
+    "Phase",
+    "PhaseState",
     "Priority",
+    "Progress",
     "Reason",
     "ReasonCode",
     "RegistrationError",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 from aioqueue.client._cancelling import cancelling
 from aioqueue.client._finished import became, last_error, named
 from aioqueue.client._phase import Phase
+from aioqueue.client._progress import Teller, with_all_phases
 from aioqueue.client._waiters import GAVE_UP, step_that_counts
 from aioqueue.definitions._context import current_attempt
 from aioqueue.definitions._output import HasOutput
@@ -21,7 +22,7 @@ from aioqueue.errors import (
     ResultTimeout,
 )
 from aioqueue.vocabulary._identifiers import read_id
-from aioqueue.vocabulary._job import JobState
+from aioqueue.vocabulary._job import Job, JobState
 from aioqueue.vocabulary._time import seconds
 
 if TYPE_CHECKING:
@@ -30,10 +31,12 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from aioqueue.client._phase import TransactionState
+    from aioqueue.client._progress import OnProgress
     from aioqueue.client._session import Session
     from aioqueue.definitions._call import Call, JobDefinition
     from aioqueue.vocabulary._answers import Cancellation
-    from aioqueue.vocabulary._job import Inserted, Job
+    from aioqueue.vocabulary._job import Inserted
+    from aioqueue.vocabulary._phases import Progress
 
 __all__ = ["JobHandle", "ids_of", "make_handles"]
 
@@ -80,7 +83,7 @@ class JobHandle(HasOutput[R_co]):
         self._state = state
         self._commit_unseen = commit_unseen
 
-    async def result(self, timeout: float | timedelta | None = None) -> R_co:
+    async def result(self, timeout: float | timedelta | None = None, *, on_progress: OnProgress | None = None) -> R_co:
         """Wait for the end, of the job or of the chain that it's a step of, and give the output.
 
         One wake-up and one look-up serve all who wait in a client. A job that was enqueued with `tx=` in a user's
@@ -89,6 +92,9 @@ class JobHandle(HasOutput[R_co]):
 
         Arguments:
             timeout: Seconds or timedelta, after which it looks a last time; 0 looks once; None waits for ever.
+            on_progress: Called, or awaited, with the job's newest `Progress` meanwhile, about twice a second at most; the last
+                one comes before the result. What it raises is logged. One that is busy misses what isn't the newest any more,
+                and holds the result up for a second at most.
 
         Returns:
             The output, in the type that the handler declares.
@@ -105,7 +111,7 @@ class JobHandle(HasOutput[R_co]):
         limit = None if timeout is None else seconds(timeout, "timeout")
         self._check_committed()
         _warn_in_attempt(self.job_type.name)
-        return self._read(await self._finished(limit))
+        return self._read(await self._finished(limit, on_progress))
 
     async def snapshot(self) -> Job:
         """Look at the job as it is stored now: in a chain, at the step that is live, or at the last one.
@@ -118,7 +124,18 @@ class JobHandle(HasOutput[R_co]):
         """
         self._check_committed()
         (job,) = await self._session.opened().store.fetch_ends([self.id])
-        return self._found(job)
+        return with_all_phases(self._found(job))
+
+    async def progress(self) -> Progress | None:
+        """Look how far the job had come when it said so last: in a chain, the step that is live, or the last one.
+
+        Returns:
+            None if it hasn't said anything. What it has said stays when it has ended.
+
+        Raises:
+            AioqueueError: As `snapshot`.
+        """
+        return (await self.snapshot()).progress
 
     async def cancel(self, *, reason: str = "") -> Cancellation:
         """Ask the job to end, and its chain with it, as `Client.cancel` does.
@@ -151,7 +168,7 @@ class JobHandle(HasOutput[R_co]):
         if phase is Phase.ROLLED_BACK:
             self._missing("the transaction that enqueued it was rolled back")
 
-    async def _finished(self, limit: float | None) -> Job:
+    async def _finished(self, limit: float | None, on_progress: OnProgress | None) -> Job:
         opened = self._session.opened()
         uncommitted = self._commit_unseen or (self._state is not None and self._state.phase is Phase.UNCLEAR)
         if limit == 0:
@@ -160,13 +177,23 @@ class JobHandle(HasOutput[R_co]):
             if (job is None and not uncommitted) or (job is not None and job.state.finished):
                 return self._found(job)
             self._timed_out(job, 0)
-        waiter = opened.waiters.add(
-            self.id, patience=opened.settings.uncommitted_grace if uncommitted else 0, give_up_after=limit
-        )
+        teller = None if on_progress is None else Teller(on_progress, self.id)
         try:
-            found = await waiter.future
+            waiter = opened.waiters.add(
+                self.id,
+                patience=opened.settings.uncommitted_grace if uncommitted else 0,
+                give_up_after=limit,
+                hear=None if teller is None else teller.hear,
+            )
+            try:
+                found = await waiter.future
+            finally:
+                opened.waiters.remove(waiter)
+            if teller is not None and isinstance(found, Job):
+                await teller.finish()
         finally:
-            opened.waiters.remove(waiter)
+            if teller is not None:
+                teller.stop()
         if found is GAVE_UP:
             self._timed_out(waiter.seen, cast("float", limit))
         return self._found(found, waiter.seen)

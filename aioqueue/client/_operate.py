@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from aioqueue.client._filters import check_limit, read_filters, read_order
 from aioqueue.client._handle import ids_of
+from aioqueue.client._progress import with_all_phases
 from aioqueue.definitions._job_type import JobType
 from aioqueue.errors import JobNotFound, NotSupported
 from aioqueue.vocabulary._abilities import SupportsMigrate
@@ -20,11 +21,12 @@ if TYPE_CHECKING:
     from aioqueue.abc import Store
     from aioqueue.client._filters import Filters
     from aioqueue.client._handle import JobHandle
+    from aioqueue.vocabulary._attempt_log import AttemptLog
     from aioqueue.vocabulary._job import Job
     from aioqueue.vocabulary._listing import JobFilter, ListOrder, Page
     from aioqueue.vocabulary._store_operating import Operable
 
-__all__ = ["find_by_key", "find_end", "find_job", "list_page", "list_steps", "migrate"]
+__all__ = ["find_by_key", "find_end", "find_job", "find_logs", "list_page", "list_steps", "migrate"]
 
 
 async def migrate(store: Store) -> Sequence[str]:
@@ -49,7 +51,7 @@ async def find_job(store: Operable, job_id: UUID | str | JobHandle[Any]) -> Job:
     (found,) = await store.fetch([wanted])
     if found is None:
         raise JobNotFound(f"there is no job {wanted}: it was never committed, or has been deleted", job_id=wanted)
-    return found
+    return with_all_phases(found)
 
 
 async def find_end(store: Operable, job_id: UUID | str | JobHandle[Any]) -> Job:
@@ -63,7 +65,23 @@ async def find_end(store: Operable, job_id: UUID | str | JobHandle[Any]) -> Job:
     (found,) = await store.fetch_ends([wanted])
     if found is None:
         raise JobNotFound(f"there is no job {wanted}, and no chain: it was never committed, or has been deleted", job_id=wanted)
-    return found
+    return with_all_phases(found)
+
+
+async def find_logs(store: Operable, job_id: UUID | str | JobHandle[Any]) -> Sequence[AttemptLog]:
+    """Give what one job's attempts have logged, as `Client.logs` promises.
+
+    Raises:
+        ValueError: The id isn't one.
+        JobNotFound: There is no such job.
+    """
+    (wanted,) = ids_of([job_id])
+    return await store.fetch_logs(wanted) or await _no_logs(store, wanted)
+
+
+async def _no_logs(store: Operable, job_id: UUID) -> Sequence[AttemptLog]:
+    await find_job(store, job_id)
+    return ()
 
 
 async def list_steps(store: Operable, job_id: UUID | str | JobHandle[Any], limit: int, cursor: str | None) -> Page:

@@ -8,7 +8,7 @@ from aioqueue.client._blockers import list_blockers, list_dependents
 from aioqueue.client._bound import MISSING, Missing, operations_in
 from aioqueue.client._diagnosis import diagnose
 from aioqueue.client._handle import JobHandle, ids_of
-from aioqueue.client._operate import find_by_key, find_end, find_job, list_page, list_steps
+from aioqueue.client._operate import find_by_key, find_end, find_job, find_logs, list_page, list_steps
 from aioqueue.client._operations_changing import ChangingOperations
 from aioqueue.client._why import why
 from aioqueue.vocabulary._listing import ListOrder
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from aioqueue.client._transaction import Transaction
     from aioqueue.definitions._job_type import JobType
     from aioqueue.definitions._registry import Registry
+    from aioqueue.vocabulary._attempt_log import AttemptLog
     from aioqueue.vocabulary._blockers import Blocker
     from aioqueue.vocabulary._finding import Finding
     from aioqueue.vocabulary._job import Job
@@ -135,6 +136,20 @@ class Operations(ChangingOperations):
             ConfigurationError: The limit is out of its range.
         """
         return await list_dependents(self._looking(tx), job_id, limit)
+
+    async def logs(self, job_id: UUID | str | JobHandle[Any], *, tx: Tx = MISSING) -> Sequence[AttemptLog]:
+        """Show what a job's attempts have logged, where its type has `capture_logs=`: the newest ten, oldest first.
+
+        Each is written with the outcome of its attempt: what is running has none yet, and one that was lost never gets any.
+
+        Arguments:
+            job_id: As of `job`: exactly this one.
+            tx: As of `job`.
+
+        Raises:
+            JobNotFound: There is no such job. Others as `job` raises them.
+        """
+        return await find_logs(self._looking(tx), job_id)
 
     async def list_jobs(
         self,

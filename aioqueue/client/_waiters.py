@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import logging
+import math
 import random
 import time
 from dataclasses import dataclass, field
@@ -16,7 +18,7 @@ from aioqueue.runtime._log import event
 from aioqueue.vocabulary._job import Job, JobState
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from uuid import UUID
 
     from aioqueue.abc import Store
@@ -31,6 +33,9 @@ _CHUNK_IDS = 500
 
 _MISSING_AGAIN_SECONDS = 0.25
 """After which a job that isn't there yet is looked up again: its transaction may have been committed."""
+
+_PROGRESS_AGAIN_SECONDS = 0.5
+"""After which a job of which somebody wants to hear how far it is is looked up again."""
 
 _LONGEST_PAUSE_SECONDS = 1.0
 """Between two look-ups, however long the one before took."""
@@ -64,6 +69,7 @@ class Waiter:
         wanted_id: Under which it waits: the id that was given, and once that is known for a later step's, its chain's.
         future: Gets the finished job; None if there is no such job; `GAVE_UP` if the time to wait is over.
         patience: When, by the loop's clock, a job that isn't there is taken as not there at all.
+        hear: Gets each snapshot of the job, where somebody wants to know how far it is.
         timer: Of the time to wait.
         seen: The newest snapshot.
         over: Whether the time to wait is over: it waits for one last look.
@@ -72,6 +78,7 @@ class Waiter:
     wanted_id: UUID
     future: asyncio.Future[Job | Literal[_GaveUp.GAVE_UP] | None]
     patience: float
+    hear: Callable[[Job], None] | None = None
     timer: asyncio.TimerHandle | None = None
     seen: Job | None = None
     over: bool = False
@@ -83,6 +90,13 @@ class _Wanted:
 
     waiters: list[Waiter] = field(default_factory=list[Waiter])
     missing: bool = False
+
+    @property
+    def again_after(self) -> float:
+        """Seconds after which it's looked up again without having been told of."""
+        if self.missing:
+            return _MISSING_AGAIN_SECONDS
+        return _PROGRESS_AGAIN_SECONDS if any(waiter.hear is not None for waiter in self.waiters) else math.inf
 
 
 class Waiters:
@@ -101,20 +115,29 @@ class Waiters:
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._next_poll = 0.0
+        self._next_again = math.inf
         self._closed = False
 
-    def add(self, job_id: UUID, *, patience: float = 0.0, give_up_after: float | None = None) -> Waiter:
+    def add(
+        self,
+        job_id: UUID,
+        *,
+        patience: float = 0.0,
+        give_up_after: float | None = None,
+        hear: Callable[[Job], None] | None = None,
+    ) -> Waiter:
         """Begin to wait. Always `remove` it.
 
         Arguments:
             job_id: The end of whose chain; any step's id.
             patience: Seconds for which the job needn't be there yet.
             give_up_after: Seconds to wait, and then for one last look; None for ever.
+            hear: Called with each snapshot of it, a few times a second; it mustn't raise.
         """
         if self._closed:
             raise ClientClosed("the client was closed")
         loop = asyncio.get_running_loop()
-        waiter = Waiter(job_id, loop.create_future(), loop.time() + patience)
+        waiter = Waiter(job_id, loop.create_future(), loop.time() + patience, hear)
         if give_up_after is not None:
             # In an empty context: asyncio keeps a cancelled timer until its time, and with it the context that it was made in.
             waiter.timer = loop.call_later(give_up_after, self._time_is_over, waiter, context=contextvars.Context())
@@ -184,6 +207,7 @@ class Waiters:
                     await asyncio.sleep(min(time.monotonic() - started, _LONGEST_PAUSE_SECONDS))
 
     async def _look(self) -> None:
+        self._add_due()
         ids, self._stale = [each for each in self._stale if each in self._wanted], set()
         try:
             for start in range(0, len(ids), _CHUNK_IDS):
@@ -192,24 +216,30 @@ class Waiters:
         except StoreUnavailable:
             self._stale.update(ids)
             raise
+        if self._next_again == math.inf:
+            soonest = min((wanted.again_after for wanted in self._wanted.values()), default=math.inf)
+            self._next_again = asyncio.get_running_loop().time() + soonest
+
+    def _add_due(self) -> None:
+        """Add what is looked up without anybody having told of it."""
+        now = asyncio.get_running_loop().time()
+        if now >= self._next_poll:
+            self._stale.update(self._wanted)
+            self._plan_poll()
+        elif now >= self._next_again:
+            self._stale.update(job_id for job_id, wanted in self._wanted.items() if wanted.again_after < math.inf)
+        else:
+            return
+        self._next_again = math.inf
 
     async def _wait(self) -> None:
         """Until something may have changed; at the latest, a poll interval."""
         self._wake.clear()
         if self._stale:
             return
-        loop = asyncio.get_running_loop()
-        missing = {job_id for job_id, wanted in self._wanted.items() if wanted.missing}
-        until = min(self._next_poll, loop.time() + _MISSING_AGAIN_SECONDS) if missing else self._next_poll
-        try:
-            async with asyncio.timeout_at(until):
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(min(self._next_poll, self._next_again)):
                 await self._wake.wait()
-        except TimeoutError:
-            if loop.time() >= self._next_poll:
-                self._stale.update(self._wanted)
-                self._plan_poll()
-            else:
-                self._stale.update(missing)
 
     def _plan_poll(self) -> None:
         spread = random.uniform(0.9, 1.1)  # noqa: S311 - keeps the polls of many processes apart
@@ -231,6 +261,8 @@ class Waiters:
             wanted.missing = job is None
             for waiter in wanted.waiters:
                 waiter.seen = job or waiter.seen
+                if waiter.hear is not None and job is not None:
+                    waiter.hear(job)
                 if (job is None and now >= waiter.patience) or (job is not None and job.state.finished):
                     _resolve(waiter.future, job)
                 elif waiter.over:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from aioqueue.client._blockers import list_blockers, list_dependents
 from aioqueue.client._changes import cancel_jobs, delete_jobs, reschedule_jobs, retry_jobs, run_jobs_now
 from aioqueue.client._handle import JobHandle
-from aioqueue.client._operate import find_by_key, find_end, find_job, list_page, list_steps
+from aioqueue.client._operate import find_by_key, find_end, find_job, find_logs, list_page, list_steps
 from aioqueue.vocabulary._listing import ListOrder
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from aioqueue.client._session import Session
     from aioqueue.definitions._job_type import JobType
     from aioqueue.vocabulary._answers import Cancellation, Changed
+    from aioqueue.vocabulary._attempt_log import AttemptLog
     from aioqueue.vocabulary._blockers import Blocker
     from aioqueue.vocabulary._job import Job
     from aioqueue.vocabulary._listing import JobFilter, Page
@@ -65,6 +66,10 @@ class OperationsWithin:
     async def dependents(self, job_id: UUID | str | JobHandle[Any], *, limit: int = 100) -> Sequence[Blocker]:
         """As `Client.dependents`, in this transaction."""
         return await list_dependents(self._operations(), job_id, limit)
+
+    async def logs(self, job_id: UUID | str | JobHandle[Any]) -> Sequence[AttemptLog]:
+        """As `Client.logs`, in this transaction."""
+        return await find_logs(self._operations(), job_id)
 
     async def list_jobs(
         self,

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
+
+import orjson
 
 __all__ = ["AttemptLog"]
 
@@ -14,9 +17,19 @@ class AttemptLog:
     Attributes:
         attempt: The number of the attempt, from 1.
         claims: The number of the claim: a job that was retried by hand counts its attempts anew, and its claims on.
-        lines_json: A JSON array, one object for each record.
+        lines_json: A JSON array, one object for each record. `lines` reads it.
     """
 
     attempt: int
     claims: int
     lines_json: bytes
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """The records, oldest first.
+
+        Raises:
+            orjson.JSONDecodeError: Somebody stored something that isn't JSON.
+        """
+        lines: list[dict[str, Any]] = orjson.loads(self.lines_json)
+        return lines

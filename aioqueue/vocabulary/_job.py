@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import orjson
 
 from aioqueue.vocabulary._attempt_error import AttemptError
+from aioqueue.vocabulary._job_attempts import JobAttempt, list_attempts
 from aioqueue.vocabulary._new_job import Inserted, NewJob
 from aioqueue.vocabulary._states import JobState, StoredState
 
@@ -297,6 +298,19 @@ class Job:
     def last_error(self) -> AttemptError | None:
         """The newest error, if there is one."""
         return self.errors[-1] if self.errors else None
+
+    @property
+    def attempts(self) -> tuple[JobAttempt, ...]:
+        """Its attempts, oldest first, as far as they're kept: those with one of the newest errors, and the newest of all.
+
+        One that put the job off, or was given back, didn't count and isn't there.
+        """
+        if self.started_at is None or not self.attempt or was_discarded(self):
+            return list_attempts(self.errors, None)
+        newest = JobAttempt(number=self.attempt, worker=self.worker, started_at=self.started_at, ended_at=self.finished_at)
+        pending = self.state is not JobState.RUNNING and not self.state.finished
+        attempts = list_attempts(self.errors, newest)
+        return attempts[:-1] if pending and attempts[-1].error is None else attempts
 
     @property
     def arguments(self) -> Any:
