@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from aioqueue.errors import RowRejected
 from aioqueue.vocabulary._trace import stored_trace
@@ -13,18 +13,21 @@ if TYPE_CHECKING:
 
     from aioqueue.vocabulary._job import NewJob
 
-__all__ = ["CLOCK", "DUE", "GIVEN", "STORED", "VALUES", "as_text", "job_columns", "refuse_naive", "unnested"]
+__all__ = ["CLOCK", "DUE", "GIVEN", "STORED", "VALUES", "as_text", "job_columns", "refuse_naive", "unless_empty", "unnested"]
+
+T = TypeVar("T")
 
 CLOCK = "clock AS MATERIALIZED (SELECT clock_timestamp() AS now)"
 """A part of a `WITH`: the time at which the jobs are stored."""
 
-GIVEN = """id, type, priority, delay, run_at, expires, max_attempts, timeout, tags, retry, metadata, payload, trace"""
+GIVEN = """id, type, priority, delay, run_at, expires, max_attempts, timeout, tags, retry, metadata, payload, trace,
+         keep, webhook"""
 """What `job_columns` gives, by name."""
 
-_TYPES = ("uuid", "text", "smallint", "float8", "timestamptz", "float8", "integer", "float8", *["text"] * 5)
+_TYPES = ("uuid", "text", "smallint", "float8", "timestamptz", "float8", "integer", "float8", *["text"] * 5, "float8", "text")
 
 STORED = """id, type, priority, run_at, expires_at, max_attempts, timeout, created_at, trace, tags, retry, metadata, payload"""
-"""The table's columns that these make, with `VALUES`."""
+"""The table's columns that these make, with `VALUES`. `keep` and `webhook` are beside them: a next job may take them over."""
 
 VALUES = """given.id, given.type, given.priority, due.at, due.at + given.expires * interval '1 second', given.max_attempts,
            given.timeout, clock.now, given.trace, coalesce(given.tags::text[], '{}'), given.retry::json,
@@ -76,10 +79,11 @@ def job_columns(jobs: Sequence[NewJob]) -> list[Any]:
     """
     refuse_naive(jobs)
     delays, expires, timeouts = [job.delay for job in jobs], [job.expires for job in jobs], [job.timeout for job in jobs]
-    for column in (delays, expires, timeouts):
+    keeps = [job.keep for job in jobs]
+    for column in (delays, expires, timeouts, keeps):
         # PostgreSQL 17 and newer would make an infinite time of it.
         if not all(map(isfinite, filter(None, column))):
-            raise RowRejected("delay, expires and timeout must be finite")
+            raise RowRejected("delay, expires, timeout and keep must be finite")
     return [
         [job.id for job in jobs],
         [job.type for job in jobs],
@@ -94,4 +98,11 @@ def job_columns(jobs: Sequence[NewJob]) -> list[Any]:
         [None if job.metadata == b"{}" else as_text(job.metadata) for job in jobs],
         [as_text(job.payload) for job in jobs],
         [None if job.trace is None else stored_trace(job.trace) for job in jobs],
+        unless_empty(keeps),
+        unless_empty([job.webhook for job in jobs]),
     ]
+
+
+def unless_empty(column: list[T | None]) -> list[T | None]:
+    """Leave out a column of nothing but NULL: `unnest` fills it up, and the driver takes its time over each value."""
+    return column if any(value is not None for value in column) else []

@@ -50,6 +50,8 @@ def encode_jobs(jobs: Sequence[NewJob]) -> str:
                     **({} if job.max_delay is None else {"max_delay": job.max_delay}),
                     **({"chosen_id": True} if job.chosen_id else {}),
                     **({"implied": True} if job.implied else {}),
+                    **({} if job.keep is None else {"keep": job.keep}),
+                    **({} if job.webhook is None else {"webhook": job.webhook}),
                     **({"blockers": [_blocker(each) for each in job.blockers]} if job.blockers else {}),
                 }
                 for job in jobs

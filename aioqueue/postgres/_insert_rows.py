@@ -41,31 +41,33 @@ _SAVEPOINT, _ROLL_BACK, _RELEASE = (
 
 _INSERT = f"""WITH @clock@,
 created AS (
-    INSERT INTO @schema@.job ({STORED}, key, unique_key@columns@)
-    SELECT {VALUES}, given.key, given.unique_key@values@
-    FROM clock CROSS JOIN unnest({unnested(1)}, $14::text[], $15::uuid[]@arrays@) AS given({GIVEN}, key, unique_key@names@)
+    INSERT INTO @schema@.job ({STORED}, keep, webhook, marked, key, unique_key@columns@)
+    SELECT {VALUES}, given.keep, given.webhook, @marked@given.webhook IS NOT NULL, given.key, given.unique_key@values@
+    FROM clock CROSS JOIN unnest({unnested(1)}, $16::text[], $17::uuid[]@arrays@) AS given({GIVEN}, key, unique_key@names@)
     {DUE}
     @missing@
     ON CONFLICT DO NOTHING RETURNING id
 )
 SELECT id FROM created
 UNION ALL
-SELECT NULL FROM (SELECT pg_catalog.pg_notify('@channel@', $16::text)::text AS told
-                  WHERE $16::text IS NOT NULL AND EXISTS (SELECT FROM created)) AS note WHERE told IS NOT NULL"""
-_PLAIN = {"@columns@": "", "@values@": "", "@arrays@": "", "@names@": ""}
+SELECT NULL FROM (SELECT pg_catalog.pg_notify('@channel@', $18::text)::text AS told
+                  WHERE $18::text IS NOT NULL AND EXISTS (SELECT FROM created)) AS note WHERE told IS NOT NULL"""
+_PLAIN = {"@columns@": "", "@values@": "", "@arrays@": "", "@names@": "", "@marked@": ""}
 # Of batches with keys that are free at the first claim.
 _UNTIL_STARTED = {
     "@columns@": ", until_started",
     "@values@": ", given.until_started",
-    "@arrays@": ", $17::boolean[]",
+    "@arrays@": ", $19::boolean[]",
     "@names@": ", until_started",
+    "@marked@": "",
 }
 # Of batches in which jobs wait, or are waited for: their rows are written once.
 _WAITING = {
-    "@columns@": ", until_started, open_blockers, marked, state",
-    "@values@": ", given.until_started, given.open_blockers, given.marked, CASE WHEN given.open_blockers > 0 THEN 0 ELSE 1 END",
-    "@arrays@": ", $17::boolean[], $18::integer[], $19::boolean[]",
+    "@columns@": ", until_started, open_blockers, state",
+    "@values@": ", given.until_started, given.open_blockers, CASE WHEN given.open_blockers > 0 THEN 0 ELSE 1 END",
+    "@arrays@": ", $19::boolean[], $20::integer[], $21::boolean[]",
     "@names@": ", until_started, open_blockers, marked",
+    "@marked@": "given.marked OR ",
 }
 # Of a statement that commits by itself. Nothing is inserted before the time is read.
 _BRIEFLY = """clock AS MATERIALIZED (
@@ -143,7 +145,7 @@ def is_simple(job: NewJob) -> bool:
 
 
 def insert_arguments(jobs: Sequence[NewJob], hashes: Mapping[UUID, UUID] | None = None) -> list[Any]:
-    """The first 15 arguments of the statement `insert`: one array for each column.
+    """The first 17 arguments of the statement `insert`: one array for each column.
 
     Arguments:
         jobs: What is to be stored.

@@ -51,13 +51,14 @@ _REVIVE = """WITH wanted AS MATERIALIZED (
     CROSS JOIN LATERAL (SELECT a.* FROM @schema@.archive a WHERE a.id = given.id AND a.state + 0 IN (6, 7) OFFSET 0) AS a
 ), revived AS (
     INSERT INTO @schema@.job (id, type, priority, run_at, state, open_blockers, marked, claims, max_attempts, timeout, chain_id,
-                              position, key, unique_key, created_at, trace, tags, retry, metadata, payload, errors)
+                              position, key, unique_key, created_at, trace, tags, retry, metadata, payload, errors, keep,
+                              webhook)
     SELECT id, type, least(greatest(priority, 1), 4), clock_timestamp(), CASE WHEN open > 0 THEN 0 ELSE 1 END,
            greatest(open, 0),
-           open IS NOT NULL OR coalesce((SELECT true FROM @schema@.blocker b
+           open IS NOT NULL OR webhook IS NOT NULL OR coalesce((SELECT true FROM @schema@.blocker b
                                          WHERE b.chain_id = coalesce(wanted.chain_id, wanted.id) LIMIT 1), false),
            claims, max_attempts, timeout, chain_id, position, key, unique_key, created_at, trace, tags, retry, metadata,
-           payload, errors
+           payload, errors, keep, webhook
     FROM wanted ORDER BY unique_key NULLS FIRST, id
     ON CONFLICT DO NOTHING RETURNING id, type, state, coalesce(chain_id, id) AS chain_id
 ), gone AS (

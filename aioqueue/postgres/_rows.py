@@ -52,7 +52,8 @@ _COMMON = f"""j.id, j.type, j.state, j.priority, j.payload::text AS payload, {_m
     {_moment("j.run_at")} AS run_at, {_moment("j.started_at")} AS started_at, %s AS finished_at, j.attempt, j.max_attempts,
     %s AS worker, %s AS output, %s AS outcome, j.errors::text[] AS errors, j.key, j.tags, j.metadata::text AS metadata,
     j.timeout, {_moment("j.expires_at")} AS expires_at, j.reschedules, j.trace, j.run_at <= statement_timestamp() AS due,
-    coalesce(j.chain_id, j.id) AS chain_id, j.position, %s AS open_blockers, %s AS cancel_reason"""
+    coalesce(j.chain_id, j.id) AS chain_id, j.position, %s AS open_blockers, %s AS cancel_reason,
+    %s AS purge_at, j.webhook"""
 LIVE_COLUMNS = _COMMON % (
     "NULL::timestamptz",
     "CASE WHEN j.state = 2 THEN (SELECT l.worker FROM @schema@.lease l WHERE l.id = j.lease_id) END",
@@ -60,8 +61,17 @@ LIVE_COLUMNS = _COMMON % (
     "NULL::text",
     "j.open_blockers",
     ASKED,
+    "NULL::timestamptz",
 )
-ARCHIVED_COLUMNS = _COMMON % (_moment("j.finished_at"), "NULL::text", "j.output::text", "j.outcome", "0", "NULL::text")
+ARCHIVED_COLUMNS = _COMMON % (
+    _moment("j.finished_at"),
+    "NULL::text",
+    "j.output::text",
+    "j.outcome",
+    "0",
+    "NULL::text",
+    _moment("j.purge_at"),
+)
 
 
 def _flat(values: Iterable[Any]) -> Iterator[str]:
@@ -121,7 +131,7 @@ def job_snapshot(row: Row) -> Job:
     (
         job_id, type_name, state, priority, payload, created_at, run_at, started_at, finished_at, attempt, max_attempts, worker,
         output, outcome, errors, key, tags, metadata, timeout, expires_at, reschedules, trace, due, chain_id, position,
-        open_blockers, cancel_reason,
+        open_blockers, cancel_reason, purge_at, webhook,
     ) = row  # fmt: skip
     return Job(
         id=job_id,
@@ -150,4 +160,6 @@ def job_snapshot(row: Row) -> Job:
         trace=stored_trace(trace),
         open_blockers=open_blockers,
         cancel_reason=cancel_reason,
+        purge_at=purge_at,
+        webhook=webhook,
     )

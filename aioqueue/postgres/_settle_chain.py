@@ -41,9 +41,12 @@ _NEXT = f"""{CLOCK}, next AS MATERIALIZED (
     SELECT next.of AS id FROM next JOIN matched ON matched.id = next.of WHERE next.id IN (SELECT id FROM taken)
 ), """
 
+_TAKEN_OVER = "keep, webhook"
+_TAKEN_OVER_VALUES = "coalesce(given.keep, gone.keep), coalesce(given.webhook, gone.webhook)"
 _CONTINUED = f"""continued AS (
-    INSERT INTO @schema@.job ({STORED}, chain_id, position, marked, key, unique_key)
-    SELECT {VALUES}, coalesce(gone.chain_id, gone.id), least(gone.position, 2147483646) + 1, gone.marked, gone.key,
+    INSERT INTO @schema@.job ({STORED}, {_TAKEN_OVER}, chain_id, position, marked, key, unique_key)
+    SELECT {VALUES}, {_TAKEN_OVER_VALUES}, coalesce(gone.chain_id, gone.id), least(gone.position, 2147483646) + 1,
+           gone.marked OR given.webhook IS NOT NULL, gone.key,
            {KEPT_KEY}
     FROM gone JOIN next AS given ON given.of = gone.id CROSS JOIN clock
     {DUE}
@@ -63,10 +66,11 @@ CONTINUED_PARTS: Mapping[str, str] = {
 
 # Of a chain that was asked to end the next job is held, and then cancelled by a later statement.
 _HELD = f"""continued AS (
-    INSERT INTO @schema@.job ({STORED}, state, open_blockers, chain_id, position, marked, key, unique_key)
-    SELECT {VALUES}, CASE WHEN given.blockers > 0 OR gone.id IN (SELECT id FROM matched WHERE asked IS NOT NULL) THEN 0
-                          ELSE 1 END, given.blockers, coalesce(gone.chain_id, gone.id),
-           least(gone.position, 2147483646) + 1, gone.marked OR given.blockers > 0, gone.key,
+    INSERT INTO @schema@.job ({STORED}, {_TAKEN_OVER}, state, open_blockers, chain_id, position, marked, key, unique_key)
+    SELECT {VALUES}, {_TAKEN_OVER_VALUES},
+           CASE WHEN given.blockers > 0 OR gone.id IN (SELECT id FROM matched WHERE asked IS NOT NULL) THEN 0 ELSE 1 END,
+           given.blockers, coalesce(gone.chain_id, gone.id), least(gone.position, 2147483646) + 1,
+           gone.marked OR given.blockers > 0 OR given.webhook IS NOT NULL, gone.key,
            {KEPT_KEY}
     FROM gone JOIN next AS given ON given.of = gone.id CROSS JOIN clock
     {DUE}
@@ -75,7 +79,7 @@ _HELD = f"""continued AS (
 
 HELD_PARTS: Mapping[str, str] = {
     **CONTINUED_PARTS,
-    "@next@": _NEXT.replace(f"{unnested(12)})", f"{unnested(12)}, $25::integer[])").replace(
+    "@next@": _NEXT.replace(f"{unnested(12)})", f"{unnested(12)}, $27::integer[])").replace(
         f"(of, {GIVEN})", f"(of, {GIVEN}, blockers)"
     ),
     "@continued@": _HELD,

@@ -7,9 +7,10 @@ later statements see to the rest.
 from __future__ import annotations
 
 from math import isfinite
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from aioqueue.errors import RowRejected
+from aioqueue.postgres._insert_columns import unless_empty
 from aioqueue.postgres._rows import ASKED
 from aioqueue.postgres._settle_archive import archive, history
 from aioqueue.postgres._settle_chain import CONTINUED_PARTS, HELD_PARTS, PLAIN_PARTS
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from aioqueue.vocabulary._job import Settlement
 
 __all__ = ["outcome_arguments", "outcome_statements"]
-
-T = TypeVar("T")
 
 _OWNED = "EXISTS (SELECT FROM @schema@.lease l WHERE l.id = given.lease_id)"
 # The expired leases that orphans had go first, as in a recovery: a renewal at that moment has either been seen, or finds no
@@ -139,7 +138,7 @@ def outcome_statements(schema: Schema) -> dict[str, str]:
         "@leases@": _LEASES,
     }
     fast = {"@fast@": "AND NOT j.marked", "@asked@": "", "@given@": "", "@yields@": "", "@matched@": "given.*", "@asks@": ""}
-    slow, slow_continued = _slow(11), _slow(26)
+    slow, slow_continued = _slow(11), _slow(28)
     return {
         name: schema.render(_filled({**parts, **way}))
         for name, parts, way in (
@@ -198,16 +197,11 @@ def outcome_arguments(settlements: Sequence[Settlement], note: str | None) -> li
             [each.lease_id for each in settlements],
             [int(each.kind) for each in settlements],
             [None if each.output is None else each.output.decode() for each in settlements],
-            _unless_empty([each.outcome for each in settlements]),
-            _unless_empty([each.delay for each in settlements]),
-            _unless_empty([each.run_at for each in settlements]),
-            _unless_empty([None if each.error is None else each.error.encode().decode() for each in settlements]),
+            unless_empty([each.outcome for each in settlements]),
+            unless_empty([each.delay for each in settlements]),
+            unless_empty([each.run_at for each in settlements]),
+            unless_empty([None if each.error is None else each.error.encode().decode() for each in settlements]),
             note,
         ]
     except (ValueError, TypeError) as error:
         raise RowRejected(f"an outcome can't be stored: {error}") from None
-
-
-def _unless_empty(column: list[T | None]) -> list[T | None]:
-    """Leave out a column of nothing but NULL: `unnest` fills it up, and the driver takes its time over each value."""
-    return column if any(value is not None for value in column) else []
