@@ -27,6 +27,11 @@
     │   ├── WrongJobType              a job that was to be completed as another type's
     │   ├── BlockerReference          a job that can't be deleted, since others wait for it
     │   └── ResultError               a stored output that isn't of the type that was declared
+    ├── PhaseError                    a phase of a job that can't be run; carries its name
+    │   ├── PhaseNotDeclared
+    │   ├── PhaseRepeated             one that has finished in this attempt
+    │   ├── PhasesOverlap             one that was to begin while another runs
+    │   └── PhaseResultError          a result that can't be stored, or isn't of the function's type any more
     ├── LeaseLost                     a worker's lease has ended: nothing was claimed with it
     └── StoreError                    the database refused
         ├── StoreUnavailable          it can't be reached, or can't write, now: worth trying again
@@ -72,6 +77,11 @@ __all__ = [
     "NotSupported",
     "OutputNotReady",
     "OutsideTransaction",
+    "PhaseError",
+    "PhaseNotDeclared",
+    "PhaseRepeated",
+    "PhaseResultError",
+    "PhasesOverlap",
     "Portable",
     "RegistrationError",
     "ResultError",
@@ -204,10 +214,7 @@ class OutsideTransaction(TransactionError):
 
 
 class CompletionNotDone(TransactionError):
-    """A block of `attempt.completion()` was left without `done`, or its transaction, given as `tx=`, wasn't committed.
-
-    Nothing of it was written.
-    """
+    """A block of `attempt.completion()` was left without `done`, or its `tx=` wasn't committed. Nothing of it was written."""
 
 
 class NotCommitted(TransactionError):
@@ -322,6 +329,30 @@ class ResultError(JobError):
     """The stored output can't be read as the type that the handler declares."""
 
 
+class PhaseError(AioqueueError):
+    """A phase of a job can't be run; `phase` is its name."""
+
+    def __init__(self, message: str, *, phase: str) -> None:
+        super().__init__(message)
+        self.phase = phase
+
+
+class PhaseNotDeclared(PhaseError):
+    """The job's type has no phase of this name."""
+
+
+class PhaseRepeated(PhaseError):
+    """The phase has finished in this attempt, or an earlier one's result has taken its place."""
+
+
+class PhasesOverlap(PhaseError):
+    """Another phase of the attempt is running: they run one after another."""
+
+
+class PhaseResultError(PhaseError):
+    """What a phase has returned can't be stored, or what is stored of it isn't of its function's return type any more."""
+
+
 class LeaseLost(AioqueueError):
     """The worker's lease, or one of its claims, is no longer its own.
 
@@ -359,11 +390,7 @@ class StoreIncompatible(StoreError):
 
 
 class RowRejected(StoreError):
-    """One row of a batch is at fault. A batch that raises this changed nothing, and may be halved.
-
-    Arguments:
-        message: What the database said.
-    """
+    """One row of a batch is at fault. A batch that raises this changed nothing, and may be halved."""
 
 
 class CallNeverEnqueued(UserWarning):

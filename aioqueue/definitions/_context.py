@@ -7,11 +7,13 @@ import contextvars
 import threading
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast, overload
 
 import orjson
 
 from aioqueue.definitions._completion import OWN
+from aioqueue.definitions._phases import MemoryKeeper, Phases, Returned
+from aioqueue.definitions._progress import read_message, read_percent, shown_progress
 from aioqueue.definitions._resources import current_scope
 from aioqueue.errors import CallError, TransactionError
 from aioqueue.runtime._exits import from_a_signal
@@ -25,9 +27,11 @@ if TYPE_CHECKING:
     from aioqueue.definitions._call import Call
     from aioqueue.definitions._completion import Completion
     from aioqueue.definitions._job_type import JobType
+    from aioqueue.definitions._phases import PhaseKeeper
     from aioqueue.definitions._resources import ResourceScope
     from aioqueue.vocabulary._cancel_reason import CancelReason
     from aioqueue.vocabulary._job import ClaimedJob
+    from aioqueue.vocabulary._phases import Progress
 
 __all__ = ["Attempt", "activate", "attempt_in", "current_attempt", "running_attempt"]
 
@@ -49,7 +53,11 @@ class Attempt:
         client: The worker's client, for enqueueing more.
         dry_run: Whether this run is only tried out; always False so far.
         resources: What is open for it.
+        last_progress: What `progress` was last told, or the beginning or end of a phase says; None before that.
     """
+
+    _phases: Phases | None = None
+    last_progress: Progress | None = None
 
     def __init__(
         self, job: ClaimedJob, job_type: JobType[..., Any, Any], *, worker_id: str, client: Any, resources: ResourceScope
@@ -170,6 +178,81 @@ class Attempt:
             StoreUnavailable: The database can't be reached.
         """
         raise TransactionError(f"{self!r} can't be completed: no worker runs it")
+
+    # -- phases and progress ------------------------------------------------------------------------------------------
+
+    @overload
+    async def phase(
+        self, name: str, function: Callable[P, Coroutine[Any, Any, T]], /, *arguments: P.args, **named: P.kwargs
+    ) -> T: ...
+    @overload
+    async def phase(self, name: str, function: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> T: ...
+    async def phase(self, name: str, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Any:
+        """Run a phase of the job, and store its result; if an earlier attempt has done so, give that result and run nothing.
+
+        `path = await attempt.phase("download", download, url)`. So a retry, a crash or a restart goes on with the phase that
+        was interrupted. That one runs again: a crash between its end and the storing of its result repeats it.
+
+        Arguments:
+            name: One of the job type's `phases=`.
+            function: `async def`, or `def`, which runs in a thread. It's annotated with what it returns: JSON is stored.
+            arguments, named: What it's called with. The stored result stands even if they have changed since.
+
+        Returns:
+            What the function has returned, or the stored result, converted to its return type.
+
+        Raises:
+            PhaseNotDeclared: The job type has no such phase.
+            PhaseRepeated: It has finished in this attempt.
+            PhasesOverlap: Another phase of the attempt is running.
+            PhaseResultError: The result can't be stored exactly, or a stored one isn't of the return type any more.
+            RegistrationError: The function isn't annotated with what it returns, or with what can't be read back.
+            LeaseLost: The job isn't this attempt's any more; `reason` says why.
+            TransactionError: A block of `completion()` is open.
+            StoreError: The store can't be reached for a while, or refuses the result.
+            BaseException: What the function raises.
+        """
+        return await self._own_phases().run(name, function, arguments, named)
+
+    async def phase_results(self) -> dict[str, Any]:
+        """The stored results of the job's completed phases: plain JSON values by name, in the order of `phases=`."""
+        return await self._own_phases().results()
+
+    def progress(self, percent: float, message: str | None = None) -> None:
+        """Say how far the attempt has come. Returns at once; may be called as often as you like, from any thread.
+
+        It's stored up to ten times a second, the last one in any case, and shown by `handle.progress()`, `result(on_progress=)`
+        and `aioqueue jobs show`. After the attempt's end it's ignored.
+
+        Arguments:
+            percent: 0 to 100: of the phase that is running, otherwise of the whole job.
+            message: One line; what is over 1,000 characters is cut off.
+
+        Raises:
+            ValueError: The percentage isn't one, or the message no text.
+        """
+        self._report(read_percent(percent), read_message(message))
+
+    def _report(self, percent: float, message: str | None = None) -> None:
+        running = None if self._phases is None else self._phases.running
+        self.last_progress = shown = shown_progress(self.job_type.phases, running, percent, message)
+        self._show(shown)
+
+    def _show(self, progress: Progress) -> None:
+        """Take what was reported; a worker stores it."""
+
+    def _own_phases(self) -> Phases:
+        if self._phases is None:
+            self._phases = Phases(self.job_type, self._keeper(), in_thread=self._in_thread, report=self._report)
+        return self._phases
+
+    def _keeper(self) -> PhaseKeeper:
+        """Who keeps the results of its phases."""
+        return MemoryKeeper()
+
+    async def _in_thread(self, function: Callable[[], object]) -> Returned:
+        """Run a phase's plain function in a thread."""
+        return Returned(await asyncio.to_thread(function))
 
     def mark_cancelled(self, reason: CancelReason | None = None) -> None:
         """Ask the attempt to stop. The worker calls it, from any thread; again when there's a weightier reason."""

@@ -39,6 +39,8 @@ class JobOptions(DeclareOptions, total=False):
     middlewares: Sequence[Middleware]
     max_reschedules: int | None
     lease: float | timedelta | None
+    phases: Iterable[str]
+    capture_logs: bool
 
 
 class ImplementOptions(TypedDict, total=False):
@@ -50,6 +52,8 @@ class ImplementOptions(TypedDict, total=False):
     middlewares: Sequence[Middleware]
     max_reschedules: int | None
     lease: float | timedelta | None
+    phases: Iterable[str]
+    capture_logs: bool
 
 
 class JobDecorator:

@@ -10,6 +10,7 @@ from aioqueue.definitions._job_type import TypeOptions
 from aioqueue.definitions._setting_table import SHORTEST_LEASE_SECONDS
 from aioqueue.errors import ConfigurationError, RegistrationError
 from aioqueue.vocabulary._retry import Retry
+from aioqueue.vocabulary._safe_text import safe_repr, visible
 from aioqueue.vocabulary._time import seconds
 
 if TYPE_CHECKING:
@@ -24,9 +25,10 @@ __all__ = ["check_name", "check_prefix", "read_completion_middlewares", "read_mi
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:[.:/-][A-Za-z0-9_]+)*")
 _LONGEST_NAME_CHARACTERS = 200
+_MOST_PHASES = 100
 
 _OPTIONS_OF_DECLARED = frozenset({"name", "aliases", "retry", "timeout", "priority", "expires", "keep", "tags"})
-_OPTIONS = _OPTIONS_OF_DECLARED | {"middlewares", "max_reschedules", "lease"}
+_OPTIONS = _OPTIONS_OF_DECLARED | {"middlewares", "max_reschedules", "lease", "phases", "capture_logs"}
 
 
 def check_name(name: object) -> str:
@@ -92,6 +94,8 @@ def read_type_options(
             middlewares=read_middlewares(given.get("middlewares", ())),
             max_reschedules=_read_reschedules(given.get("max_reschedules")),
             lease=_read_lease(given.get("lease")),
+            phases=_read_phases(given.get("phases", ())),
+            capture_logs=_read_capture_logs(given.get("capture_logs", False)),
             declared_only=declared_only,
             implements=implements,
             converters=converters,
@@ -141,6 +145,28 @@ def _read_retry(value: object) -> Retry | None:
 def _read_reschedules(value: object) -> int | None:
     if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
         raise ConfigurationError(f"max_reschedules must be zero or more, not {value!r}")
+    return value
+
+
+def _read_phases(phases: Iterable[str]) -> tuple[str, ...]:
+    if isinstance(phases, str):
+        raise ConfigurationError(f"phases must be several names, such as ({phases!r},), not one text")
+    names = tuple(phases)
+    for name in names:
+        if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME_CHARACTERS or visible(name) != name:
+            raise ConfigurationError(
+                f"a phase's name is a text of 1 to {_LONGEST_NAME_CHARACTERS} characters, in one line, not {safe_repr(name)}"
+            )
+    if len(set(names)) < len(names):
+        raise ConfigurationError(f"phases must be different names, not {names!r}")
+    if len(names) > _MOST_PHASES:
+        raise ConfigurationError(f"a job has {_MOST_PHASES} phases at most, not {len(names)}")
+    return names
+
+
+def _read_capture_logs(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ConfigurationError(f"capture_logs must be True or False, not {safe_repr(value)}")
     return value
 
 

@@ -44,6 +44,8 @@ class TypeOptions:
     middlewares: tuple[Any, ...] = ()
     max_reschedules: int | None = None
     lease: float | None = None
+    phases: tuple[str, ...] = ()
+    capture_logs: bool = False
     declared_only: bool = False
     implements: JobType[..., Any, Any] | None = None
     converters: Mapping[type, Converter] = field(default_factory=dict["type", "Converter"])
@@ -67,6 +69,10 @@ class JobType(Generic[P, R, F]):
         middlewares: Around each attempt, from the outside in: the registry's, then its own.
         max_reschedules: How often one job may be rescheduled; None leaves it to the worker.
         lease: Seconds that a lease of its jobs lives without being renewed; None leaves it to the worker.
+        phases: The names of its phases, in order; none for most.
+        capture_logs: Whether what its handler logs is kept with the job.
+        converters: The registry's.
+        phase_codecs: For `Phases`: by phase, its function and what reads and writes its result.
         is_async: Whether the function is a coroutine function; if not, it runs in a thread.
         implements: The declared type of which this is the handler, if it is one.
         declared_only: Whether there is no handler here: it can be enqueued, but not run.
@@ -89,11 +95,14 @@ class JobType(Generic[P, R, F]):
         self.middlewares = options.middlewares
         self.max_reschedules = options.max_reschedules
         self.lease = options.lease
+        self.phases = options.phases
+        self.capture_logs = options.capture_logs
         self.declared_only = options.declared_only
         self.implements = options.implements
         self.is_async = inspect.iscoroutinefunction(function)
         self.continues = False
-        self._converters = options.converters
+        self.converters = options.converters
+        self.phase_codecs: dict[str, tuple[object, ValueCodec]] = {}
         self._parameters = _signature.read_parameters(function, name)
         self._codecs: tuple[ArgumentsCodec, ValueCodec] | None = None
         functools.update_wrapper(cast("Any", self), function, updated=())
@@ -211,8 +220,8 @@ class JobType(Generic[P, R, F]):
             _signature.refuse_hints(hints, is_async=self.is_async)
             annotations = {name: hints.get(name, Any) for name in self._parameters.names}
             result, self.continues = _signature.read_result(hints.get("return", Any))
-            arguments = ArgumentsCodec(annotations, self._parameters.required, self._converters)
-            self._codecs = arguments, _signature.output_codec(result, self._converters)
+            arguments = ArgumentsCodec(annotations, self._parameters.required, self.converters)
+            self._codecs = arguments, _signature.output_codec(result, self.converters)
         except RegistrationError as error:
             raise RegistrationError(f"{self.name}: {error}") from None
 

@@ -129,6 +129,9 @@ class Registry:
             max_reschedules: How often one job may be rescheduled; by default the worker's.
             lease: Seconds or timedelta, at least 1 second: how long a lease of its jobs lives without being renewed, and so
                 how long they wait when their worker was killed; by default the worker's. How long they run is no matter.
+            phases: Names of its phases, in order, which `current_attempt().phase` runs: a later attempt goes on behind those
+                that have completed.
+            capture_logs: Whether what its handler logs is kept with the job, and shown by `aioqueue jobs logs`.
 
         Returns:
             The job type.
@@ -156,7 +159,7 @@ class Registry:
     def declare(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
         """Make a job type of a signature alone: for programs that enqueue what others run (`implement`).
 
-        Arguments, Returns, Raises: as `job`, without `middlewares`, `max_reschedules` and `lease`.
+        Arguments, Returns, Raises: as `job`, without what is only for whoever runs it.
         """
         return self._define(function, options, sys._getframe(1), declared_only=True)
 

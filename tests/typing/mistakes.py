@@ -306,6 +306,17 @@ async def completes_a_chain() -> Call[str]:
         return tx.done("a")  # error
 
 
+# Phases.
+@registry.job(phases=("add",))
+async def in_phases() -> int:
+    attempt = current_attempt()
+    attempt.progress("half")  # error
+    await attempt.phase("add", add.fn, 1)  # error
+    await attempt.phase("add", add.fn(1, 2))  # error
+    wrong: str = await attempt.phase("add", add.fn, 1, 2)  # error
+    return len(wrong)
+
+
 def names(registry: Registry) -> None:
     registry.types["a"] = fetch  # error
     anything: dict[str, Any] = {}

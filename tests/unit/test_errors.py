@@ -23,6 +23,10 @@ SAMPLES: dict[str, Exception] = {
     "Fail": _job_control.Fail("declined", outcome="no"),
     "LeaseLost": errors.LeaseLost("gone", reason="not_found"),
     "NotSupported": errors.NotSupported("no", ability="statement"),
+    **{
+        name: getattr(errors, name)("no", phase="upload")
+        for name in ("PhaseError", "PhaseNotDeclared", "PhaseRepeated", "PhaseResultError", "PhasesOverlap")
+    },
     "RetryIn": _job_control.RetryIn(timedelta(seconds=3)),
     "Reschedule": _job_control.Reschedule(at=datetime(2030, 1, 2, tzinfo=UTC)),
     **{

@@ -23,6 +23,7 @@ Verdict done serve_metrics AlreadyFinished Blocker BlockerCycle BlockerNotFound
 BlockerReference Completed Failed OutputNotReady WrongJobType Completion CompletionMiddleware CompletionNotDone
 DuplicateJob JobFilter ListOrder Unique Changes Cancel CancelReason Cancellation AttemptLog
 JobAttempt Phase PhaseState Progress
+PhaseError PhaseNotDeclared PhaseRepeated PhaseResultError PhasesOverlap
 """
 
 NAMES = _NAMES.split()
