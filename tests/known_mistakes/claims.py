@@ -62,8 +62,8 @@ def _started_counts_for_nothing(row: Row, now: datetime) -> bool:
     return row.expires_at is not None and row.expires_at <= now
 
 
-def _none_if_any_is_odd(real: Callable[..., list[Row]], rows: list[Row], now: datetime) -> list[Row]:
-    return [] if any(row.unreadable for row in rows) else real(rows, now)
+def _none_if_any_is_odd(real: Callable[..., list[Row]], database: Database, rows: list[Row], now: datetime) -> list[Row]:
+    return [] if any(row.unreadable for row in rows) else real(database, rows, now)
 
 
 CLAIMS: dict[str, Mistake] = {

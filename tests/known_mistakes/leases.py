@@ -44,8 +44,8 @@ def _only_with_a_row(real: Callable[..., list[Row]], database: Database, own: Co
     return [row for row in real(database, own, now) if row.lease_id in database.leases]
 
 
-def _none_if_any_is_odd(real: Callable[..., list[Row]], rows: list[Row], now: datetime) -> list[Row]:
-    return [] if any(row.unreadable for row in rows) else real(rows, now)
+def _none_if_any_is_odd(real: Callable[..., list[Row]], database: Database, rows: list[Row], now: datetime) -> list[Row]:
+    return [] if any(row.unreadable for row in rows) else real(database, rows, now)
 
 
 def _expiring(real: Callable[..., ClaimedJob], database: Database, row: Row) -> ClaimedJob:

@@ -122,6 +122,8 @@ async def each_field_lasts(harness: Harness) -> None:
         tags=("t",),
         metadata=b'{"m": 1}',
         trace='{"traceparent": "00-1"}',
+        keep=HOUR,
+        webhook="https://example.org/ended",
     )
     given = {each.name: getattr(new, each.name) for each in fields(NewJob)}
     # `run_at` excludes the first, the last three say how to insert; cases of their own look at all of them.
@@ -141,7 +143,7 @@ async def each_field_lasts(harness: Harness) -> None:
     _same(claimed, await claim_one(store, lease_id, new.type), "the job that is claimed after its retry")
 
 
-_LIVED = frozenset({"run_at", "started_at", "finished_at", "expires_at", "state", "worker", "errors", "claims"})
+_LIVED = frozenset({"run_at", "started_at", "finished_at", "expires_at", "purge_at", "state", "worker", "errors", "claims"})
 """What changes with a job's life."""
 
 

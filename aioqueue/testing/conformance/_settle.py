@@ -43,7 +43,7 @@ async def completed(harness: Harness) -> None:
     claimed = await start_one(store, lease_id, job(key="k", tags=("t",), metadata=b'{"m":1}', timeout=3.0))
     await written(store, settlement(claimed, SettlementKind.COMPLETED, output=b'{"ok": true}', outcome="changed"))
     found = await expect_state(store, claimed.id, JobState.COMPLETED)
-    equal((found.output, found.outcome, found.worker), ({"ok": True}, "changed", None), "output, outcome, worker")
+    equal((found.output, found.outcome), ({"ok": True}, "changed"), "output, outcome")
     equal((found.attempt, found.key, found.tags, found.metadata), (1, "k", ("t",), {"m": 1}), "what was inserted")
     equal((found.created_at, found.run_at, found.started_at), (claimed.created_at, claimed.run_at, claimed.started_at), "times")
     equal((found.timeout, found.max_attempts, found.payload), (3.0, 10, b"{}"), "options")

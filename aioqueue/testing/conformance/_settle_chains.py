@@ -77,7 +77,7 @@ async def the_next_step_takes_what_is_the_chains(harness: Harness) -> None:
     await written(store, settlement(first, CONTINUED, next=new, outcome="went on"))
     done = await expect_state(store, first.id, JobState.CONTINUED)
     equal((done.outcome, done.output_json, done.position), ("went on", None, 0), "outcome, output, position of the first")
-    equal((done.key, done.tags, done.worker), ("k", ("old",), None), "key, tags, worker of the first")
+    equal((done.key, done.tags), ("k", ("old",)), "key, tags of the first")
     if done.finished_at is None:
         raise AssertionError("a continued job must have its end")
     found = await expect_state(store, new.id, JobState.READY)

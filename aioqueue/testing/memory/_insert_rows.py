@@ -41,6 +41,7 @@ def require_storable(new: NewJob) -> None:
         RowRejected: It can't.
     """
     seconds(new.timeout or 0.0)
+    seconds(new.keep or 0.0)
     require_json(new)
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from aioqueue.store_rules._cursors import read_cursor, read_position_cursor, write_cursor, write_position_cursor
+from aioqueue.store_rules._phases import shown_phases
 from aioqueue.store_rules._states import shown_state
 from aioqueue.testing.memory._insert_keys import holds_key
 from aioqueue.testing.memory._operate_cancel import asked_why
 from aioqueue.testing.memory._resolve import is_an_end
 from aioqueue.testing.memory._rows_chains import Chains, the_end
-from aioqueue.vocabulary._job import Job, StoredState
+from aioqueue.vocabulary._job import Job, JobState, StoredState
 from aioqueue.vocabulary._listing import IdPage, ListOrder, Page
 from aioqueue.vocabulary._trace import stored_trace
 
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
 
     from aioqueue.testing.memory._rows import Database
     from aioqueue.testing.memory._rows_jobs import Row
-    from aioqueue.vocabulary._job import JobState
     from aioqueue.vocabulary._listing import JobFilter
 
 __all__ = ["fetch", "fetch_ends", "find", "is_known", "list_chain", "list_ids", "list_jobs", "state_of"]
@@ -34,14 +35,14 @@ def fetch(database: Database, ids: Sequence[UUID]) -> list[Job | None]:
     """Snapshots in the order of the ids."""
     now = database.now()
     rows = [database.rows.get(each) for each in ids]
-    return [None if row is None else _job(database, row, now) for row in rows]
+    return [None if row is None else _whole(database, row, now) for row in rows]
 
 
 def fetch_ends(database: Database, ids: Sequence[UUID]) -> list[Job | None]:
     """Snapshots of the steps that count, in the order of the ids. See `Store.fetch_ends`."""
     now, chains = database.now(), Chains(database)
     ends = [the_end(chains.steps_of(each)) for each in ids]
-    return [None if row is None else _job(database, row, now) for row in ends]
+    return [None if row is None else _whole(database, row, now) for row in ends]
 
 
 def list_chain(database: Database, chain_id: UUID, limit: int, cursor: str | None) -> Page:
@@ -138,7 +139,7 @@ def fits(job: Job, where: JobFilter) -> bool:
         and (where.tag is None or where.tag in job.tags)
         and where.key in (None, job.key)
         and where.chain_id in (None, job.chain_id)
-        and where.worker in (None, job.worker)
+        and (where.worker is None or (job.state is JobState.RUNNING and job.worker == where.worker))
         and where.outcome in (None, job.outcome)
         and where.error_type in (None, newest_error)
         and (where.first_id is None or where.first_id <= job.id)
@@ -165,9 +166,23 @@ def state_of(row: Row, now: datetime) -> JobState:
     return shown_state(row.state, archived=not row.live, due=row.run_at <= now)
 
 
+def _whole(database: Database, row: Row, now: datetime) -> Job:
+    """A snapshot with phases and progress, which listings don't have."""
+    job, come = _job(database, row, now), database.come
+    phases = shown_phases(come.phases_of(row.new.id), job.state)
+    return replace(job, phases=phases, progress=come.progress_of(row.new.id))
+
+
+def worker_of(database: Database, row: Row) -> str | None:
+    """The name of the worker that runs a job, or has ended it."""
+    if row.state == StoredState.RUNNING:
+        lease = database.leases.get(row.lease_id)
+        return None if lease is None else lease.worker
+    return None if row.live else database.workers.get(row.lease_id)
+
+
 def _job(database: Database, row: Row, now: datetime) -> Job:
     new = row.new
-    lease = database.leases.get(row.lease_id) if row.state == StoredState.RUNNING else None
     return Job(
         id=new.id,
         chain_id=row.chain,
@@ -182,7 +197,7 @@ def _job(database: Database, row: Row, now: datetime) -> Job:
         finished_at=row.finished_at,
         attempt=row.attempt,
         max_attempts=new.max_attempts,
-        worker=None if lease is None else lease.worker,
+        worker=worker_of(database, row),
         output_json=row.output,
         outcome=row.outcome,
         errors=row.errors,
@@ -195,5 +210,6 @@ def _job(database: Database, row: Row, now: datetime) -> Job:
         trace=stored_trace(row.new.trace),
         open_blockers=row.open_blockers,
         cancel_reason=asked_why(database, row) if row.live else None,
+        purge_at=row.purge_at,
         webhook=new.webhook,
     )

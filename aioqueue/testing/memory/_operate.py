@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from aioqueue.testing.memory._insert_rows import due_at
 from aioqueue.testing.memory._operate_blockers import (
     in_turn,
     key_is_contended,
@@ -29,12 +30,12 @@ if TYPE_CHECKING:
     from aioqueue.testing.memory._rows import Database
     from aioqueue.testing.memory._rows_jobs import Row
 
-__all__ = ["delete", "prune", "retry", "run_now"]
+__all__ = ["delete", "prune", "reschedule", "retry", "run_now"]
 
 _RETRIED = (StoredState.FAILED, StoredState.CANCELLED)
 
 
-def retry(database: Database, ids: Sequence[UUID], *, cascade: bool = False) -> list[Changed]:
+def retry(database: Database, ids: Sequence[UUID], *, cascade: bool = False, from_start: bool = False) -> list[Changed]:
     """Make failed and cancelled jobs pending again. See `Store.retry`."""
     now = database.now()
     revived: list[Row] = []
@@ -52,6 +53,9 @@ def retry(database: Database, ids: Sequence[UUID], *, cascade: bool = False) -> 
         became = _change(database, left, begin_anew, revived)
         results.update(zip(left, became, strict=True))
         left = [each for each in left if results[each] is Changed.BLOCKER_FAILED]
+    if from_start:
+        for row in revived:
+            database.forget_progress(row)
     if cascade:
         revived += retry_dependents(database, revived, now)
     if revived:
@@ -80,6 +84,17 @@ def run_now(database: Database, ids: Sequence[UUID]) -> list[Changed]:
     results = _change(database, ids, lambda steps: _run_now(database, changed_by(steps), now), changed)
     if changed:
         database.tell(due(changed))
+    return results
+
+
+def reschedule(database: Database, ids: Sequence[UUID], delay: float | None, run_at: datetime | None) -> list[Changed]:
+    """Change when pending jobs are due. See `Store.reschedule`."""
+    now = database.now()
+    due_then = max(now, due_at(now, run_at, delay))
+    changed: list[Row] = []
+    results = _change(database, ids, lambda steps: _reschedule(database, changed_by(steps), now, due_then), changed)
+    if changed:
+        database.tell(replace(due(changed), delay=(due_then - now).total_seconds()))
     return results
 
 
@@ -192,12 +207,24 @@ def _retry(database: Database, row: Row, now: datetime) -> Changed:
 
 
 def _run_now(database: Database, row: Row, now: datetime) -> Changed:
+    why_not = _not_movable(row, now)
+    if why_not is None:
+        database.bring_forward(row, now)
+    return why_not or Changed.DONE
+
+
+def _reschedule(database: Database, row: Row, now: datetime, run_at: datetime) -> Changed:
+    why_not = _not_movable(row, now)
+    if why_not is None:
+        database.reschedule(row, run_at)
+    return why_not or Changed.DONE
+
+
+def _not_movable(row: Row, now: datetime) -> Changed | None:
+    """Why a job can't be made due at another time; None if it can."""
     if row.state != StoredState.PENDING:
         return Changed.RUNNING if row.state == StoredState.RUNNING else Changed.WRONG_STATE
-    if row.locked(now):
-        return Changed.CONTENDED
-    database.bring_forward(row, now)
-    return Changed.DONE
+    return Changed.CONTENDED if row.locked(now) else None
 
 
 def _delete(database: Database, steps: Sequence[Row], *, cascade: bool) -> Changed:

@@ -10,10 +10,13 @@ from aioqueue.store_rules._cancelling import as_cancelled, gives_way
 from aioqueue.store_rules._deliveries import delivery_of
 from aioqueue.store_rules._history import KEPT_ERRORS
 from aioqueue.store_rules._lease_ids import new_lease_id
+from aioqueue.store_rules._phases import KEPT_LOGS
 from aioqueue.testing.memory._rows_blockers import Blockers
 from aioqueue.testing.memory._rows_jobs import is_late, kept_hash
-from aioqueue.testing.memory._rows_leases import Lease
+from aioqueue.testing.memory._rows_leases import Duties, Lease
+from aioqueue.testing.memory._rows_progress import Come
 from aioqueue.testing.memory._transaction_turn import Turn
+from aioqueue.vocabulary._attempt_log import AttemptLog
 from aioqueue.vocabulary._job import SettlementKind, StoredState
 from aioqueue.vocabulary._notification import Notification
 
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from aioqueue.testing.memory._rows_jobs import Row
     from aioqueue.testing.memory._rows_leases import Window
     from aioqueue.vocabulary._job import AttemptError, ClaimedJob, NewJob, Settlement
+    from aioqueue.vocabulary._phases import PhaseWrite, ProgressWrite
     from aioqueue.vocabulary._webhooks import Delivery
 
 __all__ = ["Database"]
@@ -40,11 +44,14 @@ class Database:
     Attributes:
         rows: Committed jobs, live and finished.
         blockers: Who waits for what.
+        come: How far jobs have come.
+        duties: Who does what one process at a time does.
         windows: Who keeps unique keys beyond the end, by what stands for the keys.
         requests: Why chains were asked to end whose rows were locked, by their ids.
         deliveries: Of webhooks, by their ids.
         uncommitted: New jobs of the transaction that is open.
         holding: Jobs that whoever looks at it has locked; none but in a transaction's own view.
+        workers: Names of the workers that had leases, by these, also after their ends.
         listeners: Of each open store.
         lock: Held by each verb and rollback, from the event loop and from the threads of leases.
         turn: Held by the transaction that is open: there is one at a time.
@@ -53,12 +60,15 @@ class Database:
     def __init__(self) -> None:
         self.rows: dict[UUID, Row] = {}
         self.blockers = Blockers()
+        self.come = Come()
+        self.duties = Duties()
         self.windows: dict[UUID, Window] = {}
         self.requests: dict[UUID, str] = {}
         self.deliveries: dict[UUID, Delivery] = {}
         self.uncommitted: dict[UUID, Row] = {}
         self.holding: frozenset[UUID] = frozenset()
         self.leases: dict[int, Lease] = {}
+        self.workers: dict[int, str] = {}
         self.listeners: list[Listeners] = []
         self.lock = threading.RLock()
         self.turn = Turn()
@@ -97,6 +107,7 @@ class Database:
     ) -> int:
         """Make a lease; returns its id."""
         lease_id, now = self.new_lease_id(), self.now()
+        self.workers[lease_id] = worker
         self.leases[lease_id] = Lease(
             worker, now + timedelta(seconds=duration), extra, now, None if types is None else tuple(types), slots
         )
@@ -127,6 +138,7 @@ class Database:
         of_it = [each for each in self.deliveries.values() if each.job_id == row.new.id and each.finished_at is not None]
         for each in of_it:
             del self.deliveries[each.id]
+        self.come.forget(row.new.id)
         if row.live:
             self.forget_request(row)
 
@@ -159,6 +171,7 @@ class Database:
         row.marked = row.marked or open_blockers > 0
         row.attempt = row.reschedules = 0
         row.started_at = row.outcome = None
+        self.come.begin_anew(row.new.id)
 
     def let_go(self, row: Row) -> None:
         """Take its unique key from a job."""
@@ -191,6 +204,9 @@ class Database:
         """Write how an attempt ended, or, if its chain was asked to end for a reason, what that makes of it."""
         row.written, row.written_about_orphan, row.outcome = each, orphaned, each.outcome
         row.written_cancelled = cancelled is not None
+        if each.logs is not None:
+            log = AttemptLog(attempt=each.attempt, claims=each.claims, lines_json=each.logs)
+            self.come.keep_log(row.new.id, log, KEPT_LOGS)
         if cancelled is not None and gives_way(each):
             each = as_cancelled(each, cancelled, now)
         if each.error is not None:
@@ -241,6 +257,24 @@ class Database:
     def bring_forward(self, row: Row, now: datetime) -> None:
         """Let a pending job be due."""
         row.run_at = min(row.run_at, now)
+
+    def reschedule(self, row: Row, run_at: datetime) -> None:
+        """Let a pending job be due at another time."""
+        row.run_at = run_at
+
+    # -- how far they have come -----------------------------------------------------------------------------------
+
+    def write_phase(self, write: PhaseWrite, now: datetime) -> bool:
+        """Note where a phase of a running job stands; whether so."""
+        return self.come.write_phase(write, now)
+
+    def write_progress(self, write: ProgressWrite, now: datetime) -> None:
+        """Note how far a running job has come."""
+        self.come.write_progress(write, now)
+
+    def forget_progress(self, row: Row) -> None:
+        """Forget how far a job has come: it begins from its start."""
+        self.come.begin_anew(row.new.id)
 
     # -- what waits for what --------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from aioqueue.store_rules._deliveries import ChainEnding
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from aioqueue.vocabulary._blockers import EndedBlocker
     from aioqueue.vocabulary._job import AttemptError, NewJob, Settlement
 
-__all__ = ["FOR_EVER", "Row", "is_late", "kept_hash"]
+__all__ = ["FOR_EVER", "Row", "is_late", "kept_hash", "later"]
 
 FOR_EVER = datetime.max.replace(tzinfo=UTC)
 """Stands for an infinite time."""
@@ -89,6 +89,11 @@ class Row:
         return self.state not in _FINISHED
 
     @property
+    def purge_at(self) -> datetime | None:
+        """When it may be removed, if it's said how long it's kept, and it has finished."""
+        return None if self.new.keep is None or self.finished_at is None else later(self.finished_at, self.new.keep)
+
+    @property
     def until_started(self) -> bool:
         """Whether it has its unique key only until it's claimed for the first time."""
         return self.new.unique is not None and self.new.unique.until == "started"
@@ -144,6 +149,14 @@ class Row:
             trace=stored_trace(new.trace),
             blockers=blockers,
         )
+
+
+def later(moment: datetime, seconds: float) -> datetime:
+    """So many seconds after a moment, however many they are."""
+    try:
+        return moment + timedelta(seconds=seconds)
+    except OverflowError:
+        return FOR_EVER
 
 
 def is_late(row: Row, now: datetime) -> bool:

@@ -1,15 +1,16 @@
-"""The rows beside those of jobs: leases, and the windows of unique keys."""
+"""The rows beside those of jobs: leases, duties, and the windows of unique keys."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-__all__ = ["Lease", "Window"]
+__all__ = ["Duties", "Lease", "Window"]
 
 
 @dataclass(slots=True)
@@ -35,3 +36,21 @@ class Window:
 
     chain_id: UUID
     expires_at: datetime
+
+
+class Duties:
+    """What one process at a time does: who has which duty until when."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, tuple[str, datetime]] = {}
+
+    def take(self, name: str, holder: str, duration: float, now: datetime) -> bool:
+        """Take a duty, keep it, or give it up. See `SupportsRetention.take_duty`."""
+        has, until = self._held.get(name, ("", now))
+        if until > now and has != holder:
+            return False
+        if duration <= 0:
+            self._held.pop(name, None)
+            return False
+        self._held[name] = (holder, now + timedelta(seconds=duration))
+        return True

@@ -30,7 +30,8 @@ def next_row(database: Database, row: Row, each: Settlement | Ending, now: datet
         raise RowRejected("continued, and nothing to go on with")
     if is_taken(database, each.next.id):
         raise RowRejected(f"{each.next.id} is there already")
-    made = make_row(replace(each.next, key=row.new.key, unique=None, webhook=inherited_webhook(row, each.next)), now)
+    keep, webhook = inherited_keep(row, each.next), inherited_webhook(row, each.next)
+    made = make_row(replace(each.next, key=row.new.key, unique=None, keep=keep, webhook=webhook), now)
     made.chain_id, made.position, made.unique_hash = row.chain, row.position + 1, inherited_hash(row)
     made.marked = made.marked or inherited_mark(row)
     return made
@@ -44,6 +45,11 @@ def is_taken(database: Database, job_id: UUID) -> bool:
 def inherited_hash(row: Row) -> UUID | None:
     """What stands for the unique key of a step's chain: the next one holds it as the first one did."""
     return kept_hash(row)
+
+
+def inherited_keep(row: Row, following: NewJob) -> float | None:
+    """How long a step's chain is kept: the next one says it, or the one before has."""
+    return row.new.keep if following.keep is None else following.keep
 
 
 def inherited_webhook(row: Row, following: NewJob) -> str | None:

@@ -12,7 +12,9 @@ from aioqueue.testing.memory._insert import insert
 from aioqueue.testing.memory._lease import MemoryLeaseSession, release
 from aioqueue.testing.memory._opened import Opened
 from aioqueue.testing.memory._operate import prune
+from aioqueue.testing.memory._progress import write_phases, write_progress
 from aioqueue.testing.memory._recovery import next_due, take_expired
+from aioqueue.testing.memory._retention import find_old, purge
 from aioqueue.testing.memory._rows import Database
 from aioqueue.testing.memory._settle import settle
 from aioqueue.testing.memory._settle_end import end
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
         SettleResult,
         StoredState,
     )
+    from aioqueue.vocabulary._listing import IdPage
     from aioqueue.vocabulary._phases import PhaseWrite, ProgressWrite
     from aioqueue.vocabulary._store_operating import Operable
     from aioqueue.vocabulary._store_parts import Listener
@@ -218,12 +221,12 @@ class MemoryStore(Operations):
         return refusing(lambda: self._refuse(tx))
 
     async def write_phases(self, writes: Sequence[PhaseWrite]) -> Sequence[LostReason | None]:
-        """See `aioqueue.abc.Store.write_phases`."""
-        raise NotImplementedError
+        """Store where phases stand. See `Store.write_phases`."""
+        return await self._verb("write_phases", lambda database: write_phases(database, writes))
 
     async def write_progress(self, writes: Sequence[ProgressWrite]) -> None:
-        """See `aioqueue.abc.Store.write_progress`."""
-        raise NotImplementedError
+        """Store how far jobs have come. See `Store.write_progress`."""
+        await self._verb("write_progress", lambda database: write_progress(database, writes))
 
     async def prune(
         self, state: StoredState, older_than: float, types: Collection[str] | None, limit: int, cursor: str | None = None
@@ -254,6 +257,18 @@ class MemoryStore(Operations):
     async def replay_deliveries(self, ids: Sequence[UUID]) -> Sequence[bool]:
         """Make deliveries due anew. See `SupportsWebhooks.replay_deliveries`."""
         return await self._verb("replay_deliveries", lambda database: replay_deliveries(database, ids))
+
+    async def take_duty(self, name: str, holder: str, duration: float) -> bool:
+        """Take what one process at a time does. See `SupportsRetention.take_duty`."""
+        return await self._verb("take_duty", lambda database: database.duties.take(name, holder, duration, database.now()))
+
+    async def find_old(self, ages: Mapping[StoredState, float], limit: int, cursor: str | None = None) -> IdPage:
+        """Find chains that are old enough to be removed. See `SupportsRetention.find_old`."""
+        return await self._verb("find_old", lambda database: find_old(database, ages, limit, cursor))
+
+    async def purge(self, chain_ids: Sequence[UUID], ages: Mapping[StoredState, float]) -> Sequence[UUID]:
+        """Remove whole chains. See `SupportsRetention.purge`."""
+        return await self._verb("purge", lambda database: purge(database, chain_ids, ages))
 
     # -- notifications --------------------------------------------------------------------------------------------
 

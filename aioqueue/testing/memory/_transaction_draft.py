@@ -32,6 +32,8 @@ _CHANGES = (
     "end",
     "reopen",
     "bring_forward",
+    "reschedule",
+    "forget_progress",
     "mark",
     "add_edges",
     "drop_edges",
@@ -96,9 +98,11 @@ class Draft(Database):
         self.holding = frozenset(holding)
         self.rows = {job_id: replace(row, held=row.held and job_id not in self.holding) for job_id, row in base.rows.items()}
         self.blockers = base.blockers.copy()
+        self.come = base.come.copy()
         self.windows = dict(base.windows)
         self.requests = dict(base.requests)
         self.leases = base.leases
+        self.workers = base.workers
         self.uncommitted = {} if holding or changes else base.uncommitted
         self.told: list[Notification] = []
         self.changes: list[Change] = list(changes)

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 from aioqueue.testing.memory._listing import fetch, fetch_ends, find, list_chain, list_ids, list_jobs
 from aioqueue.testing.memory._listing_blockers import list_blockers, list_dependents
-from aioqueue.testing.memory._operate import delete, retry, run_now
+from aioqueue.testing.memory._operate import delete, reschedule, retry, run_now
 from aioqueue.testing.memory._operate_cancel import cancel
+from aioqueue.testing.memory._progress import fetch_logs, fetch_phases
 from aioqueue.testing.memory._stats import stats
 from aioqueue.testing.memory._stats_workers import leases, standing
 from aioqueue.vocabulary._listing import ListOrder
@@ -85,23 +86,23 @@ class Operations:
         """Where a live job stands. See `Store.standing`."""
         return await self._verb("standing", lambda database: standing(database, job_id, types))
 
-    async def retry(self, ids: Sequence[UUID], *, cascade: bool = False, from_start: bool = False) -> Sequence[Changed]:  # noqa: ARG002
+    async def retry(self, ids: Sequence[UUID], *, cascade: bool = False, from_start: bool = False) -> Sequence[Changed]:
         """Make failed and cancelled jobs pending again. See `Store.retry`."""
-        return await self._verb("retry", lambda database: retry(database, ids, cascade=cascade))
+        return await self._verb("retry", lambda database: retry(database, ids, cascade=cascade, from_start=from_start))
 
     async def fetch_phases(self, job_id: UUID) -> Sequence[Phase]:
-        """See `aioqueue.abc.Operable.fetch_phases`."""
-        raise NotImplementedError
+        """What is stored of a job's phases. See `Store.fetch_phases`."""
+        return await self._verb("fetch_phases", lambda database: fetch_phases(database, job_id))
 
     async def fetch_logs(self, job_id: UUID) -> Sequence[AttemptLog]:
-        """See `aioqueue.abc.Operable.fetch_logs`."""
-        raise NotImplementedError
+        """What was kept of a job's logs. See `Store.fetch_logs`."""
+        return await self._verb("fetch_logs", lambda database: fetch_logs(database, job_id))
 
     async def reschedule(
         self, ids: Sequence[UUID], *, delay: float | None = None, run_at: datetime | None = None
     ) -> Sequence[Changed]:
-        """See `aioqueue.abc.Operable.reschedule`."""
-        raise NotImplementedError
+        """Change when pending jobs are due. See `Store.reschedule`."""
+        return await self._verb("reschedule", lambda database: reschedule(database, ids, delay, run_at))
 
     async def run_now(self, ids: Sequence[UUID]) -> Sequence[Changed]:
         """Make pending jobs due. See `Store.run_now`."""
