@@ -45,8 +45,12 @@ class SupportsEvents(Protocol):
     """A store that logs what happens to jobs while somebody reads it: what `Client.events` needs.
 
     The statement that changes a job writes its event, if a reader's row is valid then; nothing is written, and next to
-    nothing is paid, while nobody reads. Of one job the events come in the order in which they happened. Old rows are removed
-    by readers, after some minutes. `Notification.events` says that there is something to read.
+    nothing is paid, while nobody reads. Of one job the events come in the order in which they happened. Rows are kept for
+    `store_rules._events.KEPT_SECONDS`, and older ones are removed by `open_reader` and `keep_reader`. `Notification.events`
+    says that there is something to read.
+
+    A page with `reset` may lack events before those in it, and a cursor that isn't known gives one too. So does every page of
+    a reader that isn't valid any more: events may not have been logged since, and another one has to be opened.
     """
 
     async def open_reader(self, duration: float) -> UUID:
@@ -54,7 +58,9 @@ class SupportsEvents(Protocol):
         ...
 
     async def keep_reader(self, reader: UUID, duration: float) -> bool:
-        """Let it be valid for `duration` seconds from now; 0 ends it. Returns whether it still was valid."""
+        """Let it be valid for `duration` seconds from now; 0 ends it. Returns whether it still was valid: one that wasn't isn't
+        made so again.
+        """
         ...
 
     async def begin_events(self, reader: UUID, *, timeout: float = 5.0) -> EventPage:
@@ -66,7 +72,7 @@ class SupportsEvents(Protocol):
     async def resume_events(self, reader: UUID, sequence: int, limit: int) -> EventPage:
         """Give what has happened since an event was seen, from the log: some that were seen before may come once more.
 
-        `reset` if that event isn't in the log, or a part of the time since then isn't.
+        `reset`, and no events, if that event isn't in the log, or there was a time since then in which no reader was valid.
         """
         ...
 

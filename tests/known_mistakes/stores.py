@@ -9,6 +9,7 @@ from tests.known_mistakes.chains import CHAINS
 from tests.known_mistakes.chains_looking import LOOKING_AT_CHAINS
 from tests.known_mistakes.claims import CLAIMS
 from tests.known_mistakes.completing import COMPLETING
+from tests.known_mistakes.events import EVENTS
 from tests.known_mistakes.leases import LEASES
 from tests.known_mistakes.looking import LOOKING
 from tests.known_mistakes.producing import PRODUCING
@@ -35,5 +36,6 @@ STORE_MISTAKES: dict[str, Mistake] = {
     **COMPLETING,
     **UNIQUE,
     **CANCELLING,
+    **EVENTS,
 }
 """By name."""

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from aioqueue.testing.conformance import (
     _claim,
+    _events,
+    _events_operators,
+    _events_readers,
     _insert,
     _insert_blockers,
     _insert_blockers_moments,
@@ -108,6 +111,9 @@ CASES: tuple[Case, ...] = tuple(
         _notifications_chains.subject,
         _webhooks.subject,
         _webhooks_sending.subject,
+        _events.subject,
+        _events_operators.subject,
+        _events_readers.subject,
     )
     for case in subject.cases
 )

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aioqueue.errors import LeaseLost
-from aioqueue.vocabulary._job import AttemptError, StoredState
+from aioqueue.store_rules._events import body_of_end
+from aioqueue.vocabulary._event_log import EventKind
+from aioqueue.vocabulary._job import AttemptError, SettlementKind, StoredState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -64,6 +66,7 @@ def readable(database: Database, rows: Iterable[Row], now: datetime) -> list[Row
             error = AttemptError(attempt=0, at=now, type="UnreadableRow", message=row.unreadable)
             row.state, row.errors, row.unreadable, row.finished_at = StoredState.FAILED, (error,), "", now
             database.note_delivery(row)
+            database.log(EventKind.FAILED, row, body_of_end(SettlementKind.FAILED, error=error))
         else:
             sound.append(row)
     return sound

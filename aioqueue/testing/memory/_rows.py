@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING
 
 from aioqueue.store_rules._cancelling import as_cancelled, gives_way
 from aioqueue.store_rules._deliveries import delivery_of
+from aioqueue.store_rules._events import KINDS, PHASES, body_of_end, body_of_pending, body_of_phase, body_of_progress
 from aioqueue.store_rules._history import KEPT_ERRORS
 from aioqueue.store_rules._lease_ids import new_lease_id
 from aioqueue.store_rules._phases import KEPT_LOGS
 from aioqueue.testing.memory._rows_blockers import Blockers
+from aioqueue.testing.memory._rows_events import EventLog
 from aioqueue.testing.memory._rows_jobs import is_late, kept_hash
 from aioqueue.testing.memory._rows_leases import Duties, Lease
 from aioqueue.testing.memory._rows_progress import Come
 from aioqueue.testing.memory._transaction_turn import Turn
 from aioqueue.vocabulary._attempt_log import AttemptLog
+from aioqueue.vocabulary._event_log import EventKind
 from aioqueue.vocabulary._job import SettlementKind, StoredState
 from aioqueue.vocabulary._notification import Notification
 
@@ -52,6 +55,7 @@ class Database:
         uncommitted: New jobs of the transaction that is open.
         holding: Jobs that whoever looks at it has locked; none but in a transaction's own view.
         workers: Names of the workers that had leases, by these, also after their ends.
+        events: The log of them.
         listeners: Of each open store.
         lock: Held by each verb and rollback, from the event loop and from the threads of leases.
         turn: Held by the transaction that is open: there is one at a time.
@@ -69,6 +73,7 @@ class Database:
         self.holding: frozenset[UUID] = frozenset()
         self.leases: dict[int, Lease] = {}
         self.workers: dict[int, str] = {}
+        self.events = EventLog()
         self.listeners: list[Listeners] = []
         self.lock = threading.RLock()
         self.turn = Turn()
@@ -90,6 +95,18 @@ class Database:
         """Tell everybody who has subscribed, in any store: each hears of it in the loop of its own."""
         for listeners in list(self.listeners):
             listeners.tell_from_thread(notification)
+
+    def log(self, kind: EventKind, row: Row, body: bytes = b"{}") -> None:
+        """Log what has happened to a job, if somebody reads that. A draft has no readers: it's logged when it's made."""
+        if self.events.readers and self.events.watched(now := self.now()):
+            new = row.new
+            self.events.add(kind, now, new.id, row.chain, new.type, attempt=row.attempt, claims=row.claims, body=body)
+
+    def tell_of_events(self) -> None:
+        """Tell everybody that there are events to read, if there are new ones."""
+        if self.events.news:
+            self.events.news = False
+            self.tell(Notification(events=True))
 
     # -- leases ---------------------------------------------------------------------------------------------------
 
@@ -130,6 +147,7 @@ class Database:
     def add(self, row: Row) -> None:
         """Store a new job. The caller has looked whether its id or unique key is there."""
         self.rows[row.new.id] = row
+        self.log(EventKind.BLOCKED if row.open_blockers else EventKind.ENQUEUED, row)
 
     def remove(self, row: Row) -> None:
         """Remove a job, whatever its state, with what it has waited for."""
@@ -141,6 +159,7 @@ class Database:
         self.come.forget(row.new.id)
         if row.live:
             self.forget_request(row)
+        self.log(EventKind.DELETED, row)
 
     def take(self, row: Row, lease_id: int, now: datetime) -> ClaimedJob:
         """Claim a job for a lease."""
@@ -148,6 +167,7 @@ class Database:
         row.state, row.started_at, row.lease_id, row.written = StoredState.RUNNING, now, lease_id, None
         row.attempt += 1
         row.claims += 1
+        self.log(EventKind.STARTED, row)
         return row.claimed(self.blockers.ended(row.new.id), expired=expired)
 
     def recover(self, row: Row) -> ClaimedJob:
@@ -163,6 +183,7 @@ class Database:
         row.attempt -= 1
         if not row.attempt and not row.reschedules:
             row.started_at = None
+        self.log(EventKind.RESCHEDULED, row, body_of_pending(SettlementKind.RESCHEDULED, now, now))
 
     def replace(self, row: Row, new: NewJob, run_at: datetime, expires_at: datetime | None, open_blockers: int) -> None:
         """Let another job take the place of one that waits, which begins anew as that one, but for its claims and errors."""
@@ -172,6 +193,7 @@ class Database:
         row.attempt = row.reschedules = 0
         row.started_at = row.outcome = None
         self.come.begin_anew(row.new.id)
+        self.log(EventKind.BLOCKED if open_blockers else EventKind.ENQUEUED, row)
 
     def let_go(self, row: Row) -> None:
         """Take its unique key from a job."""
@@ -209,6 +231,8 @@ class Database:
             self.come.keep_log(row.new.id, log, KEPT_LOGS)
         if cancelled is not None and gives_way(each):
             each = as_cancelled(each, cancelled, now)
+        if orphaned:
+            self.log(EventKind.REAPED, row)
         if each.error is not None:
             row.errors = (*row.errors, each.error)[-KEPT_ERRORS:]
         if each.kind.finishes:
@@ -216,11 +240,14 @@ class Database:
             row.unique_hash = kept_hash(row)
             self.forget_request(row)
             self.note_delivery(row)
+            next_id = None if each.next is None else each.next.id
+            self.log(KINDS[each.kind], row, body_of_end(each.kind, outcome=each.outcome, error=each.error, next_id=next_id))
             return
         row.state, row.run_at = StoredState.PENDING, again_at
         if each.kind is SettlementKind.RESCHEDULED:
             row.attempt -= 1
             row.reschedules += 1
+        self.log(KINDS[each.kind], row, body_of_pending(each.kind, again_at, now, each.error))
 
     def end(
         self,
@@ -231,6 +258,7 @@ class Database:
         error: AttemptError | None = None,
         output: bytes | None = None,
         outcome: str | None = None,
+        next_id: UUID | None = None,
     ) -> None:
         """End a job for somebody who isn't its worker: a late write of that worker isn't taken for a repetition of this."""
         row.state, row.finished_at, row.output, row.outcome = state, now, output, outcome
@@ -238,6 +266,8 @@ class Database:
         self.forget_request(row)
         if error is not None:
             row.errors = (*row.errors, error)[-KEPT_ERRORS:]
+        kind = SettlementKind(int(state))
+        self.log(KINDS[kind], row, body_of_end(kind, outcome=outcome, error=error, next_id=next_id))
         self.note_delivery(row)
 
     def note_delivery(self, row: Row) -> None:
@@ -253,24 +283,34 @@ class Database:
         row.run_at, row.attempt, row.reschedules, row.open_blockers = now, 0, 0, open_blockers
         row.expires_at = row.started_at = row.finished_at = row.outcome = row.output = row.written = None
         self.forget_request(row)
+        if open_blockers:
+            self.log(EventKind.BLOCKED, row)
+        else:
+            self.log(EventKind.RETRYING, row, body_of_pending(SettlementKind.RETRIED, now, now))
 
     def bring_forward(self, row: Row, now: datetime) -> None:
         """Let a pending job be due."""
         row.run_at = min(row.run_at, now)
+        self.log(EventKind.RESCHEDULED, row, body_of_pending(SettlementKind.RESCHEDULED, row.run_at, now))
 
     def reschedule(self, row: Row, run_at: datetime) -> None:
         """Let a pending job be due at another time."""
         row.run_at = run_at
+        self.log(EventKind.RESCHEDULED, row, body_of_pending(SettlementKind.RESCHEDULED, run_at, self.now()))
 
     # -- how far they have come -----------------------------------------------------------------------------------
 
     def write_phase(self, write: PhaseWrite, now: datetime) -> bool:
         """Note where a phase of a running job stands; whether so."""
-        return self.come.write_phase(write, now)
+        written = self.come.write_phase(write, now)
+        if written and write.state in PHASES:
+            self.log(PHASES[write.state], self.rows[write.id], body_of_phase(write))
+        return written
 
     def write_progress(self, write: ProgressWrite, now: datetime) -> None:
         """Note how far a running job has come."""
-        self.come.write_progress(write, now)
+        if self.come.write_progress(write, now):
+            self.log(EventKind.PROGRESS, self.rows[write.id], body_of_progress(write))
 
     def forget_progress(self, row: Row) -> None:
         """Forget how far a job has come: it begins from its start."""
@@ -301,6 +341,7 @@ class Database:
         row.open_blockers -= number
         if row.open_blockers <= 0:
             row.state, row.run_at, row.expires_at = StoredState.PENDING, ready_at, expires_at
+            self.log(EventKind.UNBLOCKED, row)
 
     def remember(self, end: End) -> None:
         """Note how a chain has ended, or whether there is somebody left to be told."""

@@ -84,14 +84,14 @@ class Come:
         phases[write.name] = _StoredPhase(write.claims, phase)
         return True
 
-    def write_progress(self, write: ProgressWrite, now: datetime) -> None:
-        """Note how far a job has come, unless a later claim has done so."""
+    def write_progress(self, write: ProgressWrite, now: datetime) -> bool:
+        """Note how far a job has come, unless a later claim has done so; whether so."""
         before = self.progress.get(write.id)
-        if before is None or before.claims <= write.claims:
-            progress = Progress(
-                percent=write.percent, message=write.message, phase=write.phase, phases=tuple(write.phases), at=now
-            )
-            self.progress[write.id] = _StoredProgress(write.claims, progress)
+        if before is not None and before.claims > write.claims:
+            return False
+        progress = Progress(percent=write.percent, message=write.message, phase=write.phase, phases=tuple(write.phases), at=now)
+        self.progress[write.id] = _StoredProgress(write.claims, progress)
+        return True
 
     def keep_log(self, job_id: UUID, log: AttemptLog, kept: int) -> None:
         """Keep what was logged in an attempt, and so many of the newest of them."""

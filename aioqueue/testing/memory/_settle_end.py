@@ -74,7 +74,8 @@ def _end(database: Database, row: Row, each: Ending, now: datetime) -> Row:
     state = StoredState(int(each.kind))
 
     def write() -> None:
-        database.end(row, state, now, error=each.error, output=each.output, outcome=each.outcome)
+        next_id = None if each.next is None else each.next.id
+        database.end(row, state, now, error=each.error, output=each.output, outcome=each.outcome, next_id=next_id)
 
     reason = asked_why(database, row)
     following = store_with(database, row, each, now, write)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from aioqueue.store_rules._life import StoreLife
 from aioqueue.testing.memory._claim import claim
+from aioqueue.testing.memory._events import begin_events, keep_reader, open_reader, read_events, resume_events
 from aioqueue.testing.memory._insert import insert
 from aioqueue.testing.memory._lease import MemoryLeaseSession, release
 from aioqueue.testing.memory._opened import Opened
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from aioqueue.testing.memory._transaction import SqlConnection
     from aioqueue.vocabulary._answers import Due, Pruned
     from aioqueue.vocabulary._blockers import Tended
+    from aioqueue.vocabulary._event_log import EventPage
     from aioqueue.vocabulary._job import (
         Claim,
         ClaimedJob,
@@ -126,7 +128,14 @@ class MemoryStore(Operations):
 
     async def _verb(self, verb: str, work: Callable[[Database], T]) -> T:
         database = self._opened.database
-        return await self.perform(verb, lambda: work(database))
+
+        def work_and_tell() -> T:
+            try:
+                return work(database)
+            finally:
+                database.tell_of_events()
+
+        return await self.perform(verb, work_and_tell)
 
     def _refuse(self, tx: object | None) -> None:
         self._life.here()
@@ -269,6 +278,27 @@ class MemoryStore(Operations):
     async def purge(self, chain_ids: Sequence[UUID], ages: Mapping[StoredState, float]) -> Sequence[UUID]:
         """Remove whole chains. See `SupportsRetention.purge`."""
         return await self._verb("purge", lambda database: purge(database, chain_ids, ages))
+
+    async def open_reader(self, duration: float) -> UUID:
+        """Have events logged. See `SupportsEvents.open_reader`."""
+        return await self._verb("open_reader", lambda database: open_reader(database, duration))
+
+    async def keep_reader(self, reader: UUID, duration: float) -> bool:
+        """Let a reader be valid for longer. See `SupportsEvents.keep_reader`."""
+        return await self._verb("keep_reader", lambda database: keep_reader(database, reader, duration))
+
+    async def begin_events(self, reader: UUID, *, timeout: float = 5.0) -> EventPage:
+        """Give where to begin. See `SupportsEvents.begin_events`."""
+        del timeout  # there is nothing to wait for
+        return await self._verb("begin_events", lambda database: begin_events(database, reader))
+
+    async def resume_events(self, reader: UUID, sequence: int, limit: int) -> EventPage:
+        """Go on after an event. See `SupportsEvents.resume_events`."""
+        return await self._verb("resume_events", lambda database: resume_events(database, reader, sequence, limit))
+
+    async def read_events(self, reader: UUID, cursor: str, limit: int) -> EventPage:
+        """Give what has happened since. See `SupportsEvents.read_events`."""
+        return await self._verb("read_events", lambda database: read_events(database, reader, cursor, limit))
 
     # -- notifications --------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from aioqueue.store_rules._cursors import read_cursor, write_cursor
 from aioqueue.store_rules._deliveries import FINISHED_KEPT_SECONDS
+from aioqueue.store_rules._events import DELIVERIES, body_of_delivery
 from aioqueue.vocabulary._listing import ListOrder
 from aioqueue.vocabulary._notification import Notification
 from aioqueue.vocabulary._webhook_url import webhook_host
@@ -54,6 +55,9 @@ def write_tries(database: Database, tries: Sequence[DeliveryTry]) -> None:
         stored = database.deliveries.get(each.id)
         if stored is not None and is_of_newest_take(stored, each):
             database.deliveries[each.id] = tried(stored, each, now)
+            if each.state in DELIVERIES and database.events.watched(now):
+                told = DELIVERIES[each.state], now, stored.job_id, stored.chain_id, stored.job_type
+                database.events.add(*told, body=body_of_delivery(each))
 
 
 def is_of_newest_take(stored: Delivery, what: DeliveryTry) -> bool:

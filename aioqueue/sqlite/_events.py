@@ -1,0 +1,5 @@
+"""The log of what happens to jobs: the store for SQLite keeps none so far."""
+
+from __future__ import annotations
+
+__all__: list[str] = []
