@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from aioqueue.sqlite._connections_statements import Statements
     from aioqueue.vocabulary._job import NewJob
 
-__all__ = ["Conversation", "InsertResult", "Stored", "insert_conversation", "insert_rows", "job_row"]
+__all__ = ["Conversation", "InsertResult", "Stored", "insert_conversation", "insert_rows", "job_row", "kept_values"]
 
 if TYPE_CHECKING:
     Conversation = Generator[tuple[str, dict[str, Any]], Sequence[Any] | None, "InsertResult"]
@@ -65,6 +65,12 @@ SELECT n ->> 0, n ->> 1, n ->> 2, iif(n ->> 14 > 0, 0, 1), n ->> 3, :now, n ->> 
 FROM (SELECT value AS n FROM json_each(:rows))
 """
 """For jobs that wait, and for those for which others of the same batch wait."""
+
+_SAY_MORE = """
+UPDATE job SET keep = n.value ->> 1, webhook = n.value ->> 2, marked = marked IS NOT 0 OR n.value ->> 2 IS NOT NULL
+FROM json_each(:rows) AS n WHERE job.id = n.value ->> 0
+"""
+"""Of the few that say how long they're kept, or whom to tell of their ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,15 +125,13 @@ def insert_conversation(jobs: Sequence[NewJob], *, repeated: bool, waited_for: C
     for start in range(0, len(jobs), _CHUNK_ROWS):
         chunk = jobs[start : start + _CHUNK_ROWS]
         keys = {place: [uuid_text(key) for key in unique_digests(job)] for place, job in enumerate(chunk) if job.unique}
-        parameters = {
-            "ids": dump([str(job.id) for job in chunk]),
-            "keys": dump([key for each in keys.values() for key in each]),
-        }
-        row = yield _LOOK_FOR_REPEATED if repeated else _LOOK_FOR_NEW, parameters
+        asked = {"ids": dump([str(job.id) for job in chunk]), "keys": dump([key for each in keys.values() for key in each])}
+        row = yield _LOOK_FOR_REPEATED if repeated else _LOOK_FOR_NEW, asked
         assert row is not None
         now, existing, holders = row[0], set(load(row[1])), _holders(load(row[2]))
         rows: list[list[object]] = []
         marked: list[list[object]] = []
+        kept: list[list[object]] = []
         for place, job in enumerate(chunk):
             own_keys = keys.get(place, ())
             unique = own_keys[0] if own_keys else None
@@ -146,14 +150,15 @@ def insert_conversation(jobs: Sequence[NewJob], *, repeated: bool, waited_for: C
                     marked.append([*values, len(job.blockers)])
                 else:
                     rows.append(values)
+                if job.keep is not None or job.webhook is not None:
+                    kept.append([job_id, *kept_values(job, now)])
                 if not job.blockers:
                     types.add(job.type)
                     due = (int(str(values[3])) - now) / 1_000_000
                     delay = due if delay is None else min(delay, due)
-        if rows:
-            yield _INSERT, {"rows": dump(rows), "now": now}
-        if marked:
-            yield _INSERT_MARKED, {"rows": dump(marked), "now": now}
+        for statement, written in ((_INSERT, rows), (_INSERT_MARKED, marked), (_SAY_MORE, kept)):
+            if written:
+                yield statement, {"rows": dump(written), "now": now}
     notification = None if delay is None else Notification(types=frozenset(types), delay=delay)
     return InsertResult(inserted, notification)
 
@@ -202,6 +207,19 @@ def job_row(job: NewJob, now: int, unique: str | None, latest: int | None = None
         ]
     except UnicodeError as error:
         raise RowRejected(f"job {job.id}: a value can't be stored: {error}") from error
+
+
+def kept_values(job: NewJob, now: int) -> list[object]:
+    """How long a job is kept after its end, and who is told of that.
+
+    Raises:
+        RowRejected: It can't be stored.
+    """
+    if job.keep is not None:
+        due_after(now, job.keep, f"job {job.id}: the time that it's kept")
+    if job.webhook is not None and "\0" in job.webhook:
+        raise RowRejected(f"job {job.id}: a URL can't hold U+0000: {job.webhook!r}")
+    return [job.keep, job.webhook]
 
 
 def _holders(found: dict[str, str]) -> dict[object, UUID]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from aioqueue.errors import BlockerCycle
 from aioqueue.sqlite._insert_blockers import Waiting, add_blockers, waits_for_itself
 from aioqueue.sqlite._insert_decisions import decide
-from aioqueue.sqlite._insert_rows import InsertResult, Stored, job_row
+from aioqueue.sqlite._insert_rows import InsertResult, Stored, job_row, kept_values
 from aioqueue.sqlite._rows import dump
 from aioqueue.sqlite._rows_ids import any_id
 from aioqueue.sqlite._rows_times import due_after
@@ -39,15 +39,17 @@ UPDATE job SET type = n.value ->> 1, priority = n.value ->> 2, run_at = n.value 
     max_attempts = n.value ->> 5, retry = n.value ->> 6, timeout = n.value ->> 7, key = n.value ->> 8,
     unique_key = n.value ->> 9, tags = n.value ->> 10, metadata = n.value ->> 11, payload = n.value ->> 12,
     trace = n.value ->> 13, until_started = n.value ->> 14, attempt = 0, reschedules = 0, started_at = NULL,
-    state = iif({_OPEN} > 0, 0, 1), open_blockers = {_OPEN}, marked = marked IS NOT 0 OR n.value ->> 15 > 0
+    state = iif({_OPEN} > 0, 0, 1), open_blockers = {_OPEN},
+    marked = marked IS NOT 0 OR n.value ->> 15 > 0 OR n.value ->> 17 IS NOT NULL,
+    keep = n.value ->> 16, webhook = n.value ->> 17
 FROM json_each(:rows) AS n WHERE job.id = n.value ->> 0
 """
 
 _INSERT = """
 INSERT INTO job (id, type, priority, state, run_at, created_at, expires_at, max_attempts, retry, timeout, key, unique_key,
-                 tags, metadata, payload, trace, until_started, open_blockers, marked)
+                 tags, metadata, payload, trace, until_started, open_blockers, keep, webhook, marked)
 SELECT n ->> 0, n ->> 1, n ->> 2, iif(n ->> 15 > 0, 0, 1), n ->> 3, :now, n ->> 4, n ->> 5, n ->> 6, n ->> 7, n ->> 8, n ->> 9,
-       n ->> 10, n ->> 11, n ->> 12, n ->> 13, n ->> 14, n ->> 15, n ->> 16
+       n ->> 10, n ->> 11, n ->> 12, n ->> 13, n ->> 14, n ->> 15, n ->> 16, n ->> 17, n ->> 18
 FROM (SELECT value AS n FROM json_each(:rows))
 """
 
@@ -99,13 +101,15 @@ def _write_rows(connection: Statements, decisions: Decisions, awaited: Collectio
         job = target.job
         values = job_row(job, now, target.unique, target.latest)
         values[0] = target.row_id
+        kept = kept_values(job, now)
         waits_for = len(job.blockers)
         until_started = int(job.unique is not None and job.unique.until == "started")
         if target.there:
-            replaced.append([*values, until_started, waits_for])
+            replaced.append([*values, until_started, waits_for, *kept])
         else:
             waits_for += target.taken_over is not None
-            inserted.append([*values, until_started, waits_for, int(waits_for > 0 or job.id in awaited)])
+            marked = waits_for > 0 or job.webhook is not None or job.id in awaited
+            inserted.append([*values, until_started, waits_for, *kept, int(marked)])
         if not waits_for:
             types.add(job.type)
             own_due = int(str(values[3]))

@@ -44,6 +44,11 @@ INSERT INTO lease (id, worker, opened_at, expires_at, clock, boot, extra, types,
 VALUES (:lease, :worker, {NOW}, {NOW} + :duration, :clock, :boot, :extra, :types, :slots)
 """
 
+_REMEMBER = f"""
+INSERT OR REPLACE INTO past_lease (id, worker, opened_at) VALUES (:lease, :worker, {NOW})
+"""
+"""Who it was, for as long as finished jobs show that."""
+
 DELETE_LEASE = "DELETE FROM lease WHERE id = :lease"
 
 _RELEASED_OWNED = f"""
@@ -114,6 +119,7 @@ def open_lease(
     parameters = {"lease": lease_id, "worker": worker, "duration": round(duration * 1e6), "extra": int(extra)}
     told = {"types": None if types is None else dump(list(types)), "slots": slots}
     connection.execute(_OPEN, {**parameters, **told, **clock_parameters()})
+    connection.execute(_REMEMBER, {"lease": lease_id, "worker": worker})
     return lease_id
 
 

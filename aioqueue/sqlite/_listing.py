@@ -7,6 +7,7 @@ from uuid import UUID
 
 from aioqueue.sqlite._listing_lanes import merged_page
 from aioqueue.sqlite._listing_sources import lanes_of
+from aioqueue.sqlite._progress_read import LIFE_OF_ARCHIVED, LIFE_OF_LIVE, with_life
 from aioqueue.sqlite._rows import SELECT_ARCHIVED, SELECT_LIVE, dump, job_snapshot
 from aioqueue.sqlite._rows_ids import ANY_ID, RowId, any_id
 from aioqueue.sqlite._rows_places import AFTER_ALL, BEFORE_ALL, NO_VALUE, Place
@@ -26,8 +27,8 @@ __all__ = ["fetch", "list_ids", "list_jobs"]
 _OF_THESE = "WHERE id IN (SELECT value FROM json_each(:ids))"
 
 _FETCH = f"""
-{SELECT_ARCHIVED}, {NOW} FROM archive {_OF_THESE}
-UNION ALL {SELECT_LIVE}, {NOW} FROM job {_OF_THESE}
+{SELECT_ARCHIVED}, {LIFE_OF_ARCHIVED}, {NOW} FROM archive {_OF_THESE}
+UNION ALL {SELECT_LIVE}, {LIFE_OF_LIVE}, {NOW} FROM job {_OF_THESE}
 """
 """Live ones last: they count where somebody has copied a job back from the archive."""
 
@@ -40,7 +41,7 @@ _ARCHIVED_ROW = f"{SELECT_ARCHIVED} FROM archive WHERE id = {any_id('row')}"
 def fetch(connection: Statements, ids: Sequence[UUID]) -> list[Job | None]:
     """Snapshots in the order of the ids, as `aioqueue.abc.Store.fetch` promises."""
     rows = connection.execute(_FETCH, {"ids": dump([str(each) for each in ids])}).fetchall()
-    found = {row[0]: job_snapshot(row, row[-1]) for row in rows}
+    found = {row[0]: with_life(job_snapshot(row, row[-1]), *row[-3:-1]) for row in rows}
     return [found.get(str(each)) for each in ids]
 
 

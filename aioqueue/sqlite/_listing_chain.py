@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from aioqueue.sqlite._progress_read import LIFE_OF_ARCHIVED, LIFE_OF_LIVE, with_life
 from aioqueue.sqlite._rows import SELECT_ARCHIVED, SELECT_LIVE, dump, job_snapshot
 from aioqueue.sqlite._rows_chain import LAST_STEPS, OF_CHAIN, chain_of
 from aioqueue.sqlite._rows_ids import RowId
@@ -23,8 +24,9 @@ __all__ = ["fetch_ends", "list_chain"]
 
 _ENDS = f"""
 WITH {LAST_STEPS}
-{SELECT_ARCHIVED}, {NOW}, place FROM step CROSS JOIN archive ON archive.id = step.archived WHERE live IS NULL
-UNION ALL {SELECT_LIVE}, {NOW}, place FROM step CROSS JOIN job ON job.id = step.live
+{SELECT_ARCHIVED}, {LIFE_OF_ARCHIVED}, {NOW}, place
+FROM step CROSS JOIN archive ON archive.id = step.archived WHERE live IS NULL
+UNION ALL {SELECT_LIVE}, {LIFE_OF_LIVE}, {NOW}, place FROM step CROSS JOIN job ON job.id = step.live
 """
 
 _AFTER = f"(position, id) > {any_place('after')} ORDER BY position, id LIMIT :limit"
@@ -46,7 +48,7 @@ _ODD = "4."
 def fetch_ends(connection: Statements, ids: Sequence[UUID]) -> list[Job | None]:
     """Where the chains of these steps have got to, as `aioqueue.abc.Store.fetch_ends` says."""
     rows = connection.execute(_ENDS, {"ids": dump([str(each) for each in ids])}).fetchall()
-    found = {row[-1]: job_snapshot(row, row[-2]) for row in rows}
+    found = {row[-1]: with_life(job_snapshot(row, row[-2]), *row[-4:-2]) for row in rows}
     return [found.get(place) for place in range(len(ids))]
 
 

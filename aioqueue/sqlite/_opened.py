@@ -20,6 +20,7 @@ from aioqueue.sqlite._migrations import check_file, migrate
 from aioqueue.sqlite._notifications import Housekeeping
 from aioqueue.sqlite._operate import Operator
 from aioqueue.sqlite._operate_verbs import OperatingVerbs
+from aioqueue.sqlite._progress import Progresses
 from aioqueue.sqlite._recovery import Recovery
 from aioqueue.sqlite._rows_odd import OddRows
 from aioqueue.sqlite._settle import Settler
@@ -66,6 +67,7 @@ class Opened:
         self.inserter = Inserter(self.writing)
         self.claims = Claims(self.writing, self.odd)
         self.settler = Settler(self.writing)
+        self.progresses = Progresses(self.writing)
         self.leases = Leases(self.writing, self.odd)
         self.recovery = Recovery(self.writing, Reader(lambda: self.looks), self.odd)
         self.operator = Operator(self.writing)

@@ -15,13 +15,14 @@ from aioqueue.sqlite._operate_delete import remove_rest
 from aioqueue.sqlite._operate_prune import prune
 from aioqueue.sqlite._operate_steps import LastStep, Outcome
 from aioqueue.sqlite._rows_ids import any_id
-from aioqueue.sqlite._rows_times import NOW
+from aioqueue.sqlite._rows_times import NOW, due_after, due_at
 from aioqueue.vocabulary._answers import Changed
 from aioqueue.vocabulary._job import StoredState
 from aioqueue.vocabulary._notification import Notification
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
+    from datetime import datetime
     from uuid import UUID
 
     from aioqueue.sqlite._connections import Connection
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from aioqueue.sqlite._rows_ids import RowId
     from aioqueue.vocabulary._answers import Pruned
 
-__all__ = ["Operator", "change_within", "run_now"]
+__all__ = ["Operator", "change_within", "reschedule", "run_now"]
 
 logger = logging.getLogger("aioqueue.sqlite")
 
@@ -41,6 +42,7 @@ _PAUSE_SECONDS = 0.01
 """Between two portions, for those who wait for the write lock: SQLite has no queue for it."""
 
 _MAKE_DUE = f"UPDATE job SET run_at = :now WHERE id = {any_id('step')} AND run_at > :now"
+_PUT_OFF = f"UPDATE job SET run_at = :due WHERE id = {any_id('step')}"
 
 
 class Operator:
@@ -131,7 +133,26 @@ def _together(
 
 def run_now(connection: Statements, ids: Sequence[UUID]) -> Outcome[Changed]:
     """Make pending jobs due."""
-    now = connection.execute(f"SELECT {NOW}").fetchone()[0]
+    now: int = connection.execute(f"SELECT {NOW}").fetchone()[0]
+    return _change_times(connection, ids, _MAKE_DUE, {"now": now}, 0.0)
+
+
+def reschedule(
+    connection: Statements, ids: Sequence[UUID], *, delay: float | None, run_at: datetime | None
+) -> Outcome[Changed]:
+    """Change when pending jobs are due, as `aioqueue.abc.Operable.reschedule` promises.
+
+    Raises:
+        RowRejected: They can't be due then.
+    """
+    now: int = connection.execute(f"SELECT {NOW}").fetchone()[0]
+    due = due_after(now, delay or 0.0, "the delay") if run_at is None else due_at(now, run_at, "the due time")
+    return _change_times(connection, ids, _PUT_OFF, {"due": due}, (due - now) / 1e6)
+
+
+def _change_times(
+    connection: Statements, ids: Sequence[UUID], statement: str, parameters: dict[str, object], delay: float
+) -> Outcome[Changed]:
     results: list[Changed] = []
     types: set[str] = set()
     for job_id in ids:
@@ -141,7 +162,7 @@ def run_now(connection: Statements, ids: Sequence[UUID]) -> Outcome[Changed]:
         elif end.state != StoredState.PENDING or end.archived:
             results.append(end.not_now)
         else:
-            connection.execute(_MAKE_DUE, {**end.parameters, "now": now})
+            connection.execute(statement, {**end.parameters, **parameters})
             types.add(end.type)
             results.append(Changed.DONE)
-    return Outcome(results, Notification(types=frozenset(types)) if types else None)
+    return Outcome(results, Notification(types=frozenset(types), delay=delay) if types else None)

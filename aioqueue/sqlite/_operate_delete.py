@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aioqueue.sqlite._notifications import merged
 from aioqueue.sqlite._operate_steps import LastStep, Outcome
+from aioqueue.sqlite._progress_kept import forget_beside
 from aioqueue.sqlite._resolve import Resolved, resolve_if_possible
 from aioqueue.sqlite._resolve_ends import End, store_ends
 from aioqueue.sqlite._rows import dump
@@ -65,13 +66,14 @@ _LIVES = f"""
 SELECT EXISTS (SELECT 1 FROM job INDEXED BY job_chain WHERE {_LATER}) OR EXISTS (SELECT 1 FROM job WHERE {_FIRST})
 """
 
-_REMOVE_STEPS = f"DELETE FROM job WHERE {_LATER}"
-_REMOVE_FIRST = f"DELETE FROM job WHERE {_FIRST}"
+_REMOVE_STEPS = f"DELETE FROM job WHERE {_LATER} RETURNING id"
+_REMOVE_FIRST = f"DELETE FROM job WHERE {_FIRST} RETURNING id"
 _REMOVE_ARCHIVED_STEPS = f"""
 DELETE FROM archive WHERE id IN (
     SELECT id FROM archive INDEXED BY archive_chain WHERE {_LATER} ORDER BY position DESC, id DESC LIMIT :portion)
+RETURNING id
 """
-_REMOVE_ARCHIVED_FIRST = f"DELETE FROM archive WHERE {_FIRST}"
+_REMOVE_ARCHIVED_FIRST = f"DELETE FROM archive WHERE {_FIRST} RETURNING id"
 
 
 def delete(connection: Statements, ids: Sequence[UUID], *, cascade: bool) -> Outcome[Changed]:
@@ -97,7 +99,7 @@ def delete(connection: Statements, ids: Sequence[UUID], *, cascade: bool) -> Out
         else:
             waited_for = connection.execute(_IS_WAITED_FOR, parameters).fetchone()[0] if cascade else chain in followed
             leases |= {row[0] for row in connection.execute(_HOLDERS, parameters).fetchall() if isinstance(row[0], int)}
-            live = sum(connection.execute(each, parameters).rowcount for each in (_REMOVE_STEPS, _REMOVE_FIRST))
+            live = sum(_remove(connection, each, parameters) for each in (_REMOVE_STEPS, _REMOVE_FIRST))
             archived, more = _remove_archived(connection, chain, max(1, portion))
             portion -= archived
             results.append(Changed.DONE if live or archived else Changed.WRONG_STATE)
@@ -133,10 +135,18 @@ def _store_end(connection: Statements, chain: RowId, last: LastStep, now: int, *
 def _remove_archived(connection: Statements, chain: RowId, portion: int) -> tuple[int, bool]:
     """Remove the last of the archived steps; gives how many, and whether there may be more."""
     parameters = chain.parameters("chain")
-    removed = connection.execute(_REMOVE_ARCHIVED_STEPS, {**parameters, "portion": portion}).rowcount
+    removed = _remove(connection, _REMOVE_ARCHIVED_STEPS, {**parameters, "portion": portion})
     if removed == portion:
         return removed, True
-    return removed + connection.execute(_REMOVE_ARCHIVED_FIRST, parameters).rowcount, False
+    return removed + _remove(connection, _REMOVE_ARCHIVED_FIRST, parameters), False
+
+
+def _remove(connection: Statements, statement: str, parameters: dict[str, Any]) -> int:
+    """Remove rows, and all that is kept beside them. Returns how many."""
+    removed = connection.execute(statement, parameters).fetchall()
+    # With an odd id nothing is kept.
+    forget_beside(connection, [row[0] for row in removed if isinstance(row[0], str)])
+    return len(removed)
 
 
 def remove_rest(chain: RowId, connection: Statements) -> tuple[bool, None]:

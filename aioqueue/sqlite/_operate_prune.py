@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from aioqueue.sqlite._progress_kept import forget_beside
 from aioqueue.sqlite._rows import dump
 from aioqueue.sqlite._rows_ids import ANY_ID, RowId, any_id
 from aioqueue.sqlite._rows_times import NOW
@@ -55,6 +56,7 @@ def prune(
     ).fetchall()
     fitting = ((RowId.read(*row[0:2]), RowId.read(*row[2:4])) for row in rows if row[-1])
     removed = [each for each in fitting if connection.execute(_DELETE, each[0].parameters("id")).rowcount]
+    forget_beside(connection, [row_id.text for row_id, _ in removed if not row_id.blob])
     following = _write(rows[-1][4], RowId.read(*rows[-1][0:2])) if len(rows) == limit else None
     pruned = Pruned(tuple(row_id.shown for row_id, _ in removed), following)
     # Chains go on without the steps that they have behind them.

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from aioqueue.sqlite._insert_blockers import mark_living
 from aioqueue.sqlite._operate_steps import LastStep, Outcome
+from aioqueue.sqlite._progress_kept import forget_phases
 from aioqueue.sqlite._resolve_ends import End, archived_ends, store_ends, stored_states
 from aioqueue.sqlite._rows import dump, load, one
 from aioqueue.sqlite._rows_chain import HOLDS_KEY, LAST_STEPS, chain_of
@@ -30,10 +31,11 @@ _STEP, _CHAIN = any_id("step"), any_id("chain")
 
 _RETRY = f"""
 INSERT INTO job (id, type, priority, state, run_at, created_at, max_attempts, claims, chain_id, position, key, unique_key,
-                 trace, retry, timeout, tags, metadata, errors, payload, open_blockers, marked)
+                 trace, retry, timeout, tags, metadata, errors, payload, keep, webhook, open_blockers, marked)
 SELECT id, type, priority, iif(:open, 0, 1), :now, created_at, max_attempts, claims, chain_id, position, key, unique_key,
-       trace, retry, timeout, tags, metadata, errors, payload, :open,
-       EXISTS (SELECT 1 FROM blocker WHERE job_id = {_STEP}) OR EXISTS (SELECT 1 FROM blocker WHERE blocker.chain_id = {_CHAIN})
+       trace, retry, timeout, tags, metadata, errors, payload, keep, webhook, :open,
+       webhook IS NOT NULL OR EXISTS (SELECT 1 FROM blocker WHERE job_id = {_STEP})
+       OR EXISTS (SELECT 1 FROM blocker WHERE blocker.chain_id = {_CHAIN})
 FROM archive WHERE id = {_STEP}
 """
 
@@ -81,10 +83,12 @@ WHERE step.live IS NULL
 _RETRIABLE = frozenset({StoredState.FAILED, StoredState.CANCELLED})
 
 
-def retry(connection: Statements, ids: Sequence[UUID], *, cascade: bool) -> Outcome[Changed]:
+def retry(connection: Statements, ids: Sequence[UUID], *, cascade: bool, from_start: bool = False) -> Outcome[Changed]:
     """Bring failed and cancelled jobs back, as `aioqueue.abc.Store.retry` promises."""
     retries = _Retries(connection)
     results = retries.several(ids)
+    if from_start:
+        forget_phases(connection, retries.revived)
     if cascade:
         retries.dependents()
     types = retries.types
@@ -104,6 +108,8 @@ class _Retries:
         self._done: set[RowId] = set()
         self._level: list[str] = []
         self._passed: set[str] = set()
+        self.revived: list[str] = []
+        """The jobs that live again, but for those with odd ids."""
         self.types: set[str] = set()
         """Those with jobs that are pending now."""
 
@@ -140,6 +146,7 @@ class _Retries:
         if not living:
             self.types.add(last.type)
         self._done.add(chain)
+        self.revived.append(last.id.text)
         if not chain.blob:
             self._level.append(chain.text)
         return Changed.DONE

@@ -60,14 +60,14 @@ class LastStep:
         state: As stored.
         type: Its type.
         unique_key: What it held, of an archived one.
-        parameters: Its id, for statements with `any_id("step")`.
+        id: Its id.
     """
 
     archived: bool
     state: Any
     type: str
     unique_key: str | None
-    parameters: dict[str, Any]
+    id: RowId
 
     @classmethod
     def of(cls, connection: Statements, job_id: UUID) -> LastStep | None:
@@ -76,7 +76,12 @@ class LastStep:
         if row is None:
             return None
         archived, state, job_type, unique_key, blob, raw = row
-        return cls(bool(archived), state, text_of(job_type), unique_key, RowId.read(blob, raw).parameters("step"))
+        return cls(bool(archived), state, text_of(job_type), unique_key, RowId.read(blob, raw))
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Its id, for statements with `any_id("step")`."""
+        return self.id.parameters("step")
 
     @property
     def not_now(self) -> Changed:

@@ -9,10 +9,11 @@ from aioqueue.sqlite._listing import fetch, list_ids, list_jobs
 from aioqueue.sqlite._listing_blockers import list_blockers, list_dependents
 from aioqueue.sqlite._listing_chain import fetch_ends, list_chain
 from aioqueue.sqlite._listing_find import find
-from aioqueue.sqlite._operate import run_now
+from aioqueue.sqlite._operate import reschedule, run_now
 from aioqueue.sqlite._operate_cancel import cancel
 from aioqueue.sqlite._operate_delete import delete
 from aioqueue.sqlite._operate_retry import retry
+from aioqueue.sqlite._progress_read import fetch_logs, fetch_phases
 from aioqueue.sqlite._stats import read_stats
 from aioqueue.sqlite._stats_workers import read_leases, read_standing
 from aioqueue.vocabulary._answers import Changed
@@ -110,23 +111,24 @@ class OperatingVerbs:
         """See `aioqueue.abc.Operable.standing`."""
         return await self._read(lambda connection: read_standing(connection, job_id, types))
 
-    async def retry(self, ids: Sequence[UUID], *, cascade: bool = False, from_start: bool = False) -> Sequence[Changed]:  # noqa: ARG002
+    async def retry(self, ids: Sequence[UUID], *, cascade: bool = False, from_start: bool = False) -> Sequence[Changed]:
         """See `aioqueue.abc.Operable.retry`."""
-        return await self._change(functools.partial(retry, cascade=cascade), ids, Changed.WRONG_STATE)
+        return await self._change(functools.partial(retry, cascade=cascade, from_start=from_start), ids, Changed.WRONG_STATE)
 
     async def fetch_phases(self, job_id: UUID) -> Sequence[Phase]:
         """See `aioqueue.abc.Operable.fetch_phases`."""
-        raise NotImplementedError
+        return await self._read(lambda connection: fetch_phases(connection, job_id))
 
     async def fetch_logs(self, job_id: UUID) -> Sequence[AttemptLog]:
         """See `aioqueue.abc.Operable.fetch_logs`."""
-        raise NotImplementedError
+        return await self._read(lambda connection: fetch_logs(connection, job_id))
 
     async def reschedule(
         self, ids: Sequence[UUID], *, delay: float | None = None, run_at: datetime | None = None
     ) -> Sequence[Changed]:
         """See `aioqueue.abc.Operable.reschedule`."""
-        raise NotImplementedError
+        change = functools.partial(reschedule, delay=delay, run_at=run_at)
+        return await self._change(change, ids, Changed.WRONG_STATE)
 
     async def run_now(self, ids: Sequence[UUID]) -> Sequence[Changed]:
         """See `aioqueue.abc.Operable.run_now`."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from aioqueue.errors import StoreError
 from aioqueue.sqlite._connections_statements import in_savepoint
 from aioqueue.sqlite._errors import concerns_a_row, translated
+from aioqueue.sqlite._progress_kept import forget_beside
 from aioqueue.sqlite._resolve_ends import End, store_ends
 from aioqueue.sqlite._rows import dump, load, text_of
 from aioqueue.sqlite._rows_ids import id_of
@@ -79,6 +80,7 @@ _TAKE_ARCHIVED = """
 DELETE FROM archive WHERE id IN (
     SELECT value FROM json_each(:chains) UNION ALL
     SELECT * FROM (SELECT id FROM archive WHERE chain_id IN (SELECT value FROM json_each(:chains)) LIMIT :limit))
+RETURNING id
 """
 """Of one with more steps than that, another delete removes the others."""
 
@@ -224,7 +226,8 @@ def _take(connection: Statements, ids: Collection[str], now: int, into: Resolved
     remove(connection, rows)
     connection.execute(_FORGET, {"rows": rows})
     chains = [chain for _, _, chain in held]
-    connection.execute(_TAKE_ARCHIVED, {"chains": dump(chains), "limit": MOST_TOLD})
+    archived = connection.execute(_TAKE_ARCHIVED, {"chains": dump(chains), "limit": MOST_TOLD}).fetchall()
+    forget_beside(connection, [*(each[0] for each in held), *(each[0] for each in archived if isinstance(each[0], str))])
     ends = [End.deleted(chain, job_type, take_along=True) for _, job_type, chain in held]
     into.more = bool(store_ends(connection, ends, now)) or into.more
     into.deleted |= {id_of(chain) for chain in chains}

@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 _JOB_COLUMNS = """id, type, state, priority, payload, created_at, run_at, started_at, {finished_at}, attempt, max_attempts,
     {worker}, {output}, {outcome}, errors, key, tags, metadata, timeout, expires_at, reschedules, trace,
-    chain_id, position, {open_blockers}, {cancel_reason}"""
+    chain_id, position, {open_blockers}, {cancel_reason}, {purge_at}, webhook"""
 
 SELECT_LIVE = "SELECT " + _JOB_COLUMNS.format(
     finished_at="NULL",
@@ -48,10 +48,17 @@ SELECT_LIVE = "SELECT " + _JOB_COLUMNS.format(
     outcome="NULL",
     open_blockers="open_blockers",
     cancel_reason="cancel_reason",
+    purge_at="NULL",
 )
 
 SELECT_ARCHIVED = "SELECT " + _JOB_COLUMNS.format(
-    finished_at="finished_at", worker="NULL", output="output", outcome="outcome", open_blockers="0", cancel_reason="NULL"
+    finished_at="finished_at",
+    worker="(SELECT worker FROM past_lease WHERE past_lease.id = archive.settled_lease)",
+    output="output",
+    outcome="outcome",
+    open_blockers="0",
+    cancel_reason="NULL",
+    purge_at="purge_at",
 )
 
 
@@ -149,7 +156,7 @@ def job_snapshot(row: Sequence[Any], now: int) -> Job:
     """Read a row of `SELECT_LIVE` or `SELECT_ARCHIVED`."""
     (job_id, job_type, state, priority, payload, created_at, run_at, started_at, finished_at) = row[:9]
     (attempt, max_attempts, worker, output, outcome, errors, key, tags, metadata, timeout, expires_at) = row[9:20]
-    reschedules, trace, chain_id, position, open_blockers, cancel_reason = row[20:26]
+    reschedules, trace, chain_id, position, open_blockers, cancel_reason, purge_at, webhook = row[20:28]
     own_id = id_of(job_id)
     return Job(
         id=own_id,
@@ -178,4 +185,6 @@ def job_snapshot(row: Sequence[Any], now: int) -> Job:
         reschedules=_integer(reschedules),
         trace=stored_trace(trace),
         cancel_reason=_optional(cancel_reason, text_of),
+        purge_at=_optional(purge_at, moment),
+        webhook=_optional(webhook, text_of),
     )

@@ -22,6 +22,7 @@ from aioqueue.sqlite._rows import history
 from aioqueue.sqlite._rows_claimed import CLAIMED_COLUMNS, is_counter, is_position
 from aioqueue.sqlite._rows_ids import RowId, any_id, id_of
 from aioqueue.sqlite._rows_times import NOW
+from aioqueue.sqlite._settle_archive import PURGE_AT
 from aioqueue.vocabulary._job import AttemptError, StoredState
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ _AFTER_THE_LAST_STEP = """coalesce((
 _ARCHIVE = f"""
 INSERT OR REPLACE INTO archive (id, type, priority, state, run_at, created_at, started_at, finished_at, expires_at, attempt,
     max_attempts, claims, reschedules, chain_id, position, key, unique_key, trace, retry, timeout, tags, metadata, errors,
-    payload)
+    payload, keep, purge_at, webhook)
 SELECT :shown, CAST(type AS TEXT), {_sound("priority", "2")}, 6, {_sound("run_at", ":now")}, {_sound("created_at", ":now")},
     {_sound("started_at", "NULL")}, :now, {_sound("expires_at", "NULL")},
     {_sound("attempt", "0", _COUNTER.format("attempt"))}, {_sound("max_attempts", "NULL")},
@@ -65,7 +66,9 @@ SELECT :shown, CAST(type AS TEXT), {_sound("priority", "2")}, 6, {_sound("run_at
     :chain, {_sound("position", _AFTER_THE_LAST_STEP, _COUNTER.format("position"))},
     CAST(key AS TEXT), iif(until_started, NULL, CAST(unique_key AS TEXT)), CAST(trace AS TEXT),
     CAST(retry AS TEXT), iif(typeof(timeout) = 'real' AND abs(timeout) < 9e999, timeout, NULL), CAST(tags AS TEXT),
-    CAST(metadata AS TEXT), {history(":error")}, CAST(payload AS TEXT)
+    CAST(metadata AS TEXT), {history(":error")}, CAST(payload AS TEXT),
+    iif(typeof(keep) = 'real' AND abs(keep) < 9e999, keep, NULL),
+    iif(typeof(keep) = 'real' AND abs(keep) < 1e12, {PURGE_AT}, NULL), CAST(webhook AS TEXT)
 FROM job WHERE id = {any_id("id")} AND state = :state AND (:state = 1 OR lease_id IS :lease)
 """
 """Archives an odd row as a failed job that can be read, and retried. Its fence is beyond all that were given out."""

@@ -11,6 +11,7 @@ from aioqueue.sqlite._connections_statements import in_savepoint
 from aioqueue.sqlite._errors import concerns_a_row, translated
 from aioqueue.sqlite._lease_clock import LEASE_VALID, clock_parameters
 from aioqueue.sqlite._notifications import merged
+from aioqueue.sqlite._progress_kept import write_logs
 from aioqueue.sqlite._rows import dump, load, one
 from aioqueue.sqlite._rows_times import NOW, moment
 from aioqueue.sqlite._settle_batch import Batch
@@ -158,11 +159,15 @@ def _settle_distinct(
     batch = Batch(now)
     lost: list[Settlement] = []
     marked: list[tuple[Settlement, list[Any]]] = []
+    logged: list[Settlement] = []
     for job_id, settlement in zip(ids, settlements, strict=True):
         entry = owned.get(job_id)
         if entry is None:
             lost.append(settlement)
-        elif entry[3]:
+            continue
+        if settlement.logs is not None:
+            logged.append(settlement)
+        if entry[3]:
             marked.append((settlement, entry))
         else:
             batch.add(settlement, (settlement.claims, settlement.lease_id), *entry)
@@ -174,6 +179,8 @@ def _settle_distinct(
         leases = frozenset(each.lease_id for job_id, each in zip(ids, settlements, strict=True) if job_id in owned)
         connection.execute(_DELETE_LEASES, {"leases": dump(sorted(leases))})
     more = batch.write(connection, orphaned=mark)
+    if logged:
+        write_logs(connection, logged)
     if cancelled:
         gave_way = [each for each, _ in marked if each.id in cancelled]
         for kind in {each.kind for each in gave_way}:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from aioqueue.errors import BlockerCycle, RowRejected
 from aioqueue.sqlite._insert_blockers import waits_for_itself
-from aioqueue.sqlite._insert_rows import job_row
+from aioqueue.sqlite._insert_rows import job_row, kept_values
 from aioqueue.sqlite._rows import dump
 
 if TYPE_CHECKING:
@@ -26,9 +26,10 @@ UPDATE job SET unique_key = NULL WHERE unique_key IS NOT NULL AND id IN (SELECT 
 
 _INSERT = """
 INSERT INTO job (id, type, priority, state, run_at, created_at, expires_at, max_attempts, retry, timeout, tags, metadata,
-                 payload, trace, chain_id, position, key, unique_key, marked)
+                 payload, trace, chain_id, position, key, unique_key, keep, webhook, marked)
 SELECT n ->> 1, n ->> 2, n ->> 3, 1, n ->> 4, :now, n ->> 5, n ->> 6, n ->> 7, n ->> 8, n ->> 11, n ->> 12, n ->> 13,
-       n ->> 14, coalesce(done.chain_id, done.id), done.position + 1, done.key, archive.unique_key, done.marked
+       n ->> 14, coalesce(done.chain_id, done.id), done.position + 1, done.key, archive.unique_key,
+       coalesce(n ->> 15, done.keep), coalesce(n ->> 16, done.webhook), done.marked IS NOT 0 OR n ->> 16 IS NOT NULL
 FROM (SELECT value AS n FROM json_each(:rows)) CROSS JOIN job AS done ON done.id = n ->> 0
 CROSS JOIN archive ON archive.id = done.id
 WHERE NOT EXISTS (SELECT 1 FROM archive AS there WHERE there.id = n ->> 1)
@@ -71,7 +72,7 @@ class NextStep:
         if job is None:
             raise RowRejected(f"job {outcome.id}: it's to be continued, but there is no next job")
         values = job_row(job, now, None)
-        return cls(job.id, job.type, int(str(values[3])), [job_id, *values], job.blockers, chain_id)
+        return cls(job.id, job.type, int(str(values[3])), [job_id, *values, *kept_values(job, now)], job.blockers, chain_id)
 
 
 def insert_steps(connection: Statements, steps: Sequence[NextStep], now: int) -> None:

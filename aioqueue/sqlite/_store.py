@@ -279,31 +279,31 @@ class SQLiteStore:
         """See `aioqueue.abc.Store.standing`."""
         return await self._opened.operations.standing(job_id, types)
 
-    async def retry(self, ids: Sequence[UUID], *, cascade: bool = False, from_start: bool = False) -> Sequence[Changed]:  # noqa: ARG002
+    async def retry(self, ids: Sequence[UUID], *, cascade: bool = False, from_start: bool = False) -> Sequence[Changed]:
         """See `aioqueue.abc.Store.retry`."""
-        return await self._opened.operations.retry(ids, cascade=cascade)
+        return await self._opened.operations.retry(ids, cascade=cascade, from_start=from_start)
 
     async def fetch_phases(self, job_id: UUID) -> Sequence[Phase]:
         """See `aioqueue.abc.Operable.fetch_phases`."""
-        raise NotImplementedError
+        return await self._opened.operations.fetch_phases(job_id)
 
     async def fetch_logs(self, job_id: UUID) -> Sequence[AttemptLog]:
         """See `aioqueue.abc.Operable.fetch_logs`."""
-        raise NotImplementedError
+        return await self._opened.operations.fetch_logs(job_id)
 
     async def reschedule(
         self, ids: Sequence[UUID], *, delay: float | None = None, run_at: datetime | None = None
     ) -> Sequence[Changed]:
         """See `aioqueue.abc.Operable.reschedule`."""
-        raise NotImplementedError
+        return await self._opened.operations.reschedule(ids, delay=delay, run_at=run_at)
 
     async def write_phases(self, writes: Sequence[PhaseWrite]) -> Sequence[LostReason | None]:
         """See `aioqueue.abc.Store.write_phases`."""
-        raise NotImplementedError
+        return await self._opened.progresses.write_phases(writes)
 
     async def write_progress(self, writes: Sequence[ProgressWrite]) -> None:
         """See `aioqueue.abc.Store.write_progress`."""
-        raise NotImplementedError
+        await self._opened.progresses.write_progress(writes)
 
     async def run_now(self, ids: Sequence[UUID]) -> Sequence[Changed]:
         """See `aioqueue.abc.Store.run_now`."""
