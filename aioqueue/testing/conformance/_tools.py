@@ -89,6 +89,7 @@ class JobFields(TypedDict, total=False):
     aliases: tuple[str, ...]
     tags: tuple[str, ...]
     metadata: bytes
+    keep: float | None
     webhook: str | None
 
 
@@ -103,6 +104,8 @@ class SettlementFields(TypedDict, total=False):
     next: NewJob | None
     children: tuple[NewJob, ...]
     yields: bool
+    attempt: int
+    logs: bytes | None
 
 
 def check(condition: object, message: str) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from aioqueue.testing.conformance._progress import phase_of, progress_of
 from aioqueue.testing.conformance._tools import HOUR, job, raises
 from aioqueue.testing.conformance._waiting import ends_well
-from aioqueue.vocabulary._abilities import SupportsPrune
+from aioqueue.vocabulary._abilities import SupportsPrune, SupportsRetention
 from aioqueue.vocabulary._job import Ending, SettlementKind, StoredState
 from aioqueue.vocabulary._listing import JobFilter
 
@@ -42,6 +43,10 @@ def verbs(store: Store, claimed: ClaimedJob) -> dict[str, Callable[[], Awaitable
         "end": lambda: store.end([Ending(id=claimed.id, kind=SettlementKind.COMPLETED, output=b"1")]),
         "end of nothing": lambda: store.end([]),
         "end with tx=": lambda: store.end([], tx=object()),
+        "write_phases": lambda: store.write_phases([phase_of(claimed, "one")]),
+        "write_phases of nothing": lambda: store.write_phases([]),
+        "write_progress": lambda: store.write_progress([progress_of(claimed, 1)]),
+        "write_progress of nothing": lambda: store.write_progress([]),
         "tend": lambda: store.tend(1),
         "release": lambda: store.release(lease_id, [claimed.claim]),
         "release of nothing": lambda: store.release(lease_id, []),
@@ -52,6 +57,8 @@ def verbs(store: Store, claimed: ClaimedJob) -> dict[str, Callable[[], Awaitable
         "fetch of nothing": lambda: store.fetch([]),
         "fetch_ends": lambda: store.fetch_ends(ids),
         "fetch_ends of nothing": lambda: store.fetch_ends([]),
+        "fetch_phases": lambda: store.fetch_phases(claimed.id),
+        "fetch_logs": lambda: store.fetch_logs(claimed.id),
         "list_chain": lambda: store.list_chain(claimed.id, 1),
         "list_blockers": lambda: store.list_blockers(claimed.id, 1),
         "list_dependents": lambda: store.list_dependents(claimed.id, 1),
@@ -65,12 +72,18 @@ def verbs(store: Store, claimed: ClaimedJob) -> dict[str, Callable[[], Awaitable
         "retry": lambda: store.retry(ids),
         "retry of nothing": lambda: store.retry([]),
         "run_now": lambda: store.run_now(ids),
+        "reschedule": lambda: store.reschedule(ids, delay=1.0),
         "cancel": lambda: store.cancel(ids, "no"),
         "delete": lambda: store.delete(ids),
         "transaction": lambda: _enter_transaction(store),
     }
     if isinstance(store, SupportsPrune):
         calls["prune"] = partial(store.prune, StoredState.COMPLETED, 0.0, None, 1)
+    if isinstance(store, SupportsRetention):
+        calls["take_duty"] = partial(store.take_duty, "retention", "me", 1.0)
+        calls["find_old"] = partial(store.find_old, {StoredState.COMPLETED: 0.0}, 1)
+        calls["purge"] = partial(store.purge, ids, {StoredState.COMPLETED: 0.0})
+        calls["purge of nothing"] = partial(store.purge, [], {})
     for name, call in blocking_verbs(store).items():
         calls[name] = partial(_at_once, call)
     return calls
