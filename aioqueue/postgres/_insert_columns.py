@@ -13,7 +13,19 @@ if TYPE_CHECKING:
 
     from aioqueue.vocabulary._job import NewJob
 
-__all__ = ["CLOCK", "DUE", "GIVEN", "STORED", "VALUES", "as_text", "job_columns", "refuse_naive", "unless_empty", "unnested"]
+__all__ = [
+    "CLOCK",
+    "DUE",
+    "GIVEN",
+    "STORED",
+    "VALUES",
+    "array",
+    "as_text",
+    "job_columns",
+    "refuse_naive",
+    "unless_empty",
+    "unnested",
+]
 
 T = TypeVar("T")
 
@@ -44,7 +56,8 @@ def unnested(first: int) -> str:
     return ", ".join(f"${number}::{type_}[]" for number, type_ in enumerate(_TYPES, first))
 
 
-def _array(tags: Iterable[str]) -> str | None:
+def array(tags: Iterable[str]) -> str | None:
+    """Texts as one text that `::text[]` reads; None for none of them."""
     quoted = ['"' + tag.replace("\\", "\\\\").replace('"', '\\"') + '"' for tag in tags]
     return "{" + ",".join(quoted) + "}" if quoted else None
 
@@ -93,7 +106,7 @@ def job_columns(jobs: Sequence[NewJob]) -> list[Any]:
         expires,
         [job.max_attempts for job in jobs],
         timeouts,
-        [_array(job.tags) if job.tags else None for job in jobs],
+        [array(job.tags) if job.tags else None for job in jobs],
         [None if job.retry is None else as_text(job.retry) for job in jobs],
         [None if job.metadata == b"{}" else as_text(job.metadata) for job in jobs],
         [as_text(job.payload) for job in jobs],

@@ -25,6 +25,10 @@ WORKER: Mapping[str, Sequence[str]] = {
     "chain_end": _ALL,
     "dedup": _ALL,
     "cancel_request": _ALL,
+    "phase": _ALL,
+    "progress": _ALL,
+    "job_log": _ALL,
+    "past_lease": _ALL,
 }
 """By table: claims, settlements, recovery, leases, and enqueueing in handlers."""
 

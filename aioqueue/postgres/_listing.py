@@ -8,7 +8,8 @@ from aioqueue.postgres._listing_blockers import blockers_statements, list_blocke
 from aioqueue.postgres._listing_chain import chain_statements, fetch_ends, list_chain
 from aioqueue.postgres._listing_find import find, find_statements
 from aioqueue.postgres._listing_page import PageQuery
-from aioqueue.postgres._rows import ARCHIVED_COLUMNS, LIVE_COLUMNS, job_snapshot
+from aioqueue.postgres._progress_read import BESIDE, fetch_logs, fetch_phases, progress_read_statements, whole_snapshot
+from aioqueue.postgres._rows import ARCHIVED_COLUMNS, LIVE_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -16,14 +17,16 @@ if TYPE_CHECKING:
 
     from aioqueue.postgres._connections_driver import Reader
     from aioqueue.postgres._options_schema import Schema
+    from aioqueue.vocabulary._attempt_log import AttemptLog
     from aioqueue.vocabulary._blockers import Blocker
     from aioqueue.vocabulary._job import Job
     from aioqueue.vocabulary._listing import IdPage, JobFilter, ListOrder, Page
+    from aioqueue.vocabulary._phases import Phase
 
 __all__ = ["Listings", "listing_statements"]
 
-_FETCH = f"""SELECT {LIVE_COLUMNS} FROM @schema@.job j WHERE j.id = ANY($1::uuid[])
-UNION ALL SELECT {ARCHIVED_COLUMNS} FROM @schema@.archive j WHERE j.id = ANY($1::uuid[])"""
+_FETCH = f"""SELECT {LIVE_COLUMNS}, {BESIDE} FROM @schema@.job j WHERE j.id = ANY($1::uuid[])
+UNION ALL SELECT {ARCHIVED_COLUMNS}, {BESIDE} FROM @schema@.archive j WHERE j.id = ANY($1::uuid[])"""
 
 
 def listing_statements(schema: Schema) -> dict[str, str]:
@@ -33,6 +36,7 @@ def listing_statements(schema: Schema) -> dict[str, str]:
         **chain_statements(schema),
         **blockers_statements(schema),
         **find_statements(schema),
+        **progress_read_statements(schema),
     }
 
 
@@ -54,11 +58,19 @@ class Listings:
         rows = await self._reader.read(self._statements["fetch"], list(ids))
         # The live one wins, should both be there.
         found = {row[0]: row for row in reversed(rows)}
-        return [job_snapshot(found[job_id]) if job_id in found else None for job_id in ids]
+        return [whole_snapshot(found[job_id]) if job_id in found else None for job_id in ids]
 
     async def fetch_ends(self, ids: Sequence[UUID]) -> list[Job | None]:
         """Show the live or last steps of these jobs' chains, as `aioqueue.abc.Store.fetch_ends` says."""
         return await fetch_ends(self._reader, self._statements["fetch_ends"], ids)
+
+    async def phases(self, job_id: UUID) -> Sequence[Phase]:
+        """Show a job's phases, as `aioqueue.abc.Operable.fetch_phases` says."""
+        return await fetch_phases(self._reader, self._statements["fetch_phases"], job_id)
+
+    async def logs(self, job_id: UUID) -> Sequence[AttemptLog]:
+        """Show what a job's handler has logged, as `aioqueue.abc.Operable.fetch_logs` says."""
+        return await fetch_logs(self._reader, self._statements["fetch_logs"], job_id)
 
     async def chain(self, chain_id: UUID, limit: int, cursor: str | None) -> Page:
         """Show one page of a chain's steps, as `aioqueue.abc.Store.list_chain` says."""

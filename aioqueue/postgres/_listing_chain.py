@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from aioqueue.postgres._progress_read import BESIDE, whole_snapshot
 from aioqueue.postgres._rows import ARCHIVED_COLUMNS, LIVE_COLUMNS, job_snapshot
 from aioqueue.postgres._rows_chain import ENDS
 from aioqueue.store_rules._cursors import read_position_cursor, write_position_cursor
@@ -21,9 +22,9 @@ __all__ = ["chain_statements", "fetch_ends", "list_chain"]
 
 _FETCH_ENDS = f"""WITH {ENDS}
 SELECT ends.asked, found.* FROM ends CROSS JOIN LATERAL (
-    SELECT {LIVE_COLUMNS} FROM @schema@.job j WHERE j.id = ends.live OFFSET 0) AS found
+    SELECT {LIVE_COLUMNS}, {BESIDE} FROM @schema@.job j WHERE j.id = ends.live OFFSET 0) AS found
 UNION ALL SELECT ends.asked, found.* FROM ends CROSS JOIN LATERAL (
-    SELECT {ARCHIVED_COLUMNS} FROM @schema@.archive j WHERE j.id = ends.last LIMIT 1) AS found"""
+    SELECT {ARCHIVED_COLUMNS}, {BESIDE} FROM @schema@.archive j WHERE j.id = ends.last LIMIT 1) AS found"""
 
 _LIST_CHAIN = f"""SELECT * FROM (
     SELECT {LIVE_COLUMNS} FROM @schema@.job j WHERE j.id = $1::uuid AND j.chain_id IS NULL AND j.position > $2::integer
@@ -47,7 +48,7 @@ async def fetch_ends(reader: Reader, statement: str, ids: Sequence[UUID]) -> lis
     """Show the live or last steps, as `aioqueue.abc.Store.fetch_ends` says."""
     # The live one wins, should both be there.
     found = {row[0]: row[1:] for row in reversed(await reader.read(statement, list(ids)))}
-    return [job_snapshot(found[job_id]) if job_id in found else None for job_id in ids]
+    return [whole_snapshot(found[job_id]) if job_id in found else None for job_id in ids]
 
 
 async def list_chain(reader: Reader, statement: str, chain_id: UUID, limit: int, cursor: str | None) -> Page:

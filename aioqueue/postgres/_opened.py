@@ -21,6 +21,7 @@ from aioqueue.postgres._lease import Leases
 from aioqueue.postgres._listing import Listings
 from aioqueue.postgres._notifications_listener import Listening
 from aioqueue.postgres._operate import Operator
+from aioqueue.postgres._progress import ProgressWriter
 from aioqueue.postgres._recovery import Recovery
 from aioqueue.postgres._settle import Settler
 from aioqueue.postgres._settle_end import Ender
@@ -59,7 +60,7 @@ class Opened:
             so an operation inside a user's open transaction never waits for that transaction.
         work: What a worker needs beside claims and settlements: leases, recovery, due times, what is settled slowly.
         claims, settler: Over a reserved connection each.
-        leases, recovery, tender: What workers need over `work`.
+        leases, recovery, progress, tender: What workers need over `work`.
         inserter, ender, operator, listings: What clients need over `operations`.
         foreign_inserter, foreign_ender, foreign_operator: The same in transactions of other libraries.
         listeners: Who is told in this process.
@@ -80,6 +81,7 @@ class Opened:
         self.settler = Settler(for_settlements, self.work, options.schema, origin)
         self.leases = Leases(self.work, options.schema, origin, options.description)
         self.recovery = Recovery(self.work, options.schema, self.claims, origin)
+        self.progress = ProgressWriter(self.work, options.schema)
         self.tender = Tender(self.work, options.schema, origin)
         self.ender = Ender(self.operations, options.schema, origin)
         self.inserter = Inserter(self.operations, options.schema, origin)

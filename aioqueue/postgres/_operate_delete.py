@@ -14,6 +14,7 @@ from aioqueue.errors import StoreContended
 from aioqueue.postgres._notifications import leases_note, notify_statements
 from aioqueue.postgres._resolve import Resolved, resolve, resolve_statements
 from aioqueue.postgres._resolve_ends import ends_statements, store_deleted
+from aioqueue.postgres._rows_beside import without_beside
 from aioqueue.postgres._rows_chain import ENDS
 from aioqueue.store_rules._unique_keys import TAKEN_OVER_ORDINAL
 from aioqueue.vocabulary._answers import Changed
@@ -42,6 +43,9 @@ SELECT count(*) FROM ends
 WHERE coalesce(ends.live, ends.last) IS NOT NULL
   AND coalesce(ends.live, ends.last) NOT IN (SELECT id FROM live UNION ALL SELECT id FROM last)"""
 
+_GONE = (
+    """SELECT id FROM changed UNION ALL SELECT id FROM deleted UNION ALL SELECT id FROM last UNION ALL SELECT id FROM earlier"""
+)
 # What is deleted itself waits for nothing; but what stays, since others wait for it, keeps what it waits for. Whoever has taken
 # a chain's key over waits for its end, and that it's gone is one.
 _DELETE = f"""WITH RECURSIVE {ENDS}, needs AS MATERIALIZED (
@@ -84,20 +88,20 @@ _DELETE = f"""WITH RECURSIVE {ENDS}, needs AS MATERIALIZED (
     DELETE FROM @schema@.blocker b WHERE b.job_id = ANY(ARRAY(SELECT id FROM deleted UNION ALL SELECT id FROM last))
 ), not_asked AS (
     DELETE FROM @schema@.cancel_request r WHERE r.chain_id = ANY(ARRAY(SELECT id FROM changed))
-)
+), {without_beside(_GONE)}
 SELECT ends.asked, ends.id, changed.type, (SELECT j.state FROM @schema@.job j WHERE j.id = ends.live), ends.last IS NOT NULL,
        ends.id IN (SELECT id FROM awaited), changed.live, changed.lease_id, (SELECT count(*) FROM earlier)
 FROM ends LEFT JOIN changed ON changed.id = ends.id"""
 
 # Of chains whose ends are gone. One that begins anew is left alone.
-_DELETE_STEPS = """WITH gone AS (
+_DELETE_STEPS = f"""WITH gone AS (
     DELETE FROM @schema@.archive a WHERE a.id = ANY(ARRAY(
         SELECT step.id FROM unnest($1::uuid[]) AS chain(id)
         CROSS JOIN LATERAL (SELECT a.id FROM @schema@.archive a WHERE a.chain_id = chain.id LIMIT $2::integer) AS step
         WHERE NOT EXISTS (SELECT FROM @schema@.job j WHERE j.chain_id = chain.id)
           AND NOT EXISTS (SELECT FROM @schema@.job j WHERE j.id = chain.id)
-        LIMIT $2::integer)) RETURNING 1
-)
+        LIMIT $2::integer)) RETURNING a.id
+), {without_beside("SELECT id FROM gone")}
 SELECT count(*) FROM gone"""
 
 

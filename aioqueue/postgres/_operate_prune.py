@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from aioqueue.postgres._connections_source import WAIT_BRIEFLY
+from aioqueue.postgres._rows_beside import without_beside
 from aioqueue.vocabulary._answers import Pruned
 from aioqueue.vocabulary._job import StoredState
 
@@ -31,7 +32,7 @@ _PRUNE = f"""WITH looked AS MATERIALIZED (
       AND a.state + 0 = $1::smallint AND {_OLD} FOR UPDATE SKIP LOCKED
 ), gone AS (
     DELETE FROM @schema@.archive a WHERE a.id = ANY(ARRAY(SELECT id FROM wanted)) RETURNING a.id, a.chain_id
-)
+), {without_beside("SELECT id FROM gone")}
 SELECT ARRAY(SELECT id FROM gone), ARRAY(SELECT coalesce(chain_id, id) FROM gone), (SELECT count(*) FROM looked),
        (SELECT to_json(finished_at) #>> '{{}}' || ' ' || id FROM looked ORDER BY finished_at DESC, id DESC LIMIT 1)"""
 

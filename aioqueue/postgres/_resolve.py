@@ -16,6 +16,7 @@ from uuid import UUID
 from aioqueue.postgres._connections_halving import in_halves
 from aioqueue.postgres._connections_source import WAIT_BRIEFLY
 from aioqueue.postgres._errors import LOCKED, NOT_ALLOWED, row_error, sqlstate
+from aioqueue.postgres._rows_beside import without_beside
 from aioqueue.postgres._settle_archive import archive
 from aioqueue.store_rules._causes import BLOCKER_FAILED, WAITED_FOR
 from aioqueue.store_rules._unique_keys import TAKEN_OVER_ORDINAL
@@ -147,10 +148,12 @@ FROM (SELECT e.chain_id, {_LEFT} AS some FROM @schema@.chain_end e WHERE e.chain
 WHERE e.chain_id = rest.chain_id AND (e.untold OR rest.some)"""
 
 # Nothing stays of chains that were taken along. Of one with more steps than that, another delete removes the others.
-_TAKEN = "DELETE FROM @schema@.blocker b WHERE b.job_id = ANY($1::uuid[])"
-_TAKEN_STEPS = """DELETE FROM @schema@.archive a WHERE a.id = ANY(ARRAY(
-    SELECT unnest($1::uuid[]) UNION ALL
-    (SELECT s.id FROM @schema@.archive s WHERE s.chain_id = ANY($1::uuid[]) LIMIT $2::integer)))"""
+_TAKEN = f"WITH {without_beside('SELECT unnest($1::uuid[])')} DELETE FROM @schema@.blocker b WHERE b.job_id = ANY($1::uuid[])"
+_TAKEN_STEPS = f"""WITH step AS MATERIALIZED (
+    SELECT unnest($1::uuid[]) AS id UNION ALL
+    (SELECT s.id FROM @schema@.archive s WHERE s.chain_id = ANY($1::uuid[]) LIMIT $2::integer)
+), {without_beside("SELECT id FROM step")}
+DELETE FROM @schema@.archive a WHERE a.id = ANY(ARRAY(SELECT id FROM step))"""
 
 
 def resolve_statements(schema: Schema) -> dict[str, str]:

@@ -24,10 +24,11 @@ __all__ = [
     "RECOVERED_COLUMNS",
     "claimed_job",
     "job_snapshot",
+    "moment",
 ]
 
 
-def _moment(column: str) -> str:
+def moment(column: str) -> str:
     """A time that Python can hold: PostgreSQL's go from 4713 BC to 294276 and to infinity."""
     bounded = f"least(greatest({column}, '0001-01-03 00:00:00+00'::timestamptz), '9999-12-31 23:59:59.999999+00'::timestamptz)"
     return f"CASE WHEN {column} IS NOT NULL THEN {bounded} END"
@@ -35,7 +36,7 @@ def _moment(column: str) -> str:
 
 # As text: a user's pool or connect function may have set its own codecs for json.
 _OWNED_COLUMNS = f"""j.id, j.type, j.payload::text, j.priority, j.attempt, j.claims, coalesce(j.lease_id, 0),
-    {_moment("j.created_at")}, {_moment("j.run_at")}, {_moment("j.started_at")}, j.max_attempts, j.retry::text, j.timeout,
+    {moment("j.created_at")}, {moment("j.run_at")}, {moment("j.started_at")}, j.max_attempts, j.retry::text, j.timeout,
     %s, j.reschedules, j.key, j.tags, j.metadata::text,
     CASE WHEN octet_length(j.trace) <= 1024 THEN j.trace END, coalesce(j.chain_id, j.id), j.position, j.marked"""
 CLAIMED_COLUMNS = _OWNED_COLUMNS % "j.expires_at IS NOT NULL AND j.expires_at <= now() AND j.attempt = 1 AND j.reschedules = 0"
@@ -48,10 +49,10 @@ ASKED = """coalesce(j.cancel_reason, CASE WHEN (SELECT true FROM @schema@.cancel
 always there are none, which is seen once for a statement."""
 
 # Not now(), which is when the transaction began: what a user's has made due since is ready.
-_COMMON = f"""j.id, j.type, j.state, j.priority, j.payload::text AS payload, {_moment("j.created_at")} AS created_at,
-    {_moment("j.run_at")} AS run_at, {_moment("j.started_at")} AS started_at, %s AS finished_at, j.attempt, j.max_attempts,
+_COMMON = f"""j.id, j.type, j.state, j.priority, j.payload::text AS payload, {moment("j.created_at")} AS created_at,
+    {moment("j.run_at")} AS run_at, {moment("j.started_at")} AS started_at, %s AS finished_at, j.attempt, j.max_attempts,
     %s AS worker, %s AS output, %s AS outcome, j.errors::text[] AS errors, j.key, j.tags, j.metadata::text AS metadata,
-    j.timeout, {_moment("j.expires_at")} AS expires_at, j.reschedules, j.trace, j.run_at <= statement_timestamp() AS due,
+    j.timeout, {moment("j.expires_at")} AS expires_at, j.reschedules, j.trace, j.run_at <= statement_timestamp() AS due,
     coalesce(j.chain_id, j.id) AS chain_id, j.position, %s AS open_blockers, %s AS cancel_reason,
     %s AS purge_at, j.webhook"""
 LIVE_COLUMNS = _COMMON % (
@@ -64,13 +65,13 @@ LIVE_COLUMNS = _COMMON % (
     "NULL::timestamptz",
 )
 ARCHIVED_COLUMNS = _COMMON % (
-    _moment("j.finished_at"),
+    moment("j.finished_at"),
     "NULL::text",
     "j.output::text",
     "j.outcome",
     "0",
     "NULL::text",
-    _moment("j.purge_at"),
+    moment("j.purge_at"),
 )
 
 

@@ -345,11 +345,11 @@ class PostgresStore:
 
     async def fetch_phases(self, job_id: UUID) -> Sequence[Phase]:
         """See `aioqueue.abc.Operable.fetch_phases`."""
-        raise NotImplementedError
+        return await self._opened.listings.phases(job_id)
 
     async def fetch_logs(self, job_id: UUID) -> Sequence[AttemptLog]:
         """See `aioqueue.abc.Operable.fetch_logs`."""
-        raise NotImplementedError
+        return await self._opened.listings.logs(job_id)
 
     async def reschedule(
         self, ids: Sequence[UUID], *, delay: float | None = None, run_at: datetime | None = None
@@ -359,11 +359,11 @@ class PostgresStore:
 
     async def write_phases(self, writes: Sequence[PhaseWrite]) -> Sequence[LostReason | None]:
         """See `aioqueue.abc.Store.write_phases`."""
-        raise NotImplementedError
+        return await self._opened.progress.write_phases(writes)
 
     async def write_progress(self, writes: Sequence[ProgressWrite]) -> None:
         """See `aioqueue.abc.Store.write_progress`."""
-        raise NotImplementedError
+        await self._opened.progress.write_progress(writes)
 
     async def run_now(self, ids: Sequence[UUID]) -> Sequence[Changed]:
         """See `aioqueue.abc.Store.run_now`."""

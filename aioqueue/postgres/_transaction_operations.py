@@ -128,11 +128,11 @@ class Operations:
 
     async def fetch_phases(self, job_id: UUID) -> Sequence[Phase]:
         """See `aioqueue.abc.Operable.fetch_phases`."""
-        raise NotImplementedError
+        return await self._listings.phases(job_id)
 
     async def fetch_logs(self, job_id: UUID) -> Sequence[AttemptLog]:
         """See `aioqueue.abc.Operable.fetch_logs`."""
-        raise NotImplementedError
+        return await self._listings.logs(job_id)
 
     async def reschedule(
         self, ids: Sequence[UUID], *, delay: float | None = None, run_at: datetime | None = None

@@ -13,6 +13,7 @@ from aioqueue.postgres._lease_session import session_statements
 from aioqueue.postgres._listing import listing_statements
 from aioqueue.postgres._notifications_listener import listener_statements
 from aioqueue.postgres._operate import operate_statements
+from aioqueue.postgres._progress import progress_statements
 from aioqueue.postgres._recovery import recovery_statements
 from aioqueue.postgres._settle import settle_statements
 from aioqueue.postgres._settle_end import end_statements
@@ -44,4 +45,5 @@ def all_statements(schema: Schema) -> dict[str, str]:
         **listener_statements(schema),
         **stats_statements(schema),
         **worker_statements(schema),
+        **progress_statements(schema),
     }
