@@ -17,45 +17,35 @@ from aioqueue.postgres._foreign_connection import connection_of, lent
 from aioqueue.postgres._insert_rows import is_simple
 from aioqueue.postgres._lease_session import PostgresLeaseSession
 from aioqueue.postgres._opened import Opened
+from aioqueue.postgres._operate_verbs import OperatingVerbs
 from aioqueue.postgres._options import Options, read_options
-from aioqueue.postgres._stats import read_stats
-from aioqueue.postgres._stats_workers import read_leases, read_standing
 from aioqueue.postgres._transaction import TransactionBlock
 from aioqueue.postgres._transaction_operations import Operations
 from aioqueue.store_rules._life import StoreLife
-from aioqueue.vocabulary._listing import ListOrder
 from aioqueue.vocabulary._notification import Notification
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
-    from datetime import datetime
-    from uuid import UUID
 
     from aioqueue.postgres._connections_driver import Connection
     from aioqueue.postgres._settle import Settled
-    from aioqueue.vocabulary._answers import Cancellation, Changed, Due, Pruned
-    from aioqueue.vocabulary._attempt_log import AttemptLog
-    from aioqueue.vocabulary._blockers import Blocker, Tended
+    from aioqueue.vocabulary._answers import Due
+    from aioqueue.vocabulary._blockers import Tended
     from aioqueue.vocabulary._finding import Finding
     from aioqueue.vocabulary._job import (
         Claim,
         ClaimedJob,
         Ending,
         Inserted,
-        Job,
         LostReason,
         NewJob,
         Settlement,
         SettleResult,
-        StoredState,
     )
-    from aioqueue.vocabulary._listing import IdPage, JobFilter, Page
-    from aioqueue.vocabulary._phases import Phase, PhaseWrite, ProgressWrite
-    from aioqueue.vocabulary._stats import Stats
+    from aioqueue.vocabulary._phases import PhaseWrite, ProgressWrite
     from aioqueue.vocabulary._store_operating import Operable
     from aioqueue.vocabulary._store_parts import LeaseSession, Listener, StoreTransaction
-    from aioqueue.vocabulary._workers import LeaseFacts, Standing
 
 __all__ = ["PostgresStore", "make_store"]
 
@@ -87,7 +77,7 @@ def make_store(url: str, **options: Any) -> PostgresStore:
     return PostgresStore(read_options(url, options))
 
 
-class PostgresStore:
+class PostgresStore(OperatingVerbs):
     """See `aioqueue.abc.Store`, and `make_store` for the options."""
 
     def __init__(self, options: Options) -> None:
@@ -276,45 +266,19 @@ class PostgresStore:
         self._tell(told)
         return tended
 
+    async def write_phases(self, writes: Sequence[PhaseWrite]) -> Sequence[LostReason | None]:
+        """See `aioqueue.abc.Store.write_phases`."""
+        return await self._opened.progress.write_phases(writes)
+
+    async def write_progress(self, writes: Sequence[ProgressWrite]) -> None:
+        """See `aioqueue.abc.Store.write_progress`."""
+        await self._opened.progress.write_progress(writes)
+
     async def next_due(self, types: Sequence[str], *, own: Collection[int] = ()) -> Due:
         """See `aioqueue.abc.Store.next_due`."""
         return await self._opened.recovery.next_due(types, own)
 
-    # -- looking and operating ------------------------------------------------------------------------------------
-
-    async def fetch(self, ids: Sequence[UUID]) -> Sequence[Job | None]:
-        """See `aioqueue.abc.Store.fetch`."""
-        return await self._opened.listings.fetch(ids)
-
-    async def fetch_ends(self, ids: Sequence[UUID]) -> Sequence[Job | None]:
-        """See `aioqueue.abc.Store.fetch_ends`."""
-        return await self._opened.listings.fetch_ends(ids)
-
-    async def list_chain(self, chain_id: UUID, limit: int, cursor: str | None = None) -> Page:
-        """See `aioqueue.abc.Store.list_chain`."""
-        return await self._opened.listings.chain(chain_id, limit, cursor)
-
-    async def list_blockers(self, job_id: UUID, limit: int, *, after: int = -1) -> Sequence[Blocker]:
-        """See `aioqueue.abc.Store.list_blockers`."""
-        return await self._opened.listings.blockers(job_id, limit, after)
-
-    async def list_dependents(self, chain_id: UUID, limit: int) -> Sequence[Blocker]:
-        """See `aioqueue.abc.Store.list_dependents`."""
-        return await self._opened.listings.dependents(chain_id, limit)
-
-    async def list(
-        self, where: JobFilter, limit: int, cursor: str | None = None, *, order: ListOrder = ListOrder.NEWEST
-    ) -> Page:
-        """See `aioqueue.abc.Store.list`."""
-        return await self._opened.listings.page(where, limit, cursor, order)
-
-    async def list_ids(self, where: JobFilter, limit: int, cursor: str | None = None) -> IdPage:
-        """See `aioqueue.abc.Store.list_ids`."""
-        return await self._opened.listings.ids(where, limit, cursor)
-
-    async def find(self, types: Collection[str], key: str) -> Job | None:
-        """See `aioqueue.abc.Store.find`."""
-        return await self._opened.listings.find(types, key)
+    # -- in somebody's transaction ----------------------------------------------------------------------------------------
 
     def within(self, tx: object) -> Operable:
         """See `aioqueue.abc.Store.within`."""
@@ -324,75 +288,6 @@ class PostgresStore:
             return lent(tx)
 
         return Operations(lend, lambda: self._opened.foreign_operator, self._schema, self._source.description, tell=None)
-
-    async def stats(self) -> Stats:
-        """See `aioqueue.abc.Store.stats`."""
-        return await read_stats(self._opened.operations, self._schema)
-
-    async def leases(self) -> Sequence[LeaseFacts]:
-        """See `aioqueue.abc.Store.leases`."""
-        return await read_leases(self._opened.operations, self._schema)
-
-    async def standing(self, job_id: UUID, types: Collection[str]) -> Standing | None:
-        """See `aioqueue.abc.Store.standing`."""
-        return await read_standing(self._opened.operations, self._schema, job_id, types)
-
-    async def retry(self, ids: Sequence[UUID], *, cascade: bool = False, from_start: bool = False) -> Sequence[Changed]:  # noqa: ARG002
-        """See `aioqueue.abc.Store.retry`."""
-        changes = await self._opened.operator.retry(ids, cascade=cascade)
-        self._tell(changes.told)
-        return changes.results
-
-    async def fetch_phases(self, job_id: UUID) -> Sequence[Phase]:
-        """See `aioqueue.abc.Operable.fetch_phases`."""
-        return await self._opened.listings.phases(job_id)
-
-    async def fetch_logs(self, job_id: UUID) -> Sequence[AttemptLog]:
-        """See `aioqueue.abc.Operable.fetch_logs`."""
-        return await self._opened.listings.logs(job_id)
-
-    async def reschedule(
-        self, ids: Sequence[UUID], *, delay: float | None = None, run_at: datetime | None = None
-    ) -> Sequence[Changed]:
-        """See `aioqueue.abc.Operable.reschedule`."""
-        raise NotImplementedError
-
-    async def write_phases(self, writes: Sequence[PhaseWrite]) -> Sequence[LostReason | None]:
-        """See `aioqueue.abc.Store.write_phases`."""
-        return await self._opened.progress.write_phases(writes)
-
-    async def write_progress(self, writes: Sequence[ProgressWrite]) -> None:
-        """See `aioqueue.abc.Store.write_progress`."""
-        await self._opened.progress.write_progress(writes)
-
-    async def run_now(self, ids: Sequence[UUID]) -> Sequence[Changed]:
-        """See `aioqueue.abc.Store.run_now`."""
-        changes = await self._opened.operator.run_now(ids)
-        self._tell(changes.told)
-        return changes.results
-
-    async def cancel(self, ids: Sequence[UUID], reason: str) -> Sequence[Cancellation]:
-        """See `aioqueue.abc.Store.cancel`."""
-        results, told = await self._opened.operator.cancel(ids, reason)
-        for each in told:
-            self._tell(each)
-        return results
-
-    async def delete(self, ids: Sequence[UUID], *, cascade: bool = False) -> Sequence[Changed]:
-        """See `aioqueue.abc.Store.delete`."""
-        changes = await self._opened.operator.delete(ids, cascade=cascade)
-        self._tell(changes.told)
-        if changes.more:
-            await self._opened.operator.remove_rest(changes.more)
-        return changes.results
-
-    async def prune(
-        self, state: StoredState, older_than: float, types: Collection[str] | None, limit: int, cursor: str | None = None
-    ) -> Pruned:
-        """See `aioqueue.abc.SupportsPrune.prune`."""
-        pruned, chains = await self._opened.operator.prune(state, older_than, types, limit, cursor)
-        self._tell(Notification(finished=chains))
-        return pruned
 
     # -- notifications --------------------------------------------------------------------------------------------
 
