@@ -34,11 +34,11 @@ class Insertable(Protocol):
         - `return`: the holder's id, `created=False`.
         - `replace`: a holder that is its chain's first job and blocked or pending, also between attempts, gets the new one's
           type, arguments, priority, due time (at most `max_delay` after the holder's creation), expiry, attempts, retry policy,
-          timeout, tags, metadata, trace, uniqueness and blockers. It begins anew: no attempts, no reschedules, no start, as one
-          never started; its id, time of creation, errors and claims stay, and so does what it waits for since it took a key
-          over. The holder's id, `created=False, replaced=True`. From any other unfinished holder the new job takes the key over
-          for good, and waits for the end of that one's chain, however it ends, besides what it waits for anyway:
-          `created=True`. A holder that has finished: as `return`.
+          timeout, tags, metadata, trace, uniqueness, blockers, `keep` and `webhook`. It begins anew: no attempts, no
+          reschedules, no start, no phases, no progress, as one never started; its id, time of creation, errors and claims stay,
+          and so does what it waits for since it took a key over. The holder's id, `created=False, replaced=True`. From any
+          other unfinished holder the new job takes the key over for good, and waits for the end of that one's chain, however it
+          ends, besides what it waits for anyway: `created=True`. A holder that has finished: as `return`.
         - `raise`: `DuplicateJob`.
 
         Whether a job's key is held is decided before what it waits for is stored: of one that isn't stored and replaces

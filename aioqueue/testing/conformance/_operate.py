@@ -32,14 +32,15 @@ if TYPE_CHECKING:
 
     from aioqueue.testing.conformance._case import Harness
 
-__all__ = ["deleting", "retrying", "running"]
+__all__ = ["deleting", "named", "one_of_each", "retrying", "running"]
 
 retrying = Subject("retry")
 running = Subject("run_now")
 deleting = Subject("delete")
 
 
-async def _one_of_each(harness: Harness) -> dict[str, UUID]:
+async def one_of_each(harness: Harness) -> dict[str, UUID]:
+    """A job in each state, by the state's name, and an id that nothing has."""
     store = harness.store
     lease_id = await store.open_lease("w", HOUR)
     return {
@@ -53,7 +54,8 @@ async def _one_of_each(harness: Harness) -> dict[str, UUID]:
     }
 
 
-def _named(jobs: dict[str, UUID], results: list[Changed]) -> dict[str, Changed]:
+def named(jobs: dict[str, UUID], results: list[Changed]) -> dict[str, Changed]:
+    """What became of each of those jobs."""
     return dict(zip(jobs, results, strict=True))
 
 
@@ -61,7 +63,7 @@ def _named(jobs: dict[str, UUID], results: list[Changed]) -> dict[str, Changed]:
 async def retry_in_every_state(harness: Harness) -> None:
     """Only failed and cancelled jobs are made pending."""
     store = harness.store
-    jobs = await _one_of_each(harness)
+    jobs = await one_of_each(harness)
     expected = {
         "completed": Changed.WRONG_STATE,
         "failed": Changed.DONE,
@@ -71,7 +73,7 @@ async def retry_in_every_state(harness: Harness) -> None:
         "ready": Changed.WRONG_STATE,
         "unknown": Changed.NOT_FOUND,
     }
-    equal(_named(jobs, list(await store.retry(list(jobs.values())))), expected, "the results of retry")
+    equal(named(jobs, list(await store.retry(list(jobs.values())))), expected, "the results of retry")
     states = [JobState.COMPLETED, JobState.READY, JobState.READY, JobState.RUNNING, JobState.SCHEDULED, JobState.READY, None]
     found = await store.fetch(list(jobs.values()))
     equal([each and each.state for each in found], states, "the states")
@@ -186,7 +188,7 @@ async def of_an_expired_job(harness: Harness) -> None:
 async def run_now_in_every_state(harness: Harness) -> None:
     """Only pending jobs are brought forward."""
     store = harness.store
-    jobs = await _one_of_each(harness)
+    jobs = await one_of_each(harness)
     expected = {
         "completed": Changed.WRONG_STATE,
         "failed": Changed.WRONG_STATE,
@@ -196,7 +198,7 @@ async def run_now_in_every_state(harness: Harness) -> None:
         "ready": Changed.DONE,
         "unknown": Changed.NOT_FOUND,
     }
-    equal(_named(jobs, list(await store.run_now(list(jobs.values())))), expected, "the results of run_now")
+    equal(named(jobs, list(await store.run_now(list(jobs.values())))), expected, "the results of run_now")
     for name in ("scheduled", "ready"):
         await expect_state(store, jobs[name], JobState.READY)
     equal((await store.next_due(["a"])).job, 0, "the next due")
@@ -229,11 +231,11 @@ async def is_claimed_at_once(harness: Harness) -> None:
 async def in_every_state(harness: Harness) -> None:
     """Jobs are removed, live or archived, running ones too."""
     store = harness.store
-    jobs = await _one_of_each(harness)
+    jobs = await one_of_each(harness)
     expected = {name: Changed.NOT_FOUND if name == "unknown" else Changed.DONE for name in jobs}
-    equal(_named(jobs, list(await store.delete(list(jobs.values())))), expected, "the results of delete")
+    equal(named(jobs, list(await store.delete(list(jobs.values())))), expected, "the results of delete")
     equal(list(await store.fetch(list(jobs.values()))), [None] * len(jobs), "what's left")
-    again = _named(jobs, list(await store.delete(list(jobs.values()))))
+    again = named(jobs, list(await store.delete(list(jobs.values()))))
     equal(again, dict.fromkeys(jobs, Changed.NOT_FOUND), "the second delete")
 
 
