@@ -26,6 +26,7 @@ from aioqueue.testing.conformance._tools import (
 )
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import JobState, LostReason, Settlement, SettlementKind
+from aioqueue.vocabulary._listing import JobFilter
 
 if TYPE_CHECKING:
     from aioqueue.testing.conformance._case import Harness
@@ -104,6 +105,26 @@ async def retried(harness: Harness) -> None:
     await harness.age(HOUR + 600)
     again = await claim_one(store, lease_id)
     equal((again.attempt, again.claims, again.reschedules), (2, 2, 0), "attempt, claims, reschedules")
+
+
+@subject()
+async def who_ran_it_and_when(harness: Harness) -> None:
+    """The history keeps each attempt's worker and start; a finished job says who ran it last, and isn't found as running."""
+    store = harness.store
+    for kind in (SettlementKind.COMPLETED, SettlementKind.FAILED, SettlementKind.CANCELLED, SettlementKind.CONTINUED):
+        first = await start_one(store, await store.open_lease("first", HOUR))
+        error = replace(failure(), worker="first", started_at=first.started_at)
+        await written(store, settlement(first, SettlementKind.RETRIED, error=error))
+        lease_id = await store.open_lease("last", HOUR)
+        last = await claim_one(store, lease_id)
+        output = b"1" if kind is SettlementKind.COMPLETED else None
+        await written(store, settlement(last, kind, output=output))
+        await store.release(lease_id, [], end=True)
+        found = await snapshot(store, first.id)
+        told = [(each.worker, each.started_at) for each in found.errors]
+        equal((found.worker, told), ("last", [("first", first.started_at)]), f"who ran it, and its history, after {kind.name}")
+    for name in ("first", "last"):
+        equal((await store.list(JobFilter(worker=name), 10)).jobs, (), f"what {name} is running")
 
 
 @subject()
