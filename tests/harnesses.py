@@ -108,7 +108,7 @@ class SQLiteHarness(_Harness):
 class PostgresHarness(_Harness):
     """In one database."""
 
-    capabilities = frozenset(Capability) - {Capability.KNOWS_GIVEN}
+    capabilities = frozenset(Capability)
     resolution = timedelta(microseconds=1)
 
     store: Any

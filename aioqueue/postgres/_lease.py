@@ -35,9 +35,15 @@ _END_PAUSE_SECONDS = 0.05
 _MOST_NAMED = 20
 
 # The column gives numbers by itself to whoever names none.
-_OPEN_LEASE = """INSERT INTO @schema@.lease (id, worker, expires_at, extra, types, slots) OVERRIDING SYSTEM VALUE
-VALUES ($1::bigint, $2::text, clock_timestamp() + $3::float8 * interval '1 second', $4::boolean, $5::text[], $6::integer)
-ON CONFLICT DO NOTHING RETURNING id"""
+_OPEN_LEASE = """WITH opened AS (
+    INSERT INTO @schema@.lease (id, worker, expires_at, extra, types, slots) OVERRIDING SYSTEM VALUE
+    VALUES ($1::bigint, $2::text, clock_timestamp() + $3::float8 * interval '1 second', $4::boolean, $5::text[], $6::integer)
+    ON CONFLICT DO NOTHING RETURNING id, worker
+), kept AS (
+    INSERT INTO @schema@.past_lease (id, worker) SELECT id, worker FROM opened
+    ON CONFLICT (id) DO UPDATE SET worker = excluded.worker, opened_at = excluded.opened_at
+)
+SELECT id FROM opened"""
 
 _END_LEASE = "DELETE FROM @schema@.lease l WHERE l.id = $1::bigint RETURNING l.id"
 

@@ -13,6 +13,7 @@ from aioqueue.postgres._notifications import due_note, notify_statements
 from aioqueue.postgres._operate_apart import DELETED, RETRIED, RUN, Changes, apart_statements, change_apart
 from aioqueue.postgres._operate_cancel import Cancelled, cancel, cancel_statements
 from aioqueue.postgres._operate_delete import delete, delete_statements, delete_steps
+from aioqueue.postgres._operate_due import DueTime, due_arguments
 from aioqueue.postgres._operate_prune import prune, prune_statements
 from aioqueue.postgres._operate_retry import retry, retry_statements
 from aioqueue.postgres._rows_chain import ENDS
@@ -46,21 +47,25 @@ _FIRST_PAUSE_SECONDS = 0.01
 """How long rows are tried again whose chains were asked to end, and after which pause first."""
 
 # One row for each id that was given. Joined, not looked up for each: those that were changed are a list without an index.
-_RUN_NOW = f"""WITH {ENDS}, wanted AS MATERIALIZED (
+_MOVE = f"""WITH {ENDS}, wanted AS MATERIALIZED (
     SELECT j.id FROM @schema@.job j WHERE j.id = ANY(ARRAY(SELECT live FROM ends)) AND j.state + 0 = 1 ORDER BY j.id FOR UPDATE
 ), changed AS (
-    UPDATE @schema@.job j SET run_at = least(j.run_at, clock_timestamp())
-    WHERE j.id = ANY(ARRAY(SELECT id FROM wanted)) RETURNING j.id, j.type
+    UPDATE @schema@.job j SET run_at = @when@
+    WHERE j.id = ANY(ARRAY(SELECT id FROM wanted)) RETURNING j.id, j.type, j.run_at
 )
 SELECT ends.asked, ends.id, changed.type,
-       (SELECT j.state FROM @schema@.job j WHERE j.id = ends.live) AS live, ends.last IS NOT NULL AS archived
+       (SELECT j.state FROM @schema@.job j WHERE j.id = ends.live) AS live, ends.last IS NOT NULL AS archived,
+       greatest(0, extract(epoch FROM changed.run_at - now()))::float8 AS delay
 FROM ends LEFT JOIN changed ON changed.id = ends.live"""
+_NOW = "least(j.run_at, clock_timestamp())"
+_THEN = "greatest(clock_timestamp(), coalesce($2::timestamptz, clock_timestamp() + $3::float8 * interval '1 second'))"
 
 
 def operate_statements(schema: Schema) -> dict[str, str]:
     """All statements of this module, by name."""
     return {
-        "run_now": schema.render(_RUN_NOW),
+        "run_now": schema.render(_MOVE.replace("@when@", _NOW)),
+        "reschedule": schema.render(_MOVE.replace("@when@", _THEN)),
         **retry_statements(schema),
         **delete_statements(schema),
         **prune_statements(schema),
@@ -84,17 +89,23 @@ class Operator:
         self._statements = operate_statements(schema)
         self._origin = origin
 
-    async def retry(self, ids: Sequence[UUID], *, cascade: bool) -> Changes:
+    async def retry(self, ids: Sequence[UUID], *, cascade: bool, from_start: bool) -> Changes:
         """See `aioqueue.abc.Store.retry`. What meets somebody else's lock is repeated, for a moment; then that is left out.
 
         Raises:
             StoreContended: A whole table was locked, for as long as a statement may take.
         """
-        return await self._tried(lambda connection, apart: self.retry_in(connection, ids, cascade=cascade, apart=apart))
+        return await self._tried(
+            lambda connection, apart: self.retry_in(connection, ids, cascade=cascade, from_start=from_start, apart=apart)
+        )
 
     async def run_now(self, ids: Sequence[UUID]) -> Changes:
         """See `aioqueue.abc.Store.run_now`, and `retry`."""
         return await self._tried(lambda connection, apart: self.run_now_in(connection, ids, apart=apart))
+
+    async def reschedule(self, ids: Sequence[UUID], when: DueTime) -> Changes:
+        """See `aioqueue.abc.Operable.reschedule`, and `retry`."""
+        return await self._tried(lambda connection, apart: self.reschedule_in(connection, ids, when, apart=apart))
 
     async def delete(self, ids: Sequence[UUID], *, cascade: bool) -> Changes:
         """See `aioqueue.abc.Store.delete`, and `retry`."""
@@ -145,18 +156,20 @@ class Operator:
             connection, self._statements, list(dict.fromkeys(ids)), kept_reason(reason), origin=self._origin, wait=True
         )
 
-    async def retry_in(self, connection: Connection, ids: Sequence[UUID], *, cascade: bool, apart: bool) -> Changes:
-        """The same within the connection's open transaction; what fails leaves a part of it behind. So do the next two.
+    async def retry_in(
+        self, connection: Connection, ids: Sequence[UUID], *, cascade: bool, from_start: bool, apart: bool
+    ) -> Changes:
+        """The same within the connection's open transaction; what fails leaves a part of it behind. So do the next three.
 
         Arguments:
             connection: In a transaction.
             ids: Of any steps.
-            cascade: As of `aioqueue.abc.Store.retry`.
+            cascade, from_start: As of `aioqueue.abc.Store.retry`.
             apart: Whether those that somebody holds are looked for, and left out: where all together have met a lock.
         """
 
         async def change(some: Sequence[UUID]) -> Changes:
-            results, revived = await retry(connection, self._statements, some, cascade=cascade)
+            results, revived = await retry(connection, self._statements, some, cascade=cascade, from_start=from_start)
             await self._notify(connection, revived.types)
             return Changes(results, Notification(types=frozenset(revived.types)))
 
@@ -164,12 +177,25 @@ class Operator:
 
     async def run_now_in(self, connection: Connection, ids: Sequence[UUID], *, apart: bool) -> Changes:
         """See `retry_in`."""
+        return await self._move(connection, ids, "run_now", (), apart=apart)
 
+    async def reschedule_in(self, connection: Connection, ids: Sequence[UUID], when: DueTime, *, apart: bool) -> Changes:
+        """See `retry_in`.
+
+        Raises:
+            RowRejected: They can't be due then.
+        """
+        return await self._move(connection, ids, "reschedule", due_arguments(when), apart=apart)
+
+    async def _move(
+        self, connection: Connection, ids: Sequence[UUID], name: str, when: Sequence[object], *, apart: bool
+    ) -> Changes:
         async def change(some: Sequence[UUID]) -> Changes:
-            rows = await connection.fetch(self._statements["run_now"], list(some))
+            rows = await connection.fetch(self._statements[name], list(some), *when)
             types = {row[2] for row in rows if row[2] is not None}
-            await self._notify(connection, types)
-            return Changes(_results(rows, some), Notification(types=frozenset(types)))
+            delay = min((row[5] for row in rows if row[2] is not None), default=0.0)
+            await self._notify(connection, types, delay)
+            return Changes(_results(rows, some), Notification(types=frozenset(types), delay=delay))
 
         return await self._change(connection, ids, RUN, change, apart=apart)
 
@@ -237,8 +263,8 @@ class Operator:
                     raise
             await asyncio.sleep(_CONTENDED_SECONDS)
 
-    async def _notify(self, connection: Connection, types: Collection[str]) -> None:
-        if self._origin is not None and (note := due_note(types, 0.0, self._origin)) is not None:
+    async def _notify(self, connection: Connection, types: Collection[str], delay: float = 0.0) -> None:
+        if self._origin is not None and (note := due_note(types, delay, self._origin)) is not None:
             await connection.fetch(self._statements["notify"], note)
 
     async def prune(
@@ -253,7 +279,7 @@ def _results(rows: Sequence[Row], ids: Sequence[UUID]) -> list[Changed]:
     found = {row[0]: row for row in rows}
     results: list[Changed] = []
     for job_id in ids:
-        _, _, changed, live, archived = found[job_id]
+        _, _, changed, live, archived, _ = found[job_id]
         if changed is not None:
             results.append(Changed.DONE)
         elif live == StoredState.RUNNING:

@@ -84,6 +84,9 @@ UNION ALL
 SELECT NULL, coalesce(j.chain_id, j.id), NULL FROM @schema@.job j
 WHERE j.id = ANY(ARRAY(SELECT id FROM waiting WHERE NOT told)) AND j.state + 0 = 0"""
 
+_FORGET = """WITH unseen AS (DELETE FROM @schema@.progress p WHERE p.job_id = ANY($1::uuid[]))
+DELETE FROM @schema@.phase p WHERE p.job_id = ANY($1::uuid[])"""
+
 
 def retry_statements(schema: Schema) -> dict[str, str]:
     """All statements of this module, by name."""
@@ -94,6 +97,7 @@ def retry_statements(schema: Schema) -> dict[str, str]:
         "retry_revive": _REVIVE,
         "retry_wait_again": _WAIT_AGAIN,
         "retry_dependents": _DEPENDENTS,
+        "retry_forget": _FORGET,
     }
     return {
         **{name: schema.render(template) for name, template in templates.items()},
@@ -123,7 +127,7 @@ class Revived:
 
 
 async def retry(
-    connection: Connection, statements: dict[str, str], ids: Sequence[UUID], *, cascade: bool
+    connection: Connection, statements: dict[str, str], ids: Sequence[UUID], *, cascade: bool, from_start: bool
 ) -> tuple[list[Changed], Revived]:
     """Let failed and cancelled jobs live again, within the connection's open transaction.
 
@@ -132,6 +136,7 @@ async def retry(
         statements: Those of this module, and maybe others.
         ids: Of any steps.
         cascade: Whether those live again that failed through them, too.
+        from_start: Whether what the given ones have done is forgotten.
 
     Raises:
         StoreContended, asyncpg.PostgresError: Such as where somebody's open transaction holds a row.
@@ -140,6 +145,8 @@ async def retry(
     found = {row[0]: row for row in await connection.fetch(statements["retry_find"], list(ids))}
     wanted = {row[2]: row[1] for row in found.values() if row[2] is not None}
     left = await _revive(connection, statements, wanted, revived)
+    if from_start and revived.chains:
+        await connection.execute(statements["retry_forget"], list(revived.chains))
     level = set(revived.chains.values())
     blocked: set[UUID] = set()
     while cascade and level:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from aioqueue.postgres._operate_due import DueTime
 from aioqueue.postgres._stats import read_stats
 from aioqueue.postgres._stats_workers import read_leases, read_standing
 from aioqueue.vocabulary._listing import ListOrder
@@ -86,9 +87,9 @@ class OperatingVerbs:
         """See `aioqueue.abc.Store.standing`."""
         return await read_standing(self._opened.operations, self._schema, job_id, types)
 
-    async def retry(self, ids: Sequence[UUID], *, cascade: bool = False, from_start: bool = False) -> Sequence[Changed]:  # noqa: ARG002
+    async def retry(self, ids: Sequence[UUID], *, cascade: bool = False, from_start: bool = False) -> Sequence[Changed]:
         """See `aioqueue.abc.Store.retry`."""
-        changes = await self._opened.operator.retry(ids, cascade=cascade)
+        changes = await self._opened.operator.retry(ids, cascade=cascade, from_start=from_start)
         self._tell(changes.told)
         return changes.results
 
@@ -104,7 +105,9 @@ class OperatingVerbs:
         self, ids: Sequence[UUID], *, delay: float | None = None, run_at: datetime | None = None
     ) -> Sequence[Changed]:
         """See `aioqueue.abc.Operable.reschedule`."""
-        raise NotImplementedError
+        changes = await self._opened.operator.reschedule(ids, DueTime(run_at, delay))
+        self._tell(changes.told)
+        return changes.results
 
     async def run_now(self, ids: Sequence[UUID]) -> Sequence[Changed]:
         """See `aioqueue.abc.Store.run_now`."""

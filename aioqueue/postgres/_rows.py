@@ -55,6 +55,9 @@ _COMMON = f"""j.id, j.type, j.state, j.priority, j.payload::text AS payload, {mo
     j.timeout, {moment("j.expires_at")} AS expires_at, j.reschedules, j.trace, j.run_at <= statement_timestamp() AS due,
     coalesce(j.chain_id, j.id) AS chain_id, j.position, %s AS open_blockers, %s AS cancel_reason,
     %s AS purge_at, j.webhook"""
+# A row keeps the id of the lease that settled it, negative where it was an orphan. The smallest number has no other sign.
+_LAST_WORKER = """(SELECT l.worker FROM @schema@.past_lease l
+        WHERE l.id = CASE WHEN j.lease_id > -9223372036854775808 THEN abs(j.lease_id) END)"""
 LIVE_COLUMNS = _COMMON % (
     "NULL::timestamptz",
     "CASE WHEN j.state = 2 THEN (SELECT l.worker FROM @schema@.lease l WHERE l.id = j.lease_id) END",
@@ -66,7 +69,7 @@ LIVE_COLUMNS = _COMMON % (
 )
 ARCHIVED_COLUMNS = _COMMON % (
     moment("j.finished_at"),
-    "NULL::text",
+    _LAST_WORKER,
     "j.output::text",
     "j.outcome",
     "0",

@@ -31,7 +31,6 @@ from aioqueue.postgres._settle_chain import TAKEN, continuations, next_arguments
 from aioqueue.postgres._settle_fates import Fence, chain_of, fate_of, fates_statements
 from aioqueue.postgres._settle_slowly import Portion, Returned, settle_portion, slow_statements, waits_or_brings
 from aioqueue.postgres._settle_statements import outcome_arguments
-from aioqueue.store_rules._cancelling import gives_way
 from aioqueue.vocabulary._job import LostReason, SettleResult
 
 if TYPE_CHECKING:
@@ -138,10 +137,7 @@ class Settler:
         left = [index for index in indices if done.results[index] == SettleResult()]
         if not left:
             return []
-        fences = [
-            Fence(each.id, each.claims, each.lease_id, each.kind, gives_way(each))
-            for each in (settlements[index] for index in left)
-        ]
+        fences = [Fence(each.id, each.claims, each.lease_id, each.kind) for each in (settlements[index] for index in left)]
         asked = [each.id for each in fences], [each.lease_id for each in fences]
         rows = await self._connection.fetch(self._statements["fates"], *asked)
         fates = {row[0]: row for row in rows}

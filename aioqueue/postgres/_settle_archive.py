@@ -17,13 +17,13 @@ _HISTORY = f"""CASE WHEN {{error}} IS NULL THEN {{errors}}
 
 _ARCHIVE = """INSERT INTO @schema@.archive (id, type, priority, run_at, state, attempt, claims, lease_id, max_attempts,
         reschedules, timeout, chain_id, position, key, unique_key, created_at, started_at, finished_at, expires_at, outcome,
-        trace, tags, retry, metadata, payload, output, errors, keep, webhook, purge_at)
+        trace, tags, retry, metadata, payload, output, errors, keep, webhook, purge_at{settled_column})
     SELECT gone.id, gone.type, gone.priority, gone.run_at, {state}, gone.attempt, gone.claims, {lease_id},
            gone.max_attempts, gone.reschedules, gone.timeout, gone.chain_id, gone.position, gone.key, {KEPT_KEY},
            gone.created_at, gone.started_at, now(), gone.expires_at, {outcome}, gone.trace, gone.tags, gone.retry,
            gone.metadata, gone.payload, {output}::json,
            {errors}, gone.keep, gone.webhook,
-           CASE WHEN gone.keep IS NOT NULL THEN now() + least(greatest(gone.keep, 0), 3e9) * interval '1 second' END"""
+           CASE WHEN gone.keep IS NOT NULL THEN now() + least(greatest(gone.keep, 0), 3e9) * interval '1 second' END{settled}"""
 
 
 def history(errors: str, error: str) -> str:
@@ -36,8 +36,17 @@ def history(errors: str, error: str) -> str:
     return _HISTORY.format(errors=errors, error=error)
 
 
-def archive(*, state: str, lease_id: str, outcome: str, output: str, error: str) -> str:
+def archive(
+    *, state: str, lease_id: str, outcome: str, output: str, error: str, settled_column: str = "", settled: str = ""
+) -> str:
     """The head of a statement that stores rows of `gone`, which were deleted from the live ones, in the archive."""
     return _ARCHIVE.format(
-        KEPT_KEY=KEPT_KEY, state=state, lease_id=lease_id, outcome=outcome, output=output, errors=history("gone.errors", error)
+        KEPT_KEY=KEPT_KEY,
+        state=state,
+        lease_id=lease_id,
+        outcome=outcome,
+        output=output,
+        errors=history("gone.errors", error),
+        settled_column=settled_column,
+        settled=settled,
     )

@@ -14,7 +14,6 @@ from aioqueue.postgres._rows_portions import in_portions
 from aioqueue.postgres._settle_chain import TAKEN
 from aioqueue.postgres._settle_fates import Fence, fate_of, fates_statements
 from aioqueue.postgres._settle_slowly import only_own, settle_portion, slow_statements, told_of
-from aioqueue.store_rules._cancelling import gives_way
 from aioqueue.store_rules._lost import lost_reason
 from aioqueue.vocabulary._job import LostReason, Settlement, SettleResult
 from aioqueue.vocabulary._notification import Notification
@@ -130,7 +129,7 @@ class Ender:
         if portion.chains:
             return SettleResult(more=bool(portion.waited), cancelled=bool(portion.cancelled)), told_of(portion)
         (fate,) = await connection.fetch(self._statements["fates"], [settlement.id], [settlement.lease_id])
-        fence = Fence(settlement.id, settlement.claims, settlement.lease_id, settlement.kind, gives_way(settlement))
+        fence = Fence(settlement.id, settlement.claims, settlement.lease_id, settlement.kind)
         result = fate_of(fate, fence, orphaned=False)
         return SettleResult(busy=True) if result is None else result, Notification()
 

@@ -18,7 +18,8 @@ __all__ = ["Fence", "chain_of", "fate_of", "fates_statements"]
 
 # What has become of these jobs, in one snapshot: live, archived, and whether their leases are there, and valid.
 _FATES = """SELECT given.id, j.state, j.claims, coalesce(j.lease_id, 0), a.state, a.claims, coalesce(a.lease_id, 0),
-       l.id IS NOT NULL, coalesce(l.expires_at > now(), false), coalesce(a.chain_id, given.id)
+       l.id IS NOT NULL, coalesce(l.expires_at > now(), false), coalesce(a.chain_id, given.id),
+       a.settled_kind
 FROM unnest($1::uuid[], $2::bigint[]) AS given(id, lease_id)
 LEFT JOIN LATERAL (SELECT * FROM @schema@.job WHERE id = given.id) AS j ON true
 LEFT JOIN LATERAL (SELECT * FROM @schema@.archive WHERE id = given.id ORDER BY finished_at DESC LIMIT 1) AS a ON true
@@ -48,14 +49,12 @@ class Fence:
     Attributes:
         id, claims, lease_id: The claim.
         kind: What is written, so that only the same is taken for an earlier try of it; None if nothing is.
-        gives_way: Whether the job is cancelled in place of that, where its chain was asked to end.
     """
 
     id: UUID
     claims: int
     lease_id: int
     kind: SettlementKind | None = None
-    gives_way: bool = False
 
 
 def fate_of(row: Row, fence: Fence, *, orphaned: bool) -> SettleResult | None:
@@ -64,7 +63,7 @@ def fate_of(row: Row, fence: Fence, *, orphaned: bool) -> SettleResult | None:
     Returns:
         A result without a reason, if an earlier call wrote it; None if nothing stands in the way of writing it.
     """
-    _, state, claims, lease_id, archived, archived_claims, archived_lease_id, exists, valid, _ = row
+    _, state, claims, lease_id, archived, archived_claims, archived_lease_id, exists, valid, _, settled_kind = row
     writer = -fence.lease_id if orphaned else fence.lease_id
     if state == StoredState.RUNNING and claims == fence.claims and lease_id == fence.lease_id:
         return SettleResult(LostReason.TAKEN) if (valid if orphaned else not exists) else None
@@ -73,10 +72,10 @@ def fate_of(row: Row, fence: Fence, *, orphaned: bool) -> SettleResult | None:
         if state == StoredState.PENDING and again and claims == fence.claims and lease_id == writer:
             return SettleResult()
     elif archived is not None:
-        same = fence.kind is None or archived == fence.kind
-        cancelled = not same and fence.gives_way and archived == StoredState.CANCELLED
-        if (same or cancelled) and archived_claims == fence.claims and archived_lease_id == writer:
-            return SettleResult(cancelled=cancelled)
+        # What gave way to a request to end says what it had been.
+        same = fence.kind is None or fence.kind == (archived if settled_kind is None else settled_kind)
+        if same and archived_claims == fence.claims and archived_lease_id == writer:
+            return SettleResult(cancelled=settled_kind is not None)
     return SettleResult(lost_reason(live=state is not None, archived=archived))
 
 

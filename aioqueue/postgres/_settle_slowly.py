@@ -17,6 +17,7 @@ from aioqueue.postgres._connections_source import WAIT_BRIEFLY
 from aioqueue.postgres._insert_blockers import insert_waiting, insert_waiting_statements
 from aioqueue.postgres._insert_decisions import Stored
 from aioqueue.postgres._insert_edges import add_edges, chains_in_cycles, edges_of, find_chains, lead_on, lock_cycles
+from aioqueue.postgres._progress_logs import log_statements, store_logs
 from aioqueue.postgres._resolve import Resolved, resolve
 from aioqueue.postgres._resolve_ends import ends_statements, store_ends
 from aioqueue.postgres._settle_chain import continuations, next_arguments
@@ -58,6 +59,7 @@ def slow_statements(schema: Schema) -> dict[str, str]:
         "settle_not_asked": schema.render(_NOT_ASKED),
         **outcome_statements(schema),
         **ends_statements(schema),
+        **log_statements(schema),
         **insert_waiting_statements(schema),
     }
 
@@ -107,8 +109,12 @@ def told_of(portion: Portion) -> Notification:
 
 
 def waits_or_brings(settlement: Settlement) -> bool:
-    """Whether jobs are stored with it that one statement can't store."""
-    return bool(settlement.children) or (settlement.next is not None and bool(settlement.next.blockers))
+    """Whether something is stored with it that one statement can't store: jobs, or what was logged."""
+    return (
+        bool(settlement.children)
+        or settlement.logs is not None
+        or (settlement.next is not None and bool(settlement.next.blockers))
+    )
 
 
 async def settle_portion(
@@ -140,6 +146,8 @@ async def settle_portion(
     asked = _give_way(rows, by_id)
     _read(rows, by_id, portion)
     written = [by_id[job_id] for job_id in portion.chains]
+    if logged := [each for each in written if each.logs is not None]:
+        await store_logs(connection, statements, logged)
     children = [child for each in written for child in each.children]
     waiters = [each for each in written if each.next is not None and each.next.blockers]
     if children or waiters:

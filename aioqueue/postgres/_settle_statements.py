@@ -60,6 +60,8 @@ _ARCHIVE = archive(
     outcome="matched.outcome",
     output="matched.output",
     error="matched.error",
+    settled_column="@settled_column@",
+    settled="@settled@",
 )
 # `state + 0` and `lease_id + 0`: a condition that matches the lease index would make the planner walk its dead entries.
 _SETTLE = f"""WITH @ended@given AS MATERIALIZED (
@@ -138,6 +140,7 @@ def outcome_statements(schema: Schema) -> dict[str, str]:
         "@leases@": _LEASES,
     }
     fast = {"@fast@": "AND NOT j.marked", "@asked@": "", "@given@": "", "@yields@": "", "@matched@": "given.*", "@asks@": ""}
+    fast |= {"@settled_column@": "", "@settled@": ""}
     slow, slow_continued = _slow(11), _slow(28)
     return {
         name: schema.render(_filled({**parts, **way}))
@@ -166,9 +169,11 @@ def _slow(yielding: int) -> dict[str, str]:
         "@given@": f", ${yielding}::boolean[]",
         "@yields@": ", yields",
         "@matched@": f"""given.id, given.claims, given.lease_id, given.output, given.outcome, given.delay, given.run_at,
-           locked.asked,
+           locked.asked, CASE WHEN {_GIVES_WAY} THEN given.kind END AS settled_kind,
            CASE WHEN {_GIVES_WAY} THEN 7 ELSE given.kind END AS kind,
            CASE WHEN {_GIVES_WAY} AND given.error IS NULL THEN {_CANCELLED_ENTRY} ELSE given.error END AS error""",
+        "@settled_column@": ", settled_kind",
+        "@settled@": ", matched.settled_kind",
         "@asks@": "UNION ALL SELECT id, asked, -2 FROM matched WHERE asked IS NOT NULL\n",
     }
 

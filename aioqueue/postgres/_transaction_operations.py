@@ -9,6 +9,7 @@ from aioqueue.postgres._connections_source import PLANNER_SETTINGS
 from aioqueue.postgres._errors import translated
 from aioqueue.postgres._insert_waits import only_looking, waiting_briefly, whole_or_nothing
 from aioqueue.postgres._listing import Listings
+from aioqueue.postgres._operate_due import DueTime
 from aioqueue.postgres._stats import read_stats
 from aioqueue.postgres._stats_workers import read_leases, read_standing
 from aioqueue.vocabulary._listing import ListOrder
@@ -120,10 +121,12 @@ class Operations:
         """See `aioqueue.abc.Store.standing`."""
         return await read_standing(self, self._schema, job_id, types)
 
-    async def retry(self, ids: Sequence[UUID], *, cascade: bool = False, from_start: bool = False) -> Sequence[Changed]:  # noqa: ARG002
+    async def retry(self, ids: Sequence[UUID], *, cascade: bool = False, from_start: bool = False) -> Sequence[Changed]:
         """See `aioqueue.abc.Store.retry`."""
         return await self._change(
-            lambda connection, apart: self._operator().retry_in(connection, ids, cascade=cascade, apart=apart)
+            lambda connection, apart: self._operator().retry_in(
+                connection, ids, cascade=cascade, from_start=from_start, apart=apart
+            )
         )
 
     async def fetch_phases(self, job_id: UUID) -> Sequence[Phase]:
@@ -138,7 +141,8 @@ class Operations:
         self, ids: Sequence[UUID], *, delay: float | None = None, run_at: datetime | None = None
     ) -> Sequence[Changed]:
         """See `aioqueue.abc.Operable.reschedule`."""
-        raise NotImplementedError
+        when = DueTime(run_at, delay)
+        return await self._change(lambda connection, apart: self._operator().reschedule_in(connection, ids, when, apart=apart))
 
     async def run_now(self, ids: Sequence[UUID]) -> Sequence[Changed]:
         """See `aioqueue.abc.Store.run_now`."""
