@@ -8,6 +8,7 @@ from aioqueue.errors import BlockerCycle
 from aioqueue.sqlite._insert_blockers import Waiting, add_blockers, waits_for_itself
 from aioqueue.sqlite._insert_decisions import decide
 from aioqueue.sqlite._insert_rows import InsertResult, Stored, job_row, kept_values
+from aioqueue.sqlite._progress_kept import forget_phases
 from aioqueue.sqlite._rows import dump
 from aioqueue.sqlite._rows_ids import any_id
 from aioqueue.sqlite._rows_times import due_after
@@ -121,6 +122,7 @@ def _write_rows(connection: Statements, decisions: Decisions, awaited: Collectio
         rows = dump(replaced)
         connection.execute(_FORGET, {"rows": rows})
         connection.execute(_REPLACE, {"rows": rows})
+        forget_phases(connection, [str(row[0]) for row in replaced])
     if inserted:
         connection.execute(_INSERT, {"rows": dump(inserted), "now": now})
     return None if due is None else Notification(types=frozenset(types), delay=(due - now) / 1_000_000)

@@ -22,6 +22,7 @@ from aioqueue.sqlite._operate import Operator
 from aioqueue.sqlite._operate_verbs import OperatingVerbs
 from aioqueue.sqlite._progress import Progresses
 from aioqueue.sqlite._recovery import Recovery
+from aioqueue.sqlite._retention import Retention
 from aioqueue.sqlite._rows_odd import OddRows
 from aioqueue.sqlite._settle import Settler
 from aioqueue.sqlite._tend import Tending
@@ -72,6 +73,7 @@ class Opened:
         self.recovery = Recovery(self.writing, Reader(lambda: self.looks), self.odd)
         self.operator = Operator(self.writing)
         self.operations = OperatingVerbs(self.reading.read, self.operator.change)
+        self.retention = Retention(self.writing, Reader(lambda: self.looks))
         self.tending = Tending(self.writing, self.reading)
 
     def _threads(self, name: str, *, count: int = 1, tick: Housekeeping | None = None) -> DatabaseThreads:

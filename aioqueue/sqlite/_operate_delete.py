@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from aioqueue.sqlite._connections_statements import Statements
 
-__all__ = ["delete", "remove_rest"]
+__all__ = ["delete", "remove_archived", "remove_rest"]
 
 _PORTION = 1_000
 """Archived steps that one transaction removes beside the last ones: some 10 ms, in which nobody else writes."""
@@ -100,7 +100,7 @@ def delete(connection: Statements, ids: Sequence[UUID], *, cascade: bool) -> Out
             waited_for = connection.execute(_IS_WAITED_FOR, parameters).fetchone()[0] if cascade else chain in followed
             leases |= {row[0] for row in connection.execute(_HOLDERS, parameters).fetchall() if isinstance(row[0], int)}
             live = sum(_remove(connection, each, parameters) for each in (_REMOVE_STEPS, _REMOVE_FIRST))
-            archived, more = _remove_archived(connection, chain, max(1, portion))
+            archived, more = remove_archived(connection, chain, max(1, portion))
             portion -= archived
             results.append(Changed.DONE if live or archived else Changed.WRONG_STATE)
             if live or archived:
@@ -132,8 +132,8 @@ def _store_end(connection: Statements, chain: RowId, last: LastStep, now: int, *
     return store_ends(connection, [End.deleted(chain.text, last.type, take_along=take_along)], now)
 
 
-def _remove_archived(connection: Statements, chain: RowId, portion: int) -> tuple[int, bool]:
-    """Remove the last of the archived steps; gives how many, and whether there may be more."""
+def remove_archived(connection: Statements, chain: RowId, portion: int) -> tuple[int, bool]:
+    """Remove the last of a chain's archived steps, with what is kept beside them; gives how many, and whether there is more."""
     parameters = chain.parameters("chain")
     removed = _remove(connection, _REMOVE_ARCHIVED_STEPS, {**parameters, "portion": portion})
     if removed == portion:
@@ -153,4 +153,4 @@ def remove_rest(chain: RowId, connection: Statements) -> tuple[bool, None]:
     """Remove one portion of a chain whose end is gone; gives whether there may be more. One that begins anew is left alone."""
     if connection.execute(_LIVES, chain.parameters("chain")).fetchone()[0]:
         return False, None
-    return _remove_archived(connection, chain, _PORTION)[1], None
+    return remove_archived(connection, chain, _PORTION)[1], None

@@ -327,6 +327,18 @@ class SQLiteStore:
         """See `aioqueue.abc.SupportsPrune.prune`."""
         return await self._opened.operator.prune(state, older_than, types, limit, cursor)
 
+    async def take_duty(self, name: str, holder: str, duration: float) -> bool:
+        """See `aioqueue.abc.SupportsRetention.take_duty`."""
+        return await self._opened.retention.take_duty(name, holder, duration)
+
+    async def find_old(self, ages: Mapping[StoredState, float], limit: int, cursor: str | None = None) -> IdPage:
+        """See `aioqueue.abc.SupportsRetention.find_old`."""
+        return await self._opened.retention.find_old(ages, limit, cursor)
+
+    async def purge(self, chain_ids: Sequence[UUID], ages: Mapping[StoredState, float]) -> Sequence[UUID]:
+        """See `aioqueue.abc.SupportsRetention.purge`."""
+        return await self._opened.retention.purge(chain_ids, ages)
+
     # -- notifications --------------------------------------------------------------------------------------------
 
     def subscribe(self, listener: Listener, *, finished: bool = False) -> AbstractContextManager[None]:
