@@ -13,6 +13,8 @@ from tests.known_mistakes.events import EVENTS
 from tests.known_mistakes.leases import LEASES
 from tests.known_mistakes.looking import LOOKING
 from tests.known_mistakes.producing import PRODUCING
+from tests.known_mistakes.progress import PROGRESS
+from tests.known_mistakes.retention import RETENTION
 from tests.known_mistakes.settlements import SETTLEMENTS
 from tests.known_mistakes.tending import TENDING
 from tests.known_mistakes.unique import UNIQUE
@@ -36,6 +38,8 @@ STORE_MISTAKES: dict[str, Mistake] = {
     **COMPLETING,
     **UNIQUE,
     **CANCELLING,
+    **PROGRESS,
+    **RETENTION,
     **EVENTS,
 }
 """By name."""

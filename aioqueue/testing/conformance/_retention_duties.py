@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import anyio
 
+from aioqueue.testing.conformance import _tools
 from aioqueue.testing.conformance._case import Harness, Subject
-from aioqueue.testing.conformance._tools import HOUR, PATIENCE_SECONDS, equal
+from aioqueue.testing.conformance._tools import HOUR, equal
 from aioqueue.vocabulary._abilities import SupportsRetention
 
 __all__ = ["subject"]
@@ -53,7 +54,7 @@ async def it_runs_out(harness: Harness) -> None:
     if not isinstance(store, SupportsRetention):
         return
     asked = [await store.take_duty("retention", "one", 0.001)]
-    with anyio.move_on_after(PATIENCE_SECONDS):
+    with anyio.move_on_after(_tools.PATIENCE_SECONDS):
         # Each asking takes a while: the time is over soon.
         while not await store.take_duty("retention", "two", HOUR):
             pass

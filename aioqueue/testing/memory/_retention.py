@@ -27,7 +27,7 @@ def find_old(database: Database, ages: Mapping[StoredState, float], limit: int, 
     times = [(at, row.new.id, row) for row in database.rows.values() if (at := removable_at(row, ages)) and at <= now]
     begin = _read_cursor(cursor)
     looked = sorted(each for each in times if begin is None or each[:2] > begin)[:limit]
-    found = [row.chain for _, _, row in looked if the_end(chains.steps(row.chain)) is row]
+    found = [row.chain for _, _, row in looked if what_counts(chains.steps(row.chain)) is row]
     ended = f"{looked[-1][0].isoformat()} {looked[-1][1]}" if len(looked) == limit else None
     return IdPage(tuple(found), ended)
 
@@ -37,6 +37,11 @@ def _read_cursor(cursor: str | None) -> tuple[datetime, UUID] | None:
         return None
     at, _, after = cursor.partition(" ")
     return datetime.fromisoformat(at).astimezone(UTC), UUID(after)
+
+
+def what_counts(steps: Sequence[Row]) -> Row | None:
+    """The step whose age is its chain's: the live or last one."""
+    return the_end(steps)
 
 
 def removable_at(row: Row, ages: Mapping[StoredState, float]) -> datetime | None:
@@ -55,8 +60,8 @@ def purge(database: Database, chain_ids: Sequence[UUID], ages: Mapping[StoredSta
     removed: list[Row] = []
     for chain_id in dict.fromkeys(chain_ids):
         steps = chains.steps(chain_id)
-        last = the_end(steps)
-        if last is None or not may_be_removed(last, ages, now) or any(row.locked(now) for row in steps):
+        last = what_counts(steps)
+        if last is None or not may_be_removed(last, ages, now) or is_held(steps, now):
             continue
         for row in purged(steps):
             database.remove(row)
@@ -70,6 +75,11 @@ def may_be_removed(last: Row, ages: Mapping[StoredState, float], now: datetime) 
     """Whether a chain is old enough, of which this is the live or last step."""
     at = removable_at(last, ages)
     return at is not None and at <= now
+
+
+def is_held(steps: Sequence[Row], now: datetime) -> bool:
+    """Whether somebody has locked a chain."""
+    return any(row.locked(now) for row in steps)
 
 
 def purged(steps: Sequence[Row]) -> Sequence[Row]:
