@@ -69,7 +69,10 @@ class Measured:
 # -- the jobs -----------------------------------------------------------------------------------------------------------
 
 
-@registry.job(retry=Retry(max_attempts=50, backoff=Fixed(0.2), fail_on=(FileNotFoundError, NotADirectoryError)))
+@registry.job(
+    phases=("count", "enqueue"),
+    retry=Retry(max_attempts=50, backoff=Fixed(0.2), fail_on=(FileNotFoundError, NotADirectoryError)),
+)
 async def scan(folder: str, *, skip: tuple[str, ...] = ()) -> int:
     """Enqueue a job for every file below the folder, and count them. This job's id is the id of the run.
 
@@ -77,6 +80,19 @@ async def scan(folder: str, *, skip: tuple[str, ...] = ()) -> int:
         folder: Encoded.
         skip: Names of folders that aren't gone into.
     """
+    attempt = current_attempt()
+    # Whoever watches knows early how many there are. An attempt that follows one that was killed doesn't count again.
+    expected = await attempt.phase("count", count_files, folder, skip)
+    return await attempt.phase("enqueue", enqueue_files, folder, skip, expected)
+
+
+def count_files(folder: str, skip: tuple[str, ...]) -> int:
+    """Count the files below the folder: plain functions run in a thread."""
+    return sum(1 for _ in _files(decode_path(folder), skip))
+
+
+async def enqueue_files(folder: str, skip: tuple[str, ...], expected: int) -> int:
+    """Enqueue a job for every file that hasn't one; returns how many files there are."""
     attempt = current_attempt()
     run = attempt.job.id
     # An attempt before this one may have been killed midway: what it had committed isn't enqueued again.
@@ -90,6 +106,7 @@ async def scan(folder: str, *, skip: tuple[str, ...] = ()) -> int:
             batch.append(measure(folder, encode_path(path)).options(key=key, unique=True, tags=[str(run)]))
         if len(batch) == BATCH:
             await attempt.client.enqueue_many(batch)
+            attempt.progress(min(100 * count / max(expected, 1), 100), f"{count} files")
             batch = []
     await attempt.client.enqueue_many(batch)
     return count
@@ -100,17 +117,19 @@ async def scan(folder: str, *, skip: tuple[str, ...] = ()) -> int:
 )
 def measure(folder: str, path: str) -> Measured:
     """Hash one file, in a thread. What can't be read is tried again, unless that's of no use."""
-    began = time.perf_counter()
-    size, digest = hash_file(os.path.join(decode_path(folder), decode_path(path)), lambda: current_attempt().cancelled)
+    began, attempt = time.perf_counter(), current_attempt()
+    where = os.path.join(decode_path(folder), decode_path(path))
+    size, digest = hash_file(where, lambda: attempt.cancelled, attempt.progress)
     return Measured(size, digest, time.perf_counter() - began)
 
 
-def hash_file(path: str, cancelled: Callable[[], bool]) -> tuple[int, str]:
+def hash_file(path: str, cancelled: Callable[[], bool], progress: Callable[[float], None]) -> tuple[int, str]:
     """Read a file once.
 
     Arguments:
         path: Where it is.
         cancelled: Asked now and then; a thread can't be interrupted from outside.
+        progress: Told how many percent of a large file are done.
 
     Returns:
         Its size in bytes, and the SHA-256 of its content.
@@ -118,13 +137,16 @@ def hash_file(path: str, cancelled: Callable[[], bool]) -> tuple[int, str]:
     digest, size = hashlib.sha256(), 0
     # Without O_NONBLOCK, opening a pipe that has taken a file's place would wait for ever.
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode):
             raise Fail("it isn't a file any more")
         while chunk := file.read(CHUNK):
             if cancelled():
                 raise InterruptedError("stopped before the end of the file")
             digest.update(chunk)
             size += len(chunk)
+            if size < found.st_size:
+                progress(100 * size / found.st_size)
     return size, digest.hexdigest()
 
 
@@ -205,12 +227,15 @@ async def _count_finished(client: Client, run: UUID) -> int:
 
 async def watch(client: Client, run: JobHandle[int], progress: Progress) -> Results:
     """Show how it goes, until every file is done."""
-    total: int | None = None
+    total = expected = None
     while True:
         began = time.perf_counter()
-        if total is None and (await run.snapshot()).state.finished:
-            total = await run.result(timeout=0)
-        results = Results([job async for job in _jobs_of(client, run.id, FINISHED)], total)
+        if total is None:
+            scanned = await run.snapshot()
+            expected = next((phase.result for phase in scanned.phases if phase.name == "count"), None)
+            if scanned.state.finished:
+                total = expected = await run.result(timeout=0)
+        results = Results([job async for job in _jobs_of(client, run.id, FINISHED)], expected)
         progress.show(results)
         if total is not None and len(results.jobs) >= total:
             return results

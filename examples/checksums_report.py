@@ -31,7 +31,7 @@ class File(NamedTuple):
 
 @dataclass(frozen=True)
 class Results:
-    """The finished jobs of a run, and how many there will be: None while the folder is being read."""
+    """The finished jobs of a run, and how many there will be, as far as that is known: None while the files are counted."""
 
     jobs: Sequence[Job]
     total: int | None

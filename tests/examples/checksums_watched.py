@@ -32,13 +32,13 @@ _hash_file = checksums.hash_file
 die_with_parent()
 
 
-def _watched(path: str, cancelled: Callable[[], bool]) -> tuple[int, str]:
+def _watched(path: str, cancelled: Callable[[], bool], progress: Callable[[float], None]) -> tuple[int, str]:
     _write(f"begin {os.getpid()} {ascii(os.path.basename(path))[1:-1].replace(' ', '_')}")
     while "gate" in os.path.basename(path) and not LEDGER.with_name("open").exists():
         if cancelled():
             raise InterruptedError("stopped at the gate")
         time.sleep(0.02)
-    return _hash_file(path, cancelled)
+    return _hash_file(path, cancelled, progress)
 
 
 def _write(line: str) -> None:
