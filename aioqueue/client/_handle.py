@@ -124,7 +124,7 @@ class JobHandle(HasOutput[R_co]):
         """
         self._check_committed()
         (job,) = await self._session.opened().store.fetch_ends([self.id])
-        return with_all_phases(self._found(job))
+        return with_all_phases(self._found(job), self.job_type)
 
     async def progress(self) -> Progress | None:
         """Look how far the job had come when it said so last: in a chain, the step that is live, or the last one.

@@ -37,6 +37,7 @@ class NamedType:
     expires: float | None = None
     keep: float | None = None
     tags: tuple[str, ...] = ()
+    phases: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_name(self.name)

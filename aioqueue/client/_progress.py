@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from uuid import UUID
 
+    from aioqueue.definitions._call import JobDefinition
     from aioqueue.vocabulary._job import Job
     from aioqueue.vocabulary._phases import Progress
 
@@ -30,17 +31,23 @@ _LAST_WORD_SECONDS = 1.0
 """That a callback gets for what is said at the end, before the result is given without waiting for it."""
 
 
-def with_all_phases(job: Job) -> Job:
+def with_all_phases(job: Job, job_type: JobDefinition | None = None) -> Job:
     """Show a job with all phases of its type, in their order: stores know of those that have begun.
 
-    Of which phases there are its worker tells with its progress. Others, such as one that has another name by now, aren't
-    shown.
+    Which phases there are its worker tells with its progress. Others, such as one that has another name by now, aren't shown.
+
+    Arguments:
+        job: A snapshot.
+        job_type: If its worker hasn't told yet, the type says it, if it's the job's.
     """
-    if job.progress is None or not job.progress.phases:
+    names = () if job.progress is None else job.progress.phases
+    if not names and job_type is not None and job.type in (job_type.name, *job_type.aliases):
+        names = job_type.phases
+    if not names:
         return job
     begun = {phase.name: phase for phase in job.phases}
     waiting = shown_state_of_phase(PhaseState.WAITING, job.state)
-    phases = tuple(begun.get(name) or Phase(name=name, state=waiting) for name in job.progress.phases)
+    phases = tuple(begun.get(name) or Phase(name=name, state=waiting) for name in names)
     return dataclasses.replace(job, phases=phases)
 
 

@@ -252,8 +252,9 @@ def _running(job: Job, standing: Standing | None, leases: Sequence[LeaseFacts]) 
         return [
             Reason(
                 ReasonCode.RUNNING,
-                f"it is running: attempt {job.attempt}, on the worker {lease.worker}, since {_at(job.started_at)}; "
-                f"that worker's lease is valid for another {duration_text(lease.ends_in)}, and is renewed as long as it lives",
+                f"it is running: attempt {job.attempt}{_how_far(job)}, on the worker {lease.worker}, "
+                f"since {_at(job.started_at)}; that worker's lease is valid for another {duration_text(lease.ends_in)}, "
+                "and is renewed as long as it lives",
                 "If it takes too long, see that worker's log, and give the job a timeout.",
             )
         ]
@@ -269,6 +270,10 @@ def _running(job: Job, standing: Standing | None, leases: Sequence[LeaseFacts]) 
     return [Reason(ReasonCode.WORKER_LOST, f"{gone}: {text}", advice)]
 
 
+def _how_far(job: Job) -> str:
+    return "" if job.progress is None else f" ({job.progress.percent:.0f} % done at {_at(job.progress.at)})"
+
+
 def _not_due(job: Job, seconds: float) -> Reason:
     when = f"at {_at(job.run_at)}, in {duration_text(seconds)}"
     advice = f"To have it now: `aioqueue jobs run-now {job.id}`."
@@ -277,7 +282,7 @@ def _not_due(job: Job, seconds: float) -> Reason:
     if job.last_error is not None and job.last_error.attempt == job.attempt:
         text = f"attempt {job.last_error.attempt} failed at {_at(job.last_error.at)} ({job.last_error}); the next one is {when}"
         return Reason(ReasonCode.RETRY, text, advice)
-    return Reason(ReasonCode.RESCHEDULED, f"its handler has put it off: it is due {when}", advice)
+    return Reason(ReasonCode.RESCHEDULED, f"it was put off, by its handler or by hand: it is due {when}", advice)
 
 
 def _is_late(job: Job, now: datetime) -> bool:

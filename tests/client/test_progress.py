@@ -11,10 +11,13 @@ import pytest
 
 from aioqueue.client import Client, _progress, _waiters
 from aioqueue.client._progress import with_all_phases
-from aioqueue.errors import ResultTimeout
+from aioqueue.definitions._registry import Registry
+from aioqueue.errors import ConfigurationError, JobNotFound, ResultTimeout
+from aioqueue.vocabulary._answers import Changed
 from aioqueue.vocabulary._identifiers import new_id
-from aioqueue.vocabulary._job import AttemptError, Job, JobState
-from aioqueue.vocabulary._phases import Phase, PhaseState, Progress
+from aioqueue.vocabulary._job import AttemptError, Job, JobState, Settlement, SettlementKind
+from aioqueue.vocabulary._listing import JobFilter
+from aioqueue.vocabulary._phases import Phase, PhaseState, PhaseWrite, Progress, ProgressWrite
 from tests.client.fake_store import FakeStore
 from tests.client.jobs import add
 
@@ -158,6 +161,7 @@ def a_job(state: JobState = JobState.RUNNING, **fields: object) -> Job:
 
 
 def test_phases_that_have_not_begun_are_shown_too() -> None:
+    registry = Registry()
     names = ("download", "process", "upload")
     begun = (Phase(name="older", state=PhaseState.COMPLETED), Phase(name="download", state=PhaseState.RUNNING))
     job = a_job(phases=begun, progress=said(17, "download", names))
@@ -166,6 +170,10 @@ def test_phases_that_have_not_begun_are_shown_too() -> None:
         ("process", "waiting"),
         ("upload", "waiting"),
     ]
+    build = registry.job(name="build", phases=names)(_build)
+    waiting = a_job(JobState.READY, type="build")
+    assert [each.state for each in with_all_phases(waiting, build).phases] == ["waiting"] * 3
+    assert with_all_phases(a_job(), build).phases == ()
     cancelled = a_job(JobState.CANCELLED, progress=said(0, None, names))
     assert {each.state for each in with_all_phases(cancelled).phases} == {PhaseState.CANCELLED}
     for untouched in (a_job(phases=begun), a_job(phases=begun, progress=said(3))):
@@ -187,6 +195,9 @@ def _error(
 
 def _minutes(time: datetime | None) -> int | None:
     return None if time is None else int((time - NOON).total_seconds() // 60)
+
+
+async def _build() -> None: ...
 
 
 RUNNING, COMPLETED, FAILED, READY = JobState.RUNNING, JobState.COMPLETED, JobState.FAILED, JobState.READY
@@ -221,3 +232,66 @@ def test_attempts_are_derived_from_errors_and_the_newest_start(
     shown = [(each.number, each.worker, _minutes(each.started_at), _minutes(each.ended_at)) for each in job.attempts]
     assert shown == expected
     assert [each.error for each in job.attempts if each.error] == [each for each in errors if each.attempt]
+
+
+# -- what is kept -----------------------------------------------------------------------------------------------------
+
+
+async def test_a_retry_goes_on_behind_the_phases_or_from_the_start_and_logs_are_kept(each_client: Client) -> None:
+    store, handle = each_client.store, await each_client.enqueue(add(1, 2).options(keep=timedelta(hours=1)))
+
+    async def fail() -> None:
+        lease = await store.open_lease("tests", 600)
+        (job,) = await store.claim(lease, ["test.add"], 1)
+        fence = {"id": job.id, "claims": job.claims, "lease_id": lease}
+        write = PhaseWrite(**fence, name="download", state=PhaseState.COMPLETED, result=b"7")
+        assert await store.write_phases([write]) == [None]
+        await store.write_progress([ProgressWrite(**fence, percent=50, phase="download", phases=("download", "upload"))])
+        assert "attempt 1 (50 % done at " in (await each_client.why(handle)).reasons[0].text
+        kind, lines = SettlementKind.FAILED, b'[{"message":"hello"}]'
+        await store.settle([Settlement(**fence, kind=kind, attempt=job.attempt, logs=lines, error=_error(job.attempt, 0))])
+        await store.release(lease, [], end=True)
+
+    await fail()
+    job = await handle.snapshot()
+    assert [(each.name, each.state, each.result) for each in job.phases] == [
+        ("download", "completed", 7),
+        ("upload", "waiting", None),
+    ]
+    assert (await handle.progress()) == (await each_client.job(handle)).progress
+    assert job.purge_at is not None
+    assert job.finished_at is not None
+    assert job.purge_at - job.finished_at == timedelta(hours=1)
+    assert await each_client.retry(handle) == {handle.id: Changed.DONE}
+    assert [each.name for each in (await handle.snapshot()).phases] == ["download", "upload"]
+    await fail()
+    async with each_client.transaction() as tx:
+        assert await tx.retry(handle, from_start=True) == {handle.id: Changed.DONE}
+        assert [(log.claims, log.lines) for log in await tx.logs(handle)] == [
+            (1, [{"message": "hello"}]),
+            (2, [{"message": "hello"}]),
+        ]
+    job = await handle.snapshot()
+    assert (job.phases, job.progress) == ((), None)
+    assert [log.attempt for log in await each_client.logs(handle)] == [1, 1]
+    with pytest.raises(JobNotFound):
+        await each_client.logs(new_id())
+
+
+async def test_pending_jobs_get_another_time(each_client: Client) -> None:
+    first = await each_client.enqueue(add(1, 2).options(delay=3600))
+    ready, absent = await each_client.enqueue(add(3, 4)), new_id()
+    tomorrow = datetime.now(UTC) + timedelta(days=1)
+    assert await each_client.reschedule(first, absent, at=tomorrow) == {first.id: Changed.DONE, absent: Changed.NOT_FOUND}
+    assert (await first.snapshot()).run_at == tomorrow.replace(microsecond=(await first.snapshot()).run_at.microsecond)
+    assert await each_client.reschedule(where=JobFilter(types=[add]), delay=timedelta(hours=2)) == {Changed.DONE: 1}
+    assert (await first.snapshot()).run_at < tomorrow
+    assert (await ready.snapshot()).state is JobState.READY  # by filter only if that says so
+    async with each_client.transaction() as tx:
+        assert await tx.reschedule(where=JobFilter(states=["ready"]), delay=60) == {Changed.DONE: 1}
+    assert (await ready.snapshot()).state is JobState.SCHEDULED
+    await each_client.cancel(first)
+    assert await each_client.reschedule(first, delay=0) == {first.id: Changed.WRONG_STATE}
+    for wrong in ({}, {"delay": 1, "at": tomorrow}, {"delay": -1}, {"at": datetime(2030, 1, 1)}):
+        with pytest.raises(ConfigurationError):
+            await each_client.reschedule(first, **wrong)

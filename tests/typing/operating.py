@@ -10,17 +10,21 @@ from typing import Any, assert_type
 from uuid import UUID
 
 from aioqueue import (
+    AttemptLog,
     Blocker,
     Cancellation,
     Changed,
     Changes,
     Client,
     Job,
+    JobAttempt,
     JobFilter,
     JobHandle,
     JobState,
     ListOrder,
     Page,
+    Phase,
+    Progress,
     Registry,
 )
 
@@ -73,10 +77,31 @@ async def looks(client: Client, connection: sqlite3.Connection, job_id: UUID, ha
     assert_type(await client.list_chains(where=JobFilter(types=[fetch], states=["failed"])), Page)
 
 
+async def heard(progress: Progress) -> None:
+    assert_type(progress.percent, float)
+
+
+async def life(client: Client, handle: JobHandle[str]) -> None:
+    assert_type(await handle.progress(), Progress | None)
+    assert_type(await handle.result(timeout=3, on_progress=heard), str)
+    assert_type(await handle.result(on_progress=lambda progress: progress.message), str)
+    job = await handle.snapshot()
+    assert_type(job.phases, tuple[Phase, ...])
+    assert_type(job.attempts, tuple[JobAttempt, ...])
+    assert_type(await client.logs(handle), Sequence[AttemptLog])
+    assert_type(await client.logs(handle, tx=sqlite3.connect("a.db")), Sequence[AttemptLog])
+
+
 async def changes(client: Client, connection: sqlite3.Connection, job_id: UUID, handle: JobHandle[Any]) -> None:
     failed = JobFilter(states=["failed", JobState.CANCELLED], types=[fetch], finished_after=datetime.now(UTC))
     assert_type(failed.states, frozenset[JobState])
     assert_type(await client.retry(job_id, handle, str(job_id)), Changes)
+    assert_type(await client.retry(where=failed, from_start=True), Counter[Changed])
+    assert_type(await client.reschedule(job_id, handle, delay=timedelta(hours=2)), Changes)
+    assert_type(await client.reschedule(where=failed, at=datetime.now(UTC), on_portion=told), Counter[Changed])
+    async with client.transaction() as tx:
+        assert_type(await tx.reschedule(handle, delay=3), Changes)
+        assert_type(await tx.logs(handle), Sequence[AttemptLog])
     assert_type((await client.retry(job_id, cascade=True, tx=connection)).holders, dict[UUID, UUID])
     assert_type(await client.retry(where=failed), Counter[Changed])
     assert_type(await client.retry(where=failed, on_portion=throttled, cascade=True), Counter[Changed])
