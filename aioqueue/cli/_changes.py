@@ -1,4 +1,4 @@
-"""`aioqueue jobs retry | run-now | cancel | delete`: the jobs whose ids are given, or piped, or all that fit a filter."""
+"""`aioqueue jobs retry | run-now | reschedule | cancel | delete`: jobs whose ids are given, piped, or all that fit a filter."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aioqueue.cli._bulk import change_all, counted, holders_of
 from aioqueue.cli._filter_options import FILTER_OPTIONS, filter_options, is_filtered, read_filter
 from aioqueue.cli._ids import find_ids, read_given
 from aioqueue.cli._json import json_option
-from aioqueue.cli._options import WrongUsage, log_level_option, looking_at, run, url_option
+from aioqueue.cli._options import DURATION, WrongUsage, log_level_option, looking_at, read_time, run, url_option
 from aioqueue.cli._report import Report
 from aioqueue.cli._tables import show_progress
 from aioqueue.cli._text import one_line
@@ -23,7 +23,8 @@ from aioqueue.vocabulary._answers import Cancellation, Changed
 from aioqueue.vocabulary._job import JobState
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from datetime import datetime
     from uuid import UUID
 
     from aioqueue.cli._bulk import OnPortion, Portion
@@ -45,11 +46,16 @@ class _How:
 
     Attributes:
         cascade: As of `Client.retry` and `Client.delete`.
+        from_start: As of `Client.retry`.
         reason: As of `Client.cancel`.
+        delay, at: As of `Client.reschedule`.
     """
 
     cascade: bool = False
+    from_start: bool = False
     reason: str = ""
+    delay: float | None = None
+    at: datetime | None = None
 
 
 class _Apply(Protocol):
@@ -77,7 +83,9 @@ class _Change:
         named: Those, too, if `--state` names them.
         asks: Whether it can't be undone, or stops what runs: it asks, whatever jobs are meant.
         cascade: What `--cascade` does, for its help; empty where there is none.
+        from_start: Whether there is `--from-start`.
         reason: Whether there is `--reason`.
+        when: Whether there are `--delay` and `--at`, of which one is given.
     """
 
     name: str
@@ -90,15 +98,17 @@ class _Change:
     named: tuple[str, ...] = ()
     asks: bool = False
     cascade: str = ""
+    from_start: bool = False
     reason: bool = False
+    when: bool = False
 
 
 async def _retry(client: Client, ids: Sequence[UUID], how: _How) -> Portion:
-    return await client.retry(*ids, cascade=how.cascade)
+    return await client.retry(*ids, cascade=how.cascade, from_start=how.from_start)
 
 
 async def _retry_all(client: Client, where: JobFilter, on_portion: OnPortion, *, how: _How) -> None:
-    await client.retry(where=where, on_portion=on_portion, cascade=how.cascade)
+    await client.retry(where=where, on_portion=on_portion, cascade=how.cascade, from_start=how.from_start)
 
 
 async def _run_now(client: Client, ids: Sequence[UUID], how: _How) -> Portion:
@@ -109,6 +119,14 @@ async def _run_now(client: Client, ids: Sequence[UUID], how: _How) -> Portion:
 async def _run_all_now(client: Client, where: JobFilter, on_portion: OnPortion, *, how: _How) -> None:
     del how  # nothing is to be said
     await client.run_now(where=where, on_portion=on_portion)
+
+
+async def _reschedule(client: Client, ids: Sequence[UUID], how: _How) -> Portion:
+    return await client.reschedule(*ids, delay=how.delay, at=how.at)
+
+
+async def _reschedule_all(client: Client, where: JobFilter, on_portion: OnPortion, *, how: _How) -> None:
+    await client.reschedule(where=where, on_portion=on_portion, delay=how.delay, at=how.at)
 
 
 async def _cancel(client: Client, ids: Sequence[UUID], how: _How) -> Portion:
@@ -146,6 +164,7 @@ _CHANGES = (
         wrong="it isn't failed or cancelled",
         states=("failed", "cancelled"),
         cascade="Those too that have failed since one of them had failed.",
+        from_start=True,
     ),
     _Change(
         "run-now",
@@ -155,6 +174,17 @@ _CHANGES = (
         done="made due",
         wrong="it isn't pending",
         states=("scheduled",),
+    ),
+    _Change(
+        "reschedule",
+        "Change when pending jobs are due. An ID of any step means its chain's live one.",
+        _reschedule,
+        _reschedule_all,
+        done="rescheduled",
+        wrong="it isn't pending",
+        states=("scheduled",),
+        named=("ready",),
+        when=True,
     ),
     _Change(
         "cancel",
@@ -191,31 +221,18 @@ def changing_commands() -> list[click.Command]:
 
 
 def _command(change: _Change) -> click.Command:
-    cascade_option = click.option("--cascade", is_flag=True, help=change.cascade)
-    reason_option = click.option("--reason", default="", help="Why: it's stored with each job.")
-
     @click.command(change.name, help=f"{change.text}\n\n{_IDS_TEXT}")
     @url_option
     @click.argument("job_ids", metavar="[ID]...", nargs=-1)
-    @(cascade_option if change.cascade else _no_option)
-    @(reason_option if change.reason else _no_option)
+    @_how_options(change)
     @filter_options((*change.states, *change.named))
     @yes_option
     @json_option("One JSON object per job, and a last one with their numbers.")
     @log_level_option("warning")
-    def command(
-        url: str | None,
-        job_ids: tuple[str, ...],
-        *,
-        yes: bool,
-        as_json: bool,
-        cascade: bool = False,
-        reason: str = "",
-        **given: Any,
-    ) -> None:
+    def command(url: str | None, job_ids: tuple[str, ...], *, yes: bool, as_json: bool, **given: Any) -> None:
         if is_filtered(given) == bool(job_ids):
             raise WrongUsage(f"give either ids, or at least one of {FILTER_OPTIONS}")
-        report, how = Report(change.done, as_json=as_json), _How(cascade, reason)
+        report, how = Report(change.done, as_json=as_json), _read_how(change, given)
         if job_ids:
             asked = yes or not change.asks
             check_somebody_answers(yes=asked)
@@ -231,8 +248,39 @@ def _command(change: _Change) -> click.Command:
     return command
 
 
-def _no_option(command: T) -> T:
-    return command
+def _how_options(change: _Change) -> Callable[[T], T]:
+    """Add the options that only some of the commands have."""
+    options: list[Callable[[Any], Any]] = []
+    if change.cascade:
+        options.append(click.option("--cascade", is_flag=True, help=change.cascade))
+    if change.from_start:
+        text = "Forget the results of their phases: by default the next attempt goes on behind what is completed."
+        options.append(click.option("--from-start", is_flag=True, help=text))
+    if change.reason:
+        options.append(click.option("--reason", default="", help="Why: it's stored with each job."))
+    if change.when:
+        options.append(click.option("--delay", type=DURATION, help="Due when this has passed, from now."))
+        options.append(click.option("--at", help="Due at this time, in ISO 8601 with an offset; one in the past means now."))
+
+    def add(command: T) -> T:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
+def _read_how(change: _Change, given: Mapping[str, Any]) -> _How:
+    delay, at = given.get("delay"), given.get("at")
+    if change.when and (delay is None) == (at is None):
+        raise WrongUsage("say when they're due: either --delay or --at")
+    return _How(
+        cascade=given.get("cascade", False),
+        from_start=given.get("from_start", False),
+        reason=given.get("reason", ""),
+        delay=delay,
+        at=None if at is None else read_time(at, "--at"),
+    )
 
 
 async def _change_all(

@@ -57,6 +57,8 @@ def describe(job: Job, *, arguments: bool = False) -> dict[str, Any]:
         "timeout": job.timeout,
         "reschedules": job.reschedules or None,
         "outcome": job.outcome,
+        "kept_until": job.purge_at.isoformat() if job.purge_at else None,
+        "webhook": job.webhook,
         "output": _json_or_text(job.output_json),
         "arguments": _json_or_text(job.payload) if arguments else None,
         "metadata": _json_or_text(job.metadata_json) if arguments else None,

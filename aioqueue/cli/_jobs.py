@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from aioqueue.cli._ids import find_ids
+from aioqueue.cli._job_life import describe_life, describe_log, log_lines, phase_lines, progress_line, timeline
 from aioqueue.cli._job_text import describe, describe_blocker, end_and_duration
 from aioqueue.cli._json import json_option, print_json
 from aioqueue.cli._listing import listing_command
 from aioqueue.cli._options import Problem, log_level_option, looking_at, run, url_option
 from aioqueue.cli._text import one_line
-from aioqueue.vocabulary._job import was_discarded
+from aioqueue.errors import JobNotFound
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from aioqueue.vocabulary._job import Job
 
 __all__ = ["jobs"]
@@ -43,54 +46,93 @@ def show(url: str | None, job_id: str, *, arguments: bool, as_json: bool) -> Non
     async def look() -> None:
         async with looking_at(url) as client:
             (wanted,) = await find_ids(client, [job_id])
-            (job,) = await client.store.fetch([wanted])
+            try:
+                job = await client.job(wanted)
+            except JobNotFound:
+                raise Problem(f"there is no job {job_id}") from None
             blockers = await client.store.list_blockers(wanted, _MOST_BLOCKERS)
-            dependents = await client.store.list_dependents(wanted if job is None else job.chain_id, _MOST_BLOCKERS)
-        if job is None:
-            raise Problem(f"there is no job {job_id}")
-        described = describe(job, arguments=arguments) | {"timeline": _timeline(job)}
+            dependents = await client.store.list_dependents(job.chain_id, _MOST_BLOCKERS)
+        described = describe(job, arguments=arguments) | describe_life(job) | {"timeline": timeline(job)}
         if dependents:
             described["dependents"] = list(dict.fromkeys(str(each.job_id) for each in dependents))
         described["blockers"] = [describe_blocker(each) for each in blockers]
         if as_json:
             print_json(described)
-            return
-        if described.pop("cancel_reason", None) is not None:
-            described["asked_to_end"] = job.cancel_reason or "no reason was given"
-        if took := end_and_duration(job)[1]:
-            described["took"] = took
-        errors, timeline, waits_for = (described.pop(name) for name in ("errors", "timeline", "blockers"))
-        width = max(map(len, described))
-        for name, value in described.items():
-            click.echo(f"{name:{width}}  {one_line(value if isinstance(value, str) else json.dumps(value))}")
-        if waits_for:
-            click.echo("\nwaits for")
-        for blocker in waits_for:
-            state = blocker["state"] or "gone"
-            click.echo(one_line(f"{blocker['chain']}  {blocker['type'] or '?'}  {state}{_how(blocker)}"))
-        if len(waits_for) == _MOST_BLOCKERS:
-            click.echo("and perhaps more")
-        click.echo()
-        for entry in timeline:
-            click.echo(f"{entry['at']}  {one_line(entry['what'])}")
-        for error in errors:
-            click.echo(f"\nattempt {error['attempt']}, {error['at']}: {one_line(error['type'])}: {one_line(error['message'])}")
-            for line in error["traceback"].splitlines():
-                click.echo(f"    {one_line(line)}")
+        else:
+            _print(job, described)
 
     run(look)
+
+
+def _print(job: Job, described: dict[str, Any]) -> None:
+    """Show it to people."""
+    if described.pop("cancel_reason", None) is not None:
+        described["asked_to_end"] = job.cancel_reason or "no reason was given"
+    if took := end_and_duration(job)[1]:
+        described["took"] = took
+    if "progress" in described:
+        described["progress"] = progress_line(described["progress"])
+    errors, entries, waits_for = (described.pop(name) for name in ("errors", "timeline", "blockers"))
+    for name in ("phases", "attempts"):  # the timeline has the attempts
+        described.pop(name, None)
+    width = max(map(len, described))
+    for name, value in described.items():
+        click.echo(f"{name:{width}}  {one_line(value if isinstance(value, str) else json.dumps(value))}")
+    if job.phases:
+        click.echo("\nphases")
+    for line in phase_lines(job.phases):
+        click.echo(line)
+    _print_blockers(waits_for)
+    click.echo()
+    for entry in entries:
+        click.echo(f"{entry['at']}  {one_line(entry['what'])}")
+    for error in errors:
+        click.echo(f"\nattempt {error['attempt']}, {error['at']}: {one_line(error['type'])}: {one_line(error['message'])}")
+        for line in error["traceback"].splitlines():
+            click.echo(f"    {one_line(line)}")
+
+
+def _print_blockers(waits_for: Iterable[dict[str, Any]]) -> None:
+    shown = list(waits_for)
+    if shown:
+        click.echo("\nwaits for")
+    for blocker in shown:
+        state = blocker["state"] or "gone"
+        click.echo(one_line(f"{blocker['chain']}  {blocker['type'] or '?'}  {state}{_how(blocker)}"))
+    if len(shown) == _MOST_BLOCKERS:
+        click.echo("and perhaps more")
 
 
 def _how(blocker: dict[str, Any]) -> str:
     return f"{'' if blocker['needed'] else ', however it ends'}{', told' if blocker['told'] else ''}"
 
 
-def _timeline(job: Job) -> list[dict[str, str]]:
-    """What happened to it and when, as far as that is kept: its newest errors, and its newest start."""
-    entries = [(job.created_at, "created"), (job.run_at, "due")]
-    entries += [(error.at, f"attempt {error.attempt} failed: {error}" if error.attempt else str(error)) for error in job.errors]
-    if job.started_at is not None and not was_discarded(job):
-        entries.append((job.started_at, f"started{f' by {job.worker}' if job.worker else ''}: attempt {job.attempt}"))
-    if job.finished_at is not None:
-        entries.append((job.finished_at, f"finished: {job.state.value}{f' ({job.outcome})' if job.outcome else ''}"))
-    return [{"at": at.isoformat(), "what": what} for at, what in sorted(entries, key=lambda entry: entry[0])]
+@jobs.command()
+@url_option
+@click.argument("job_id", metavar="ID")
+@json_option()
+@log_level_option("warning")
+def logs(url: str | None, job_id: str, *, as_json: bool) -> None:
+    """Show what a job's attempts have logged, the newest ten: of job types with `capture_logs=True`.
+
+    They're kept with the outcome of the attempt: of one that runs, or was lost, there are none.
+    """
+
+    async def look() -> None:
+        async with looking_at(url) as client:
+            (wanted,) = await find_ids(client, [job_id])
+            try:
+                kept = await client.logs(wanted)
+            except JobNotFound:
+                raise Problem(f"there is no job {job_id}") from None
+        if as_json:
+            print_json({"id": str(wanted), "logs": [describe_log(each) for each in kept]})
+            return
+        for number, log in enumerate(kept):
+            click.echo(f"{chr(10) if number else ''}attempt {log.attempt}")
+            for line in log_lines(log):
+                click.echo(line)
+        if not kept:
+            click.echo("nothing that it has logged was kept")
+
+    run(look)

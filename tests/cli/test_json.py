@@ -47,9 +47,11 @@ TRIED: dict[str, dict[str, int]] = {
     "enqueue": {"jobs.greet name=Bob": 0, "jobs.greet --key k --unique": 0, "jobs.greet name:={": 2},
     "jobs list": {"": 0, "--state failed": 0, "--limit 1": 0},
     "jobs show": {"{id}": 0, "{id} --arguments": 0, NOBODY: 1},
+    "jobs logs": {"{id}": 0, NOBODY: 1},
     "jobs why": {"{id}": 0, NOBODY: 1},
     "jobs retry": {"{id}": 0, "--type jobs.fail --yes": 0, NOBODY: 1, "--type jobs.fail": 2},
     "jobs run-now": {"{id}": 1, "--type jobs.greet --yes": 0},
+    "jobs reschedule": {"{id} --delay 1h": 1, "--type jobs.greet --delay 1h --yes": 0, "{id}": 2, "{id} --at now": 2},
     "jobs cancel": {"--type jobs.greet --yes --reason no": 0, "{id} --yes": 1, f"{NOBODY} --yes": 1, "{id}": 2},
     "jobs delete": {"{id} --yes": 0, "--type jobs.greet --yes": 0, "{id}": 2},
     "jobs complete": {"{id} 1 --yes": 1, "{id} 1": 2, "{id} { --yes": 2, f"{NOBODY} 1 --yes": 1},
@@ -64,7 +66,7 @@ TRIED: dict[str, dict[str, int]] = {
     "doctor": {"": 0, "tests.cli.jobs:registry": 0, "isnt.there:registry": 2},
 }
 # What they can't do is said on standard error.
-SILENT = ("jobs show", "jobs complete", "jobs fail", "chains show")
+SILENT = ("jobs show", "jobs logs", "jobs complete", "jobs fail", "chains show")
 NOT_ON_SQLITE = {"migrate --dry-run", "migrate --sql"}
 
 
