@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from aioqueue.postgres._events_log import logged
 from aioqueue.postgres._rows import CLAIMED_COLUMNS
+from aioqueue.vocabulary._event_log import EventKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,11 +32,11 @@ _CLAIMED_TEMPLATE = f"""claimed AS (
         started_at = now()
     WHERE j.id = ANY(ARRAY(SELECT id FROM picked))
     RETURNING {CLAIMED_COLUMNS}
-)"""
+), {logged(f"SELECT '{EventKind.STARTED}', id, chain, type, attempt, claims FROM claimed")}"""
 
 
 def claimed(types: str, of_types: str) -> str:
-    """Give the part of a claim that takes the jobs of `picked`.
+    """Give the part of a claim that takes the jobs of `picked`, and logs that.
 
     Arguments:
         types, of_types: The parameters for `Owners.types` and `Owners.of_types`, such as `$8`.

@@ -12,9 +12,13 @@ from typing import TYPE_CHECKING
 
 from aioqueue.errors import RowRejected, StoreError, StoreIncompatible, StoreUnavailable
 from aioqueue.postgres._claim_owners import ALL_VALID, OWNERS, claimed
+from aioqueue.postgres._events_log import logged
 from aioqueue.postgres._rows import claimed_job
 from aioqueue.postgres._settle_archive import archive
+from aioqueue.postgres._webhooks_ends import delivery_columns, ending_of, insert_deliveries
 from aioqueue.runtime._log import event
+from aioqueue.store_rules._deliveries import delivery_of
+from aioqueue.vocabulary._event_log import EventKind
 from aioqueue.vocabulary._job import AttemptError
 
 if TYPE_CHECKING:
@@ -51,14 +55,30 @@ _REFUSED = f"""WITH locked AS MATERIALIZED (
     SELECT j.id FROM @schema@.job j WHERE j.id = $1::uuid AND j.state + 0 = 1 FOR UPDATE OF j SKIP LOCKED
 ), gone AS (
     DELETE FROM @schema@.job j WHERE j.id = ANY(ARRAY(SELECT id FROM locked)) RETURNING j.*
-)
-{archive(state="6", lease_id="NULL", outcome="NULL", output="NULL", error="$2::text")}
-FROM gone RETURNING id"""
+), archived AS (
+    {archive(state="6", lease_id="NULL", outcome="NULL", output="NULL", error="$2::text")}
+    FROM gone RETURNING id, coalesce(chain_id, id) AS chain_id, type, attempt, claims
+), delivered AS (
+    {insert_deliveries(3)}
+    JOIN gone ON gone.id = given.job_id AND gone.webhook = given.url
+), {logged(f"SELECT '{EventKind.FAILED}', id, chain_id, type, attempt, claims, $2::text FROM archived", "error")}
+SELECT id FROM archived"""
+
+
+# What is to be sent of it, where somebody is to be told.
+_ENDING = """SELECT j.id, coalesce(j.chain_id, j.id), j.type, 6, j.attempt, now(), j.webhook, j.key,
+       ARRAY(SELECT tag FROM unnest(j.tags) AS tag WHERE tag IS NOT NULL), NULL, NULL, $2::text
+FROM @schema@.job j WHERE j.id = $1::uuid AND j.webhook IS NOT NULL"""
 
 
 def claim_singly_statements(schema: Schema) -> dict[str, str]:
     """All statements of this module, by name."""
-    templates = {"claim_candidates": _CANDIDATES, "claim_one": _CLAIM_ONE, "claim_refused": _REFUSED}
+    templates = {
+        "claim_candidates": _CANDIDATES,
+        "claim_one": _CLAIM_ONE,
+        "claim_refused": _REFUSED,
+        "claim_refused_ending": _ENDING,
+    }
     return {name: schema.render(template) for name, template in templates.items()}
 
 
@@ -117,12 +137,17 @@ class SingleClaims:
             await self._set_aside(job_id, reason)
         return taken
 
+    async def _move(self, job_id: UUID, noted: str) -> bool:
+        endings = await self._connection.fetch(self._statements["claim_refused_ending"], job_id, noted)
+        made = [each for row in endings if (each := delivery_of(ending_of(row))) is not None]
+        return bool(await self._connection.fetch(self._statements["claim_refused"], job_id, noted, *delivery_columns(made)))
+
     async def _set_aside(self, job_id: UUID, error: StoreError) -> None:
         reason, moved = str(error), False
         if isinstance(error, RowRejected):
             noted = AttemptError(attempt=0, at=datetime.now(UTC), type="UnreadableRow", message=f"it can't be claimed: {error}")
             try:
-                moved = bool(await self._connection.fetch(self._statements["claim_refused"], job_id, noted.encode().decode()))
+                moved = await self._move(job_id, noted.encode().decode())
             except StoreError as worse:
                 reason = f"{reason}, nor be moved to the archive: {worse}"
         if moved or job_id not in self._told:

@@ -46,7 +46,12 @@ class Written(NamedTuple):
         created = [job for job, result in zip(jobs, self.results, strict=True) if result.created]
         yield inserted_types([job for job in created if job.id not in waiting] if waiting else created)
         if told is not None and (told.types or told.failed):
-            yield Notification(types=frozenset(told.types), delay=told.delay, finished=frozenset(told.failed))
+            yield Notification(
+                types=frozenset(told.types),
+                delay=told.delay,
+                finished=frozenset(told.failed),
+                deliveries=told.deliveries,
+            )
 
 
 class Inserter:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from aioqueue.postgres._events_log import ENQUEUED, logged
 from aioqueue.postgres._insert_columns import CLOCK, GIVEN, job_columns, unnested
 from aioqueue.postgres._insert_rows import frees_at_start
 from aioqueue.store_rules._unique_keys import TAKEN_OVER_ORDINAL
@@ -24,6 +25,7 @@ __all__ = ["Holder", "let_go", "lock_holders", "replace_jobs", "replace_statemen
 _LOCK = """SELECT j.unique_key, j.id, coalesce(j.chain_id, j.id), j.state, j.position, j.claims FROM @schema@.job j
 WHERE j.unique_key = ANY($1::uuid[]) AND (j.claims = 0 OR NOT j.until_started) ORDER BY j.id FOR UPDATE"""
 _LET_GO = "UPDATE @schema@.job j SET unique_key = NULL WHERE j.id = ANY($1::uuid[])"
+_LOGGED = logged(f"SELECT {ENQUEUED.format(state='state')}, id, chain, type, attempt, claims FROM replaced")
 _REPLACE = f"""WITH {CLOCK}, given AS MATERIALIZED (
     SELECT * FROM unnest($1::uuid[], {unnested(2)}, $17::text[], $18::float8[], $19::boolean[], $20::integer[])
         AS given(holder, {GIVEN}, key, max_delay, until_started, waits)
@@ -50,9 +52,9 @@ _REPLACE = f"""WITH {CLOCK}, given AS MATERIALIZED (
         open_blockers = wanted.open, state = CASE WHEN wanted.open > 0 THEN 0 ELSE 1 END,
         marked = j.marked OR wanted.open > 0 OR wanted.webhook IS NOT NULL, keep = wanted.keep, webhook = wanted.webhook
     FROM wanted WHERE j.id = wanted.holder
-    RETURNING j.id, j.type, j.state,
+    RETURNING j.id, coalesce(j.chain_id, j.id) AS chain, j.type, j.attempt, j.claims, j.state,
               greatest(0, extract(epoch FROM j.run_at - (SELECT now FROM clock)))::float8 AS delay
-), note AS MATERIALIZED (
+), {_LOGGED}, note AS MATERIALIZED (
     SELECT pg_catalog.pg_notify('@channel@', json_build_object('o', $21::text, 'd', due.delay, 't',
                CASE WHEN octet_length(due.types::text) < 7000 THEN due.types END)::text)::text AS done
     FROM (SELECT json_agg(DISTINCT type) AS types, min(delay) AS delay FROM replaced WHERE state = 1 AND delay <= 3600) AS due

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from aioqueue.postgres._events_log import ENQUEUED, UNLOGGED, logged
 from aioqueue.postgres._insert_columns import CLOCK, DUE, GIVEN, STORED, VALUES, job_columns, unnested
 from aioqueue.postgres._rows_portions import in_portions
 from aioqueue.store_rules._unique_keys import unique_hashes
@@ -39,6 +40,7 @@ _SAVEPOINT, _ROLL_BACK, _RELEASE = (
     f"{verb} aioqueue_keys" for verb in ("SAVEPOINT", "ROLLBACK TO SAVEPOINT", "RELEASE SAVEPOINT")
 )
 
+_LOGGED = logged(f"SELECT {ENQUEUED.format(state='state')}, id, id, type, 0, 0 FROM created")
 _INSERT = f"""WITH @clock@,
 created AS (
     INSERT INTO @schema@.job ({STORED}, keep, webhook, marked, key, unique_key@columns@)
@@ -46,8 +48,8 @@ created AS (
     FROM clock CROSS JOIN unnest({unnested(1)}, $16::text[], $17::uuid[]@arrays@) AS given({GIVEN}, key, unique_key@names@)
     {DUE}
     @missing@
-    ON CONFLICT DO NOTHING RETURNING id
-)
+    ON CONFLICT DO NOTHING RETURNING id, type, state
+), {_LOGGED}
 SELECT id FROM created
 UNION ALL
 SELECT NULL FROM (SELECT pg_catalog.pg_notify('@channel@', $18::text)::text AS told
@@ -78,11 +80,14 @@ _MISSING = """WHERE NOT EXISTS (SELECT FROM @schema@.archive a WHERE a.id = give
       AND NOT EXISTS (SELECT FROM @schema@.archive c WHERE c.chain_id = given.id)"""
 _LOCK = "SELECT id FROM @schema@.job WHERE id = ANY($1::uuid[]) ORDER BY id FOR KEY SHARE"
 # Each is looked up by an index: of `EXISTS (…) OR EXISTS (…)` whole tables are hashed, as long as they aren't large.
-_TAKE_BACK = """DELETE FROM @schema@.job j WHERE j.id = ANY(ARRAY(
-    SELECT a.id FROM @schema@.archive a WHERE a.id = ANY($1::uuid[])
-    UNION ALL SELECT c.chain_id FROM @schema@.job c WHERE c.chain_id = ANY($1::uuid[])
-    UNION ALL SELECT given.id FROM unnest($1::uuid[]) AS given(id)
-        CROSS JOIN LATERAL (SELECT FROM @schema@.archive c WHERE c.chain_id = given.id LIMIT 1) AS step)) RETURNING j.id"""
+_TAKE_BACK = f"""WITH gone AS (
+    DELETE FROM @schema@.job j WHERE j.id = ANY(ARRAY(
+        SELECT a.id FROM @schema@.archive a WHERE a.id = ANY($1::uuid[])
+        UNION ALL SELECT c.chain_id FROM @schema@.job c WHERE c.chain_id = ANY($1::uuid[])
+        UNION ALL SELECT given.id FROM unnest($1::uuid[]) AS given(id)
+            CROSS JOIN LATERAL (SELECT FROM @schema@.archive c WHERE c.chain_id = given.id LIMIT 1) AS step)) RETURNING j.id
+), {UNLOGGED.format(gone="gone")}
+SELECT id FROM gone"""
 # Which of these are there, themselves or what their chains have become; and which chains hold the keys.
 _HOLDERS = """SELECT id, NULL::uuid, NULL::uuid FROM @schema@.job WHERE id = ANY($1::uuid[])
 UNION ALL SELECT id, unique_key, coalesce(chain_id, id) FROM @schema@.job

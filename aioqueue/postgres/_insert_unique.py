@@ -12,6 +12,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from aioqueue.errors import StoreContended
+from aioqueue.postgres._events_log import UNLOGGED
 from aioqueue.postgres._insert_decisions import Stored
 from aioqueue.postgres._insert_replace import Holder, let_go, lock_holders, replace_jobs, replace_statements
 from aioqueue.postgres._insert_rows import frees_at_start, insert_on, insert_statements, job_size, waiting_arguments
@@ -38,7 +39,10 @@ _PORTION, _BATCH = (
 )
 _TYPES = """SELECT id, type FROM @schema@.job WHERE id = ANY($1::uuid[])
 UNION ALL SELECT id, type FROM @schema@.archive WHERE id = ANY($1::uuid[])"""
-_REMOVE = "DELETE FROM @schema@.job j WHERE j.id = ANY($1::uuid[])"
+_REMOVE = f"""WITH gone AS (
+    DELETE FROM @schema@.job j WHERE j.id = ANY($1::uuid[]) RETURNING j.id
+), {UNLOGGED.format(gone="gone")}
+SELECT count(*) FROM gone"""
 
 
 def unique_statements(schema: Schema) -> dict[str, str]:

@@ -10,12 +10,14 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
+from aioqueue.postgres._events_log import logged
 from aioqueue.postgres._lease_rights import MISSING_RIGHTS, WORKER, refuse_missing, rights_arguments
 from aioqueue.postgres._notifications import merged
 from aioqueue.postgres._rows import ASKED
 from aioqueue.postgres._settle_slowly import settle_portion, slow_statements, told_of
 from aioqueue.runtime._log import event
 from aioqueue.store_rules._lease_ids import new_lease_id
+from aioqueue.vocabulary._event_log import EventKind
 from aioqueue.vocabulary._job import Claim, Settlement, SettlementKind
 from aioqueue.vocabulary._notification import Notification
 
@@ -47,16 +49,17 @@ SELECT id FROM opened"""
 
 _END_LEASE = "DELETE FROM @schema@.lease l WHERE l.id = $1::bigint RETURNING l.id"
 
+_LOGGED = logged(f"SELECT '{EventKind.RESCHEDULED}', id, chain, type, attempt, claims, 0::float8 FROM returned", "delay")
 # Those whose chains were asked to end are only named: they're cancelled next.
-_GIVE_BACK = """WITH owned AS MATERIALIZED (
+_GIVE_BACK = f"""WITH owned AS MATERIALIZED (
     @owned@
 ), returned AS (
     UPDATE @schema@.job j
     SET state = 1, lease_id = NULL, attempt = greatest(j.attempt, 1) - 1,
         run_at = greatest(nullif(j.run_at, 'infinity'), clock_timestamp())
     WHERE j.id = ANY(ARRAY(SELECT id FROM owned WHERE asked IS NULL))
-    RETURNING j.type
-), told AS MATERIALIZED (
+    RETURNING j.id, coalesce(j.chain_id, j.id) AS chain, j.type, j.attempt, j.claims
+), {_LOGGED}, told AS MATERIALIZED (
     SELECT pg_catalog.pg_notify('@channel@', json_build_object('o', $2::text, 'd', 0, 't',
                CASE WHEN octet_length(due.types::text) < 7000 THEN due.types END)::text)::text AS done
     FROM (SELECT json_agg(DISTINCT type) AS types FROM returned) AS due

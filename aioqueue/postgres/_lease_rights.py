@@ -29,6 +29,9 @@ WORKER: Mapping[str, Sequence[str]] = {
     "progress": _ALL,
     "job_log": _ALL,
     "past_lease": _ALL,
+    "delivery": _ALL,
+    "event": ("SELECT", "INSERT", "DELETE"),
+    "reader": ("SELECT",),
 }
 """By table: claims, settlements, recovery, leases, and enqueueing in handlers."""
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from aioqueue.vocabulary._job import NewJob
 
 __all__ = [
+    "CATCH_UP",
     "LONGEST_DELAY_SECONDS",
     "decode_note",
     "due_note",
@@ -28,6 +29,9 @@ __all__ = [
 
 LONGEST_DELAY_SECONDS = 3600.0
 """Seconds: what is due later than that is found in time by those who look again, however seldom they do."""
+
+CATCH_UP = Notification(types=None, finished=None, events=True, deliveries=True)
+"""Anything may have happened."""
 
 _NOTIFY = "SELECT pg_catalog.pg_notify('@channel@', $1::text)::text"
 _LONGEST_NOTE_BYTES = 7_500
@@ -87,6 +91,7 @@ def merged(notifications: Collection[Notification]) -> Notification:
         delay=min((each.delay for each in notifications if each.types), default=0.0),
         finished=frozenset[UUID]().union(*(each.finished or () for each in notifications)),
         leases=frozenset[int]().union(*(each.leases for each in notifications)),
+        deliveries=any(each.deliveries for each in notifications),
     )
 
 
@@ -99,7 +104,7 @@ def decode_note(text: str, own_origin: str) -> Notification | None:
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError:
-        return Notification(types=None, finished=None)
+        return CATCH_UP
     if not isinstance(value, dict):
         return None
     note = cast("dict[str, Any]", value)
@@ -112,6 +117,8 @@ def decode_note(text: str, own_origin: str) -> Notification | None:
             delay=float(delay or 0.0),
             finished=frozenset(UUID(each) for each in note.get("f", ())),
             leases=frozenset(int(each) for each in note.get("l", ())),
+            events="e" in note,
+            deliveries="w" in note,
         )
     except (TypeError, ValueError):
-        return Notification(types=None, finished=None)
+        return CATCH_UP

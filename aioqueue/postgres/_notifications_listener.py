@@ -22,7 +22,7 @@ from aioqueue.postgres._connections_closing import close_connection, terminate
 from aioqueue.postgres._connections_opener import Opener
 from aioqueue.postgres._connections_reconnects import NOTIFICATIONS
 from aioqueue.postgres._errors import translated
-from aioqueue.postgres._notifications import decode_note, notify_statements
+from aioqueue.postgres._notifications import CATCH_UP, decode_note, notify_statements
 from aioqueue.runtime._log import event
 from aioqueue.vocabulary._notification import Notification
 
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 __all__ = ["Listening", "listener_statements"]
 
 logger = logging.getLogger("aioqueue.postgres")
-
-CATCH_UP = Notification(types=None, finished=None)
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 15.0
 _PROBE_SECONDS = 5.0

@@ -26,6 +26,7 @@ from aioqueue.postgres._recovery import Recovery
 from aioqueue.postgres._settle import Settler
 from aioqueue.postgres._settle_end import Ender
 from aioqueue.postgres._tend import Tender
+from aioqueue.postgres._webhooks import Deliveries
 from aioqueue.store_rules._listeners import Listeners
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class Opened:
             so an operation inside a user's open transaction never waits for that transaction.
         work: What a worker needs beside claims and settlements: leases, recovery, due times, what is settled slowly.
         claims, settler: Over a reserved connection each.
-        leases, recovery, progress, tender: What workers need over `work`.
+        leases, recovery, progress, tender, deliveries: What workers need over `work`.
         inserter, ender, operator, listings: What clients need over `operations`.
         foreign_inserter, foreign_ender, foreign_operator: The same in transactions of other libraries.
         listeners: Who is told in this process.
@@ -83,6 +84,7 @@ class Opened:
         self.recovery = Recovery(self.work, options.schema, self.claims, origin)
         self.progress = ProgressWriter(self.work, options.schema)
         self.tender = Tender(self.work, options.schema, origin)
+        self.deliveries = Deliveries(self.work, options.schema, origin)
         self.ender = Ender(self.operations, options.schema, origin)
         self.inserter = Inserter(self.operations, options.schema, origin)
         # What is written in transactions of other libraries the server tells this process, too: it knows of the commit.

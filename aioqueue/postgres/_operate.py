@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from aioqueue.errors import StoreContended, StoreUnavailable
 from aioqueue.postgres._connections_source import WAIT_BRIEFLY
 from aioqueue.postgres._errors import deadlock
+from aioqueue.postgres._events_log import logged
 from aioqueue.postgres._notifications import due_note, notify_statements
 from aioqueue.postgres._operate_apart import DELETED, RETRIED, RUN, Changes, apart_statements, change_apart
 from aioqueue.postgres._operate_cancel import Cancelled, cancel, cancel_statements
@@ -19,6 +20,7 @@ from aioqueue.postgres._operate_retry import retry, retry_statements
 from aioqueue.postgres._rows_chain import ENDS
 from aioqueue.store_rules._cancelling import kept_reason
 from aioqueue.vocabulary._answers import Changed
+from aioqueue.vocabulary._event_log import EventKind
 from aioqueue.vocabulary._job import StoredState
 from aioqueue.vocabulary._notification import Notification
 
@@ -46,16 +48,22 @@ _ASKING_SECONDS = 0.5
 _FIRST_PAUSE_SECONDS = 0.01
 """How long rows are tried again whose chains were asked to end, and after which pause first."""
 
+_LOGGED = logged(
+    f"""SELECT '{EventKind.RESCHEDULED}', id, chain, type, attempt, claims, extract(epoch FROM greatest(run_at, now()) - now())
+    FROM changed""",
+    "delay",
+)
 # One row for each id that was given. Joined, not looked up for each: those that were changed are a list without an index.
 _MOVE = f"""WITH {ENDS}, wanted AS MATERIALIZED (
     SELECT j.id FROM @schema@.job j WHERE j.id = ANY(ARRAY(SELECT live FROM ends)) AND j.state + 0 = 1 ORDER BY j.id FOR UPDATE
 ), changed AS (
     UPDATE @schema@.job j SET run_at = @when@
-    WHERE j.id = ANY(ARRAY(SELECT id FROM wanted)) RETURNING j.id, j.type, j.run_at
-)
+    WHERE j.id = ANY(ARRAY(SELECT id FROM wanted))
+    RETURNING j.id, j.type, j.run_at, coalesce(j.chain_id, j.id) AS chain, j.attempt, j.claims
+), {_LOGGED}
 SELECT ends.asked, ends.id, changed.type,
        (SELECT j.state FROM @schema@.job j WHERE j.id = ends.live) AS live, ends.last IS NOT NULL AS archived,
-       greatest(0, extract(epoch FROM changed.run_at - now()))::float8 AS delay
+       extract(epoch FROM greatest(changed.run_at, now()) - now())::float8 AS delay
 FROM ends LEFT JOIN changed ON changed.id = ends.live"""
 _NOW = "least(j.run_at, clock_timestamp())"
 _THEN = "greatest(clock_timestamp(), coalesce($2::timestamptz, clock_timestamp() + $3::float8 * interval '1 second'))"
@@ -210,6 +218,7 @@ class Operator:
                 delay=told.delay if told.types else 0.0,
                 finished=frozenset(deleted.chains | told.failed | told.deleted),
                 leases=frozenset(deleted.leases),
+                deliveries=told.deliveries,
             )
             return Changes(results, note, frozenset(deleted.chains) if deleted.more else frozenset())
 

@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from aioqueue.errors import StoreContended
+from aioqueue.postgres._events_log import logged
 from aioqueue.postgres._notifications import leases_note, notify_statements
 from aioqueue.postgres._resolve import Resolved, resolve, resolve_statements
 from aioqueue.postgres._resolve_ends import ends_statements, store_deleted
 from aioqueue.postgres._rows_beside import without_beside
 from aioqueue.postgres._rows_chain import ENDS
+from aioqueue.postgres._webhooks_ends import dropped_deliveries
 from aioqueue.store_rules._unique_keys import TAKEN_OVER_ORDINAL
 from aioqueue.vocabulary._answers import Changed
+from aioqueue.vocabulary._event_log import EventKind
 from aioqueue.vocabulary._job import StoredState
 
 if TYPE_CHECKING:
@@ -46,6 +49,10 @@ WHERE coalesce(ends.live, ends.last) IS NOT NULL
 _GONE = (
     """SELECT id FROM changed UNION ALL SELECT id FROM deleted UNION ALL SELECT id FROM last UNION ALL SELECT id FROM earlier"""
 )
+_LOGGED = logged(
+    f"""SELECT '{EventKind.DELETED}', id, coalesce(chain_id, id), type, attempt, claims FROM forgotten
+    UNION ALL SELECT '{EventKind.DELETED}', id, coalesce(chain_id, id), type, attempt, claims FROM deleted"""
+)
 # What is deleted itself waits for nothing; but what stays, since others wait for it, keeps what it waits for. Whoever has taken
 # a chain's key over waits for its end, and that it's gone is one.
 _DELETE = f"""WITH RECURSIVE {ENDS}, needs AS MATERIALIZED (
@@ -73,7 +80,7 @@ _DELETE = f"""WITH RECURSIVE {ENDS}, needs AS MATERIALIZED (
 ), deleted AS (
     DELETE FROM @schema@.job j
     WHERE j.id = ANY(ARRAY(SELECT live FROM ends WHERE id NOT IN (SELECT id FROM awaited)))
-    RETURNING j.id, j.type, j.state, j.lease_id
+    RETURNING j.id, j.chain_id, j.type, j.state, j.lease_id, j.attempt, j.claims
 ), changed AS MATERIALIZED (
     SELECT DISTINCT ON (ends.id) ends.id, gone.type, gone.live, gone.lease_id FROM ends
     JOIN (SELECT id, type, true AS live, CASE WHEN state = 2 THEN lease_id END AS lease_id FROM deleted
@@ -84,9 +91,10 @@ _DELETE = f"""WITH RECURSIVE {ENDS}, needs AS MATERIALIZED (
 ), forgotten AS (
     DELETE FROM @schema@.archive a
     WHERE a.id = ANY(ARRAY(SELECT id FROM changed UNION ALL SELECT id FROM last UNION ALL SELECT id FROM earlier))
-), unneeded AS (
+    RETURNING a.id, a.chain_id, a.type, a.attempt, a.claims
+), {_LOGGED}, unneeded AS (
     DELETE FROM @schema@.blocker b WHERE b.job_id = ANY(ARRAY(SELECT id FROM deleted UNION ALL SELECT id FROM last))
-), not_asked AS (
+), {dropped_deliveries("SELECT id FROM changed")}, not_asked AS (
     DELETE FROM @schema@.cancel_request r WHERE r.chain_id = ANY(ARRAY(SELECT id FROM changed))
 ), {without_beside(_GONE)}
 SELECT ends.asked, ends.id, changed.type, (SELECT j.state FROM @schema@.job j WHERE j.id = ends.live), ends.last IS NOT NULL,
@@ -100,8 +108,9 @@ _DELETE_STEPS = f"""WITH gone AS (
         CROSS JOIN LATERAL (SELECT a.id FROM @schema@.archive a WHERE a.chain_id = chain.id LIMIT $2::integer) AS step
         WHERE NOT EXISTS (SELECT FROM @schema@.job j WHERE j.chain_id = chain.id)
           AND NOT EXISTS (SELECT FROM @schema@.job j WHERE j.id = chain.id)
-        LIMIT $2::integer)) RETURNING a.id
-), {without_beside("SELECT id FROM gone")}
+        LIMIT $2::integer)) RETURNING a.id, a.chain_id, a.type, a.attempt, a.claims
+), {logged(f"SELECT '{EventKind.DELETED}', id, coalesce(chain_id, id), type, attempt, claims FROM gone")},
+{without_beside("SELECT id FROM gone")}
 SELECT count(*) FROM gone"""
 
 

@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from aioqueue.postgres._connections_source import WAIT_BRIEFLY
+from aioqueue.postgres._events_log import logged
 from aioqueue.postgres._rows_beside import without_beside
+from aioqueue.postgres._webhooks_ends import dropped_deliveries
 from aioqueue.vocabulary._answers import Pruned
+from aioqueue.vocabulary._event_log import EventKind
 from aioqueue.vocabulary._job import StoredState
 
 if TYPE_CHECKING:
@@ -20,6 +23,7 @@ __all__ = ["prune", "prune_statements"]
 
 _OLD = "a.finished_at <= now() - make_interval(secs => $2::double precision)"
 
+_LOGGED = logged(f"SELECT '{EventKind.DELETED}', id, coalesce(chain_id, id), type, attempt, claims FROM gone")
 # Locked before they're deleted: who was retried since this statement began is gone, and who is being retried is skipped.
 # `state + 0`: found by their ids. JSON writes a time in one way, whatever the session's settings.
 _PRUNE = f"""WITH looked AS MATERIALIZED (
@@ -31,8 +35,10 @@ _PRUNE = f"""WITH looked AS MATERIALIZED (
     WHERE a.id = ANY(ARRAY(SELECT id FROM looked WHERE $3::text[] IS NULL OR type = ANY($3::text[])))
       AND a.state + 0 = $1::smallint AND {_OLD} FOR UPDATE SKIP LOCKED
 ), gone AS (
-    DELETE FROM @schema@.archive a WHERE a.id = ANY(ARRAY(SELECT id FROM wanted)) RETURNING a.id, a.chain_id
-), {without_beside("SELECT id FROM gone")}
+    DELETE FROM @schema@.archive a WHERE a.id = ANY(ARRAY(SELECT id FROM wanted))
+    RETURNING a.id, a.chain_id, a.type, a.attempt, a.claims
+), {dropped_deliveries("SELECT coalesce(chain_id, id) FROM gone WHERE $1::smallint <> 5")}, {_LOGGED},
+{without_beside("SELECT id FROM gone")}
 SELECT ARRAY(SELECT id FROM gone), ARRAY(SELECT coalesce(chain_id, id) FROM gone), (SELECT count(*) FROM looked),
        (SELECT to_json(finished_at) #>> '{{}}' || ' ' || id FROM looked ORDER BY finished_at DESC, id DESC LIMIT 1)"""
 

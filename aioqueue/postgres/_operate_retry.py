@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from aioqueue.errors import StoreContended
+from aioqueue.postgres._events_log import logged
 from aioqueue.postgres._insert_edges import blocker_statements
 from aioqueue.postgres._resolve_ends import ends_statements, error_of, store_found_ends
 from aioqueue.postgres._rows_chain import ENDS
@@ -17,6 +18,7 @@ from aioqueue.store_rules._causes import BLOCKER_FAILED
 from aioqueue.store_rules._revival import blockers_first
 from aioqueue.vocabulary._answers import Changed
 from aioqueue.vocabulary._blockers import ChainEnd
+from aioqueue.vocabulary._event_log import EventKind
 from aioqueue.vocabulary._job import StoredState
 
 if TYPE_CHECKING:
@@ -45,8 +47,13 @@ WHERE b.job_id = ANY($1::uuid[]) ORDER BY b.job_id, b.ordinal"""
 _ENDED = """SELECT e.chain_id, e.state FROM @schema@.chain_end e WHERE e.chain_id = ANY($1::uuid[])
 ORDER BY e.chain_id FOR UPDATE"""
 
+_LOGGED = logged(
+    f"""SELECT CASE WHEN state = 0 THEN '{EventKind.BLOCKED}' ELSE '{EventKind.RETRYING}' END, id, chain_id, type, attempt,
+           claims, 0::float8 FROM revived""",
+    "delay",
+)
 # Inserted first, deleted second: where a unique key is held by now, the archive's row stays.
-_REVIVE = """WITH wanted AS MATERIALIZED (
+_REVIVE = f"""WITH wanted AS MATERIALIZED (
     SELECT a.*, given.open FROM unnest($1::uuid[], $2::integer[]) AS given(id, open)
     CROSS JOIN LATERAL (SELECT a.* FROM @schema@.archive a WHERE a.id = given.id AND a.state + 0 IN (6, 7) OFFSET 0) AS a
 ), revived AS (
@@ -60,8 +67,8 @@ _REVIVE = """WITH wanted AS MATERIALIZED (
            claims, max_attempts, timeout, chain_id, position, key, unique_key, created_at, trace, tags, retry, metadata,
            payload, errors, keep, webhook
     FROM wanted ORDER BY unique_key NULLS FIRST, id
-    ON CONFLICT DO NOTHING RETURNING id, type, state, coalesce(chain_id, id) AS chain_id
-), gone AS (
+    ON CONFLICT DO NOTHING RETURNING id, type, state, coalesce(chain_id, id) AS chain_id, attempt, claims
+), {_LOGGED}, gone AS (
     DELETE FROM @schema@.archive a WHERE a.id = ANY(ARRAY(SELECT id FROM revived)) RETURNING a.id
 ), begun AS (
     UPDATE @schema@.chain_end e SET untold = false WHERE e.chain_id = ANY(ARRAY(SELECT chain_id FROM revived)) AND e.untold

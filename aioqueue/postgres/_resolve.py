@@ -16,10 +16,13 @@ from uuid import UUID
 from aioqueue.postgres._connections_halving import in_halves
 from aioqueue.postgres._connections_source import WAIT_BRIEFLY
 from aioqueue.postgres._errors import LOCKED, NOT_ALLOWED, row_error, sqlstate
+from aioqueue.postgres._events_log import logged
 from aioqueue.postgres._rows_beside import without_beside
 from aioqueue.postgres._settle_archive import archive
+from aioqueue.postgres._webhooks_ends import dropped_deliveries, store_deliveries, store_deliveries_statements
 from aioqueue.store_rules._causes import BLOCKER_FAILED, WAITED_FOR
 from aioqueue.store_rules._unique_keys import TAKEN_OVER_ORDINAL
+from aioqueue.vocabulary._event_log import EventKind
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -67,6 +70,14 @@ SELECT count(*), array_agg(edge.job_id), array_agg(edge.ordinal), array_agg(edge
 
 _ENTRY = f"""json_build_object('attempt', 0, 'at', clock_timestamp(), 'type', '{BLOCKER_FAILED}',
                        'message', '{WAITED_FOR}' || coalesce(gone.cause, 'a chain that is gone'), 'traceback', '')"""
+_LOGGED = logged(
+    f"""SELECT '{EventKind.UNBLOCKED}', id, chain, type, attempt, claims, delay, NULL AS error FROM pending
+    UNION ALL SELECT '{EventKind.FAILED}', id, chain_id, type, attempt, claims, NULL, error FROM failed
+    UNION ALL SELECT '{EventKind.DELETED}', gone.id, coalesce(gone.chain_id, gone.id), gone.type, gone.attempt,
+           gone.claims, NULL, NULL FROM gone WHERE gone.taken""",
+    "delay",
+    "error",
+)
 # The rows are found one by one, and then by their places: where the planner believes that a table is empty, as statistics of a
 # quiet moment say, a join would read all of it for each; so would a look-up without the chain, by the index on chains. A time
 # that is infinite or far away can't be moved.
@@ -98,7 +109,8 @@ _TELL = f"""WITH edge AS MATERIALIZED (
 ), failed AS (
     {archive(state="6", lease_id="NULL", outcome="NULL", output="NULL", error=_ENTRY)}
     FROM gone WHERE NOT gone.taken
-    RETURNING coalesce(chain_id, id) AS chain_id
+    RETURNING id, coalesce(chain_id, id) AS chain_id, type, attempt, claims, errors[array_upper(errors, 1)]::text AS error,
+              webhook
 ), passed_on AS (
     INSERT INTO @schema@.chain_end (chain_id, state, type, cause, untold, take_along)
     SELECT coalesce(gone.chain_id, gone.id), CASE WHEN gone.taken THEN 8 ELSE 6 END, gone.type, gone.cause, true, gone.taken
@@ -117,13 +129,14 @@ _TELL = f"""WITH edge AS MATERIALIZED (
                           THEN j.expires_at + (due.now - j.run_at) ELSE j.expires_at END
     FROM waiting CROSS JOIN (SELECT clock_timestamp() AS now) AS due
     WHERE j.ctid = waiting.place AND NOT waiting.ended
-    RETURNING j.type, j.state, j.run_at
+    RETURNING j.id, coalesce(j.chain_id, j.id) AS chain, j.type, j.attempt, j.claims, j.state, j.run_at
 ), pending AS MATERIALIZED (
-    SELECT type, CASE WHEN isfinite(run_at) THEN greatest(0, extract(epoch FROM run_at - now()))::float8
-                      ELSE 'infinity' END AS delay FROM counted_down WHERE state = 1
+    SELECT id, chain, attempt, claims, type,
+           CASE WHEN isfinite(run_at) THEN greatest(0, extract(epoch FROM run_at - now()))::float8 ELSE 'infinity' END AS delay
+    FROM counted_down WHERE state = 1
 ), taken AS MATERIALIZED (
     SELECT gone.id, coalesce(gone.chain_id, gone.id) AS chain_id FROM gone WHERE gone.taken
-), note AS MATERIALIZED (
+), {_LOGGED}, note AS MATERIALIZED (
     SELECT pg_catalog.pg_notify('@channel@', json_build_object('o', $4::text, 'd', due.delay, 't',
                CASE WHEN octet_length(due.types::text) < 7000 THEN due.types END)::text)::text AS done
     FROM (SELECT json_agg(DISTINCT type) AS types, min(delay) AS delay FROM pending WHERE delay <= 3600) AS due
@@ -138,7 +151,8 @@ _TELL = f"""WITH edge AS MATERIALIZED (
 )
 SELECT (SELECT count(*) FROM told), ARRAY(SELECT DISTINCT type FROM pending), (SELECT min(delay) FROM pending),
        ARRAY(SELECT chain_id FROM failed), ARRAY(SELECT id FROM taken), ARRAY(SELECT chain_id FROM taken),
-       EXISTS (SELECT FROM passed_on), (SELECT count(*) FROM note WHERE done IS NOT NULL)"""
+       EXISTS (SELECT FROM passed_on), ARRAY(SELECT id FROM failed WHERE webhook IS NOT NULL),
+       (SELECT count(*) FROM note WHERE done IS NOT NULL)"""
 
 _LEFT = """coalesce((SELECT true FROM @schema@.blocker b WHERE b.chain_id = e.chain_id AND NOT b.resolved LIMIT 1), false)"""
 # Those with some left go to the end of the queue: it may be that somebody holds these, and others wait behind them.
@@ -148,12 +162,17 @@ FROM (SELECT e.chain_id, {_LEFT} AS some FROM @schema@.chain_end e WHERE e.chain
 WHERE e.chain_id = rest.chain_id AND (e.untold OR rest.some)"""
 
 # Nothing stays of chains that were taken along. Of one with more steps than that, another delete removes the others.
-_TAKEN = f"WITH {without_beside('SELECT unnest($1::uuid[])')} DELETE FROM @schema@.blocker b WHERE b.job_id = ANY($1::uuid[])"
+_TAKEN = f"""WITH {dropped_deliveries("SELECT unnest($2::uuid[])")}, {without_beside("SELECT unnest($1::uuid[])")}
+DELETE FROM @schema@.blocker b WHERE b.job_id = ANY($1::uuid[])"""
 _TAKEN_STEPS = f"""WITH step AS MATERIALIZED (
     SELECT unnest($1::uuid[]) AS id UNION ALL
     (SELECT s.id FROM @schema@.archive s WHERE s.chain_id = ANY($1::uuid[]) LIMIT $2::integer)
-), {without_beside("SELECT id FROM step")}
-DELETE FROM @schema@.archive a WHERE a.id = ANY(ARRAY(SELECT id FROM step))"""
+), gone AS (
+    DELETE FROM @schema@.archive a WHERE a.id = ANY(ARRAY(SELECT id FROM step))
+    RETURNING a.id, a.chain_id, a.type, a.attempt, a.claims
+), {without_beside("SELECT id FROM step")},
+{logged(f"SELECT '{EventKind.DELETED}', id, coalesce(chain_id, id), type, attempt, claims FROM gone")}
+SELECT count(*) FROM gone"""
 
 
 def resolve_statements(schema: Schema) -> dict[str, str]:
@@ -166,7 +185,7 @@ def resolve_statements(schema: Schema) -> dict[str, str]:
         "resolve_taken": _TAKEN,
         "resolve_taken_steps": _TAKEN_STEPS,
     }
-    return {name: schema.render(template) for name, template in templates.items()}
+    return {name: schema.render(template) for name, template in templates.items()} | store_deliveries_statements(schema)
 
 
 _Edge: TypeAlias = "tuple[UUID, int, UUID]"
@@ -184,6 +203,7 @@ class Resolved:
         failed: Chains that have failed with it.
         deleted: Chains that were removed with it.
         more: Whether there may be more to tell: beyond the bound, or those that wait for what has failed with it.
+        deliveries: Whether there is something to be sent of chains that have failed with it.
     """
 
     told: int = 0
@@ -192,6 +212,7 @@ class Resolved:
     failed: set[UUID] = field(default_factory=set[UUID])
     deleted: set[UUID] = field(default_factory=set[UUID])
     more: bool = False
+    deliveries: bool = False
 
     def add(self, other: Resolved) -> None:
         self.told += other.told
@@ -200,6 +221,7 @@ class Resolved:
         self.failed |= other.failed
         self.deleted |= other.deleted
         self.more = self.more or other.more
+        self.deliveries = self.deliveries or other.deliveries
 
 
 async def resolve(
@@ -287,13 +309,16 @@ async def _tell(
     origin: str | None,
 ) -> None:
     arguments = [edge[0] for edge in edges], [edge[1] for edge in edges], [edge[2] for edge in edges], origin
-    ((told, types, delay, failed, taken, deleted, passed_on, _),) = await connection.fetch(
+    ((told, types, delay, failed, taken, deleted, passed_on, hooked, _),) = await connection.fetch(
         statements["resolve_tell"], *arguments
     )
     if taken:
-        await connection.fetch(statements["resolve_taken"], taken)
+        await connection.fetch(statements["resolve_taken"], taken, deleted)
     if continued := [chain for chain in deleted if chain not in set(taken)]:
         await _remove_steps(connection, statements, continued)
+    if hooked:
+        await store_deliveries(connection, statements, hooked, origin=origin)
+        into.deliveries = True
     into.told += told
     into.types |= set(types)
     into.delay = min(into.delay, float("inf") if delay is None else delay)

@@ -62,12 +62,14 @@ class Settled:
         ended_chains: The ids of chains that have ended with it, or were found to have.
         returned: Jobs that it made pending.
         ended_leases: Leases that orphans had.
+        deliveries: Whether there is something to be sent of chains that have ended.
     """
 
     results: list[SettleResult]
     ended_chains: set[UUID] = field(default_factory=set[UUID])
     returned: list[Returned] = field(default_factory=list[Returned])
     ended_leases: set[int] = field(default_factory=set[int])
+    deliveries: bool = False
 
 
 class Settler:
@@ -239,6 +241,7 @@ def _note(settled: Portion, settlements: Sequence[Settlement], portion: Sequence
     done.returned += settled.returned
     done.returned += [Returned(name, settled.told.delay) for name in settled.told.types]
     done.ended_leases |= settled.leases
+    done.deliveries = done.deliveries or settled.deliveries or settled.told.deliveries
     return written
 
 

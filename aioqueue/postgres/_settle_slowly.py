@@ -22,6 +22,7 @@ from aioqueue.postgres._resolve import Resolved, resolve
 from aioqueue.postgres._resolve_ends import ends_statements, store_ends
 from aioqueue.postgres._settle_chain import continuations, next_arguments
 from aioqueue.postgres._settle_statements import outcome_arguments, outcome_statements
+from aioqueue.postgres._webhooks_ends import store_deliveries, store_deliveries_statements
 from aioqueue.store_rules._cancelling import as_cancelled, asked_to_end, gives_way
 from aioqueue.store_rules._causes import how_it_ended
 from aioqueue.vocabulary._blockers import ChainEnd
@@ -48,6 +49,8 @@ __all__ = [
 _NOT_ASKED = "DELETE FROM @schema@.cancel_request r WHERE r.chain_id = ANY($1::uuid[])"
 _ASKED = -2
 """In place of a delay: the row says which job's chain was asked to end, and why."""
+_HOOKED = -3
+"""In place of a delay: the row says which job has a webhook."""
 # What a job that has completed or gone on has waited for isn't needed any more. A failed or cancelled one may be retried.
 _UNNEEDED = "DELETE FROM @schema@.blocker b WHERE b.job_id = ANY($1::uuid[])"
 
@@ -60,6 +63,7 @@ def slow_statements(schema: Schema) -> dict[str, str]:
         **outcome_statements(schema),
         **ends_statements(schema),
         **log_statements(schema),
+        **store_deliveries_statements(schema),
         **insert_waiting_statements(schema),
     }
 
@@ -85,6 +89,8 @@ class Portion:
         told: What those that waited were told.
         waited: The chains of which some who wait may not have been told.
         cancelled: Those jobs that are cancelled, or whose next ones are, since that was asked for.
+        hooked: Those jobs that are archived with it and have webhooks.
+        deliveries: Whether there is something to be sent of chains that have ended.
     """
 
     chains: dict[UUID, UUID] = field(default_factory=dict[UUID, UUID])
@@ -95,6 +101,8 @@ class Portion:
     told: Resolved = field(default_factory=Resolved)
     waited: set[UUID] = field(default_factory=set[UUID])
     cancelled: set[UUID] = field(default_factory=set[UUID])
+    hooked: set[UUID] = field(default_factory=set[UUID])
+    deliveries: bool = False
 
 
 def told_of(portion: Portion) -> Notification:
@@ -105,6 +113,7 @@ def told_of(portion: Portion) -> Notification:
         delay=min(delays, default=0.0),
         finished=frozenset(portion.ended | portion.told.failed | portion.told.deleted),
         leases=frozenset(portion.leases),
+        deliveries=portion.deliveries or portion.told.deliveries,
     )
 
 
@@ -161,6 +170,9 @@ async def settle_portion(
     if asked:
         steps += await _cancel_asked(connection, statements, asked, by_id, portion, origin)
     portion.ended = {chain_id for chain_id, _, _ in steps}
+    if hooked := [job_id for _, job_id, _ in steps if job_id in portion.hooked]:
+        await store_deliveries(connection, statements, hooked, origin=origin)
+        portion.deliveries = True
     ends |= (waited := await store_ends(connection, statements, steps))
     await resolve(connection, statements, ends, portion.told, origin=origin)
     if portion.told.more:
@@ -211,7 +223,8 @@ async def _cancel_asked(
     if nexts:
         ended = list(nexts.values())
         arguments = outcome_arguments(ended, origin)
-        await connection.fetch(statements["settle_end_slowly"], *arguments, [])
+        rows = await connection.fetch(statements["settle_end_slowly"], *arguments, [])
+        portion.hooked |= {row[0] for row in rows if row[2] == _HOOKED}
     chains = [portion.chains[job_id] for job_id in asked if job_id in portion.chains]
     await connection.fetch(statements["settle_not_asked"], chains)
     return [(portion.chains[job_id], each.id, _how(each)) for job_id, each in nexts.items()]
@@ -222,7 +235,9 @@ def _read(rows: Sequence[Any], by_id: Mapping[UUID, Settlement], portion: Portio
     for job_id, text, delay in rows:
         if delay == _ASKED:
             continue
-        if job_id is None:
+        if delay == _HOOKED:
+            portion.hooked.add(job_id)
+        elif job_id is None:
             if delay is not None:
                 portion.returned.append(Returned(text, delay))
             elif text is not None:

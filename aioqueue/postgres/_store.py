@@ -21,6 +21,7 @@ from aioqueue.postgres._operate_verbs import OperatingVerbs
 from aioqueue.postgres._options import Options, read_options
 from aioqueue.postgres._transaction import TransactionBlock
 from aioqueue.postgres._transaction_operations import Operations
+from aioqueue.postgres._webhooks_verbs import WebhookVerbs
 from aioqueue.store_rules._life import StoreLife
 from aioqueue.vocabulary._notification import Notification
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from aioqueue.postgres._connections_driver import Connection
     from aioqueue.postgres._settle import Settled
+    from aioqueue.postgres._webhooks import Deliveries
     from aioqueue.vocabulary._answers import Due
     from aioqueue.vocabulary._blockers import Tended
     from aioqueue.vocabulary._finding import Finding
@@ -48,6 +50,8 @@ if TYPE_CHECKING:
     from aioqueue.vocabulary._store_parts import LeaseSession, Listener, StoreTransaction
 
 __all__ = ["PostgresStore", "make_store"]
+
+_NOTHING = Notification()
 
 
 def make_store(url: str, **options: Any) -> PostgresStore:
@@ -77,7 +81,7 @@ def make_store(url: str, **options: Any) -> PostgresStore:
     return PostgresStore(read_options(url, options))
 
 
-class PostgresStore(OperatingVerbs):
+class PostgresStore(OperatingVerbs, WebhookVerbs):
     """See `aioqueue.abc.Store`, and `make_store` for the options."""
 
     def __init__(self, options: Options) -> None:
@@ -154,8 +158,12 @@ class PostgresStore(OperatingVerbs):
     def _opened(self) -> Opened:
         return self._life.here()
 
+    @property
+    def _deliveries(self) -> Deliveries:
+        return self._opened.deliveries
+
     def _tell(self, notification: Notification) -> None:
-        if (opened := self._life.opened) is not None and (notification.types or notification.finished or notification.leases):
+        if (opened := self._life.opened) is not None and notification != _NOTHING:
             opened.listeners.tell(notification)
 
     # -- producers ------------------------------------------------------------------------------------------------
@@ -228,6 +236,7 @@ class PostgresStore(OperatingVerbs):
                 delay=min((each.delay for each in done.returned), default=0.0),
                 finished=frozenset(done.ended_chains),
                 leases=frozenset(done.ended_leases),
+                deliveries=done.deliveries,
             )
         )
         return done.results

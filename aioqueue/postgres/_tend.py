@@ -19,14 +19,17 @@ from aioqueue.postgres._claim_throttle import Throttle
 from aioqueue.postgres._connections_halving import in_halves
 from aioqueue.postgres._connections_source import WAIT_BRIEFLY
 from aioqueue.postgres._errors import breaks_connection, cuts_short
+from aioqueue.postgres._events_log import logged
 from aioqueue.postgres._notifications import merged
 from aioqueue.postgres._resolve import Resolved, resolve, resolve_statements
 from aioqueue.postgres._resolve_ends import ends_statements, store_deleted, store_found_ends
 from aioqueue.postgres._settle_archive import archive
 from aioqueue.postgres._tend_requests import REQUESTS_LEFT, apply_requests, requests_statements
+from aioqueue.postgres._webhooks_ends import FORGET_DELIVERIES, OLD_DELIVERIES, store_deliveries
 from aioqueue.runtime._log import event
 from aioqueue.store_rules._causes import expired
 from aioqueue.vocabulary._blockers import Tended
+from aioqueue.vocabulary._event_log import EventKind
 from aioqueue.vocabulary._notification import Notification
 
 if TYPE_CHECKING:
@@ -69,6 +72,7 @@ SELECT EXISTS (SELECT FROM @schema@.chain_end e WHERE e.untold) AS untold,
        EXISTS (SELECT FROM @schema@.job j WHERE {_NEVER_STARTED}) AS late,
        EXISTS (SELECT FROM @schema@.dedup d WHERE d.expires_at <= now()) AS over,
        {REQUESTS_LEFT} AS asked,
+       {OLD_DELIVERIES} AS old_deliveries,
        ARRAY(SELECT chain_id FROM awaited
              WHERE (SELECT true FROM @schema@.job j WHERE j.id = awaited.chain_id LIMIT 1) IS NULL
                AND (SELECT true FROM @schema@.job j WHERE j.chain_id = awaited.chain_id LIMIT 1) IS NULL
@@ -88,7 +92,7 @@ SELECT EXISTS (SELECT FROM @schema@.chain_end e WHERE e.untold) AS untold,
 _LOOK_BRIEFLY = f"""SELECT EXISTS (SELECT FROM @schema@.chain_end e WHERE e.untold),
        EXISTS (SELECT FROM @schema@.job j WHERE {_NEVER_STARTED}),
        EXISTS (SELECT FROM @schema@.dedup d WHERE d.expires_at <= now()),
-       {REQUESTS_LEFT}"""
+       {REQUESTS_LEFT}, {OLD_DELIVERIES}"""
 
 _UNTOLD = f"""SELECT e.chain_id FROM @schema@.chain_end e WHERE e.untold ORDER BY e.ended_at, e.chain_id LIMIT {_MOST_CHAINS}
 FOR UPDATE SKIP LOCKED"""
@@ -106,9 +110,11 @@ _LATE = f"""SELECT j.id FROM @schema@.job j WHERE {_NEVER_STARTED} AND NOT j.id 
 ORDER BY j.expires_at LIMIT $1::integer FOR UPDATE OF j SKIP LOCKED"""
 _EXPIRE = f"""WITH gone AS (
     DELETE FROM @schema@.job j WHERE j.id = ANY($1::uuid[]) RETURNING j.*
-)
-{archive(state="7", lease_id="NULL", outcome="NULL", output="NULL", error="$2::text")}
-FROM gone RETURNING coalesce(chain_id, id)"""
+), archived AS (
+    {archive(state="7", lease_id="NULL", outcome="NULL", output="NULL", error="$2::text")}
+    FROM gone RETURNING id, coalesce(chain_id, id) AS chain_id, type, attempt, claims, webhook
+), {logged(f"SELECT '{EventKind.CANCELLED}', id, chain_id, type, attempt, claims, $2::text FROM archived", "error")}
+SELECT chain_id, CASE WHEN webhook IS NOT NULL THEN id END FROM archived"""
 
 _DROP_EDGES = """DELETE FROM @schema@.blocker b WHERE b.job_id = ANY($1::uuid[])
   AND (SELECT true FROM @schema@.job j WHERE j.id = b.job_id LIMIT 1) IS NULL
@@ -146,6 +152,7 @@ def tend_statements(schema: Schema) -> dict[str, str]:
         "tend_forget": _FORGET,
         "tend_tell": _TELL,
         "tend_forget_windows": _FORGET_WINDOWS,
+        "tend_forget_deliveries": FORGET_DELIVERIES,
     }
     return {
         **{name: schema.render(template) for name, template in templates.items()},
@@ -164,6 +171,7 @@ class _Look:
         late: Whether jobs have expired that nobody has started.
         over: Whether windows of unique keys are over.
         asked: Whether requests to end are left.
+        old_deliveries: Whether deliveries of webhooks were finished long ago.
         lost: Chains for which somebody waits that aren't live, and of whose ends nobody is telling.
         unneeded: Jobs whose edges nobody needs.
         forgotten: Chains for whose ends nobody waits any more.
@@ -173,13 +181,15 @@ class _Look:
     late: bool
     over: bool
     asked: bool
+    old_deliveries: bool
     lost: Sequence[UUID] = ()
     unneeded: Sequence[UUID] = ()
     forgotten: Sequence[UUID] = ()
 
     @property
     def anything(self) -> bool:
-        return bool(self.untold or self.late or self.over or self.asked or self.lost or self.unneeded or self.forgotten)
+        rows = self.lost or self.unneeded or self.forgotten
+        return bool(self.untold or self.late or self.over or self.asked or self.old_deliveries or rows)
 
 
 @dataclass(slots=True)
@@ -235,6 +245,8 @@ class Tender:
             works.append(lambda connection, own: self._apply_requests(connection, limit, own))
         if look.over:
             works.append(lambda connection, own: self._forget_windows(connection, limit, own))
+        if look.old_deliveries:
+            works.append(lambda connection, own: self._forget_deliveries(connection, limit, own))
         if look.unneeded or look.forgotten:
             works.append(lambda connection, _: self._forget(connection, look))
         trouble = [error for work in works if (error := await self._in_transaction(work, done)) is not None]
@@ -251,12 +263,13 @@ class Tender:
         )
         finished = frozenset(told.failed | told.deleted | done.expired)
         delay = told.delay if told.types else 0.0
-        return tended, merged([*done.notes, Notification(types=frozenset(told.types), delay=delay, finished=finished)])
+        note = Notification(types=frozenset(told.types), delay=delay, finished=finished, deliveries=told.deliveries)
+        return tended, merged([*done.notes, note])
 
     async def _look(self) -> _Look:
         if self._looks.pause > 0:
-            ((untold, late, over, asked),) = await self._pool.fetch(self._statements["tend_look_briefly"])
-            return _Look(untold, late, over, asked)
+            ((untold, late, over, asked, old),) = await self._pool.fetch(self._statements["tend_look_briefly"])
+            return _Look(untold, late, over, asked, old)
         began = time.monotonic()
         arguments = *self._edge, self._job, self._end, _SWEPT_ROWS
         (row,) = await self._pool.fetch(self._statements["tend_look"], *arguments)
@@ -266,7 +279,8 @@ class Tender:
             self._edge = (row["last_edge_chain"], row["last_edge_job"]) if swept else (_NIL, _NIL)
         self._job = row["last_job"] if row["job_edges"] == _SWEPT_ROWS else _NIL
         self._end = row["last_end"] if row["ends"] == _SWEPT_ROWS else _NIL
-        return _Look(row["untold"], row["late"], row["over"], row["asked"], row["lost"], row["unneeded"], row["forgotten"])
+        names = ("untold", "late", "over", "asked", "old_deliveries", "lost", "unneeded", "forgotten")
+        return _Look(*(row[name] for name in names))
 
     async def _in_transaction(self, work: _Work, done: _Done) -> StoreError | None:
         """Do one kind of work, and add to what is done once it's committed; returns what has gone wrong with it alone."""
@@ -331,7 +345,11 @@ class Tender:
         entry = expired(datetime.now(UTC)).encode().decode()
 
         async def discard(ids: Sequence[UUID]) -> None:
-            gone = {row[0] for row in await connection.fetch(self._statements["tend_expire"], ids, entry)}
+            rows = await connection.fetch(self._statements["tend_expire"], ids, entry)
+            gone = {row[0] for row in rows}
+            if hooked := [row[1] for row in rows if row[1] is not None]:
+                await store_deliveries(connection, self._statements, hooked, origin=self._origin)
+                done.told.deliveries = True
             ended = await store_found_ends(connection, self._statements, gone, needed=True)
             await connection.fetch(self._statements["resolve_rest"], list(ended))
             done.expired |= gone
@@ -366,3 +384,6 @@ class Tender:
 
     async def _forget_windows(self, connection: Connection, limit: int, done: _Done) -> None:
         done.more = len(await connection.fetch(self._statements["tend_forget_windows"], limit)) >= limit
+
+    async def _forget_deliveries(self, connection: Connection, limit: int, done: _Done) -> None:
+        done.more = len(await connection.fetch(self._statements["tend_forget_deliveries"], limit)) >= limit

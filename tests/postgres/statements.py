@@ -20,6 +20,7 @@ from aioqueue.postgres._settle_end import end_statements
 from aioqueue.postgres._stats import stats_statements
 from aioqueue.postgres._stats_workers import worker_statements
 from aioqueue.postgres._tend import tend_statements
+from aioqueue.postgres._webhooks import webhook_statements
 
 if TYPE_CHECKING:
     from aioqueue.postgres._options_schema import Schema
@@ -46,4 +47,5 @@ def all_statements(schema: Schema) -> dict[str, str]:
         **stats_statements(schema),
         **worker_statements(schema),
         **progress_statements(schema),
+        **webhook_statements(schema),
     }
