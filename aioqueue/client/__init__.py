@@ -21,6 +21,7 @@
 | `_operate`, `_filters`, `_diagnosis` | what operators look for; which jobs are meant; what is wrong around the queue |
 | `_changes`, `_portions` | what operators change; many jobs, a bounded number in each commit |
 | `_cancelling` | asks chains to end |
+| `_observing` | what happens: to whoever observes |
 | `_why`, `_reasons` | why a job isn't running; the answer |
 | `_blockers` | what they ask about jobs that wait for each other |
 | `_named`, `_stores`, `_phase` | calls by name; the store for a URL; how far a transaction is |

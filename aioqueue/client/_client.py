@@ -9,6 +9,7 @@ from aioqueue.client._end import FailurePlan, completion, completion_by_name
 from aioqueue.client._enqueue import check_call, read_calls, traced_rows
 from aioqueue.client._handle import JobHandle, ids_of, make_handles
 from aioqueue.client._named import named_call
+from aioqueue.client._observing import Observing
 from aioqueue.client._opened import ClientSettings
 from aioqueue.client._operate import migrate
 from aioqueue.client._operations import Operations
@@ -43,7 +44,7 @@ __all__ = ["Client"]
 R = TypeVar("R")
 
 
-class Client(Operations):
+class Client(Observing, Operations):
     """A way into one queue: for producers, for operators, and for a `Worker`.
 
     It belongs to the event loop and the process in which it was opened; several may be open at once. Open it with

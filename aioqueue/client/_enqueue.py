@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from aioqueue.client._chunks import insert_chunks, missing_of, with_stored
@@ -13,6 +14,7 @@ from aioqueue.definitions._continuation import Done
 from aioqueue.definitions._graph import graph_of, rows_of
 from aioqueue.definitions._middleware import fold_enqueue
 from aioqueue.errors import ConfigurationError
+from aioqueue.events import JobBlocked, JobEnqueued
 from aioqueue.vocabulary._codec import CodecError, check_size
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from aioqueue.client._tries import Tries
     from aioqueue.client._unclear import UnclearIds
     from aioqueue.definitions._middleware import EnqueueMiddleware, EnqueueNext
+    from aioqueue.definitions._observers import Observers
     from aioqueue.telemetry._counters import Counters
     from aioqueue.telemetry._tracing import SendSpan, Tracing
     from aioqueue.vocabulary._job import Inserted, NewJob
@@ -44,6 +47,7 @@ class Enqueuer:
         tries: Repeats what couldn't be written outside of a user's transaction.
         counters: What is counted: also what a transaction of the user's may still roll back.
         tracing: Makes the spans: one for each call of a verb.
+        observers: Told of what is stored, but for what is in a transaction of which the user's own driver sees the commit.
     """
 
     def __init__(
@@ -53,8 +57,10 @@ class Enqueuer:
         tries: Tries,
         counters: Counters,
         tracing: Tracing,
+        observers: Observers,
     ) -> None:
         self._store = store
+        self._observers = observers
         self._middlewares = middlewares
         self._counters = counters
         self._tracing = tracing
@@ -150,7 +156,21 @@ class Enqueuer:
             if in_flight is not None:
                 in_flight.end(marked)
         self._hear(graph, jobs, results, span, state)
+        if self._observers.active and (state is not None or in_flight is not None):
+            self._tell(jobs, results, state)
         return results
+
+    def _tell(self, jobs: Sequence[NewJob], results: Sequence[Inserted], state: TransactionState | None) -> None:
+        at = datetime.now(UTC)
+        for job, result in zip(jobs, results, strict=True):
+            if result.created or result.replaced:
+                made = (JobBlocked if job.blockers else JobEnqueued)(
+                    at=at, job_id=result.id, chain_id=result.id, job_type=job.type
+                )
+                if state is None:
+                    self._observers.tell(made)
+                else:
+                    state.happened.append(made)
 
     def _hear(
         self,

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from aioqueue.abc import Store
     from aioqueue.definitions._middleware import EnqueueMiddleware
+    from aioqueue.definitions._observers import Observers
     from aioqueue.telemetry._tracing import Tracing
 
 __all__ = ["ClientSettings", "Opened"]
@@ -50,6 +51,7 @@ class Opened:
     Arguments:
         store: Not open yet.
         settings: The client's.
+        observers: Who observes the client and its workers.
 
     Attributes:
         store: Open, after `open`.
@@ -61,13 +63,14 @@ class Opened:
         tasks_in_transaction: Those that are inside a `client.transaction()` block.
     """
 
-    def __init__(self, store: Store, settings: ClientSettings) -> None:
+    def __init__(self, store: Store, settings: ClientSettings, observers: Observers) -> None:
         self.store = store
+        self._observers = observers
         self.settings = settings
         self.home = Home()
         self._counters = Counters()
         tries = Tries(settings.retry_for)
-        self.enqueuer = Enqueuer(store, settings.middlewares, tries, self._counters, settings.tracing)
+        self.enqueuer = Enqueuer(store, settings.middlewares, tries, self._counters, settings.tracing, observers)
         self.ender = Ender(store, tries, self.enqueuer.unclear)
         self.waiters = Waiters(store, settings.poll_interval)
         self.tasks_in_transaction: set[asyncio.Task[Any] | None] = set()
@@ -112,12 +115,14 @@ class Opened:
         Cancelling it leaves the rest undone; it may be called again.
         """
         # Half of the timeout for what is in flight, which may be a commit, and an eighth more to say what has become of it. An
-        # eighth for the waiters, whose task has only to be cancelled. What is left, a quarter at least, is the store's.
+        # eighth for the waiters, whose task has only to be cancelled, and one for observers. What is left, an eighth at least,
+        # is the store's.
         eighth = self.settings.close_timeout / 8
         began = self.home.loop.time()
         try:
             await bounded(self.enqueuer.aclose(4 * eighth), 5 * eighth, name="aioqueue close")
             await bounded(self.waiters.aclose(), eighth, name="aioqueue close")
+            await bounded(self._observers.finish(eighth), eighth, name="aioqueue close")
         finally:
             LEDGER.close(self._counters)
             await self._close_store(self.settings.close_timeout - (self.home.loop.time() - began))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from aioqueue.definitions._call import Call
+    from aioqueue.events import Event
     from aioqueue.telemetry._tracing import SendSpan
 
 __all__ = ["Phase", "TransactionState"]
@@ -22,19 +23,21 @@ class Phase(Enum):
 
 
 class TransactionState:
-    """What a transaction has in common with its handles: how far it is, and the calls and spans of what was enqueued in it.
+    """What a transaction has in common with its handles: how far it is, and the calls and spans of what was enqueued in it,
+    and what observers are told of it.
 
     Arguments:
         outer: The transaction's, for one of a savepoint's block, which is there only if both are committed.
     """
 
-    __slots__ = ("_outer", "_phase", "calls", "spans")
+    __slots__ = ("_outer", "_phase", "calls", "happened", "spans")
 
     def __init__(self, outer: TransactionState | None = None) -> None:
         self._outer = outer
         self._phase = Phase.OPEN
         self.calls: list[Call[Any]] = []
         self.spans: list[SendSpan] = []
+        self.happened: list[Event] = []
 
     @property
     def phase(self) -> Phase:
@@ -48,7 +51,8 @@ class TransactionState:
         assert self._outer is not None
         self._outer.calls += self.calls
         self._outer.spans += self.spans
-        self.calls, self.spans = [], []
+        self._outer.happened += self.happened
+        self.calls, self.spans, self.happened = [], [], []
 
     def end(self, phase: Phase) -> None:
         """Say how it ended. Unless it was committed, its calls may be enqueued again."""

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from aioqueue.client._opened import Opened
+from aioqueue.definitions._observers import Observers
 from aioqueue.errors import ClientClosed, ConfigurationError
 from aioqueue.runtime._shield import finish
 
@@ -31,6 +32,7 @@ class Session:
     Attributes:
         store: The newest opening's; before the first one, the one that it will open.
         tracing: Makes the client's spans.
+        observers: Who observes the client and its workers.
     """
 
     def __init__(self, make_store: Callable[[], Store], settings: ClientSettings) -> None:
@@ -38,6 +40,7 @@ class Session:
         self._make_store = make_store
         self._settings = settings
         self.tracing = settings.tracing
+        self.observers = Observers()
         self._store_was_opened = False
         self._opened: Opened | None = None
         self._opening = False
@@ -53,7 +56,7 @@ class Session:
             if self._store_was_opened:
                 self.store = self._make_store()
             self._store_was_opened = True
-            opened = Opened(self.store, self._settings)
+            opened = Opened(self.store, self._settings, self.observers)
             await opened.open()
             self._opened = opened
         finally:

@@ -204,3 +204,5 @@ async def open_transaction(session: Session) -> AsyncGenerator[Transaction, None
             state.end(Phase.ROLLED_BACK)
         raise
     state.end(Phase.COMMITTED)
+    for happened in state.happened:
+        session.observers.tell(happened)

@@ -12,6 +12,7 @@
 | `_policy`, `_stop_reason`, `_interruption` | the retry policy that counts; why attempts are stopped; what becomes of those |
 | `_outcome`, `_refusal` | what became of an attempt; less of it where the database refuses it |
 | `_attempt_log`, `_attempt_span`, `_attempt_told` | that in the log and in its span; what's known only once it's written |
+| `_observed` | what observers are told of it |
 | `_text` | texts that can be stored |
 | `_writer`, `_settling`, `_postponed`, `_backoff` | write outcomes and give claims back: in batches, and again later |
 | `_lease`, `_lease_groups`, `_lease_thread`, `_unheld` | leases: kept, shared, renewed by a thread, compared |

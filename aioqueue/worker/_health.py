@@ -5,9 +5,12 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from aioqueue.definitions._observers import Observers
 from aioqueue.errors import LeaseLost, RowRejected, StoreUnavailable
+from aioqueue.events import WorkerError
 from aioqueue.runtime._log import event
 from aioqueue.worker._text import one_line
 
@@ -137,13 +140,15 @@ class Troubles:
 
     Arguments:
         name: The worker's, for the log.
+        observers: Who observes the worker; by default nobody.
 
     Attributes:
         current: The newest error of each part that fails, as one line. `Worker.health` shows it.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, observers: Observers | None = None) -> None:
         self._name = name
+        self._observers = Observers() if observers is None else observers
         self.current: dict[str, str] = {}
         self._logged: dict[str, float] = {}
 
@@ -169,6 +174,8 @@ class Troubles:
                     exc_info=None if known else error,
                     extra=event("part.failing", worker=self._name, part=part),
                 )
+            if self._observers.active:
+                self._observers.tell(WorkerError(at=datetime.now(UTC), worker=self._name, part=part, error=text))
         self.current[part] = text
 
     def note(self, part: str, text: str) -> None:

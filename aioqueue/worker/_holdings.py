@@ -8,8 +8,10 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
+from aioqueue.definitions._observers import Observers
 from aioqueue.telemetry._counters import AttemptOutcome, Counters
 from aioqueue.worker._health import LateAttempt
+from aioqueue.worker._observed import tell_given_back, tell_lost, tell_outcome
 from aioqueue.worker._stop_reason import StopReason, judged_by, told_as
 from aioqueue.worker._text import job_event, one_line
 
@@ -146,9 +148,10 @@ class Holdings:
     Arguments:
         counters: What the run counts; by default its own.
         worker: The worker's name, for the log.
+        observers: Who observes it; by default nobody.
 
     Attributes:
-        counters: As given.
+        counters, observers: As given.
         held: Claims that the database knows as ours, until their outcome is written or they're lost. The lease's thread
             reads it.
         running: Attempts that run, by claim: also those whose claim was lost, until they have ended.
@@ -160,9 +163,10 @@ class Holdings:
             held, and don't keep others from being claimed.
     """
 
-    def __init__(self, worker: str = "", counters: Counters | None = None) -> None:
+    def __init__(self, worker: str = "", counters: Counters | None = None, observers: Observers | None = None) -> None:
         self._worker = worker
         self.counters = Counters() if counters is None else counters
+        self.observers = Observers() if observers is None else observers
         self.held: dict[Claim, Slot] = {}
         self.running: dict[Claim, Slot] = {}
         self.unwritten = 0
@@ -214,6 +218,20 @@ class Holdings:
         if self.returning:
             self.returning.discard(claim)
 
+    def wrote(self, slot: Slot, outcome: Outcome) -> None:
+        """Answer for a claim no longer: its outcome is written."""
+        self.held.pop(slot.claim, None)  # as in `let_go`: this is called for each job
+        if self.returning:
+            self.returning.discard(slot.claim)
+        if self.observers.active:
+            tell_outcome(self.observers, slot.job, outcome)
+
+    def given_back(self, claim: Claim) -> None:
+        """Answer for a claim no longer, since the job is pending again."""
+        if self.observers.active and (slot := self.held.get(claim)) is not None:
+            tell_given_back(self.observers, slot.job)
+        self.let_go(claim)
+
     def ended(self, slot: Slot) -> None:
         """An attempt has ended, or never took its first step."""
         self.running.pop(slot.claim, None)
@@ -245,6 +263,8 @@ class Holdings:
                 extra=slot.event("attempt.lost", outcome="lost", reason=reason.value),
             )
             slot.cancel(StopReason.LOST)
+            if self.observers.active:
+                tell_lost(self.observers, job, reason.value)
 
     def ask_to_end(self, lease_id: int, asked: Mapping[Claim, str]) -> None:
         """Stop attempts whose chains were asked to end; with the others the next claim's answer is compared.

@@ -8,11 +8,13 @@ import random
 import time
 from typing import TYPE_CHECKING
 
+from aioqueue.definitions._observers import Observers
 from aioqueue.errors import ClientClosed, LeaseLost, StoreUnavailable
 from aioqueue.runtime._log import event
 from aioqueue.vocabulary._job import LostReason, SettlementKind, SettleResult
 from aioqueue.worker._backoff import Backoff
-from aioqueue.worker._outcome import worker_lost
+from aioqueue.worker._observed import tell_outcome
+from aioqueue.worker._outcome import unless_asked_to_end, worker_lost
 from aioqueue.worker._refusal import Refusal
 from aioqueue.worker._text import job_event, one_line
 from aioqueue.worker._waiting_orphans import WaitingOrphans
@@ -58,6 +60,7 @@ class Recovery:
         name: The worker's.
         renew_every: Seconds between the renewals of the lease of ours that is renewed most often.
         left: Called where not all were told who wait for the chain of a job that has failed.
+        observers: Who observes the worker; by default nobody.
     """
 
     def __init__(
@@ -69,9 +72,11 @@ class Recovery:
         *,
         renew_every: float | None = None,
         left: Callable[[], None] | None = None,
+        observers: Observers | None = None,
     ) -> None:
         self._store = store
         self._left = left
+        self._observers = Observers() if observers is None else observers
         self._policies = policies
         self._settings = settings
         self._name = one_line(name)
@@ -255,7 +260,13 @@ class Recovery:
                 await self._fail(job, result.message, written)
             elif result.lost is None:
                 written.append(SettlementKind.CANCELLED if result.cancelled else outcome.kind)
+                self._tell(job, outcome, result)
                 self._look_what_is_left(result)
+
+    def _tell(self, job: ClaimedJob, outcome: Outcome, result: SettleResult) -> None:
+        if self._observers.active:
+            written = unless_asked_to_end(job, outcome, "") if result.cancelled else outcome
+            tell_outcome(self._observers, job, written, reaped=True)
 
     def _look_what_is_left(self, result: SettleResult) -> None:
         if result.more and self._left is not None:
@@ -276,6 +287,7 @@ class Recovery:
                 return
             if result.lost is None:
                 written.append(SettlementKind.CANCELLED if result.cancelled else SettlementKind.FAILED)
+                self._tell(job, refusal.instead(job), result)
                 self._look_what_is_left(result)
                 logger.error(
                     "%s %s: of a lost worker: the outcome was refused: %s",

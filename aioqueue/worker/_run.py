@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import functools
+from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from aioqueue.definitions._resources import ResourceScope
+from aioqueue.events import WorkerStarted, WorkerStopped, WorkerStopping
 from aioqueue.telemetry._counters import Counters
 from aioqueue.telemetry._instruments import recorders
 from aioqueue.telemetry._tracing import Tracing
@@ -31,7 +34,7 @@ from aioqueue.worker._watchdog import Watchdog
 from aioqueue.worker._writer import Writer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Generator, Mapping, Sequence
     from uuid import UUID
 
     from aioqueue.abc import Store
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
     from aioqueue.definitions._registry import Registry
     from aioqueue.definitions._resources import Resource
     from aioqueue.definitions._settings import WorkerSettings
+    from aioqueue.events import WorkerEvent
     from aioqueue.worker._health import Health, Troubles
 
 __all__ = ["Run"]
@@ -64,7 +68,6 @@ class Run:
         names: Of the job types to claim.
         holdings, writer, recovery, leases, interruptions, tending, loop, shutdown: The parts that `Worker` speaks to.
         view: What other threads see of it.
-        subscribed: Gives a block within which the store's notifications are heard.
     """
 
     def __init__(
@@ -84,13 +87,16 @@ class Run:
         self._wakeup = wakeup = Wakeup()
         labels = {each: job_type.name for each, job_type in registry.types.items()}
         tracing = Tracing(on=settings.tracing, client_id=name, links=settings.trace_links)
-        self.holdings = holdings = Holdings(name, Counters(labels, recorders()))
+        self._name, self._observers = name, client.observers
+        self.holdings = holdings = Holdings(name, Counters(labels, recorders()), self._observers)
         # Who tends, who writes, who recovers, and who keeps the leases.
         self.tending = tending = Tending(store, name, troubles=troubles, counters=holdings.counters, wakeup=wakeup)
         policies, groups = Policies(registry, settings), lease_groups(names, registry.types, settings)
         self.writer = writer = Writer(store, policies, holdings, wakeup, tending, troubles, tracing)
         renew_every = min(group.renew_every for group in groups)
-        self.recovery = Recovery(store, policies, settings, name, renew_every=renew_every, left=tending.soon)
+        self.recovery = Recovery(
+            store, policies, settings, name, renew_every=renew_every, left=tending.soon, observers=self._observers
+        )
         self.leases = leases = Leases(
             store,
             groups,
@@ -120,7 +126,7 @@ class Run:
             wakeup=wakeup,
         )
         self.view = WorkerView(name, store, holdings, troubles, health, registry.declared)
-        self.subscribed = functools.partial(store.subscribe, Notifications(names, wakeup, leases).heard)
+        self._subscribed = functools.partial(store.subscribe, Notifications(names, wakeup, leases).heard)
 
     def _made_attempts(
         self, name: str, client: Client, registry: Registry, policies: Policies, scope: ResourceScope, threads: HandlerThreads
@@ -164,14 +170,30 @@ class Run:
             troubles=troubles,
         )
 
+    @contextmanager
+    def subscribed(self) -> Generator[None]:
+        """Hear the store's notifications for the length of a block, which is the worker's life."""
+        with self._subscribed():
+            try:
+                yield
+            finally:
+                self._tell(WorkerStopped)
+
+    def _tell(self, happened: type[WorkerEvent]) -> None:
+        if self._observers.active:
+            self._observers.tell(happened(at=datetime.now(UTC), worker=self._name))
+
     async def work(self, *, once: bool) -> None:
         """Run the loop until it's told to stop; with `once`, until nothing is due, runs, or waits to be written or told."""
+        self._tell(WorkerStarted)
         if not self.loop.stopping:
             self.tending.begin(at_once=once)
         await self.loop.run(enough=UntilIdle(self.holdings, self._wakeup, self.tending).reached if once else None)
 
     def stop(self, *, force: bool) -> None:
         """Begin to stop; see `Worker.stop`."""
+        if not self.loop.stopping:
+            self._tell(WorkerStopping)
         self.loop.stop()
         self.tending.stop()
         self.shutdown.ask(force=force)

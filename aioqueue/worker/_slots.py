@@ -13,6 +13,7 @@ from aioqueue.runtime._exits import from_a_signal
 from aioqueue.telemetry._tracing import Tracing
 from aioqueue.worker._attempt_log import log_begin
 from aioqueue.worker._attempt_span import end_span
+from aioqueue.worker._observed import tell_started
 from aioqueue.worker._outcome import INTERRUPTED, Outcome, asked_to_end, broken, expired, unless_asked_to_end
 from aioqueue.worker._text import one_line
 
@@ -98,6 +99,8 @@ class Slots:
     def take(self, jobs: Sequence[ClaimedJob]) -> None:
         """Begin what has just been claimed. What may not be begun is given back, or put off."""
         self._tracer = self._tracing.tracer()
+        if self._holdings.observers.active:
+            tell_started(self._holdings.observers, jobs)
         live = {lease_id for lease_id in {job.lease_id for job in jobs} if self._leases.may_start(lease_id)}
         for job in jobs:
             if self._stopping or job.lease_id not in live:

@@ -328,7 +328,7 @@ class Worker:
         self._client.check_open()
         forget_dead()
         hook_exception_handler(asyncio.get_running_loop())
-        self._troubles = Troubles(self.name)
+        self._troubles = Troubles(self.name, self._client.observers)
         self._left_behind = 0
         return Run(
             self._client,

@@ -243,7 +243,7 @@ class Writer:
             slot.counted.outcomes[outcome.counted_as] += 1
         elif outcome.kind is not SettlementKind.RESCHEDULED:  # what was put off unbegun is no attempt
             self._holdings.counters.of(slot.job.type).outcomes[outcome.counted_as] += 1
-        self._holdings.let_go(slot.claim)
+        self._holdings.wrote(slot, outcome)
         if slot.outbox is not None and refusal is None:
             slot.outbox.written(self._holdings.counters)
         if slot.told_late:
@@ -348,7 +348,7 @@ class Writer:
         if error is None:
             if not len(self._late_releases):
                 self._troubles.clear("release")
-            self._holdings.let_go(claim)
+            self._holdings.given_back(claim)
             self._one_less_unwritten()
             self._wakeup.slot_freed()
         elif isinstance(error, ClientClosed):
