@@ -138,6 +138,14 @@ class Client(Observing, Operations):
         """
         self._session.opened()
 
+    def check_outside_transaction(self) -> None:
+        """Look whether this task may use the store beside its transactions, before a worker does so for a handler.
+
+        Raises:
+            OutsideTransaction: It's inside a block of `transaction()` or `completion()`.
+        """
+        self._session.opened().refuse_outside_transaction()
+
     async def migrate(self) -> Sequence[str]:
         """Bring the database's schema up to date, as `aioqueue migrate` does: for deployments and tests in Python.
 

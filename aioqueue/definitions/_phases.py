@@ -194,16 +194,16 @@ def _made_codec(job_type: JobType[..., Any, Any], name: str, function: Any) -> V
     label = f"the phase {name!r} of {job_type.name}"
     annotated = function if inspect.isroutine(function) or hasattr(function, "func") else type(function).__call__
     try:
-        hints = _signature.read_hints(annotated, None)
-    except (NameError, AttributeError, TypeError) as error:
-        raise RegistrationError(f"{label}: the annotations of its function can't be resolved: {error}") from None
+        hints = _signature.read_return_hint(annotated)
+    except (NameError, AttributeError, TypeError, ValueError) as error:
+        raise RegistrationError(f"{label}: what its function is annotated to return can't be resolved: {error}") from None
     if "return" not in hints:
         raise RegistrationError(
             f"{label}: its function, {safe_repr(function)}, isn't annotated with what it returns, by which a later attempt "
             "reads the stored result: def it with `-> int`, say, or `-> None`"
         )
     try:
-        _signature.refuse_hints({"return": hints["return"]}, is_async=_is_async(function))
+        _signature.refuse_hints(hints, is_async=_is_async(function))
         return _signature.output_codec(hints["return"], job_type.converters)
     except RegistrationError as error:
         raise RegistrationError(f"{label}: {error}") from None

@@ -22,6 +22,7 @@ __all__ = [
     "read_name",
     "read_parameters",
     "read_result",
+    "read_return_hint",
     "refuse_function",
     "refuse_hints",
     "resolved",
@@ -197,15 +198,34 @@ def read_hints(function: Callable[..., Any], namespace: Mapping[str, Any] | None
         NameError: One isn't there (yet).
     """
     plain = _plain(function)
+    local = _names_at(inspect.unwrap(plain), namespace)
+    return typing.get_type_hints(plain, localns=local or None, include_extras=True)
+
+
+def read_return_hint(function: Callable[..., Any]) -> dict[str, Any]:
+    """Resolve the annotation of what a function returns, whatever those of its parameters are; empty if there is none.
+
+    Raises:
+        NameError: A name in it isn't there (yet).
+    """
+    target: Any = inspect.unwrap(_plain(function))
+    annotation = inspect.signature(target).return_annotation
+    if annotation is inspect.Signature.empty:
+        return {}
+    alone = types.SimpleNamespace(__annotations__={"return": annotation}, __globals__=getattr(target, "__globals__", {}))
+    return typing.get_type_hints(alone, localns=_names_at(target, None) or None, include_extras=True)
+
+
+def _names_at(target: Any, namespace: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Names beyond those of its module with which a function's annotations may have been written."""
     local = dict(namespace or {})
-    target = inspect.unwrap(plain)
     if (closure := getattr(target, "__closure__", None)) is not None:
         for name, cell in zip(target.__code__.co_freevars, closure, strict=False):
             try:
                 local.setdefault(name, cell.cell_contents)
             except ValueError:  # not assigned yet
                 continue
-    return typing.get_type_hints(plain, localns=local or None, include_extras=True)
+    return local
 
 
 def refuse_hints(hints: Mapping[str, Any], *, is_async: bool) -> None:

@@ -263,6 +263,14 @@ class ProcessSpan(_OpenSpan):
         """
         return self._trace(link=next_type == job.type or (job.position + 1) % _MOST_STEPS_IN_A_TRACE == 0)
 
+    def event(self, name: str, attributes: Mapping[str, AttributeValue]) -> None:
+        """Note that something has happened in the attempt."""
+        if self._span is not None:
+            try:
+                self._span.add_event(name, attributes)
+            except Exception as wrong:  # noqa: BLE001 - logged: a span of the user's SDK may raise
+                log_broken(wrong)
+
     def end(self, outcome: str, error: AttemptError | None = None, *, succeeded: bool, reason: str = "") -> None:
         """End it.
 

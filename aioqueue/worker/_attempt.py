@@ -17,7 +17,7 @@ from aioqueue.worker._outcome import Unreadable, raised
 from aioqueue.worker._returned import marked, outcome_of
 from aioqueue.worker._slot_attempt import SlotAttempt
 from aioqueue.worker._stop_reason import StopReason
-from aioqueue.worker._threads import HandlerThreads, Raised, leave_if_forked
+from aioqueue.worker._threads import HandlerThreads, Raised, leave_if_forked, wait_for_thread
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from aioqueue.worker._interruption import Interruptions
     from aioqueue.worker._outcome import Interrupted, Outcome
     from aioqueue.worker._policy import Policies
+    from aioqueue.worker._stages import Stages
 
 __all__ = ["Attempts"]
 
@@ -49,6 +50,7 @@ class Attempts:
         threads: For handlers that are plain functions.
         bodies: Ids of the jobs whose bodies run in this process, whatever became of their claims.
         completions: Make the blocks in which attempts complete their jobs.
+        stages: Take their phases and their progress.
         tracing: Makes the spans of what attempts enqueue; none by default.
     """
 
@@ -64,6 +66,7 @@ class Attempts:
         threads: HandlerThreads,
         bodies: set[UUID],
         completions: Completions,
+        stages: Stages,
         tracing: Tracing | None = None,
     ) -> None:
         self._registry = registry
@@ -75,6 +78,7 @@ class Attempts:
         self._threads = threads
         self._bodies = bodies
         self._completions = completions
+        self._stages = stages
         self._tracing = Tracing(on=False) if tracing is None else tracing
         self._pid = os.getpid()
         self._known: dict[str, tuple[JobType[..., Any, Any], Callable[[Attempt], Awaitable[object]]]] = {}
@@ -134,6 +138,7 @@ class Attempts:
             resources=self._resources.child(),
             tracing=self._tracing,
             block=self._completions.block,
+            stages=self._stages,
         )
         if timeout is not None:
             attempt.timeout = timeout
@@ -184,15 +189,7 @@ class Attempts:
             function = functools.partial(_used, function)
         future = self._threads.run(function, lambda: self._bodies.discard(job_id))
         slot.in_thread = True
-        cancelled: asyncio.CancelledError | None = None
-        while not future.done():
-            try:
-                await asyncio.wait([future])
-            except asyncio.CancelledError as error:
-                if slot.abandoned:
-                    raise
-                attempt.mark_cancelled()
-                cancelled = error
+        cancelled = await wait_for_thread(slot, future)
         slot.in_thread = False
         try:
             result = future.result()

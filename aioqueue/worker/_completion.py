@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from aioqueue.worker._holdings import Holdings
     from aioqueue.worker._outcome import Outcome
     from aioqueue.worker._slot_attempt import SlotAttempt
+    from aioqueue.worker._stages import Stages
     from aioqueue.worker._tending import Tending
 
 __all__ = ["Completions"]
@@ -65,13 +66,15 @@ class Completions:
         registry: Has the middlewares around them.
         holdings: What the worker holds: a claim is let go as soon as its outcome is committed.
         tending: Told when not all were told who wait for a chain that has ended.
+        stages: Store an attempt's last progress before its job's row is locked.
     """
 
-    def __init__(self, client: Client, registry: Registry, holdings: Holdings, tending: Tending) -> None:
+    def __init__(self, client: Client, registry: Registry, holdings: Holdings, tending: Tending, stages: Stages) -> None:
         self._client = client
         self._registry = registry
         self._holdings = holdings
         self._tending = tending
+        self._stages = stages
 
     def block(self, attempt: SlotAttempt, tx: object) -> AbstractAsyncContextManager[Completion, None]:
         """Make a block, which never swallows an error; nothing is done until it's entered."""
@@ -135,6 +138,8 @@ class Completions:
             raise _not_the_only_one(attempt)
         state.entered = True  # before anything is waited for: another task of the attempt may try it meanwhile
         try:
+            if attempt.slot.reports is not None:  # on SQLite nothing of it could be written while the block is open
+                await self._stages.progress.flushed(attempt.slot)
             await self._saw_users_commit(attempt)  # one that was left well, and rolled back, may be repeated
             if state.sealed is not None:
                 raise _not_the_only_one(attempt)

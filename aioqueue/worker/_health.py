@@ -25,7 +25,7 @@ logger = logging.getLogger("aioqueue.worker")
 _LOG_EVERY_SECONDS = 30.0
 
 
-_TOLERATED = frozenset({"notifications", "outcome", "rows", "stats", "tend"})
+_TOLERATED = frozenset({"notifications", "outcome", "progress", "rows", "stats", "tend"})
 """Troubles that don't keep the worker from its work: it polls, or they're about single jobs, or only about what is shown, or
 about what other workers see to as well."""
 
@@ -68,8 +68,8 @@ class Health:
         troubles: The newest error of each part that fails at the moment: `claim`, `next_due`, `settle`, `release`, `renew`,
             `reap`; `event_loop`: a job blocks it for longer than `blocked_after`, which another thread can see; `outcome`: what
             became of one job can't be written, and its neighbours' outcomes can; `tend`: telling those who wait for chains that
-            have ended, and discarding what wasn't started in time; `stats`: the store's figures for the metrics; and what the
-            store says of its own parts.
+            have ended, and discarding what wasn't started in time; `progress`: storing how far attempts have come; `stats`: the
+            store's figures for the metrics; and what the store says of its own parts.
         late: Attempts that should have ended.
     """
 
@@ -109,9 +109,9 @@ class Health:
         """Whether it does its work: it runs, holds a lease, and nothing fails.
 
         One job's outcome that can't be written (`outcome`) doesn't count: the others are, and a restart wouldn't help. Nor do
-        figures that are only shown (`stats`).
+        what is only shown (`progress`, `stats`).
         """
-        return self.running and self.lease_valid and not (self.troubles.keys() - {"outcome", "stats"})
+        return self.running and self.lease_valid and not (self.troubles.keys() - {"outcome", "progress", "stats"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from aioqueue.worker._completing import Completing
     from aioqueue.worker._outbox import Outbox
     from aioqueue.worker._outcome import Interrupted, Outcome
+    from aioqueue.worker._reports import Reports
 
 __all__ = ["Holdings", "Slot"]
 
@@ -55,6 +56,7 @@ class Slot:
         span: Its attempt's, if somebody takes spans, until that has ended.
         on_end: What its task calls when it's done, unless it has seen to that itself.
         completing: How far it is with completing its job in a transaction of its own, if it has begun one.
+        reports: What it says of its progress, if it does.
         outbox: What it has enqueued, if it has: stored with its outcome, or dropped.
         told_late: Whether the log and the span are told how it ended only once that is written, since it may be refused.
         ended_at: When its attempt ended, by the monotonic clock, if that's told later; else 0.
@@ -78,6 +80,7 @@ class Slot:
         "outbox",
         "over_at",
         "reasons",
+        "reports",
         "span",
         "task",
         "told_late",
@@ -97,6 +100,7 @@ class Slot:
         self.lost: LostReason | None = None
         self.in_thread = self.abandoned = self.told_late = False
         self.outbox: Outbox | None = None
+        self.reports: Reports | None = None
         self.completing: Completing | None = None
         self.counted: TypeCounters | None = None
         self.span: ProcessSpan | None = None

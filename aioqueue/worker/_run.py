@@ -25,6 +25,7 @@ from aioqueue.worker._policy import Policies
 from aioqueue.worker._recovery import Recovery
 from aioqueue.worker._shutdown import Shutdown
 from aioqueue.worker._slots import Slots
+from aioqueue.worker._stages import Stages
 from aioqueue.worker._tending import Tending
 from aioqueue.worker._threads import HandlerThreads
 from aioqueue.worker._until_idle import UntilIdle
@@ -111,6 +112,7 @@ class Run:
         self.interruptions = Interruptions(policies, _cancellation_of_this_task())
         threads, scope = HandlerThreads(name), ResourceScope(resources)
         self._tracing = tracing
+        self._stages = stages = Stages(client, threads, _BODIES, troubles)
         attempts = self._made_attempts(name, client, registry, policies, scope, threads)
         self.loop = self._made_loop(store, settings, troubles, attempts)
         self.shutdown = Shutdown(
@@ -123,6 +125,7 @@ class Run:
             threads=threads,
             resources=scope,
             tending=tending,
+            stages=stages,
             wakeup=wakeup,
         )
         self.view = WorkerView(name, store, holdings, troubles, health, registry.declared)
@@ -141,7 +144,8 @@ class Run:
             resources=scope,
             threads=threads,
             bodies=_BODIES,
-            completions=Completions(client, registry, self.holdings, self.tending),
+            completions=Completions(client, registry, self.holdings, self.tending, self._stages),
+            stages=self._stages,
             tracing=self._tracing,
         )
 
@@ -156,6 +160,7 @@ class Run:
             writer=self.writer,
             wakeup=self._wakeup,
             leases=self.leases,
+            stages=self._stages,
             tracing=self._tracing,
         )
         return Loop(

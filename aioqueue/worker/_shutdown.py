@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from aioqueue.definitions._settings import WorkerSettings
     from aioqueue.worker._holdings import Holdings, Slot
     from aioqueue.worker._lease import Leases
+    from aioqueue.worker._stages import Stages
     from aioqueue.worker._tending import Tending
     from aioqueue.worker._threads import HandlerThreads
     from aioqueue.worker._wakeup import Wakeup
@@ -75,7 +76,7 @@ class Shutdown:
         settings: With the grace.
         name: The worker's.
         bodies: Ids of the jobs whose bodies run in this process.
-        holdings, writer, leases, threads, resources, tending, wakeup: The worker's parts.
+        holdings, writer, leases, threads, resources, tending, stages, wakeup: The worker's parts.
 
     Attributes:
         over: Whether `run` has gone to its end.
@@ -94,6 +95,7 @@ class Shutdown:
         threads: HandlerThreads,
         resources: ResourceScope,
         tending: Tending,
+        stages: Stages,
         wakeup: Wakeup,
     ) -> None:
         self._grace = settings.grace
@@ -105,6 +107,7 @@ class Shutdown:
         self._threads = threads
         self._resources = resources
         self._tending = tending
+        self._stages = stages
         self._wakeup = wakeup
         self._loop = asyncio.get_running_loop()
         self._asked = asyncio.Event()
@@ -183,6 +186,7 @@ class Shutdown:
             self._let_go = True
             self._writer.abort()
             self._tending.let_go()
+            self._stages.let_go()
             self._wakeup.close()
             self._threads.close()
             self._leases.let_go()
@@ -284,7 +288,7 @@ class Shutdown:
             )
 
     async def _flush(self, deadline: float) -> None:
-        flushing = self._loop.create_task(self._writer.flush())
+        flushing = asyncio.gather(self._writer.flush(), self._stages.progress.flush())
         try:
             await _first(flushing, self._forced.wait(), deadline - self._loop.time())
             if not flushing.done() and self._forced.is_set():

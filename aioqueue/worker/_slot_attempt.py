@@ -14,6 +14,7 @@ from aioqueue.definitions._graph import graph_of, refuse_raising, rows_of
 from aioqueue.errors import CallError, TransactionError
 from aioqueue.vocabulary._safe_text import type_name
 from aioqueue.worker._outbox import Outbox
+from aioqueue.worker._phases import StoredPhases
 
 if TYPE_CHECKING:
     import asyncio
@@ -22,10 +23,13 @@ if TYPE_CHECKING:
 
     from aioqueue.definitions._completion import Completion
     from aioqueue.definitions._job_type import JobType
+    from aioqueue.definitions._phases import PhaseKeeper, Returned
     from aioqueue.definitions._resources import ResourceScope
     from aioqueue.telemetry._tracing import SendSpan, Tracing
     from aioqueue.vocabulary._job import NewJob
+    from aioqueue.vocabulary._phases import Progress
     from aioqueue.worker._holdings import Slot
+    from aioqueue.worker._stages import Stages
 
 __all__ = ["SlotAttempt"]
 
@@ -62,11 +66,13 @@ class SlotAttempt(Attempt):
         resources: ResourceScope,
         tracing: Tracing,
         block: Block,
+        stages: Stages,
     ) -> None:
         super().__init__(slot.job, job_type, worker_id=worker_id, client=client, resources=resources)
         self.slot = slot
         self._tracing = tracing
         self._block = block
+        self._stages = stages
 
     def enqueue(self, call: Call[Any]) -> None:
         """Collect a call, and those that come along. See `Attempt`."""
@@ -120,6 +126,16 @@ class SlotAttempt(Attempt):
     def completion(self, *, tx: object = OWN) -> AbstractAsyncContextManager[Completion, None]:
         """Make the block of a completing transaction. See `Attempt`."""
         return self._block(self, tx)
+
+    def _show(self, progress: Progress) -> None:
+        if not self.ended:
+            self._stages.progress.show(self.slot, progress)
+
+    def _keeper(self) -> PhaseKeeper:
+        return StoredPhases(self.slot, self._stages.phases)
+
+    async def _in_thread(self, function: Callable[[], object]) -> Returned:
+        return await self._stages.in_thread(self.slot, function)
 
     def refuse_completing(self) -> None:
         """Refuse a completing transaction where there can't be one.

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from aioqueue.worker._interruption import Interruptions
     from aioqueue.worker._lease import Leases
     from aioqueue.worker._outcome import Interrupted
+    from aioqueue.worker._stages import Stages
     from aioqueue.worker._wakeup import Wakeup
     from aioqueue.worker._writer import Writer
 
@@ -52,6 +53,7 @@ class Slots:
         writer: Takes the outcomes.
         wakeup: Told when a slot is free again.
         leases: Whose jobs may be begun.
+        stages: Store the last progress of attempts that end.
         tracing: Makes the attempts' spans; none by default.
     """
 
@@ -66,6 +68,7 @@ class Slots:
         writer: Writer,
         wakeup: Wakeup,
         leases: Leases,
+        stages: Stages,
         tracing: Tracing | None = None,
     ) -> None:
         self._attempts = attempts
@@ -77,6 +80,7 @@ class Slots:
         self._writer = writer
         self._wakeup = wakeup
         self._leases = leases
+        self._stages = stages
         self._tracing = Tracing(on=False) if tracing is None else tracing
         self._tracer = self._tracing.tracer()
         self._stopping = False
@@ -141,6 +145,8 @@ class Slots:
                 slot.span = self._tracing.process(self._tracer, job)
             log_begin(slot)
             outcome = await self._attempts.run(slot)
+            if slot.reports is not None:
+                await self._stages.progress.ended(slot)
         except GeneratorExit:
             end_span(slot, INTERRUPTED)
             raise  # it's dropped: its event loop was closed before its end, and nobody waits for what becomes of it
@@ -174,6 +180,8 @@ class Slots:
         if not slot.in_thread:
             self._bodies.discard(slot.job.id)
         ended_at = time.monotonic()
+        if slot.reports is not None:
+            self._stages.progress.close(slot.reports)
         if slot.completing is not None and slot.completing.sealed is not None:
             outcome = slot.completing.sealed  # whatever came later
         elif slot.asked is not None:

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["HandlerThreads", "Raised", "leave_if_forked"]
+    from aioqueue.worker._holdings import Slot
+
+__all__ = ["HandlerThreads", "Raised", "leave_if_forked", "wait_for_thread"]
 
 
 class Raised:
@@ -87,6 +89,28 @@ class HandlerThreads:
         """Let the threads end, each when what it runs has returned."""
         for _ in range(self._threads):
             self._work.put(None)
+
+
+async def wait_for_thread(slot: Slot, future: asyncio.Future[object]) -> asyncio.CancelledError | None:
+    """Wait until a function of an attempt's has ended in its thread, whatever cancels this: it can't be stopped, only told.
+
+    Returns:
+        The cancellation that came meanwhile.
+
+    Raises:
+        asyncio.CancelledError: The attempt is abandoned: the thread is left behind.
+    """
+    cancelled: asyncio.CancelledError | None = None
+    while not future.done():
+        try:
+            await asyncio.wait([future])
+        except asyncio.CancelledError as error:
+            if slot.abandoned:
+                raise
+            if slot.attempt is not None:
+                slot.attempt.mark_cancelled()
+            cancelled = error
+    return cancelled
 
 
 def leave_if_forked(pid: int) -> None:

@@ -104,7 +104,7 @@ class Bench:
                         return bench.finish()
 
         self.threads = HandlerThreads("w")
-        policies = Policies(self.registry, WorkerSettings())
+        policies, nobody = Policies(self.registry, WorkerSettings()), cast("Any", None)
         self.attempts = Attempts(
             self.registry,
             policies,
@@ -114,7 +114,8 @@ class Bench:
             resources=ResourceScope(),
             threads=self.threads,
             bodies=set(),
-            completions=Completions(cast("Any", None), self.registry, Holdings(), cast("Any", None)),
+            completions=Completions(nobody, self.registry, Holdings(), nobody, nobody),
+            stages=nobody,
         )
         self.slot = Slot(orphan(type="body"))
 

@@ -38,7 +38,7 @@ def dropped(slots_options: dict[str, Any]) -> None:
 
     async def begin() -> None:
         attempts: Any = SimpleNamespace(run=never)
-        parts: Any = {"writer": nobody, "leases": nobody, **slots_options}
+        parts: Any = {"writer": nobody, "leases": nobody, "stages": nobody, **slots_options}
         Slots(attempts, parts["leases"], 1, set(), holdings=holdings, wakeup=Wakeup(), **parts).start(orphan(type="a"))
         await asyncio.sleep(0)
 

@@ -91,7 +91,7 @@ async def test_a_late_claim_that_cant_be_given_back_is_named_at_the_stop(
 async def test_what_waits_for_a_reason_of_its_own_keeps_others_from_being_claimed_from_some_number_on() -> None:
     nobody: Any = SimpleNamespace()
     holdings = Holdings()
-    slots = Slots(nobody, nobody, 2, set(), holdings=holdings, writer=nobody, wakeup=nobody, leases=nobody)
+    slots = Slots(nobody, nobody, 2, set(), holdings=holdings, writer=nobody, wakeup=nobody, leases=nobody, stages=nobody)
 
     def stuck(more: int) -> int:
         for _ in range(more):
