@@ -87,7 +87,8 @@ def _print(job: Job, described: dict[str, Any]) -> None:
     for entry in entries:
         click.echo(f"{entry['at']}  {one_line(entry['what'])}")
     for error in errors:
-        click.echo(f"\nattempt {error['attempt']}, {error['at']}: {one_line(error['type'])}: {one_line(error['message'])}")
+        number = f"attempt {error['attempt']}, " if error["attempt"] else ""  # what ends a job needn't be an attempt
+        click.echo(f"\n{number}{error['at']}: {one_line(error['type'])}: {one_line(error['message'])}")
         for line in error["traceback"].splitlines():
             click.echo(f"    {one_line(line)}")
 

@@ -175,7 +175,8 @@ class FailurePlan:
 
     def ending(self, step: Job) -> Ending:
         """What is written of the live step."""
-        error = AttemptError(attempt=step.attempt, at=self._at, type="Fail", message=self._reason)
+        attempt = step.attempt if step.state is JobState.RUNNING else 0  # none of its own attempts has failed so
+        error = AttemptError(attempt=attempt, at=self._at, type="Fail", message=self._reason)
         return Ending(id=step.id, kind=SettlementKind.FAILED, error=error)
 
     def is_done(self, end: Job | None, following: Job | None) -> bool:  # noqa: ARG002 - as a plan's
