@@ -43,6 +43,8 @@ def merged(notifications: Sequence[Notification]) -> Notification | None:
         finished=frozenset(job_id for each in notifications for job_id in each.finished or ()),
         delay=min(each.delay for each in notifications),
         leases=frozenset(lease_id for each in notifications for lease_id in each.leases),
+        events=any(each.events for each in notifications),
+        deliveries=any(each.deliveries for each in notifications),
     )
 
 

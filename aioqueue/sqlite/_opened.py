@@ -26,6 +26,7 @@ from aioqueue.sqlite._retention import Retention
 from aioqueue.sqlite._rows_odd import OddRows
 from aioqueue.sqlite._settle import Settler
 from aioqueue.sqlite._tend import Tending
+from aioqueue.sqlite._webhooks import Webhooks
 from aioqueue.store_rules._listeners import Listeners
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ class Opened:
         self.operator = Operator(self.writing)
         self.operations = OperatingVerbs(self.reading.read, self.operator.change)
         self.retention = Retention(self.writing, Reader(lambda: self.looks))
+        self.webhooks = Webhooks(self.writing, Reader(lambda: self.looks), self.reading)
         self.tending = Tending(self.writing, self.reading)
 
     def _threads(self, name: str, *, count: int = 1, tick: Housekeeping | None = None) -> DatabaseThreads:

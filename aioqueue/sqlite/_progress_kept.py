@@ -32,6 +32,9 @@ _FORGET = tuple(
     f"DELETE FROM {table} WHERE job_id IN (SELECT value FROM json_each(:ids))" for table in ("phase", "progress", "job_log")
 )
 
+_FORGET_DELIVERIES = "DELETE FROM delivery WHERE job_id IN (SELECT value FROM json_each(:ids)) AND state <> 1"
+"""What is still to be sent is sent."""
+
 
 def write_logs(connection: Statements, settlements: Sequence[Settlement]) -> None:
     """Keep what was logged in the attempts that these settlements are about, each of which has logs.
@@ -62,5 +65,5 @@ def forget_beside(connection: Statements, ids: Iterable[str]) -> None:
     """Remove all that is kept beside jobs that are removed."""
     given = dump(list(ids))
     if given != "[]":
-        for statement in _FORGET:
+        for statement in (*_FORGET, _FORGET_DELIVERIES):
             connection.execute(statement, {"ids": given})

@@ -97,6 +97,7 @@ class Resolved:
         due: When the first of them is due; None without any.
         failed: Chains that have failed with it.
         deleted: Chains that were removed with it.
+        deliveries: Whether somebody is to be told by a webhook.
         more: Whether there may be more to tell.
     """
 
@@ -105,6 +106,7 @@ class Resolved:
     due: int | None = None
     failed: set[UUID] = field(default_factory=set["UUID"])
     deleted: set[UUID] = field(default_factory=set["UUID"])
+    deliveries: bool = False
     more: bool = False
 
     def wake(self, job_type: str, due: int) -> None:
@@ -118,7 +120,7 @@ class Resolved:
         if not finished and not self.types:
             return None
         delay = 0.0 if self.due is None else max(0, self.due - now) / 1e6
-        return Notification(types=frozenset(self.types), delay=delay, finished=finished)
+        return Notification(types=frozenset(self.types), delay=delay, finished=finished, deliveries=self.deliveries)
 
 
 def resolve(connection: Statements, chains: Sequence[str], now: int, into: Resolved, *, limit: int, skip: str = "[]") -> None:
@@ -166,6 +168,7 @@ def resolve_if_possible(connection: Statements, chains: Sequence[str], now: int,
     into.types |= part.types
     into.failed |= part.failed
     into.deleted |= part.deleted
+    into.deliveries = into.deliveries or part.deliveries
     into.more = into.more or part.more
     if part.due is not None:
         into.due = part.due if into.due is None else min(into.due, part.due)
@@ -211,7 +214,7 @@ def _fail(connection: Statements, guilty: dict[str, str], now: int, into: Resolv
     causes: dict[str, str] = load(connection.execute(_CAUSES, {"chains": dump(sorted(set(guilty.values())))}).fetchone()[0])
     entries = {chain: blocker_failed(cause, moment(now)).encode().decode() for chain, cause in causes.items()}
     rows = [archived_row(job_id, StoredState.FAILED, error=entries[guilty[job_id]]) for job_id, _, _ in held]
-    archive_ended(connection, rows, now)
+    into.deliveries = archive_ended(connection, rows, now) or into.deliveries
     ends = [End(chain, ChainEnd.FAILED, job_type, None, causes[guilty[job_id]]) for job_id, job_type, chain in held]
     into.more = bool(store_ends(connection, ends, now)) or into.more
     into.failed |= {id_of(chain) for _, _, chain in held}

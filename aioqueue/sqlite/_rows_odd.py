@@ -23,6 +23,7 @@ from aioqueue.sqlite._rows_claimed import CLAIMED_COLUMNS, is_counter, is_positi
 from aioqueue.sqlite._rows_ids import RowId, any_id, id_of
 from aioqueue.sqlite._rows_times import NOW
 from aioqueue.sqlite._settle_archive import PURGE_AT
+from aioqueue.sqlite._webhooks_write import write_deliveries
 from aioqueue.vocabulary._job import AttemptError, StoredState
 
 if TYPE_CHECKING:
@@ -172,6 +173,7 @@ def _move(connection: sqlite3.Connection, row_id: RowId, reason: str, state: Sto
     if connection.execute(_ARCHIVE, row_id.parameters("id") | new | {"chain": chain}).rowcount != 1:
         return None
     connection.execute(_DELETE, row_id.parameters("id"))
+    write_deliveries(connection, [str(row_id.shown)], now)
     return row_id.shown if chain is None else id_of(chain)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aioqueue.sqlite._rows import dump, history
+from aioqueue.sqlite._webhooks_write import write_deliveries
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,8 +59,9 @@ def archived_row(
     return [job_id, None, None, state, None, error, outcome, output]
 
 
-def archive_ended(connection: Statements, rows: Sequence[list[object]], now: int) -> None:
-    """Move jobs to the archive that end without their workers."""
+def archive_ended(connection: Statements, rows: Sequence[list[object]], now: int) -> bool:
+    """Move jobs to the archive that end without their workers. Returns whether somebody is to be told by a webhook."""
     given = dump(rows)
     archive(connection, given, now)
     remove(connection, given)
+    return write_deliveries(connection, [str(row[0]) for row in rows], now)

@@ -18,6 +18,7 @@ from aioqueue.sqlite._rows_ids import id_of
 from aioqueue.sqlite._rows_times import due_after, due_at, moment
 from aioqueue.sqlite._settle_archive import ERRORS_OF_ROW, archive, archive_ended, archived_row, remove
 from aioqueue.sqlite._settle_chain import NextStep, check_cycle, insert_steps
+from aioqueue.sqlite._webhooks_write import write_deliveries
 from aioqueue.store_rules._cancelling import asked_to_end
 from aioqueue.store_rules._causes import cause_of
 from aioqueue.vocabulary._blockers import ChainEnd
@@ -60,6 +61,8 @@ class Batch:
         # Of marked jobs, and of those that bring others along; there are none of it for plain ones.
         self._ends: list[End] = []
         self._needless: list[str] = []
+        self._told: list[str] = []
+        self._deliveries = False
         self._children: list[NewJob] = []
         self._waiting: list[NextStep] = []
         self._unstarted: list[list[object]] = []
@@ -112,6 +115,7 @@ class Batch:
     def _add_marked(self, outcome: Settlement | Ending, job_id: str, job_type: str, chain: str) -> None:
         if outcome.kind.ends_chain:
             self._ends.append(_end(outcome, job_type, chain))
+            self._told.append(job_id)
         if outcome.kind in _NEVER_RETRIED:
             self._needless.append(job_id)
 
@@ -165,8 +169,9 @@ class Batch:
             ended += add_blockers(connection, waiting, known, created, self._now)
             for step in self._waiting:
                 check_cycle(connection, step)
+        self._deliveries = write_deliveries(connection, self._told, self._now)
         if self._unstarted:
-            archive_ended(connection, self._unstarted, self._now)
+            self._deliveries = archive_ended(connection, self._unstarted, self._now) or self._deliveries
         # Only now, when it's known who waits for what fails with it.
         self._resolved = Resolved()
         own = store_ends(connection, self._ends, self._now) if self._ends else []
@@ -180,6 +185,7 @@ class Batch:
             delay=0.0 if self._due is None else (self._due - self._now) / 1e6,
             finished=frozenset(self._ended_chains),
             leases=leases,
+            deliveries=self._deliveries,
         )
         if self._resolved is None:
             return own

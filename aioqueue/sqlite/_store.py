@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from aioqueue.vocabulary._stats import Stats
     from aioqueue.vocabulary._store_operating import Operable
     from aioqueue.vocabulary._store_parts import Listener
+    from aioqueue.vocabulary._webhooks import Delivery, DeliveryPage, DeliveryState, DeliveryTry
     from aioqueue.vocabulary._workers import LeaseFacts, Standing
 
 __all__ = ["SQLiteStore", "make_store"]
@@ -338,6 +339,28 @@ class SQLiteStore:
     async def purge(self, chain_ids: Sequence[UUID], ages: Mapping[StoredState, float]) -> Sequence[UUID]:
         """See `aioqueue.abc.SupportsRetention.purge`."""
         return await self._opened.retention.purge(chain_ids, ages)
+
+    async def take_deliveries(self, limit: int, duration: float, *, without: Collection[str] = ()) -> Sequence[Delivery]:
+        """See `aioqueue.abc.SupportsWebhooks.take_deliveries`."""
+        return await self._opened.webhooks.take(limit, duration, without)
+
+    async def next_delivery(self) -> float | None:
+        """See `aioqueue.abc.SupportsWebhooks.next_delivery`."""
+        return await self._opened.webhooks.next_due()
+
+    async def write_tries(self, tries: Sequence[DeliveryTry]) -> None:
+        """See `aioqueue.abc.SupportsWebhooks.write_tries`."""
+        await self._opened.webhooks.write_tries(tries)
+
+    async def list_deliveries(
+        self, *, chain_id: UUID | None = None, state: DeliveryState | None = None, limit: int = 100, cursor: str | None = None
+    ) -> DeliveryPage:
+        """See `aioqueue.abc.SupportsWebhooks.list_deliveries`."""
+        return await self._opened.webhooks.list(chain_id, state, limit, cursor)
+
+    async def replay_deliveries(self, ids: Sequence[UUID]) -> Sequence[bool]:
+        """See `aioqueue.abc.SupportsWebhooks.replay_deliveries`."""
+        return await self._opened.webhooks.replay(ids)
 
     # -- notifications --------------------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from aioqueue.sqlite._rows_ids import id_of
 from aioqueue.sqlite._rows_times import NOW, moment
 from aioqueue.sqlite._settle_archive import archive_ended, archived_row
 from aioqueue.sqlite._tend_look import DONE_WITH, LATE, LOST, NEEDLESS, OVER, Found, Places, look
+from aioqueue.sqlite._tend_old import OldRows
 from aioqueue.store_rules._causes import cause_of, expired
 from aioqueue.vocabulary._blockers import ChainEnd, Tended
 from aioqueue.vocabulary._job import StoredState
@@ -75,6 +76,7 @@ class Tending:
         self._writer = writer
         self._reader = reader
         self._places = Places()
+        self._old = OldRows()
         self._passed_over: dict[str, float] = {}
 
     async def tend(self, limit: int) -> Tended:
@@ -88,6 +90,8 @@ class Tending:
             told, now = self._tell(connection, found, limit, abandoned)
             discarded, notifications = self._discard(connection, found.late, abandoned)
             notifications += self._cancel(connection, found.asked, abandoned)
+            if found.old:
+                self._old.forget(connection, self._writer.timeout, limit, abandoned)
             notifications += [each for each in (told.notification(now),) if each is not None]
             tended = Tended(resolved=told.told, failed=len(told.failed), expired=discarded, more=told.more or found.more)
             return tended, merged(notifications)
@@ -174,7 +178,8 @@ def _discard(connection: sqlite3.Connection, ids: Sequence[str]) -> tuple[int, l
         return 0, []
     error = expired(moment(now))
     entry = error.encode().decode()
-    archive_ended(connection, [archived_row(job_id, StoredState.CANCELLED, error=entry) for job_id, *_ in late], now)
+    rows = [archived_row(job_id, StoredState.CANCELLED, error=entry) for job_id, *_ in late]
+    deliveries = archive_ended(connection, rows, now)
     end = ChainEnd.CANCELLED
     ends = [
         End(chain, end, job_type, None, cause_of(end, job_type, id_of(chain), error))
@@ -184,6 +189,6 @@ def _discard(connection: sqlite3.Connection, ids: Sequence[str]) -> tuple[int, l
     resolved = Resolved()
     if ends:
         resolve_if_possible(connection, store_ends(connection, ends, now), now, resolved)
-    own = Notification(finished=frozenset(id_of(chain) for _, _, chain, _ in late))
+    own = Notification(finished=frozenset(id_of(chain) for _, _, chain, _ in late), deliveries=deliveries)
     others = resolved.notification(now)
     return len(late), [own] if others is None else [own, others]

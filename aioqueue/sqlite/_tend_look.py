@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from aioqueue.sqlite._rows import dump, load, one
 from aioqueue.sqlite._rows_times import NOW
+from aioqueue.sqlite._tend_old import any_old
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -119,6 +120,7 @@ class Found:
         needless: Chains of whose ends nobody needs to know any more.
         over: Unique keys of which the windows are over.
         asked: Jobs that aren't running, and whose chains were asked to end.
+        old: Whether there are rows that were kept for some time, which is over.
         more: Whether there are more of those that somebody waits for, or of keys, which can come faster than in portions.
     """
 
@@ -129,6 +131,7 @@ class Found:
     needless: list[str]
     over: list[str]
     asked: list[str]
+    old: bool
     more: bool = False
 
     def portion(self, limit: int) -> Found:
@@ -141,13 +144,15 @@ class Found:
             self.needless[:limit],
             self.over,
             self.asked,
+            self.old,
             more=max(len(self.untold), len(self.late), len(self.over), len(self.asked), len(self.lost) - 1) >= limit,
         )
 
     @property
     def nothing(self) -> bool:
         """Whether there's nothing to do."""
-        return not (self.untold or self.late or self.lost or self.done_with or self.needless or self.over or self.asked)
+        lists = (self.untold, self.late, self.lost, self.done_with, self.needless, self.over, self.asked)
+        return not (self.old or any(lists))
 
 
 def look(connection: Statements, places: Places, limit: int, skip: Collection[str]) -> Found:
@@ -158,7 +163,7 @@ def look(connection: Statements, places: Places, limit: int, skip: Collection[st
     chain, lost = one(connection, _LOST, {"after": places.chain, "walk": _WALK})
     job, done_with = one(connection, _DONE_WITH, {"after": places.job, "walk": _WALK})
     end, needless = one(connection, _NEEDLESS, {"after": places.end, "walk": _WALK})
-    found = Found(untold, late, load(lost), load(done_with), load(needless), over, to_end)
+    found = Found(untold, late, load(lost), load(done_with), load(needless), over, to_end, any_old(connection))
     # What is more than a portion is found again by the next call, from the same place.
     if len(found.lost) <= limit:
         places.chain = chain or ""
