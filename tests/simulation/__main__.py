@@ -1,4 +1,5 @@
-"""`python -m tests.simulation FIRST+COUNT` prints seeds that fail; `python -m tests.simulation SEED` prints a history."""
+"""`python -m tests.simulation FIRST+COUNT` prints seeds that fail; `python -m tests.simulation SEED` prints a history;
+`python -m tests.simulation hints` writes by which seeds known mistakes are found."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from collections import Counter
 
 from tests.simulation.history import simulate
 from tests.simulation.themes import plan_of
+from tests.simulation.variants import write_hints
 
 
 def main(arguments: list[str]) -> int:
@@ -15,6 +17,9 @@ def main(arguments: list[str]) -> int:
     if len(arguments) != 1:
         print(__doc__)
         return 2
+    if arguments == ["hints"]:
+        write_hints()
+        return 0
     first, many, count = arguments[0].partition("+")
     if not many:
         verdict = simulate(int(first))

@@ -150,9 +150,10 @@ class WatchedDatabase(Database):
         error: AttemptError | None = None,
         output: bytes | None = None,
         outcome: str | None = None,
+        next_id: UUID | None = None,
     ) -> None:
         """As it says."""
-        super().end(row, state, now, error=error, output=output, outcome=outcome)
+        super().end(row, state, now, error=error, output=output, outcome=outcome, next_id=next_id)
         self._ended.append((row, state, error))
 
     def changed(self) -> None:
