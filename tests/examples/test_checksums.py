@@ -20,7 +20,7 @@ from tests.processes import ROOT, until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from aioqueue import Job
+    from aioqueue import Job, Phase
 
 pytestmark = pytest.mark.anyio
 
@@ -85,6 +85,11 @@ class Scene:
     async def jobs(self, *states: JobState) -> list[Job]:
         async with Client(self.url) as client:
             return list((await client.list_jobs(types=["checksums.measure"], states=states, limit=1000)).jobs)
+
+    async def phases_of_the_scan(self) -> list[Phase]:
+        async with Client(self.url) as client:
+            (scan,) = (await client.list_jobs(types=["checksums.scan"])).jobs
+            return list((await client.job(scan.id)).phases)
 
     async def until_at_the_gate(self) -> set[str]:
         """Wait until all files but the gates are committed, and the gates are begun; gives what is committed."""
@@ -178,8 +183,13 @@ async def test_a_run_that_was_killed_while_it_enqueued_is_completed(scene: Scene
         process.wait()
     committed = {os.path.basename(job.arguments["path"]) for job in await scene.jobs()}
     assert len(committed) == BATCH
+    counted, enqueueing = await scene.phases_of_the_scan()
+    assert (counted.state, counted.result, enqueueing.state) == ("completed", FILES + GATES, "running")
     begun = len(scene.begun())
     scene.finish()
+    again, enqueued = await scene.phases_of_the_scan()
+    assert again == counted, "the files were counted again"
+    assert (enqueued.state, enqueued.result) == ("completed", FILES + GATES)
     await check(scene, committed, begun)
 
 
