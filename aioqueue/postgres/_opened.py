@@ -16,6 +16,7 @@ from aioqueue.postgres._connections_reconnects import Reconnects
 from aioqueue.postgres._connections_reserved import ReservedConnection
 from aioqueue.postgres._connections_tracker import Tracker
 from aioqueue.postgres._connections_users import UsersPool
+from aioqueue.postgres._events import EventReaders
 from aioqueue.postgres._insert import Inserter
 from aioqueue.postgres._lease import Leases
 from aioqueue.postgres._listing import Listings
@@ -62,7 +63,7 @@ class Opened:
         work: What a worker needs beside claims and settlements: leases, recovery, due times, what is settled slowly.
         claims, settler: Over a reserved connection each.
         leases, recovery, progress, tender, deliveries: What workers need over `work`.
-        inserter, ender, operator, listings: What clients need over `operations`.
+        inserter, ender, operator, listings, readers: What clients need over `operations`.
         foreign_inserter, foreign_ender, foreign_operator: The same in transactions of other libraries.
         listeners: Who is told in this process.
         reconnects: How often the listening connection and those of lease threads were lost.
@@ -94,6 +95,7 @@ class Opened:
         self.operator = Operator(self.operations, options.schema, origin)
         self.foreign_operator = Operator(self.operations, options.schema, foreign)
         self.listings = Listings(self.operations, options.schema)
+        self.readers = EventReaders(self.operations, options.schema, told=options.notify)
         self.listeners = Listeners(asyncio.get_running_loop(), logger)
         self.reconnects = Reconnects()
         self._listening: Listening | None = None

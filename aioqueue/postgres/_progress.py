@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from aioqueue.errors import RowRejected
 from aioqueue.postgres._connections_source import WAIT_BRIEFLY
+from aioqueue.postgres._events_log import logged
 from aioqueue.postgres._insert_columns import array
 from aioqueue.postgres._settle_fates import Fence, fate_of, fates_statements
 from aioqueue.store_rules._lost import lost_reason
+from aioqueue.vocabulary._event_log import EventKind
 from aioqueue.vocabulary._job import StoredState
 from aioqueue.vocabulary._phases import PhaseState
 
@@ -43,6 +45,23 @@ _OWNED = """owned AS MATERIALIZED (
     WHERE EXISTS (SELECT FROM @schema@.lease l WHERE l.id = given.lease_id)
 )"""
 
+_JOB = """CROSS JOIN LATERAL (
+        SELECT coalesce(j.chain_id, j.id) AS chain, j.type, j.attempt FROM @schema@.job j
+        WHERE j.id = written.job_id OFFSET 0) AS j"""
+_PHASES_LOGGED = logged(
+    f"""SELECT CASE written.state WHEN 2 THEN '{EventKind.PHASE_STARTED}' ELSE '{EventKind.PHASE_COMPLETED}' END,
+           written.job_id, j.chain, j.type, j.attempt, written.claims, written.name
+    FROM written {_JOB} WHERE written.state IN (2, 4)""",
+    "phase",
+)
+_PROGRESS_LOGGED = logged(
+    f"""SELECT '{EventKind.PROGRESS}', written.job_id, j.chain, j.type, j.attempt, written.claims, written.percent,
+           written.phase, written.message
+    FROM written {_JOB}""",
+    "percent",
+    "phase",
+    "message",
+)
 # Rows that somebody's open transaction has locked, such as one that deletes their job, hold up nobody else's: they're left out,
 # unless that's said to be wanted.
 _PHASES = f"""WITH given AS MATERIALIZED (
@@ -63,8 +82,8 @@ _PHASES = f"""WITH given AS MATERIALIZED (
     SET state = excluded.state, claims = excluded.claims, finished_at = excluded.finished_at, result = excluded.result,
         started_at = CASE WHEN excluded.state = 2 OR p.claims < excluded.claims THEN excluded.started_at ELSE p.started_at END
     WHERE p.claims <= excluded.claims
-    RETURNING job_id, name
-)
+    RETURNING job_id, name, state, claims
+), {_PHASES_LOGGED}
 SELECT owned.place FROM owned JOIN written ON written.job_id = owned.id AND written.name = owned.name"""
 
 _PROGRESS = f"""WITH given AS MATERIALIZED (
@@ -75,14 +94,17 @@ _PROGRESS = f"""WITH given AS MATERIALIZED (
         SELECT FROM @schema@.progress p WHERE p.job_id = owned.id OFFSET 0) AS found
 ), free AS MATERIALIZED (
     SELECT p.job_id FROM @schema@.progress p WHERE p.job_id = ANY(ARRAY(SELECT id FROM there)) FOR UPDATE SKIP LOCKED
-)
-INSERT INTO @schema@.progress AS p (job_id, claims, percent, at, message, phase, phases)
-SELECT id, claims, percent, clock_timestamp(), message, phase, coalesce(phases::text[], '{{}}') FROM owned
-WHERE id NOT IN (SELECT id FROM there) OR id IN (SELECT job_id FROM free) ORDER BY id
-ON CONFLICT (job_id) DO UPDATE
-SET claims = excluded.claims, percent = excluded.percent, at = excluded.at, message = excluded.message, phase = excluded.phase,
-    phases = excluded.phases
-WHERE p.claims <= excluded.claims"""
+), written AS (
+    INSERT INTO @schema@.progress AS p (job_id, claims, percent, at, message, phase, phases)
+    SELECT id, claims, percent, clock_timestamp(), message, phase, coalesce(phases::text[], '{{}}') FROM owned
+    WHERE id NOT IN (SELECT id FROM there) OR id IN (SELECT job_id FROM free) ORDER BY id
+    ON CONFLICT (job_id) DO UPDATE
+    SET claims = excluded.claims, percent = excluded.percent, at = excluded.at, message = excluded.message,
+        phase = excluded.phase, phases = excluded.phases
+    WHERE p.claims <= excluded.claims
+    RETURNING job_id, claims, percent, phase, message
+), {_PROGRESS_LOGGED}
+SELECT count(*) FROM written"""
 
 
 def progress_statements(schema: Schema) -> dict[str, str]:

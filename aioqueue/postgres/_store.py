@@ -13,6 +13,7 @@ from aioqueue.postgres._connections_closing import close_connection
 from aioqueue.postgres._connections_source import in_transaction
 from aioqueue.postgres._diagnosis import diagnose
 from aioqueue.postgres._errors import translated
+from aioqueue.postgres._events_verbs import EventVerbs
 from aioqueue.postgres._foreign_connection import connection_of, lent
 from aioqueue.postgres._insert_rows import is_simple
 from aioqueue.postgres._lease_session import PostgresLeaseSession
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
 
     from aioqueue.postgres._connections_driver import Connection
+    from aioqueue.postgres._events import EventReaders
     from aioqueue.postgres._settle import Settled
     from aioqueue.postgres._webhooks import Deliveries
     from aioqueue.vocabulary._answers import Due
@@ -81,7 +83,7 @@ def make_store(url: str, **options: Any) -> PostgresStore:
     return PostgresStore(read_options(url, options))
 
 
-class PostgresStore(OperatingVerbs, WebhookVerbs):
+class PostgresStore(OperatingVerbs, WebhookVerbs, EventVerbs):
     """See `aioqueue.abc.Store`, and `make_store` for the options."""
 
     def __init__(self, options: Options) -> None:
@@ -157,6 +159,10 @@ class PostgresStore(OperatingVerbs, WebhookVerbs):
     @property
     def _opened(self) -> Opened:
         return self._life.here()
+
+    @property
+    def _readers(self) -> EventReaders:
+        return self._opened.readers
 
     @property
     def _deliveries(self) -> Deliveries:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from aioqueue.postgres._claim import claim_statements
 from aioqueue.postgres._claim_singly import claim_singly_statements
+from aioqueue.postgres._events import event_statements
 from aioqueue.postgres._insert_edges import blocker_statements
 from aioqueue.postgres._insert_unique import unique_statements
 from aioqueue.postgres._lease import lease_statements
@@ -48,4 +49,5 @@ def all_statements(schema: Schema) -> dict[str, str]:
         **worker_statements(schema),
         **progress_statements(schema),
         **webhook_statements(schema),
+        **event_statements(schema),
     }
