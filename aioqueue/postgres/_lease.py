@@ -36,7 +36,7 @@ _END_SECONDS = 2.0
 _END_PAUSE_SECONDS = 0.05
 _MOST_NAMED = 20
 
-# The column gives numbers by itself to whoever names none.
+# The column gives numbers by itself to whoever names none. Old past leases are forgotten, more quickly than new ones come.
 _OPEN_LEASE = """WITH opened AS (
     INSERT INTO @schema@.lease (id, worker, expires_at, extra, types, slots) OVERRIDING SYSTEM VALUE
     VALUES ($1::bigint, $2::text, clock_timestamp() + $3::float8 * interval '1 second', $4::boolean, $5::text[], $6::integer)
@@ -44,6 +44,12 @@ _OPEN_LEASE = """WITH opened AS (
 ), kept AS (
     INSERT INTO @schema@.past_lease (id, worker) SELECT id, worker FROM opened
     ON CONFLICT (id) DO UPDATE SET worker = excluded.worker, opened_at = excluded.opened_at
+), forgotten AS (
+    DELETE FROM @schema@.past_lease p WHERE p.id = ANY(ARRAY(
+        SELECT o.id FROM @schema@.past_lease o
+        WHERE o.opened_at < now() - interval '90 days'
+          AND (SELECT true FROM @schema@.lease l WHERE l.id = o.id LIMIT 1) IS NULL
+        ORDER BY o.opened_at LIMIT 100 FOR UPDATE SKIP LOCKED))
 )
 SELECT id FROM opened"""
 

@@ -32,6 +32,7 @@ WORKER: Mapping[str, Sequence[str]] = {
     "delivery": _ALL,
     "event": ("SELECT", "INSERT", "DELETE"),
     "reader": ("SELECT",),
+    "duty": _ALL,
 }
 """By table: claims, settlements, recovery, leases, and enqueueing in handlers."""
 

@@ -24,6 +24,7 @@ from aioqueue.postgres._notifications_listener import Listening
 from aioqueue.postgres._operate import Operator
 from aioqueue.postgres._progress import ProgressWriter
 from aioqueue.postgres._recovery import Recovery
+from aioqueue.postgres._retention import Retention
 from aioqueue.postgres._settle import Settler
 from aioqueue.postgres._settle_end import Ender
 from aioqueue.postgres._tend import Tender
@@ -63,7 +64,7 @@ class Opened:
         work: What a worker needs beside claims and settlements: leases, recovery, due times, what is settled slowly.
         claims, settler: Over a reserved connection each.
         leases, recovery, progress, tender, deliveries: What workers need over `work`.
-        inserter, ender, operator, listings, readers: What clients need over `operations`.
+        inserter, ender, operator, retention, listings, readers: What clients need over `operations`.
         foreign_inserter, foreign_ender, foreign_operator: The same in transactions of other libraries.
         listeners: Who is told in this process.
         reconnects: How often the listening connection and those of lease threads were lost.
@@ -93,6 +94,7 @@ class Opened:
         self.foreign_inserter = Inserter(self.operations, options.schema, foreign)
         self.foreign_ender = Ender(self.operations, options.schema, foreign)
         self.operator = Operator(self.operations, options.schema, origin)
+        self.retention = Retention(self.operations, options.schema)
         self.foreign_operator = Operator(self.operations, options.schema, foreign)
         self.listings = Listings(self.operations, options.schema)
         self.readers = EventReaders(self.operations, options.schema, told=options.notify)

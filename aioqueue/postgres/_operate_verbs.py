@@ -11,7 +11,7 @@ from aioqueue.vocabulary._listing import ListOrder
 from aioqueue.vocabulary._notification import Notification
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from datetime import datetime
     from uuid import UUID
 
@@ -137,3 +137,17 @@ class OperatingVerbs:
         pruned, chains = await self._opened.operator.prune(state, older_than, types, limit, cursor)
         self._tell(Notification(finished=chains))
         return pruned
+
+    async def take_duty(self, name: str, holder: str, duration: float) -> bool:
+        """See `aioqueue.abc.SupportsRetention.take_duty`."""
+        return await self._opened.retention.take_duty(name, holder, duration)
+
+    async def find_old(self, ages: Mapping[StoredState, float], limit: int, cursor: str | None = None) -> IdPage:
+        """See `aioqueue.abc.SupportsRetention.find_old`."""
+        return await self._opened.retention.find_old(ages, limit, cursor)
+
+    async def purge(self, chain_ids: Sequence[UUID], ages: Mapping[StoredState, float]) -> Sequence[UUID]:
+        """See `aioqueue.abc.SupportsRetention.purge`."""
+        removed = await self._opened.retention.purge(chain_ids, ages)
+        self._tell(Notification(finished=frozenset(removed)))
+        return removed

@@ -16,6 +16,7 @@ from aioqueue.postgres._notifications_listener import listener_statements
 from aioqueue.postgres._operate import operate_statements
 from aioqueue.postgres._progress import progress_statements
 from aioqueue.postgres._recovery import recovery_statements
+from aioqueue.postgres._retention import retention_statements
 from aioqueue.postgres._settle import settle_statements
 from aioqueue.postgres._settle_end import end_statements
 from aioqueue.postgres._stats import stats_statements
@@ -50,4 +51,5 @@ def all_statements(schema: Schema) -> dict[str, str]:
         **progress_statements(schema),
         **webhook_statements(schema),
         **event_statements(schema),
+        **retention_statements(schema),
     }
