@@ -7,7 +7,10 @@ from uuid import UUID
 
 from aioqueue.postgres._connections_halving import in_halves
 from aioqueue.postgres._connections_source import WAIT_BRIEFLY
+from aioqueue.postgres._events_log import logged
 from aioqueue.postgres._rows_beside import without_beside
+from aioqueue.postgres._webhooks_ends import dropped_deliveries
+from aioqueue.vocabulary._event_log import EventKind
 from aioqueue.vocabulary._job import StoredState
 from aioqueue.vocabulary._listing import IdPage
 
@@ -54,6 +57,7 @@ SELECT ARRAY(SELECT coalesce(l.chain_id, l.id) FROM looked l
        (SELECT count(*) FROM looked),
        (SELECT to_json(at) #>> '{{}}' || ' ' || id FROM looked ORDER BY at DESC, id DESC LIMIT 1)"""
 
+_LOGGED = logged(f"SELECT '{EventKind.DELETED}', id, coalesce(chain_id, id), type, attempt, claims FROM removed")
 # All rows of a chain are locked before any is removed, so that one of which somebody holds a row stays whole, and nobody waits.
 # Where there are more steps than that, some go, and the end stays: it's what the next ones are found by.
 _PURGE = f"""WITH ended AS MATERIALIZED (
@@ -90,7 +94,8 @@ _PURGE = f"""WITH ended AS MATERIALIZED (
     SELECT id FROM whole UNION ALL SELECT id FROM step WHERE chain_id NOT IN (SELECT chain_id FROM held)
 ), removed AS (
     DELETE FROM @schema@.archive a WHERE a.id = ANY(ARRAY(SELECT id FROM gone))
-), unneeded AS (
+    RETURNING a.id, a.chain_id, a.type, a.attempt, a.claims
+), {_LOGGED}, {dropped_deliveries("SELECT chain_id FROM whole")}, unneeded AS (
     DELETE FROM @schema@.blocker b WHERE b.job_id = ANY(ARRAY(SELECT id FROM gone))
 ), {without_beside("SELECT id FROM gone")}
 SELECT ARRAY(SELECT chain_id FROM whole),
