@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from aioqueue.errors import LeaseLost, StoreError, StoreIncompatible, StoreUnavailable
 from aioqueue.postgres._claim_blockers import claim_blockers_statements, with_blockers
 from aioqueue.postgres._claim_lanes import lanes_of
-from aioqueue.postgres._claim_owners import ALL_VALID, OWNERS, Owners, claimed
+from aioqueue.postgres._claim_owners import ALL_VALID, LOGGED, OWNERS, Owners, claimed
 from aioqueue.postgres._claim_singly import SingleClaims
 from aioqueue.postgres._claim_throttle import Throttle
 from aioqueue.postgres._rows import claimed_job
@@ -72,7 +72,7 @@ _CLAIM = f"""WITH {OWNERS}, lane AS MATERIALIZED (
 SELECT (SELECT array_agg(wanted.id) FROM unnest($1::bigint[]) AS wanted(id) WHERE wanted.id NOT IN (SELECT id FROM owner)),
        (SELECT coalesce(sum(jobs), 0)::integer FROM quota), EXISTS (SELECT FROM edge),
        (SELECT count(*) FROM heads), claimed.*
-FROM (SELECT) AS once LEFT JOIN claimed ON true"""
+FROM (SELECT) AS once LEFT JOIN claimed ON true WHERE {LOGGED}"""
 
 _COLUMNS_ABOUT_THE_CLAIM = 4
 

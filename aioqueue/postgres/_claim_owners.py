@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from aioqueue.postgres._events_log import logged
+from aioqueue.postgres._events_log import logged_by
 from aioqueue.postgres._rows import CLAIMED_COLUMNS
 from aioqueue.vocabulary._event_log import EventKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["ALL_VALID", "OWNERS", "Owners", "claimed"]
+__all__ = ["ALL_VALID", "LOGGED", "OWNERS", "Owners", "claimed"]
 
 # The largest integer: a count that has got there (by way of somebody's SQL) must not fail its neighbours. Attempts stay at it;
 # claims begin anew, since a fence only has to differ from the ones before.
@@ -32,11 +32,15 @@ _CLAIMED_TEMPLATE = f"""claimed AS (
         started_at = now()
     WHERE j.id = ANY(ARRAY(SELECT id FROM picked))
     RETURNING {CLAIMED_COLUMNS}
-), {logged(f"SELECT '{EventKind.STARTED}', id, chain, type, attempt, claims FROM claimed")}"""
+), {logged_by(f"log_live('{EventKind.STARTED}', ARRAY(SELECT id FROM claimed))")}"""
+
+
+LOGGED = "(SELECT done FROM logged) IS NULL"
+"""A condition that holds, and by which the last part is executed."""
 
 
 def claimed(types: str, of_types: str) -> str:
-    """Give the part of a claim that takes the jobs of `picked`, and logs that.
+    """Give the parts of a claim that take the jobs of `picked`, and log that, as `LOGGED` makes sure of.
 
     Arguments:
         types, of_types: The parameters for `Owners.types` and `Owners.of_types`, such as `$8`.

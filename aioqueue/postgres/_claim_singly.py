@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from aioqueue.errors import RowRejected, StoreError, StoreIncompatible, StoreUnavailable
-from aioqueue.postgres._claim_owners import ALL_VALID, OWNERS, claimed
+from aioqueue.postgres._claim_owners import ALL_VALID, LOGGED, OWNERS, claimed
 from aioqueue.postgres._events_log import logged
 from aioqueue.postgres._rows import claimed_job
 from aioqueue.postgres._settle_archive import archive
@@ -50,7 +50,7 @@ _CLAIM_ONE = f"""WITH {OWNERS}, picked AS MATERIALIZED (
     SELECT j.id FROM @schema@.job j
     WHERE {ALL_VALID} AND j.id = $2::uuid AND j.state + 0 = 1 AND j.run_at <= now() FOR UPDATE OF j SKIP LOCKED
 ), {claimed("$3", "$4")}
-SELECT * FROM claimed"""
+SELECT * FROM claimed WHERE {LOGGED}"""
 _REFUSED = f"""WITH locked AS MATERIALIZED (
     SELECT j.id FROM @schema@.job j WHERE j.id = $1::uuid AND j.state + 0 = 1 FOR UPDATE OF j SKIP LOCKED
 ), gone AS (

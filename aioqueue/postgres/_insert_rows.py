@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from aioqueue.postgres._events_log import ENQUEUED, UNLOGGED, logged
+from aioqueue.postgres._events_log import UNLOGGED, logged_by
 from aioqueue.postgres._insert_columns import CLOCK, DUE, GIVEN, STORED, VALUES, job_columns, unnested
 from aioqueue.postgres._rows_portions import in_portions
 from aioqueue.store_rules._unique_keys import unique_hashes
@@ -40,7 +40,6 @@ _SAVEPOINT, _ROLL_BACK, _RELEASE = (
     f"{verb} aioqueue_keys" for verb in ("SAVEPOINT", "ROLLBACK TO SAVEPOINT", "RELEASE SAVEPOINT")
 )
 
-_LOGGED = logged(f"SELECT {ENQUEUED.format(state='state')}, id, id, type, 0, 0 FROM created")
 _INSERT = f"""WITH @clock@,
 created AS (
     INSERT INTO @schema@.job ({STORED}, keep, webhook, marked, key, unique_key@columns@)
@@ -48,9 +47,9 @@ created AS (
     FROM clock CROSS JOIN unnest({unnested(1)}, $16::text[], $17::uuid[]@arrays@) AS given({GIVEN}, key, unique_key@names@)
     {DUE}
     @missing@
-    ON CONFLICT DO NOTHING RETURNING id, type, state
-), {_LOGGED}
-SELECT id FROM created
+    ON CONFLICT DO NOTHING RETURNING id
+), {logged_by("log_live(NULL, ARRAY(SELECT id FROM created))")}
+SELECT id FROM created WHERE (SELECT done FROM logged) IS NULL
 UNION ALL
 SELECT NULL FROM (SELECT pg_catalog.pg_notify('@channel@', $18::text)::text AS told
                   WHERE $18::text IS NOT NULL AND EXISTS (SELECT FROM created)) AS note WHERE told IS NOT NULL"""

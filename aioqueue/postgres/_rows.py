@@ -38,7 +38,7 @@ def moment(column: str) -> str:
 _OWNED_COLUMNS = f"""j.id, j.type, j.payload::text, j.priority, j.attempt, j.claims, coalesce(j.lease_id, 0),
     {moment("j.created_at")}, {moment("j.run_at")}, {moment("j.started_at")}, j.max_attempts, j.retry::text, j.timeout,
     %s, j.reschedules, j.key, j.tags, j.metadata::text,
-    CASE WHEN octet_length(j.trace) <= 1024 THEN j.trace END, coalesce(j.chain_id, j.id) AS chain, j.position, j.marked"""
+    CASE WHEN octet_length(j.trace) <= 1024 THEN j.trace END, coalesce(j.chain_id, j.id), j.position, j.marked"""
 CLAIMED_COLUMNS = _OWNED_COLUMNS % "j.expires_at IS NOT NULL AND j.expires_at <= now() AND j.attempt = 1 AND j.reschedules = 0"
 # What had expired when it was to be started was discarded then: what is recovered was started in time.
 RECOVERED_COLUMNS = _OWNED_COLUMNS % "false"

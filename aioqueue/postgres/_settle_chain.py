@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from aioqueue.errors import RowRejected
-from aioqueue.postgres._events_log import ENQUEUED
 from aioqueue.postgres._insert_columns import CLOCK, DUE, GIVEN, STORED, VALUES, job_columns, unnested
 from aioqueue.postgres._settle_archive import KEPT_KEY
 from aioqueue.vocabulary._job import SettlementKind
@@ -30,8 +29,6 @@ PLAIN_PARTS: Mapping[str, str] = {
     "@due@": "returned",
     "@ends@": "",
     "@went_on@": "",
-    "@next_id@": "NULL::uuid",
-    "@enqueued@": "",
 }
 """What stands for the marks in a statement for batches without continuations."""
 
@@ -53,7 +50,7 @@ _CONTINUED = f"""continued AS (
            {KEPT_KEY}
     FROM gone JOIN next AS given ON given.of = gone.id CROSS JOIN clock
     {DUE}
-    RETURNING type, greatest(0, extract(epoch FROM run_at - (SELECT now FROM clock)))::float8 AS delay, id, chain_id, state
+    RETURNING type, greatest(0, extract(epoch FROM run_at - (SELECT now FROM clock)))::float8 AS delay
 ), """
 
 CONTINUED_PARTS: Mapping[str, str] = {
@@ -63,10 +60,6 @@ CONTINUED_PARTS: Mapping[str, str] = {
     "@due@": "(SELECT type, delay FROM returned UNION ALL SELECT type, delay FROM continued) AS pending",
     "@ends@": " WHERE state <> 5",
     "@went_on@": "UNION ALL SELECT NULL, type, delay FROM continued\nUNION ALL SELECT id, NULL, -1 FROM refused\n",
-    "@next_id@": "(SELECT next.id FROM next WHERE next.of = gone.id)",
-    "@enqueued@": f"""
-    UNION ALL
-    SELECT {ENQUEUED.format(state="state")}, id, chain_id, type, 0, 0, delay, NULL, NULL, NULL FROM continued""",
 }
 """The same for batches that have any, whose parameters go on with `next_arguments`."""
 
@@ -81,7 +74,7 @@ _HELD = f"""continued AS (
            {KEPT_KEY}
     FROM gone JOIN next AS given ON given.of = gone.id CROSS JOIN clock
     {DUE}
-    RETURNING type, state, greatest(0, extract(epoch FROM run_at - (SELECT now FROM clock)))::float8 AS delay, id, chain_id
+    RETURNING type, state, greatest(0, extract(epoch FROM run_at - (SELECT now FROM clock)))::float8 AS delay
 ), """
 
 HELD_PARTS: Mapping[str, str] = {

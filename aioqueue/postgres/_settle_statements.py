@@ -10,13 +10,12 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from aioqueue.errors import RowRejected
-from aioqueue.postgres._events_log import SETTLED, logged
+from aioqueue.postgres._events_log import logged_by
 from aioqueue.postgres._insert_columns import unless_empty
 from aioqueue.postgres._rows import ASKED
 from aioqueue.postgres._settle_archive import archive, history
 from aioqueue.postgres._settle_chain import CONTINUED_PARTS, HELD_PARTS, PLAIN_PARTS
 from aioqueue.store_rules._cancelling import CANCELLED, WITHOUT_REASON
-from aioqueue.vocabulary._event_log import EventKind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,25 +64,10 @@ _ARCHIVE = archive(
     settled_column="@settled_column@",
     settled="@settled@",
 )
-# What orphans are logged as comes behind that they were recovered.
-_LOGGED = logged(
-    f"""@reaped@SELECT {SETTLED.format(kind="matched.kind")}, gone.id, coalesce(gone.chain_id, gone.id), gone.type,
-           gone.attempt, gone.claims, NULL::float8, @next_id@, matched.outcome, matched.error
-    FROM gone JOIN matched ON matched.id = gone.id
-    UNION ALL
-    SELECT {SETTLED.format(kind="back.kind")}, back.id, returned.chain, returned.type, returned.attempt, returned.claims,
-           returned.delay, NULL, back.outcome, back.error
-    FROM returned JOIN back ON back.id = returned.id@enqueued@""",
-    "delay",
-    "next_id",
-    "outcome",
-    "error",
+_LOGGED = logged_by(
+    """log_settled(ARRAY(SELECT id FROM archived), ARRAY(SELECT id FROM returned), $1::uuid[], $4::smallint[], $9::text[],
+                                 @orphaned@)"""
 )
-_REAPED = f"""SELECT '{EventKind.REAPED}', id, chain, type, attempt, claims, NULL::float8, NULL::uuid, NULL, NULL
-    FROM (SELECT id, coalesce(chain_id, id) AS chain, type, attempt, claims FROM gone
-          UNION ALL SELECT id, chain, type, attempt, claims FROM returned) AS recovered
-    UNION ALL
-    """
 # `state + 0` and `lease_id + 0`: a condition that matches the lease index would make the planner walk its dead entries.
 _SETTLE = f"""WITH @ended@given AS MATERIALIZED (
     SELECT * FROM unnest($1::uuid[], $2::integer[], $3::bigint[], $4::smallint[], $5::text[], $6::text[], $7::float8[],
@@ -112,8 +96,7 @@ _SETTLE = f"""WITH @ended@given AS MATERIALIZED (
         reschedules = CASE back.kind WHEN 9 THEN least(j.reschedules, 2147483646) + 1 ELSE j.reschedules END,
         errors = {history("j.errors", "back.error")}
     FROM back WHERE back.id = j.id
-    RETURNING j.id, j.type, greatest(0, extract(epoch FROM j.run_at - now()))::float8 AS delay,
-              coalesce(j.chain_id, j.id) AS chain, j.attempt, j.claims
+    RETURNING j.id, j.type, greatest(0, extract(epoch FROM j.run_at - now()))::float8 AS delay
 ), {_LOGGED}, told AS MATERIALIZED (
     SELECT pg_catalog.pg_notify('@channel@', json_build_object('o', $10::text, 'd', due.delay, 't',
                CASE WHEN octet_length(due.types::text) < 7000 THEN due.types END)::text)::text AS done
@@ -126,6 +109,7 @@ _SETTLE = f"""WITH @ended@given AS MATERIALIZED (
       AND EXISTS (SELECT FROM @schema@.subscriber s WHERE s.expires_at > now() AND s.id::text <> $10::text)
     GROUP BY part
     @told@
+    UNION ALL SELECT done FROM logged
 )
 SELECT id, chain_id::text AS type, NULL::float8 AS delay FROM archived
 UNION ALL SELECT id, type, delay FROM returned
@@ -140,7 +124,7 @@ def outcome_statements(schema: Schema) -> dict[str, str]:
     claims whose rows this very transaction has locked, `settle_end_slowly` for jobs that anybody ends. With `_continued` they
     serve batches in which chains go on, and have further parameters for that, before the last one.
     """
-    claim = {"@lock@": _RUNNING, "@fence@": _FENCE, "@ended@": "", "@told@": "", "@leases@": "", "@reaped@": ""}
+    claim = {"@lock@": _RUNNING, "@fence@": _FENCE, "@ended@": "", "@told@": "", "@leases@": "", "@orphaned@": "false"}
     owned = {**claim, "@owner@": _OWNED, "@lease@": " gone.lease_id", "@sign@": ""}
     orphaned = {
         **claim,
@@ -148,7 +132,7 @@ def outcome_statements(schema: Schema) -> dict[str, str]:
         "@lease@": "- gone.lease_id",
         "@sign@": "-",
         "@ended@": _ENDED,
-        "@reaped@": _REAPED,
+        "@orphaned@": "true",
         "@told@": _ENDED_TOLD,
         "@leases@": "UNION ALL SELECT NULL, id::text, NULL FROM ended\n",
     }

@@ -54,6 +54,63 @@ END
 -- For each row: of a statement that logs nothing it costs nothing. The same note is sent once for a transaction.
 CREATE TRIGGER tell_readers AFTER INSERT ON @schema@.event FOR EACH ROW EXECUTE FUNCTION @schema@.tell_readers();
 
+-- Logs what this statement has done to live jobs: `happened`, or that they were stored. Called by statements that look whether
+-- somebody reads; what they have changed is seen here.
+CREATE FUNCTION @schema@.log_live(happened text, ids uuid[]) RETURNS text
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS @body@
+BEGIN
+    INSERT INTO @schema@.event (kind, job_id, chain_id, type, attempt, claims)
+    SELECT coalesce(happened, CASE j.state WHEN 0 THEN 'blocked' ELSE 'enqueued' END), j.id, j.chain, j.type, j.attempt, j.claims
+    FROM unnest(ids) WITH ORDINALITY AS given(id, place)
+    CROSS JOIN LATERAL (SELECT j.*, coalesce(j.chain_id, j.id) AS chain FROM @schema@.job j WHERE j.id = given.id OFFSET 0) AS j
+    ORDER BY given.place;
+    RETURN NULL;
+END
+@body@;
+
+-- The same of jobs that were settled: those that are archived by now, and those that are pending again. The other arguments are
+-- what was given for all of them. What was recovered is logged as that before.
+CREATE FUNCTION @schema@.log_settled(
+    archived uuid[], returned uuid[], given_ids uuid[], kinds smallint[], errors text[], orphaned boolean) RETURNS text
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS @body@
+BEGIN
+    WITH ended AS MATERIALIZED (
+        SELECT a.* FROM unnest(archived) AS given(id)
+        CROSS JOIN LATERAL (
+            SELECT a.id, coalesce(a.chain_id, a.id) AS chain, a.type, a.state, a.attempt, a.claims, a.outcome,
+                   CASE WHEN a.state IN (6, 7) THEN a.errors[array_upper(a.errors, 1)]::text END AS error
+            FROM @schema@.archive a WHERE a.id = given.id ORDER BY a.finished_at DESC LIMIT 1) AS a
+    ), next AS MATERIALIZED (
+        SELECT ended.id AS of, j.* FROM ended
+        CROSS JOIN LATERAL (
+            SELECT j.id, j.type, j.state FROM @schema@.job j WHERE j.chain_id = ended.chain OFFSET 0) AS j
+        WHERE ended.state = 5
+    ), again AS MATERIALIZED (
+        SELECT j.*, given.kind, given.error FROM unnest(returned) AS back(id)
+        JOIN unnest(given_ids, kinds, errors) AS given(id, kind, error) ON given.id = back.id
+        CROSS JOIN LATERAL (
+            SELECT j.id, coalesce(j.chain_id, j.id) AS chain, j.type, j.attempt, j.claims,
+                   extract(epoch FROM greatest(j.run_at, now()) - now())::float8 AS delay
+            FROM @schema@.job j WHERE j.id = back.id OFFSET 0) AS j
+    )
+    INSERT INTO @schema@.event (kind, job_id, chain_id, type, attempt, claims, delay, next_id, outcome, error)
+    SELECT 'reaped', id, chain, type, attempt, claims, NULL::float8, NULL::uuid, NULL, NULL FROM ended WHERE orphaned
+    UNION ALL
+    SELECT 'reaped', id, chain, type, attempt, claims, NULL, NULL, NULL, NULL FROM again WHERE orphaned
+    UNION ALL
+    SELECT CASE state WHEN 4 THEN 'completed' WHEN 5 THEN 'continued' WHEN 6 THEN 'failed' ELSE 'cancelled' END, id, chain, type,
+           attempt, claims, NULL, (SELECT next.id FROM next WHERE next.of = ended.id), outcome, error
+    FROM ended
+    UNION ALL
+    SELECT CASE kind WHEN 8 THEN 'retrying' ELSE 'rescheduled' END, id, chain, type, attempt, claims, delay, NULL, NULL, error
+    FROM again
+    UNION ALL
+    SELECT CASE next.state WHEN 0 THEN 'blocked' ELSE 'enqueued' END, next.id, ended.chain, next.type, 0, 0, NULL, NULL, NULL, NULL
+    FROM next JOIN ended ON ended.id = next.of;
+    RETURN NULL;
+END
+@body@;
+
 -- Whoever may write jobs may log what has become of them.
 DO @body@
 DECLARE
