@@ -13,6 +13,7 @@ from aioqueue.errors import ArgumentsError, ConfigurationError
 from aioqueue.runtime._exits import from_a_signal
 from aioqueue.telemetry._tracing import Tracing
 from aioqueue.vocabulary._time import seconds
+from aioqueue.worker._captured import begin_capturing
 from aioqueue.worker._outcome import Unreadable, raised
 from aioqueue.worker._returned import marked, outcome_of
 from aioqueue.worker._slot_attempt import SlotAttempt
@@ -140,6 +141,8 @@ class Attempts:
             block=self._completions.block,
             stages=self._stages,
         )
+        if job_type.capture_logs:
+            slot.captured = begin_capturing()
         if timeout is not None:
             attempt.timeout = timeout
             slot.over_at = slot.began + timeout

@@ -28,6 +28,7 @@ from aioqueue.worker._backoff import Backoff
 from aioqueue.worker._completing import Completing
 from aioqueue.worker._completion_views import OwnCompletion, UsersCompletion, take_back_done
 from aioqueue.worker._returned import is_call
+from aioqueue.worker._settling import settlement_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -244,7 +245,7 @@ class Completions:
                 "`return tx.done(value)`, or use client.transaction() for what isn't the job's outcome"
             )
         attempt.refuse_completing()
-        (result,) = await settle([state.outcome.settlement(attempt.job)])
+        (result,) = await settle([settlement_of(attempt.slot, state.outcome)])
         if result.lost is LostReason.ERROR:
             raise RowRejected(result.message)
         if result.lost is not None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from aioqueue.telemetry._counters import TypeCounters
     from aioqueue.telemetry._tracing import ProcessSpan
     from aioqueue.vocabulary._job import Claim, ClaimedJob, LostReason
+    from aioqueue.worker._captured import CapturedLogs
     from aioqueue.worker._completing import Completing
     from aioqueue.worker._outbox import Outbox
     from aioqueue.worker._outcome import Interrupted, Outcome
@@ -56,6 +57,7 @@ class Slot:
         span: Its attempt's, if somebody takes spans, until that has ended.
         on_end: What its task calls when it's done, unless it has seen to that itself.
         completing: How far it is with completing its job in a transaction of its own, if it has begun one.
+        captured: What its handler logs, if that is kept.
         reports: What it says of its progress, if it does.
         outbox: What it has enqueued, if it has: stored with its outcome, or dropped.
         told_late: Whether the log and the span are told how it ended only once that is written, since it may be refused.
@@ -68,6 +70,7 @@ class Slot:
         "attempt",
         "began",
         "cancelled_at",
+        "captured",
         "claim",
         "completing",
         "counted",
@@ -100,6 +103,7 @@ class Slot:
         self.lost: LostReason | None = None
         self.in_thread = self.abandoned = self.told_late = False
         self.outbox: Outbox | None = None
+        self.captured: CapturedLogs | None = None
         self.reports: Reports | None = None
         self.completing: Completing | None = None
         self.counted: TypeCounters | None = None

@@ -13,10 +13,13 @@ from aioqueue.events import (
     JobEnqueued,
     JobFailed,
     JobLeaseLost,
+    JobProgress,
     JobReaped,
     JobRescheduled,
     JobRetrying,
     JobStarted,
+    PhaseCompleted,
+    PhaseStarted,
 )
 from aioqueue.vocabulary._job import SettlementKind
 
@@ -28,9 +31,10 @@ if TYPE_CHECKING:
     from aioqueue.events import JobEvent
     from aioqueue.vocabulary._attempt_error import AttemptError
     from aioqueue.vocabulary._job import ClaimedJob, NewJob
+    from aioqueue.vocabulary._phases import Progress
     from aioqueue.worker._outcome import Outcome
 
-__all__ = ["tell_given_back", "tell_lost", "tell_outcome", "tell_started"]
+__all__ = ["tell_given_back", "tell_lost", "tell_outcome", "tell_phase", "tell_progress", "tell_started"]
 
 
 class _Whose(TypedDict):
@@ -67,6 +71,18 @@ def tell_given_back(observers: Observers, job: ClaimedJob) -> None:
 def tell_lost(observers: Observers, job: ClaimedJob, reason: str) -> None:
     """Tell of a claim that isn't ours any more."""
     observers.tell(JobLeaseLost(**_whose(job), reason=reason))
+
+
+def tell_phase(observers: Observers, job: ClaimedJob, phase: str, *, completed: bool) -> None:
+    """Tell of a phase that has begun, or whose result is stored."""
+    observers.tell((PhaseCompleted if completed else PhaseStarted)(**_whose(job), phase=phase))
+
+
+def tell_progress(observers: Observers, job: ClaimedJob, progress: Progress) -> None:
+    """Tell of progress that was stored."""
+    observers.tell(
+        JobProgress(**_whose(job, progress.at), percent=progress.percent, message=progress.message, phase=progress.phase)
+    )
 
 
 def tell_outcome(observers: Observers, job: ClaimedJob, outcome: Outcome, *, reaped: bool = False) -> None:

@@ -24,6 +24,7 @@ from aioqueue.worker._text import attempt_error, described, stored_text
 if TYPE_CHECKING:
     from aioqueue.errors import AioqueueError
     from aioqueue.vocabulary._job import ClaimedJob, NewJob
+    from aioqueue.worker._captured import CapturedLogs
 
 __all__ = [
     "INTERRUPTED",
@@ -106,8 +107,18 @@ class Outcome:
         """The same, without what was raised, which would keep everything that its frames hold."""
         return self if self.exception is None else replace(self, exception=None)
 
-    def settlement(self, job: ClaimedJob) -> Settlement:
-        """What the store is given to write, with the fence of the job's claim."""
+    def settlement(self, job: ClaimedJob, *, ran_by: str = "", captured: CapturedLogs | None = None) -> Settlement:
+        """What the store is given to write, with the fence of the job's claim.
+
+        Arguments:
+            job: As it was claimed.
+            ran_by: The name of the worker that has run the attempt; empty if it wasn't begun.
+            captured: What its handler has logged, if that is kept.
+        """
+        error = self.error
+        if error is not None and ran_by:
+            error = replace(error, worker=ran_by, started_at=job.started_at)
+        logs = None if captured is None else captured.encode()
         return Settlement(
             id=job.id,
             claims=job.claims,
@@ -117,10 +128,12 @@ class Outcome:
             outcome=self.label,
             delay=self.delay,
             run_at=self.run_at,
-            error=self.error,
+            error=error,
             next=self.next,
             children=self.children,
             yields=self.yields,
+            attempt=0 if logs is None else job.attempt,
+            logs=logs,
         )
 
 
@@ -200,7 +213,7 @@ def unless_asked_to_end(job: ClaimedJob, outcome: Outcome | Interrupted, why: st
 def worker_lost(job: ClaimedJob, policy: Policy) -> Outcome:
     """The outcome of an attempt whose worker has died, or was away for longer than its lease."""
     error = _noted(job, "WorkerLost", f"worker lost: the lease {job.lease_id} ran out during attempt {job.attempt}")
-    return _again(job, policy, error, None)
+    return _again(job, policy, replace(error, started_at=job.started_at), None)
 
 
 def failed(job: ClaimedJob, kind: str, message: str) -> Outcome:

@@ -13,6 +13,7 @@ from aioqueue.runtime._shield import to_the_end
 from aioqueue.vocabulary._phases import PhaseState, PhaseWrite
 from aioqueue.vocabulary._safe_text import type_name
 from aioqueue.worker._backoff import Backoff
+from aioqueue.worker._observed import tell_phase
 from aioqueue.worker._text import one_line
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from aioqueue.abc import Store
     from aioqueue.client import Client
-    from aioqueue.vocabulary._job import LostReason
+    from aioqueue.vocabulary._job import ClaimedJob, LostReason
     from aioqueue.worker._holdings import Slot
 
 __all__ = ["PhaseWriter", "StoredPhases"]
@@ -87,6 +88,11 @@ class PhaseWriter:
             raise TransactionError(f"{slot.attempt!r} has a block of completion() open: run its phases before that")
         self._client.check_outside_transaction()
 
+    def tell(self, job: ClaimedJob, name: str, *, completed: bool) -> None:
+        """Tell observers of a phase that has begun, or whose result is stored."""
+        if self._client.observers.active:
+            tell_phase(self._client.observers, job, name, completed=completed)
+
     def abort(self) -> None:
         """Write nothing more: the worker has ended."""
         self._writes.abort()
@@ -119,6 +125,7 @@ class StoredPhases:
         """See `PhaseKeeper`."""
         await self._writer.submit(self._write(name, PhaseState.RUNNING))
         self._began = time.monotonic()
+        self._writer.tell(self._slot.job, name, completed=False)
         self._tell(logging.INFO, name, "started", "begins")
 
     async def complete(self, name: str, result: bytes) -> None:
@@ -133,18 +140,27 @@ class StoredPhases:
         await self._writer.submit(self._write(name, PhaseState.COMPLETED, result))
         if self._results is not None:
             self._results[name] = result
-        self._tell(logging.INFO, name, "completed", f"has completed after {took:.3f} s", duration=took)
+        self._writer.tell(self._slot.job, name, completed=True)
+        self._tell(logging.INFO, name, "completed", f"has completed after {took:.3f} s", took)
 
     async def fail(self, name: str, error: BaseException) -> None:
         """See `PhaseKeeper`."""
         took = time.monotonic() - self._began
-        self._tell(logging.WARNING, name, "failed", f"has failed after {took:.3f} s: {type_name(error)}", duration=took)
+        self._tell(logging.WARNING, name, "failed", f"has failed after {took:.3f} s: {type_name(error)}", took)
         try:
             await to_the_end(
                 self._writer.submit(self._write(name, PhaseState.FAILED)), _FAILED_SECONDS, once_cancelled=_FAILED_SECONDS
             )
         except Exception as wrong:  # noqa: BLE001 - logged: what the function has raised is what counts
-            logger.debug("phase %s of %s: it isn't stored that it has failed: %s", name, self._slot.job.id, one_line(wrong))
+            slot, job = self._slot, self._slot.job
+            logger.debug(
+                "%s %s: it isn't stored that the phase %s has failed: %s",
+                one_line(job.type),
+                job.id,
+                one_line(name),
+                one_line(wrong),
+                extra=slot.event("attempt.phase_unwritten", phase=name),
+            )
 
     def resume(self, name: str) -> None:
         """See `PhaseKeeper`."""
@@ -154,14 +170,13 @@ class StoredPhases:
         job = self._slot.job
         return PhaseWrite(id=job.id, claims=job.claims, lease_id=job.lease_id, name=name, state=state, result=result)
 
-    def _tell(self, level: int, name: str, what: str, text: str, **fields: object) -> None:
+    def _tell(self, level: int, name: str, state: str, text: str, duration: float | None = None) -> None:
         """Tell the log and the attempt's span."""
-        slot = self._slot
+        slot, job = self._slot, self._slot.job
         if slot.span is not None:
-            slot.span.event(f"phase {what}", {"aioqueue.phase": name})
+            slot.span.event(f"phase {state}", {"aioqueue.phase": name})
         if logger.isEnabledFor(level):
-            job = slot.job
-            extra = slot.event(f"phase.{what}", phase=name, **fields)
+            extra = slot.event("attempt.phase", phase=name, state=state, duration=duration)
             logger.log(level, "%s %s: the phase %s %s", one_line(job.type), job.id, one_line(name), text, extra=extra)
 
 

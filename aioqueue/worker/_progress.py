@@ -14,6 +14,7 @@ from aioqueue.runtime._batcher import NOT_ABOUT_ROWS
 from aioqueue.runtime._left_behind import leave
 from aioqueue.vocabulary._phases import ProgressWrite
 from aioqueue.worker._backoff import Backoff
+from aioqueue.worker._observed import tell_progress
 from aioqueue.worker._reports import Reports
 from aioqueue.worker._text import one_line
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aioqueue.abc import Store
+    from aioqueue.definitions._observers import Observers
     from aioqueue.vocabulary._phases import Progress
     from aioqueue.worker._health import Troubles
     from aioqueue.worker._holdings import Slot
@@ -37,6 +39,9 @@ _LONGEST_SECONDS = 30.0
 """That a statement may take until it's taken for one that hangs."""
 _LAST_SECONDS = 1.0
 """For which an attempt's outcome waits for the last value to be stored: behind it the fence would refuse it."""
+
+_FIRST_WAIT_SECONDS = 0.5
+"""After a statement that has failed; then longer ones, up to 5 s."""
 
 _making = threading.Lock()
 
@@ -58,16 +63,18 @@ class ProgressWriter:
     Arguments:
         store: Where it goes.
         troubles: Where errors show, as `progress`.
+        observers: Told of what is stored.
     """
 
-    def __init__(self, store: Store, troubles: Troubles) -> None:
+    def __init__(self, store: Store, troubles: Troubles, observers: Observers) -> None:
         self._store = store
         self._troubles = troubles
+        self._observers = observers
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._waiting: dict[Reports, Slot] = {}
         self._woken = asyncio.Event()
-        self._backoff = Backoff(0.5, 5.0)
+        self._backoff = Backoff(_FIRST_WAIT_SECONDS, 5.0)
         self._failing = self._over = False
         self._task: asyncio.Task[None] | None = None
 
@@ -94,7 +101,9 @@ class ProgressWriter:
     async def flushed(self, slot: Slot) -> None:
         """Wait until what an attempt has said last is stored, for a second at most. A cancellation goes on."""
         reports = slot.reports
-        if reports is None or not reports.unwritten or self._failing or self._over or slot.lost is not None:
+        if reports is None or not reports.unwritten or self._over or slot.lost is not None:
+            return
+        if self._failing and not reports.writing:  # who knows for how long
             return
         reports.due = 0.0
         reports.waiter = self._loop.create_future()
@@ -200,6 +209,9 @@ class ProgressWriter:
             self._failing = False
             self._backoff.reset()
             self._troubles.clear("progress")
+            if self._observers.active:
+                for slot, _, progress in taken:
+                    tell_progress(self._observers, slot.job, progress)
         elif isinstance(error, (*NOT_ABOUT_ROWS, TimeoutError)):
             self._try_again(taken, error)
         else:
@@ -242,13 +254,13 @@ class ProgressWriter:
         if taken.reports.refused:
             return
         taken.reports.refused = True
-        job = taken.slot.job
+        slot, job = taken.slot, taken.slot.job
         logger.warning(
             "%s %s: its progress isn't stored, since the store refuses it: %s",
             one_line(job.type),
             job.id,
             one_line(error),
-            extra=taken.slot.event("attempt.progress_refused"),
+            extra=slot.event("attempt.progress_refused"),
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from aioqueue.telemetry._counters import Counters
 from aioqueue.telemetry._instruments import recorders
 from aioqueue.telemetry._tracing import Tracing
 from aioqueue.worker._attempt import Attempts
+from aioqueue.worker._captured import capturing
 from aioqueue.worker._completion import Completions
 from aioqueue.worker._holdings import Holdings
 from aioqueue.worker._interruption import Interruptions
@@ -129,6 +130,7 @@ class Run:
             wakeup=wakeup,
         )
         self.view = WorkerView(name, store, holdings, troubles, health, registry.declared)
+        self._captures = any(registry.types[each].capture_logs for each in names)
         self._subscribed = functools.partial(store.subscribe, Notifications(names, wakeup, leases).heard)
 
     def _made_attempts(
@@ -178,7 +180,7 @@ class Run:
     @contextmanager
     def subscribed(self) -> Generator[None]:
         """Hear the store's notifications for the length of a block, which is the worker's life."""
-        with self._subscribed():
+        with self._subscribed(), capturing() if self._captures else nullcontext():
             try:
                 yield
             finally:

@@ -13,8 +13,15 @@ if TYPE_CHECKING:
     from aioqueue.abc import Store
     from aioqueue.telemetry._tracing import Tracing
     from aioqueue.vocabulary._job import SettleResult
+    from aioqueue.worker._holdings import Slot
+    from aioqueue.worker._outcome import Outcome
 
-__all__ = ["Settling"]
+__all__ = ["Settling", "settlement_of"]
+
+
+def settlement_of(slot: Slot, outcome: Outcome) -> Settlement:
+    """What is written of an outcome, with what belongs to its attempt: who has run it, and what its handler has logged."""
+    return outcome.settlement(slot.job, ran_by=slot.worker if slot.began else "", captured=slot.captured)
 
 
 class Settling:

@@ -180,6 +180,8 @@ class Slots:
         if not slot.in_thread:
             self._bodies.discard(slot.job.id)
         ended_at = time.monotonic()
+        if slot.captured is not None:
+            slot.captured.close()
         if slot.reports is not None:
             self._stages.progress.close(slot.reports)
         if slot.completing is not None and slot.completing.sealed is not None:

@@ -41,7 +41,7 @@ class Stages:
         self._bodies = bodies
         self._loop = asyncio.get_running_loop()
         self.phases = PhaseWriter(client)
-        self.progress = ProgressWriter(client.store, troubles)
+        self.progress = ProgressWriter(client.store, troubles, client.observers)
 
     async def in_thread(self, slot: Slot, function: Callable[[], object]) -> Returned:
         """Run a phase's plain function in a thread, and wait until it has ended, whatever cancels this: it can't be stopped."""

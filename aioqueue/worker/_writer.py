@@ -19,7 +19,7 @@ from aioqueue.worker._attempt_told import tell_at_last, written_as_cancelled
 from aioqueue.worker._outcome import INTERRUPTED, Interrupted, Outcome, put_off, refused, unless_asked_to_end
 from aioqueue.worker._postponed import Postponed
 from aioqueue.worker._refusal import Refusal
-from aioqueue.worker._settling import Settling
+from aioqueue.worker._settling import Settling, settlement_of
 from aioqueue.worker._text import one_line
 
 if TYPE_CHECKING:
@@ -187,12 +187,12 @@ class Writer:
     def _submit(self, slot: Slot, outcome: Outcome) -> None:
         self._holdings.unwritten += 1
         if not (self._given_up or self._aborted):
-            future = self._settles.submit_nowait(outcome.settlement(slot.job))
+            future = self._settles.submit_nowait(settlement_of(slot, outcome))
             future.add_done_callback(functools.partial(self._settled, slot, outcome, None))
 
     def _submit_late(self, slot: Slot, outcome: Outcome, refusal: Refusal | None, wait: float | None = None) -> None:
         if self._open:
-            future = self._late.submit_nowait(_Late(slot, outcome.settlement(slot.job)), wait=wait)
+            future = self._late.submit_nowait(_Late(slot, settlement_of(slot, outcome)), wait=wait)
             future.add_done_callback(functools.partial(self._settled, slot, outcome, refusal))
 
     def _settled(self, slot: Slot, outcome: Outcome, refusal: Refusal | None, future: asyncio.Future[SettleResult]) -> None:
@@ -291,7 +291,7 @@ class Writer:
         tell_at_last(slot, outcome)
         outcome = outcome.without_exception()
         if self._open:
-            future = self._settles.submit_nowait(outcome.settlement(slot.job))
+            future = self._settles.submit_nowait(settlement_of(slot, outcome))
             future.add_done_callback(functools.partial(self._settled, slot, outcome, None))
 
     def _refuse(self, slot: Slot, reason: str, refusal: Refusal | None) -> None:

@@ -23,6 +23,7 @@ from aioqueue import (
     Worker,
     current_attempt,
 )
+from aioqueue.events import Event, JobProgress, PhaseCompleted, PhaseStarted
 from aioqueue.vocabulary._job import LostReason
 from aioqueue.worker import _phases
 from tests.worker.completing import run
@@ -277,3 +278,23 @@ async def test_while_the_database_is_away_for_too_long_a_phase_fails(
     assert [each.type for each in (await handle.snapshot()).errors] == ["StoreUnavailable"]
     running, completed = PhaseState.RUNNING, PhaseState.COMPLETED
     assert [each.state for each in store.writes] == [running, completed, running, completed]
+
+
+async def test_observers_hear_of_phases_and_of_progress_that_is_stored(client: Client, registry: Registry) -> None:
+    seen: list[tuple[str, object]] = []
+
+    def observe(event: Event) -> None:
+        if isinstance(event, (PhaseStarted, PhaseCompleted)):
+            seen.append((type(event).__name__, event.phase))
+        elif isinstance(event, JobProgress):
+            seen.append(("JobProgress", round(event.percent)))
+
+    @registry.job(phases=("step",))
+    async def work() -> int:
+        return await current_attempt().phase("step", one)
+
+    with client.observe(observe):
+        await run(client, registry, work())
+        await asyncio.sleep(0)
+    assert [each for each in seen if each[0] != "JobProgress"] == [("PhaseStarted", "step"), ("PhaseCompleted", "step")]
+    assert seen[-1] == ("JobProgress", 100)
