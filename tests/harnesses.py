@@ -80,10 +80,16 @@ class SQLiteHarness(_Harness):
         by = round(seconds * 1_000_000)
         columns = ("run_at", "created_at", "started_at", "expires_at")
         moved = ", ".join(f"{column} = {column} - ?1" for column in columns)
-        ends = [(f"update {table} set expires_at = expires_at - ?1", [by]) for table in ("lease", "dedup", "duty")]
+        ends = [(f"update {table} set expires_at = expires_at - ?1", [by]) for table in ("lease", "dedup", "duty", "reader")]
         times = ", ".join(f"{column} = {column} - ?1" for column in ("created_at", "next_at", "finished_at"))
         finished = "update archive set finished_at = finished_at - ?1, purge_at = purge_at - ?1"
-        self.execute((f"update job set {moved}", [by]), *ends, (f"update delivery set {times}", [by]), (finished, [by]))
+        self.execute(
+            (f"update job set {moved}", [by]),
+            *ends,
+            (f"update delivery set {times}", [by]),
+            (finished, [by]),
+            ("update event set at = at - ?1", [by]),
+        )
 
     async def spoil(self, job_id: UUID, fault: Fault) -> bool:
         changes = {

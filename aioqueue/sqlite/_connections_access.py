@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from aioqueue.sqlite._connections import in_snapshot, in_transaction
+from aioqueue.vocabulary._notification import Notification
 
 if TYPE_CHECKING:
     import sqlite3
@@ -13,8 +15,8 @@ if TYPE_CHECKING:
 
     from aioqueue.sqlite._connections import Connection
     from aioqueue.sqlite._connections_threads import DatabaseThreads, Request
+    from aioqueue.sqlite._events_news import News
     from aioqueue.store_rules._listeners import Listeners
-    from aioqueue.vocabulary._notification import Notification
 
 __all__ = ["Reader", "Writer"]
 
@@ -28,11 +30,13 @@ class Writer:
         threads: That thread.
         listeners: Who hears of what was written.
         timeout: Seconds to wait for each write lock.
+        news: Whether there is something new in the log of events, while somebody reads it here.
     """
 
-    def __init__(self, threads: DatabaseThreads, listeners: Listeners, timeout: float) -> None:
+    def __init__(self, threads: DatabaseThreads, listeners: Listeners, timeout: float, news: News) -> None:
         self._threads = threads
         self._listeners = listeners
+        self._news = news
         self.timeout = timeout
 
     async def write(self, body: Callable[[sqlite3.Connection], tuple[T, Notification | None]]) -> T:
@@ -44,6 +48,8 @@ class Writer:
 
         def run(connection: Connection, request: Request[T]) -> T:
             result, notification = body(connection, request.is_abandoned)
+            if self._news.until and self._news.look(connection):
+                notification = replace(notification or Notification(), events=True)
             if notification is not None and len(self._listeners):
                 request.tell = functools.partial(self._listeners.tell, notification)
             return result

@@ -10,12 +10,14 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from aioqueue.runtime._log import event
+from aioqueue.sqlite._rows_times import NOW
 from aioqueue.vocabulary._notification import Notification
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aioqueue.sqlite._connections_file import FileWatch
+    from aioqueue.sqlite._events_news import News
     from aioqueue.sqlite._options import Options
     from aioqueue.store_rules._listeners import Listeners
 
@@ -28,6 +30,8 @@ SELECT lease_id, claims, CAST(id AS BLOB) FROM job INDEXED BY job_asked
 WHERE cancel_reason IS NOT NULL AND state = 2 AND typeof(lease_id) = 'integer'
 """
 """Whose chains were asked to end, of the jobs that are running: next to none, so that each look may read all of it."""
+
+_DUE = f"SELECT 1 FROM delivery INDEXED BY delivery_due WHERE state = 1 AND next_at <= {NOW} LIMIT 1"
 
 _CHECKPOINT_SECONDS = 5.0
 _FILE_SECONDS = 1.0
@@ -55,10 +59,11 @@ class Housekeeping:
     connection that asks, so the writer's asks (https://sqlite.org/pragma.html#pragma_data_version).
     """
 
-    def __init__(self, options: Options, listeners: Listeners, watch: FileWatch) -> None:
+    def __init__(self, options: Options, listeners: Listeners, watch: FileWatch, news: News) -> None:
         self._options = options
         self._listeners = listeners
         self._watch = watch
+        self._news = news
         self._file_at = 0.0
         self._version: int | None = None
         self._asked: frozenset[tuple[int, int, bytes]] = frozenset()
@@ -79,7 +84,9 @@ class Housekeeping:
             known, self._version = self._version, version
             if version != known:
                 leases = self._asked_since(connection)
-                self._listeners.tell_from_thread(Notification(types=None, finished=None, leases=leases))
+                events, deliveries = self._to_read(connection)
+                told = Notification(types=None, finished=None, leases=leases, events=events, deliveries=deliveries)
+                self._listeners.tell_from_thread(told)
         if now >= self._file_at:
             self._file_at = now + _FILE_SECONDS
             self._watch.look()
@@ -95,6 +102,12 @@ class Housekeeping:
         with suppress(sqlite3.Error):
             self._asked = frozenset(connection.execute(_ASKED).fetchall())
         return frozenset(lease_id for lease_id, _, _ in self._asked - known)
+
+    def _to_read(self, connection: sqlite3.Connection) -> tuple[bool, bool]:
+        """Whether there is something new in the log of events, and whether a delivery is due."""
+        with suppress(sqlite3.Error):
+            return self._news.look(connection), connection.execute(_DUE).fetchone() is not None
+        return False, False
 
     def _checkpoint(self, connection: sqlite3.Connection, now: float) -> None:
         # SQLite's own checkpoints never shrink the log, and never get done while somebody always reads.

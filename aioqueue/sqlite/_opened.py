@@ -14,6 +14,8 @@ from aioqueue.sqlite._connections import Connection, connect
 from aioqueue.sqlite._connections_access import Reader, Writer
 from aioqueue.sqlite._connections_file import FileWatch
 from aioqueue.sqlite._connections_threads import DatabaseThreads
+from aioqueue.sqlite._events import Events
+from aioqueue.sqlite._events_news import News
 from aioqueue.sqlite._insert import Inserter
 from aioqueue.sqlite._lease import Leases
 from aioqueue.sqlite._migrations import check_file, migrate
@@ -57,14 +59,15 @@ class Opened:
         self._options = options
         self.watch = FileWatch(options.path, compare=not options.allow_network)
         self.odd = OddRows(options.busy_timeout)
+        self.news = News()
         self.listeners = Listeners(asyncio.get_running_loop(), logger)
-        housekeeping = Housekeeping(options, self.listeners, self.watch)
+        housekeeping = Housekeeping(options, self.listeners, self.watch, self.news)
         self.writer = self._threads("writer", tick=housekeeping)
         self.readers = self._threads("reader", count=_READERS)
         self.transaction_lock = asyncio.Lock()
         self._looks: DatabaseThreads | None = None
         self._transactions: DatabaseThreads | None = None
-        self.writing = Writer(self.writer, self.listeners, options.busy_timeout)
+        self.writing = Writer(self.writer, self.listeners, options.busy_timeout, self.news)
         self.reading = Reader(lambda: self.readers)
         self.inserter = Inserter(self.writing)
         self.claims = Claims(self.writing, self.odd)
@@ -75,6 +78,7 @@ class Opened:
         self.operator = Operator(self.writing)
         self.operations = OperatingVerbs(self.reading.read, self.operator.change)
         self.retention = Retention(self.writing, Reader(lambda: self.looks))
+        self.events = Events(self.writing, Reader(lambda: self.looks), self.news)
         self.webhooks = Webhooks(self.writing, Reader(lambda: self.looks), self.reading)
         self.tending = Tending(self.writing, self.reading)
 

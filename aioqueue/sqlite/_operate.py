@@ -41,8 +41,8 @@ Answer = TypeVar("Answer")
 _PAUSE_SECONDS = 0.01
 """Between two portions, for those who wait for the write lock: SQLite has no queue for it."""
 
-_MAKE_DUE = f"UPDATE job SET run_at = :now WHERE id = {any_id('step')} AND run_at > :now"
-_PUT_OFF = f"UPDATE job SET run_at = :due WHERE id = {any_id('step')}"
+_MAKE_DUE = f"UPDATE job SET run_at = :now, lease_id = NULL WHERE id = {any_id('step')} AND run_at > :now"
+_PUT_OFF = f"UPDATE job SET run_at = :due, lease_id = NULL WHERE id = {any_id('step')}"
 
 
 class Operator:

@@ -51,7 +51,7 @@ WHERE blocker.job_id = r.value ->> 0 AND blocker.ordinal = r.value ->> 1
 """
 
 _COUNT_DOWN = """
-UPDATE job SET open_blockers = max(0, job.open_blockers - (c.value ->> 1)),
+UPDATE job SET lease_id = NULL, open_blockers = max(0, job.open_blockers - (c.value ->> 1)),
     state = iif(job.open_blockers <= c.value ->> 1, 1, 0),
     run_at = iif(job.open_blockers <= c.value ->> 1, max(job.run_at, :now), job.run_at),
     expires_at = iif(job.open_blockers <= c.value ->> 1 AND job.run_at < :now,

@@ -26,18 +26,14 @@ UPDATE job SET unique_key = NULL WHERE unique_key IS NOT NULL AND id IN (SELECT 
 
 _INSERT = """
 INSERT INTO job (id, type, priority, state, run_at, created_at, expires_at, max_attempts, retry, timeout, tags, metadata,
-                 payload, trace, chain_id, position, key, unique_key, keep, webhook, marked)
-SELECT n ->> 1, n ->> 2, n ->> 3, 1, n ->> 4, :now, n ->> 5, n ->> 6, n ->> 7, n ->> 8, n ->> 11, n ->> 12, n ->> 13,
-       n ->> 14, coalesce(done.chain_id, done.id), done.position + 1, done.key, archive.unique_key,
-       coalesce(n ->> 15, done.keep), coalesce(n ->> 16, done.webhook), done.marked IS NOT 0 OR n ->> 16 IS NOT NULL
+                 payload, trace, chain_id, position, key, unique_key, keep, webhook, marked, open_blockers)
+SELECT n ->> 1, n ->> 2, n ->> 3, iif(n ->> 17 > 0, 0, 1), n ->> 4, :now, n ->> 5, n ->> 6, n ->> 7, n ->> 8, n ->> 11,
+       n ->> 12, n ->> 13, n ->> 14, coalesce(done.chain_id, done.id), done.position + 1, done.key, archive.unique_key,
+       coalesce(n ->> 15, done.keep), coalesce(n ->> 16, done.webhook),
+       done.marked IS NOT 0 OR n ->> 16 IS NOT NULL OR n ->> 17 > 0, n ->> 17
 FROM (SELECT value AS n FROM json_each(:rows)) CROSS JOIN job AS done ON done.id = n ->> 0
 CROSS JOIN archive ON archive.id = done.id
 WHERE NOT EXISTS (SELECT 1 FROM archive AS there WHERE there.id = n ->> 1)
-"""
-
-_BLOCK = """
-UPDATE job SET state = 0, open_blockers = n.value ->> 1, marked = 1
-FROM json_each(:rows) AS n WHERE job.id = n.value ->> 0
 """
 
 
@@ -72,7 +68,14 @@ class NextStep:
         if job is None:
             raise RowRejected(f"job {outcome.id}: it's to be continued, but there is no next job")
         values = job_row(job, now, None)
-        return cls(job.id, job.type, int(str(values[3])), [job_id, *values, *kept_values(job, now)], job.blockers, chain_id)
+        return cls(
+            job.id,
+            job.type,
+            int(str(values[3])),
+            [job_id, *values, *kept_values(job, now), len(job.blockers)],
+            job.blockers,
+            chain_id,
+        )
 
 
 def insert_steps(connection: Statements, steps: Sequence[NextStep], now: int) -> None:
@@ -87,9 +90,6 @@ def insert_steps(connection: Statements, steps: Sequence[NextStep], now: int) ->
     connection.execute(_FREE_KEYS, {"rows": rows})
     if connection.execute(_INSERT, {"rows": rows, "now": now}).rowcount != len(steps):
         raise RowRejected("the chain can't be continued: a job with the next one's id has finished already")
-    waiting = [[str(step.id), len(step.blockers)] for step in steps if step.blockers]
-    if waiting:
-        connection.execute(_BLOCK, {"rows": dump(waiting)})
 
 
 def check_cycle(connection: Statements, step: NextStep) -> None:

@@ -17,6 +17,7 @@ from aioqueue.sqlite._opened import Opened
 from aioqueue.sqlite._options import Options, network_file_system, read_options
 from aioqueue.sqlite._settle import lock_and_hold, settle_alone
 from aioqueue.sqlite._settle_end import end
+from aioqueue.sqlite._store_abilities import StoreAbilities
 from aioqueue.sqlite._transaction import SQLiteTransaction, TransactionBlock
 from aioqueue.store_rules._life import StoreLife
 from aioqueue.vocabulary._listing import ListOrder
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
     from aioqueue.vocabulary._stats import Stats
     from aioqueue.vocabulary._store_operating import Operable
     from aioqueue.vocabulary._store_parts import Listener
-    from aioqueue.vocabulary._webhooks import Delivery, DeliveryPage, DeliveryState, DeliveryTry
     from aioqueue.vocabulary._workers import LeaseFacts, Standing
 
 __all__ = ["SQLiteStore", "make_store"]
@@ -57,7 +57,7 @@ __all__ = ["SQLiteStore", "make_store"]
 T = TypeVar("T")
 
 
-class SQLiteStore:
+class SQLiteStore(StoreAbilities):
     """Jobs in one SQLite file, shared by any number of processes of one machine. See `aioqueue.abc.Store`.
 
     One thread writes, a whole transaction per hop; two others read; each of the store's own transactions has one
@@ -327,40 +327,6 @@ class SQLiteStore:
     ) -> Pruned:
         """See `aioqueue.abc.SupportsPrune.prune`."""
         return await self._opened.operator.prune(state, older_than, types, limit, cursor)
-
-    async def take_duty(self, name: str, holder: str, duration: float) -> bool:
-        """See `aioqueue.abc.SupportsRetention.take_duty`."""
-        return await self._opened.retention.take_duty(name, holder, duration)
-
-    async def find_old(self, ages: Mapping[StoredState, float], limit: int, cursor: str | None = None) -> IdPage:
-        """See `aioqueue.abc.SupportsRetention.find_old`."""
-        return await self._opened.retention.find_old(ages, limit, cursor)
-
-    async def purge(self, chain_ids: Sequence[UUID], ages: Mapping[StoredState, float]) -> Sequence[UUID]:
-        """See `aioqueue.abc.SupportsRetention.purge`."""
-        return await self._opened.retention.purge(chain_ids, ages)
-
-    async def take_deliveries(self, limit: int, duration: float, *, without: Collection[str] = ()) -> Sequence[Delivery]:
-        """See `aioqueue.abc.SupportsWebhooks.take_deliveries`."""
-        return await self._opened.webhooks.take(limit, duration, without)
-
-    async def next_delivery(self) -> float | None:
-        """See `aioqueue.abc.SupportsWebhooks.next_delivery`."""
-        return await self._opened.webhooks.next_due()
-
-    async def write_tries(self, tries: Sequence[DeliveryTry]) -> None:
-        """See `aioqueue.abc.SupportsWebhooks.write_tries`."""
-        await self._opened.webhooks.write_tries(tries)
-
-    async def list_deliveries(
-        self, *, chain_id: UUID | None = None, state: DeliveryState | None = None, limit: int = 100, cursor: str | None = None
-    ) -> DeliveryPage:
-        """See `aioqueue.abc.SupportsWebhooks.list_deliveries`."""
-        return await self._opened.webhooks.list(chain_id, state, limit, cursor)
-
-    async def replay_deliveries(self, ids: Sequence[UUID]) -> Sequence[bool]:
-        """See `aioqueue.abc.SupportsWebhooks.replay_deliveries`."""
-        return await self._opened.webhooks.replay(ids)
 
     # -- notifications --------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from aioqueue.errors import StoreError
 from aioqueue.runtime._log import event
 from aioqueue.sqlite._connections import in_transaction
 from aioqueue.sqlite._errors import concerns_a_row
+from aioqueue.sqlite._events import OLD_EVENT, end_unread, forget_events
 from aioqueue.sqlite._rows_times import NOW
 from aioqueue.sqlite._webhooks import FORGOTTEN
 
@@ -35,6 +36,8 @@ _ENDED_LEASE = f"""opened_at < {NOW} - {_LEASES_KEPT_DAYS * 86_400 * 1_000_000}
 _LOOK = f"""
 SELECT EXISTS (SELECT 1 FROM past_lease INDEXED BY past_lease_opened WHERE {_ENDED_LEASE})
     OR EXISTS (SELECT 1 FROM delivery INDEXED BY delivery_finished WHERE {FORGOTTEN})
+    OR EXISTS (SELECT 1 FROM reader WHERE expires_at <= {NOW})
+    OR EXISTS (SELECT 1 FROM (SELECT at FROM event ORDER BY sequence LIMIT 1) WHERE {OLD_EVENT})
 """
 
 _FORGET = (
@@ -64,6 +67,8 @@ class OldRows:
         def body(each: sqlite3.Connection) -> None:
             for statement in _FORGET:
                 each.execute(statement, {"limit": limit})
+            end_unread(each)
+            forget_events(each)
 
         try:
             in_transaction(connection, timeout, body, abandoned)

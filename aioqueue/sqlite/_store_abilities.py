@@ -1,0 +1,80 @@
+"""What the store has beside `aioqueue.abc.Store`: removing what is old, deliveries of webhooks, the log of events."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+    from uuid import UUID
+
+    from aioqueue.sqlite._opened import Opened
+    from aioqueue.vocabulary._event_log import EventPage
+    from aioqueue.vocabulary._job import StoredState
+    from aioqueue.vocabulary._listing import IdPage
+    from aioqueue.vocabulary._webhooks import Delivery, DeliveryPage, DeliveryState, DeliveryTry
+
+__all__ = ["StoreAbilities"]
+
+
+class StoreAbilities(ABC):
+    """The optional abilities of `SQLiteStore`."""
+
+    @property
+    @abstractmethod
+    def _opened(self) -> Opened: ...
+
+    async def take_duty(self, name: str, holder: str, duration: float) -> bool:
+        """See `aioqueue.abc.SupportsRetention.take_duty`."""
+        return await self._opened.retention.take_duty(name, holder, duration)
+
+    async def find_old(self, ages: Mapping[StoredState, float], limit: int, cursor: str | None = None) -> IdPage:
+        """See `aioqueue.abc.SupportsRetention.find_old`."""
+        return await self._opened.retention.find_old(ages, limit, cursor)
+
+    async def purge(self, chain_ids: Sequence[UUID], ages: Mapping[StoredState, float]) -> Sequence[UUID]:
+        """See `aioqueue.abc.SupportsRetention.purge`."""
+        return await self._opened.retention.purge(chain_ids, ages)
+
+    async def take_deliveries(self, limit: int, duration: float, *, without: Collection[str] = ()) -> Sequence[Delivery]:
+        """See `aioqueue.abc.SupportsWebhooks.take_deliveries`."""
+        return await self._opened.webhooks.take(limit, duration, without)
+
+    async def next_delivery(self) -> float | None:
+        """See `aioqueue.abc.SupportsWebhooks.next_delivery`."""
+        return await self._opened.webhooks.next_due()
+
+    async def write_tries(self, tries: Sequence[DeliveryTry]) -> None:
+        """See `aioqueue.abc.SupportsWebhooks.write_tries`."""
+        await self._opened.webhooks.write_tries(tries)
+
+    async def list_deliveries(
+        self, *, chain_id: UUID | None = None, state: DeliveryState | None = None, limit: int = 100, cursor: str | None = None
+    ) -> DeliveryPage:
+        """See `aioqueue.abc.SupportsWebhooks.list_deliveries`."""
+        return await self._opened.webhooks.list(chain_id, state, limit, cursor)
+
+    async def replay_deliveries(self, ids: Sequence[UUID]) -> Sequence[bool]:
+        """See `aioqueue.abc.SupportsWebhooks.replay_deliveries`."""
+        return await self._opened.webhooks.replay(ids)
+
+    async def open_reader(self, duration: float) -> UUID:
+        """See `aioqueue.abc.SupportsEvents.open_reader`."""
+        return await self._opened.events.open(duration)
+
+    async def keep_reader(self, reader: UUID, duration: float) -> bool:
+        """See `aioqueue.abc.SupportsEvents.keep_reader`."""
+        return await self._opened.events.keep(reader, duration)
+
+    async def begin_events(self, reader: UUID, *, timeout: float = 5.0) -> EventPage:  # noqa: ARG002 - nobody is waited for
+        """See `aioqueue.abc.SupportsEvents.begin_events`."""
+        return await self._opened.events.begin(reader)
+
+    async def resume_events(self, reader: UUID, sequence: int, limit: int) -> EventPage:
+        """See `aioqueue.abc.SupportsEvents.resume_events`."""
+        return await self._opened.events.resume(reader, sequence, limit)
+
+    async def read_events(self, reader: UUID, cursor: str, limit: int) -> EventPage:
+        """See `aioqueue.abc.SupportsEvents.read_events`."""
+        return await self._opened.events.read(reader, cursor, limit)
