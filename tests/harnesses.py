@@ -82,7 +82,7 @@ class SQLiteHarness(_Harness):
         moved = ", ".join(f"{column} = {column} - ?1" for column in columns)
         ends = [(f"update {table} set expires_at = expires_at - ?1", [by]) for table in ("lease", "dedup", "duty", "reader")]
         times = ", ".join(f"{column} = {column} - ?1" for column in ("created_at", "next_at", "finished_at"))
-        finished = "update archive set finished_at = finished_at - ?1, purge_at = purge_at - ?1"
+        finished = "update archive set created_at = created_at - ?1, finished_at = finished_at - ?1, purge_at = purge_at - ?1"
         self.execute(
             (f"update job set {moved}", [by]),
             *ends,
@@ -144,7 +144,9 @@ class PostgresHarness(_Harness):
         leases, windows = (
             f"update aioqueue.{table} set expires_at = expires_at - $1::interval" for table in ("lease", "dedup")
         )
-        await self.execute(f"with leases as ({leases}), windows as ({windows}) update aioqueue.job set {moved}", by)
+        archived = "update aioqueue.archive set created_at = created_at - $1::interval"  # live again, it's as old as it is
+        beside = f"leases as ({leases}), windows as ({windows}), archived as ({archived})"
+        await self.execute(f"with {beside} update aioqueue.job set {moved}", by)
         for store in (self.store, self._second):
             if store is not None:
                 store._opened.claims._floors.clear()  # where the last claim ended: no due time ever moves back by itself

@@ -81,6 +81,9 @@ _OWNED_CLAIMS = f"""SELECT j.id, j.claims, {ASKED} AS asked FROM @schema@.job j
     FOR UPDATE OF j SKIP LOCKED"""
 _OWNED_ALL = f"""SELECT j.id, j.claims, {ASKED} AS asked
     FROM @schema@.job j WHERE j.state = 2 AND j.lease_id = $1::bigint FOR UPDATE OF j SKIP LOCKED"""
+# What is given back hasn't used its attempt, though it ends with that.
+_UNCOUNTED = """UPDATE @schema@.archive a SET attempt = greatest(a.attempt, 1) - 1
+    WHERE a.id = ANY($1::uuid[]) AND a.state = 7"""
 _OWNED_STILL = "SELECT j.id FROM @schema@.job j WHERE j.state = 2 AND j.lease_id = $1::bigint"
 
 
@@ -91,6 +94,7 @@ def lease_statements(schema: Schema) -> dict[str, str]:
         "end_lease": _END_LEASE,
         "release": _GIVE_BACK.replace("@owned@", _OWNED_CLAIMS),
         "release_all": _GIVE_BACK.replace("@owned@", _OWNED_ALL),
+        "uncounted": _UNCOUNTED,
         "owned": _OWNED_STILL,
     }
     return {**{name: schema.render(template) for name, template in templates.items()}, **slow_statements(schema)}
@@ -148,7 +152,9 @@ class Leases:
         batch = [
             Settlement(id=each.id, claims=each.claims, lease_id=lease_id, kind=SettlementKind.RESCHEDULED) for each in asked
         ]
-        return told_of(await settle_portion(connection, self._statements, name, batch, self._origin))
+        portion = await settle_portion(connection, self._statements, name, batch, self._origin)
+        await connection.execute(self._statements["uncounted"], list(portion.chains))
+        return told_of(portion)
 
     async def end(self, lease_id: int) -> Notification:
         """End a lease, and give back what it holds; returns what listeners are to be told.

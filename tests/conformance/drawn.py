@@ -18,6 +18,7 @@ __all__ = ["HOUR", "HOURS", "NEW_JOBS", "TYPES", "new_job", "waiting_behind"]
 HOUR = 3600
 TYPES = ("a", "b")
 HOURS = st.sampled_from([0.0, 0.0, 1.0 * HOUR, 3.0 * HOUR])
+KEPT = {1: 0.0, 4: 100_000.0 * HOUR}
 NEW_JOBS = st.fixed_dictionaries(
     {
         "type": st.sampled_from(TYPES),
@@ -44,8 +45,9 @@ NEW_JOBS = st.fixed_dictionaries(
 
 
 def new_job(job_id: UUID, drawn: Mapping[str, Any]) -> NewJob:
-    """The job that was drawn: without a key it can't be unique."""
-    return NewJob(id=job_id, **{**drawn, "unique": None if drawn["key"] is None else drawn["unique"]})
+    """The job that was drawn: without a key it can't be unique. How long it's kept goes by its priority: one draw less."""
+    unique, keep = None if drawn["key"] is None else drawn["unique"], KEPT.get(drawn["priority"])
+    return NewJob(id=job_id, **{**drawn, "unique": unique, "keep": keep})
 
 
 def waiting_behind(jobs: Sequence[NewJob]) -> list[NewJob]:

@@ -42,11 +42,14 @@ class StoreMachine(RuleBasedStateMachine):
     def make_harness(self, stack: ExitStack) -> Any:
         raise NotImplementedError
 
+    def make_model(self) -> WaitingModel:
+        return WaitingModel()
+
     @initialize()
     def begin(self) -> None:
         self._stack = ExitStack()
         self._runner = self._stack.enter_context(asyncio.Runner())
-        self.model = WaitingModel()
+        self.model = self.make_model()
         self.known: list[NewJob] = []
         self.inserted: list[NewJob] = []
         self.claimed: list[ClaimedJob] = []
@@ -385,7 +388,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     def _compare(self, job: ModelJob, stored: Any) -> None:
         assert stored.state == self.model.state(job), (job, stored)
-        assert (stored.type, stored.priority, stored.attempt) == (job.new.type, job.new.priority, job.attempt)
+        assert (stored.type, stored.priority, stored.attempt) == (job.new.type, job.new.priority, job.attempt), (job, stored)
         said = [BLOCKER_FAILED if error.type == "BlockerFailed" else error.message for error in stored.errors]
         assert (stored.reschedules, said) == (job.reschedules, job.errors[-20:])
         assert stored.open_blockers == (self.model.open_blockers(job.new.id) if job.state is JobState.BLOCKED else 0)

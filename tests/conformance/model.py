@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from uuid import UUID
 
+    from aioqueue.vocabulary._phases import PhaseState
+
 AGAIN = (SettlementKind.RETRIED, SettlementKind.RESCHEDULED)
 FINAL = {
     SettlementKind.COMPLETED: JobState.COMPLETED,
@@ -51,6 +53,8 @@ class ModelJob:
     asked: str | None = None
     """Why its chain was asked to end while it was running."""
     newest_cancelled: bool = False
+    phases: dict[str, tuple[PhaseState, bytes | None]] = field(default_factory=dict)
+    percent: float | None = None
     told: float = -1.0
     """When it was told of the last chain that it waited for: whether the store did so at once or later isn't known."""
 
@@ -181,6 +185,7 @@ class Model:
             job.due = max(self.now, min(job.due, job.created + new.max_delay))
         job.expires = None if new.expires is None else job.due + new.expires
         job.attempt = job.reschedules = 0
+        job.phases, job.percent = {}, None
 
     def take_over(self, holder: ModelJob, job_id: UUID) -> None:
         """Let a new job have the key of another, for whose chain it waits."""
@@ -292,7 +297,8 @@ class Model:
         else:
             job.state, job.output = FINAL[each.kind], each.output
             if each.next is not None:
-                new = replace(each.next, key=job.new.key, unique=None)
+                keep = job.new.keep if each.next.keep is None else each.next.keep
+                new = replace(each.next, key=job.new.key, unique=None, keep=keep)
                 self._store(new, job.chain, job.position + 1, None if job.until_started else job.unique)
 
     def _pend(self, job: ModelJob, delay: float) -> None:

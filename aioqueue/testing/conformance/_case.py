@@ -87,8 +87,9 @@ class Harness(Protocol):
     async def age(self, seconds: float) -> None:
         """Let time pass without waiting: move all stored times of live jobs, leases and windows back by so many seconds.
 
-        These are the due, creation and start times, the end of jobs (`expires`), of leases, and of the windows of unique keys,
-        and all times of deliveries, by plain UPDATEs. What a store remembers of due times outside the database is forgotten.
+        These are the due, creation and start times (of finished jobs those of creation), the end of jobs (`expires`), of
+        leases, and of the windows of unique keys, and all times of deliveries, by plain UPDATEs. What a store remembers of due
+        times outside the database is forgotten.
         """
         ...
 

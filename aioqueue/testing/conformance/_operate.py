@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from aioqueue.testing.conformance._case import Capability, Subject
@@ -206,12 +207,14 @@ async def run_now_in_every_state(harness: Harness) -> None:
 
 @running(Capability.LOCKS_ROWS)
 async def a_locked_one_stops_no_other(harness: Harness) -> None:
-    """A job whose row somebody has locked stays as it is, and is contended; the others are brought forward."""
+    """A job whose row somebody has locked stays as it is, and is contended; the others are brought forward, or moved."""
     store = harness.store
-    held, free = await insert_one(store, job(delay=HOUR)), await insert_one(store, job(delay=HOUR))
+    held, free, moved = [await insert_one(store, job(delay=HOUR)) for _ in range(3)]
     async with harness.locked(held):
-        equal(list(await store.run_now([held, free])), [Changed.CONTENDED, Changed.DONE], "while it's locked")
-    await expect_state(store, held, JobState.SCHEDULED)
+        both = await asyncio.gather(store.run_now([held, free]), store.reschedule([held, moved], delay=0))
+        equal([list(each) for each in both], [[Changed.CONTENDED, Changed.DONE]] * 2, "while it's locked")
+    for job_id, state in ((held, JobState.SCHEDULED), (free, JobState.READY), (moved, JobState.READY)):
+        await expect_state(store, job_id, state)
 
 
 @running()

@@ -116,17 +116,6 @@ async def means_the_live_step(harness: Harness) -> None:
     equal((await claim_one(store, lease_id, "last")).id, last.id, "what is claimed")
 
 
-@subject(Capability.LOCKS_ROWS)
-async def a_locked_one_stops_no_other(harness: Harness) -> None:
-    """A job whose row somebody has locked stays as it is, and is contended; the others are moved."""
-    store = harness.store
-    held, free = await insert_one(store, job()), await insert_one(store, job())
-    async with harness.locked(held):
-        equal(list(await store.reschedule([held, free], delay=HOUR)), [Changed.CONTENDED, Changed.DONE], "while it's locked")
-    await expect_state(store, held, JobState.READY)
-    await expect_state(store, free, JobState.SCHEDULED)
-
-
 @subject(Capability.NAMES_TYPES)
 async def listeners_are_told(harness: Harness) -> None:
     """Listeners hear of the types that are due, and when; after the commit, if it's in a transaction, or not at all."""

@@ -202,7 +202,7 @@ async def giving_back_ends_it(harness: Harness) -> None:
             await heard.wait_for_end(asked.id)
         found = await expect_state(store, asked.id, JobState.CANCELLED)
         equal([(each.type, each.message) for each in found.errors], [("Cancelled", "enough")], "its history")
-        equal(found.cancel_reason, None, "the request, once the chain has ended")
+        equal((found.cancel_reason, found.attempt), (None, 0), "the request, once the chain has ended, and its attempts")
         await expect_state(store, neighbour.id, JobState.READY)
         await store.tend(10)
         await expect_state(store, runs, JobState.READY)
