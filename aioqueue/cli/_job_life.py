@@ -124,6 +124,9 @@ def log_lines(log: AttemptLog) -> Iterable[str]:
             yield one_line(str(line))
             continue
         fields = cast("dict[str, object]", line)
+        if "left_out" in fields:
+            yield one_line(f"{fields['left_out']} earlier lines were left out")
+            continue
         time, level, logger = (str(fields.get(name, "")) for name in ("time", "level", "logger"))
         yield one_line(f"{time} {level:8} {logger:17} {fields.get('message', '')}".strip())
         for each in str(fields.get("exception") or "").splitlines():

@@ -85,12 +85,14 @@ def test_the_timeline_says_which_worker_ran_which_attempt() -> None:
 
 def test_logs_are_lines_whatever_they_hold() -> None:
     lines = [
+        {"left_out": 3},
         {"time": "2026-01-01T12:00:00.000Z", "level": "INFO", "logger": "app", "message": "one\ntwo"},
         {"level": "ERROR", "logger": "app", "message": "no", "exception": "Traceback\nValueError: no"},
         "nonsense",
     ]
     kept = AttemptLog(attempt=1, claims=1, lines_json=orjson.dumps(lines))
     assert list(log_lines(kept)) == [
+        "3 earlier lines were left out",
         "2026-01-01T12:00:00.000Z INFO     app               one\\ntwo",
         "ERROR    app               no",
         "    Traceback",
