@@ -1,6 +1,7 @@
-"""For tests: a store in memory, and what every store must do.
+"""For tests: a store in memory, attempts without a worker, and what every store must do.
 
-`MemoryStore` is for the unit tests of programs that use aioqueue: `Client(MemoryStore())`.
+`MemoryStore` is for the unit tests of programs that use aioqueue: `Client(MemoryStore())`. `attempt_of` is for
+those of handlers that ask for their attempt.
 
 The conformance cases are for the authors of stores, ours and others'; they are data. A store passes if every case whose needs
 its harness meets passes:
@@ -19,7 +20,8 @@ harness moves stored times instead (`Harness.age`).
 
 from __future__ import annotations
 
+from aioqueue.testing._attempts import attempt_of
 from aioqueue.testing.conformance import CASES, Capability, Case, Fault, Harness
 from aioqueue.testing.memory import MemoryStore
 
-__all__ = ["CASES", "Capability", "Case", "Fault", "Harness", "MemoryStore"]
+__all__ = ["CASES", "Capability", "Case", "Fault", "Harness", "MemoryStore", "attempt_of"]
