@@ -329,7 +329,8 @@ class Store(Insertable, Operable, Protocol):
 
     async def write_phases(self, writes: Sequence[PhaseWrite]) -> Sequence[LostReason | None]:
         """Store where phases of running jobs stand, each on its own. They count only under the fence of `settle`; what an
-        earlier claim has stored is overwritten, what a later one has stored is not. Nobody's lock on a job's row is waited
+        earlier claim has stored is overwritten, what a later one has stored is not; and what the same claim has completed stays
+        so, since a request may be carried out long after its caller has repeated it. Nobody's lock on a job's row is waited
         for, and none is taken that `completion()` of the same job would wait for. May be repeated. No job's row is written.
 
         Returns:

@@ -62,6 +62,7 @@ _PROGRESS_LOGGED = logged(
     "phase",
     "message",
 )
+_STAYS = "p.claims = excluded.claims AND p.state = 4 AND excluded.state <> 4"
 # Rows that somebody's open transaction has locked, such as one that deletes their job, hold up nobody else's: they're left out,
 # unless that's said to be wanted.
 _PHASES = f"""WITH given AS MATERIALIZED (
@@ -79,8 +80,11 @@ _PHASES = f"""WITH given AS MATERIALIZED (
     WHERE $7::boolean OR place NOT IN (SELECT place FROM there) OR (id, name) IN (SELECT id, name FROM free)
     ORDER BY id, name
     ON CONFLICT (job_id, name) DO UPDATE
-    SET state = excluded.state, claims = excluded.claims, finished_at = excluded.finished_at, result = excluded.result,
-        started_at = CASE WHEN excluded.state = 2 OR p.claims < excluded.claims THEN excluded.started_at ELSE p.started_at END
+    SET state = CASE WHEN {_STAYS} THEN p.state ELSE excluded.state END, claims = excluded.claims,
+        finished_at = CASE WHEN {_STAYS} THEN p.finished_at ELSE excluded.finished_at END,
+        result = CASE WHEN {_STAYS} THEN p.result ELSE excluded.result END,
+        started_at = CASE WHEN NOT ({_STAYS}) AND (excluded.state = 2 OR p.claims < excluded.claims)
+                     THEN excluded.started_at ELSE p.started_at END
     WHERE p.claims <= excluded.claims
     RETURNING job_id, name, state, claims
 ), {_PHASES_LOGGED}

@@ -36,7 +36,7 @@ INSERT INTO phase (job_id, name, state, claims, result, started_at, finished_at)
 SELECT job.id, s.value ->> 3, s.value ->> 4, job.claims, s.value ->> 5, {NOW}, iif(s.value ->> 4 = 2, NULL, {NOW}) {_OWNED}
 ON CONFLICT (job_id, name) DO UPDATE SET state = excluded.state, claims = excluded.claims, result = excluded.result,
     started_at = iif(excluded.state = 2, excluded.started_at, phase.started_at), finished_at = excluded.finished_at
-WHERE phase.claims <= excluded.claims
+WHERE phase.claims < excluded.claims OR (phase.claims = excluded.claims AND (phase.state <> 4 OR excluded.state = 4))
 """
 
 _WRITE_PROGRESS = f"""

@@ -54,6 +54,8 @@ class ModelJob:
     """Why its chain was asked to end while it was running."""
     newest_cancelled: bool = False
     phases: dict[str, tuple[PhaseState, bytes | None]] = field(default_factory=dict)
+    done: dict[str, int] = field(default_factory=dict)
+    """By which claim each phase was completed last."""
     percent: float | None = None
     told: float = -1.0
     """When it was told of the last chain that it waited for: whether the store did so at once or later isn't known."""
@@ -185,7 +187,7 @@ class Model:
             job.due = max(self.now, min(job.due, job.created + new.max_delay))
         job.expires = None if new.expires is None else job.due + new.expires
         job.attempt = job.reschedules = 0
-        job.phases, job.percent = {}, None
+        job.phases, job.done, job.percent = {}, {}, None
 
     def take_over(self, holder: ModelJob, job_id: UUID) -> None:
         """Let a new job have the key of another, for whose chain it waits."""

@@ -30,7 +30,11 @@ class LifeModel(WaitingModel):
     def write_phase(self, each: PhaseWrite) -> LostReason | None:
         lost = self._why_not(each)
         if lost is None:
-            self.jobs[each.id].phases[each.name] = (each.state, each.result)
+            phases, done = self.jobs[each.id].phases, self.jobs[each.id].done
+            if each.state is PhaseState.COMPLETED:
+                done[each.name] = each.claims
+            if each.state is PhaseState.COMPLETED or done.get(each.name) != each.claims:
+                phases[each.name] = (each.state, each.result)
         return lost
 
     def write_progress(self, each: ProgressWrite) -> None:
@@ -44,7 +48,7 @@ class LifeModel(WaitingModel):
     def retry_from_start(self, job_id: UUID) -> Changed:
         result, job = self.retry(job_id), self.end(job_id)
         if result is Changed.DONE and job is not None:
-            job.phases, job.percent = {}, None
+            job.phases, job.done, job.percent = {}, {}, None
         return result
 
     def reschedule(self, job_id: UUID, delay: float) -> Changed:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from aioqueue.testing.memory import _listing, _progress, _rows, _settle, _transaction_operations
+from aioqueue.testing.memory import _listing, _progress, _rows, _rows_progress, _settle, _transaction_operations
 from aioqueue.testing.memory._rows import Database
 from aioqueue.testing.memory._rows_progress import Come
 from aioqueue.vocabulary._attempt_log import AttemptLog
@@ -150,6 +150,10 @@ PROGRESS: dict[str, Mistake] = {
     "a store in which a completed phase is never begun again": Mistake(
         (instead_of(Come, "write_phase", _completed_for_good),),
         cases=("phases/a_later_claim_has_the_last_word",),
+    ),
+    "a store in which what was long under way undoes a phase": Mistake(
+        ((_rows_progress, "is_done", lambda *_: False),),
+        cases=("phases/what_is_completed_stays_so",),
     ),
     "a store that lists phases by name": Mistake(
         (instead_of(Come, "phases_of", _by_name),),

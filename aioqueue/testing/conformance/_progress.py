@@ -230,6 +230,22 @@ async def a_later_claim_has_the_last_word(harness: Harness) -> None:
 
 
 @phases()
+async def what_is_completed_stays_so(harness: Harness) -> None:
+    """What a claim says late of a phase that it has completed, since its request was long under way, changes nothing."""
+    store = harness.store
+    lease_id = await store.open_lease("w", HOUR)
+    first = await start_one(store, lease_id)
+    await advance(store, first, one=RUNNING)
+    await advance(store, first, one=COMPLETED)
+    stored = list(await store.fetch_phases(first.id))
+    for state in (RUNNING, FAILED):
+        await advance(store, first, one=state)
+        equal(list(await store.fetch_phases(first.id)), stored, f"the phase after it was said late that it's {state}")
+    equal(list(await store.write_phases([phase_of(first, "one", COMPLETED, b"2")])), [None], "another result")
+    equal([each.result for each in await store.fetch_phases(first.id)], [2], "the result")
+
+
+@phases()
 async def several_at_once(harness: Harness) -> None:
     """Phases of several jobs, and several of one job, are stored in one call; of one phase the last word counts."""
     store = harness.store

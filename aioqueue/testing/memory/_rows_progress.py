@@ -29,6 +29,11 @@ class _StoredProgress:
     progress: Progress
 
 
+def is_done(claims: int, phase: Phase, write: PhaseWrite) -> bool:
+    """Whether the same claim has completed a phase: what is said of its beginning or failure comes late."""
+    return claims == write.claims and phase.state is PhaseState.COMPLETED and write.state is not PhaseState.COMPLETED
+
+
 class Come:
     """The three tables: how far jobs have come. Each row says by which claim it was written.
 
@@ -72,6 +77,8 @@ class Come:
         before = phases.get(write.name)
         if before is not None and before.claims > write.claims:
             return False
+        if before is not None and is_done(before.claims, before.phase, write):
+            return True
         ended = write.state in (PhaseState.COMPLETED, PhaseState.FAILED)
         began = now if before is None or not ended else before.phase.started_at
         phase = Phase(
