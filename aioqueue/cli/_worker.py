@@ -72,7 +72,7 @@ def longest_end(grace: float, close_timeout: float = _CLOSE_SECONDS) -> float:
 def _settings(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add an option for every setting; those of the log are added by `log_level_option`."""
     for setting in reversed(SETTINGS):
-        if setting not in (LOG_LEVEL, LOG_FORMAT):
+        if setting not in (LOG_LEVEL, LOG_FORMAT) and setting.option:
             own = {"shown": CLOSE_TIMEOUT.kind.written(_CLOSE_SECONDS)} if setting is CLOSE_TIMEOUT else {}
             command = setting_option(setting, **own)(command)
     return log_level_option(LOG_LEVEL.default)(command)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from aioqueue.client._bound import MISSING, BoundClient, Connection, Missing, end_bound, enqueue_bound
 from aioqueue.client._end import FailurePlan, completion, completion_by_name
-from aioqueue.client._enqueue import check_call, read_calls, traced_rows
+from aioqueue.client._enqueue import check_call, read_calls, refuse_webhooks, traced_rows
 from aioqueue.client._handle import JobHandle, ids_of, make_handles
 from aioqueue.client._named import named_call
 from aioqueue.client._observing import Observing
@@ -18,7 +18,7 @@ from aioqueue.client._stores import store_maker
 from aioqueue.client._transaction import Transaction, open_transaction
 from aioqueue.definitions._environment import Environment
 from aioqueue.definitions._graph import graph_of
-from aioqueue.definitions._setting_table import CLOSE_TIMEOUT, POLL_INTERVAL, RETRY_FOR, TRACING, UNCOMMITTED_GRACE
+from aioqueue.definitions._setting_table import CLOSE_TIMEOUT, POLL_INTERVAL, RETRY_FOR, TRACING, UNCOMMITTED_GRACE, WEBHOOK
 from aioqueue.errors import ConfigurationError, NotSupported
 from aioqueue.telemetry._tracing import Tracing
 from aioqueue.vocabulary._abilities import SupportsStatement
@@ -66,6 +66,8 @@ class Client(Observing, Operations):
         close_timeout: Seconds that closing may take; 10.
         tracing: False makes no spans, and stores no trace context with jobs. By default both are done where an SDK for
             OpenTelemetry is configured.
+        webhook: A URL that is told of the end of each job, or chain, that is enqueued with this client and whose call names
+            none; nobody, by default. Not of those that handlers enqueue.
         options: For the store, such as `connect=` (PostgreSQL: a function that gives an asyncpg connection).
 
     Raises:
@@ -83,6 +85,7 @@ class Client(Observing, Operations):
         uncommitted_grace: float | timedelta | None = None,
         close_timeout: float | timedelta | None = None,
         tracing: bool | None = None,
+        webhook: str | None = None,
         **options: Any,
     ) -> None:
         if url is not None and source is not None:
@@ -95,6 +98,7 @@ class Client(Observing, Operations):
             uncommitted_grace=UNCOMMITTED_GRACE.read(uncommitted_grace, environment),
             close_timeout=CLOSE_TIMEOUT.read(close_timeout, environment),
             tracing=Tracing(on=TRACING.read(tracing, environment)),
+            webhook=WEBHOOK.read(webhook, environment),
         )
         self._session = Session(store_maker(url if source is None else source, options), settings)
 
@@ -352,7 +356,9 @@ class Client(Observing, Operations):
         graph = graph_of(calls)
         for each in graph:
             each.mark_enqueueing()
-        return store.statement(traced_rows(graph, calls, self._session.tracing), placeholder=placeholder)
+        jobs = traced_rows(graph, calls, self._session.tracing, self._session.webhook)
+        refuse_webhooks(store, jobs)
+        return store.statement(jobs, placeholder=placeholder)
 
     def using(self, tx: Connection | Transaction) -> BoundClient:
         """Bind `tx=` once: for a dependency that gives each request a producer in its own transaction.

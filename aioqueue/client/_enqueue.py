@@ -13,8 +13,9 @@ from aioqueue.definitions._call import Call
 from aioqueue.definitions._continuation import Done
 from aioqueue.definitions._graph import graph_of, rows_of
 from aioqueue.definitions._middleware import fold_enqueue
-from aioqueue.errors import ConfigurationError
+from aioqueue.errors import ConfigurationError, NotSupported
 from aioqueue.events import JobBlocked, JobEnqueued
+from aioqueue.vocabulary._abilities import SupportsWebhooks
 from aioqueue.vocabulary._codec import CodecError, check_size
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from aioqueue.vocabulary._job import Inserted, NewJob
     from aioqueue.vocabulary._store_parts import StoreTransaction
 
-__all__ = ["Enqueuer", "check_call", "read_calls", "traced_rows"]
+__all__ = ["Enqueuer", "check_call", "read_calls", "refuse_webhooks", "traced_rows"]
 
 R = TypeVar("R")
 
@@ -48,6 +49,7 @@ class Enqueuer:
         counters: What is counted: also what a transaction of the user's may still roll back.
         tracing: Makes the spans: one for each call of a verb.
         observers: Told of what is stored, but for what is in a transaction of which the user's own driver sees the commit.
+        webhook: The URL that is told of the ends of jobs whose calls name none.
     """
 
     def __init__(
@@ -58,12 +60,14 @@ class Enqueuer:
         counters: Counters,
         tracing: Tracing,
         observers: Observers,
+        webhook: str | None,
     ) -> None:
         self._store = store
         self._observers = observers
         self._middlewares = middlewares
         self._counters = counters
         self._tracing = tracing
+        self._webhook = webhook
         self._inserter = Inserter(store, tries)
         self._in_flight = InFlight()
 
@@ -143,7 +147,8 @@ class Enqueuer:
                 marked.append(call)
             if in_flight is not None:
                 in_flight.begin(marked)
-            jobs = rows_of(graph, calls, trace)
+            jobs = rows_of(graph, calls, trace, self._webhook)
+            refuse_webhooks(self._store, jobs)
             results = await (self._insert_through_middlewares(jobs, insert) if self._middlewares else insert(jobs))
         except BaseException as error:
             for call in marked:
@@ -246,16 +251,28 @@ def _begin_span(tracing: Tracing, calls: Sequence[Call[Any]]) -> SendSpan | None
     return tracing.send(tracer, types, count=None if len(calls) == 1 else len(calls))
 
 
-def traced_rows(graph: Sequence[Call[Any]], calls: Sequence[Call[Any]], tracing: Tracing) -> list[NewJob]:
+def refuse_webhooks(store: Store, jobs: Iterable[NewJob]) -> None:
+    """Refuse jobs whose ends nobody would be told of, as the store keeps no deliveries.
+
+    Raises:
+        NotSupported: There is one.
+    """
+    for job in jobs:
+        if job.webhook is not None and not isinstance(store, SupportsWebhooks):
+            raise NotSupported(f"{store.description} keeps no deliveries of webhooks: use webhook=False", ability="webhooks")
+
+
+def traced_rows(graph: Sequence[Call[Any]], calls: Sequence[Call[Any]], tracing: Tracing, webhook: str | None) -> list[NewJob]:
     """Make the rows of calls that somebody else inserts: their span ends at once, since nothing is seen of the commit.
 
     Arguments:
         graph: All of them, in order.
         calls: Those that were given.
         tracing: Makes the span.
+        webhook: As of `Enqueuer`.
     """
     span = _begin_span(tracing, graph)
-    jobs = rows_of(graph, calls, None if span is None else span.trace)
+    jobs = rows_of(graph, calls, None if span is None else span.trace, webhook)
     if span is not None:
         if len(jobs) == 1:
             span.stored_as(jobs[0].id)

@@ -43,6 +43,7 @@ class ClientSettings:
     uncommitted_grace: float
     close_timeout: float
     tracing: Tracing
+    webhook: str | None
 
 
 class Opened:
@@ -70,7 +71,9 @@ class Opened:
         self.home = Home()
         self._counters = Counters()
         tries = Tries(settings.retry_for)
-        self.enqueuer = Enqueuer(store, settings.middlewares, tries, self._counters, settings.tracing, observers)
+        self.enqueuer = Enqueuer(
+            store, settings.middlewares, tries, self._counters, settings.tracing, observers, settings.webhook
+        )
         self.ender = Ender(store, tries, self.enqueuer.unclear)
         self.waiters = Waiters(store, settings.poll_interval)
         self.tasks_in_transaction: set[asyncio.Task[Any] | None] = set()

@@ -33,6 +33,7 @@ class Session:
         store: The newest opening's; before the first one, the one that it will open.
         tracing: Makes the client's spans.
         observers: Who observes the client and its workers.
+        webhook: The URL that is told of ends, where calls name none.
     """
 
     def __init__(self, make_store: Callable[[], Store], settings: ClientSettings) -> None:
@@ -41,6 +42,7 @@ class Session:
         self._settings = settings
         self.tracing = settings.tracing
         self.observers = Observers()
+        self.webhook = settings.webhook
         self._store_was_opened = False
         self._opened: Opened | None = None
         self._opening = False

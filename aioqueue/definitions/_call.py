@@ -18,6 +18,7 @@ from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import NewJob, Priority
 from aioqueue.vocabulary._retry import Retry
 from aioqueue.vocabulary._time import seconds
+from aioqueue.vocabulary._webhook_url import webhook_host
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -166,6 +167,8 @@ class Call(HasOutput[R_co]):
             expires: Seconds or timedelta, after it is due, within which it must start, or it is discarded.
             keep: Seconds or timedelta that it's kept after the end of its chain, instead of the job type's. A chain's next job
                 takes it over, unless that has its own.
+            webhook: A URL that is told when its chain has ended, in place of the client's; False for nobody. A chain's next job
+                takes it over, unless that has its own.
             after: Calls or handles: it waits until their jobs, and the chains that these begin, have completed, and fails if
                 one doesn't. Those that haven't been enqueued are enqueued with it.
 
@@ -213,12 +216,13 @@ class Call(HasOutput[R_co]):
         made._argument_key = self._argument_key
         return made
 
-    def to_new_job(self, trace: str | None = None, *, implied: bool = False) -> NewJob:
+    def to_new_job(self, trace: str | None = None, *, implied: bool = False, webhook: str | None = None) -> NewJob:
         """Make the row that a store inserts. Counts as a use of the call.
 
         Arguments:
             trace: The trace context of whoever enqueues it.
             implied: Whether it's only enqueued since others wait for it.
+            webhook: The URL that is told of its end, unless the call says something else.
         """
         self._used = True
         given, job_type = self._options, self.job_type
@@ -247,6 +251,7 @@ class Call(HasOutput[R_co]):
             tags=tuple(dict.fromkeys((*job_type.tags, *given.get("tags", ())))),
             metadata=b"{}" if metadata is None else orjson.dumps(metadata),
             trace=trace,
+            webhook=given.get("webhook", webhook) or None,
             blockers=blockers_of(self.placed, self._after) if self.placed or "after" in given else (),
         )
 
@@ -330,7 +335,7 @@ class Call(HasOutput[R_co]):
     def __repr__(self) -> str:
         arguments = ", ".join(f"{name}={shortened(value)}" for name, value in self._shown_arguments().items())
         given = self._options if self._argument_key is None else {"key": self._argument_key, **self._options}
-        options = ", ".join(f"{name}={shortened(value)}" for name, value in given.items())
+        options = ", ".join(f"{name}={_shown_option(name, value)}" for name, value in given.items())
         state = "enqueued" if self._shared.state is _EnqueueState.ENQUEUED else "not enqueued"
         return f"<Call {self.job_type.name}({arguments}){f'.options({options})' if options else ''} {self.id} {state}>"
 
@@ -368,3 +373,8 @@ class Call(HasOutput[R_co]):
 
 
 _DEFAULT_RETRY = Retry()
+
+
+def _shown_option(name: str, value: object) -> str:
+    # The path and the query of a receiver's URL may be what keeps others out.
+    return f"{webhook_host(value)}…" if name == "webhook" and isinstance(value, str) else shortened(value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypedDict, cast
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
 
 import orjson
 
@@ -13,6 +13,7 @@ from aioqueue.vocabulary._identifiers import read_id
 from aioqueue.vocabulary._retry import Retry
 from aioqueue.vocabulary._time import aware, seconds
 from aioqueue.vocabulary._unique import Unique
+from aioqueue.vocabulary._webhook_url import read_webhook_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -46,6 +47,7 @@ class CallOptions(TypedDict, total=False):
     timeout: float | timedelta | None
     expires: float | timedelta | None
     keep: float | timedelta | None
+    webhook: str | Literal[False] | None
     after: Iterable[HasOutput[Any]] | None
 
 
@@ -80,6 +82,8 @@ def read_options(given: CallOptions) -> dict[str, object]:
         read["after"] = read_after(after) or None
     if "metadata" in given:
         read["metadata"] = _read_metadata(given["metadata"])
+    if (webhook := given.get("webhook")) is not None and webhook is not False:
+        read["webhook"] = _read_webhook(webhook)
     if (retry := given.get("retry")) is not None:
         _check_retry(retry)
     return read
@@ -90,6 +94,13 @@ def _read_id(value: UUID | str) -> UUID:
         return read_id(value)
     except ValueError as error:
         raise ConfigurationError(f"id: {error}; copy() makes a call with another id of its own") from None
+
+
+def _read_webhook(url: object) -> str:
+    try:
+        return read_webhook_url(url)
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(str(error)) from None
 
 
 def _check_retry(retry: object) -> None:

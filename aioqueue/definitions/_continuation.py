@@ -76,12 +76,19 @@ class Done(Call[R_co]):
         """Make another with the same value."""
         return Done(self.value)
 
-    def to_new_job(self, trace: str | None = None, *, implied: bool = False) -> NoReturn:  # noqa: ARG002 - as a call's
+    def to_new_job(
+        self,
+        trace: str | None = None,
+        *,
+        implied: bool = False,
+        webhook: str | None = None,
+    ) -> NoReturn:
         """Refuse, as `mark_enqueueing` does.
 
         Raises:
             CallError: Always.
         """
+        del trace, implied, webhook
         raise self._refusal()
 
     def mark_used(self) -> None:

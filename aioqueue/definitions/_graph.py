@@ -53,18 +53,21 @@ def graph_of(calls: Sequence[Call[Any]]) -> Sequence[Call[Any]]:
         # A handle stands for a call that was met only after it. All are known now, so the second time is the last.
 
 
-def rows_of(graph: Sequence[Call[Any]], calls: Iterable[Call[Any]], trace: str | None = None) -> list[NewJob]:
+def rows_of(
+    graph: Sequence[Call[Any]], calls: Iterable[Call[Any]], trace: str | None = None, webhook: str | None = None
+) -> list[NewJob]:
     """Make the rows of calls that are enqueued together, in order.
 
     Arguments:
         graph: All of them, as `graph_of` gives them.
         calls: Those that were given: the others are stored only if somebody needs them.
         trace: The trace context of whoever enqueues them.
+        webhook: The URL that is told of their ends, as far as the calls don't say something else.
     """
     if graph is calls:
-        return [call.to_new_job(trace) for call in graph]
+        return [call.to_new_job(trace, webhook=webhook) for call in graph]
     given = {call.identity for call in calls}
-    return [call.to_new_job(trace, implied=call.identity not in given) for call in graph]
+    return [call.to_new_job(trace, implied=call.identity not in given, webhook=webhook) for call in graph]
 
 
 def refuse_raising(rows: Iterable[NewJob], instead: str) -> None:

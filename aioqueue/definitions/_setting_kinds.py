@@ -57,6 +57,7 @@ class Setting(Generic[T]):
         group: Under which heading the help of `aioqueue worker` has it.
         shown: The default for people, where the value doesn't say it.
         more: What only the page adds, in Markdown.
+        option: Whether the command line has an option for it: not for a secret, which others on the machine could see.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Setting(Generic[T]):
     group: str
     shown: str = ""
     more: str = ""
+    option: bool = True
 
     @property
     def variable(self) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from aioqueue.definitions._environment import DEFAULT_URL
 from aioqueue.definitions._setting_kinds import Choice, Duration, Names, Setting, Text, WholeNumber, YesNo
+from aioqueue.definitions._webhook_kinds import Receivers, Secrets, WebhookURL
 from aioqueue.vocabulary._retry import MOST_ATTEMPTS
 
 if TYPE_CHECKING:
@@ -42,6 +43,9 @@ __all__ = [
     "UNCOMMITTED_GRACE",
     "URL",
     "UVLOOP",
+    "WEBHOOK",
+    "WEBHOOK_ALLOW",
+    "WEBHOOK_SECRET",
 ]
 
 SHORTEST_LEASE_SECONDS = 1.0
@@ -55,6 +59,7 @@ _WORKER, _BOTH, _CLIENT, _COMMAND_LINE = ("Worker",), ("Worker", "Client"), ("Cl
 
 _WHERE, _WHAT, _ENDS = "Where things are", "What runs, and how often", "When a worker stops or dies"
 _SEEN, _CLIENTS, _PROCESS = "What is seen of it", "Enqueueing and results", "The process"
+_WEBHOOKS = "Webhooks"
 
 URL = Setting(
     "url",
@@ -224,6 +229,36 @@ CLOSE_TIMEOUT = Setting(
     _CLIENTS,
     "10 s; 5 s in aioqueue worker",
 )
+WEBHOOK: Setting[str | None] = Setting(
+    "webhook",
+    WebhookURL(),
+    None,
+    "The URL that is told when a job that is enqueued has ended, if its call names none.",
+    _CLIENT,
+    _WEBHOOKS,
+    "none",
+    "See [webhooks](how-to/webhooks.md).",
+)
+WEBHOOK_SECRET: Setting[tuple[str, ...] | None] = Setting(
+    "webhook_secret",
+    Secrets(),
+    None,
+    "What webhooks are signed with: a worker that has one sends them. Several are separated by spaces, the newest first.",
+    _WORKER,
+    _WEBHOOKS,
+    "none: it sends none",
+    "`aioqueue webhooks secret` makes one.",
+    option=False,
+)
+WEBHOOK_ALLOW: Setting[tuple[str, ...]] = Setting(
+    "webhook_allow",
+    Receivers(),
+    (),
+    "Networks and hosts that webhooks may reach though their addresses aren't public, separated by commas.",
+    _WORKER,
+    _WEBHOOKS,
+    "none",
+)
 RELOAD = Setting(
     "reload",
     YesNo(pair=False),
@@ -260,6 +295,9 @@ SETTINGS: Sequence[Setting[Any]] = (
     RETRY_FOR,
     UNCOMMITTED_GRACE,
     CLOSE_TIMEOUT,
+    WEBHOOK,
+    WEBHOOK_SECRET,
+    WEBHOOK_ALLOW,
     RELOAD,
     UVLOOP,
 )

@@ -37,6 +37,8 @@ class WorkerSettings:
         metrics_host: The address to listen at for that.
         name: Of the worker; None for one that is made of the machine and the process.
         types: Names of the only job types that it runs; None for all.
+        webhook_secret: What webhooks are signed with; None if it sends none. Not part of its `repr`.
+        webhook_allow: What webhooks may reach though it isn't public.
     """
 
     concurrency: int = table.CONCURRENCY.default
@@ -54,6 +56,8 @@ class WorkerSettings:
     metrics_host: str = table.METRICS_HOST.default
     name: str | None = table.NAME.default
     types: tuple[str, ...] | None = table.TYPES.default
+    webhook_secret: tuple[str, ...] | None = field(default=table.WEBHOOK_SECRET.default, repr=False)
+    webhook_allow: tuple[str, ...] = table.WEBHOOK_ALLOW.default
 
     @classmethod
     def resolve(
@@ -74,6 +78,8 @@ class WorkerSettings:
         metrics_host: str | None = None,
         name: str | None = None,
         types: Iterable[str] | None = None,
+        webhook_secret: str | Iterable[str] | None = None,
+        webhook_allow: Iterable[str] | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> WorkerSettings:
         """Read the settings: an argument that is None comes from its variable, or is the default.
@@ -94,15 +100,10 @@ class WorkerSettings:
         """
         read = Environment(environment)
         lease_seconds = table.LEASE.read(lease, read)
-        renewal = table.RENEW_EVERY.read(renew_every, read)
-        if renewal is None:
-            renewal = lease_seconds / 3
-        named = table.RENEW_EVERY.name_of(renew_every, read)
-        _refuse_renewal(renewal, lease_seconds, named, "the lease", f"raise {table.LEASE.name_of(lease, read)}")
         return cls(
             concurrency=table.CONCURRENCY.read(concurrency, read),
             lease=lease_seconds,
-            renew_every=renewal,
+            renew_every=_renewal(renew_every, lease, lease_seconds, read),
             renewals_set=table.RENEW_EVERY.is_set(renew_every, read),
             poll_interval=table.POLL_INTERVAL.read(poll_interval, read),
             grace=table.GRACE.read(grace, read),
@@ -115,6 +116,8 @@ class WorkerSettings:
             metrics_host=table.METRICS_HOST.read(metrics_host, read),
             name=table.NAME.read(name, read),
             types=table.TYPES.read(types, read),
+            webhook_secret=table.WEBHOOK_SECRET.read(webhook_secret, read),
+            webhook_allow=table.WEBHOOK_ALLOW.read(webhook_allow, read),
         )
 
     def renewal_of(self, lease: float, job_type: str) -> float:
@@ -136,6 +139,22 @@ class WorkerSettings:
 def longest_try(lease: float) -> float:
     """Seconds that one try to renew a lease may take, connecting included."""
     return lease / 6
+
+
+def _renewal(
+    given: float | timedelta | None, lease: float | timedelta | None, lease_seconds: float, environment: Environment
+) -> float:
+    """Seconds between renewals.
+
+    Raises:
+        ConfigurationError: They don't fit the lease.
+    """
+    renewal = table.RENEW_EVERY.read(given, environment)
+    if renewal is None:
+        renewal = lease_seconds / 3
+    named = table.RENEW_EVERY.name_of(given, environment)
+    _refuse_renewal(renewal, lease_seconds, named, "the lease", f"raise {table.LEASE.name_of(lease, environment)}")
+    return renewal
 
 
 def _refuse_renewal(renewal: float, lease: float, name: str, whose: str, other_way: str) -> None:

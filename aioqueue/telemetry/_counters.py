@@ -50,6 +50,9 @@ _SUMS = (
     "dependents_told",
     "dependents_failed",
     "expired_unstarted",
+    "webhooks_delivered",
+    "webhooks_retried",
+    "webhooks_failed",
 )
 """What is counted without a label."""
 
@@ -170,6 +173,8 @@ class Counters:
         reaped: Jobs of dead workers that were taken over.
         dependents_told, dependents_failed, expired_unstarted: What tending has done: ends of chains told to a job that waited,
             jobs that have failed since what they waited for didn't complete, jobs that weren't started in time.
+        webhooks_delivered, webhooks_retried, webhooks_failed: Tries to send messages, by what became of them: the receiver has
+            taken it, it's tried again, or it's given up.
         enqueued: Jobs that were stored, by label.
         unique: What became of calls that are unique, or have a chosen id: by label and outcome.
         reconnects: Connections of the store that were lost and are there again, by what they're for; the store counts them.
@@ -192,6 +197,9 @@ class Counters:
         "renewals",
         "renewals_failed",
         "unique",
+        "webhooks_delivered",
+        "webhooks_failed",
+        "webhooks_retried",
     )
 
     def __init__(self, labels: Mapping[str, str] | None = None, recorders: Recorders | None = None) -> None:
@@ -200,6 +208,7 @@ class Counters:
         self.claims = self.claimed = self.reaped = 0
         self.dependents_told = self.dependents_failed = self.expired_unstarted = 0
         self.renewals = self.renewals_failed = self.leases_lost = 0
+        self.webhooks_delivered = self.webhooks_retried = self.webhooks_failed = 0
         self.enqueued: dict[str, int] = {}
         self.unique: dict[tuple[str, UniqueOutcome], int] = {}
         self.reconnects: Mapping[str, int] = {}

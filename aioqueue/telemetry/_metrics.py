@@ -28,7 +28,20 @@ _ANSWER_SECONDS = 0.25
 
 _CONNECTIONS = ("lease", "notifications")
 """Those of which it's counted how often they were lost, and that are shown with 0 until then."""
-_PARTS = ("claim", "event_loop", "next_due", "notifications", "outcome", "reap", "release", "renew", "settle", "stats", "tend")
+_PARTS = (
+    "claim",
+    "event_loop",
+    "next_due",
+    "notifications",
+    "outcome",
+    "reap",
+    "release",
+    "renew",
+    "settle",
+    "stats",
+    "tend",
+    "webhooks",
+)
 """Parts that may fail, and are shown with 0 while they don't."""
 
 
@@ -83,6 +96,7 @@ RENEWALS = Metric("aioqueue.lease.renewals", _C, ("result",), "Renewals of lease
 LEASES_LOST = Metric("aioqueue.leases.lost", _C, (), "Leases that were lost, with all that ran under them.")
 REAPED = Metric("aioqueue.jobs.reaped", _C, (), "Jobs of dead workers that were taken over.")
 TENDED = Metric("aioqueue.jobs.tended", _C, ("result",), "Jobs that waited, or weren't started, and were seen to.")
+WEBHOOKS = Metric("aioqueue.webhooks.sent", _C, ("result",), "Tries to send webhooks, by what became of them.")
 RECONNECTS = Metric("aioqueue.reconnects", _C, ("connection",), "Connections that were lost, and are there again.")
 LAG = Metric("aioqueue.event_loop.lag", _G, (), "How long the event loop takes to answer.", "s")
 FAILING = Metric("aioqueue.failing", _G, ("part",), "1 for each part that fails at the moment.")
@@ -107,6 +121,7 @@ METRICS = (
     LEASES_LOST,
     REAPED,
     TENDED,
+    WEBHOOKS,
     RECONNECTS,
     LAG,
     FAILING,
@@ -152,6 +167,8 @@ def _read_counters(values: Mapping[Metric, Values]) -> None:
     values[LEASES_LOST][()], values[REAPED][()] = total.leases_lost, total.reaped
     told, failed, expired = total.dependents_told, total.dependents_failed, total.expired_unstarted
     values[TENDED].update({("told",): told, ("failed",): failed, ("expired",): expired})
+    delivered, retried, given_up = total.webhooks_delivered, total.webhooks_retried, total.webhooks_failed
+    values[WEBHOOKS].update({("delivered",): delivered, ("retried",): retried, ("failed",): given_up})
     values[RECONNECTS].update({(name,): total.reconnects.get(name, 0) for name in sorted({*_CONNECTIONS, *total.reconnects})})
 
 

@@ -18,6 +18,7 @@
 | `_lease`, `_lease_groups`, `_lease_thread`, `_unheld` | leases: kept, shared, renewed by a thread, compared |
 | `_recovery`, `_waiting_orphans` | the jobs of dead workers; those that can't be settled now |
 | `_tending` | what no claim leads to: jobs that wait for chains that have ended, or weren't started in time |
+| `_webhooks`, `_webhooks_sender`, `_addresses`, `_webhooks_told` | send webhooks: the pool, one message, where to, the log |
 | `_watchdog` | sees what blocks the event loop |
 | `_shutdown`, `_health`, `_view` | the end of a run; what fails at the moment; what other threads see of it |
 | `_signals`, `_event_loop_end`, `_own_event_loop` | what ends a program: a signal must, a job's exit mustn't |

@@ -12,22 +12,24 @@ from aioqueue.definitions._observers import Observers
 from aioqueue.errors import LeaseLost, RowRejected, StoreUnavailable
 from aioqueue.events import WorkerError
 from aioqueue.runtime._log import event
+from aioqueue.vocabulary._job import SettlementKind
 from aioqueue.worker._text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from uuid import UUID
 
-__all__ = ["Health", "LateAttempt", "OnceResult", "Troubles"]
+__all__ = ["Health", "LateAttempt", "OnceResult", "Troubles", "shown_ends"]
 
 logger = logging.getLogger("aioqueue.worker")
 
 _LOG_EVERY_SECONDS = 30.0
 
 
-_TOLERATED = frozenset({"notifications", "outcome", "progress", "rows", "stats", "tend"})
+_TOLERATED = frozenset({"notifications", "outcome", "progress", "rows", "stats", "tend", "webhooks"})
 """Troubles that don't keep the worker from its work: it polls, or they're about single jobs, or only about what is shown, or
 about what other workers see to as well."""
+_HARMLESS = frozenset({"outcome", "progress", "stats", "webhooks"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +71,7 @@ class Health:
             `reap`; `event_loop`: a job blocks it for longer than `blocked_after`, which another thread can see; `outcome`: what
             became of one job can't be written, and its neighbours' outcomes can; `tend`: telling those who wait for chains that
             have ended, and discarding what wasn't started in time; `progress`: storing how far attempts have come; `stats`: the
-            store's figures for the metrics; and what the store says of its own parts.
+            store's figures for the metrics; `webhooks`: sending these; and what the store says of its own parts.
         late: Attempts that should have ended.
     """
 
@@ -109,9 +111,9 @@ class Health:
         """Whether it does its work: it runs, holds a lease, and nothing fails.
 
         One job's outcome that can't be written (`outcome`) doesn't count: the others are, and a restart wouldn't help. Nor do
-        what is only shown (`progress`, `stats`).
+        what is only shown (`progress`, `stats`), or messages to others (`webhooks`).
         """
-        return self.running and self.lease_valid and not (self.troubles.keys() - {"outcome", "progress", "stats"})
+        return self.running and self.lease_valid and not (self.troubles.keys() - _HARMLESS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +135,24 @@ class OnceResult:
     retried: int = 0
     cancelled: int = 0
     rescheduled: int = 0
+
+
+_ENDS = {
+    SettlementKind.COMPLETED: "completed",
+    SettlementKind.CONTINUED: "continued",
+    SettlementKind.FAILED: "failed",
+    SettlementKind.CANCELLED: "discarded",
+    SettlementKind.RETRIED: "to be tried again",
+    SettlementKind.RESCHEDULED: "put off",
+}
+
+
+def shown_ends(written: Mapping[SettlementKind, int], interrupted: int, left_behind: int) -> str:
+    """What a run has done, for the log: how many attempts ended in which way."""
+    counts = [f"{count} {_ENDS[kind]}" for kind, count in sorted(written.items())]
+    counts += [f"{interrupted} interrupted"] if interrupted else []
+    counts += [f"{left_behind} left behind"] if left_behind else []
+    return ", ".join(counts) or "no attempts"
 
 
 class Troubles:

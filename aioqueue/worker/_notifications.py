@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from aioqueue.vocabulary._notification import Notification
     from aioqueue.worker._lease import Leases
     from aioqueue.worker._wakeup import Wakeup
+    from aioqueue.worker._webhooks import Webhooks
 
 __all__ = ["Notifications"]
 
@@ -21,17 +22,21 @@ class Notifications:
         types: Names of the job types that the worker claims.
         wakeup: Wakes its loop.
         leases: Its leases.
+        webhooks: Sends these, if it does.
     """
 
-    def __init__(self, types: Sequence[str], wakeup: Wakeup, leases: Leases) -> None:
+    def __init__(self, types: Sequence[str], wakeup: Wakeup, leases: Leases, webhooks: Webhooks | None) -> None:
         self._types = frozenset(types)
         self._wakeup = wakeup
         self._leases = leases
+        self._webhooks = webhooks
 
     def heard(self, notification: Notification) -> None:
         """Called by the store, in the event loop."""
         if notification.leases:
             self._leases.changed(notification.leases)
+        if notification.deliveries and self._webhooks is not None:
+            self._webhooks.soon()
         if notification.types is None or not self._types.isdisjoint(notification.types):
             if notification.delay <= 0:
                 self._wakeup.wake()

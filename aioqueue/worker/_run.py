@@ -33,6 +33,7 @@ from aioqueue.worker._until_idle import UntilIdle
 from aioqueue.worker._view import WorkerView
 from aioqueue.worker._wakeup import Wakeup
 from aioqueue.worker._watchdog import Watchdog
+from aioqueue.worker._webhooks import webhooks_of
 from aioqueue.worker._writer import Writer
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
     from aioqueue.definitions._settings import WorkerSettings
     from aioqueue.events import WorkerEvent
     from aioqueue.worker._health import Health, Troubles
+    from aioqueue.worker._lease_groups import LeaseGroup
+    from aioqueue.worker._webhooks import Webhooks
 
 __all__ = ["Run"]
 
@@ -69,6 +72,7 @@ class Run:
     Attributes:
         names: Of the job types to claim.
         holdings, writer, recovery, leases, interruptions, tending, loop, shutdown: The parts that `Worker` speaks to.
+        webhooks: Sends these; None if the worker has nothing to sign them with.
         view: What other threads see of it.
     """
 
@@ -93,23 +97,14 @@ class Run:
         self.holdings = holdings = Holdings(name, Counters(labels, recorders()), self._observers)
         # Who tends, who writes, who recovers, and who keeps the leases.
         self.tending = tending = Tending(store, name, troubles=troubles, counters=holdings.counters, wakeup=wakeup)
+        self.webhooks = self._made_webhooks(store, settings, troubles)
         policies, groups = Policies(registry, settings), lease_groups(names, registry.types, settings)
         self.writer = writer = Writer(store, policies, holdings, wakeup, tending, troubles, tracing)
         renew_every = min(group.renew_every for group in groups)
         self.recovery = Recovery(
             store, policies, settings, name, renew_every=renew_every, left=tending.soon, observers=self._observers
         )
-        self.leases = leases = Leases(
-            store,
-            groups,
-            name,
-            holdings=holdings,
-            writer=writer,
-            wakeup=wakeup,
-            recovery=self.recovery,
-            watchdog=Watchdog(name, settings.blocked_after, holdings.held, troubles),
-            troubles=troubles,
-        )
+        self.leases = leases = self._made_leases(store, groups, settings, troubles)
         self.interruptions = Interruptions(policies, _cancellation_of_this_task())
         threads, scope = HandlerThreads(name), ResourceScope(resources)
         self._tracing = tracing
@@ -128,10 +123,30 @@ class Run:
             tending=tending,
             stages=stages,
             wakeup=wakeup,
+            webhooks=self.webhooks,
         )
         self.view = WorkerView(name, store, holdings, troubles, health, registry.declared)
         self._captures = any(registry.types[each].capture_logs for each in names)
-        self._subscribed = functools.partial(store.subscribe, Notifications(names, wakeup, leases).heard)
+        self._subscribed = functools.partial(store.subscribe, Notifications(names, wakeup, leases, self.webhooks).heard)
+
+    def _made_leases(self, store: Store, groups: Sequence[LeaseGroup], settings: WorkerSettings, troubles: Troubles) -> Leases:
+        """Who keeps the leases."""
+        return Leases(
+            store,
+            groups,
+            self._name,
+            holdings=self.holdings,
+            writer=self.writer,
+            wakeup=self._wakeup,
+            recovery=self.recovery,
+            watchdog=Watchdog(self._name, settings.blocked_after, self.holdings.held, troubles),
+            troubles=troubles,
+        )
+
+    def _made_webhooks(self, store: Store, settings: WorkerSettings, troubles: Troubles) -> Webhooks | None:
+        """Who sends them, if somebody does."""
+        counters, observers = self.holdings.counters, self._observers
+        return webhooks_of(store, settings, self._name, troubles=troubles, counters=counters, observers=observers)
 
     def _made_attempts(
         self, name: str, client: Client, registry: Registry, policies: Policies, scope: ResourceScope, threads: HandlerThreads
@@ -195,7 +210,11 @@ class Run:
         self._tell(WorkerStarted)
         if not self.loop.stopping:
             self.tending.begin(at_once=once)
+            if self.webhooks is not None and not once:
+                self.webhooks.begin()
         await self.loop.run(enough=UntilIdle(self.holdings, self._wakeup, self.tending).reached if once else None)
+        if self.webhooks is not None and once:
+            await self.webhooks.send_due()
 
     def stop(self, *, force: bool) -> None:
         """Begin to stop; see `Worker.stop`."""
@@ -203,12 +222,16 @@ class Run:
             self._tell(WorkerStopping)
         self.loop.stop()
         self.tending.stop()
+        if self.webhooks is not None:
+            self.webhooks.stop()
         self.shutdown.ask(force=force)
 
     async def close(self, working: asyncio.Task[None]) -> None:
         """Let running jobs finish, write what became of them, and end the lease; bounded by the grace and a little."""
         self.loop.stop()
         self.tending.stop()
+        if self.webhooks is not None:
+            self.webhooks.stop()
         await self.shutdown.run(working)
 
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from aioqueue.worker._tending import Tending
     from aioqueue.worker._threads import HandlerThreads
     from aioqueue.worker._wakeup import Wakeup
+    from aioqueue.worker._webhooks import Webhooks
     from aioqueue.worker._writer import Writer
 
 __all__ = ["Shutdown", "longest_stop"]
@@ -76,7 +77,7 @@ class Shutdown:
         settings: With the grace.
         name: The worker's.
         bodies: Ids of the jobs whose bodies run in this process.
-        holdings, writer, leases, threads, resources, tending, stages, wakeup: The worker's parts.
+        holdings, writer, leases, threads, resources, tending, stages, wakeup, webhooks: The worker's parts.
 
     Attributes:
         over: Whether `run` has gone to its end.
@@ -97,6 +98,7 @@ class Shutdown:
         tending: Tending,
         stages: Stages,
         wakeup: Wakeup,
+        webhooks: Webhooks | None,
     ) -> None:
         self._grace = settings.grace
         self._name = one_line(name)
@@ -109,6 +111,7 @@ class Shutdown:
         self._tending = tending
         self._stages = stages
         self._wakeup = wakeup
+        self._webhooks = webhooks
         self._loop = asyncio.get_running_loop()
         self._asked = asyncio.Event()
         self._forced = asyncio.Event()
@@ -160,6 +163,7 @@ class Shutdown:
         await self._loop_interrupted(working)
         deadline = max(self._asked_at + self._grace, self._loop.time() + _FLUSH_SECONDS)
         closing = self._loop.create_task(self._close_resources(), name="aioqueue closing of resources")
+        sending = self._loop.create_task(self._end_webhooks(deadline), name="aioqueue end of webhooks")
         try:
             await self._flush(deadline)
             unwritten = self._name_unwritten()
@@ -172,11 +176,13 @@ class Shutdown:
                     self._name,
                     extra=event("lease.not_ended", worker=self._name),
                 )
+            await sending
             self.let_go()
             await closing
             await self._leases.close(_FORCED_SECONDS)
         finally:
             closing.cancel()
+            sending.cancel()
         self.left_behind = len(left) + unwritten
         self.over = True
 
@@ -187,6 +193,8 @@ class Shutdown:
             self._writer.abort()
             self._tending.let_go()
             self._stages.let_go()
+            if self._webhooks is not None:
+                self._webhooks.let_go()
             self._wakeup.close()
             self._threads.close()
             self._leases.let_go()
@@ -296,6 +304,19 @@ class Shutdown:
         finally:
             flushing.cancel()
             await asyncio.wait([flushing])
+
+    async def _end_webhooks(self, deadline: float) -> None:
+        """Wait for what is being sent, in the time for outcomes, beside these; then have it stopped."""
+        if self._webhooks is None:
+            return
+        finishing = self._loop.create_task(self._webhooks.finish())
+        try:
+            await _first(finishing, self._forced.wait(), max(deadline - self._loop.time(), 0.0))
+        finally:
+            finishing.cancel()
+            await asyncio.wait([finishing])
+            self._webhooks.let_go()
+        await self._webhooks.ended(_FORCED_SECONDS)
 
     def _name_unwritten(self) -> int:
         """Tell of each job that has ended, and of which the database doesn't know. Returns how many they are."""

@@ -21,7 +21,7 @@ from aioqueue.telemetry._server import serving
 from aioqueue.vocabulary._job import SettlementKind
 from aioqueue.worker._backoff import Backoff
 from aioqueue.worker._event_loop_end import WatchfulTask, hook_exception_handler
-from aioqueue.worker._health import Health, OnceResult, Troubles
+from aioqueue.worker._health import Health, OnceResult, Troubles, shown_ends
 from aioqueue.worker._run import Run
 from aioqueue.worker._text import one_line
 
@@ -37,15 +37,6 @@ if TYPE_CHECKING:
     from aioqueue.vocabulary._retry import Retry
 
 __all__ = ["Worker"]
-
-_ENDS = {
-    SettlementKind.COMPLETED: "completed",
-    SettlementKind.CONTINUED: "continued",
-    SettlementKind.FAILED: "failed",
-    SettlementKind.CANCELLED: "discarded",
-    SettlementKind.RETRIED: "to be tried again",
-    SettlementKind.RESCHEDULED: "put off",
-}
 
 logger = logging.getLogger("aioqueue.worker")
 
@@ -86,6 +77,9 @@ class Worker:
         trace_links: Whether the span of a first attempt is linked to the one that has enqueued the job, in a trace of its own,
             in place of being its child.
         metrics_port, metrics_host: Where `serve_metrics` serves while it runs; nowhere, by default, and then at 127.0.0.1.
+        webhook_secret: What webhooks are signed with, one or several, the newest first: with it, this worker sends those of all
+            jobs. It needs the extra `webhooks`.
+        webhook_allow: Networks and hosts that webhooks may reach though their addresses aren't public.
         resources: Values in place of resources, for tests.
 
     Raises:
@@ -112,6 +106,8 @@ class Worker:
         trace_links: bool | None = None,
         metrics_port: int | None = None,
         metrics_host: str | None = None,
+        webhook_secret: str | Iterable[str] | None = None,
+        webhook_allow: Iterable[str] | None = None,
         resources: Mapping[Resource[Any], Any] | None = None,
     ) -> None:
         self.settings = WorkerSettings.resolve(
@@ -130,6 +126,8 @@ class Worker:
             metrics_host=metrics_host,
             name=name or None,
             types=_names(types),
+            webhook_secret=webhook_secret,
+            webhook_allow=webhook_allow,
         )
         self.name = self.settings.name or f"{socket.gethostname()}-{os.getpid()}"
         self._client = client
@@ -312,15 +310,12 @@ class Worker:
             self._stop_asked = self._force_asked = False
 
     def _log_end(self, run: Run) -> None:
-        counts = [f"{count} {_ENDS[kind]}" for kind, count in sorted(run.writer.written.items())]
-        counts += [f"{run.writer.interrupted} interrupted"] if run.writer.interrupted else []
-        counts += [f"{self._left_behind} left behind"] if self._left_behind else []
         level = logging.WARNING if self._left_behind else logging.INFO
         logger.log(
             level,
             "worker %s has ended: %s",
             one_line(self.name),
-            ", ".join(counts) or "no attempts",
+            shown_ends(run.writer.written, run.writer.interrupted, self._left_behind),
             extra=event("worker.ended", worker=self.name, left_behind=self._left_behind),
         )
 

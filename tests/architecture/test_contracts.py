@@ -50,6 +50,8 @@ BROKEN: list[tuple[dict[str, str], list[str]]] = [
     ({"postgres/_rows.py": "import sqlite3"}, ["sqlite3"]),
     ({"worker/_run.py": "import click"}, ["click"]),
     ({"worker/_run.py": "import rich.text"}, ["rich"]),
+    ({"worker/_webhooks.py": "import httpx"}, ["webhooks"]),
+    ({"client/_client.py": "from standardwebhooks import Webhook"}, ["webhooks"]),
     ({"worker/_run.py": "from opentelemetry import trace"}, ["opentelemetry"]),
     ({"telemetry/_new.py": "import aioqueue.definitions._call"}, ["layers"]),
     ({"definitions/_settings.py": "import aioqueue.telemetry"}, ["layers"]),

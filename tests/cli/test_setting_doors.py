@@ -18,11 +18,13 @@ from aioqueue.cli._options import _LOG_FORMAT_KEY, _LOG_LEVEL_KEY
 from aioqueue.cli._worker import worker as command
 from aioqueue.definitions._setting_kinds import Choice, Duration, Names, Setting, Text, WholeNumber, YesNo
 from aioqueue.definitions._setting_table import SETTINGS
+from aioqueue.definitions._webhook_kinds import Receivers
 from tests.cli.jobs import registry
 
 APP = "tests.cli.jobs:registry"
 FOLDER = str(Path(__file__).parent)
 OWNED = [setting for setting in SETTINGS if setting.of]
+WITH_OPTION = [setting for setting in OWNED if setting.option]
 ALONE = [setting for setting in SETTINGS if not setting.of]
 BOTH = [setting for setting in SETTINGS if len(setting.of) > 1]
 CODE_ONLY = {
@@ -30,6 +32,12 @@ CODE_ONLY = {
     Worker: {"self", "client", "registry", "resources", "default_retry"},
 }
 """What is code, or an object, and so has neither option nor variable."""
+SECRET = "whsec_" + "A" * 32
+WEBHOOKS: dict[str, tuple[str, Any]] = {
+    "webhook": ("https://hooks.example/in",) * 2,
+    "webhook_secret": (SECRET, (SECRET,)),
+    "webhook_allow": ("10.0.0.0/8, Hooks.internal:80", ("10.0.0.0/8", "hooks.internal:80")),
+}
 
 
 def named(setting: object) -> str:
@@ -41,6 +49,8 @@ def sample(setting: Setting[Any]) -> tuple[str, Any]:
     special = {"url": ("sqlite:///elsewhere.db",) * 2, "types": ("jobs.greet, jobs.fail", ("jobs.greet", "jobs.fail"))}
     if setting.name in special:
         return special[setting.name]
+    if setting.name in WEBHOOKS:
+        return WEBHOOKS[setting.name]
     kind = setting.kind
     if isinstance(kind, YesNo):
         value = setting.default is not True
@@ -129,7 +139,7 @@ def test_a_variable(setting: Setting[Any], monkeypatch: pytest.MonkeyPatch) -> N
         assert held(by_command[owner], setting) == value
 
 
-@pytest.mark.parametrize("setting", OWNED, ids=named)
+@pytest.mark.parametrize("setting", WITH_OPTION, ids=named)
 def test_an_option_which_comes_before_the_variable(setting: Setting[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     made = commanded(monkeypatch, *as_options(setting), **{setting.variable: "nonsense, which nobody reads"})
     for owner in setting.of:
@@ -160,10 +170,10 @@ TYPED = [setting for setting in SETTINGS if type(setting.kind) is not Text]
 def test_a_bad_value_is_refused_by_the_name_of_its_variable_or_option(
     setting: Setting[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bad = "," if isinstance(setting.kind, Names) else "perhaps"
+    bad = "," if isinstance(setting.kind, Names | Receivers) else "perhaps"
     refusal = CliRunner().invoke(main, ["worker", APP], env={setting.variable: bad})
     assert (refusal.exit_code, setting.variable in refusal.output) == (2, True), refusal.output
-    if not isinstance(setting.kind, YesNo):
+    if not isinstance(setting.kind, YesNo) and setting.option:
         refusal = CliRunner().invoke(main, ["worker", APP, setting.flag, bad])
         assert (refusal.exit_code, setting.flag in refusal.output) == (2, True), refusal.output
     monkeypatch.setenv(setting.variable, bad)
@@ -186,12 +196,13 @@ def test_every_keyword_argument_is_in_the_table(owner: type[Client | Worker]) ->
 
 def test_the_worker_takes_an_option_for_every_setting_and_no_others() -> None:
     options = {each.name for each in command.params if isinstance(each, click.Option)}
-    assert options == {setting.name for setting in SETTINGS}
+    assert options == {setting.name for setting in SETTINGS if setting.option}
+    assert [setting.name for setting in SETTINGS if not setting.option] == ["webhook_secret"]  # others see what is typed
 
 
 def test_the_help_tells_each_with_its_variable_and_default() -> None:
     text = " ".join(CliRunner().invoke(main, ["worker", "--help"], terminal_width=4000).output.split())
-    for setting in SETTINGS:
+    for setting in [each for each in SETTINGS if each.option]:
         default = "5 s" if setting.name == "close_timeout" else setting.shown_default.partition(",")[0]
         assert setting.flag.partition("/")[0] in text
         assert f"{setting.what} [{setting.variable}; default: {default}" in text

@@ -15,10 +15,10 @@ HEAD = "| setting | option | variable | argument of | default | what |\n|---|---
 
 
 def row(setting: Setting[Any]) -> str:
-    option = setting.flag.replace("/", "`, `")
+    option = f"`{setting.flag}`".replace("/", "`, `") if setting.option else "–"
     owners = ", ".join(f"`{owner}`" for owner in setting.of) or "–"
     what = f"{setting.what} {setting.more}".strip()
-    cells = (f"`{setting.name}`", f"`{option}`", f"`{setting.variable}`", owners, setting.shown_default, what)
+    cells = (f"`{setting.name}`", option, f"`{setting.variable}`", owners, setting.shown_default, what)
     return f"| {' | '.join(cells)} |\n"
 
 
