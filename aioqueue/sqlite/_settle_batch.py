@@ -167,8 +167,6 @@ class Batch:
         if self._waiting:
             waiting = [Waiting(str(step.id), step.blockers) for step in self._waiting]
             ended += add_blockers(connection, waiting, known, created, self._now)
-            for step in self._waiting:
-                check_cycle(connection, step)
         self._deliveries = write_deliveries(connection, self._told, self._now)
         if self._unstarted:
             self._deliveries = archive_ended(connection, self._unstarted, self._now) or self._deliveries
@@ -176,6 +174,9 @@ class Batch:
         self._resolved = Resolved()
         own = store_ends(connection, self._ends, self._now) if self._ends else []
         resolve_if_possible(connection, list(dict.fromkeys([*own, *ended])), self._now, self._resolved)
+        # A child that has failed with what it waits for is in nobody's way.
+        for step in self._waiting:
+            check_cycle(connection, step)
         return bool(own) and self._resolved.more
 
     def notification(self, leases: frozenset[int]) -> Notification:

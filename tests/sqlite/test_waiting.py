@@ -217,3 +217,21 @@ async def test_many_chains_that_were_deleted_by_sql(store: SQLiteStore, path: Pa
     await store.insert([after(job.id) for job in jobs])
     execute(path, "DELETE FROM job WHERE state = 2")
     assert [each.failed for each in await tend_all(store, 4)][:3] == [4, 4, 2]
+
+
+async def test_a_next_job_behind_a_child_that_fails_at_once_isnt_a_circle(store: SQLiteStore) -> None:
+    """The child would wait for the chain whose next job waits for it; but what else it waits for has failed already."""
+    lease = await store.open_lease("w", 600)
+    failed = await running(store, lease)
+    await store.settle([end(failed, kind=SettlementKind.FAILED)])
+    job = await running(store, lease)
+    child = after(job.id, failed.id)
+    following = replace(after(child.id, settled=True), type="next")
+    (result,) = await store.settle([end(job, kind=SettlementKind.CONTINUED, next=following, children=(child,))])
+    assert (result.lost, result.refused) == (None, None)
+    await tend_all(store)
+    assert (await state_of(store, child.id), await state_of(store, following.id)) == (JobState.FAILED, JobState.READY)
+    other = await running(store, lease)
+    child = after(other.id)
+    (result,) = await store.settle([end(other, kind=SettlementKind.CONTINUED, next=after(child.id), children=(child,))])
+    assert isinstance(result.refused, BlockerCycle)
