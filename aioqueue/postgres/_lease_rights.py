@@ -31,6 +31,7 @@ WORKER: Mapping[str, Sequence[str]] = {
     "past_lease": _ALL,
     "delivery": _ALL,
     "event": ("SELECT", "INSERT", "DELETE"),
+    "event_mark": ("SELECT", "DELETE"),
     "reader": ("SELECT",),
     "duty": _ALL,
 }

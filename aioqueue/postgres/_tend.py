@@ -11,6 +11,7 @@ import logging
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 from uuid import UUID
 
@@ -24,8 +25,9 @@ from aioqueue.postgres._notifications import merged
 from aioqueue.postgres._resolve import Resolved, resolve, resolve_statements
 from aioqueue.postgres._resolve_ends import ends_statements, store_deleted, store_found_ends
 from aioqueue.postgres._settle_archive import archive
+from aioqueue.postgres._tend_over import OVER, over_statements, remove_over
 from aioqueue.postgres._tend_requests import REQUESTS_LEFT, apply_requests, requests_statements
-from aioqueue.postgres._webhooks_ends import FORGET_DELIVERIES, OLD_DELIVERIES, store_deliveries
+from aioqueue.postgres._webhooks_ends import store_deliveries
 from aioqueue.runtime._log import event
 from aioqueue.store_rules._causes import expired
 from aioqueue.vocabulary._blockers import Tended
@@ -70,9 +72,8 @@ _LOOK = f"""WITH edge AS MATERIALIZED (
 )
 SELECT EXISTS (SELECT FROM @schema@.chain_end e WHERE e.untold) AS untold,
        EXISTS (SELECT FROM @schema@.job j WHERE {_NEVER_STARTED}) AS late,
-       EXISTS (SELECT FROM @schema@.dedup d WHERE d.expires_at <= now()) AS over,
+       {OVER} AS over,
        {REQUESTS_LEFT} AS asked,
-       {OLD_DELIVERIES} AS old_deliveries,
        ARRAY(SELECT chain_id FROM awaited
              WHERE (SELECT true FROM @schema@.job j WHERE j.id = awaited.chain_id LIMIT 1) IS NULL
                AND (SELECT true FROM @schema@.job j WHERE j.chain_id = awaited.chain_id LIMIT 1) IS NULL
@@ -91,8 +92,8 @@ SELECT EXISTS (SELECT FROM @schema@.chain_end e WHERE e.untold) AS untold,
        (SELECT chain_id FROM ended ORDER BY chain_id DESC LIMIT 1) AS last_end, (SELECT count(*) FROM ended) AS ends"""
 _LOOK_BRIEFLY = f"""SELECT EXISTS (SELECT FROM @schema@.chain_end e WHERE e.untold),
        EXISTS (SELECT FROM @schema@.job j WHERE {_NEVER_STARTED}),
-       EXISTS (SELECT FROM @schema@.dedup d WHERE d.expires_at <= now()),
-       {REQUESTS_LEFT}, {OLD_DELIVERIES}"""
+       {OVER},
+       {REQUESTS_LEFT}"""
 
 _UNTOLD = f"""SELECT e.chain_id FROM @schema@.chain_end e WHERE e.untold ORDER BY e.ended_at, e.chain_id LIMIT {_MOST_CHAINS}
 FOR UPDATE SKIP LOCKED"""
@@ -124,11 +125,6 @@ _LOCK_ENDS = "SELECT e.chain_id FROM @schema@.chain_end e WHERE e.chain_id = ANY
 _FORGET = """DELETE FROM @schema@.chain_end e WHERE e.chain_id = ANY($1::uuid[])
   AND (SELECT true FROM @schema@.blocker b WHERE b.chain_id = e.chain_id LIMIT 1) IS NULL"""
 
-# One that somebody renews at that moment is locked, and not over any more afterwards.
-_FORGET_WINDOWS = """DELETE FROM @schema@.dedup d WHERE d.key = ANY(ARRAY(
-    SELECT d.key FROM @schema@.dedup d WHERE d.expires_at <= now() ORDER BY d.expires_at LIMIT $1::integer
-    FOR UPDATE SKIP LOCKED)) RETURNING d.key"""
-
 _TELL = """SELECT pg_catalog.pg_notify('@channel@', json_build_object('o', $1::text, 'f', json_agg(id))::text)::text
 FROM (SELECT given.id, (row_number() OVER () - 1) / 150 AS part FROM unnest($2::uuid[]) AS given(id)) AS parts
 WHERE EXISTS (SELECT FROM @schema@.subscriber s WHERE s.expires_at > now() AND s.id::text <> $1::text)
@@ -151,12 +147,11 @@ def tend_statements(schema: Schema) -> dict[str, str]:
         "tend_lock_ends": _LOCK_ENDS,
         "tend_forget": _FORGET,
         "tend_tell": _TELL,
-        "tend_forget_windows": _FORGET_WINDOWS,
-        "tend_forget_deliveries": FORGET_DELIVERIES,
     }
     return {
         **{name: schema.render(template) for name, template in templates.items()},
         **requests_statements(schema),
+        **over_statements(schema),
         **ends_statements(schema),
         **resolve_statements(schema),
     }
@@ -169,9 +164,8 @@ class _Look:
     Attributes:
         untold: Whether ends of chains are still to be told.
         late: Whether jobs have expired that nobody has started.
-        over: Whether windows of unique keys are over.
+        over: What is over by its time: see `OVER`.
         asked: Whether requests to end are left.
-        old_deliveries: Whether deliveries of webhooks were finished long ago.
         lost: Chains for which somebody waits that aren't live, and of whose ends nobody is telling.
         unneeded: Jobs whose edges nobody needs.
         forgotten: Chains for whose ends nobody waits any more.
@@ -179,17 +173,15 @@ class _Look:
 
     untold: bool
     late: bool
-    over: bool
+    over: Sequence[str]
     asked: bool
-    old_deliveries: bool
     lost: Sequence[UUID] = ()
     unneeded: Sequence[UUID] = ()
     forgotten: Sequence[UUID] = ()
 
     @property
     def anything(self) -> bool:
-        rows = self.lost or self.unneeded or self.forgotten
-        return bool(self.untold or self.late or self.over or self.asked or self.old_deliveries or rows)
+        return bool(self.untold or self.late or self.over or self.asked or self.lost or self.unneeded or self.forgotten)
 
 
 @dataclass(slots=True)
@@ -243,10 +235,7 @@ class Tender:
             works.append(lambda connection, own: self._expire(connection, limit, own))
         if look.asked:
             works.append(lambda connection, own: self._apply_requests(connection, limit, own))
-        if look.over:
-            works.append(lambda connection, own: self._forget_windows(connection, limit, own))
-        if look.old_deliveries:
-            works.append(lambda connection, own: self._forget_deliveries(connection, limit, own))
+        works += [partial(self._remove_over, what, limit) for what in look.over]
         if look.unneeded or look.forgotten:
             works.append(lambda connection, _: self._forget(connection, look))
         trouble = [error for work in works if (error := await self._in_transaction(work, done)) is not None]
@@ -268,8 +257,8 @@ class Tender:
 
     async def _look(self) -> _Look:
         if self._looks.pause > 0:
-            ((untold, late, over, asked, old),) = await self._pool.fetch(self._statements["tend_look_briefly"])
-            return _Look(untold, late, over, asked, old)
+            ((untold, late, over, asked),) = await self._pool.fetch(self._statements["tend_look_briefly"])
+            return _Look(untold, late, over, asked)
         began = time.monotonic()
         arguments = *self._edge, self._job, self._end, _SWEPT_ROWS
         (row,) = await self._pool.fetch(self._statements["tend_look"], *arguments)
@@ -279,7 +268,7 @@ class Tender:
             self._edge = (row["last_edge_chain"], row["last_edge_job"]) if swept else (_NIL, _NIL)
         self._job = row["last_job"] if row["job_edges"] == _SWEPT_ROWS else _NIL
         self._end = row["last_end"] if row["ends"] == _SWEPT_ROWS else _NIL
-        names = ("untold", "late", "over", "asked", "old_deliveries", "lost", "unneeded", "forgotten")
+        names = ("untold", "late", "over", "asked", "lost", "unneeded", "forgotten")
         return _Look(*(row[name] for name in names))
 
     async def _in_transaction(self, work: _Work, done: _Done) -> StoreError | None:
@@ -382,8 +371,5 @@ class Tender:
             rows = await connection.fetch(self._statements["tend_lock_ends"], list(look.forgotten))
             await connection.fetch(self._statements["tend_forget"], [row[0] for row in rows])
 
-    async def _forget_windows(self, connection: Connection, limit: int, done: _Done) -> None:
-        done.more = len(await connection.fetch(self._statements["tend_forget_windows"], limit)) >= limit
-
-    async def _forget_deliveries(self, connection: Connection, limit: int, done: _Done) -> None:
-        done.more = len(await connection.fetch(self._statements["tend_forget_deliveries"], limit)) >= limit
+    async def _remove_over(self, what: str, limit: int, connection: Connection, done: _Done) -> None:
+        done.more = await remove_over(connection, self._statements, what, limit)

@@ -147,6 +147,24 @@ async def test_old_events_are_removed_by_what_was_visible(postgres_url: str) -> 
         assert (await store.resume_events(log.reader, 2, 10)).reset
 
 
+async def test_what_the_last_reader_leaves_is_removed(postgres_url: str) -> None:
+    """Some minutes after its end, by whoever tends, in portions."""
+    async with opened(postgres_url) as store, connected(postgres_url) as other:
+        async with reading(store) as log:
+            await store.insert([job() for _ in range(3)])
+            await store.tend(100)
+            await store.keep_reader(log.reader, 0.0)
+        await other.execute(
+            "INSERT INTO aioqueue.event (kind, job_id, chain_id, type, attempt, claims) "
+            "SELECT 'started', gen_random_uuid(), gen_random_uuid(), 'a', 1, 1 FROM generate_series(1, 5000)"
+        )
+        past = f"at - {KEPT_SECONDS + 1} * interval '1 second'"
+        await other.execute(f"UPDATE aioqueue.event SET at = {past}; UPDATE aioqueue.event_mark SET at = {past}")
+        assert [(await store.tend(100)).more for _ in range(3)] == [True, False, False]
+        assert await other.fetchval("SELECT count(*) FROM aioqueue.event") == 0
+        assert await other.fetchval("SELECT count(*) FROM aioqueue.event_mark") == 0
+
+
 async def test_nothing_is_made_ready_for_a_log_that_nobody_reads(postgres_url: str) -> None:
     """Of what runs for each job: the readers' table is looked at, and no function called; the log's table isn't even there."""
     async with opened(postgres_url) as store, connected(postgres_url) as other:

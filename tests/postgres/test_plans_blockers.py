@@ -172,7 +172,7 @@ async def test_windows_and_replacing(connection: asyncpg.Connection[Any]) -> Non
     arguments = [live, *job_columns(jobs), empty, [1.0] * 100, [False] * 100, [0] * 100, "somebody"]
     # One of them waits for that many.
     bounded(await explain(connection, STATEMENTS["replace"], arguments), buffers=15 * MANY, rows=MANY + 10)
-    bounded(await explain(connection, STATEMENTS["tend_forget_windows"], [1_000]), buffers=5_000, rows=1_000)
+    bounded(await explain(connection, STATEMENTS["over_windows"], [1_000]), buffers=5_000, rows=1_000)
 
 
 async def test_ids_that_may_be_there(connection: asyncpg.Connection[Any]) -> None:
