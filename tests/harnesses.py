@@ -147,6 +147,8 @@ class PostgresHarness(_Harness):
         archived = "update aioqueue.archive set created_at = created_at - $1::interval"  # live again, it's as old as it is
         beside = f"leases as ({leases}), windows as ({windows}), archived as ({archived})"
         await self.execute(f"with {beside} update aioqueue.job set {moved}", by)
+        times = ", ".join(f"{column} = {column} - $1::interval" for column in ("created_at", "next_at", "finished_at"))
+        await self.execute(f"update aioqueue.delivery set {times}", by)
         for store in (self.store, self._second):
             if store is not None:
                 store._opened.claims._floors.clear()  # where the last claim ended: no due time ever moves back by itself
