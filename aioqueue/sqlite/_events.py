@@ -51,7 +51,8 @@ _FORGET_READERS = f"DELETE FROM reader WHERE expires_at <= {NOW}"
 
 _FORGET = f"""
 DELETE FROM event WHERE sequence < min(
-    coalesce((SELECT sequence FROM event WHERE NOT {OLD_EVENT} ORDER BY sequence LIMIT 1), {_LARGEST}),
+    coalesce((SELECT min(sequence) FROM (SELECT sequence, at FROM event ORDER BY sequence LIMIT {_PORTION})
+              WHERE NOT {OLD_EVENT}), {_LARGEST}),
     (SELECT min(sequence) + {_PORTION} FROM event))
 """
 """From the first one on, so that none is left out of those that stay."""

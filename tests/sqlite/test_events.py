@@ -220,3 +220,40 @@ async def test_what_is_logged_is_the_same_as_in_memory(store: SQLiteStore) -> No
     await memory.close()
     for name, life in told[1].items():
         assert told[0][name] == life, name
+
+
+async def test_what_is_logged_costs_the_same_whatever_is_stored(store: SQLiteStore, path: Path) -> None:
+    """The triggers look other rows up, and never walk over a table."""
+    await store.open_reader(600)
+    lease = await store.open_lease("w", 600)
+    costs: list[int] = []
+    for others in (10, 3000):
+        await store.insert([new_job("other", delay=600) for _ in range(others)])
+        execute(
+            path,
+            "INSERT INTO archive SELECT "
+            + _copied(path)
+            + " FROM job WHERE type = 'other' AND id NOT IN (SELECT id FROM archive)",
+        )
+        first = await one(store, lease, f"first{others}")
+        with outsider(path) as connection:
+            cost = 0
+
+            def count() -> None:
+                nonlocal cost
+                cost += 1
+
+            connection.set_progress_handler(count, 10)
+            connection.execute("BEGIN IMMEDIATE")
+            await store.settle([settled(first, SettlementKind.CONTINUED, next=new_job())], tx=connection)
+            connection.execute("COMMIT")
+            costs.append(cost)
+    assert costs[1] <= costs[0] * 1.5 + 5
+
+
+def _copied(path: Path) -> str:
+    """The columns of the archive, from those of live jobs."""
+    live = {row[1] for row in query(path, "PRAGMA table_info(job)")}
+    values = {"finished_at": "0", "state": "4"}
+    names = [row[1] for row in query(path, "PRAGMA table_info(archive)")]
+    return ", ".join(values.get(name, name if name in live else "NULL") for name in names)
