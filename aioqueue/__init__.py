@@ -3,7 +3,7 @@
 # First of all: in a process that is a worker, it takes the signals over before anything else is imported.
 from aioqueue.runtime import _process as _process  # isort: split
 
-from aioqueue.client import BoundClient, Changes, Client, JobHandle, Reason, ReasonCode, Transaction, Why
+from aioqueue.client import BoundClient, Changes, Client, EventStream, JobHandle, Reason, ReasonCode, Transaction, Why
 from aioqueue.definitions._call import Call
 from aioqueue.definitions._completion import Completion
 from aioqueue.definitions._context import Attempt, current_attempt
@@ -105,6 +105,7 @@ __all__ = [
     "DuplicateJob",
     "EnqueueMiddleware",
     "EnqueueNext",
+    "EventStream",
     "Exponential",
     "Fail",
     "Failed",

@@ -21,7 +21,7 @@
 | `_operate`, `_filters`, `_diagnosis` | what operators look for; which jobs are meant; what is wrong around the queue |
 | `_changes`, `_portions` | what operators change; many jobs, a bounded number in each commit |
 | `_cancelling` | asks chains to end |
-| `_observing` | what happens: to whoever observes |
+| `_observing`, `_event_streams`, `_event_feed` | what happens: to whoever observes, or reads it; the one who reads it for all |
 | `_why`, `_reasons` | why a job isn't running; the answer |
 | `_blockers` | what they ask about jobs that wait for each other |
 | `_named`, `_stores`, `_phase` | calls by name; the store for a URL; how far a transaction is |
@@ -31,9 +31,21 @@ from __future__ import annotations
 
 from aioqueue.client._bound import BoundClient, Connection
 from aioqueue.client._client import Client
+from aioqueue.client._event_streams import EventStream
 from aioqueue.client._handle import JobHandle
 from aioqueue.client._portions import Changes
 from aioqueue.client._reasons import Reason, ReasonCode, Why
 from aioqueue.client._transaction import Transaction
 
-__all__ = ["BoundClient", "Changes", "Client", "Connection", "JobHandle", "Reason", "ReasonCode", "Transaction", "Why"]
+__all__ = [
+    "BoundClient",
+    "Changes",
+    "Client",
+    "Connection",
+    "EventStream",
+    "JobHandle",
+    "Reason",
+    "ReasonCode",
+    "Transaction",
+    "Why",
+]

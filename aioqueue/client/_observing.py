@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from aioqueue.client._event_streams import EventStream, Wanted
+from aioqueue.client._handle import ids_of
+from aioqueue.vocabulary._listing import JobFilter
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from uuid import UUID
+
+    from aioqueue.client._handle import JobHandle
     from aioqueue.client._session import Session
+    from aioqueue.definitions._job_type import JobType
     from aioqueue.definitions._observers import Observation, Observer, Observers
 
 __all__ = ["Observing"]
@@ -40,3 +49,47 @@ class Observing:
             TypeError: It can't be called.
         """
         return self._session.observers.add(observer)
+
+    def events(
+        self,
+        *,
+        types: Iterable[JobType[..., Any, Any] | str] = (),
+        job_id: UUID | str | JobHandle[Any] | None = None,
+        chain_id: UUID | str | JobHandle[Any] | None = None,
+        after: int | None = None,
+    ) -> EventStream:
+        """Give what happens to jobs, whoever does it and in whatever process, after the commit.
+
+            async with client.events(types=[fetch]) as stream:
+                jobs = await client.list_jobs(types=[fetch])  # nothing that happens after this is missing
+                async for event in stream:
+                    ...
+
+        Of one job the events come in the order in which they happened, each once. A `Reset` among them says that some may be
+        missing: when the process was cut off from the database, or the stream is read too slowly. The store writes events only
+        while somebody reads them, and keeps them for minutes; all streams of a client read them together.
+
+        Arguments:
+            types: Only these job types' (or names').
+            job_id: Only this very job's; an id, its text or a handle.
+            chain_id: Only this chain's: by its first job's id.
+            after: The `sequence` of the newest event that was seen, of an earlier stream: then what has happened since comes
+                first, and some may come once more. A `Reset` does if that isn't in the log.
+
+        Returns:
+            The stream; nothing is read before it's entered, or asked for its first event.
+
+        Raises:
+            ValueError: It's no id.
+            ConfigurationError: `types` can't be used.
+            ClientClosed: The client isn't open.
+            NotSupported: The store keeps no log of events.
+        """
+        feed = self._session.opened().events
+        feed.check()
+        wanted = Wanted(
+            types=JobFilter(types=types).types,
+            job_id=None if job_id is None else ids_of([job_id])[0],
+            chain_id=None if chain_id is None else ids_of([chain_id])[0],
+        )
+        return EventStream(feed, wanted, after)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from aioqueue.client._end import Ender
 from aioqueue.client._enqueue import Enqueuer
+from aioqueue.client._event_feed import EventFeed
 from aioqueue.client._tries import Tries
 from aioqueue.client._waiters import Waiters
 from aioqueue.errors import OutsideTransaction, StoreError
@@ -61,6 +62,7 @@ class Opened:
         enqueuer: What enqueues.
         ender: What ends jobs from outside.
         waiters: Those who wait for results.
+        events: Reads what has happened, for streams.
         tasks_in_transaction: Those that are inside a `client.transaction()` block.
     """
 
@@ -76,6 +78,7 @@ class Opened:
         )
         self.ender = Ender(store, tries, self.enqueuer.unclear)
         self.waiters = Waiters(store, settings.poll_interval)
+        self.events = EventFeed(store, settings.poll_interval)
         self.tasks_in_transaction: set[asyncio.Task[Any] | None] = set()
 
     def refuse_outside_transaction(self) -> None:
@@ -118,17 +121,19 @@ class Opened:
         Cancelling it leaves the rest undone; it may be called again.
         """
         # Half of the timeout for what is in flight, which may be a commit, and an eighth more to say what has become of it. An
-        # eighth for the waiters, whose task has only to be cancelled, and one for observers. What is left, an eighth at least,
-        # is the store's.
+        # eighth for those who wait for results or events, whose tasks have only to be cancelled, and for observers. What is
+        # left, a quarter at least, is the store's.
         eighth = self.settings.close_timeout / 8
         began = self.home.loop.time()
         try:
             await bounded(self.enqueuer.aclose(4 * eighth), 5 * eighth, name="aioqueue close")
-            await bounded(self.waiters.aclose(), eighth, name="aioqueue close")
-            await bounded(self._observers.finish(eighth), eighth, name="aioqueue close")
+            await bounded(self._end_waiting(eighth / 2), eighth, name="aioqueue close")
         finally:
             LEDGER.close(self._counters)
             await self._close_store(self.settings.close_timeout - (self.home.loop.time() - began))
+
+    async def _end_waiting(self, seconds: float) -> None:
+        await asyncio.gather(self.waiters.aclose(), self.events.aclose(), self._observers.finish(seconds))
 
     async def _close_store(self, longest: float) -> None:
         try:

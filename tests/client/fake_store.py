@@ -80,7 +80,9 @@ class FakeStore(MemoryStore):
             # Real stores don't find them, unless they're told that this is a repetition, or the id was chosen.
             plain = [job.id for job in jobs if not job.chosen_id]
             assert repeated or all(self.jobs[each].live for each in plain if each in self.jobs), "stored twice"
-            return insert(self.database, jobs, repeated=repeated, apart=apart)
+            inserted = insert(self.database, jobs, repeated=repeated, apart=apart)
+            self.database.tell_of_events()
+            return inserted
 
         return await self.perform("insert", work)
 

@@ -21,7 +21,7 @@ Reason ReasonCode RegistrationError Registry Reschedule Resource ResultError Res
 Steps StoreContended StoreError StoreIncompatible StoreUnavailable Transaction TransactionError Why Worker current_attempt
 Verdict done serve_metrics AlreadyFinished Blocker BlockerCycle BlockerNotFound
 BlockerReference Completed Failed OutputNotReady WrongJobType Completion CompletionMiddleware CompletionNotDone
-DuplicateJob JobFilter ListOrder Unique Changes Cancel CancelReason Cancellation AttemptLog
+DuplicateJob EventStream JobFilter ListOrder Unique Changes Cancel CancelReason Cancellation AttemptLog
 JobAttempt Phase PhaseState Progress
 PhaseError PhaseNotDeclared PhaseRepeated PhaseResultError PhasesOverlap
 """
