@@ -73,8 +73,8 @@ class Observing:
             types: Only these job types' (or names').
             job_id: Only this very job's; an id, its text or a handle.
             chain_id: Only this chain's: by its first job's id.
-            after: The `sequence` of the newest event that was seen, of an earlier stream: then what has happened since comes
-                first, and some may come once more. A `Reset` does if that isn't in the log.
+            after: The greatest `sequence` that was seen, of an earlier stream: then what has happened since comes first, and
+                some may come once more. A `Reset` does if that isn't in the log.
 
         Returns:
             The stream; nothing is read before it's entered, or asked for its first event.

@@ -65,7 +65,7 @@ _BEGUN = f"""UPDATE @schema@.reader r
 SET logged_since = coalesce(r.logged_since, $2::timestamptz, to_timestamp($3::bigint / 1e6))
 WHERE {_VALID} RETURNING r.id"""
 
-_RESUME = f"""SELECT {_MICROSECONDS.format("e.at")}, e.horizon::text FROM @schema@.event e
+_RESUME = f"""SELECT {_MICROSECONDS.format("e.at")}, e.horizon::text, e.xid::text FROM @schema@.event e
 JOIN @schema@.reader r ON {_VALID}
 WHERE e.sequence = $2::bigint AND e.at >= r.logged_since"""
 
@@ -85,6 +85,14 @@ _READ = f"""WITH last AS MATERIALIZED (
     SELECT e.sequence FROM @schema@.event e WHERE e.xid = ANY((SELECT open FROM last)::xid8[])
 ), page AS MATERIALIZED (
     SELECT sequence FROM found ORDER BY sequence LIMIT $4::integer
+)
+{_HEAD}"""
+# What its own transaction had logged before was seen with it: otherwise whoever breaks off in the middle of a large one, each
+# time before it has come further, would never come to its end.
+_READ_AFTER = f"""WITH page AS MATERIALIZED (
+    SELECT e.sequence FROM @schema@.event e
+    WHERE e.xid >= pg_snapshot_xmax($3::text::pg_snapshot) AND NOT (e.xid = $5::text::xid8 AND e.sequence <= $6::bigint)
+    ORDER BY e.sequence LIMIT $4::integer
 )
 {_HEAD}"""
 _READ_ON = f"""WITH page AS MATERIALIZED (
@@ -129,6 +137,7 @@ def event_statements(schema: Schema) -> dict[str, str]:
         "events_begun": _BEGUN,
         "events_resume": _RESUME,
         "events_read": _READ,
+        "events_read_after": _READ_AFTER,
         "events_read_on": _READ_ON,
         "events_mark": _MARK,
         "events_remove": _REMOVE,
@@ -258,8 +267,9 @@ class EventReaders:
     async def resume(self, reader: UUID, sequence: int, limit: int) -> EventPage:
         """See `aioqueue.abc.SupportsEvents.resume_events`."""
         if 0 < sequence <= _LARGEST_SEQUENCE:
-            for at, horizon in await self._fetch("events_resume", reader, sequence):
-                return await self._page(reader, _Cursor(_Seen(at, f"{horizon}:{horizon}:")), limit)
+            for at, horizon, xid in await self._fetch("events_resume", reader, sequence):
+                cursor = _Cursor(_Seen(at, f"{horizon}:{horizon}:"))
+                return await self._page(reader, cursor, limit, after=(xid, sequence))
         return await self._reset()
 
     async def read(self, reader: UUID, cursor: str, limit: int) -> EventPage:
@@ -267,24 +277,33 @@ class EventReaders:
         where = _Cursor.of(cursor)
         return await self._reset() if where is None else await self._page(reader, where, limit)
 
-    async def _page(self, reader: UUID, cursor: _Cursor, limit: int) -> EventPage:
+    async def _page(self, reader: UUID, cursor: _Cursor, limit: int, *, after: tuple[str, int] | None = None) -> EventPage:
+        """Read one page.
+
+        Arguments:
+            reader: Whose.
+            cursor: Where it goes on.
+            limit: Events at most.
+            after: The transaction's number and its own of the event from which it goes on, which says where the cursor is.
+        """
         if (until := cursor.until) is not None:
             arguments = cursor.seen.at, cursor.seen.snapshot, limit, until.snapshot, cursor.after
             rows = await self._fetch("events_read_on", reader, *arguments)
-            after = _Cursor(until)
         else:
-            rows = await self._fetch("events_read", reader, cursor.seen.at, cursor.seen.snapshot, limit)
+            begin = cursor.seen.at, cursor.seen.snapshot, limit
+            name, more = ("events_read", ()) if after is None else ("events_read_after", after)
+            rows = await self._fetch(name, reader, *begin, *more)
             until = _Seen(rows[0][0], rows[0][1])
-            after = _Cursor(until)
+        following = _Cursor(until)
         _, _, valid, removed = rows[0][:4]
         if not valid or removed:
             return EventPage((), str(_Cursor(_Seen(rows[0][0], rows[0][1]))), reset=True)
         new = [row[4:] for row in rows if row[4] is not None]
         if len(new) >= limit:
-            after = _Cursor(cursor.seen, until, new[-1][0])
+            following = _Cursor(cursor.seen, until, new[-1][0])
         elif not new and cursor.until is not None:
-            return await self._page(reader, after, limit)
-        return EventPage(tuple(logged_events(new)), str(after))
+            return await self._page(reader, following, limit)
+        return EventPage(tuple(logged_events(new)), str(following))
 
     async def _reset(self) -> EventPage:
         ((at, snapshot, *_),) = await self._fetch("events_ended")
