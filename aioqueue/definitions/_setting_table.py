@@ -34,6 +34,9 @@ __all__ = [
     "POLL_INTERVAL",
     "RELOAD",
     "RENEW_EVERY",
+    "RETENTION_COMPLETED",
+    "RETENTION_FAILED",
+    "RETENTION_INTERVAL",
     "RETRY_FOR",
     "SETTINGS",
     "SHORTEST_LEASE_SECONDS",
@@ -58,6 +61,7 @@ _MOST_RESCHEDULES = 2**31 - 1
 _WORKER, _BOTH, _CLIENT, _COMMAND_LINE = ("Worker",), ("Worker", "Client"), ("Client",), ()
 
 _WHERE, _WHAT, _ENDS = "Where things are", "What runs, and how often", "When a worker stops or dies"
+_KEPT = "What is kept"
 _SEEN, _CLIENTS, _PROCESS = "What is seen of it", "Enqueueing and results", "The process"
 _WEBHOOKS = "Webhooks"
 
@@ -138,6 +142,33 @@ RENEW_EVERY: Setting[float | None] = Setting(
     _ENDS,
     "a third of the lease",
     "See below.",
+)
+RETENTION_COMPLETED = Setting(
+    "retention_completed",
+    Duration(),
+    7 * 86_400.0,
+    "How long completed jobs are kept that don't say so themselves (keep=); 0 for ever.",
+    _WORKER,
+    _KEPT,
+    "7 days",
+    "See [retention](how-to/retention.md).",
+)
+RETENTION_FAILED = Setting(
+    "retention_failed",
+    Duration(),
+    30 * 86_400.0,
+    "The same for failed and cancelled jobs.",
+    _WORKER,
+    _KEPT,
+    "30 days",
+)
+RETENTION_INTERVAL = Setting(
+    "retention_interval",
+    Duration(),
+    60.0,
+    "How often old jobs are looked for; 0 for never: then this worker removes nothing.",
+    _WORKER,
+    _KEPT,
 )
 NAME: Setting[str | None] = Setting(
     "name", Text(), None, "The worker's, in logs and listings.", _WORKER, _SEEN, "host and process id"
@@ -284,6 +315,9 @@ SETTINGS: Sequence[Setting[Any]] = (
     GRACE,
     LEASE,
     RENEW_EVERY,
+    RETENTION_COMPLETED,
+    RETENTION_FAILED,
+    RETENTION_INTERVAL,
     NAME,
     BLOCKED_AFTER,
     METRICS_PORT,

@@ -31,6 +31,8 @@ class WorkerSettings:
         max_reschedules: How often one job may be rescheduled; None for no limit.
         blocked_after: Seconds after which the log names what blocks the event loop; 0 for never.
         default_retry: For jobs whose type and call have no policy: its attempts and its waits.
+        retention_completed, retention_failed: Seconds that jobs are kept which don't say so themselves; 0 for ever.
+        retention_interval: Seconds between looks for old jobs; 0 for never.
         tracing: Whether spans are made, where an SDK for OpenTelemetry is configured.
         trace_links: Whether a first attempt's span is linked to its producer's, in place of being its child.
         metrics_port: Where `/metrics`, `/healthz` and `/readyz` are served; None for nowhere.
@@ -50,6 +52,9 @@ class WorkerSettings:
     max_reschedules: int | None = table.MAX_RESCHEDULES.default
     blocked_after: float = table.BLOCKED_AFTER.default
     default_retry: Retry = field(default_factory=Retry)
+    retention_completed: float = table.RETENTION_COMPLETED.default
+    retention_failed: float = table.RETENTION_FAILED.default
+    retention_interval: float = table.RETENTION_INTERVAL.default
     tracing: bool = table.TRACING.default
     trace_links: bool = table.TRACE_LINKS.default
     metrics_port: int | None = table.METRICS_PORT.default
@@ -72,6 +77,9 @@ class WorkerSettings:
         blocked_after: float | timedelta | None = None,
         max_attempts: int | None = None,
         default_retry: Retry | None = None,
+        retention_completed: float | timedelta | None = None,
+        retention_failed: float | timedelta | None = None,
+        retention_interval: float | timedelta | None = None,
         tracing: bool | None = None,
         trace_links: bool | None = None,
         metrics_port: int | None = None,
@@ -84,32 +92,31 @@ class WorkerSettings:
     ) -> WorkerSettings:
         """Read the settings: an argument that is None comes from its variable, or is the default.
 
-        The variables are AIOQUEUE_ and the setting's name. What each is for, and its range, is in `_setting_table`; how they're
-        written is said in `vocabulary._numbers`.
+        The variables are AIOQUEUE_ and the setting's name. What each is for is in `_setting_table`.
 
         Arguments:
             renew_every: By default a third of the lease, and at most half of it. One try takes at most a sixth of the lease,
                 so that three end before the lease does: two of its own, and one of another lease.
-            max_attempts: For jobs whose type and call have no policy, with the usual waits.
-            default_retry: A whole policy in place of that. It has no variable, and what `AIOQUEUE_MAX_ATTEMPTS` says doesn't
-                count beside it.
+            default_retry: A whole policy in place of `max_attempts`, without a variable; `AIOQUEUE_MAX_ATTEMPTS` doesn't count.
             environment: The variables; by default the process's.
 
         Raises:
             ConfigurationError: One can't be read, is out of its range, or contradicts another; it's named.
         """
         read = Environment(environment)
-        lease_seconds = table.LEASE.read(lease, read)
         return cls(
             concurrency=table.CONCURRENCY.read(concurrency, read),
-            lease=lease_seconds,
-            renew_every=_renewal(renew_every, lease, lease_seconds, read),
+            lease=table.LEASE.read(lease, read),
+            renew_every=_renewal(renew_every, lease, read),
             renewals_set=table.RENEW_EVERY.is_set(renew_every, read),
             poll_interval=table.POLL_INTERVAL.read(poll_interval, read),
             grace=table.GRACE.read(grace, read),
             max_reschedules=table.MAX_RESCHEDULES.read(max_reschedules, read),
             blocked_after=table.BLOCKED_AFTER.read(blocked_after, read),
             default_retry=_default_retry(default_retry, max_attempts, read),
+            retention_completed=table.RETENTION_COMPLETED.read(retention_completed, read),
+            retention_failed=table.RETENTION_FAILED.read(retention_failed, read),
+            retention_interval=table.RETENTION_INTERVAL.read(retention_interval, read),
             tracing=table.TRACING.read(tracing, read),
             trace_links=table.TRACE_LINKS.read(trace_links, read),
             metrics_port=table.METRICS_PORT.read(metrics_port, read),
@@ -141,15 +148,13 @@ def longest_try(lease: float) -> float:
     return lease / 6
 
 
-def _renewal(
-    given: float | timedelta | None, lease: float | timedelta | None, lease_seconds: float, environment: Environment
-) -> float:
+def _renewal(given: float | timedelta | None, lease: float | timedelta | None, environment: Environment) -> float:
     """Seconds between renewals.
 
     Raises:
         ConfigurationError: They don't fit the lease.
     """
-    renewal = table.RENEW_EVERY.read(given, environment)
+    lease_seconds, renewal = table.LEASE.read(lease, environment), table.RENEW_EVERY.read(given, environment)
     if renewal is None:
         renewal = lease_seconds / 3
     named = table.RENEW_EVERY.name_of(given, environment)

@@ -2,12 +2,14 @@
 
 | file | what it does |
 |---|---|
-| `_worker`, `_run` | the life: start, run, stop; the parts of one run, put together |
+| `_worker`, `_run`, `_claimed_types` | the life: start, run, stop; the parts of one run, put together; what it claims |
 | `_loop`, `_until_idle` | fill, look, reap, wait; and when there is nothing left to do |
 | `_wakeup`, `_notifications` | wake the loop; hear what the store tells |
 | `_slots`, `_holdings` | one task per running job; the claims that the worker answers for |
 | `_attempt`, `_threads` | run one attempt, where its handler is a plain function in a thread |
 | `_slot_attempt`, `_outbox`, `_returned` | what a handler sees of it, what it has enqueued, what is made of what it returned |
+| `_stages`, `_phases`, `_progress`, `_reports` | its phases and its progress, and who stores them |
+| `_captured` | what its handler logs, where that is kept |
 | `_completion`, `_completion_views`, `_completing` | transactions that complete jobs: block, insides, how far it is |
 | `_policy`, `_stop_reason`, `_interruption` | the retry policy that counts; why attempts are stopped; what becomes of those |
 | `_outcome`, `_refusal` | what became of an attempt; less of it where the database refuses it |
@@ -19,6 +21,7 @@
 | `_recovery`, `_waiting_orphans` | the jobs of dead workers; those that can't be settled now |
 | `_tending` | what no claim leads to: jobs that wait for chains that have ended, or weren't started in time |
 | `_webhooks`, `_webhooks_sender`, `_addresses`, `_webhooks_told` | send webhooks: the pool, one message, where to, the log |
+| `_retention` | removes what finished long ago |
 | `_watchdog` | sees what blocks the event loop |
 | `_shutdown`, `_health`, `_view` | the end of a run; what fails at the moment; what other threads see of it |
 | `_signals`, `_event_loop_end`, `_own_event_loop` | what ends a program: a signal must, a job's exit mustn't |

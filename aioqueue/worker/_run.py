@@ -24,6 +24,7 @@ from aioqueue.worker._loop import Loop
 from aioqueue.worker._notifications import Notifications
 from aioqueue.worker._policy import Policies
 from aioqueue.worker._recovery import Recovery
+from aioqueue.worker._retention import Retention
 from aioqueue.worker._shutdown import Shutdown
 from aioqueue.worker._slots import Slots
 from aioqueue.worker._stages import Stages
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from aioqueue.events import WorkerEvent
     from aioqueue.worker._health import Health, Troubles
     from aioqueue.worker._lease_groups import LeaseGroup
+    from aioqueue.worker._retention import OnPurge
     from aioqueue.worker._webhooks import Webhooks
 
 __all__ = ["Run"]
@@ -68,6 +70,7 @@ class Run:
         troubles: Where errors show.
         resources: Values in place of resources.
         health: Gives the worker's.
+        on_purge: Called before old jobs are removed, if given.
 
     Attributes:
         names: Of the job types to claim.
@@ -86,6 +89,7 @@ class Run:
         troubles: Troubles,
         resources: Mapping[Resource[Any], Any] | None,
         health: Callable[[], Health],
+        on_purge: OnPurge | None = None,
     ) -> None:
         store = client.store
         self.names = names
@@ -98,6 +102,9 @@ class Run:
         # Who tends, who writes, who recovers, and who keeps the leases.
         self.tending = tending = Tending(store, name, troubles=troubles, counters=holdings.counters, wakeup=wakeup)
         self.webhooks = self._made_webhooks(store, settings, troubles)
+        self._retention = Retention(
+            store, settings, name, on_purge, troubles=troubles, observers=self._observers, wakeup=wakeup
+        )
         policies, groups = Policies(registry, settings), lease_groups(names, registry.types, settings)
         self.writer = writer = Writer(store, policies, holdings, wakeup, tending, troubles, tracing)
         renew_every = min(group.renew_every for group in groups)
@@ -120,7 +127,7 @@ class Run:
             leases=leases,
             threads=threads,
             resources=scope,
-            tending=tending,
+            tending=(tending, self._retention),
             stages=stages,
             wakeup=wakeup,
             webhooks=self.webhooks,
@@ -212,6 +219,8 @@ class Run:
             self.tending.begin(at_once=once)
             if self.webhooks is not None and not once:
                 self.webhooks.begin()
+            if not once:
+                self._retention.begin()
         await self.loop.run(enough=UntilIdle(self.holdings, self._wakeup, self.tending).reached if once else None)
         if self.webhooks is not None and once:
             await self.webhooks.send_due()
@@ -224,6 +233,7 @@ class Run:
         self.tending.stop()
         if self.webhooks is not None:
             self.webhooks.stop()
+        self._retention.stop()
         self.shutdown.ask(force=force)
 
     async def close(self, working: asyncio.Task[None]) -> None:
@@ -232,6 +242,7 @@ class Run:
         self.tending.stop()
         if self.webhooks is not None:
             self.webhooks.stop()
+        self._retention.stop()
         await self.shutdown.run(working)
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from aioqueue.definitions._settings import WorkerSettings
     from aioqueue.worker._holdings import Holdings, Slot
     from aioqueue.worker._lease import Leases
+    from aioqueue.worker._retention import Retention
     from aioqueue.worker._stages import Stages
     from aioqueue.worker._tending import Tending
     from aioqueue.worker._threads import HandlerThreads
@@ -77,7 +78,8 @@ class Shutdown:
         settings: With the grace.
         name: The worker's.
         bodies: Ids of the jobs whose bodies run in this process.
-        holdings, writer, leases, threads, resources, tending, stages, wakeup, webhooks: The worker's parts.
+        holdings, writer, leases, threads, resources, stages, wakeup, webhooks: The worker's parts.
+        tending: Those that tend to what no claim leads to.
 
     Attributes:
         over: Whether `run` has gone to its end.
@@ -95,7 +97,7 @@ class Shutdown:
         leases: Leases,
         threads: HandlerThreads,
         resources: ResourceScope,
-        tending: Tending,
+        tending: tuple[Tending, Retention],
         stages: Stages,
         wakeup: Wakeup,
         webhooks: Webhooks | None,
@@ -191,13 +193,18 @@ class Shutdown:
         if not self._let_go:
             self._let_go = True
             self._writer.abort()
-            self._tending.let_go()
+            for each in self._tending:
+                each.let_go()
             self._stages.let_go()
             if self._webhooks is not None:
                 self._webhooks.let_go()
             self._wakeup.close()
             self._threads.close()
             self._leases.let_go()
+
+    @property
+    def _tending_tasks(self) -> list[asyncio.Task[Any]]:
+        return [task for each in self._tending for task in each.tasks]
 
     def _unless_forced(self, seconds: float) -> float:
         return _FORCED_SECONDS if self._forced.is_set() else seconds
@@ -275,7 +282,7 @@ class Shutdown:
 
     async def _loop_interrupted(self, working: asyncio.Task[None]) -> None:
         """Wait for the loop, whose last statement was cancelled: what that one has claimed is given back. And for tending."""
-        unfinished: set[asyncio.Task[Any]] = {task for task in (working, *self._tending.tasks) if not task.done()}
+        unfinished: set[asyncio.Task[Any]] = {task for task in (working, *self._tending_tasks) if not task.done()}
         if unfinished:
             await asyncio.wait(unfinished, timeout=self._unless_forced(_LOOP_SECONDS))
         if not working.done():
@@ -288,7 +295,7 @@ class Shutdown:
             return
         if not working.cancelled():
             working.exception()  # looked at: `Worker` raises it, unless it was cancelled itself
-        if not all(task.done() for task in self._tending.tasks):
+        if not all(task.done() for task in self._tending_tasks):
             logger.warning(
                 "worker %s: a statement that tends doesn't end, and is left behind",
                 self._name,

@@ -8,7 +8,6 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
@@ -20,13 +19,14 @@ from aioqueue.runtime._shield import finish
 from aioqueue.telemetry._server import serving
 from aioqueue.vocabulary._job import SettlementKind
 from aioqueue.worker._backoff import Backoff
+from aioqueue.worker._claimed_types import claimed_types, names_of
 from aioqueue.worker._event_loop_end import WatchfulTask, hook_exception_handler
 from aioqueue.worker._health import Health, OnceResult, Troubles, shown_ends
 from aioqueue.worker._run import Run
 from aioqueue.worker._text import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from datetime import timedelta
     from types import TracebackType
 
@@ -35,17 +35,11 @@ if TYPE_CHECKING:
     from aioqueue.definitions._registry import Registry
     from aioqueue.definitions._resources import Resource
     from aioqueue.vocabulary._retry import Retry
+    from aioqueue.worker._retention import OnPurge
 
 __all__ = ["Worker"]
 
 logger = logging.getLogger("aioqueue.worker")
-
-
-def _names(types: Iterable[JobType[..., Any, Any] | str] | None) -> Iterable[str] | None:
-    """The names of job types. What isn't several is left to be refused."""
-    if isinstance(types, Iterable) and not isinstance(types, str):
-        return [each if isinstance(each, str) else each.name for each in types]
-    return types
 
 
 class Worker:
@@ -73,6 +67,11 @@ class Worker:
         blocked_after: Seconds for which a job may block the event loop, until the log names it and its code; 5. 0 for never.
         max_attempts: For jobs whose type and call have no policy; 10, with exponential waits.
         default_retry: A whole policy in place of that: its attempts and its waits.
+        retention_completed, retention_failed: Seconds that jobs are kept after the end of their chain which don't say so
+            themselves (`keep=`): 7 days if that has completed, else 30. 0 for ever.
+        retention_interval: Seconds between looks for jobs that are old enough; 60. 0 for never.
+        on_purge: Called with jobs before they're removed, at least once for each: of a chain the step that ended it. While a
+            worker has it, those without remove nothing. What it raises keeps these jobs for now.
         tracing: False makes no spans. By default they're made where an SDK for OpenTelemetry is configured.
         trace_links: Whether the span of a first attempt is linked to the one that has enqueued the job, in a trace of its own,
             in place of being its child.
@@ -102,6 +101,10 @@ class Worker:
         blocked_after: float | timedelta | None = None,
         max_attempts: int | None = None,
         default_retry: Retry | None = None,
+        retention_completed: float | timedelta | None = None,
+        retention_failed: float | timedelta | None = None,
+        retention_interval: float | timedelta | None = None,
+        on_purge: OnPurge | None = None,
         tracing: bool | None = None,
         trace_links: bool | None = None,
         metrics_port: int | None = None,
@@ -120,19 +123,22 @@ class Worker:
             blocked_after=blocked_after,
             max_attempts=max_attempts,
             default_retry=default_retry,
+            retention_completed=retention_completed,
+            retention_failed=retention_failed,
+            retention_interval=retention_interval,
             tracing=tracing,
             trace_links=trace_links,
             metrics_port=metrics_port,
             metrics_host=metrics_host,
             name=name or None,
-            types=_names(types),
+            types=names_of(types),
             webhook_secret=webhook_secret,
             webhook_allow=webhook_allow,
         )
         self.name = self.settings.name or f"{socket.gethostname()}-{os.getpid()}"
         self._client = client
         self._registry = registry
-        self._resources = resources
+        self._resources, self._on_purge = resources, on_purge
         self._run: Run | None = None
         self._task: asyncio.Task[None] | None = None
         self._started: asyncio.Future[None] | None = None
@@ -265,23 +271,6 @@ class Worker:
         if self._run is not None or (self._task is not None and not self._task.done()):
             raise ConfigurationError(f"the worker {self.name} runs already: make another to have two")
 
-    def _names(self) -> list[str]:
-        self._registry.check()
-        runnable = self._registry.runnable
-        types = self.settings.types
-        if types is None:
-            names = set(runnable)
-        else:
-            if missing := [each for each in types if each not in runnable]:
-                raise ConfigurationError(
-                    f"types= (or AIOQUEUE_TYPES) names what has no handler in the registry: {', '.join(missing)}"
-                )
-            wanted = {runnable[each].name for each in types}
-            names = {name for name, job_type in runnable.items() if job_type.name in wanted}
-        if not names:
-            raise ConfigurationError("the registry has no handlers: nothing could ever run")
-        return sorted(names)
-
     async def _live(self, *, once: bool) -> dict[SettlementKind, int]:
         if self._run is not None:
             raise ConfigurationError(f"the worker {self.name} runs already: make another to have two")
@@ -328,12 +317,13 @@ class Worker:
         return Run(
             self._client,
             self._registry,
-            self._names(),
+            claimed_types(self._registry, self.settings.types),
             self.settings,
             self.name,
             self._troubles,
             self._resources,
             self.health,
+            self._on_purge,
         )
 
     async def _until_ended(self, run: Run, working: asyncio.Task[None]) -> None:

@@ -29,7 +29,7 @@ ALONE = [setting for setting in SETTINGS if not setting.of]
 BOTH = [setting for setting in SETTINGS if len(setting.of) > 1]
 CODE_ONLY = {
     Client: {"self", "source", "middlewares", "options"},
-    Worker: {"self", "client", "registry", "resources", "default_retry"},
+    Worker: {"self", "client", "registry", "resources", "default_retry", "on_purge"},
 }
 """What is code, or an object, and so has neither option nor variable."""
 SECRET = "whsec_" + "A" * 32

@@ -1,0 +1,295 @@
+"""Removes what finished long ago, now and then: one process at a time, in portions that commit one by one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import logging
+import random
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TypeAlias
+from uuid import uuid4
+
+from aioqueue.abc import SupportsRetention
+from aioqueue.errors import ClientClosed
+from aioqueue.events import JobDeleted
+from aioqueue.runtime._batcher import NOT_ABOUT_ROWS
+from aioqueue.runtime._left_behind import leave
+from aioqueue.runtime._log import event
+from aioqueue.vocabulary._job import Job, StoredState
+from aioqueue.worker._backoff import Backoff
+from aioqueue.worker._text import described, one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+    from uuid import UUID
+
+    from aioqueue.abc import Store
+    from aioqueue.definitions._observers import Observers
+    from aioqueue.definitions._settings import WorkerSettings
+    from aioqueue.worker._health import Troubles
+    from aioqueue.worker._wakeup import Wakeup
+
+__all__ = ["OnPurge", "Retention"]
+
+OnPurge: TypeAlias = "Callable[[Sequence[Job]], Awaitable[object] | object]"
+"""What is given chains before they're removed: of each the step that ended it."""
+
+logger = logging.getLogger("aioqueue.worker")
+
+_DUTY, _DUTY_OF_CALLBACKS = "retention", "retention with on_purge"
+_MOST_CHAINS = 500
+"""That one portion removes, and rows that it looks at."""
+_LONGEST_SECONDS = 60.0
+"""That a statement may take until it's taken for one that hangs."""
+_LONGEST_CALLBACK_SECONDS = 300.0
+_LONGEST_PAUSE_SECONDS = 1.0
+"""Between two portions: as long as the one before took, so that half of the time is the others'."""
+_MOST_FAILURES_IN_TURN = 12
+"""After which a round ends: what fails is no single chain. A portion is halved nine times until one is alone."""
+
+
+_MOST_TOLD = 1_000
+"""Chains of which the log says that they aren't removed."""
+
+
+class _Hangs(TimeoutError):
+    """Something was left alone, since it took too long."""
+
+
+class Retention:
+    """Has the store remove old chains, in a task of its own: what fails or hangs there holds nothing else up.
+
+    One process does it, whoever has taken the duty, and keeps it by taking it again each round. A process that is called before
+    jobs are removed (`on_purge`) takes another duty besides: while somebody has that, processes without a callback remove
+    nothing.
+
+    Arguments:
+        store: Where the jobs are. One that can't do it is left alone.
+        settings: How long jobs are kept, and how often that's looked at.
+        name: The worker's.
+        on_purge: Called before jobs are removed, if given.
+        troubles: Where errors show, as `retention`.
+        observers: Told of what was removed.
+        wakeup: Wakes the main loop, once the store has been closed.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        settings: WorkerSettings,
+        name: str,
+        on_purge: OnPurge | None,
+        *,
+        troubles: Troubles,
+        observers: Observers,
+        wakeup: Wakeup,
+    ) -> None:
+        self._store = store if isinstance(store, SupportsRetention) else None
+        self._operations: Store = store
+        self._every = settings.retention_interval
+        self._ages = _ages(settings)
+        self._worker = name
+        self._holder = f"{name} {uuid4()}"
+        self._on_purge = on_purge
+        self._troubles = troubles
+        self._observers = observers
+        self._wakeup = wakeup
+        self._loop = asyncio.get_running_loop()
+        self._portion = _MOST_CHAINS
+        self._failures = 0
+        self._error: Exception | None = None
+        self._kept: set[UUID] = set()
+        self._task: asyncio.Task[None] | None = None
+        self._statement: asyncio.Task[Any] | None = None
+
+    # -- what the others ask for --------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Begin to look, at a moment of the first interval."""
+        if self._store is not None and self._every:
+            context = contextvars.Context()
+            self._task = self._loop.create_task(self._run(self._store), name="aioqueue retention", context=context)
+
+    def stop(self) -> None:
+        """Begin nothing more, and interrupt the statement that is under way. May be called again."""
+        for task in self.tasks:
+            task.cancel()
+
+    @property
+    def tasks(self) -> list[asyncio.Task[Any]]:
+        """What there is to wait for once it's stopped."""
+        return [task for task in (self._task, self._statement) if task is not None]
+
+    def let_go(self) -> None:
+        """Wait for nothing any more."""
+        self.stop()
+        for task in self.tasks:
+            leave(task)
+
+    # -- the loop -----------------------------------------------------------------------------------------------------
+
+    async def _run(self, store: SupportsRetention) -> None:
+        backoff = Backoff(min(1.0, self._every), self._every)
+        wait = self._every * random.uniform(0.0, 1.0)  # noqa: S311 - not for secrets
+        while True:
+            await asyncio.sleep(wait)
+            try:
+                removed = await self._round(store)
+            except ClientClosed as error:
+                self._wakeup.fail(error)
+                return
+            except Exception as error:  # noqa: BLE001 - logged by the troubles; it's tried again
+                self._troubles.add("retention", error)
+                self._portion = max(self._portion // 2, 1)  # perhaps its statements take too long
+                wait = backoff.next()
+                continue
+            if self._failures > _MOST_FAILURES_IN_TURN and self._error is not None:
+                self._troubles.add("retention", self._error)
+            else:
+                self._troubles.clear("retention")
+            backoff.reset()
+            if removed:
+                self._log(removed)
+            wait = self._every * random.uniform(0.9, 1.1)  # noqa: S311 - not for secrets
+
+    async def _round(self, store: SupportsRetention) -> int:
+        """Remove what is old enough by now, portion by portion. Returns how many chains that were."""
+        removed, cursor = 0, None
+        self._failures = 0
+        while await self._is_ours(store):
+            began = self._loop.time()
+            page = await self._bounded(store.find_old(self._ages, self._portion, cursor))
+            removed += await self._remove(store, page.ids)
+            cursor = page.cursor
+            if cursor is None or self._failures > _MOST_FAILURES_IN_TURN:
+                break
+            self._portion = min(2 * self._portion, _MOST_CHAINS)
+            await asyncio.sleep(min(self._loop.time() - began, _LONGEST_PAUSE_SECONDS))
+        return removed
+
+    async def _is_ours(self, store: SupportsRetention) -> bool:
+        """Take the duty, or keep it. Without a callback only if nobody lives who has one."""
+        duration = 3 * self._every + _LONGEST_SECONDS
+        if self._on_purge is not None:
+            return await self._take(store, _DUTY_OF_CALLBACKS, duration) and await self._take(store, _DUTY, duration)
+        if not await self._take(store, _DUTY, duration):
+            return False
+        free = await self._take(store, _DUTY_OF_CALLBACKS, duration)
+        await self._take(store, _DUTY_OF_CALLBACKS if free else _DUTY, 0.0)
+        return free
+
+    async def _take(self, store: SupportsRetention, duty: str, duration: float) -> bool:
+        taken: bool = await self._bounded(store.take_duty(duty, self._holder, duration))
+        return taken
+
+    async def _remove(self, store: SupportsRetention, chains: Sequence[UUID]) -> int:
+        """Remove chains, after whoever is to be called was. What fails because of one of them is halved until that's alone."""
+        if not chains or self._failures > _MOST_FAILURES_IN_TURN:
+            return 0
+        jobs = await self._fetched(chains)
+        error = await self._called(jobs)
+        gone: Sequence[UUID] = ()
+        if error is None:
+            try:
+                gone = await self._bounded(store.purge(chains, self._ages))
+            except (*NOT_ABOUT_ROWS, TimeoutError):
+                raise
+            except Exception as wrong:  # noqa: BLE001 - logged, for the chain that is at fault
+                error = wrong
+        if error is not None:
+            self._failures, self._error = self._failures + 1, error
+            if len(chains) > 1 and not isinstance(error, _Hangs):
+                middle = len(chains) // 2
+                return await self._remove(store, chains[:middle]) + await self._remove(store, chains[middle:])
+            self._log_kept(chains[0], error)
+            return 0
+        self._failures = 0
+        if self._observers.active:
+            self._tell_observers(jobs, set(gone))
+        return len(gone)
+
+    async def _fetched(self, chains: Sequence[UUID]) -> Sequence[Job]:
+        """The steps that ended the chains, if anybody wants to know them."""
+        if self._on_purge is None and not self._observers.active:
+            return ()
+        found: Sequence[Job | None] = await self._bounded(self._operations.fetch_ends(chains))
+        return [job for job in found if job is not None]
+
+    async def _called(self, jobs: Sequence[Job]) -> Exception | None:
+        """Call whoever is to be called before they're removed. Returns what was raised."""
+        if self._on_purge is None or not jobs:
+            return None
+        try:
+            await self._bounded(_call(self._on_purge, jobs), _LONGEST_CALLBACK_SECONDS)
+        except Exception as error:  # noqa: BLE001 - handed back, and logged
+            return error
+        return None
+
+    async def _bounded(self, call: Coroutine[Any, Any, Any], seconds: float | None = None) -> Any:
+        """Wait for a call in a task of its own, which is left alone if it hangs.
+
+        Raises:
+            TimeoutError: It hangs, or was cancelled by somebody else.
+        """
+        seconds = _LONGEST_SECONDS if seconds is None else seconds
+        context = contextvars.Context()
+        self._statement = task = self._loop.create_task(call, name="aioqueue portion of retention", context=context)
+        await asyncio.wait([task], timeout=seconds)
+        if not task.done():
+            task.cancel()
+            leave(task)
+            raise _Hangs(f"it takes longer than {seconds:.0f} s")
+        if task.cancelled():
+            raise _Hangs("it was cancelled")
+        return task.result()
+
+    # -- telling ------------------------------------------------------------------------------------------------------
+
+    def _tell_observers(self, jobs: Sequence[Job], gone: set[UUID]) -> None:
+        now = datetime.now(UTC)
+        for job in jobs:
+            if job.chain_id in gone:
+                self._observers.tell(
+                    JobDeleted(at=now, job_id=job.id, chain_id=job.chain_id, job_type=job.type, attempt=job.attempt)
+                )
+
+    def _log(self, removed: int) -> None:
+        logger.info(
+            "worker %s: %d chains that had ended long enough ago were removed",
+            one_line(self._worker),
+            removed,
+            extra=event("worker.removed_old", worker=self._worker, chains=removed),
+        )
+
+    def _log_kept(self, chain: UUID, error: Exception) -> None:
+        """Tell, once, that a chain can't be removed, or the first of several that can't be told apart."""
+        if chain in self._kept or len(self._kept) >= _MOST_TOLD:
+            return
+        self._kept.add(chain)
+        logger.warning(
+            "worker %s: the chain %s is old enough, and isn't removed: %s",
+            one_line(self._worker),
+            chain,
+            described(error),
+            extra=event("worker.old_kept", worker=self._worker, chain_id=str(chain)),
+        )
+
+
+async def _call(on_purge: OnPurge, jobs: Sequence[Job]) -> None:
+    result = on_purge(jobs)
+    if inspect.isawaitable(result):
+        await result
+
+
+def _ages(settings: WorkerSettings) -> Mapping[StoredState, float]:
+    """Seconds that jobs are kept, by how they have ended; those that are kept for ever aren't among them."""
+    completed, failed = settings.retention_completed, settings.retention_failed
+    ages = {
+        StoredState.COMPLETED: completed,
+        StoredState.CONTINUED: completed,
+        StoredState.FAILED: failed,
+        StoredState.CANCELLED: failed,
+    }
+    return {state: age for state, age in ages.items() if age}
