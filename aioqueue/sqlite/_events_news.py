@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
 import time
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import sqlite3
 
 __all__ = ["NEWEST", "News"]
 
@@ -29,6 +26,10 @@ class News:
         """Whether something was logged since the last look."""
         if time.monotonic() >= self.until:
             return False
-        newest: int = connection.execute(f"SELECT {NEWEST}").fetchone()[0]
+        # It's asked after a commit, which has succeeded whatever becomes of this.
+        try:
+            newest: int = connection.execute(f"SELECT {NEWEST}").fetchone()[0]
+        except sqlite3.Error:
+            return False
         known, self._seen = self._seen, newest
         return newest != known
