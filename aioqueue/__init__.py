@@ -68,6 +68,7 @@ from aioqueue.vocabulary._phases import Phase, PhaseState, Progress
 from aioqueue.vocabulary._retry import Backoff, Exponential, Fixed, Linear, Retry, Steps
 from aioqueue.vocabulary._stats import Stats
 from aioqueue.vocabulary._unique import Unique
+from aioqueue.vocabulary._webhooks import Delivery, DeliveryPage, DeliveryState
 from aioqueue.vocabulary._workers import LeaseFacts
 from aioqueue.worker import Health, LateAttempt, OnceResult, Worker
 
@@ -102,6 +103,9 @@ __all__ = [
     "Completed",
     "ConfigurationError",
     "ConflictingOptions",
+    "Delivery",
+    "DeliveryPage",
+    "DeliveryState",
     "DuplicateJob",
     "EnqueueMiddleware",
     "EnqueueNext",

@@ -14,7 +14,9 @@ from aioqueue.cli._json import json_option, print_json
 from aioqueue.cli._listing import listing_command
 from aioqueue.cli._options import Problem, log_level_option, looking_at, run, url_option
 from aioqueue.cli._text import one_line
+from aioqueue.cli._webhooks import describe_delivery
 from aioqueue.errors import JobNotFound
+from aioqueue.vocabulary._webhook_url import webhook_host
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["jobs"]
 
 _MOST_BLOCKERS = 100
+_MOST_DELIVERIES = 20
 
 
 @click.group()
@@ -52,7 +55,11 @@ def show(url: str | None, job_id: str, *, arguments: bool, as_json: bool) -> Non
                 raise Problem(f"there is no job {job_id}") from None
             blockers = await client.store.list_blockers(wanted, _MOST_BLOCKERS)
             dependents = await client.store.list_dependents(job.chain_id, _MOST_BLOCKERS)
+            sent = await client.deliveries(wanted, limit=_MOST_DELIVERIES) if job.webhook is not None else None
         described = describe(job, arguments=arguments) | describe_life(job) | {"timeline": timeline(job)}
+        if job.webhook is not None:
+            described["webhook"] = webhook_host(job.webhook)
+            described["deliveries"] = [describe_delivery(each) for each in sent.deliveries] if sent is not None else []
         if dependents:
             described["dependents"] = list(dict.fromkeys(str(each.job_id) for each in dependents))
         described["blockers"] = [describe_blocker(each) for each in blockers]
@@ -73,6 +80,8 @@ def _print(job: Job, described: dict[str, Any]) -> None:
     if "progress" in described:
         described["progress"] = progress_line(described["progress"])
     errors, entries, waits_for = (described.pop(name) for name in ("errors", "timeline", "blockers"))
+    if sent := described.pop("deliveries", ()):
+        described["webhook"] = f"{described['webhook']}: {_sent(sent[0])}"
     for name in ("phases", "attempts"):  # the timeline has the attempts
         described.pop(name, None)
     width = max(map(len, described))
@@ -91,6 +100,12 @@ def _print(job: Job, described: dict[str, Any]) -> None:
         click.echo(f"\n{number}{error['at']}: {one_line(error['type'])}: {one_line(error['message'])}")
         for line in error["traceback"].splitlines():
             click.echo(f"    {one_line(line)}")
+
+
+def _sent(delivery: dict[str, Any]) -> str:
+    """What became of the newest message about its end."""
+    answer = "" if delivery["status"] is None else f", status {delivery['status']}"
+    return f"{delivery['state']}, tries: {delivery['tries']}{answer}"
 
 
 def _print_blockers(waits_for: Iterable[dict[str, Any]]) -> None:

@@ -20,6 +20,7 @@ from aioqueue.cli._jobs import jobs
 from aioqueue.cli._options import Problem
 from aioqueue.cli._queue import enqueue, migrate, stats
 from aioqueue.cli._top import top
+from aioqueue.cli._webhooks import webhooks
 from aioqueue.cli._why import why
 from aioqueue.cli._worker import worker
 from aioqueue.cli._workers import workers
@@ -70,5 +71,5 @@ def main() -> None:
 
 for command in (why, *changing_commands(), complete, fail, prune):
     jobs.add_command(command)
-for command in (worker, migrate, enqueue, jobs, chains, workers, stats, top, health, doctor, completion):
+for command in (worker, migrate, enqueue, jobs, chains, workers, stats, top, webhooks, health, doctor, completion):
     main.add_command(command)

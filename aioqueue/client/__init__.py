@@ -23,6 +23,7 @@
 | `_cancelling` | asks chains to end |
 | `_observing`, `_event_streams`, `_event_feed` | what happens: to whoever observes, or reads it; the one who reads it for all |
 | `_why`, `_reasons` | why a job isn't running; the answer |
+| `_deliveries` | what webhooks were sent, and sending them once more |
 | `_blockers` | what they ask about jobs that wait for each other |
 | `_named`, `_stores`, `_phase` | calls by name; the store for a URL; how far a transaction is |
 """

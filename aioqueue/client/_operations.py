@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from aioqueue.client._blockers import list_blockers, list_dependents
 from aioqueue.client._bound import MISSING, Missing, operations_in
+from aioqueue.client._deliveries import list_deliveries, replay_deliveries
 from aioqueue.client._diagnosis import diagnose
 from aioqueue.client._handle import JobHandle, ids_of
 from aioqueue.client._operate import find_by_key, find_end, find_job, find_logs, list_page, list_steps
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from aioqueue.vocabulary._listing import JobFilter, Page
     from aioqueue.vocabulary._stats import Stats
     from aioqueue.vocabulary._store_operating import Operable
+    from aioqueue.vocabulary._webhooks import Delivery, DeliveryPage, DeliveryState
     from aioqueue.vocabulary._workers import LeaseFacts
 
     Tx = Connection | Transaction | Literal[Missing.MISSING]
@@ -258,6 +260,45 @@ class Operations(ChangingOperations):
             registry: Its types are compared with those of unfinished jobs.
         """
         return await diagnose(self._session, registry)
+
+    async def deliveries(
+        self,
+        job: UUID | str | JobHandle[Any] | None = None,
+        *,
+        state: DeliveryState | str | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> DeliveryPage:
+        """Show what is sent, or was, of ends of jobs that have a webhook, the newest first: the last answer, and the next try.
+
+        Arguments:
+            job: Only of this job's chain: an id, of any step, or a handle.
+            state: Only those in this one: `"pending"`, `"delivered"` or `"failed"`.
+            limit: On the page at most: 1 to 1,000.
+            cursor: `page.cursor` of the page before.
+
+        Raises:
+            ValueError: The id isn't one, the state isn't known, or the cursor isn't one of ours.
+            NotSupported: The store keeps no deliveries.
+            StoreUnavailable: The database can't be reached.
+        """
+        return await list_deliveries(self._session.opened().store, job, state, limit, cursor)
+
+    async def replay_deliveries(self, *deliveries: Delivery | UUID | str) -> list[bool]:
+        """Have deliveries sent once more, at once and whatever became of them: with the same ids and bodies.
+
+        Arguments:
+            deliveries: As `deliveries` shows them, or their ids.
+
+        Returns:
+            Whether each was there.
+
+        Raises:
+            ValueError: An id isn't one.
+            NotSupported: The store keeps no deliveries.
+            StoreUnavailable: The database can't be reached.
+        """
+        return await replay_deliveries(self._session.opened().store, deliveries)
 
     async def leases(self) -> Sequence[LeaseFacts]:
         """Show the leases of all workers: who is alive, since when, for which types, with how many slots, and how busy."""

@@ -22,6 +22,7 @@ Steps StoreContended StoreError StoreIncompatible StoreUnavailable Transaction T
 Verdict done serve_metrics AlreadyFinished Blocker BlockerCycle BlockerNotFound
 BlockerReference Completed Failed OutputNotReady WrongJobType Completion CompletionMiddleware CompletionNotDone
 DuplicateJob EventStream JobFilter ListOrder Unique Changes Cancel CancelReason Cancellation AttemptLog
+Delivery DeliveryPage DeliveryState
 JobAttempt Phase PhaseState Progress
 PhaseError PhaseNotDeclared PhaseRepeated PhaseResultError PhasesOverlap
 """
