@@ -1,4 +1,5 @@
-"""The commands: `aioqueue worker | migrate | enqueue | jobs | chains | workers | stats | top | health | doctor | completion`.
+"""The commands:
+`aioqueue worker | migrate | enqueue | jobs | chains | workers | stats | top | webhooks | health | doctor | completion`.
 
 A thin layer over the client and the worker.
 """

@@ -129,6 +129,7 @@ async def _statements(url: str | None) -> str:
 @click.option("--timeout", type=DURATION, help="For each attempt.")
 @click.option("--expires", type=DURATION, help="Discard it if it hasn't started this long after it was due.")
 @click.option("--keep", type=DURATION, help="Keep it this long after its end, whatever workers' retention says.")
+@click.option("--webhook", metavar="URL", help="Tell this URL of its end, once it has ended.")
 @click.option("--wait", type=DURATION, metavar="DURATION", help="Wait for its end and print its output; 3 if it failed.")
 @setting_option(RETRY_FOR)
 @json_option("One JSON object with the id; with --wait a second one with the state and the output.")
