@@ -90,14 +90,12 @@ class WorkerSettings:
         webhook_allow: Iterable[str] | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> WorkerSettings:
-        """Read the settings: an argument that is None comes from its variable, or is the default.
-
-        The variables are AIOQUEUE_ and the setting's name. What each is for is in `_setting_table`.
+        """Read the settings: an argument that is None comes from its variable, which `_setting_table` names, or is the default.
 
         Arguments:
             renew_every: By default a third of the lease, and at most half of it. One try takes at most a sixth of the lease,
                 so that three end before the lease does: two of its own, and one of another lease.
-            default_retry: A whole policy in place of `max_attempts`, without a variable; `AIOQUEUE_MAX_ATTEMPTS` doesn't count.
+            default_retry: A whole policy in place of `max_attempts`, whose variable doesn't count then.
             environment: The variables; by default the process's.
 
         Raises:
