@@ -81,9 +81,19 @@ _OWNED_CLAIMS = f"""SELECT j.id, j.claims, {ASKED} AS asked FROM @schema@.job j
     FOR UPDATE OF j SKIP LOCKED"""
 _OWNED_ALL = f"""SELECT j.id, j.claims, {ASKED} AS asked
     FROM @schema@.job j WHERE j.state = 2 AND j.lease_id = $1::bigint FOR UPDATE OF j SKIP LOCKED"""
-# What is given back hasn't used its attempt, though it ends with that.
-_UNCOUNTED = """UPDATE @schema@.archive a SET attempt = greatest(a.attempt, 1) - 1
-    WHERE a.id = ANY($1::uuid[]) AND a.state = 7"""
+# What is given back hasn't used its attempt, though it ends with that. Workers may not change finished rows, but live ones.
+_UNCOUNTED = """WITH owned AS MATERIALIZED (
+    SELECT j.id, j.attempt FROM @schema@.job j
+    WHERE j.id = ANY($2::uuid[]) AND j.state + 0 = 2 AND j.lease_id + 0 = $1::bigint
+      AND EXISTS (SELECT FROM unnest($2::uuid[], $3::integer[]) AS given(id, claims)
+                  WHERE given.id = j.id AND given.claims = j.claims)
+    FOR UPDATE SKIP LOCKED
+), uncounted AS (
+    UPDATE @schema@.job j SET attempt = greatest(j.attempt, 1) - 1 WHERE j.id = ANY(ARRAY(SELECT id FROM owned))
+)
+SELECT id, attempt FROM owned"""
+_COUNTED = """UPDATE @schema@.job j SET attempt = given.attempt FROM unnest($1::uuid[], $2::integer[]) AS given(id, attempt)
+WHERE j.id = given.id"""
 _OWNED_STILL = "SELECT j.id FROM @schema@.job j WHERE j.state = 2 AND j.lease_id = $1::bigint"
 
 
@@ -95,6 +105,7 @@ def lease_statements(schema: Schema) -> dict[str, str]:
         "release": _GIVE_BACK.replace("@owned@", _OWNED_CLAIMS),
         "release_all": _GIVE_BACK.replace("@owned@", _OWNED_ALL),
         "uncounted": _UNCOUNTED,
+        "counted": _COUNTED,
         "owned": _OWNED_STILL,
     }
     return {**{name: schema.render(template) for name, template in templates.items()}, **slow_statements(schema)}
@@ -152,8 +163,11 @@ class Leases:
         batch = [
             Settlement(id=each.id, claims=each.claims, lease_id=lease_id, kind=SettlementKind.RESCHEDULED) for each in asked
         ]
+        given = [each.id for each in asked], [each.claims for each in asked]
+        attempts = {row[0]: row[1] for row in await connection.fetch(self._statements["uncounted"], lease_id, *given)}
         portion = await settle_portion(connection, self._statements, name, batch, self._origin)
-        await connection.execute(self._statements["uncounted"], list(portion.chains))
+        if left := [each for each in attempts if each not in portion.chains]:
+            await connection.execute(self._statements["counted"], left, [attempts[each] for each in left])
         return told_of(portion)
 
     async def end(self, lease_id: int) -> Notification:
