@@ -303,7 +303,7 @@ class Shutdown:
             )
 
     async def _flush(self, deadline: float) -> None:
-        flushing = asyncio.gather(self._writer.flush(), self._stages.progress.flush())
+        flushing = self._loop.create_task(self._flush_all())
         try:
             await _first(flushing, self._forced.wait(), deadline - self._loop.time())
             if not flushing.done() and self._forced.is_set():
@@ -311,6 +311,10 @@ class Shutdown:
         finally:
             flushing.cancel()
             await asyncio.wait([flushing])
+
+    async def _flush_all(self) -> None:
+        """In a task: the future of a `gather` that is cancelled complains unless it's awaited."""
+        await asyncio.gather(self._writer.flush(), self._stages.progress.flush())
 
     async def _end_webhooks(self, deadline: float) -> None:
         """Wait for what is being sent, in the time for outcomes, beside these; then have it stopped."""

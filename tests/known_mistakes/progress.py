@@ -10,7 +10,10 @@ from aioqueue.testing.memory._rows import Database
 from aioqueue.testing.memory._rows_progress import Come
 from aioqueue.vocabulary._attempt_log import AttemptLog
 from aioqueue.vocabulary._job import LostReason, StoredState
+from aioqueue.worker._phases import StoredPhases
 from tests.known_mistakes.mistake import Mistake, instead_of
+from tests.simulation.plan import Theme
+from tests.simulation.promises import Promise
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
     from aioqueue.vocabulary._job import ClaimedJob, Settlement
     from aioqueue.vocabulary._phases import Phase, PhaseWrite, ProgressWrite
 
-__all__ = ["PROGRESS"]
+__all__ = ["PROGRESS", "WORKERS_PHASES"]
 
 
 def _while_it_runs(database: Database, each: PhaseWrite | ProgressWrite) -> LostReason | None:
@@ -130,6 +133,8 @@ PROGRESS: dict[str, Mistake] = {
             "phases/a_later_claim_has_the_last_word",
             "progress/what_does_not_count_is_ignored",
         ),
+        breaks=Promise.BY_THE_HOLDER,
+        theme=Theme.PHASES,
     ),
     "a store that takes phases without looking at the lease": Mistake(
         ((_progress, "why_not_its_own", _without_its_lease),),
@@ -154,6 +159,8 @@ PROGRESS: dict[str, Mistake] = {
     "a store in which what was long under way undoes a phase": Mistake(
         ((_rows_progress, "is_done", lambda *_: False),),
         cases=("phases/what_is_completed_stays_so",),
+        breaks=Promise.PHASE_ONCE,
+        theme=Theme.PHASES,
     ),
     "a store that lists phases by name": Mistake(
         (instead_of(Come, "phases_of", _by_name),),
@@ -162,6 +169,8 @@ PROGRESS: dict[str, Mistake] = {
     "a store in which each attempt begins from the start": Mistake(
         (instead_of(Database, "take", _begins_anew),),
         cases=("phases/last_until_the_job_is_gone",),
+        breaks=Promise.PHASE_ONCE,
+        theme=Theme.PHASES,
     ),
     "a store in which each retry by hand begins from the start": Mistake(
         (instead_of(Database, "reopen", _reopened_from_the_start),),
@@ -235,3 +244,23 @@ PROGRESS: dict[str, Mistake] = {
     ),
 }
 """By name."""
+
+
+async def _stores_nothing(keeper: StoredPhases, name: str, *_: object) -> None:
+    if keeper._results is not None:
+        keeper._results[name] = b"null"
+
+
+async def _knows_nothing(keeper: StoredPhases) -> dict[str, bytes]:
+    return {} if keeper._results is None else keeper._results
+
+
+WORKERS_PHASES: dict[str, Mistake] = {
+    "a worker that keeps results of phases to itself": Mistake(
+        ((StoredPhases, "_complete", _stores_nothing),), breaks=Promise.PHASE_ONCE, theme=Theme.PHASES
+    ),
+    "a worker that doesn't look what earlier attempts have completed": Mistake(
+        ((StoredPhases, "read", _knows_nothing),), breaks=Promise.PHASE_ONCE, theme=Theme.PHASES
+    ),
+}
+"""By name: those of workers."""

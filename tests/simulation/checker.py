@@ -8,6 +8,7 @@ from aioqueue.vocabulary._job import SettlementKind
 from tests.simulation.account import Lease, Truth
 from tests.simulation.chains import ChainChecker
 from tests.simulation.expectations import expected_of, fits
+from tests.simulation.phases import PhaseChecker
 from tests.simulation.promises import Promise
 from tests.simulation.requests import RequestChecker
 from tests.simulation.scheduler import START
@@ -42,6 +43,7 @@ class Checker:
         self._deadlines = deadlines
         self.chains = ChainChecker(book)
         self.requests = RequestChecker(book)
+        self.phases = PhaseChecker(book)
         self.waiting = WaitingChecker(book, self.requests, lambda moment: moment.timestamp() - START)
         self._require = book.require
         self.caller: Process | None = None

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from aioqueue.testing.memory._rows_leases import Lease
     from aioqueue.vocabulary._job import AttemptError, ClaimedJob, Settlement, StoredState
     from aioqueue.vocabulary._notification import Notification
+    from aioqueue.vocabulary._phases import PhaseWrite, ProgressWrite
     from tests.simulation.network import Network
     from tests.simulation.plan import Refusal
 
@@ -155,6 +156,19 @@ class WatchedDatabase(Database):
         """As it says."""
         super().end(row, state, now, error=error, output=output, outcome=outcome, next_id=next_id)
         self._ended.append((row, state, error))
+
+    def write_phase(self, write: PhaseWrite, now: datetime) -> bool:
+        """As it says. What comes late changes nothing, and isn't looked at."""
+        before = self.come.copy().phases
+        written = super().write_phase(write, now)
+        if self.come.phases != before:
+            self.checker.phases.phase_written(write)
+        return written
+
+    def write_progress(self, write: ProgressWrite, now: datetime) -> None:
+        """As it says."""
+        super().write_progress(write, now)
+        self.checker.phases.progress_written(write)
 
     def changed(self) -> None:
         """A request was carried out: look what it meant for those that wait."""

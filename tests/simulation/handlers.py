@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from aioqueue import Call, Completed, Fail, Failed, Registry, Reschedule, RetryIn, current_attempt, done
 from aioqueue.errors import AioqueueError
 from aioqueue.vocabulary._job_control import JobControl
+from tests.simulation.phases import PHASES
 from tests.simulation.plan import Step
 from tests.simulation.process import Process
 from tests.simulation.rude import POLICY, HostileError, HostileReason
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
     from tests.simulation.bodies import Bodies
     from tests.simulation.expectations import Run
+    from tests.simulation.phases import PhaseChecker
     from tests.simulation.plan import Kind, PlannedJob
     from tests.simulation.scheduler import Scheduler
 
@@ -40,6 +43,7 @@ class Handlers:
         jobs: Of the plan.
         scheduler: The clock.
         bodies: Told when they begin and end.
+        phases: Told what their phases give.
         calm: Whether nothing goes wrong any more: nobody is deaf then.
         call_it: Gives a job its name.
     """
@@ -49,12 +53,14 @@ class Handlers:
         jobs: tuple[PlannedJob, ...],
         scheduler: Scheduler,
         bodies: Bodies,
+        phases: PhaseChecker,
         calm: Callable[[], bool],
         call_it: Callable[[UUID, str], None],
     ) -> None:
         self._jobs = jobs
         self._scheduler = scheduler
         self._bodies = bodies
+        self._phases = phases
         self._calm = calm
         self._call_it = call_it
         self._runs_of: dict[tuple[int, int], int] = {}
@@ -217,6 +223,36 @@ class Handlers:
         self._bodies.finished(run, "returned", cancellable=False)
         return "in the end"
 
+    async def run_phased(self, index: int) -> str:
+        """The handler that has phases: what interrupts it comes in the middle of the second, or between them."""
+        attempt = current_attempt()
+        run, step = self._began(index, 0)
+        try:
+            for name in PHASES:
+                given = await attempt.phase(name, self._phase, run, step, name)
+                if run.process.alive:
+                    self._phases.gave(run.job, name, given)
+            return self._conclude(run, replace(step, deed="return"), cancellable=False)
+        except (Boom, JobControl):
+            raise
+        except asyncio.CancelledError:
+            if run.ended_at is None:
+                self._bodies.finished(run, "cancelled", cancellable=False)
+            raise
+        except AioqueueError as error:  # the claim was lost, or the store away for too long
+            self._bodies.finished(run, "raised", cancellable=False)
+            raise Boom(str(error)) from error
+
+    async def _phase(self, run: Run, step: Step, name: str) -> str:
+        if run.process.alive:
+            self._phases.began(run.job, name)
+        for percent in (20, 90):
+            current_attempt().progress(percent)
+            await asyncio.sleep(step.seconds / 6)
+        if name == PHASES[1] and step.deed not in {"return", "at_once"}:
+            self._conclude(run, step, cancellable=False)
+        return f"{name} by claim {run.job.claims}"
+
     def run_child(self, index: int) -> str:
         """The handler of what others enqueue."""
         host = self._scheduler.host
@@ -298,6 +334,11 @@ async def child(index: int) -> str:
     return going_on[-1].run_child(index)
 
 
+@registry.job(name="phased", phases=PHASES)
+async def phased(index: int) -> str:
+    return await going_on[-1].run_phased(index)
+
+
 @registry.declare(name="asked")
 async def asked(index: int) -> str: ...
 
@@ -313,4 +354,5 @@ JOB_TYPES: dict[Kind, Any] = {
     "waits": waits,
     "asked": asked,
     "child": child,
+    "phased": phased,
 }

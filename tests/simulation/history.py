@@ -86,7 +86,15 @@ class History:
         self.network = Network(self.scheduler, self.checker, random.Random(f"network {seed}"), self.plan.faults)
         self.database = WatchedDatabase(self.network, names_refused=self.plan.names_refused)
         self.network.changed = self.database.changed
-        self.handlers = Handlers(self.plan.jobs, self.scheduler, self.bodies, lambda: self.network.calm, self.names.__setitem__)
+        self.checker.phases.in_order = not self.plan.faults.late
+        self.handlers = Handlers(
+            self.plan.jobs,
+            self.scheduler,
+            self.bodies,
+            self.checker.phases,
+            lambda: self.network.calm,
+            self.names.__setitem__,
+        )
         self.processes: list[Process] = []
         self.clock_error: dict[str, float] = {}
         self.to_enqueue = len(self.plan.jobs)

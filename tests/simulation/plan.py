@@ -34,10 +34,12 @@ Deed = Literal[
 `gives_up`: fails for good when it's cancelled.
 `complete`: as `return`, and then in a transaction of the handler's own for `extra` seconds."""
 
-Kind = Literal["in_loop", "in_thread", "rude", "short", "link", "link_in_thread", "short_link", "waits", "asked", "child"]
+Kind = Literal[
+    "in_loop", "in_thread", "rude", "short", "link", "link_in_thread", "short_link", "waits", "asked", "child", "phased"
+]
 """The job's type: a coroutine function, a plain one, one whose retry policy raises, one with a short lease of its own; and the
-like that may continue; one that waits for others; one that nobody runs, which is ended from outside; and one that
-others enqueue."""
+like that may continue; one that waits for others; one that nobody runs, which is ended from outside; one that
+others enqueue; and one with phases."""
 
 CHAIN_KINDS: tuple[Kind, ...] = ("link", "link_in_thread", "short_link")
 """Those that may continue."""
@@ -90,6 +92,7 @@ class Theme(StrEnum):
     WAITING = "jobs that wait for others, between crashes, failures and lost answers"
     RECOVERY = "dead workers, idle ones, and statements that fail"
     CANCELLING = "jobs that are asked to end, between crashes, failures and lost answers"
+    PHASES = "jobs with phases, between crashes, failures and lost answers"
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,11 @@ class Promise(StrEnum):
     ENDS_AS_ASKED = "what was asked to end isn't pending again, and is cancelled unless its handler decides otherwise"
     STOPS_WHEN_ASKED = "what was asked to end stops"
 
+    # Phases and progress.
+    PHASE_ONCE = "a phase whose result its handler has got isn't run again"
+    PHASE_RESULT = "what a phase has given once is what it gives"
+    PROGRESS_FORWARD = "what is stored of a claim's progress is stored in the order in which it's said"
+
     # Giving back.
     ITS_OWN_BACK = "a worker gives back only what was given to it"
     UNUSED_BACK = "only what hasn't run, or was interrupted, is given back"

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.history import simulate
+from tests.simulation.themes import FIRST_OF_PHASES
 
 SEEDS = 300
+PHASES = 25
 
 
 def _must_hold(seeds: range) -> None:
@@ -21,6 +23,11 @@ def test_random_histories_keep_all_promises() -> None:
     _must_hold(range(SEEDS))
 
 
+def test_random_histories_of_phases_keep_all_promises() -> None:
+    _must_hold(range(FIRST_OF_PHASES, FIRST_OF_PHASES + PHASES))
+
+
 @pytest.mark.soak
 def test_thousands_of_random_histories_keep_all_promises() -> None:
     _must_hold(range(10_000, 15_000))
+    _must_hold(range(FIRST_OF_PHASES, FIRST_OF_PHASES + 1_000))

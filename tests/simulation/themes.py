@@ -12,23 +12,36 @@ from tests.simulation.network import Faults
 from tests.simulation.plan import Blow, Deed, Event, Plan, Step, Theme
 from tests.simulation.themes_cancelling import cancelling
 from tests.simulation.themes_chains import chains, waiting
+from tests.simulation.themes_phases import phased
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-THEMES: tuple[Theme, ...] = (*[Theme.MIXED] * 4, *[Theme.ROUGH] * 2, *[each for each in Theme if each is not Theme.MIXED])
+FIRST_OF_PHASES = 1_000_000
+"""From this seed on all histories are about phases: so the seeds before have the histories that they had."""
+THEMES: tuple[Theme, ...] = (
+    *[Theme.MIXED] * 4,
+    *[Theme.ROUGH] * 2,
+    *[each for each in Theme if each not in {Theme.MIXED, Theme.PHASES}],
+)
 """Taken in turns, seed by seed."""
+
+
+def theme_of(seed: int) -> Theme:
+    """What the history of a seed is about."""
+    return Theme.PHASES if seed >= FIRST_OF_PHASES else THEMES[seed % len(THEMES)]
 
 
 def seeds_of(theme: Theme | None, count: int) -> Iterator[int]:
     """The first seeds of a theme, or of all."""
-    fitting = (seed for seed in range(1_000_000) if theme is None or THEMES[seed % len(THEMES)] is theme)
+    first = FIRST_OF_PHASES if theme is Theme.PHASES else 0
+    fitting = (seed for seed in range(first, 2 * FIRST_OF_PHASES) if theme in (None, theme_of(seed)))
     return (seed for seed, _ in zip(fitting, range(count), strict=False))
 
 
 def plan_of(seed: int) -> Plan:
     """Make the plan of a seed."""
-    theme = THEMES[seed % len(THEMES)]
+    theme = theme_of(seed)
     chance = random.Random(f"plan {seed}")
     return _THEMES[theme](chance, _mixed(seed, theme, chance))
 
@@ -284,4 +297,5 @@ _THEMES: dict[Theme, Callable[[random.Random, Plan], Plan]] = {
     Theme.WAITING: waiting,
     Theme.RECOVERY: _recovery,
     Theme.CANCELLING: cancelling,
+    Theme.PHASES: phased,
 }
