@@ -19,6 +19,7 @@ from tests.known_mistakes.settlements import SETTLEMENTS
 from tests.known_mistakes.tending import TENDING
 from tests.known_mistakes.unique import UNIQUE
 from tests.known_mistakes.waiting import WAITING
+from tests.known_mistakes.webhooks import WEBHOOKS
 
 if TYPE_CHECKING:
     from tests.known_mistakes.mistake import Mistake
@@ -41,5 +42,6 @@ STORE_MISTAKES: dict[str, Mistake] = {
     **PROGRESS,
     **RETENTION,
     **EVENTS,
+    **WEBHOOKS,
 }
 """By name."""
