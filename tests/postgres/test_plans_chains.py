@@ -102,7 +102,7 @@ async def test_fetch_ends(connection: asyncpg.Connection[Any], many: bool) -> No
         ids += [each for row in await running(connection) for each in row]
     else:
         ids = list(await long_chain(connection))
-    bounded(await explain(connection, STATEMENTS["fetch_ends"], [ids]), buffers=20 * len(ids) + 50)
+    bounded(await explain(connection, STATEMENTS["fetch_ends"], [ids]), buffers=24 * len(ids) + 50)
 
 
 @pytest.mark.parametrize("after", [-1, STEPS // 2, STEPS - 10])
