@@ -70,7 +70,7 @@ async def test_looking_what_there_is_to_do(connection: asyncpg.Connection[Any], 
 async def test_what_is_looked_for_always(connection: asyncpg.Connection[Any], name: str) -> None:
     """There's nothing of it here."""
     arguments = [100, []] if name == "tend_late" else []
-    bounded(await explain(connection, STATEMENTS[name], arguments), buffers=30, rows=10)
+    bounded(await explain(connection, STATEMENTS[name], arguments), buffers=80, rows=10)
 
 
 @pytest.mark.parametrize("name", ["tend_gone", "tend_known", "tend_lock_ends", "tend_forget"])
