@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 
     from aioqueue.telemetry._counters import UniqueOutcome
     from aioqueue.vocabulary._job import AttemptError, ClaimedJob
+    from aioqueue.vocabulary._webhooks import Delivery
 
-__all__ = ["ProcessSpan", "SendSpan", "SettleSpan", "Tracing", "flush_telemetry"]
+__all__ = ["ProcessSpan", "SendSpan", "SettleSpan", "Tracing", "WebhookSpan", "flush_telemetry"]
 
 logger = logging.getLogger("aioqueue.telemetry")
 
@@ -159,6 +160,22 @@ class Tracing:
         attributes = {**self._settle, "messaging.batch.message_count": count}
         span = _started(tracer, "settle", SpanKind.CLIENT, attributes, _NO_CONTEXT)
         return None if span is None else SettleSpan(span)
+
+    def webhook(self, delivery: Delivery, host: str) -> WebhookSpan | None:
+        """Begin the span of one try to send a webhook: a trace of its own, with nothing of the URL but the host."""
+        if (tracer := self.tracer()) is None:
+            return None
+        attributes: dict[str, AttributeValue] = {
+            "http.request.method": "POST",
+            "server.address": host,
+            "messaging.message.id": str(delivery.job_id),
+            "messaging.message.conversation_id": str(delivery.chain_id),
+            "aioqueue.webhook.id": str(delivery.id),
+            "aioqueue.webhook.event": delivery.event,
+            "http.request.resend_count": delivery.tries - 1,
+        }
+        span = _started(tracer, "webhook", SpanKind.CLIENT, attributes, _NO_CONTEXT)
+        return None if span is None else WebhookSpan(span)
 
 
 class _OpenSpan:
@@ -305,6 +322,17 @@ class SettleSpan(_OpenSpan):
     def end(self, error: BaseException | None = None) -> None:
         """End it: with what was raised, if something was."""
         self._end({}, None if error is None else (type(error).__qualname__, ""))
+
+
+class WebhookSpan(_OpenSpan):
+    """The span of one try to send a webhook."""
+
+    __slots__ = ()
+
+    def end(self, status: int | None, *, delivered: bool) -> None:
+        """End it: with the receiver's status, if there is one."""
+        answer: dict[str, AttributeValue] = {} if status is None else {"http.response.status_code": status}
+        self._end(answer, None if delivered else ("no_answer" if status is None else str(status), ""))
 
 
 def _made(provider: trace.TracerProvider | None) -> Tracer | None:

@@ -96,7 +96,7 @@ class Run:
         # What everyone shares: what wakes the loop, and what this worker holds.
         self._wakeup = wakeup = Wakeup()
         labels = {each: job_type.name for each, job_type in registry.types.items()}
-        tracing = Tracing(on=settings.tracing, client_id=name, links=settings.trace_links)
+        self._tracing = tracing = Tracing(on=settings.tracing, client_id=name, links=settings.trace_links)
         self._name, self._observers = name, client.observers
         self.holdings = holdings = Holdings(name, Counters(labels, recorders()), self._observers)
         # Who tends, who writes, who recovers, and who keeps the leases.
@@ -114,7 +114,6 @@ class Run:
         self.leases = leases = self._made_leases(store, groups, settings, troubles)
         self.interruptions = Interruptions(policies, _cancellation_of_this_task())
         threads, scope = HandlerThreads(name), ResourceScope(resources)
-        self._tracing = tracing
         self._stages = stages = Stages(client, threads, _BODIES, troubles)
         attempts = self._made_attempts(name, client, registry, policies, scope, threads)
         self.loop = self._made_loop(store, settings, troubles, attempts)
@@ -152,8 +151,15 @@ class Run:
 
     def _made_webhooks(self, store: Store, settings: WorkerSettings, troubles: Troubles) -> Webhooks | None:
         """Who sends them, if somebody does."""
-        counters, observers = self.holdings.counters, self._observers
-        return webhooks_of(store, settings, self._name, troubles=troubles, counters=counters, observers=observers)
+        return webhooks_of(
+            store,
+            settings,
+            self._name,
+            troubles=troubles,
+            counters=self.holdings.counters,
+            observers=self._observers,
+            tracing=self._tracing,
+        )
 
     def _made_attempts(
         self, name: str, client: Client, registry: Registry, policies: Policies, scope: ResourceScope, threads: HandlerThreads

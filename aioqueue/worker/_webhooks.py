@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from aioqueue.definitions._observers import Observers
     from aioqueue.definitions._settings import WorkerSettings
     from aioqueue.telemetry._counters import Counters
+    from aioqueue.telemetry._tracing import Tracing
     from aioqueue.vocabulary._webhooks import Delivery
     from aioqueue.worker._health import Troubles
     from aioqueue.worker._webhooks_sender import Answer, Sender
@@ -70,6 +71,7 @@ class Webhooks:
         troubles: Where errors show, as `webhooks`.
         counters: What the run counts.
         observers: Who is told of what was delivered, or given up.
+        tracing: Makes the spans: one for each try.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class Webhooks:
         troubles: Troubles,
         counters: Counters,
         observers: Observers,
+        tracing: Tracing,
     ) -> None:
         self._store = store
         self._sender = sender
@@ -89,6 +92,7 @@ class Webhooks:
         self._troubles = troubles
         self._counters = counters
         self._observers = observers
+        self._tracing = tracing
         self._loop = asyncio.get_running_loop()
         self._woken = asyncio.Event()
         self._after_errors = Backoff(0.5, 2 * _EVERY_SECONDS)
@@ -250,8 +254,8 @@ class Webhooks:
             self._troubles.add("webhooks", error)
 
     async def _send(self, delivery: Delivery) -> None:
-        answer = await self._sender.send(delivery)
         host = webhook_host(delivery.url)
+        answer = await self._answer(delivery, host)
         self._silent.pop(host, None)
         if answer.unreachable:
             while len(self._silent) >= _MOST_SILENT_HOSTS:
@@ -262,6 +266,16 @@ class Webhooks:
         log_try(self._worker, delivery, tried, host)
         if await self._write(tried) and self._observers.active:
             tell_observers(self._observers, delivery, tried)
+
+    async def _answer(self, delivery: Delivery, host: str) -> Answer:
+        span, answer = self._tracing.webhook(delivery, host), None
+        try:
+            answer = await self._sender.send(delivery)
+        finally:
+            if span is not None:
+                status = None if answer is None else answer.status
+                span.end(status, delivered=status in _SUCCESSES)
+        return answer
 
     def _count(self, tried: DeliveryTry) -> None:
         counters = self._counters
@@ -291,7 +305,14 @@ class Webhooks:
 
 
 def webhooks_of(
-    store: Store, settings: WorkerSettings, name: str, *, troubles: Troubles, counters: Counters, observers: Observers
+    store: Store,
+    settings: WorkerSettings,
+    name: str,
+    *,
+    troubles: Troubles,
+    counters: Counters,
+    observers: Observers,
+    tracing: Tracing,
 ) -> Webhooks | None:
     """Make what sends webhooks; None for a worker that sends none, since it has nothing to sign with.
 
@@ -309,7 +330,7 @@ def webhooks_of(
             "'aioqueue-jobs[webhooks]'"
         ) from error
     sender = Sender(name, settings.webhook_secret, AllowedReceivers(settings.webhook_allow), longest=LONGEST_TRY_SECONDS)
-    return Webhooks(store, sender, name, troubles=troubles, counters=counters, observers=observers)
+    return Webhooks(store, sender, name, troubles=troubles, counters=counters, observers=observers, tracing=tracing)
 
 
 def became_of(delivery: Delivery, answer: Answer) -> DeliveryTry:

@@ -16,6 +16,7 @@ from standardwebhooks import Webhook
 from aioqueue import Client, ConfigurationError, Fail, Registry, Worker
 from aioqueue.abc import SupportsWebhooks
 from aioqueue.errors import StoreUnavailable
+from aioqueue.events import Event, WebhookDelivered, WebhookUndelivered
 from aioqueue.telemetry._counters import LEDGER
 from aioqueue.testing import MemoryStore
 from aioqueue.vocabulary._notification import Notification
@@ -24,6 +25,7 @@ from aioqueue.worker import _webhooks
 from aioqueue.worker._backoff import Backoff
 from aioqueue.worker._webhooks import became_of
 from aioqueue.worker._webhooks_sender import Answer
+from tests.telemetry.spans import Recorded
 from tests.worker.insides import parts
 from tests.worker.receivers import SECRET, receiver
 from tests.worker.test_webhooks_sender import delivery
@@ -126,6 +128,30 @@ async def test_each_end_is_told_once_signed(client: Client, store: Troubled, cap
     assert "127.0.0.1" in caplog.text
     assert SECRET not in caplog.text
     assert "token" not in caplog.text
+
+
+def sent_of(told: list[Event]) -> list[tuple[type[Event], int | None]]:
+    return [(type(each), each.status) for each in told if isinstance(each, WebhookDelivered | WebhookUndelivered)]
+
+
+async def test_observers_and_traces_show_each(client: Client, store: Troubled, monkeypatch: pytest.MonkeyPatch) -> None:
+    spans, told = Recorded(monkeypatch), list[Event]()
+    async with receiver(FAILURE, b"HTTP/1.1 410 Gone\r\nContent-Length: 0\r\n\r\n") as server:
+        with client.observe(told.append):
+            async with worker(client):
+                await client.enqueue(add(1, 2).options(webhook=server.url))
+                await server.got(1)
+                await client.enqueue(add(1, 2).options(webhook=server.url))
+                await until(store, DeliveryState.FAILED)
+                await client.enqueue(add(1, 2).options(webhook=server.url))
+                await until(store, DeliveryState.DELIVERED)
+                while len(sent_of(told)) < 2:
+                    await asyncio.sleep(0)
+    assert sent_of(told) == [(WebhookUndelivered, 410), (WebhookDelivered, 200)]
+    sent = spans.named("webhook")
+    assert [each.attributes["http.response.status_code"] for each in sent] == [500, 410, 200]
+    assert [each.status.is_ok for each in sent] == [False, False, True]
+    assert "secret" not in "".join(each.to_json() for each in sent)
 
 
 async def test_receivers_that_hang_fill_no_slot_and_hold_up_no_other(

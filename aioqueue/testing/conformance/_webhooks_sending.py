@@ -57,7 +57,7 @@ async def taking_is_for_a_time(harness: Harness) -> None:
     equal(await second.next_delivery(), 0, "seconds until the first is due, where one is")
     first, rest = await _take(store, 2), await _take(second)
     equal([each.job_id for each in (*first, *rest)], ids, "what is taken, the first that became due before the others")
-    equal((await _take(store), await _take(second)), ([], []), "what is left")
+    equal([*await _take(store), *await _take(second)], [], "what is left")
     about(await store.next_delivery(), HOUR, "seconds until one may be taken again")
     await harness.age(2 * HOUR)
     again = await _take(second)
