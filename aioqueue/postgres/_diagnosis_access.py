@@ -98,7 +98,7 @@ async def rights(look: Look, schema: Schema) -> list[Finding]:
     seen = "the role may do what a worker and `enqueue` do"
     others = {"migrate": may_migrate, "retry or delete finished jobs": may_change}
     if lacking := [name for name, may in others.items() if not may]:
-        seen += f"; it may not {', nor '.join(lacking)}, which workers don't need"
+        seen += f"; it may not {', nor '.join(lacking)}, which workers don't need but for removing old jobs"
     findings = [Finding("rights", Verdict.OK, seen)]
     if not may_call:
         seen = (
