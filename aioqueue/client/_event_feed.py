@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from aioqueue.abc import Store
-    from aioqueue.client._event_streams import Subscription
+    from aioqueue.client._subscription import Subscription
     from aioqueue.vocabulary._event_log import EventPage, LoggedEvent
     from aioqueue.vocabulary._notification import Notification
 

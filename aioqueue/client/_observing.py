@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from aioqueue.client._event_streams import EventStream, Wanted
+from aioqueue.client._event_streams import EventStream
 from aioqueue.client._handle import ids_of
+from aioqueue.client._subscription import Wanted
 from aioqueue.vocabulary._listing import JobFilter
 
 if TYPE_CHECKING:

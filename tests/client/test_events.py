@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from aioqueue import Client, ClientClosed, EventStream, NotSupported, Registry, StoreUnavailable, Worker
-from aioqueue.client import _event_feed, _event_streams
+from aioqueue.client import _event_feed, _subscription
 from aioqueue.events import Event, JobCompleted, JobEnqueued, JobEvent, JobStarted, Reset
 from tests.client.fake_store import FakeStore
 
@@ -149,7 +149,7 @@ async def test_an_event_that_nobody_knows_is_a_reset(client: Client, unknown: in
 
 
 async def test_a_reader_that_is_too_slow_is_reset_and_others_are_not(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_event_streams, "_MOST_BUFFERED", 2)
+    monkeypatch.setattr(_subscription, "_MOST_BUFFERED", 2)
     async with client.events() as slow, client.events() as quick:
         for _ in range(3):
             await client.enqueue(other())

@@ -252,7 +252,7 @@ async def phases_and_progress(harness: Harness) -> None:
             result = b"1" if state is PhaseState.COMPLETED else None
             await store.write_phases([PhaseWrite(**fence, name="one", state=state, result=result)])
         await store.write_progress([ProgressWrite(**fence, percent=50.0, message="half", phase="one", phases=("one", "two"))])
-        lost = {**fence, "claims": claimed.claims + 1}
+        lost: dict[str, Any] = {**fence, "claims": claimed.claims + 1}
         await store.write_phases([PhaseWrite(**lost, name="two", state=PhaseState.RUNNING)])
         await store.write_progress([ProgressWrite(**lost, percent=75.0)])
         events = [(each.kind, each.claims, body(each)) for each in await log.read()]
