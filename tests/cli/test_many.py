@@ -71,7 +71,7 @@ def test_a_timeline(invoke: Invoke, each_url: str) -> None:
     assert [each["at"] for each in timeline] == sorted(each["at"] for each in timeline)
     told = [each["what"] for each in timeline]
     assert told[0] == "created"
-    assert any(each.startswith("started: attempt 1") for each in told)
+    assert any(each.startswith("started by ") and each.endswith(": attempt 1") for each in told)  # by the one that ran it
     assert any(each.startswith("attempt 1 failed: ") for each in told)
     assert "finished: failed" in told
     assert "finished: failed" in invoke("jobs", "show", job_id).stdout
