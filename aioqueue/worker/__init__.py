@@ -20,7 +20,8 @@
 | `_lease`, `_lease_groups`, `_lease_thread`, `_unheld` | leases: kept, shared, renewed by a thread, compared |
 | `_recovery`, `_waiting_orphans` | the jobs of dead workers; those that can't be settled now |
 | `_tending` | what no claim leads to: jobs that wait for chains that have ended, or weren't started in time |
-| `_webhooks`, `_webhooks_sender`, `_addresses`, `_webhooks_told` | send webhooks: the pool, one message, where to, the log |
+| `_webhooks`, `_webhooks_sender`, `_addresses` | send webhooks: the pool, one message, where it may go |
+| `_webhooks_answer`, `_webhooks_told` | what a receiver has said; what the log and observers are told |
 | `_retention` | removes what finished long ago |
 | `_watchdog` | sees what blocks the event loop |
 | `_shutdown`, `_health`, `_view` | the end of a run; what fails at the moment; what other threads see of it |

@@ -19,6 +19,7 @@ from aioqueue.vocabulary._webhooks import DeliveryState, DeliveryTry
 from aioqueue.worker._addresses import AllowedReceivers
 from aioqueue.worker._backoff import Backoff
 from aioqueue.worker._text import one_line
+from aioqueue.worker._webhooks_answer import Answer
 from aioqueue.worker._webhooks_told import log_try, tell_observers
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from aioqueue.telemetry._tracing import Tracing
     from aioqueue.vocabulary._webhooks import Delivery
     from aioqueue.worker._health import Troubles
-    from aioqueue.worker._webhooks_sender import Answer, Sender
+    from aioqueue.worker._webhooks_sender import Sender
 
 __all__ = ["LONGEST_TRY_SECONDS", "Webhooks", "became_of", "webhooks_of"]
 
@@ -271,6 +272,9 @@ class Webhooks:
         span, answer = self._tracing.webhook(delivery, host), None
         try:
             answer = await self._sender.send(delivery)
+        except Exception as error:  # noqa: BLE001 - logged by the troubles; it's a try like others, so that they end
+            self._troubles.add("webhooks", error)
+            answer = Answer(None, "the worker couldn't send it: its log says why")
         finally:
             if span is not None:
                 status = None if answer is None else answer.status

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -22,6 +21,7 @@ from aioqueue.store_rules._deliveries import LONGEST_RESPONSE_CHARACTERS
 from aioqueue.vocabulary._safe_text import type_name, visible
 from aioqueue.vocabulary._webhook_url import read_webhook_url
 from aioqueue.worker._threads import HandlerThreads, Raised
+from aioqueue.worker._webhooks_answer import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from aioqueue.vocabulary._webhooks import Delivery
     from aioqueue.worker._addresses import AllowedReceivers
 
-__all__ = ["Answer", "Sender"]
+__all__ = ["Sender"]
 
 _LARGEST_ANSWER_BYTES = 4 * 1024
 """Of the body of an answer, no more is read."""
@@ -38,23 +38,6 @@ _MOST_ADDRESSES = 20
 """Of one host, that are looked at."""
 _MOST_TRIED = 3
 """Of them, to which a connection is tried, until one takes it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What a receiver has said.
-
-    Attributes:
-        status: Of HTTP; None without an answer.
-        text: The beginning of what it has said, on one line, or why there is no answer.
-        retry_after: Seconds for which it wants to be left alone, if it has said so.
-        unreachable: Whether nothing was heard of it in time.
-    """
-
-    status: int | None
-    text: str
-    retry_after: float | None = None
-    unreachable: bool = False
 
 
 class _Unsendable(Exception):

@@ -192,7 +192,7 @@ assert_type(call.arguments, dict[str, Any])
 assert_type(
     call.options(
         delay=timedelta(minutes=5), key="k", unique=Unique(), priority=4, tags=["a"], metadata={"tenant": 1},
-        retry=Retry(max_attempts=None), timeout=3, expires=timedelta(hours=1), keep=timedelta(days=3),
+        retry=Retry(max_attempts=None), timeout=3, expires=timedelta(hours=1), keep=timedelta(days=3), webhook=False,
     ),
     Call[str],
 )  # fmt: skip

@@ -24,7 +24,7 @@ from aioqueue.vocabulary._webhooks import DeliveryState, DeliveryTry
 from aioqueue.worker import _webhooks
 from aioqueue.worker._backoff import Backoff
 from aioqueue.worker._webhooks import became_of
-from aioqueue.worker._webhooks_sender import Answer
+from aioqueue.worker._webhooks_answer import Answer
 from tests.telemetry.spans import Recorded
 from tests.worker.insides import parts
 from tests.worker.receivers import SECRET, receiver
