@@ -65,7 +65,7 @@ _BEGUN = f"""UPDATE @schema@.reader r
 SET logged_since = coalesce(r.logged_since, $2::timestamptz, to_timestamp($3::bigint / 1e6))
 WHERE {_VALID} RETURNING r.id"""
 
-_RESUME = f"""SELECT {_MICROSECONDS.format("e.at")}, e.horizon::text, e.xid::text FROM @schema@.event e
+_RESUME = f"""SELECT {_MICROSECONDS.format("e.at")}, e.visible::text, e.xid::text FROM @schema@.event e
 JOIN @schema@.reader r ON {_VALID}
 WHERE e.sequence = $2::bigint AND e.at >= r.logged_since"""
 
@@ -76,25 +76,21 @@ FROM (SELECT) AS once LEFT JOIN (
     SELECT {LOGGED_COLUMNS} FROM @schema@.event e WHERE e.sequence = ANY(ARRAY(SELECT sequence FROM page))
 ) AS e ON true ORDER BY e.sequence"""
 # What wasn't visible in a snapshot: the transactions that had begun and not ended, and those behind it.
-_READ = f"""WITH last AS MATERIALIZED (
+_FOUND = """WITH last AS MATERIALIZED (
     SELECT pg_snapshot_xmax(given.seen) AS behind, ARRAY(SELECT pg_snapshot_xip(given.seen)) AS open
     FROM (SELECT $3::text::pg_snapshot AS seen) AS given
 ), found AS MATERIALIZED (
-    SELECT e.sequence FROM @schema@.event e WHERE e.xid >= (SELECT behind FROM last)
+    SELECT e.sequence, e.xid FROM @schema@.event e WHERE e.xid >= (SELECT behind FROM last)
     UNION ALL
-    SELECT e.sequence FROM @schema@.event e WHERE e.xid = ANY((SELECT open FROM last)::xid8[])
+    SELECT e.sequence, e.xid FROM @schema@.event e WHERE e.xid = ANY((SELECT open FROM last)::xid8[])
 ), page AS MATERIALIZED (
-    SELECT sequence FROM found ORDER BY sequence LIMIT $4::integer
-)
-{_HEAD}"""
+    SELECT sequence FROM found @where@ORDER BY sequence LIMIT $4::integer
+)"""
+_READ = f"{_FOUND.replace('@where@', '')}\n{_HEAD}"
 # What its own transaction had logged before was seen with it: otherwise whoever breaks off in the middle of a large one, each
 # time before it has come further, would never come to its end.
-_READ_AFTER = f"""WITH page AS MATERIALIZED (
-    SELECT e.sequence FROM @schema@.event e
-    WHERE e.xid >= pg_snapshot_xmax($3::text::pg_snapshot) AND NOT (e.xid = $5::text::xid8 AND e.sequence <= $6::bigint)
-    ORDER BY e.sequence LIMIT $4::integer
-)
-{_HEAD}"""
+_OTHERS = "WHERE NOT (xid = $5::text::xid8 AND sequence <= $6::bigint) "
+_READ_AFTER = f"{_FOUND.replace('@where@', _OTHERS)}\n{_HEAD}"
 _READ_ON = f"""WITH page AS MATERIALIZED (
     SELECT e.sequence FROM @schema@.event e
     WHERE e.sequence > $6::bigint AND NOT pg_visible_in_snapshot(e.xid, $3::text::pg_snapshot)
@@ -267,8 +263,8 @@ class EventReaders:
     async def resume(self, reader: UUID, sequence: int, limit: int) -> EventPage:
         """See `aioqueue.abc.SupportsEvents.resume_events`."""
         if 0 < sequence <= _LARGEST_SEQUENCE:
-            for at, horizon, xid in await self._fetch("events_resume", reader, sequence):
-                cursor = _Cursor(_Seen(at, f"{horizon}:{horizon}:"))
+            for at, visible, xid in await self._fetch("events_resume", reader, sequence):
+                cursor = _Cursor(_Seen(at, visible))
                 return await self._page(reader, cursor, limit, after=(xid, sequence))
         return await self._reset()
 

@@ -60,21 +60,24 @@ async def reading(store: PostgresStore) -> AsyncIterator[Reading]:
 
 
 async def test_what_commits_late_comes_late_though_its_number_is_lower(postgres_url: str) -> None:
-    """Neither lost nor told twice; in small pages too, and for a reader that resumes after the greater number."""
-    late, prompt, more = job(), job(), [job() for _ in range(3)]
+    """Neither lost nor told twice; in small pages too, and for a reader that resumes after the greater number: he isn't told
+    again of what had ended when that was written, however long another transaction has been open.
+    """
+    late, early, prompt, more = job(), job(), job(), [job() for _ in range(3)]
     async with opened(postgres_url) as store, reading(store) as log:
         async with store.transaction() as transaction:
             await transaction.insert([late])
+            await store.insert([early])
             await store.insert([prompt])
-            assert await log.new() == [(prompt.id, EventKind.ENQUEUED)]
-            (before,) = (await store.resume_events(log.reader, 1, 10)).events or (None,)
+            assert await log.new() == [(each.id, EventKind.ENQUEUED) for each in (early, prompt)]
+            assert (await store.resume_events(log.reader, 1, 10)).reset
+            assert (await store.resume_events(log.reader, 3, 10)).events == ()
             await store.insert(more[:2])
             assert await log.new(limit=1) == [(more[0].id, EventKind.ENQUEUED)]
         await store.insert(more[2:])
         seen = [await log.new(limit=1) for _ in range(4)]
         assert seen == [[(each.id, EventKind.ENQUEUED)] for each in (more[1], late, more[2])] + [[]]
-        everything = await store.resume_events(log.reader, 2, 1000)
-        assert before is None or before.job_id == prompt.id
+        everything = await store.resume_events(log.reader, 3, 1000)
         assert [each.job_id for each in everything.events] == [late.id, *(each.id for each in more)]
 
 

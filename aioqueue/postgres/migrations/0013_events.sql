@@ -14,7 +14,7 @@ CREATE TABLE @schema@.reader (
 CREATE TABLE @schema@.event (
     sequence bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     xid xid8 NOT NULL DEFAULT pg_current_xact_id(),
-    horizon xid8 NOT NULL DEFAULT pg_snapshot_xmin(pg_current_snapshot()),  -- all transactions before had ended
+    visible pg_snapshot NOT NULL DEFAULT pg_current_snapshot(),  -- which transactions had ended: whoever has seen it has seen theirs
     at timestamptz NOT NULL DEFAULT clock_timestamp(),
     kind text NOT NULL,
     job_id uuid NOT NULL,
