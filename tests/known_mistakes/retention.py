@@ -13,6 +13,8 @@ from aioqueue.testing.memory._rows_leases import Duties
 from aioqueue.vocabulary._job import StoredState
 from aioqueue.vocabulary._notification import Notification
 from tests.known_mistakes.mistake import Mistake, instead_of
+from tests.simulation.plan import Theme
+from tests.simulation.promises import Promise
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -147,10 +149,14 @@ RETENTION: dict[str, Mistake] = {
     "a store that removes what is live": Mistake(
         ((_retention, "removable_at", _also_of_live_ones),),
         cases=("retention/by_state_and_age", "retention/a_chain_goes_whole_or_not_at_all", "retention/what_lives_again_stays"),
+        breaks=Promise.NOT_REMOVED,
+        theme=Theme.PHASES,
     ),
     "a store in which a chain is as old as its first step": Mistake(
         ((_retention, "what_counts", lambda steps: steps[0] if steps else None),),
         cases=("retention/a_chain_goes_whole_or_not_at_all", "retention/the_next_step_takes_it_over"),
+        breaks=Promise.NOT_REMOVED,
+        theme=Theme.PHASES,
     ),
     "a store that removes what it has found, whatever it is now": Mistake(
         ((_retention, "may_be_removed", lambda *_: True),),

@@ -64,6 +64,8 @@ class Truth:
         next: What it has continued with.
         output: What it has completed with.
         outside: Whether somebody other than a worker has ended it.
+        ended_at: When it ended.
+        removed: Whether it was removed since it was old enough.
     """
 
     new: NewJob
@@ -89,6 +91,8 @@ class Truth:
     next: UUID | None = None
     output: bytes | None = None
     outside: bool = False
+    ended_at: float = 0.0
+    removed: bool = False
 
     def copy(self) -> Truth:
         """As it is now."""

@@ -91,7 +91,7 @@ class ChainChecker:
             name = self._book.name(job_id)
             known = truth.position > 0 or job_id in enqueued
             self._require(Promise.ONE_NEXT, known, f"{name} is stored, and nobody continued with it")
-            if truth.position or not known:
+            if truth.position or not known or truth.removed:
                 continue
             steps = self._steps(job_id)
             listed = [each.id for each in _listing.list_chain(database, job_id, len(steps) + 1, None).jobs]

@@ -159,6 +159,17 @@ class Checker:
         self._require(Promise.EXPIRY, not job.expired, f"{self._book.name(job.id)} was started, and is marked as expired")
         self.chains.told(job)
 
+    def removed(self, job_id: UUID, retention: float) -> None:
+        """A job was removed: its chain has ended, as long ago as it's said."""
+        truth, name = self._book.jobs[job_id], self._book.name(job_id)
+        self._book.note(f"{name} removed")
+        chain = [each for each in self._book.jobs.values() if each.chain == truth.chain and not each.removed]
+        live = any(each.ended is None for each in chain)
+        self._require(Promise.NOT_REMOVED, not live, f"{name} was removed, and its chain is live")
+        ago = self._book.now() - max(each.ended_at for each in chain)
+        self._require(Promise.NOT_REMOVED, ago >= retention - _MOMENT, f"{name} was removed {ago:.3f} s after its chain's end")
+        truth.removed = True
+
     def settled(self, each: Settlement, result: SettleResult, *, orphaned: bool, state: int | None) -> None:
         name, fence = self._book.name(each.id), (each.lease_id, each.claims)
         how = f"{each.kind.name} for claim {each.claims} of lease {each.lease_id}{', orphaned' if orphaned else ''}"
@@ -174,7 +185,7 @@ class Checker:
             said = writing not in truth.written and not truth.rewound
             self._require(Promise.REPEATS_AGREE, not said, f"{name} {how} was said to be written, and wasn't")
         else:
-            went_on = truth.rewound or truth.outside
+            went_on = truth.rewound or truth.outside or truth.removed
             repeated = writing in truth.written and truth.claims == each.claims and not went_on
             self._require(Promise.REPEATS_AGREE, not repeated, f"{name} {how} was written, and then said to be lost")
             refused = not orphaned and truth.holder == fence and each.lease_id in self._book.leases
@@ -208,7 +219,7 @@ class Checker:
         self.requests.written(truth, each, state, what, orphaned=orphaned)
         became = self.requests.became(truth, each)
         if became.finishes:
-            truth.ended, truth.output = became, each.output
+            truth.ended, truth.output, truth.ended_at = became, each.output, now
             if each.kind is SettlementKind.CONTINUED:
                 self.chains.continued(truth, each, fence, what)
         self.waiting.stored_with(truth, fence, what)
@@ -259,6 +270,8 @@ class Checker:
             self._require(Promise.NOTHING_LOST, stored, f"{self._book.name(job_id)} was acknowledged, and never stored")
         for job_id, truth in self._book.jobs.items():
             name = self._book.name(job_id)
+            if truth.removed:
+                continue
             self._require(Promise.NOTHING_LOST, job_id in rows, f"{name} is lost")
             self._require(Promise.ALL_END, truth.ended is not None, f"{name} has not ended")
             claims, attempt, reschedules = rows.get(job_id, (0, 0, 0))

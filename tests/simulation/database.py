@@ -45,16 +45,18 @@ class WatchedDatabase(Database):
     Arguments:
         network: Brings its notifications to the processes, and knows whose request it's carrying out.
         names_refused: Whether it can tell which row of a batch it refuses.
+        retention: Seconds after which chains may be removed.
 
     Attributes:
         refusals: Which of the jobs refuse what.
         last_lease: The number of its newest lease.
     """
 
-    def __init__(self, network: Network, *, names_refused: bool = True) -> None:
+    def __init__(self, network: Network, *, names_refused: bool = True, retention: float = 0.0) -> None:
         super().__init__()
         self.network = network
         self.checker = network.checker
+        self.retention = retention
         self.refusals: dict[UUID, Refusal] = {}
         self.last_lease = 0
         self._names_refused = names_refused
@@ -107,6 +109,11 @@ class WatchedDatabase(Database):
         """As it says."""
         super().add(row)
         self.checker.inserted(row.new, (row.run_at - _EPOCH).total_seconds(), self.refusals.get(row.new.id, ""))
+
+    def remove(self, row: Row) -> None:
+        """As it says. Nobody but retention removes anything."""
+        super().remove(row)
+        self.checker.removed(row.new.id, self.retention)
 
     def take(self, row: Row, lease_id: int, now: datetime) -> ClaimedJob:
         """As it says."""

@@ -84,7 +84,7 @@ class History:
         self.bodies = Bodies(self.book, self.deadlines, self.plan.grace)
         self.checker = Checker(self.book, self.deadlines)
         self.network = Network(self.scheduler, self.checker, random.Random(f"network {seed}"), self.plan.faults)
-        self.database = WatchedDatabase(self.network, names_refused=self.plan.names_refused)
+        self.database = WatchedDatabase(self.network, names_refused=self.plan.names_refused, retention=self.plan.retention)
         self.network.changed = self.database.changed
         self.checker.phases.in_order = not self.plan.faults.late
         self.handlers = Handlers(

@@ -211,6 +211,7 @@ class Plan:
         names_refused: Whether the database can tell which row of a batch it refuses.
         starved: Seconds at most that an event loop waits for the processor between two of its turns.
         calm_at: When the faults end.
+        retention: Seconds after which chains that have ended are removed; 0 for never.
     """
 
     seed: int
@@ -227,3 +228,4 @@ class Plan:
     poll_interval: float
     grace: float
     calm_at: float
+    retention: float = 0.0

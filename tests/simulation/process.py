@@ -31,6 +31,9 @@ _GAP = 3
 """Renewals that are missing when a worker has been away."""
 
 
+_RETENTION_INTERVAL = 2.0
+
+
 class Process(Host):
     """See the module.
 
@@ -153,6 +156,9 @@ class Process(Host):
                     lease=plan.lease,
                     poll_interval=plan.poll_interval,
                     grace=plan.grace,
+                    retention_completed=plan.retention,
+                    retention_failed=plan.retention,
+                    retention_interval=_RETENTION_INTERVAL if plan.retention else 0.0,
                 )
                 for letter in "ab"[: plan.workers]
             ]

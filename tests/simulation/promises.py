@@ -55,6 +55,8 @@ class Promise(StrEnum):
     PHASE_RESULT = "what a phase has given once is what it gives"
     PROGRESS_FORWARD = "what is stored of a claim's progress is stored in the order in which it's said"
 
+    NOT_REMOVED = "only chains that have ended are removed, and not before their time"
+
     # Giving back.
     ITS_OWN_BACK = "a worker gives back only what was given to it"
     UNUSED_BACK = "only what hasn't run, or was interrupted, is given back"

@@ -106,7 +106,7 @@ class RequestChecker:
             Cancellation.CANCELLED: ended is SettlementKind.CANCELLED,
             Cancellation.CANCELLING: ended is not None or (last is not None and self.counts(last)),
             Cancellation.FINISHED: ended is not None,
-            Cancellation.NOT_FOUND: False,
+            Cancellation.NOT_FOUND: last is not None and last.removed,
         }[answer]
         self._require(Promise.ANSWERED, right, f"{name} was asked to end, said to be {answer}, and is {ended!r}")
 

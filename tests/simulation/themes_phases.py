@@ -1,4 +1,4 @@
-"""Plans of histories about jobs with phases and progress."""
+"""Plans of histories about jobs with phases and progress, and about chains that are removed some seconds after their ends."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from aioqueue import Fixed, Retry
 from tests.simulation.drawing import LEASE, draw_events, draw_job, plain
-from tests.simulation.plan import Blow, Deed, Plan, PlannedJob, Step
+from tests.simulation.plan import Blow, Deed, Kind, Link, Plan, PlannedJob, Step
 
 if TYPE_CHECKING:
     import random
@@ -26,10 +26,12 @@ def phased(chance: random.Random, plan: Plan) -> Plan:
         )
 
     def one() -> PlannedJob:
+        kind: Kind = chance.choice(["phased", "phased", "phased", "link"])
         return plain(
             draw_job(chance, plan.calm_at),
             steps(),
-            kind="phased",
+            kind=kind,
+            links=tuple(Link("link", (), chance.choice([None, 8.0])) for _ in range(2 if kind == "link" else 0)),
             at=chance.uniform(0, 10),
             retry=Retry(max_attempts=chance.choice([2, 5, 9]), backoff=Fixed(chance.choice([0.1, 1.0]))),
             asked=(chance.uniform(0, 20),) if chance.random() < 0.1 else (),
@@ -48,4 +50,5 @@ def phased(chance: random.Random, plan: Plan) -> Plan:
         ),
         processes=chance.choice([1, 2, 2, 3]),
         calm_at=30.0,
+        retention=5.0,
     )

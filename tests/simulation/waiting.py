@@ -119,7 +119,7 @@ class WaitingChecker:
             needed = [each.chain_id for each in truth.new.blockers if not each.settled]
             bad = any(self._ended(each) in {ChainEnd.FAILED, ChainEnd.CANCELLED} for each in needed)
             self._require(Promise.NEEDS_OUTPUT, bad, f"{name} has failed, and nothing that it needs has")
-        truth.ended, truth.output = SettlementKind(int(state)), row.output
+        truth.ended, truth.output, truth.ended_at = SettlementKind(int(state)), row.output, self._book.now()
 
     def told_of_answer(self, chain: UUID, kind: SettlementKind | None) -> None:
         """Whoever ended a chain from outside hears that it's so; or, without a kind, that it had ended before."""
