@@ -20,7 +20,7 @@ from aioqueue.store_rules._events import MESSAGE_CHARACTERS
 if TYPE_CHECKING:
     from aioqueue.sqlite._connections_statements import Statements
 
-__all__ = ["WATCHED", "create_triggers", "drop_triggers"]
+__all__ = ["WATCHED", "create_triggers", "drop_triggers", "stop_logging"]
 
 WATCHED = f"EXISTS (SELECT 1 FROM reader WHERE expires_at > {NOW})"
 
@@ -135,7 +135,15 @@ def create_triggers(connection: Statements) -> None:
         connection.execute(statement)
 
 
-def drop_triggers(connection: Statements) -> None:
-    """Log nothing any more; in a write transaction."""
-    for (name,) in connection.execute(_THERE).fetchall():
+def drop_triggers(connection: Statements) -> bool:
+    """Log nothing any more; in a write transaction. Returns whether something was logged."""
+    names = connection.execute(_THERE).fetchall()
+    for (name,) in names:
         connection.execute(f'DROP TRIGGER "{name}"')
+    return bool(names)
+
+
+def stop_logging(connection: Statements) -> None:
+    """Do the same before the tables change, which triggers could keep them from: whoever reads has to begin anew."""
+    if drop_triggers(connection):
+        connection.execute("DELETE FROM reader")

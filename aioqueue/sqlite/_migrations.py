@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from aioqueue.errors import StoreIncompatible
 from aioqueue.sqlite._connections import in_transaction
 from aioqueue.sqlite._errors import translated
+from aioqueue.sqlite._events_triggers import stop_logging
 from aioqueue.sqlite._migrations_unique_keys import add_functions
 from aioqueue.sqlite._rows_times import NOW
 from aioqueue.store_rules._migrations import AppliedMigration, check_not_newer, packaged_migrations, pending_migrations
@@ -137,6 +138,7 @@ def migrate(connection: Connection, timeout: float) -> list[str]:
             if migration.number not in {each.number for each in pending(connection)}:
                 return False
             connection.execute(_TABLE)
+            stop_logging(connection)
             _run(connection, migration)
             connection.execute(
                 f"INSERT INTO migration (number, name, oldest_code, applied_at) VALUES (?, ?, ?, {NOW})",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -257,3 +259,22 @@ def _copied(path: Path) -> str:
     values = {"finished_at": "0", "state": "4"}
     names = [row[1] for row in query(path, "PRAGMA table_info(archive)")]
     return ", ".join(values.get(name, name if name in live else "NULL") for name in names)
+
+
+async def test_tables_can_change_while_somebody_reads(store: SQLiteStore, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A migration drops what logs, as that could be in its way; the reader is told that something is missing."""
+    from aioqueue.sqlite import _migrations
+
+    known = _migrations.known_migrations()
+    change = "ALTER TABLE job DROP COLUMN webhook; ALTER TABLE job ADD COLUMN webhook TEXT;".replace("; ", ";\n")
+    later = replace(known[-1], number=known[-1].number + 1, name="9999_later", sql=change)
+    reader = await store.open_reader(600)
+    with pytest.raises(sqlite3.OperationalError):
+        execute(path, "ALTER TABLE archive DROP COLUMN outcome")
+    monkeypatch.setattr(_migrations, "known_migrations", lambda: (*known, later))
+    assert await store.migrate() == ["9999_later"]
+    assert query(path, TRIGGERS) == []
+    assert (await store.read_events(reader, "0", 10)).reset
+    reader = await store.open_reader(600)
+    await store.insert([new_job()])
+    assert [each.kind for each in await log(store, reader)] == ["enqueued"]
