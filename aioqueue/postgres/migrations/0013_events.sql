@@ -128,6 +128,8 @@ BEGIN
                        given.privileges, @schema_text@, @schema_text@, @schema_text@, given.grantee);
         EXECUTE format('GRANT SELECT, INSERT ON %I.event TO %s', @schema_text@, given.grantee);
         EXECUTE format('GRANT SELECT ON %I.reader TO %s', @schema_text@, given.grantee);
+        EXECUTE format('GRANT EXECUTE ON FUNCTION %1$I.log_live, %1$I.log_settled, %1$I.tell_readers TO %2$s',
+                       @schema_text@, given.grantee);
     END LOOP;
 END
 @body@;
