@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
 from aioqueue.store_rules._diagnosis import run_checks
-from aioqueue.vocabulary._abilities import SupportsDiagnosis
+from aioqueue.vocabulary._abilities import SupportsDiagnosis, SupportsWebhooks
 from aioqueue.vocabulary._finding import Finding, Verdict
 from aioqueue.vocabulary._job import JobState
+from aioqueue.vocabulary._webhooks import DeliveryState
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
     from aioqueue.abc import Store
     from aioqueue.client._session import Session
     from aioqueue.definitions._registry import Registry
     from aioqueue.vocabulary._stats import TypeStats
+    from aioqueue.vocabulary._webhooks import DeliveryPage
     from aioqueue.vocabulary._workers import LeaseFacts
 
-__all__ = ["diagnose", "judge_leases", "judge_registry", "judge_types"]
+__all__ = ["diagnose", "judge_deliveries", "judge_leases", "judge_registry", "judge_types"]
 
 _ANOTHERS_TURN_SECONDS = 60.0
 """For how long jobs may wait for a worker, and dead workers' jobs for another, before that is a fault."""
+_UNSENT_SECONDS = 300.0
+"""For how long webhooks may be due: this machine's clock may be another one than the database's."""
+_MOST_DELIVERIES = 100
 _MOST_NAMED = 10
 # Without these there's no queue to be looked at, or opening it would make or change something.
 _NEEDED = frozenset({"connection", "file", "schema", "journal_mode"})
@@ -61,7 +67,10 @@ async def _look_at_queue(session: Session, registry: Registry | None) -> list[Fi
         if cant := await run_checks({"queue": opened}):
             return cant
         asked = _Asked(session.opened().store)
+        checks: dict[str, Callable[[], Awaitable[list[Finding]]]]
         checks = {"workers": partial(_workers, asked), "types": partial(_types, asked, registry)}
+        if isinstance(store := session.opened().store, SupportsWebhooks):
+            checks["webhooks"] = partial(_webhooks, store)
         if registry is not None:
             checks["registry"] = partial(_registry, asked, registry)
         return await run_checks(checks)
@@ -98,6 +107,11 @@ async def _types(asked: _Asked, registry: Registry | None) -> list[Finding]:
     return judge_types(await asked.types(), leases, () if registry is None else registry.declared)
 
 
+async def _webhooks(store: SupportsWebhooks) -> list[Finding]:
+    newest = await store.list_deliveries(state=DeliveryState.PENDING, limit=_MOST_DELIVERIES)
+    return judge_deliveries(newest, datetime.now(UTC))
+
+
 async def _registry(asked: _Asked, registry: Registry) -> list[Finding]:
     return judge_registry(await asked.types(), registry)
 
@@ -123,6 +137,18 @@ def judge_leases(leases: Sequence[LeaseFacts]) -> list[Finding]:
     if len(lost) > _MOST_NAMED:
         findings.append(Finding("lost_workers", Verdict.WARNING, f"and {len(lost) - _MOST_NAMED} more leases that ran out"))
     return findings
+
+
+def judge_deliveries(pending: DeliveryPage, now: datetime) -> list[Finding]:
+    """Whether webhooks wait that nobody sends. Nothing is said of a queue that has none."""
+    waited = [(now - each.next_at).total_seconds() for each in pending.deliveries if each.next_at is not None]
+    late = [each for each in waited if each > _UNSENT_SECONDS]
+    if not late:
+        return []
+    more = " or more" if pending.cursor is not None else ""
+    seen = f"{_count(len(late), 'webhook')}{more} due, one for {max(late):.0f} s: no worker sends them"
+    advice = "Give a worker AIOQUEUE_WEBHOOK_SECRET, and install the extra `webhooks` with it."
+    return [Finding("webhooks", Verdict.WARNING, seen, advice)]
 
 
 def judge_types(types: Mapping[str, TypeStats], leases: Sequence[LeaseFacts], declared: Collection[str] = ()) -> list[Finding]:

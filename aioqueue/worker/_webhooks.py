@@ -269,15 +269,15 @@ class Webhooks:
             tell_observers(self._observers, delivery, tried)
 
     async def _answer(self, delivery: Delivery, host: str) -> Answer:
-        span, answer = self._tracing.webhook(delivery, host), None
+        span, status = self._tracing.webhook(delivery, host), None
         try:
             answer = await self._sender.send(delivery)
+            status = answer.status
         except Exception as error:  # noqa: BLE001 - logged by the troubles; it's a try like others, so that they end
             self._troubles.add("webhooks", error)
             answer = Answer(None, "the worker couldn't send it: its log says why")
         finally:
             if span is not None:
-                status = None if answer is None else answer.status
                 span.end(status, delivered=status in _SUCCESSES)
         return answer
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
 
-from aioqueue import Client, ConfigurationError, DeliveryState, NotSupported, Registry, Worker
+from aioqueue import Client, ConfigurationError, DeliveryState, NotSupported, Registry, Verdict, Worker
+from aioqueue.client._diagnosis import judge_deliveries
 from aioqueue.testing import MemoryStore
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._webhooks import DeliveryTry
@@ -63,6 +65,16 @@ async def test_pages_by_job_and_state_and_once_more(client: Client) -> None:
     assert await client.replay_deliveries(failed[0], str(failed[1].id), new_id()) == [True, True, False]
     assert (await client.deliveries(state=DeliveryState.FAILED)).deliveries == ()
     assert await client.replay_deliveries() == []
+
+
+async def test_a_diagnosis_says_that_nobody_sends(client: Client) -> None:
+    await client.enqueue(add(1, 2))
+    await Worker(client, registry).run_once()
+    assert [each for each in await client.diagnose() if each.check == "webhooks"] == []
+    page = await client.deliveries()
+    found = judge_deliveries(page, datetime.now(UTC) + timedelta(seconds=400))
+    assert [(each.check, each.verdict) for each in found] == [("webhooks", Verdict.WARNING)]
+    assert "AIOQUEUE_WEBHOOK_SECRET" in found[0].advice
 
 
 async def test_what_cant_be_asked_for(client: Client) -> None:
