@@ -67,7 +67,7 @@ class Client(Observing, Operations):
         tracing: False makes no spans, and stores no trace context with jobs. By default both are done where an SDK for
             OpenTelemetry is configured.
         webhook: A URL that is told of the end of each job, or chain, that is enqueued with this client and whose call names
-            none; nobody, by default. Not of those that handlers enqueue.
+            none; nobody, by default. Not of those that attempts enqueue.
         options: For the store, such as `connect=` (PostgreSQL: a function that gives an asyncpg connection).
 
     Raises:
