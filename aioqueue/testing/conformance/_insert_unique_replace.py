@@ -61,7 +61,7 @@ async def it_gets_all_that_was_given(harness: Harness) -> None:
     """The waiting job begins anew as the other one: nothing stays of it but its id, creation, claims and errors."""
     store = harness.store
     lease_id = await store.open_lease("w", HOUR)
-    old = job("old name", key="k", unique=REPLACE, max_attempts=2, expires=60.0, tags=("old",), timeout=9.0)
+    old = job("old name", key="k", unique=REPLACE, max_attempts=2, expires=60.0, tags=("old",), timeout=9.0, keep=9 * HOUR)
     claimed = await start_one(store, lease_id, replace(old, retry=b'{"max_attempts":2}', trace='{"traceparent":"x"}'))
     await written(store, settlement(claimed, SettlementKind.RESCHEDULED, delay=0))
     claimed = await claim_one(store, lease_id, old.type)
@@ -83,6 +83,8 @@ async def it_gets_all_that_was_given(harness: Harness) -> None:
         tags=("t",),
         metadata=b'{"m":1}',
         trace='{"traceparent":"y"}',
+        keep=HOUR,
+        webhook="https://example.org/new",
     )
     await expect_replaced(store, new, old.id, "while it waits for its second attempt")
     found = await expect_state(store, old.id, JobState.SCHEDULED)
@@ -98,6 +100,11 @@ async def it_gets_all_that_was_given(harness: Harness) -> None:
     equal((again.id, again.payload, again.attempt, again.claims), (old.id, b'{"a":1}', 1, claimed.claims + 1), "the next claim")
     equal((again.retry, again.max_attempts), (new.retry, 7), "what its worker is told")
     await refused(store, ends_well(claimed), LostReason.TAKEN)
+    await complete(store, again)
+    done = await snapshot(store, old.id)
+    if done.finished_at is None or done.purge_at is None:
+        raise AssertionError(f"it must have ended, and be kept for an hour: {done!r}")
+    near(done.purge_at, done.finished_at + timedelta(hours=1), "until when it's kept", within=1.0)
 
 
 @subject()
