@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from aioqueue.cli._json import read_json
 from aioqueue.vocabulary._job import JobState, was_discarded
+from aioqueue.vocabulary._webhook_url import webhook_host
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -58,7 +59,7 @@ def describe(job: Job, *, arguments: bool = False) -> dict[str, Any]:
         "reschedules": job.reschedules or None,
         "outcome": job.outcome,
         "kept_until": job.purge_at.isoformat() if job.purge_at else None,
-        "webhook": job.webhook,
+        "webhook": None if job.webhook is None else webhook_host(job.webhook),  # the rest may be secret
         "output": _json_or_text(job.output_json),
         "arguments": _json_or_text(job.payload) if arguments else None,
         "metadata": _json_or_text(job.metadata_json) if arguments else None,

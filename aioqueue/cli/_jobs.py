@@ -16,7 +16,6 @@ from aioqueue.cli._options import Problem, log_level_option, looking_at, run, ur
 from aioqueue.cli._text import one_line
 from aioqueue.cli._webhooks import describe_delivery
 from aioqueue.errors import JobNotFound
-from aioqueue.vocabulary._webhook_url import webhook_host
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -57,9 +56,8 @@ def show(url: str | None, job_id: str, *, arguments: bool, as_json: bool) -> Non
             dependents = await client.store.list_dependents(job.chain_id, _MOST_BLOCKERS)
             sent = await client.deliveries(wanted, limit=_MOST_DELIVERIES) if job.webhook is not None else None
         described = describe(job, arguments=arguments) | describe_life(job) | {"timeline": timeline(job)}
-        if job.webhook is not None:
-            described["webhook"] = webhook_host(job.webhook)
-            described["deliveries"] = [describe_delivery(each) for each in sent.deliveries] if sent is not None else []
+        if sent is not None:
+            described["deliveries"] = [describe_delivery(each) for each in sent.deliveries]
         if dependents:
             described["dependents"] = list(dict.fromkeys(str(each.job_id) for each in dependents))
         described["blockers"] = [describe_blocker(each) for each in blockers]

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 WITHOUT = {
     "worker": "--log-format json is that",
     "completion": "prints a script",
+    "webhooks secret": "prints a secret",
 }
 
 
@@ -63,6 +64,8 @@ TRIED: dict[str, dict[str, int]] = {
     "stats": {"": 0},
     "top": {"--once": 0, "--interval 0s": 2},
     "health": {"": 0, "--live": 0},
+    "webhooks list": {"": 0, "--job {id} --state failed": 0, "--cursor x": 2},
+    "webhooks replay": {"--failed": 0, NOBODY: 3, "": 2, "x": 2},
     "doctor": {"": 0, "tests.cli.jobs:registry": 0, "isnt.there:registry": 2},
 }
 # What they can't do is said on standard error.
