@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from aioqueue.postgres._rows import job_snapshot, moment
+from aioqueue.postgres._rows import flat, job_snapshot, moment
 from aioqueue.store_rules._phases import KEPT_LOGS, shown_phases
 from aioqueue.vocabulary._attempt_log import AttemptLog
 from aioqueue.vocabulary._job import StoredState
@@ -82,7 +82,7 @@ def _progress(text: str | None) -> Progress | None:
         return None
     values: list[Any] = orjson.loads(text)
     percent, message, phase, phases, at = values
-    return Progress(percent=float(percent), message=message, phase=phase, phases=tuple(phases), at=_time(at))
+    return Progress(percent=float(percent), message=message, phase=phase, phases=tuple(flat(phases)), at=_time(at))
 
 
 def _time(text: str) -> datetime:

@@ -23,6 +23,7 @@ __all__ = [
     "LIVE_COLUMNS",
     "RECOVERED_COLUMNS",
     "claimed_job",
+    "flat",
     "job_snapshot",
     "moment",
 ]
@@ -78,13 +79,13 @@ ARCHIVED_COLUMNS = _COMMON % (
 )
 
 
-def _flat(values: Iterable[Any]) -> Iterator[str]:
+def flat(values: Iterable[Any]) -> Iterator[str]:
     """The texts of an array, which may have any number of dimensions, and NULL in it."""
     for value in values:
         if isinstance(value, str):
             yield value
         elif value is not None:
-            yield from _flat(value)
+            yield from flat(value)
 
 
 def claimed_job(row: Row) -> ClaimedJob:
@@ -113,7 +114,7 @@ def claimed_job(row: Row) -> ClaimedJob:
         expired=bool(expired),
         reschedules=reschedules,
         key=key,
-        tags=tuple(_flat(tags)) if tags else (),
+        tags=tuple(flat(tags)) if tags else (),
         metadata=metadata.encode(),
         trace=None if trace is None else stored_trace(trace),
     )
@@ -121,7 +122,7 @@ def claimed_job(row: Row) -> ClaimedJob:
 
 def _errors(stored: Iterable[Any]) -> tuple[AttemptError, ...]:
     errors: list[AttemptError] = []
-    for text in _flat(stored):
+    for text in flat(stored):
         try:
             value: object = orjson.loads(text)
         except orjson.JSONDecodeError:
@@ -156,7 +157,7 @@ def job_snapshot(row: Row) -> Job:
         outcome=outcome,
         errors=_errors(errors),
         key=key,
-        tags=tuple(_flat(tags)),
+        tags=tuple(flat(tags)),
         metadata_json=metadata.encode(),
         timeout=timeout,
         expires_at=expires_at,

@@ -65,13 +65,6 @@ async def test_the_statements_for_operations_run(postgres_url: str) -> None:
             assert cursor.statusmessage, statement
 
 
-def test_the_deletion_in_batches_uses_its_index(postgres_url: str) -> None:
-    (deletion,) = [statement for statement in STATEMENTS if statement.startswith("DELETE")]
-    with psycopg.connect(postgres_url, options="-c enable_seqscan=off") as connection:
-        plan = connection.execute(f"explain {deletion}".encode()).fetchall()
-    assert any("archive_finished" in line for (line,) in plan)
-
-
 async def test_the_rights_that_are_named_are_enough(empty_postgres_url: str) -> None:
     """For a role that owns its schema, and for one that only enqueues and works."""
     owner, worker = f"app_{new_id().hex}", f"app_worker_{new_id().hex}"

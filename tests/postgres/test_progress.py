@@ -101,3 +101,19 @@ async def test_words_are_few_and_small_writes(postgres_url: str) -> None:
                     break
                 await asyncio.sleep(0.05)
         assert hot >= updates - 2
+
+
+async def test_odd_values_that_somebody_wrote_are_shown_as_well_as_they_can_be(postgres_url: str) -> None:
+    async with opened(postgres_url) as store, connected(postgres_url) as connection:
+        _, (job,) = await claimed(store)
+        await store.write_phases([phase(job)])
+        await store.write_progress([progress(job)])
+        await connection.execute("UPDATE aioqueue.phase SET state = 99, started_at = '-infinity', finished_at = 'infinity'")
+        await connection.execute(
+            "UPDATE aioqueue.progress SET percent = 'NaN', at = '4000-01-01 BC', phases = '{{a,NULL},{b,c}}'"
+        )
+        (found,) = await store.fetch([job.id])
+        assert found is not None
+        assert found.progress is not None
+        assert found.progress.phases == ("a", "b", "c")
+        assert [each.state for each in found.phases] == [PhaseState.RUNNING]
