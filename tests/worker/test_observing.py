@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from aioqueue import Call, Cancel, Client, Fail, Fixed, Registry, Reschedule, Retry, Worker
+from aioqueue import Call, Cancel, Client, Fail, Fixed, Registry, Reschedule, Retry, Worker, current_attempt
 from aioqueue.definitions import _observers
 from aioqueue.events import (
     Event,
@@ -85,6 +85,9 @@ async def ending(how: str) -> int:
             raise OnPurposeError(how)
         case "reschedule":
             raise Reschedule(delay=3600)
+        case "complete":
+            async with current_attempt().completion() as tx:
+                return tx.done(2)
     return 1
 
 
@@ -108,10 +111,12 @@ async def test_each_outcome_is_told_once_and_after_the_enqueue_and_the_start(cli
             JobRescheduled: await client.enqueue(ending("reschedule")),
             JobRetrying: await client.enqueue(retrying()),
         }
+        in_transaction = await client.enqueue(ending("complete"))
         await Worker(client, registry, name="w").run_once()
         await settled()
     for kind, handle in enqueued.items():
         assert seen.of(handle.id) == [JobEnqueued, JobStarted, kind]
+    assert seen.of(in_transaction.id) == [JobEnqueued, JobStarted, JobCompleted]
     assert seen.workers == [WorkerStarted, WorkerStopped]
     failed = next(each for each in seen.events if isinstance(each, JobFailed))
     assert (failed.error_type, failed.attempt, failed.claims, failed.sequence) == ("Fail", 1, 1, None)

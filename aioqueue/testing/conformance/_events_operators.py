@@ -20,7 +20,7 @@ from aioqueue.testing.conformance._tools import (
     written,
 )
 from aioqueue.testing.conformance._webhooks import end_with_webhook
-from aioqueue.vocabulary._abilities import SupportsEvents, SupportsPrune, SupportsWebhooks
+from aioqueue.vocabulary._abilities import SupportsEvents, SupportsPrune, SupportsRetention, SupportsWebhooks
 from aioqueue.vocabulary._blockers import NewBlocker
 from aioqueue.vocabulary._event_log import EventKind
 from aioqueue.vocabulary._identifiers import new_id
@@ -93,11 +93,15 @@ async def removing(harness: Harness) -> None:
         return
     live, finished = await insert_one(store, job()), await end_as(store, job("b"), SettlementKind.FAILED)
     old = await end_as(store, job("b"), SettlementKind.COMPLETED)
+    kept_long = await end_as(store, job("b"), SettlementKind.CANCELLED)
     async with reading(store) as log:
         await store.delete([live, finished])
         if isinstance(store, SupportsPrune):
             await store.prune(StoredState.COMPLETED, 0.0, None, 10)
             equal(await log.of(old), [EventKind.DELETED], "of one that was old")
+        if isinstance(store, SupportsRetention):
+            await store.purge([kept_long], {StoredState.CANCELLED: 0.0})
+            equal(await log.of(kept_long), [EventKind.DELETED], "of one that was kept for long enough")
         equal((await log.of(live), await log.of(finished)), ([EventKind.DELETED],) * 2, "of those deleted by hand")
 
 
