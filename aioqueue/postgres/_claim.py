@@ -72,7 +72,7 @@ _CLAIM = f"""WITH {OWNERS}, lane AS MATERIALIZED (
 SELECT (SELECT array_agg(wanted.id) FROM unnest($1::bigint[]) AS wanted(id) WHERE wanted.id NOT IN (SELECT id FROM owner)),
        (SELECT coalesce(sum(jobs), 0)::integer FROM quota), EXISTS (SELECT FROM edge),
        (SELECT count(*) FROM heads), claimed.*
-FROM (SELECT) AS once LEFT JOIN claimed ON true WHERE {LOGGED}"""
+FROM {LOGGED} LEFT JOIN claimed ON true WHERE logged.done IS NULL"""
 
 _COLUMNS_ABOUT_THE_CLAIM = 4
 

@@ -32,15 +32,16 @@ _CLAIMED_TEMPLATE = f"""claimed AS (
         started_at = now()
     WHERE j.id = ANY(ARRAY(SELECT id FROM picked))
     RETURNING {CLAIMED_COLUMNS}
-), {logged_by(f"log_live('{EventKind.STARTED}', ARRAY(SELECT id FROM claimed))")}"""
+)"""
 
 
-LOGGED = "(SELECT done FROM logged) IS NULL"
-"""A condition that holds, and by which the last part is executed."""
+LOGGED = f"""(
+    SELECT ({logged_by(f"log_live('{EventKind.STARTED}', ARRAY(SELECT id FROM claimed))")}) AS done OFFSET 0) AS logged"""
+"""One row, by which what was claimed is logged: where `logged.done IS NULL`, which it is, is asked for."""
 
 
 def claimed(types: str, of_types: str) -> str:
-    """Give the parts of a claim that take the jobs of `picked`, and log that, as `LOGGED` makes sure of.
+    """Give the part of a claim that takes the jobs of `picked`.
 
     Arguments:
         types, of_types: The parameters for `Owners.types` and `Owners.of_types`, such as `$8`.

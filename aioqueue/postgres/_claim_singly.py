@@ -50,7 +50,7 @@ _CLAIM_ONE = f"""WITH {OWNERS}, picked AS MATERIALIZED (
     SELECT j.id FROM @schema@.job j
     WHERE {ALL_VALID} AND j.id = $2::uuid AND j.state + 0 = 1 AND j.run_at <= now() FOR UPDATE OF j SKIP LOCKED
 ), {claimed("$3", "$4")}
-SELECT * FROM claimed WHERE {LOGGED}"""
+SELECT claimed.* FROM {LOGGED} CROSS JOIN claimed WHERE logged.done IS NULL"""
 _REFUSED = f"""WITH locked AS MATERIALIZED (
     SELECT j.id FROM @schema@.job j WHERE j.id = $1::uuid AND j.state + 0 = 1 FOR UPDATE OF j SKIP LOCKED
 ), gone AS (

@@ -40,6 +40,7 @@ _SAVEPOINT, _ROLL_BACK, _RELEASE = (
     f"{verb} aioqueue_keys" for verb in ("SAVEPOINT", "ROLLBACK TO SAVEPOINT", "RELEASE SAVEPOINT")
 )
 
+_LOGGED = logged_by("log_live(NULL, ARRAY(SELECT id FROM created))")
 _INSERT = f"""WITH @clock@,
 created AS (
     INSERT INTO @schema@.job ({STORED}, keep, webhook, marked, key, unique_key@columns@)
@@ -48,11 +49,12 @@ created AS (
     {DUE}
     @missing@
     ON CONFLICT DO NOTHING RETURNING id
-), {logged_by("log_live(NULL, ARRAY(SELECT id FROM created))")}
-SELECT id FROM created WHERE (SELECT done FROM logged) IS NULL
+)
+SELECT id FROM created
 UNION ALL
 SELECT NULL FROM (SELECT pg_catalog.pg_notify('@channel@', $18::text)::text AS told
-                  WHERE $18::text IS NOT NULL AND EXISTS (SELECT FROM created)) AS note WHERE told IS NOT NULL"""
+                  WHERE $18::text IS NOT NULL AND EXISTS (SELECT FROM created)
+                  UNION ALL {_LOGGED}) AS note WHERE told IS NOT NULL"""
 _PLAIN = {"@columns@": "", "@values@": "", "@arrays@": "", "@names@": "", "@marked@": ""}
 # Of batches with keys that are free at the first claim.
 _UNTIL_STARTED = {

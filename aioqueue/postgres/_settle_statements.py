@@ -97,7 +97,7 @@ _SETTLE = f"""WITH @ended@given AS MATERIALIZED (
         errors = {history("j.errors", "back.error")}
     FROM back WHERE back.id = j.id
     RETURNING j.id, j.type, greatest(0, extract(epoch FROM j.run_at - now()))::float8 AS delay
-), {_LOGGED}, told AS MATERIALIZED (
+), told AS MATERIALIZED (
     SELECT pg_catalog.pg_notify('@channel@', json_build_object('o', $10::text, 'd', due.delay, 't',
                CASE WHEN octet_length(due.types::text) < 7000 THEN due.types END)::text)::text AS done
     FROM (SELECT json_agg(DISTINCT type) AS types, min(delay) AS delay FROM @due@ WHERE delay <= 3600) AS due
@@ -109,7 +109,7 @@ _SETTLE = f"""WITH @ended@given AS MATERIALIZED (
       AND EXISTS (SELECT FROM @schema@.subscriber s WHERE s.expires_at > now() AND s.id::text <> $10::text)
     GROUP BY part
     @told@
-    UNION ALL SELECT done FROM logged
+    UNION ALL {_LOGGED}
 )
 SELECT id, chain_id::text AS type, NULL::float8 AS delay FROM archived
 UNION ALL SELECT id, type, delay FROM returned
