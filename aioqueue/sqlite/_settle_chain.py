@@ -26,15 +26,26 @@ UPDATE job SET unique_key = NULL WHERE unique_key IS NOT NULL AND id IN (SELECT 
 
 _INSERT = """
 INSERT INTO job (id, type, priority, state, run_at, created_at, expires_at, max_attempts, retry, timeout, tags, metadata,
-                 payload, trace, chain_id, position, key, unique_key, keep, webhook, marked, open_blockers)
-SELECT n ->> 1, n ->> 2, n ->> 3, iif(n ->> 17 > 0, 0, 1), n ->> 4, :now, n ->> 5, n ->> 6, n ->> 7, n ->> 8, n ->> 11,
-       n ->> 12, n ->> 13, n ->> 14, coalesce(done.chain_id, done.id), done.position + 1, done.key, archive.unique_key,
-       coalesce(n ->> 15, done.keep), coalesce(n ->> 16, done.webhook),
-       done.marked IS NOT 0 OR n ->> 16 IS NOT NULL OR n ->> 17 > 0, n ->> 17
+                 payload, trace, chain_id, position, key, unique_key, keep, webhook, marked{also})
+SELECT n ->> 1, n ->> 2, n ->> 3, {state}, n ->> 4, :now, n ->> 5, n ->> 6, n ->> 7, n ->> 8, n ->> 11, n ->> 12, n ->> 13,
+       n ->> 14, coalesce(done.chain_id, done.id), done.position + 1, done.key, archive.unique_key, {kept}
 FROM (SELECT value AS n FROM json_each(:rows)) CROSS JOIN job AS done ON done.id = n ->> 0
 CROSS JOIN archive ON archive.id = done.id
 WHERE NOT EXISTS (SELECT 1 FROM archive AS there WHERE there.id = n ->> 1)
 """
+
+_INSERT_PLAIN = _INSERT.format(also="", state="1", kept="done.keep, done.webhook, done.marked")
+
+_INSERT_MARKED = _INSERT.format(
+    also=", open_blockers",
+    state="iif(n ->> 17 > 0, 0, 1)",
+    kept="""coalesce(n ->> 15, done.keep), coalesce(n ->> 16, done.webhook),
+       done.marked IS NOT 0 OR n ->> 16 IS NOT NULL OR n ->> 17 > 0, n ->> 17""",
+)
+"""For those that wait, or say themselves how long their chain is kept, or whom to tell of its end."""
+
+_PLAIN = 15
+"""The length of a row with nothing beside a job's values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +56,7 @@ class NextStep:
         id: Its id.
         type: Its type.
         due: When it's due.
-        row: What its insert takes: the id of the step that has finished, and a new job's values.
+        row: What its insert takes: the id of the step that has finished, a new job's values, and what few have beside them.
         blockers: The chains that it waits for.
         chain_id: Its own chain.
     """
@@ -67,15 +78,10 @@ class NextStep:
         job = outcome.next
         if job is None:
             raise RowRejected(f"job {outcome.id}: it's to be continued, but there is no next job")
-        values = job_row(job, now, None)
-        return cls(
-            job.id,
-            job.type,
-            int(str(values[3])),
-            [job_id, *values, *kept_values(job, now), len(job.blockers)],
-            job.blockers,
-            chain_id,
-        )
+        row = [job_id, *job_row(job, now, None)]
+        if job.blockers or job.keep is not None or job.webhook is not None:
+            row += [*kept_values(job, now), len(job.blockers)]
+        return cls(job.id, job.type, int(str(row[4])), row, job.blockers, chain_id)
 
 
 def insert_steps(connection: Statements, steps: Sequence[NextStep], now: int) -> None:
@@ -86,9 +92,17 @@ def insert_steps(connection: Statements, steps: Sequence[NextStep], now: int) ->
     Raises:
         RowRejected: A job with one of the ids has finished already.
     """
-    rows = dump([step.row for step in steps])
-    connection.execute(_FREE_KEYS, {"rows": rows})
-    if connection.execute(_INSERT, {"rows": rows, "now": now}).rowcount != len(steps):
+    rows = [step.row for step in steps]
+    given = dump(rows)
+    connection.execute(_FREE_KEYS, {"rows": given})
+    marked = [row for row in rows if len(row) != _PLAIN]
+    if not marked:
+        inserted = connection.execute(_INSERT_PLAIN, {"rows": given, "now": now}).rowcount
+    else:
+        plain = dump([row for row in rows if len(row) == _PLAIN])
+        inserted = connection.execute(_INSERT_PLAIN, {"rows": plain, "now": now}).rowcount
+        inserted += connection.execute(_INSERT_MARKED, {"rows": dump(marked), "now": now}).rowcount
+    if inserted != len(steps):
         raise RowRejected("the chain can't be continued: a job with the next one's id has finished already")
 
 
