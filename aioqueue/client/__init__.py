@@ -21,6 +21,7 @@
 | `_operate`, `_filters`, `_diagnosis` | what operators look for; which jobs are meant; what is wrong around the queue |
 | `_changes`, `_portions` | what operators change; many jobs, a bounded number in each commit |
 | `_cancelling` | asks chains to end |
+| `_progress` | how far jobs have come, for whoever waits for them |
 | `_observing`, `_event_streams` | what happens: to whoever observes, or reads it |
 | `_event_feed`, `_subscription` | the one who reads it for all streams; what waits for one of them |
 | `_why`, `_reasons` | why a job isn't running; the answer |

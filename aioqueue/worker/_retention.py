@@ -11,12 +11,12 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import uuid4
 
-from aioqueue.abc import SupportsRetention
 from aioqueue.errors import ClientClosed
 from aioqueue.events import JobDeleted
 from aioqueue.runtime._batcher import NOT_ABOUT_ROWS
 from aioqueue.runtime._left_behind import leave
 from aioqueue.runtime._log import event
+from aioqueue.vocabulary._abilities import SupportsRetention
 from aioqueue.vocabulary._job import Job, StoredState
 from aioqueue.worker._backoff import Backoff
 from aioqueue.worker._text import described, one_line

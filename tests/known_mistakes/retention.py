@@ -93,7 +93,7 @@ def _taken_for_good(real: Callable[..., bool], duties: Duties, name: str, holder
 
 def _given_up_by_anybody(real: Callable[..., bool], duties: Duties, name: str, holder: str, *rest: Any) -> bool:
     if rest[0] <= 0:
-        duties.__init__()  # type: ignore[misc]
+        duties.__init__()
     return real(duties, name, holder, *rest)
 
 

@@ -84,7 +84,7 @@ async def test_what_can_not_be_a_phase_says_so() -> None:
     with pytest.raises(PhaseResultError, match="can't be stored"):
         await attempt.phase("download", unstorable)
     with pytest.raises(TypeError, match="takes a function"):
-        await attempt.phase("download", 1)  # type: ignore[call-overload]
+        await attempt.phase("download", 1)
     assert await attempt.phase("download", double, 1) == 2  # what has failed may be tried again
     with pytest.raises(PhaseRepeated):
         await attempt.phase("download", double, 1)
@@ -129,6 +129,6 @@ async def test_progress_is_a_percentage() -> None:
     assert (attempt.last_progress.percent, attempt.last_progress.phase) == (12.5, None)
     for wrong in (-0.1, 100.1, math.nan, math.inf, "50", None):
         with pytest.raises(ValueError, match="from 0 to 100"):
-            attempt.progress(wrong)  # type: ignore[arg-type]
+            attempt.progress(wrong)
     with pytest.raises(ValueError, match="a message is a text"):
-        attempt.progress(50, b"x")  # type: ignore[arg-type]
+        attempt.progress(50, b"x")

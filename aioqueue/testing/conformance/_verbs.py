@@ -14,6 +14,7 @@ from aioqueue.vocabulary._listing import JobFilter
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from uuid import UUID
 
     from aioqueue.abc import Store
     from aioqueue.vocabulary._job import ClaimedJob
@@ -77,6 +78,15 @@ def verbs(store: Store, claimed: ClaimedJob) -> dict[str, Callable[[], Awaitable
         "delete": lambda: store.delete(ids),
         "transaction": lambda: _enter_transaction(store),
     }
+    calls.update(_of_abilities(store, ids))
+    for name, call in blocking_verbs(store).items():
+        calls[name] = partial(_at_once, call)
+    return calls
+
+
+def _of_abilities(store: Store, ids: list[UUID]) -> dict[str, Callable[[], Awaitable[object]]]:
+    """The same, of what not every store can do."""
+    calls: dict[str, Callable[[], Awaitable[object]]] = {}
     if isinstance(store, SupportsPrune):
         calls["prune"] = partial(store.prune, StoredState.COMPLETED, 0.0, None, 1)
     if isinstance(store, SupportsRetention):
@@ -84,8 +94,6 @@ def verbs(store: Store, claimed: ClaimedJob) -> dict[str, Callable[[], Awaitable
         calls["find_old"] = partial(store.find_old, {StoredState.COMPLETED: 0.0}, 1)
         calls["purge"] = partial(store.purge, ids, {StoredState.COMPLETED: 0.0})
         calls["purge of nothing"] = partial(store.purge, [], {})
-    for name, call in blocking_verbs(store).items():
-        calls[name] = partial(_at_once, call)
     return calls
 
 

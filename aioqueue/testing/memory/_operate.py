@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from aioqueue.testing.memory._rows import Database
     from aioqueue.testing.memory._rows_jobs import Row
 
-__all__ = ["delete", "prune", "reschedule", "retry", "run_now"]
+__all__ = ["delete", "gone", "prune", "reschedule", "retry", "run_now"]
 
 _RETRIED = (StoredState.FAILED, StoredState.CANCELLED)
 
