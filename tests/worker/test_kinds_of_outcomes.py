@@ -15,7 +15,7 @@ import pytest
 import aioqueue.worker
 from aioqueue.runtime._log import event
 from aioqueue.vocabulary._job import JobState, SettlementKind, StoredState
-from aioqueue.worker import OnceResult, _attempt_log, _worker
+from aioqueue.worker import OnceResult, _attempt_log, _health
 from aioqueue.worker._outcome import Outcome
 
 WORKER = Path(aioqueue.worker.__file__).parent
@@ -23,8 +23,8 @@ KINDS = list(SettlementKind)
 
 
 def test_the_worker_s_last_line_has_a_word_for_each() -> None:
-    assert set(_worker._ENDS) == set(KINDS)
-    assert len(set(_worker._ENDS.values())) == len(KINDS)
+    assert set(_health._ENDS) == set(KINDS)
+    assert len(set(_health._ENDS.values())) == len(KINDS)
 
 
 def test_a_single_run_counts_each() -> None:
