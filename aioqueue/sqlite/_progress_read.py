@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from aioqueue.sqlite._rows import load, text_of
+from aioqueue.sqlite._rows import load, tags_of, text_of
 from aioqueue.sqlite._rows_times import moment
 from aioqueue.store_rules._phases import shown_phases
 from aioqueue.vocabulary._attempt_log import AttemptLog
@@ -61,7 +61,7 @@ def _phase(row: Sequence[Any]) -> Phase:
 
 def _progress(row: Sequence[Any]) -> Progress:
     percent, message, phase, phases, at = row
-    return Progress(percent=percent, message=message, phase=phase, phases=tuple(load(phases)), at=moment(at))
+    return Progress(percent=percent, message=message, phase=phase, phases=tags_of(phases), at=moment(at))
 
 
 def fetch_phases(connection: Statements, job_id: UUID) -> list[Phase]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 import logging
 from typing import TYPE_CHECKING, Any
-from uuid import UUID
 
 from aioqueue.errors import AioqueueError
 from aioqueue.runtime._log import event
 from aioqueue.sqlite._connections_halving import halved
 from aioqueue.sqlite._rows import dump, text_of
+from aioqueue.sqlite._rows_ids import id_of
 from aioqueue.sqlite._rows_times import NOW, due_after, moment
 from aioqueue.store_rules._cursors import read_cursor, write_cursor
 from aioqueue.store_rules._deliveries import FINISHED_KEPT_SECONDS
@@ -21,6 +21,7 @@ from aioqueue.vocabulary._webhooks import Delivery, DeliveryPage, DeliveryState
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Callable, Collection, Sequence
+    from uuid import UUID
 
     from aioqueue.sqlite._connections import Connection
     from aioqueue.sqlite._connections_access import Reader, Writer
@@ -187,9 +188,9 @@ def _delivery(row: Sequence[Any]) -> Delivery:
     (delivery_id, job_id, chain_id, job_type, kind, url, body) = row[:7]
     (state, tries, created_at, next_at, status, response, finished_at) = row[7:]
     return Delivery(
-        id=UUID(delivery_id),
-        job_id=UUID(job_id),
-        chain_id=UUID(chain_id),
+        id=id_of(delivery_id),
+        job_id=id_of(job_id),
+        chain_id=id_of(chain_id),
         job_type=text_of(job_type),
         event=text_of(kind),
         url=url,
@@ -198,7 +199,7 @@ def _delivery(row: Sequence[Any]) -> Delivery:
         tries=tries,
         created_at=moment(created_at),
         next_at=None if next_at is None else moment(next_at),
-        status=status,
+        status=status if isinstance(status, int) else None,
         response=response,
         finished_at=None if finished_at is None else moment(finished_at),
     )

@@ -136,3 +136,26 @@ async def test_nothing_is_stored_of_a_job_that_isnt_there(store: SQLiteStore, pa
     nobody = PhaseWrite(id=new_id(), claims=1, lease_id=1, name="p", state=PhaseState.RUNNING)
     assert await store.write_phases([nobody, nobody]) == [LostReason.NOT_FOUND] * 2
     assert rows(path) == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "progress SET phases = '5'",
+        "progress SET phases = '{\"a\": 1}'",
+        "progress SET phases = '[1, null]'",
+        "progress SET at = 9223372036854775807",
+        "progress SET message = CAST(x'ff' AS TEXT)",
+        "phase SET name = CAST(x'ff' AS TEXT)",
+        "phase SET started_at = -9223372036854775808",
+        "phase SET result = '[1e999]'",
+    ],
+)
+async def test_what_somebody_has_written_beside_a_job_is_shown_as_well_as_it_can_be(
+    store: SQLiteStore, path: Path, change: str
+) -> None:
+    job = await claimed(store)
+    execute(path, f"UPDATE {change}")
+    [found] = await store.fetch([job.id])
+    assert found is not None
+    assert (found.progress is not None, len(found.phases)) == (True, 1)

@@ -153,3 +153,14 @@ async def test_what_is_old_is_removed_though_nobody_else_has_anything_to_do(stor
     await store.tend(100)
     assert query(path, "SELECT id FROM past_lease") == [(lease,)]
     assert query(path, "SELECT state FROM delivery") == [(1,)]
+
+
+async def test_deliveries_that_somebody_has_written_keep_nobody_from_theirs(store: SQLiteStore, path: Path) -> None:
+    _, second = await ended(store, 2)
+    odd = "id = 'these are thirty-six characters, ok.', chain_id = 'x', job_type = x'ff', status = 'fine', body = x'ff'"
+    execute(path, f"UPDATE delivery SET {odd} WHERE job_id <> '{second}'")
+    taken = await store.take_deliveries(10, 60)
+    assert (len(taken), second in {each.job_id for each in taken}) == (2, True)
+    assert len((await store.list_deliveries()).deliveries) == 2
+    await store.write_tries([DeliveryTry(id=each.id, tries=1, state=DeliveryState.DELIVERED) for each in taken])
+    assert [each.state for each in (await store.list_deliveries(state=DeliveryState.DELIVERED)).deliveries] == ["delivered"]
