@@ -109,7 +109,7 @@ class Store(Insertable, Operable, Protocol):
     `ClientClosed`. Lease sessions of the store raise it too, and are closed by whoever has them. A subscription may be left
     anywhere.
 
-    `description`, `troubles` (none, unless it's open) and the methods of optional abilities work in each of these places.
+    `description`, `troubles` (none, unless it's open) and the abilities that say so work in each of these places.
     `ClientClosed` means that trying again won't help: a worker ends with it.
     """
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from aioqueue.testing.memory import _operate, _retention, _settle_next, _store
 from aioqueue.testing.memory._rows import Database
-from aioqueue.testing.memory._rows_jobs import Row, later
+from aioqueue.testing.memory._rows_jobs import FOR_EVER, Row, later
 from aioqueue.testing.memory._rows_leases import Duties
 from aioqueue.vocabulary._job import StoredState
 from aioqueue.vocabulary._notification import Notification
@@ -93,7 +93,7 @@ def _taken_for_good(real: Callable[..., bool], duties: Duties, name: str, holder
 
 def _given_up_by_anybody(real: Callable[..., bool], duties: Duties, name: str, holder: str, *rest: Any) -> bool:
     if rest[0] <= 0:
-        duties.__init__()
+        real(duties, name, holder, 0.0, FOR_EVER)  # when all are over
     return real(duties, name, holder, *rest)
 
 

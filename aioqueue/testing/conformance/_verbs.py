@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 from aioqueue.testing.conformance._progress import phase_of, progress_of
 from aioqueue.testing.conformance._tools import HOUR, job, raises
 from aioqueue.testing.conformance._waiting import ends_well
-from aioqueue.vocabulary._abilities import SupportsPrune, SupportsRetention
+from aioqueue.vocabulary._abilities import SupportsEvents, SupportsPrune, SupportsRetention, SupportsWebhooks
 from aioqueue.vocabulary._job import Ending, SettlementKind, StoredState
 from aioqueue.vocabulary._listing import JobFilter
+from aioqueue.vocabulary._webhooks import DeliveryState, DeliveryTry
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
     from uuid import UUID
 
     from aioqueue.abc import Store
@@ -84,8 +85,8 @@ def verbs(store: Store, claimed: ClaimedJob) -> dict[str, Callable[[], Awaitable
     return calls
 
 
-def _of_abilities(store: Store, ids: list[UUID]) -> dict[str, Callable[[], Awaitable[object]]]:
-    """The same, of what not every store can do."""
+def _of_abilities(store: Store, ids: Sequence[UUID]) -> dict[str, Callable[[], Awaitable[object]]]:
+    """Calls of the methods that not every store has, and that need an open one."""
     calls: dict[str, Callable[[], Awaitable[object]]] = {}
     if isinstance(store, SupportsPrune):
         calls["prune"] = partial(store.prune, StoredState.COMPLETED, 0.0, None, 1)
@@ -94,6 +95,21 @@ def _of_abilities(store: Store, ids: list[UUID]) -> dict[str, Callable[[], Await
         calls["find_old"] = partial(store.find_old, {StoredState.COMPLETED: 0.0}, 1)
         calls["purge"] = partial(store.purge, ids, {StoredState.COMPLETED: 0.0})
         calls["purge of nothing"] = partial(store.purge, [], {})
+    if isinstance(store, SupportsWebhooks):
+        tried = DeliveryTry(id=ids[0], tries=1, state=DeliveryState.PENDING)
+        calls["take_deliveries"] = partial(store.take_deliveries, 1, 1.0)
+        calls["next_delivery"] = store.next_delivery
+        calls["write_tries"] = partial(store.write_tries, [tried])
+        calls["write_tries of nothing"] = partial(store.write_tries, [])
+        calls["list_deliveries"] = partial(store.list_deliveries, limit=1)
+        calls["replay_deliveries"] = partial(store.replay_deliveries, ids)
+        calls["replay_deliveries of nothing"] = partial(store.replay_deliveries, [])
+    if isinstance(store, SupportsEvents):
+        calls["open_reader"] = partial(store.open_reader, 1.0)
+        calls["keep_reader"] = partial(store.keep_reader, ids[0], 1.0)
+        calls["begin_events"] = partial(store.begin_events, ids[0])
+        calls["resume_events"] = partial(store.resume_events, ids[0], 1, 1)
+        calls["read_events"] = partial(store.read_events, ids[0], "", 1)
     return calls
 
 
