@@ -264,7 +264,7 @@ class EventReaders:
         """See `aioqueue.abc.SupportsEvents.resume_events`."""
         if 0 < sequence <= _LARGEST_SEQUENCE:
             for at, visible, xid in await self._fetch("events_resume", reader, sequence):
-                cursor = _Cursor(_Seen(at, visible))
+                cursor = _Cursor(_Seen(at, _without(visible, int(xid))))
                 return await self._page(reader, cursor, limit, after=(xid, sequence))
         return await self._reset()
 
@@ -307,3 +307,12 @@ class EventReaders:
 
     async def _fetch(self, name: str, *arguments: object) -> Sequence[Row]:
         return await self._pool.fetch(self._statements[name], *arguments)
+
+
+def _without(visible: str, xid: int) -> str:
+    """A snapshot in which a transaction is open: its own doesn't say so of it, if others have begun since."""
+    first, behind, listed = visible.split(":")
+    if xid >= int(behind):
+        return visible
+    running = sorted({xid, *map(int, filter(None, listed.split(",")))})
+    return f"{first}:{behind}:{','.join(map(str, running))}"

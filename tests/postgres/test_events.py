@@ -81,6 +81,23 @@ async def test_what_commits_late_comes_late_though_its_number_is_lower(postgres_
         assert [each.job_id for each in everything.events] == [late.id, *(each.id for each in more)]
 
 
+async def test_the_rest_of_a_transaction_comes_after_its_middle_whatever_has_been_committed_meanwhile(
+    postgres_url: str,
+) -> None:
+    """The transaction of the event after which a reader goes on isn't open in that event's own snapshot."""
+    mine, others = [job() for _ in range(3)], [job(), job()]
+    async with opened(postgres_url) as store, reading(store) as log:
+        async with store.transaction() as transaction:
+            await transaction.insert(mine[:1])
+            await store.insert(others)  # a later number of a transaction, and ended before the next statement
+            await transaction.insert(mine[1:])
+        seen = await store.read_events(log.reader, log.cursor, 100)
+        assert [each.job_id for each in seen.events] == [each.id for each in (mine[0], *others, *mine[1:])]
+        for limit in (100, 1):
+            rest = await store.resume_events(log.reader, seen.events[-2].sequence, limit)
+            assert [each.job_id for each in rest.events] == [mine[2].id]
+
+
 @pytest.mark.parametrize("isolation", ["read_committed", "repeatable_read"])
 async def test_a_reader_begins_once_whoever_doesn_t_see_it_has_ended(postgres_url: str, isolation: Any) -> None:
     """A transaction from before that has written, or only looked so far: its events aren't logged."""
