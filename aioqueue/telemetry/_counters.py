@@ -53,6 +53,10 @@ _SUMS = (
     "webhooks_delivered",
     "webhooks_retried",
     "webhooks_failed",
+    "phases_completed",
+    "phases_failed",
+    "phases_resumed",
+    "chains_removed",
 )
 """What is counted without a label."""
 
@@ -173,6 +177,9 @@ class Counters:
         reaped: Jobs of dead workers that were taken over.
         dependents_told, dependents_failed, expired_unstarted: What tending has done: ends of chains told to a job that waited,
             jobs that have failed since what they waited for didn't complete, jobs that weren't started in time.
+        phases_completed, phases_failed, phases_resumed: Phases that have run, by how they ended; those whose stored result was
+            taken.
+        chains_removed: Old chains that retention has removed.
         webhooks_delivered, webhooks_retried, webhooks_failed: Tries to send messages, by what became of them: the receiver has
             taken it, it's tried again, or it's given up.
         enqueued: Jobs that were stored, by label.
@@ -184,6 +191,7 @@ class Counters:
         "_others",
         "_recorders",
         "_types",
+        "chains_removed",
         "claimed",
         "claims",
         "dependents_failed",
@@ -192,6 +200,9 @@ class Counters:
         "expired_unstarted",
         "labels",
         "leases_lost",
+        "phases_completed",
+        "phases_failed",
+        "phases_resumed",
         "reaped",
         "reconnects",
         "renewals",
@@ -209,6 +220,7 @@ class Counters:
         self.dependents_told = self.dependents_failed = self.expired_unstarted = 0
         self.renewals = self.renewals_failed = self.leases_lost = 0
         self.webhooks_delivered = self.webhooks_retried = self.webhooks_failed = 0
+        self.phases_completed = self.phases_failed = self.phases_resumed = self.chains_removed = 0
         self.enqueued: dict[str, int] = {}
         self.unique: dict[tuple[str, UniqueOutcome], int] = {}
         self.reconnects: Mapping[str, int] = {}

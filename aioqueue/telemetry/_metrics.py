@@ -34,9 +34,11 @@ _PARTS = (
     "next_due",
     "notifications",
     "outcome",
+    "progress",
     "reap",
     "release",
     "renew",
+    "retention",
     "settle",
     "stats",
     "tend",
@@ -96,6 +98,8 @@ RENEWALS = Metric("aioqueue.lease.renewals", _C, ("result",), "Renewals of lease
 LEASES_LOST = Metric("aioqueue.leases.lost", _C, (), "Leases that were lost, with all that ran under them.")
 REAPED = Metric("aioqueue.jobs.reaped", _C, (), "Jobs of dead workers that were taken over.")
 TENDED = Metric("aioqueue.jobs.tended", _C, ("result",), "Jobs that waited, or weren't started, and were seen to.")
+PHASES = Metric("aioqueue.phases", _C, ("result",), "Phases that have run, or whose stored result was taken (resumed).")
+REMOVED = Metric("aioqueue.chains.removed", _C, (), "Old chains that were removed by retention.")
 WEBHOOKS = Metric("aioqueue.webhooks.sent", _C, ("result",), "Tries to send webhooks, by what became of them.")
 RECONNECTS = Metric("aioqueue.reconnects", _C, ("connection",), "Connections that were lost, and are there again.")
 LAG = Metric("aioqueue.event_loop.lag", _G, (), "How long the event loop takes to answer.", "s")
@@ -121,6 +125,8 @@ METRICS = (
     LEASES_LOST,
     REAPED,
     TENDED,
+    PHASES,
+    REMOVED,
     WEBHOOKS,
     RECONNECTS,
     LAG,
@@ -167,6 +173,9 @@ def _read_counters(values: Mapping[Metric, Values]) -> None:
     values[LEASES_LOST][()], values[REAPED][()] = total.leases_lost, total.reaped
     told, failed, expired = total.dependents_told, total.dependents_failed, total.expired_unstarted
     values[TENDED].update({("told",): told, ("failed",): failed, ("expired",): expired})
+    done, broken, resumed = total.phases_completed, total.phases_failed, total.phases_resumed
+    values[PHASES].update({("completed",): done, ("failed",): broken, ("resumed",): resumed})
+    values[REMOVED][()] = total.chains_removed
     delivered, retried, given_up = total.webhooks_delivered, total.webhooks_retried, total.webhooks_failed
     values[WEBHOOKS].update({("delivered",): delivered, ("retried",): retried, ("failed",): given_up})
     values[RECONNECTS].update({(name,): total.reconnects.get(name, 0) for name in sorted({*_CONNECTIONS, *total.reconnects})})

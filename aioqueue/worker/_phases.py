@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from aioqueue.abc import Store
     from aioqueue.client import Client
+    from aioqueue.telemetry._counters import Counters
     from aioqueue.vocabulary._job import ClaimedJob, LostReason
     from aioqueue.worker._holdings import Slot
 
@@ -47,10 +48,12 @@ class PhaseWriter:
 
     Arguments:
         client: Whose store it is.
+        counters: What the run counts.
     """
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, counters: Counters) -> None:
         self._client = client
+        self.counters = counters
         self._writes: Batcher[PhaseWrite, LostReason | None] = Batcher(
             self._write, size=_size, patience=_HUNG_SECONDS, name="writing of phases"
         )
@@ -141,11 +144,13 @@ class StoredPhases:
         if self._results is not None:
             self._results[name] = result
         self._writer.tell(self._slot.job, name, completed=True)
+        self._writer.counters.phases_completed += 1
         self._tell(logging.INFO, name, "completed", f"has completed after {took:.3f} s", took)
 
     async def fail(self, name: str, error: BaseException) -> None:
         """See `PhaseKeeper`."""
         took = time.monotonic() - self._began
+        self._writer.counters.phases_failed += 1
         self._tell(logging.WARNING, name, "failed", f"has failed after {took:.3f} s: {type_name(error)}", took)
         try:
             await to_the_end(
@@ -164,6 +169,7 @@ class StoredPhases:
 
     def resume(self, name: str) -> None:
         """See `PhaseKeeper`."""
+        self._writer.counters.phases_resumed += 1
         self._tell(logging.INFO, name, "resumed", "isn't run: an earlier attempt has completed it")
 
     def _write(self, name: str, state: PhaseState, result: bytes | None = None) -> PhaseWrite:

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
     from uuid import UUID
 
-    from aioqueue.abc import Store
-    from aioqueue.definitions._observers import Observers
+    from aioqueue.client import Client
     from aioqueue.definitions._settings import WorkerSettings
+    from aioqueue.telemetry._counters import Counters
     from aioqueue.worker._health import Troubles
     from aioqueue.worker._wakeup import Wakeup
 
@@ -66,35 +66,36 @@ class Retention:
     nothing.
 
     Arguments:
-        store: Where the jobs are. One that can't do it is left alone.
+        client: Whose store it is; one that can't do it is left alone. Its observers are told of what was removed.
         settings: How long jobs are kept, and how often that's looked at.
         name: The worker's.
         on_purge: Called before jobs are removed, if given.
         troubles: Where errors show, as `retention`.
-        observers: Told of what was removed.
+        counters: What the run counts.
         wakeup: Wakes the main loop, once the store has been closed.
     """
 
     def __init__(
         self,
-        store: Store,
+        client: Client,
         settings: WorkerSettings,
         name: str,
         on_purge: OnPurge | None,
         *,
         troubles: Troubles,
-        observers: Observers,
+        counters: Counters,
         wakeup: Wakeup,
     ) -> None:
+        self._operations = store = client.store
         self._store = store if isinstance(store, SupportsRetention) else None
-        self._operations: Store = store
         self._every = settings.retention_interval
         self._ages = _ages(settings)
         self._worker = name
         self._holder = f"{name} {uuid4()}"
         self._on_purge = on_purge
         self._troubles = troubles
-        self._observers = observers
+        self._counters = counters
+        self._observers = client.observers
         self._wakeup = wakeup
         self._loop = asyncio.get_running_loop()
         self._portion = _MOST_CHAINS
@@ -206,6 +207,7 @@ class Retention:
             self._log_kept(chains[0], error)
             return 0
         self._failures = 0
+        self._counters.chains_removed += len(gone)
         if self._observers.active:
             self._tell_observers(jobs, set(gone))
         return len(gone)

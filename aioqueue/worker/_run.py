@@ -103,7 +103,7 @@ class Run:
         self.tending = tending = Tending(store, name, troubles=troubles, counters=holdings.counters, wakeup=wakeup)
         self.webhooks = self._made_webhooks(store, settings, troubles)
         self._retention = Retention(
-            store, settings, name, on_purge, troubles=troubles, observers=self._observers, wakeup=wakeup
+            client, settings, name, on_purge, troubles=troubles, counters=holdings.counters, wakeup=wakeup
         )
         policies, groups = Policies(registry, settings), lease_groups(names, registry.types, settings)
         self.writer = writer = Writer(store, policies, holdings, wakeup, tending, troubles, tracing)
@@ -114,7 +114,7 @@ class Run:
         self.leases = leases = self._made_leases(store, groups, settings, troubles)
         self.interruptions = Interruptions(policies, _cancellation_of_this_task())
         threads, scope = HandlerThreads(name), ResourceScope(resources)
-        self._stages = stages = Stages(client, threads, _BODIES, troubles)
+        self._stages = stages = Stages(client, threads, _BODIES, troubles, holdings.counters)
         attempts = self._made_attempts(name, client, registry, policies, scope, threads)
         self.loop = self._made_loop(store, settings, troubles, attempts)
         self.shutdown = Shutdown(

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from aioqueue.client import Client
+    from aioqueue.telemetry._counters import Counters
     from aioqueue.worker._health import Troubles
     from aioqueue.worker._holdings import Slot
     from aioqueue.worker._threads import HandlerThreads
@@ -30,17 +31,20 @@ class Stages:
         threads: For phases that are plain functions.
         bodies: Ids of the jobs whose bodies run in this process.
         troubles: Where errors show.
+        counters: What the run counts.
 
     Attributes:
         phases: Writes phases.
         progress: Writes progress.
     """
 
-    def __init__(self, client: Client, threads: HandlerThreads, bodies: set[UUID], troubles: Troubles) -> None:
+    def __init__(
+        self, client: Client, threads: HandlerThreads, bodies: set[UUID], troubles: Troubles, counters: Counters
+    ) -> None:
         self._threads = threads
         self._bodies = bodies
         self._loop = asyncio.get_running_loop()
-        self.phases = PhaseWriter(client)
+        self.phases = PhaseWriter(client, counters)
         self.progress = ProgressWriter(client.store, troubles, client.observers)
 
     async def in_thread(self, slot: Slot, function: Callable[[], object]) -> Returned:

@@ -24,6 +24,7 @@ from aioqueue import (
     current_attempt,
 )
 from aioqueue.events import Event, JobProgress, PhaseCompleted, PhaseStarted
+from aioqueue.telemetry._counters import LEDGER
 from aioqueue.vocabulary._job import LostReason
 from aioqueue.worker import _phases
 from tests.worker.completing import run
@@ -66,8 +67,12 @@ async def test_a_later_attempt_goes_on_with_the_phase_that_failed(client: Client
         assert await attempt.phase_results() == {"download": "YTE=", "measure": 2}
         return size
 
-    handle = await client.enqueue(build("a"))
+    handle, before = await client.enqueue(build("a")), LEDGER.total()
     await Worker(client, registry).run_once()
+    counted = LEDGER.total()
+    assert counted.phases_completed - before.phases_completed == 2
+    assert counted.phases_failed - before.phases_failed == 1
+    assert counted.phases_resumed - before.phases_resumed == 1
     assert ran == [("download", 1), ("measure", 1), ("measure", 2)]
     assert await handle.result() == 2
     job = await handle.snapshot()
