@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Subscription", "Wanted"]
 
-_MOST_BUFFERED = 1_000
+_MOST_BUFFERED = 5_000
 """Events that wait for the reader of one stream; then they're dropped, and it gets a `Reset` in their place."""
 
 
