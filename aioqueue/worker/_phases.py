@@ -54,6 +54,7 @@ class PhaseWriter:
     def __init__(self, client: Client, counters: Counters) -> None:
         self._client = client
         self.counters = counters
+        self._over = False
         self._writes: Batcher[PhaseWrite, LostReason | None] = Batcher(
             self._write, size=_size, patience=_HUNG_SECONDS, name="writing of phases"
         )
@@ -73,12 +74,26 @@ class PhaseWriter:
             LeaseLost: The job isn't this attempt's any more. Nothing was written.
             StoreError: The store can't be reached for so long, or refuses it.
         """
-        lost = await patiently(lambda: self._writes.submit(write))
+        lost = await patiently(lambda: self._submitted(write))
         if lost is not None:
             raise LeaseLost(
                 f"the phase {write.name!r} isn't stored: its job, {write.id}, isn't this attempt's any more: {lost.value}",
                 reason=lost.value,
             )
+
+    async def _submitted(self, write: PhaseWrite) -> LostReason | None:
+        """Write with others. Whoever cancels the batch's task, such as by cancelling all there are, doesn't mean the attempt.
+
+        Raises:
+            StoreUnavailable: It was cancelled so.
+        """
+        try:
+            return await self._writes.submit(write)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if self._over or (task is not None and task.cancelling()):
+                raise
+            raise StoreUnavailable("the task that writes phases was cancelled") from None
 
     def refuse_in_transaction(self, slot: Slot) -> None:
         """Refuse a phase inside an open transaction of its task, for whose end the store might wait.
@@ -98,6 +113,7 @@ class PhaseWriter:
 
     def abort(self) -> None:
         """Write nothing more: the worker has ended."""
+        self._over = True
         self._writes.abort()
 
 

@@ -157,10 +157,11 @@ class ProgressWriter:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._task = None
-        if task.cancelled():
-            self._over = True  # with the event loop, or the worker: nobody may be left waiting
-            for reports in list(self._waiting):
-                self.close(reports)
+        if task.cancelled():  # by the end of the worker or its event loop, or by whoever cancels all tasks that there are
+            for reports in list(self._waiting):  # nobody may be left waiting; the next value begins another task
+                self._waiting.pop(reports)
+                reports.queued, reports.latest = False, None
+                reports.tell()
             return
         if (error := task.exception()) is not None:
             self._troubles.add("progress", error)
@@ -185,8 +186,13 @@ class ProgressWriter:
                     reports.due = _next_moment(now, first=not reports.due)
                     reports.writing = True
                     taken.append(_Taken(slot, reports, progress))
-            if taken:
-                await self._write(taken)
+            try:
+                if taken:
+                    await self._write(taken)
+            finally:
+                for _, reports, _ in taken:
+                    reports.writing = False
+                    reports.tell()
 
     async def _pause(self, seconds: float) -> None:
         try:
@@ -204,7 +210,7 @@ class ProgressWriter:
             await self._write(taken[middle:])
             return
         for _, reports, _ in taken:
-            reports.writing = False
+            reports.writing = False  # before what comes is queued again
         if error is None:
             self._failing = False
             self._backoff.reset()
@@ -216,8 +222,6 @@ class ProgressWriter:
             self._try_again(taken, error)
         else:
             self._refused(taken[0], error)
-        for _, reports, _ in taken:
-            reports.tell()
 
     async def _written(self, writes: Sequence[ProgressWrite]) -> Exception | None:
         """Have the store write, in a task that is left alone if it hangs. Returns what went wrong."""

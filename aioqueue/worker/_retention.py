@@ -99,6 +99,7 @@ class Retention:
         self._wakeup = wakeup
         self._loop = asyncio.get_running_loop()
         self._portion = _MOST_CHAINS
+        self._stopped = False
         self._failures = 0
         self._error: Exception | None = None
         self._kept: set[UUID] = set()
@@ -112,9 +113,11 @@ class Retention:
         if self._store is not None and self._every:
             context = contextvars.Context()
             self._task = self._loop.create_task(self._run(self._store), name="aioqueue retention", context=context)
+            self._task.add_done_callback(self._ended, context=context)
 
     def stop(self) -> None:
         """Begin nothing more, and interrupt the statement that is under way. May be called again."""
+        self._stopped = True
         for task in self.tasks:
             task.cancel()
 
@@ -130,6 +133,14 @@ class Retention:
             leave(task)
 
     # -- the loop -----------------------------------------------------------------------------------------------------
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled() and not self._stopped:  # by whoever cancels all tasks that there are, or with the event loop
+            self._loop.call_later(self._every, self._begin_again, context=contextvars.Context())
+
+    def _begin_again(self) -> None:
+        if not self._stopped:
+            self.begin()
 
     async def _run(self, store: SupportsRetention) -> None:
         backoff = Backoff(min(1.0, self._every), self._every)

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from aioqueue import JobHandle
-    from aioqueue.vocabulary._phases import ProgressWrite
+    from aioqueue.vocabulary._job import LostReason
+    from aioqueue.vocabulary._phases import PhaseWrite, ProgressWrite
 
 pytestmark = pytest.mark.anyio
 
@@ -206,3 +207,50 @@ async def test_an_attempt_that_is_interrupted_leaves_its_last_value(client: Clie
     job = await handle.snapshot()
     assert (job.state.value, job.attempt) == ("ready", 0)
     assert await shown(handle) == (30, "so far")
+
+
+async def test_who_cancels_all_tasks_costs_a_value_and_no_phase(
+    client: Client, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written, held = Written(client, monkeypatch), asyncio.Event()
+    written.answers.append(held)
+    works, gates = client.store.write_phases, [asyncio.Event()]
+
+    async def write_phases(writes: Sequence[PhaseWrite]) -> Sequence[LostReason | None]:
+        if gates:
+            waits.set()
+            await gates.pop().wait()
+        return await works(writes)
+
+    monkeypatch.setattr(client.store, "write_phases", write_phases)
+    waits = asyncio.Event()
+
+    async def two() -> int:
+        return 2
+
+    def cancel(*names: str) -> None:
+        found = [task for task in asyncio.all_tasks() if task.get_name() in {f"aioqueue {name}" for name in names}]
+        assert found
+        for task in found:
+            task.cancel()
+
+    async def cancel_phases() -> None:
+        await waits.wait()
+        cancel("writing of phases")
+
+    @registry.job(phases=("two",))
+    async def work() -> int:
+        attempt = current_attempt()
+        attempt.progress(10)
+        await written.changed.wait()
+        cancel("writing of progress", "statement for progress")
+        await asyncio.sleep(0)
+        cancelling = asyncio.create_task(cancel_phases())
+        result = await attempt.phase("two", two)
+        await cancelling
+        attempt.progress(99)
+        return result
+
+    handle = await run(client, registry, work())
+    assert await handle.result(timeout=60) == 2
+    assert await shown(handle) == (99, None)

@@ -220,3 +220,13 @@ async def test_a_callback_that_hangs_or_is_interrupted_keeps_what_it_was_given(
     async with Worker(scripted, registry, retention_interval=OFTEN, on_purge=hangs):
         await asyncio.wait_for(twice.wait(), 60)
     assert (await handle.snapshot()).output == 1
+
+
+async def test_who_cancels_all_tasks_stops_it_for_an_interval(store: Scripted, scripted: Client) -> None:
+    async with Worker(scripted, of_nothing(), retention_interval=OFTEN):
+        await store.until(1)
+        for task in asyncio.all_tasks():
+            if "retention" in task.get_name():
+                task.cancel()
+        await asyncio.sleep(0)
+        await store.until(store.looks + 2)
