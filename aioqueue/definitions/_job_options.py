@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from aioqueue.definitions._call_options import read_priority, read_tags
@@ -14,7 +15,7 @@ from aioqueue.vocabulary._safe_text import safe_repr, visible
 from aioqueue.vocabulary._time import seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import timedelta
 
     from aioqueue.definitions._job_type import JobType
@@ -148,10 +149,14 @@ def _read_reschedules(value: object) -> int | None:
     return value
 
 
-def _read_phases(phases: Iterable[str]) -> tuple[str, ...]:
+def _read_phases(phases: Any) -> tuple[str, ...]:
     if isinstance(phases, str):
         raise ConfigurationError(f"phases must be several names, such as ({phases!r},), not one text")
-    names = tuple(phases)
+    if not _has_order(phases):
+        raise ConfigurationError(
+            f'phases must be names in their order, such as ("download", "process"), not {safe_repr(phases)}'
+        )
+    names: tuple[str, ...] = tuple(phases)
     for name in names:
         if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME_CHARACTERS or visible(name) != name:
             raise ConfigurationError(
@@ -162,6 +167,11 @@ def _read_phases(phases: Iterable[str]) -> tuple[str, ...]:
     if len(names) > _MOST_PHASES:
         raise ConfigurationError(f"a job has {_MOST_PHASES} phases at most, not {len(names)}")
     return names
+
+
+def _has_order(names: Any) -> bool:
+    """Whether these are several things in an order: a set has none, or another one in each process."""
+    return isinstance(names, Iterable) and not isinstance(names, (set, frozenset))
 
 
 def _read_capture_logs(value: object) -> bool:

@@ -140,7 +140,7 @@ class Phases:
 
     async def _run(self, name: str, function: Callable[..., Any], arguments: Any, named: Any, codec: ValueCodec) -> Any:
         try:
-            if _is_async(function):
+            if _signature.is_async_function(function):
                 returned = Returned(await function(*arguments, **named))
             else:
                 returned = await self._in_thread(lambda: function(*arguments, **named))
@@ -155,7 +155,7 @@ class Phases:
             raise returned.cancelled
         return returned.value
 
-    def _refuse(self, name: str, function: object) -> None:
+    def _refuse(self, name: str, function: Any) -> None:
         """Refuse what can't be run as a phase now.
 
         Raises:
@@ -170,6 +170,11 @@ class Phases:
         if self.running is not None:
             raise PhasesOverlap(
                 f"the phase {name!r} can't begin while {self.running!r} runs: await one before the next", phase=name
+            )
+        if type(function) is type(self._job_type):
+            raise TypeError(
+                f"phase({name!r}, ...) takes a function, and {function.name} is a job type: pass its function, "
+                f"{function.fn.__name__}.fn, or enqueue a job of it"
             )
         if not callable(function):
             raise TypeError(
@@ -203,14 +208,10 @@ def _made_codec(job_type: JobType[..., Any, Any], name: str, function: Any) -> V
             "reads the stored result: def it with `-> int`, say, or `-> None`"
         )
     try:
-        _signature.refuse_hints(hints, is_async=_is_async(function))
+        _signature.refuse_hints(hints, is_async=_signature.is_async_function(function))
         return _signature.output_codec(hints["return"], job_type.converters)
     except RegistrationError as error:
         raise RegistrationError(f"{label}: {error}") from None
-
-
-def _is_async(function: Any) -> bool:
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004 - the method is asked
 
 
 def _has_failed(error: BaseException) -> bool:

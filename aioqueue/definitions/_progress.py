@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numbers
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import TYPE_CHECKING, SupportsFloat
 
 from aioqueue.vocabulary._phases import Progress
@@ -23,7 +24,10 @@ def read_percent(percent: SupportsFloat) -> float:
     Raises:
         ValueError: It isn't a number from 0 to 100.
     """
-    value = float(percent) if isinstance(percent, numbers.Real) else -1.0
+    try:
+        value = float(percent) if isinstance(percent, (numbers.Real, Decimal)) else -1.0
+    except (OverflowError, ValueError):  # too large an integer, and a signalling NaN
+        value = -1.0
     if not 0.0 <= value <= 100.0:  # nor is NaN
         raise ValueError(f"progress is a number from 0 to 100, not {safe_repr(percent)}")
     return value

@@ -17,6 +17,7 @@ from aioqueue.vocabulary._codec import Converter, ValueCodec
 
 __all__ = [
     "Parameters",
+    "is_async_function",
     "output_codec",
     "read_hints",
     "read_name",
@@ -120,6 +121,11 @@ def refuse_function(function: Any) -> None:
             f"{_label(function)} is a def around an async def, so it would run in a thread and return an awaitable: make the "
             "wrapper async def too"
         )
+
+
+def is_async_function(function: Any) -> bool:
+    """Whether what a function, or an object that can be called, gives is awaited: otherwise it's called in a thread."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004 - the method is asked
 
 
 def _overloaded(function: Any) -> bool:

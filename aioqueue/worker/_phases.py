@@ -7,7 +7,7 @@ import logging
 import time
 from typing import TYPE_CHECKING, TypeVar
 
-from aioqueue.errors import LeaseLost, StoreUnavailable, TransactionError
+from aioqueue.errors import LeaseLost, OutsideTransaction, StoreUnavailable, TransactionError
 from aioqueue.runtime._batcher import Batcher
 from aioqueue.runtime._shield import to_the_end
 from aioqueue.vocabulary._phases import PhaseState, PhaseWrite
@@ -104,7 +104,13 @@ class PhaseWriter:
         completing = slot.completing
         if completing is not None and completing.entered:
             raise TransactionError(f"{slot.attempt!r} has a block of completion() open: run its phases before that")
-        self._client.check_outside_transaction()
+        try:
+            self._client.check_outside_transaction()
+        except OutsideTransaction:
+            raise OutsideTransaction(
+                "a phase inside a block of client.transaction() might wait for what that has locked, and its result would be "
+                "kept even if the block is rolled back: run it before or after the block"
+            ) from None
 
     def tell(self, job: ClaimedJob, name: str, *, completed: bool) -> None:
         """Tell observers of a phase that has begun, or whose result is stored."""

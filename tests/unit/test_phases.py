@@ -6,6 +6,7 @@ import asyncio
 import math
 import threading
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -85,6 +86,8 @@ async def test_what_can_not_be_a_phase_says_so() -> None:
         await attempt.phase("download", unstorable)
     with pytest.raises(TypeError, match="takes a function"):
         await attempt.phase("download", 1)
+    with pytest.raises(TypeError, match=r"plain is a job type: pass its function, plain\.fn"):
+        await attempt.phase("download", plain)
     assert await attempt.phase("download", double, 1) == 2  # what has failed may be tried again
     with pytest.raises(PhaseRepeated):
         await attempt.phase("download", double, 1)
@@ -97,7 +100,9 @@ def divide(number: int) -> float:
     return number / 0
 
 
-@pytest.mark.parametrize("phases", ["abc", ("a", "a"), ("",), (1,), ("a\nb",), tuple(map(str, range(101)))])
+@pytest.mark.parametrize(
+    "phases", ["abc", ("a", "a"), ("",), (1,), ("a\nb",), tuple(map(str, range(101))), {"a", "b"}, None, 5]
+)
 def test_names_of_phases_are_checked(phases: Any) -> None:
     with pytest.raises(ConfigurationError, match="phase"):
         Registry().job(phases=phases)(double)
@@ -127,7 +132,9 @@ async def test_progress_is_a_percentage() -> None:
     await asyncio.to_thread(attempt.progress, 12.5)
     assert attempt.last_progress is not None
     assert (attempt.last_progress.percent, attempt.last_progress.phase) == (12.5, None)
-    for wrong in (-0.1, 100.1, math.nan, math.inf, "50", None):
+    attempt.progress(Decimal("33.5"))
+    assert attempt.last_progress.percent == 33.5
+    for wrong in (-0.1, 100.1, math.nan, math.inf, "50", None, 10**400, Decimal("sNaN")):
         with pytest.raises(ValueError, match="from 0 to 100"):
             attempt.progress(wrong)
     with pytest.raises(ValueError, match="a message is a text"):

@@ -238,7 +238,7 @@ async def test_inside_of_an_open_transaction_a_phase_is_refused(client: Client, 
     @registry.job(phases=("step",))
     async def work() -> str:
         attempt = current_attempt()
-        with pytest.raises(TransactionError):
+        with pytest.raises(TransactionError, match="a phase inside a block"):
             async with client.transaction():
                 await attempt.phase("step", one)
         async with attempt.completion() as tx:
