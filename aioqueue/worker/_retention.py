@@ -11,15 +11,18 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import uuid4
 
-from aioqueue.errors import ClientClosed
+from aioqueue.definitions._signature import is_async_function
+from aioqueue.errors import ClientClosed, ConfigurationError
 from aioqueue.events import JobDeleted
 from aioqueue.runtime._batcher import NOT_ABOUT_ROWS
 from aioqueue.runtime._left_behind import leave
 from aioqueue.runtime._log import event
 from aioqueue.vocabulary._abilities import SupportsRetention
 from aioqueue.vocabulary._job import Job, StoredState
+from aioqueue.vocabulary._safe_text import safe_repr, type_name
 from aioqueue.worker._backoff import Backoff
 from aioqueue.worker._text import described, one_line
+from aioqueue.worker._threads import HandlerThreads, Raised
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -31,7 +34,7 @@ if TYPE_CHECKING:
     from aioqueue.worker._health import Troubles
     from aioqueue.worker._wakeup import Wakeup
 
-__all__ = ["OnPurge", "Retention"]
+__all__ = ["OnPurge", "Retention", "checked_on_purge"]
 
 OnPurge: TypeAlias = "Callable[[Sequence[Job]], Awaitable[object] | object]"
 """What is given chains before they're removed: of each the step that ended it."""
@@ -44,6 +47,7 @@ _MOST_CHAINS = 500
 _LONGEST_SECONDS = 60.0
 """That a statement may take until it's taken for one that hangs."""
 _LONGEST_CALLBACK_SECONDS = 300.0
+"""That a callback may take. The duty is kept for longer, so that nobody else removes meanwhile what it's called for."""
 _LONGEST_PAUSE_SECONDS = 1.0
 """Between two portions: as long as the one before took, so that half of the time is the others'."""
 _MOST_FAILURES_IN_TURN = 12
@@ -92,7 +96,7 @@ class Retention:
         self._ages = _ages(settings)
         self._worker = name
         self._holder = f"{name} {uuid4()}"
-        self._on_purge = on_purge
+        self._callback = None if on_purge is None else _Callback(on_purge, name)
         self._troubles = troubles
         self._counters = counters
         self._observers = client.observers
@@ -120,6 +124,8 @@ class Retention:
         self._stopped = True
         for task in self.tasks:
             task.cancel()
+        if self._callback is not None:
+            self._callback.close()
 
     @property
     def tasks(self) -> list[asyncio.Task[Any]]:
@@ -184,7 +190,8 @@ class Retention:
     async def _is_ours(self, store: SupportsRetention) -> bool:
         """Take the duty, or keep it. Without a callback only if nobody lives who has one."""
         duration = 3 * self._every + _LONGEST_SECONDS
-        if self._on_purge is not None:
+        if self._callback is not None:
+            duration += _LONGEST_CALLBACK_SECONDS
             return await self._take(store, _DUTY_OF_CALLBACKS, duration) and await self._take(store, _DUTY, duration)
         if not await self._take(store, _DUTY, duration):
             return False
@@ -199,6 +206,8 @@ class Retention:
     async def _remove(self, store: SupportsRetention, chains: Sequence[UUID]) -> int:
         """Remove chains, after whoever is to be called was. What fails because of one of them is halved until that's alone."""
         if not chains or self._failures > _MOST_FAILURES_IN_TURN:
+            return 0
+        if self._failures and not await self._is_ours(store):  # callbacks that fail may have taken long
             return 0
         jobs = await self._fetched(chains)
         error = await self._called(jobs)
@@ -225,17 +234,17 @@ class Retention:
 
     async def _fetched(self, chains: Sequence[UUID]) -> Sequence[Job]:
         """The steps that ended the chains, if anybody wants to know them."""
-        if self._on_purge is None and not self._observers.active:
+        if self._callback is None and not self._observers.active:
             return ()
         found: Sequence[Job | None] = await self._bounded(self._operations.fetch_ends(chains))
         return [job for job in found if job is not None]
 
     async def _called(self, jobs: Sequence[Job]) -> Exception | None:
         """Call whoever is to be called before they're removed. Returns what was raised."""
-        if self._on_purge is None or not jobs:
+        if self._callback is None or not jobs:
             return None
         try:
-            await self._bounded(_call(self._on_purge, jobs), _LONGEST_CALLBACK_SECONDS)
+            await self._bounded(self._callback.call(jobs), _LONGEST_CALLBACK_SECONDS)
         except Exception as error:  # noqa: BLE001 - handed back, and logged
             return error
         return None
@@ -290,10 +299,51 @@ class Retention:
         )
 
 
-async def _call(on_purge: OnPurge, jobs: Sequence[Job]) -> None:
-    result = on_purge(jobs)
-    if inspect.isawaitable(result):
-        await result
+class _Callback:
+    """Calls whoever is to be called before jobs are removed: `async def` in the event loop, a plain function in a thread.
+
+    Arguments:
+        on_purge: What is called.
+        name: The worker's.
+    """
+
+    def __init__(self, on_purge: OnPurge, name: str) -> None:
+        self._on_purge = on_purge
+        self._threads = HandlerThreads(f"retention of {name}")
+        self._running: asyncio.Future[object] | None = None
+
+    async def call(self, jobs: Sequence[Job]) -> None:
+        """Call it, and wait until it has returned. Raises what it raises."""
+        function: Any = self._on_purge
+        if is_async_function(function):
+            await function(jobs)
+            return
+        if self._running is not None and not self._running.done():
+            raise _Hangs("the call before this one hasn't returned")
+        self._running = running = self._threads.run(lambda: function(jobs), lambda: None)
+        await asyncio.wait([running])
+        result = running.result()
+        if isinstance(result, Raised):
+            error = result.error
+            raise error if isinstance(error, Exception) else RuntimeError(f"on_purge raised {type_name(error)}") from error
+        if inspect.isawaitable(result):
+            await result
+
+    def close(self) -> None:
+        """Let its thread end."""
+        self._threads.close()
+
+
+def checked_on_purge(value: Any) -> OnPurge | None:
+    """Check what is to be called before jobs are removed, when a worker is made.
+
+    Raises:
+        ConfigurationError: It can't be called.
+    """
+    if value is not None and not callable(value):
+        raise ConfigurationError(f"on_purge is a function that takes jobs, `async def` or `def`, not {safe_repr(value)}")
+    function: OnPurge | None = value
+    return function
 
 
 def _ages(settings: WorkerSettings) -> Mapping[StoredState, float]:

@@ -22,6 +22,7 @@ from aioqueue.worker._backoff import Backoff
 from aioqueue.worker._claimed_types import claimed_types, names_of
 from aioqueue.worker._event_loop_end import WatchfulTask, hook_exception_handler
 from aioqueue.worker._health import Health, OnceResult, Troubles, shown_ends
+from aioqueue.worker._retention import checked_on_purge
 from aioqueue.worker._run import Run
 from aioqueue.worker._text import one_line
 
@@ -138,7 +139,7 @@ class Worker:
         self.name = self.settings.name or f"{socket.gethostname()}-{os.getpid()}"
         self._client = client
         self._registry = registry
-        self._resources, self._on_purge = resources, on_purge
+        self._resources, self._on_purge = resources, checked_on_purge(on_purge)
         self._run: Run | None = None
         self._task: asyncio.Task[None] | None = None
         self._started: asyncio.Future[None] | None = None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aioqueue import Client, Fail, Job, JobNotFound, Registry, StoreUnavailable, Worker, current_attempt
+from aioqueue import Client, ConfigurationError, Fail, Job, JobNotFound, Registry, StoreUnavailable, Worker, current_attempt
 from aioqueue.events import Event, JobDeleted
 from aioqueue.testing import MemoryStore
 from aioqueue.vocabulary._job import StoredState
@@ -117,6 +118,11 @@ class Scripted(MemoryStore):
         self.looks = 0
         self.changed = asyncio.Event()
         self.limits: list[int] = []
+        self.durations: list[float] = []
+
+    async def take_duty(self, name: str, holder: str, duration: float) -> bool:
+        self.durations.append(duration)
+        return await super().take_duty(name, holder, duration)
 
     async def find_old(self, ages: Mapping[StoredState, float], limit: int, cursor: str | None = None) -> IdPage:
         self.ages = ages
@@ -230,3 +236,55 @@ async def test_who_cancels_all_tasks_stops_it_for_an_interval(store: Scripted, s
                 task.cancel()
         await asyncio.sleep(0)
         await store.until(store.looks + 2)
+
+
+async def test_a_plain_callback_runs_in_a_thread_where_it_blocks_nobody(
+    store: Scripted, scripted: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_retention, "_LONGEST_CALLBACK_SECONDS", 0.02)
+    registry, called, released = of_nothing(), threading.Event(), threading.Event()
+    calls: list[int] = []
+
+    def blocks(jobs: Sequence[Job]) -> None:
+        calls.append(threading.get_ident())
+        called.set()
+        released.wait(60)
+
+    handle = await scripted.enqueue(registry.types["work"](1))
+    await Worker(scripted, registry).run_once()
+    async with Worker(scripted, registry, retention_interval=OFTEN, on_purge=blocks) as worker:
+        await asyncio.to_thread(called.wait, 60)
+        await store.until(store.looks + 3)
+        assert (await handle.snapshot()).output == 1
+        assert len(calls) == 1  # it isn't called again while it hasn't returned
+        assert calls[0] != threading.get_ident()
+        assert worker.health().ready
+        released.set()
+        await until_gone(scripted, handle.id)
+
+
+async def test_what_a_plain_callback_returns_is_awaited_and_what_it_raises_ends_nothing(scripted: Client) -> None:
+    registry, purged = of_nothing(), Purged()
+    errors: list[BaseException] = [SystemExit(1), StopIteration()]
+
+    def calls(jobs: Sequence[Job]) -> Any:
+        if errors:
+            raise errors.pop()
+        return purged(jobs)
+
+    handle = await scripted.enqueue(registry.types["work"](1))
+    await Worker(scripted, registry).run_once()
+    async with Worker(scripted, registry, retention_interval=OFTEN, on_purge=calls):
+        await until_gone(scripted, handle.id)
+    assert purged.outputs == [1]
+    with pytest.raises(ConfigurationError, match="on_purge is a function"):
+        Worker(scripted, registry, on_purge=5)  # type: ignore[arg-type]
+
+
+async def test_the_duty_outlasts_the_callback(store: Scripted, scripted: Client) -> None:
+    registry, purged = of_nothing(), Purged()
+    handle = await scripted.enqueue(registry.types["work"](1))
+    await Worker(scripted, registry).run_once()
+    async with Worker(scripted, registry, retention_interval=OFTEN, on_purge=purged):
+        await until_gone(scripted, handle.id)
+    assert min(store.durations) > _retention._LONGEST_CALLBACK_SECONDS
