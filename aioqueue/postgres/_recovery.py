@@ -6,6 +6,7 @@ Nothing here waits for a job's row that somebody else has locked.
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from aioqueue.postgres._claim_lanes import lanes_of
@@ -50,7 +51,7 @@ _TAKE_EXPIRED = f"""WITH ended AS (
     UNION ALL
     SELECT j.id FROM @schema@.job j WHERE j.state = 2 AND j.lease_id IS NULL
 ), found AS MATERIALIZED (
-    SELECT {RECOVERED_COLUMNS} FROM @schema@.job j
+    SELECT {RECOVERED_COLUMNS}, (SELECT p.worker FROM @schema@.past_lease p WHERE p.id = j.lease_id) FROM @schema@.job j
     WHERE j.id = ANY(ARRAY(SELECT id FROM orphan)) AND j.state + 0 = 2
     ORDER BY j.started_at NULLS FIRST, j.id LIMIT $1::integer FOR UPDATE OF j SKIP LOCKED
 ), told AS MATERIALIZED (
@@ -58,7 +59,8 @@ _TAKE_EXPIRED = f"""WITH ended AS (
         AS done
     FROM ended WHERE $3::text IS NOT NULL
 )
-SELECT (SELECT ended.id FROM ended LEFT JOIN told ON true LIMIT 1), found.* FROM (SELECT) AS once LEFT JOIN found ON true"""
+SELECT (SELECT ended.id FROM ended LEFT JOIN told ON true LIMIT 1), found.*
+FROM (SELECT) AS once LEFT JOIN found ON true"""
 
 # Infinite times never come, and can't be subtracted before PostgreSQL 17. Looking for jobs whose lease has no row costs a
 # descent of the index for each lease: where there are many leases it's left to `take_expired`.
@@ -106,7 +108,7 @@ class Recovery:
     async def take_expired(self, limit: int, own: Collection[int]) -> tuple[int | None, list[ClaimedJob]]:
         """Take jobs whose owners are gone, as `aioqueue.abc.Store.take_expired` says; returns the lease that ended, too."""
         rows = await self._pool.fetch(self._statements["take_expired"], limit, list(own), self._origin)
-        return rows[0][0], [claimed_job(row[1:]) for row in rows if row[1] is not None]
+        return rows[0][0], [replace(claimed_job(row[1:-1]), worker=row[-1] or "") for row in rows if row[1] is not None]
 
     async def next_due(self, types: Sequence[str], own: Collection[int]) -> Due:
         """Say when something is due, as `aioqueue.abc.Store.next_due` says."""

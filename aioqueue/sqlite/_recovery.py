@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from aioqueue.sqlite._connections import Connection, begin, in_transaction
@@ -43,6 +44,8 @@ _ORPHANS = f"""
 SELECT {NOW}, (SELECT json_group_array(json_array({CLAIMED_COLUMNS})) FROM (
     SELECT id FROM {_ORPHANED}) AS orphan CROSS JOIN job ON job.id = orphan.id)
 """
+
+_PAST_WORKER = "SELECT CAST(worker AS TEXT) FROM past_lease WHERE id = :lease"
 
 _ORPHAN_IDS = f"SELECT {ANY_ID} FROM {_ORPHANED}"
 
@@ -113,7 +116,14 @@ def take_expired(
     """
     ended = _end_expired(connection, own, waited)
     _, rows = one(connection, _ORPHANS, {"limit": limit, "own": dump(list(own))})
-    return claimed_jobs(rows, None), Notification(leases=ended) if ended else None
+    jobs = [_named(connection, job) for job in claimed_jobs(rows, None)]
+    return jobs, Notification(leases=ended) if ended else None
+
+
+def _named(connection: sqlite3.Connection, job: ClaimedJob) -> ClaimedJob:
+    """Say of a recovered job which worker has lost it."""
+    found = one(connection, _PAST_WORKER, {"lease": job.lease_id})
+    return job if found is None else replace(job, worker=found[0])
 
 
 def _end_expired(connection: sqlite3.Connection, own: Collection[int], waited: float) -> frozenset[int]:
@@ -141,7 +151,7 @@ def _take_expired_one_by_one(
         if reason := what_is_odd(entry):
             failed += odd_rows.fail(connection, row_id, reason, state=StoredState.RUNNING, lease=entry[6])
         else:
-            jobs.append(claimed_job(entry, None))
+            jobs.append(_named(connection, claimed_job(entry, None)))
     return jobs[:limit], Notification(finished=frozenset(failed), leases=ended)
 
 

@@ -66,6 +66,7 @@ class ClaimedJob:
         expired: Whether it had to be started earlier, and must be discarded. Only at its first start.
         reschedules: How often it was rescheduled without using an attempt.
         blockers: The chains that it has waited for, in the order in which they were given.
+        worker: Of a recovered one, the name of the worker that has lost it; empty where that isn't known, and for others.
     """
 
     id: UUID
@@ -90,6 +91,7 @@ class ClaimedJob:
     metadata: bytes = b"{}"
     trace: str | None = None
     blockers: tuple[EndedBlocker, ...] = ()
+    worker: str = ""
 
     @property
     def claim(self) -> Claim:

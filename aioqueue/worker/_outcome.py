@@ -213,7 +213,7 @@ def unless_asked_to_end(job: ClaimedJob, outcome: Outcome | Interrupted, why: st
 def worker_lost(job: ClaimedJob, policy: Policy) -> Outcome:
     """The outcome of an attempt whose worker has died, or was away for longer than its lease."""
     error = _noted(job, "WorkerLost", f"worker lost: the lease {job.lease_id} ran out during attempt {job.attempt}")
-    return _again(job, policy, replace(error, started_at=job.started_at), None)
+    return _again(job, policy, replace(error, started_at=job.started_at, worker=job.worker), None)
 
 
 def failed(job: ClaimedJob, kind: str, message: str) -> Outcome:

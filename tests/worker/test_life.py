@@ -197,7 +197,7 @@ async def test_jobs_of_a_dead_worker_are_taken_over(client: Client, scene: Scene
         assert time.monotonic() < deadline
     async with Worker(client, scene.registry, lease=1, poll_interval=0.1):
         assert await handle.result(timeout=60) == 2
-    assert [error.type for error in (await handle.snapshot()).errors] == ["WorkerLost"]
+    assert [(error.type, error.worker) for error in (await handle.snapshot()).errors] == [("WorkerLost", "dead")]
 
 
 VERBS = ["open_lease", "claim", "settle", "take_expired", "next_due", "release"]

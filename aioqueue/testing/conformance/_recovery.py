@@ -50,7 +50,7 @@ async def valid_leases_are_left_alone(harness: Harness) -> None:
 
 @expired()
 async def gives_the_jobs_of_an_expired_lease(harness: Harness) -> None:
-    """They come as they were claimed, and stay running until they're settled as orphans."""
+    """They come as they were claimed, with the name of the worker, and stay running until they're settled as orphans."""
     store = harness.store
     lease_id = await store.open_lease("dead", HOUR)
     claimed = await start(store, lease_id, job(payload=b'{"n":1}', tags=("t",)), job("b", priority=1))
@@ -62,6 +62,7 @@ async def gives_the_jobs_of_an_expired_lease(harness: Harness) -> None:
         got = by_id[each.id]
         for name in ("type", "payload", "priority", "attempt", "claims", "lease_id", "max_attempts", "tags"):
             equal(getattr(got, name), getattr(each, name), f"`{name}` of a recovered job")
+        equal(got.worker, "dead", "the worker that has lost it")
         await expect_state(store, each.id, JobState.RUNNING)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -172,7 +173,7 @@ class Database:
 
     def recover(self, row: Row) -> ClaimedJob:
         """Hand the job of a lost worker to another, which will say what becomes of it. It was started: it doesn't expire."""
-        return row.claimed(())
+        return replace(row.claimed(()), worker=self.workers.get(row.lease_id or 0, ""))
 
     def hold(self, row: Row) -> None:
         """Lock a row, and do nothing to it: only a transaction does."""
