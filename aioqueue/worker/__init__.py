@@ -19,6 +19,7 @@
 | `_writer`, `_settling`, `_postponed`, `_backoff` | write outcomes and give claims back: in batches, and again later |
 | `_lease`, `_lease_groups`, `_lease_thread`, `_unheld` | leases: kept, shared, renewed by a thread, compared |
 | `_recovery`, `_waiting_orphans` | the jobs of dead workers; those that can't be settled now |
+| `_bounded_calls` | calls of the loops beside the main one, each waited for only so long |
 | `_tending` | what no claim leads to: jobs that wait for chains that have ended, or weren't started in time |
 | `_webhooks`, `_webhooks_sender`, `_addresses` | send webhooks: the pool, one message, where it may go |
 | `_webhooks_answer`, `_webhooks_told` | what a receiver has said; what the log and observers are told |

@@ -21,11 +21,12 @@ from aioqueue.vocabulary._abilities import SupportsRetention
 from aioqueue.vocabulary._job import Job, StoredState
 from aioqueue.vocabulary._safe_text import safe_repr, type_name
 from aioqueue.worker._backoff import Backoff
+from aioqueue.worker._bounded_calls import BoundedCalls, Hangs
 from aioqueue.worker._text import described, one_line
 from aioqueue.worker._threads import HandlerThreads, Raised
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
     from uuid import UUID
 
     from aioqueue.client import Client
@@ -56,10 +57,6 @@ _MOST_FAILURES_IN_TURN = 12
 
 _MOST_TOLD = 1_000
 """Chains of which the log says that they aren't removed."""
-
-
-class _Hangs(TimeoutError):
-    """Something was left alone, since it took too long."""
 
 
 class Retention:
@@ -108,7 +105,7 @@ class Retention:
         self._error: Exception | None = None
         self._kept: set[UUID] = set()
         self._task: asyncio.Task[None] | None = None
-        self._statement: asyncio.Task[Any] | None = None
+        self._calls = BoundedCalls("aioqueue portion of retention")
 
     # -- what the others ask for --------------------------------------------------------------------------------------
 
@@ -130,7 +127,7 @@ class Retention:
     @property
     def tasks(self) -> list[asyncio.Task[Any]]:
         """What there is to wait for once it's stopped."""
-        return [task for task in (self._task, self._statement) if task is not None]
+        return [task for task in (self._task, self._calls.task) if task is not None]
 
     def let_go(self) -> None:
         """Wait for nothing any more."""
@@ -178,7 +175,7 @@ class Retention:
         self._failures = 0
         while await self._is_ours(store):
             began = self._loop.time()
-            page = await self._bounded(store.find_old(self._ages, self._portion, cursor))
+            page = await self._calls.call(store.find_old(self._ages, self._portion, cursor), _LONGEST_SECONDS)
             removed += await self._remove(store, page.ids)
             cursor = page.cursor
             if cursor is None or self._failures > _MOST_FAILURES_IN_TURN:
@@ -200,7 +197,7 @@ class Retention:
         return free
 
     async def _take(self, store: SupportsRetention, duty: str, duration: float) -> bool:
-        taken: bool = await self._bounded(store.take_duty(duty, self._holder, duration))
+        taken: bool = await self._calls.call(store.take_duty(duty, self._holder, duration), _LONGEST_SECONDS)
         return taken
 
     async def _remove(self, store: SupportsRetention, chains: Sequence[UUID]) -> int:
@@ -214,14 +211,14 @@ class Retention:
         gone: Sequence[UUID] = ()
         if error is None:
             try:
-                gone = await self._bounded(store.purge(chains, self._ages))
+                gone = await self._calls.call(store.purge(chains, self._ages), _LONGEST_SECONDS)
             except (*NOT_ABOUT_ROWS, TimeoutError):
                 raise
             except Exception as wrong:  # noqa: BLE001 - logged, for the chain that is at fault
                 error = wrong
         if error is not None:
             self._failures, self._error = self._failures + 1, error
-            if len(chains) > 1 and not isinstance(error, _Hangs):
+            if len(chains) > 1 and not isinstance(error, Hangs):
                 middle = len(chains) // 2
                 return await self._remove(store, chains[:middle]) + await self._remove(store, chains[middle:])
             self._log_kept(chains[0], error)
@@ -236,7 +233,7 @@ class Retention:
         """The steps that ended the chains, if anybody wants to know them."""
         if self._callback is None and not self._observers.active:
             return ()
-        found: Sequence[Job | None] = await self._bounded(self._operations.fetch_ends(chains))
+        found: Sequence[Job | None] = await self._calls.call(self._operations.fetch_ends(chains), _LONGEST_SECONDS)
         return [job for job in found if job is not None]
 
     async def _called(self, jobs: Sequence[Job]) -> Exception | None:
@@ -244,28 +241,10 @@ class Retention:
         if self._callback is None or not jobs:
             return None
         try:
-            await self._bounded(self._callback.call(jobs), _LONGEST_CALLBACK_SECONDS)
+            await self._calls.call(self._callback.call(jobs), _LONGEST_CALLBACK_SECONDS)
         except Exception as error:  # noqa: BLE001 - handed back, and logged
             return error
         return None
-
-    async def _bounded(self, call: Coroutine[Any, Any, Any], seconds: float | None = None) -> Any:
-        """Wait for a call in a task of its own, which is left alone if it hangs.
-
-        Raises:
-            TimeoutError: It hangs, or was cancelled by somebody else.
-        """
-        seconds = _LONGEST_SECONDS if seconds is None else seconds
-        context = contextvars.Context()
-        self._statement = task = self._loop.create_task(call, name="aioqueue portion of retention", context=context)
-        await asyncio.wait([task], timeout=seconds)
-        if not task.done():
-            task.cancel()
-            leave(task)
-            raise _Hangs(f"it takes longer than {seconds:.0f} s")
-        if task.cancelled():
-            raise _Hangs("it was cancelled")
-        return task.result()
 
     # -- telling ------------------------------------------------------------------------------------------------------
 
@@ -319,7 +298,7 @@ class _Callback:
             await function(jobs)
             return
         if self._running is not None and not self._running.done():
-            raise _Hangs("the call before this one hasn't returned")
+            raise Hangs("the call before this one hasn't returned")
         self._running = running = self._threads.run(lambda: function(jobs), lambda: None)
         await asyncio.wait([running])
         result = running.result()

@@ -12,6 +12,7 @@ from aioqueue.errors import ClientClosed
 from aioqueue.runtime._left_behind import leave
 from aioqueue.runtime._log import event
 from aioqueue.worker._backoff import Backoff
+from aioqueue.worker._bounded_calls import BoundedCalls
 from aioqueue.worker._text import one_line
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class Tending:
         self._after_errors = Backoff(0.5, 4 * EVERY_SECONDS)
         self._nothing_done = Backoff(_NOTHING_DONE_FIRST_SECONDS, EVERY_SECONDS)
         self._task: asyncio.Task[None] | None = None
-        self._portion: asyncio.Task[Tended] | None = None
+        self._portions = BoundedCalls("aioqueue portion of tending")
         self._quiet_listener: Callable[[], None] | None = None
         self.quiet = False
         self.changes = 0
@@ -95,7 +96,7 @@ class Tending:
     @property
     def tasks(self) -> list[asyncio.Task[Any]]:
         """What there is to wait for once it's stopped."""
-        return [task for task in (self._task, self._portion) if task is not None]
+        return [task for task in (self._task, self._portions.task) if task is not None]
 
     def let_go(self) -> None:
         """Wait for nothing any more."""
@@ -110,7 +111,7 @@ class Tending:
         while True:
             self._woken.clear()
             try:
-                wait = self._done(await self._tend())
+                wait = self._done(await self._portions.call(self._store.tend(_MOST_JOBS), _LONGEST_SECONDS))
             except ClientClosed as error:
                 self._wakeup.fail(error)
                 return
@@ -129,23 +130,6 @@ class Tending:
                 await self._woken.wait()
         except TimeoutError:
             pass
-
-    async def _tend(self) -> Tended:
-        """Have the store see to one portion, in a task that is left alone if it hangs.
-
-        Raises:
-            TimeoutError: It hangs.
-        """
-        portion = self._loop.create_task(self._store.tend(_MOST_JOBS), name="aioqueue portion of tending")
-        self._portion = portion
-        await asyncio.wait([portion], timeout=_LONGEST_SECONDS)
-        if not portion.done():
-            portion.cancel()
-            leave(portion)
-            raise TimeoutError(f"it takes longer than {_LONGEST_SECONDS:.0f} s")
-        if portion.cancelled():  # by the store itself
-            raise TimeoutError("it was cancelled")
-        return portion.result()
 
     def _done(self, tended: Tended) -> float:
         """Note what a portion has done. Returns the seconds until the next one."""

@@ -18,12 +18,13 @@ from aioqueue.vocabulary._webhook_url import webhook_host
 from aioqueue.vocabulary._webhooks import DeliveryState, DeliveryTry
 from aioqueue.worker._addresses import AllowedReceivers
 from aioqueue.worker._backoff import Backoff
+from aioqueue.worker._bounded_calls import BoundedCalls
 from aioqueue.worker._text import one_line
 from aioqueue.worker._webhooks_answer import Answer
 from aioqueue.worker._webhooks_told import log_try, tell_observers
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Sequence
+    from collections.abc import Sequence
 
     from aioqueue.abc import Store
     from aioqueue.definitions._observers import Observers
@@ -98,7 +99,7 @@ class Webhooks:
         self._woken = asyncio.Event()
         self._after_errors = Backoff(0.5, 2 * _EVERY_SECONDS)
         self._task: asyncio.Task[None] | None = None
-        self._statement: asyncio.Task[Any] | None = None
+        self._statements = BoundedCalls("aioqueue statement of webhooks")
         self._sending: dict[asyncio.Task[None], str] = {}
         self._silent: dict[str, None] = {}
         self._closing: asyncio.Task[None] | None = None
@@ -127,7 +128,7 @@ class Webhooks:
     def stop(self) -> None:
         """Take nothing more. What is being sent goes on. May be called again."""
         self._stopped = True
-        for task in (self._task, self._statement):
+        for task in (self._task, self._statements.task):
             if task is not None:
                 task.cancel()
 
@@ -162,7 +163,7 @@ class Webhooks:
 
     @property
     def _tasks(self) -> list[asyncio.Task[Any]]:
-        return [task for task in (self._task, self._statement, self._closing, *self._sending) if task is not None]
+        return [task for task in (self._task, self._statements.task, self._closing, *self._sending) if task is not None]
 
     # -- the loop -----------------------------------------------------------------------------------------------------
 
@@ -194,7 +195,7 @@ class Webhooks:
         usual = _EVERY_SECONDS * random.uniform(0.5, 1.5)  # noqa: S311 - not for secrets
         if len(self._sending) >= _MOST_AT_ONCE:
             return usual
-        due = await self._stated(self._store.next_delivery())
+        due = await self._statements.call(self._store.next_delivery(), _STATEMENT_SECONDS)
         if due is None:
             return usual
         if due <= 0 and not taken:  # of hosts that have no room, or locked by somebody
@@ -206,7 +207,9 @@ class Webhooks:
         found = False
         while (room := self._room()) > 0:
             full = [host for host, free in self._free().items() if free <= 0]
-            taken: Sequence[Delivery] = await self._stated(self._store.take_deliveries(room, _TAKEN_SECONDS, without=full))
+            taken: Sequence[Delivery] = await self._statements.call(
+                self._store.take_deliveries(room, _TAKEN_SECONDS, without=full), _STATEMENT_SECONDS
+            )
             for delivery in taken:
                 self._begin_to_send(delivery)
             if not taken:
@@ -223,23 +226,6 @@ class Webhooks:
         """How many to take: whichever host they're all of, it has room for them."""
         room = _MOST_AT_ONCE - len(self._sending)
         return min(room, *(free for free in self._free().values() if free > 0), _MOST_OF_ONE_HOST)
-
-    async def _stated(self, call: Coroutine[Any, Any, T]) -> T:
-        """Ask the store, in a task that is left alone if it hangs.
-
-        Raises:
-            TimeoutError: It hangs.
-        """
-        task = self._loop.create_task(call, name="aioqueue statement of webhooks")
-        self._statement = task
-        await asyncio.wait([task], timeout=_STATEMENT_SECONDS)
-        if not task.done():
-            task.cancel()
-            leave(task)
-            raise TimeoutError(f"a statement takes longer than {_STATEMENT_SECONDS:.0f} s")
-        if task.cancelled():  # by the store itself
-            raise TimeoutError("a statement was cancelled")
-        return task.result()
 
     # -- one delivery -------------------------------------------------------------------------------------------------
 
