@@ -9,6 +9,7 @@ from aioqueue.client._handle import ids_of
 from aioqueue.errors import NotSupported
 from aioqueue.vocabulary._abilities import SupportsWebhooks
 from aioqueue.vocabulary._identifiers import read_id
+from aioqueue.vocabulary._safe_text import safe_repr
 from aioqueue.vocabulary._webhooks import Delivery, DeliveryState
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ async def list_deliveries(
         NotSupported: The store keeps none.
     """
     check_limit(limit)
-    wanted = None if state is None else DeliveryState(state)
+    wanted = None if state is None else _read_state(state)
     keeper = _keeper(store)
     chain_id: UUID | None = None
     if job is not None:
@@ -52,12 +53,29 @@ async def replay_deliveries(store: Store, deliveries: Sequence[Delivery | UUID |
         ValueError: An id isn't one.
         NotSupported: The store keeps none.
     """
-    ids = [each.id if isinstance(each, Delivery) else read_id(each) for each in deliveries]
+    ids = [each.id if isinstance(each, Delivery) else _read_delivery_id(each) for each in deliveries]
     keeper = _keeper(store)
     answers: list[bool] = []
     for start in range(0, len(ids), _MOST_AT_ONCE):
         answers += await keeper.replay_deliveries(ids[start : start + _MOST_AT_ONCE])
     return answers
+
+
+def _read_state(state: Any) -> DeliveryState:
+    try:
+        return DeliveryState(state)
+    except ValueError:
+        raise ValueError(f"state is {', '.join(DeliveryState)}, or None for all, not {safe_repr(state)}") from None
+
+
+def _read_delivery_id(value: Any) -> UUID:
+    try:
+        return read_id(value)
+    except ValueError:
+        raise ValueError(
+            "a delivery is one of those that `await client.deliveries(job)` gives, or its id, a UUID or the text of one, "
+            f"not {safe_repr(value)}"
+        ) from None
 
 
 def _keeper(store: Store) -> SupportsWebhooks:

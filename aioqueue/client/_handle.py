@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 from aioqueue.client._cancelling import cancelling
 from aioqueue.client._finished import became, last_error, named
 from aioqueue.client._phase import Phase
-from aioqueue.client._progress import Teller, with_all_phases
+from aioqueue.client._progress import Teller, check_on_progress, with_all_phases
 from aioqueue.client._waiters import GAVE_UP, step_that_counts
 from aioqueue.definitions._context import current_attempt
 from aioqueue.definitions._output import HasOutput
@@ -169,6 +169,7 @@ class JobHandle(HasOutput[R_co]):
             self._missing("the transaction that enqueued it was rolled back")
 
     async def _finished(self, limit: float | None, on_progress: OnProgress | None) -> Job:
+        check_on_progress(on_progress)
         opened = self._session.opened()
         uncommitted = self._commit_unseen or (self._state is not None and self._state.phase is Phase.UNCLEAR)
         if limit == 0:

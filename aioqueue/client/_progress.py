@@ -8,10 +8,12 @@ import inspect
 import logging
 from typing import TYPE_CHECKING
 
+from aioqueue.errors import ConfigurationError
 from aioqueue.runtime._left_behind import leave
 from aioqueue.runtime._log import event
 from aioqueue.store_rules._phases import shown_state_of_phase
 from aioqueue.vocabulary._phases import Phase, PhaseState
+from aioqueue.vocabulary._safe_text import safe_repr
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,12 +25,24 @@ if TYPE_CHECKING:
 
     OnProgress = Callable[[Progress], object]
 
-__all__ = ["OnProgress", "Teller", "with_all_phases"]
+__all__ = ["OnProgress", "Teller", "check_on_progress", "with_all_phases"]
 
 logger = logging.getLogger("aioqueue")
 
 _LAST_WORD_SECONDS = 1.0
 """That a callback gets for what is said at the end, before the result is given without waiting for it."""
+
+
+def check_on_progress(callback: object) -> None:
+    """Check what is to be called with progress, before anything is waited for.
+
+    Raises:
+        ConfigurationError: It can't be called.
+    """
+    if callback is not None and not callable(callback):
+        raise ConfigurationError(
+            f"on_progress is a function that takes a Progress, `def` or `async def`, not {safe_repr(callback)}"
+        )
 
 
 def with_all_phases(job: Job, job_type: JobDefinition | None = None) -> Job:

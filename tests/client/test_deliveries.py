@@ -79,12 +79,14 @@ async def test_a_diagnosis_says_that_nobody_sends(client: Client) -> None:
 
 async def test_what_cant_be_asked_for(client: Client) -> None:
     for wrong in ({"state": "sent"}, {"job": "x"}, {"cursor": "x"}):
-        with pytest.raises(ValueError, match=r"x|sent"):
+        with pytest.raises(ValueError, match=r"x|state is pending, delivered, failed.* not 'sent'"):
             await client.deliveries(**wrong)
     with pytest.raises(ConfigurationError):
         await client.deliveries(limit=0)
-    with pytest.raises(ValueError, match="UUID"):
-        await client.replay_deliveries("x")
+    handle = await client.enqueue(add(1, 2))
+    for not_one in ("x", handle):
+        with pytest.raises(ValueError, match=r"client\.deliveries\(job\)"):
+            await client.replay_deliveries(not_one)  # type: ignore[arg-type]
 
 
 class Without(MemoryStore):

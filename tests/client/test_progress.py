@@ -105,6 +105,13 @@ async def test_a_callback_that_raises_is_logged_and_is_called_again(
     assert caplog.records[1].exc_info is not None
 
 
+async def test_a_callback_that_can_not_be_called_is_refused(listener: Client) -> None:
+    handle = await listener.enqueue(add(1, 2))
+    for timeout in (0, 60):
+        with pytest.raises(ConfigurationError, match="on_progress is a function"):
+            await handle.result(timeout=timeout, on_progress=5)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("how", ["the result", "a timeout", "a cancellation"])
 async def test_a_callback_that_hangs_holds_up_nobody(
     saying: SayingStore, listener: Client, monkeypatch: pytest.MonkeyPatch, how: str
