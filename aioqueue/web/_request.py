@@ -6,7 +6,9 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from aioqueue.errors import ConfigurationError
 from aioqueue.vocabulary._identifiers import read_id
+from aioqueue.vocabulary._listing import JobFilter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -52,11 +54,20 @@ def read_request(request: StreamRequest) -> Asked:
     """Read `?type=…&type=…`, `?job=…`, `?chain=…`, and the header `Last-Event-ID`.
 
     Raises:
-        ValueError: An id isn't one.
+        ValueError: An id isn't one, or there can be no such type.
     """
     last = request.headers.get("last-event-id", "")
     after = None if not last else int(last) if _NUMBER.fullmatch(last) else 0
-    return Asked(tuple(request.query.get("type", ())), _id(request, "job"), _id(request, "chain"), after)
+    return Asked(_types(request), _id(request, "job"), _id(request, "chain"), after)
+
+
+def _types(request: StreamRequest) -> tuple[str, ...]:
+    given = tuple(request.query.get("type", ()))
+    try:
+        JobFilter(types=given)
+    except ConfigurationError as error:
+        raise ValueError(str(error)) from None
+    return given
 
 
 def _id(request: StreamRequest, name: str) -> UUID | None:

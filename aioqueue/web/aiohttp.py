@@ -64,7 +64,8 @@ class EventsHandler:
         """Serve one request."""
         query = {name: request.query.getall(name) for name in request.query}
         asked = StreamRequest({name.lower(): value for name, value in request.headers.items()}, query, request)
-        status = await self._streams.refusal(asked)
+        # `add_get` lets HEAD through as well, whose answer has no body.
+        status = 405 if request.method != "GET" else await self._streams.refusal(asked)
         if status is not None:
             return web.Response(status=status)
         response = web.StreamResponse(headers=HEADERS)

@@ -210,10 +210,18 @@ async def test_who_may_not_see_it_and_what_can_not_be_asked(client: Client, serv
         return request.query.get("token") == ["good"]
 
     async with serve(client, authorise=authorise) as served:
-        for query, status in (("?token=good", 200), ("", 403), ("?token=good&job=no", 400)):
+        refused = [("", 403), *(("?token=good&" + odd, 400) for odd in ("job=no", "chain=", "type=a%00"))]
+        for query, status in (("?token=good", 200), *refused):
             async with Browser(served.port, f"/events{query}") as browser:
                 with anyio.fail_after(PATIENCE):
                     assert await browser.head() == status
+
+
+async def test_what_asks_for_the_head_gets_no_stream(client: Client, serve: Serve) -> None:
+    async with serve(client) as served, AsyncClient(base_url=f"http://127.0.0.1:{served.port}", trust_env=False) as http:
+        with anyio.fail_after(PATIENCE):
+            assert (await http.head("/events")).status_code == 405
+        await none_left(served)
 
 
 async def test_in_fastapi_other_methods_and_broken_hooks_are_refused(client: Client) -> None:
