@@ -56,6 +56,7 @@ class Subscription:
     def __init__(self, wanted: Wanted) -> None:
         self._wanted = wanted
         self._waiting: deque[LoggedEvent] = deque()
+        self._early: set[int] = set()
         self._reset = ""
         self._error: BaseException | None = None
         self._begun = False
@@ -63,6 +64,8 @@ class Subscription:
 
     def put(self, events: Iterable[LoggedEvent]) -> None:
         """Add what has happened."""
+        if self._early:
+            events = [each for each in events if not self._is_early(each.sequence)]
         self._waiting.extend(filter(self._wanted.fits, events))
         if len(self._waiting) > _MOST_BUFFERED:
             self.reset("the events weren't read fast enough")
@@ -70,13 +73,22 @@ class Subscription:
             self._changed.set()
 
     def put_before(self, earlier: Iterable[LoggedEvent]) -> None:
-        """Add what had happened before, unless it's known to have gaps already. What is among both is given once."""
+        """Add what had happened before, unless it's known to have gaps already.
+
+        What is among both is given once: what was read with it may be handed on already, and may still be to be handed on.
+        """
         if self._reset:
             return
         before = {each.sequence: each for each in filter(self._wanted.fits, earlier)}
-        later = [each for each in self._waiting if each.sequence not in before]
+        self._early = set(before)
+        later = [each for each in self._waiting if not self._is_early(each.sequence)]
         self._waiting = deque([*before.values(), *later])
         self._changed.set()
+
+    def _is_early(self, sequence: int) -> bool:
+        early = sequence in self._early
+        self._early.discard(sequence)
+        return early
 
     def begin(self) -> None:
         """Say that all that happens from now on is handed on."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import orjson
 
@@ -37,8 +38,15 @@ def frame(event: str, data: Mapping[str, Any], event_id: int | None = None) -> b
     lines = [b"event: " + event.encode()]
     if event_id is not None:
         lines.append(b"id: %d" % event_id)
-    lines.append(b"data: " + orjson.dumps(data, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_UTC_Z))
+    lines.append(b"data: " + orjson.dumps(data, _other, orjson.OPT_NON_STR_KEYS | orjson.OPT_UTC_Z))
     return b"\n".join(lines) + b"\n\n"
+
+
+def _other(value: object) -> str:
+    """What orjson doesn't know: a driver's own UUIDs."""
+    if isinstance(value, UUID):
+        return str(value)
+    raise TypeError(f"a {type(value).__qualname__} can't be sent")
 
 
 def kind_of(happened: JobEvent) -> str:

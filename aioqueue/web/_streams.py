@@ -171,15 +171,14 @@ class Streams:
         types: tuple[str, ...] = (),
     ) -> bytes:
         """One frame, of what may be told; empty for nothing."""
-        told = _told(about, types)
-        if self._settings.choose is not None:
-            try:
-                chosen = self._settings.choose(about, told, request)
-                return b"" if chosen is None else frame(name, chosen, event_id)
-            except Exception:
-                logger.exception("what is told of an event can't be said: it isn't told", extra=event("web.choose_failed"))
-                return b""
-        return frame(name, told, event_id)
+        try:
+            told: Mapping[str, Any] | None = _told(about, types)
+            if self._settings.choose is not None:
+                told = self._settings.choose(about, told, request)
+            return b"" if told is None else frame(name, told, event_id)
+        except Exception:
+            logger.exception("what is told of an event can't be said: it isn't told", extra=event("web.choose_failed"))
+            return b""
 
 
 def _told(about: JobEvent | Job | Stats, types: tuple[str, ...]) -> dict[str, Any]:

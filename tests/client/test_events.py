@@ -141,6 +141,30 @@ async def test_a_stream_that_goes_on_after_an_event_misses_nothing(client: Clien
     assert [getattr(each, "job_id", None) for each in events[:2]] == [first.id] * 2
 
 
+async def test_what_a_stream_has_read_to_go_on_is_not_given_again_when_the_others_come_to_it(
+    client: Client, fake: FakeStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks, read = asyncio.Event(), fake.read_events
+
+    async def read_later(reader: Any, cursor: str, limit: int) -> Any:
+        if (task := asyncio.current_task()) is not None and task.get_name() == "aioqueue events":
+            await looks.wait()
+        return await read(reader, cursor, limit)
+
+    async with client.events() as stream:
+        await client.enqueue(add(1, 2))
+        (seen,) = await take(stream, 1)
+        assert isinstance(seen, JobEnqueued)
+    monkeypatch.setattr(fake, "read_events", read_later)
+    await Worker(client, registry).run_once()
+    async with client.events(after=seen.sequence) as stream:
+        assert kinds(await take(stream, 2)) == [JobStarted, JobCompleted]
+        looks.set()
+        await client.enqueue(other())
+        assert kinds(await take(stream, 1)) == [JobEnqueued]
+        assert await left_over(stream) == []
+
+
 @pytest.mark.parametrize("unknown", [-1, 0, 77, 2**63, 2**100])
 async def test_an_event_that_nobody_knows_is_a_reset(client: Client, unknown: int) -> None:
     async with client.events(after=unknown) as stream:

@@ -14,7 +14,8 @@ from httpx import ASGITransport, AsyncClient
 import aioqueue.web
 from aioqueue import Client, ConfigurationError, Fail, Registry, Worker
 from aioqueue.client import _subscription
-from aioqueue.events import JobEvent
+from aioqueue.events import JobEvent, JobStarted
+from aioqueue.web import _streams
 from tests.web.browser import Browser, Frame, frames_of
 from tests.web.conftest import uvicorn_server
 
@@ -73,6 +74,39 @@ async def test_a_snapshot_then_events_then_what_was_missed(client: Client, serve
         assert kinds(missed) == ["started", "completed"]
         assert [int(each.id or 0) for each in missed] == [int(seen.id or 0) + 1, int(seen.id or 0) + 2]
         await none_left(served)
+
+
+async def test_each_store_s_events_and_snapshots_can_be_sent(each_url: str) -> None:
+    client = Client(each_url, poll_interval=0.05)
+    await client.migrate()
+    with anyio.fail_after(PATIENCE):
+        async with client, uvicorn_server(client) as served, Browser(served.port) as browser:
+            assert kinds(await browser.take(1)) == ["snapshot"]
+            handle = await client.enqueue(add(1, 2))
+            await Worker(client, registry).run_once()
+            events = await browser.take(3)
+            async with Browser(served.port, f"/events?chain={handle.id}") as other:
+                (snapshot,) = await other.take(1)
+    assert [(each.event, each.data["job_id"]) for each in events] == [
+        (kind, str(handle.id)) for kind in ("enqueued", "started", "completed")
+    ]
+    assert (snapshot.data["job_id"], snapshot.data["state"]) == (str(handle.id), "completed")
+
+
+async def test_an_event_that_can_not_be_sent_stops_no_others(
+    client: Client, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def told(happened: JobEvent) -> dict[str, Any]:
+        return {"odd": object() if isinstance(happened, JobStarted) else None}
+
+    monkeypatch.setattr(_streams, "fields_of_event", told)
+    with anyio.fail_after(PATIENCE):
+        async with uvicorn_server(client) as served, Browser(served.port) as browser:
+            await browser.take(1)
+            await client.enqueue(add(1, 2))
+            await Worker(client, registry).run_once()
+            assert kinds(await browser.take(2)) == ["enqueued", "completed"]
+    assert [getattr(each, "event", "") for each in caplog.records] == ["web.choose_failed"]
 
 
 @pytest.mark.parametrize("last_id", ["77", "-1", "9" * 19, "9" * 5000, "text", "1\u00b2"])
