@@ -64,21 +64,27 @@ _LOGGED = logged(
            0, 0, status FROM tried WHERE state <> 1""",
     "status",
 )
-_TRIED = f"""WITH tried AS (
+_TRIED = f"""WITH locked AS MATERIALIZED (
+    SELECT d.id FROM @schema@.delivery d WHERE d.id = ANY($1::uuid[]) AND d.state + 0 = 1 ORDER BY d.id FOR UPDATE
+), tried AS (
     UPDATE @schema@.delivery d
     SET state = given.state, status = given.status, response = given.response,
         next_at = CASE given.state WHEN 1 THEN now() + make_interval(secs => given.delay) END,
         finished_at = CASE given.state WHEN 1 THEN NULL ELSE now() END
     FROM unnest($1::uuid[], $2::integer[], $3::smallint[], $4::float8[], $5::integer[], $6::text[])
         AS given(id, tries, state, delay, status, response)
-    WHERE d.id = given.id AND d.tries = given.tries AND d.state = 1
+    WHERE d.id = given.id AND d.tries = given.tries AND d.state + 0 = 1 AND d.id = ANY(ARRAY(SELECT id FROM locked))
     RETURNING d.id, d.job_id, d.chain_id, d.job_type, d.state, d.tries, d.status
 ), {_LOGGED}
 SELECT id FROM tried"""
 _LIST = f"""SELECT {_COLUMNS} FROM @schema@.delivery d WHERE @where@ AND ($1::uuid IS NULL OR d.id < $1::uuid)
 ORDER BY d.id DESC LIMIT $2::integer"""
-_REPLAY = """UPDATE @schema@.delivery d SET state = 1, tries = 0, next_at = now(), finished_at = NULL
-WHERE d.id = ANY($1::uuid[]) RETURNING d.id"""
+# Locked in the order of ids, as where tries are written: both may be about the same ones.
+_REPLAY = """WITH wanted AS MATERIALIZED (
+    SELECT d.id FROM @schema@.delivery d WHERE d.id = ANY($1::uuid[]) ORDER BY d.id FOR UPDATE
+)
+UPDATE @schema@.delivery d SET state = 1, tries = 0, next_at = now(), finished_at = NULL
+WHERE d.id = ANY(ARRAY(SELECT id FROM wanted)) RETURNING d.id"""
 
 
 def webhook_statements(schema: Schema) -> dict[str, str]:

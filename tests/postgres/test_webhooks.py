@@ -102,6 +102,37 @@ async def test_no_two_take_the_same_delivery(postgres_url: str) -> None:
         assert {each.state for each in (await store.list_deliveries()).deliveries} == {DeliveryState.PENDING}
 
 
+async def test_who_replays_and_who_writes_tries_wait_for_each_other_in_one_order(postgres_url: str) -> None:
+    """Both are about the same deliveries, given the other way round, and meet where somebody holds the one in the middle."""
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    columns = "job_id, chain_id, job_type, event, url, body, created_at"
+    async with opened(postgres_url) as store, connected(postgres_url) as holder, connected(postgres_url) as looker:
+        await ended(store, 3)
+        taken = sorted(await store.take_deliveries(3, 60), key=lambda each: each.id)
+        await looker.execute(  # so that the planner goes from one to the next in the order in which they're given
+            f"INSERT INTO aioqueue.delivery (id, host, next_at, {columns}) "
+            f"SELECT gen_random_uuid(), 'slow.example', now() + interval '1 hour', {columns} "
+            "FROM aioqueue.delivery, generate_series(1, 5000); ANALYZE aioqueue.delivery"
+        )
+
+        async def until_waiting(number: int) -> None:
+            async with asyncio.timeout(60):
+                while await looker.fetchval(waiting) < number:
+                    await asyncio.sleep(0.01)
+
+        ids = [each.id for each in taken]
+        tries = [DeliveryTry(id=each.id, tries=1, state=DeliveryState.PENDING, delay=5.0) for each in reversed(taken)]
+        async with holder.transaction():
+            await holder.execute("SELECT FROM aioqueue.delivery WHERE id = $1 FOR UPDATE", ids[1])
+            replaying = asyncio.create_task(store.replay_deliveries(ids))
+            await until_waiting(1)
+            writing = asyncio.create_task(store.write_tries(tries))
+            await until_waiting(2)
+        assert list(await replaying) == [True] * 3
+        await writing
+        assert {each.id for each in await store.take_deliveries(10, 60)} == set(ids)
+
+
 async def test_a_receiver_with_many_hides_none_of_the_others(postgres_url: str) -> None:
     """What is taken, and when the next one is due, is found along the indexes, whatever is left out."""
     async with opened(postgres_url) as store, connected(postgres_url) as other:
