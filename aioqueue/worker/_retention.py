@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import inspect
 import logging
+import math
 import random
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -51,6 +52,9 @@ _LONGEST_CALLBACK_SECONDS = 300.0
 """That a callback may take. The duty is kept for longer, so that nobody else removes meanwhile what it's called for."""
 _LONGEST_PAUSE_SECONDS = 1.0
 """Between two portions: as long as the one before took, so that half of the time is the others'."""
+_WHOLE_SECONDS = 3600.0
+"""Between rounds that look at all that is there. Those between them go on where the one before has come to: what is passed by,
+since it's kept for longer, may be most of it."""
 _MOST_FAILURES_IN_TURN = 12
 """After which a round ends: what fails is no single chain. A portion is halved nine times until one is alone."""
 
@@ -100,6 +104,8 @@ class Retention:
         self._wakeup = wakeup
         self._loop = asyncio.get_running_loop()
         self._portion = _MOST_CHAINS
+        self._reached: str | None = None
+        self._whole_at = -math.inf
         self._stopped = False
         self._failures = 0
         self._error: Exception | None = None
@@ -170,18 +176,29 @@ class Retention:
             wait = self._every * random.uniform(0.9, 1.1)  # noqa: S311 - not for secrets
 
     async def _round(self, store: SupportsRetention) -> int:
-        """Remove what is old enough by now, portion by portion. Returns how many chains that were."""
-        removed, cursor = 0, None
+        """Remove what is old enough by now, portion by portion. Returns how many chains that were.
+
+        They come by the time from which they may be removed, so that a later round goes on behind what an earlier one has seen.
+        Now and then one begins anew, for what was committed late, or is old only since the rest of its chain is gone.
+        """
+        removed, began = 0, self._loop.time()
+        if began - self._whole_at >= _WHOLE_SECONDS:
+            self._reached, self._whole_at = None, began
+        cursor, all_gone = self._reached, True
         self._failures = 0
         while await self._is_ours(store):
             began = self._loop.time()
             page = await self._calls.call(store.find_old(self._ages, self._portion, cursor), _LONGEST_SECONDS)
-            removed += await self._remove(store, page.ids)
-            cursor = page.cursor
+            gone = await self._remove(store, page.ids)
+            removed += gone
+            cursor, all_gone = page.cursor, all_gone and gone == len(page.ids)
+            if cursor is not None and all_gone:
+                self._reached = cursor
             if cursor is None or self._failures > _MOST_FAILURES_IN_TURN:
-                break
+                return removed
             self._portion = min(2 * self._portion, _MOST_CHAINS)
             await asyncio.sleep(min(self._loop.time() - began, _LONGEST_PAUSE_SECONDS))
+        self._whole_at = -math.inf  # it's another one's by now, who may leave some behind
         return removed
 
     async def _is_ours(self, store: SupportsRetention) -> bool:

@@ -119,6 +119,7 @@ class Scripted(MemoryStore):
         self.changed = asyncio.Event()
         self.limits: list[int] = []
         self.durations: list[float] = []
+        self.cursors: list[str | None] = []
 
     async def take_duty(self, name: str, holder: str, duration: float) -> bool:
         self.durations.append(duration)
@@ -288,3 +289,29 @@ async def test_the_duty_outlasts_the_callback(store: Scripted, scripted: Client)
     async with Worker(scripted, registry, retention_interval=OFTEN, on_purge=purged):
         await until_gone(scripted, handle.id)
     assert min(store.durations) > _retention._LONGEST_CALLBACK_SECONDS
+
+
+class Passing(Scripted):
+    """Has three pages of chains that are passed by, before the last one."""
+
+    async def find_old(self, ages: Mapping[StoredState, float], limit: int, cursor: str | None = None) -> IdPage:
+        self.cursors.append(cursor)
+        page = await super().find_old(ages, limit)
+        place = int(cursor or 0)
+        return page if place == 3 else IdPage((), str(place + 1))
+
+
+async def test_what_is_passed_by_is_not_looked_at_in_each_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rounds go on where the one before has come to; now and then one begins anew."""
+    registry, store = of_nothing(), Passing()
+    work = registry.types["work"]
+    async with Client(store) as client, Worker(client, registry, retention_interval=OFTEN):
+        await store.until(20)
+        assert store.cursors[:20] == [None, "1", "2"] + 17 * ["3"]
+        handle = await client.enqueue(work(1))
+        await Worker(client, registry, retention_interval=0).run_once()
+        await until_gone(client, handle.id)
+        looks = store.looks
+        monkeypatch.setattr(_retention, "_WHOLE_SECONDS", 0.0)
+        await store.until(looks + 5)
+        assert None in store.cursors[looks:]
