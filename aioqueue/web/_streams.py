@@ -172,10 +172,10 @@ class Streams:
     ) -> bytes:
         """One frame, of what may be told; empty for nothing."""
         try:
-            told: Mapping[str, Any] | None = _told(about, types)
-            if self._settings.choose is not None:
-                told = self._settings.choose(about, told, request)
-            return b"" if told is None else frame(name, told, event_id)
+            told = _told(about, types)
+            choose = self._settings.choose
+            chosen = told if choose is None else choose(about, told, request)
+            return b"" if chosen is None else frame(name, chosen, event_id)
         except Exception:
             logger.exception("what is told of an event can't be said: it isn't told", extra=event("web.choose_failed"))
             return b""
