@@ -41,7 +41,7 @@ class CapturedLogs:
 
     def __init__(self) -> None:
         self._lines: deque[bytes] = deque()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal's handler that logs may come in between, in this very thread
         self._size = self._lost = 0
         self._closed = False
 

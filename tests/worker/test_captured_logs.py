@@ -126,3 +126,18 @@ def test_the_newest_lines_are_kept_and_a_line_says_how_many_are_not(monkeypatch:
     small = CapturedLogs()
     small.add(record("x" * 1_000))
     assert small.encode() is None  # nothing that fits
+
+
+def test_who_logs_in_between_is_not_waited_for_by_itself() -> None:
+    """As a signal's handler does, or what is called when garbage is collected: in the thread that is just keeping a line."""
+    captured, record = CapturedLogs(), logging.LogRecord("a", logging.INFO, "", 0, "message", (), None)
+
+    def add() -> None:
+        with captured._lock:
+            captured.add(record)
+
+    thread = threading.Thread(target=add, daemon=True)
+    thread.start()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert captured.encode()
