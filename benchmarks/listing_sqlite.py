@@ -15,7 +15,7 @@ __all__ = ["fill"]
 
 _NUMBERS = "WITH RECURSIVE number(n) AS (SELECT :first UNION ALL SELECT n + 1 FROM number WHERE n < :last)"
 _ID = "(printf('%08x-%04x-7000-8000-00%010x', ({ms}) >> 16, ({ms}) & 65535, {n}))"
-_COMMON = """CASE WHEN n % 100000 = 7 THEN 'bench.rare' ELSE 'bench.type' || n % 20 END,
+_COMMON = """CASE WHEN n % 100000 = 7 THEN 'bench.rare' ELSE 'bench.type' || (n % 20) END,
     CASE n % 50 WHEN 0 THEN 1 WHEN 1 THEN 3 ELSE 2 END, (:start + n) * 1000,
     CASE WHEN n % 10 = 3 THEN 'common' WHEN n % 100000 = 4 THEN 'rare' END,
     CASE WHEN n % 10 = 4 THEN '["common"]' WHEN n % 100000 = 5 THEN '["rare","common"]' ELSE '[]' END"""
