@@ -6,13 +6,15 @@ import functools
 import logging
 from typing import TYPE_CHECKING
 
+import orjson
+
 from aioqueue.errors import AioqueueError
 from aioqueue.runtime._log import event
 from aioqueue.sqlite._connections_halving import halved
 from aioqueue.sqlite._notifications import merged
 from aioqueue.sqlite._operate_delete import remove_archived
 from aioqueue.sqlite._progress_kept import forget_beside
-from aioqueue.sqlite._retention_find import find_old, is_old
+from aioqueue.sqlite._retention_find import END, find_old, is_old, number
 from aioqueue.sqlite._rows import dump
 from aioqueue.sqlite._rows_chain import LAST_STEPS
 from aioqueue.sqlite._rows_ids import RowId, id_of
@@ -46,13 +48,25 @@ WHERE duty.holder = excluded.holder OR duty.expires_at <= {NOW}
 
 _GIVE_UP = "DELETE FROM duty WHERE name = :name AND holder = :holder"
 
+_SHORT_CHAIN = 100
+"""Steps of a chain that is removed together with others, in the same statements."""
+
+# One row for all of them, here and below: between two rows other threads get their turn, and nobody else can write meanwhile.
 _ENDS = f"""
 WITH {LAST_STEPS}
-SELECT CAST(chain AS TEXT), step.archived = chain, archive.state, archive.finished_at, archive.purge_at, {NOW}
+SELECT json_group_array(json_array(CAST(chain AS TEXT), {number("archive.position")}, {NOW}, {END}))
 FROM step CROSS JOIN archive ON archive.id = step.archived WHERE live IS NULL AND typeof(chain) = 'text'
 """
 
-_REMOVE = "DELETE FROM archive WHERE id IN (SELECT value FROM json_each(:ids))"
+_OF_CHAINS = """
+SELECT archive.id FROM json_each(:chains) AS asked CROSS JOIN archive INDEXED BY archive_chain ON archive.chain_id = asked.value
+UNION ALL
+SELECT archive.id FROM json_each(:chains) AS asked CROSS JOIN archive ON archive.id = asked.value WHERE archive.chain_id IS NULL
+"""
+
+_STEPS = f"SELECT json_group_array(id) FROM ({_OF_CHAINS}) WHERE typeof(id) = 'text'"
+
+_REMOVE = f"DELETE FROM archive WHERE id IN ({_OF_CHAINS})"
 
 
 class Retention:
@@ -108,15 +122,20 @@ class Retention:
 
 
 def _purge(connection: sqlite3.Connection, chain_ids: Sequence[UUID], ages: Mapping[StoredState, float]) -> list[UUID]:
-    """Remove those that are still old enough; of each the last steps first, as many as may be."""
+    """Remove those that are still old enough; of a long one the last steps first, as many as may be."""
     portion = _MOST_STEPS
-    ids = dump([str(each) for each in chain_ids])
-    rows = connection.execute(_ENDS, {"ids": ids}).fetchall()
-    old = [(chain, alone) for chain, alone, *end, now in rows if is_old(end, ages, now)]
-    single = [chain for chain, alone in old if alone]
-    connection.execute(_REMOVE, {"ids": dump(single)})
-    forget_beside(connection, single)
-    for chain, alone in old:
-        if not alone:
+    asked = {"ids": dump([str(each) for each in chain_ids])}
+    rows = orjson.loads(connection.execute(_ENDS, asked).fetchone()[0])
+    old = [(chain, position) for chain, position, now, *end in rows if is_old(end, ages, now)]
+    together: list[str] = []
+    for chain, position in old:
+        if isinstance(position, int) and 0 <= position < min(_SHORT_CHAIN, portion):
+            portion -= position
+            together.append(chain)
+        else:
             portion -= remove_archived(connection, RowId(blob=False, raw=chain.encode()), max(1, portion))[0]
+    if together:
+        chains = {"chains": dump(together)}
+        forget_beside(connection, orjson.loads(connection.execute(_STEPS, chains).fetchone()[0]))
+        connection.execute(_REMOVE, chains)
     return [id_of(chain) for chain, _ in old]

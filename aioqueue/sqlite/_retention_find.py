@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import heapq
+import itertools
 from typing import TYPE_CHECKING, Any
+
+import orjson
 
 from aioqueue.sqlite._rows import dump
 from aioqueue.sqlite._rows_chain import LAST_STEPS
-from aioqueue.sqlite._rows_ids import ANY_ID, RowId, any_id, id_of
+from aioqueue.sqlite._rows_ids import RowId, any_id, id_of
 from aioqueue.sqlite._rows_times import NOW
 from aioqueue.vocabulary._job import StoredState
 from aioqueue.vocabulary._listing import IdPage
@@ -17,26 +20,46 @@ if TYPE_CHECKING:
 
     from aioqueue.sqlite._connections_statements import Statements
 
-__all__ = ["find_old", "is_old"]
+__all__ = ["END", "find_old", "is_old", "number"]
 
-_SAID = f"""
-SELECT purge_at, {ANY_ID}, 0 FROM archive INDEXED BY archive_purge
-WHERE purge_at IS NOT NULL AND purge_at <= :now AND (purge_at, id) > (:at, {any_id("after")})
-ORDER BY purge_at, id LIMIT :limit
+
+def number(column: str) -> str:
+    """Write a column as a number that JSON can have, whatever stands there."""
+    clamped = f"CAST(max(-9e15, min({column}, 9e15)) AS INTEGER)"
+    return f"iif({column} IS NULL, NULL, iif(typeof({column}) IN ('integer', 'real'), {clamped}, 'odd'))"
+
+
+END = ", ".join(number(f"archive.{column}") for column in ("state", "finished_at", "purge_at"))
+"""What `is_old` looks at, for JSON."""
+
+_ROW_ID = "typeof(id) = 'blob' AS is_blob, CAST(id AS BLOB) AS raw"
+
+_FOUND = """
+SELECT json_group_array(json_array(iif(typeof(at) = 'integer', at, quote(at)), is_blob, hex(raw), passed_by)) FROM ({found})
 """
+"""One row for all, here and below: between two rows this thread and the event loop's hand over to each other, twice."""
+
+_SAID = _FOUND.format(
+    found=f"""
+    SELECT purge_at AS at, {_ROW_ID}, 0 AS passed_by FROM archive INDEXED BY archive_purge
+    WHERE purge_at IS NOT NULL AND purge_at <= :now AND (purge_at, id) > (:at, {any_id("after")})
+    ORDER BY purge_at, id LIMIT :limit"""
+)
 """Those that say themselves how long they're kept. They come before what the others' index has of them at the same time, which
 doesn't count: the next page begins behind both."""
 
-_BY_AGE = f"""
-SELECT finished_at + :age, {ANY_ID}, purge_at IS NOT NULL FROM archive INDEXED BY archive_finished
-WHERE state = :state AND finished_at <= :now - :age AND (finished_at, id) > (:at - :age, {any_id("after")})
-ORDER BY finished_at, id LIMIT :limit
-"""
+_BY_AGE = _FOUND.format(
+    found=f"""
+    SELECT finished_at + :age AS at, {_ROW_ID}, purge_at IS NOT NULL AS passed_by FROM archive INDEXED BY archive_finished
+    WHERE state = :state AND finished_at <= :now - :age AND (finished_at, id) > (:at - :age, {any_id("after")})
+    ORDER BY finished_at, id LIMIT :limit"""
+)
 
 _LAST_ONES = f"""
 WITH {LAST_STEPS}
-SELECT place, CAST(step.archived AS TEXT), CAST(chain AS TEXT), archive.state, archive.finished_at, archive.purge_at
-FROM step CROSS JOIN archive ON archive.id = step.archived WHERE live IS NULL AND typeof(chain) = 'text' ORDER BY place
+SELECT json_group_array(json_array(place, CAST(step.archived AS TEXT), CAST(chain AS TEXT), {END})) FROM (
+    SELECT * FROM step WHERE live IS NULL AND typeof(chain) = 'text' ORDER BY place
+) AS step CROSS JOIN archive ON archive.id = step.archived
 """
 """Of some steps' chains, which have no live step, the last ones."""
 
@@ -48,13 +71,14 @@ def find_old(connection: Statements, ages: Mapping[StoredState, float], limit: i
     now: int = connection.execute(f"SELECT {NOW}").fetchone()[0]
     at, after = (_BEFORE_ALL, RowId(blob=False, raw=b"")) if cursor is None else _read(cursor)
     asked: dict[str, Any] = {"now": now, "at": at, "limit": limit, **after.parameters("after")}
-    lanes = [connection.execute(_SAID, asked).fetchall()]
+    lanes = [_all_of(connection, _SAID, asked)]
     for state, age in ages.items():
-        lanes.append(connection.execute(_BY_AGE, {**asked, "state": int(state), "age": round(age * 1e6)}).fetchall())
-    looked = list(heapq.merge(*lanes))[:limit]
-    following = _write(looked[-1][0], RowId.read(*looked[-1][1:3])) if len(looked) == limit else None
-    ids = [RowId.read(*row[1:3]).text for row in looked if not row[3] and not row[1]]
-    rows = connection.execute(_LAST_ONES, {"ids": dump(ids)}).fetchall() if ids else []
+        lanes.append(_all_of(connection, _BY_AGE, {**asked, "state": int(state), "age": round(age * 1e6)}))
+    in_order = heapq.merge(*([[float(at) if isinstance(at, str) else at, *row] for at, *row in lane] for lane in lanes))
+    looked = list(itertools.islice(in_order, limit))
+    following = _write(looked[-1][0], _row_id(looked[-1])) if len(looked) == limit else None
+    ids = [_row_id(row).text for row in looked if not row[3] and not row[1]]
+    rows = _all_of(connection, _LAST_ONES, {"ids": dump(ids)}) if ids else []
     old = [
         chain
         for place, last, chain, *end in rows
@@ -62,6 +86,16 @@ def find_old(connection: Statements, ages: Mapping[StoredState, float], limit: i
         if (last == ids[place] or end[0] == StoredState.CONTINUED) and str(id_of(chain)) == chain and is_old(end, ages, now)
     ]
     return IdPage(tuple(map(id_of, dict.fromkeys(old))), following)
+
+
+def _all_of(connection: Statements, statement: str, parameters: dict[str, Any]) -> list[list[Any]]:
+    """Read the rows of a statement that gives them as JSON."""
+    rows: list[list[Any]] = orjson.loads(connection.execute(statement, parameters).fetchone()[0])
+    return rows
+
+
+def _row_id(row: Sequence[Any]) -> RowId:
+    return RowId.read(row[1], bytes.fromhex(row[2]))
 
 
 def is_old(end: Sequence[Any], ages: Mapping[StoredState, float], now: int) -> bool:
