@@ -44,19 +44,22 @@ OnPurge: TypeAlias = "Callable[[Sequence[Job]], Awaitable[object] | object]"
 logger = logging.getLogger("aioqueue.worker")
 
 _DUTY, _DUTY_OF_CALLBACKS = "retention", "retention with on_purge"
-_MOST_CHAINS = 500
-"""That one portion removes, and rows that it looks at."""
+_MOST_CHAINS = 1_000
+"""That one portion removes, and rows that it looks at. Where workers are busy, most of a portion's time is spent on waiting for
+its turn: small ones wouldn't keep up with what ends meanwhile."""
+_DUTY_SECONDS = 5.0
+"""After which it's looked again, within a round, whether this process is the one that removes."""
 _LONGEST_SECONDS = 60.0
 """That a statement may take until it's taken for one that hangs."""
 _LONGEST_CALLBACK_SECONDS = 300.0
 """That a callback may take. The duty is kept for longer, so that nobody else removes meanwhile what it's called for."""
 _LONGEST_PAUSE_SECONDS = 1.0
-"""Between two portions: as long as the one before took, so that half of the time is the others'."""
+"""Between two portions: as long as removing the one before took, so that half of the time is the others'."""
 _WHOLE_SECONDS = 3600.0
 """Between rounds that look at all that is there. Those between them go on where the one before has come to: what is passed by,
 since it's kept for longer, may be most of it."""
 _MOST_FAILURES_IN_TURN = 12
-"""After which a round ends: what fails is no single chain. A portion is halved nine times until one is alone."""
+"""After which a round ends: what fails is no single chain. A portion is halved ten times until one is alone."""
 
 
 _MOST_TOLD = 1_000
@@ -186,9 +189,14 @@ class Retention:
             self._reached, self._whole_at = None, began
         cursor, all_gone = self._reached, True
         self._failures = 0
-        while await self._is_ours(store):
-            began = self._loop.time()
+        ours_until = 0.0
+        while True:
+            if self._loop.time() >= ours_until:
+                if not await self._is_ours(store):
+                    break
+                ours_until = self._loop.time() + _DUTY_SECONDS
             page = await self._calls.call(store.find_old(self._ages, self._portion, cursor), _LONGEST_SECONDS)
+            removal_began = self._loop.time()
             gone = await self._remove(store, page.ids)
             removed += gone
             cursor, all_gone = page.cursor, all_gone and gone == len(page.ids)
@@ -197,7 +205,7 @@ class Retention:
             if cursor is None or self._failures > _MOST_FAILURES_IN_TURN:
                 return removed
             self._portion = min(2 * self._portion, _MOST_CHAINS)
-            await asyncio.sleep(min(self._loop.time() - began, _LONGEST_PAUSE_SECONDS))
+            await asyncio.sleep(min(self._loop.time() - removal_began, _LONGEST_PAUSE_SECONDS))
         self._whole_at = -math.inf  # it's another one's by now, who may leave some behind
         return removed
 

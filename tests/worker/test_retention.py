@@ -206,7 +206,7 @@ async def test_what_fails_or_hangs_is_tried_again_with_smaller_portions(
         assert worker.health().ready
         await store.until(5)
         assert "retention" not in worker.health().troubles
-    assert store.limits[:4] == [500, 250, 125, 62]
+    assert store.limits[:4] == [1000, 500, 250, 125]
 
 
 async def test_a_callback_that_hangs_or_is_interrupted_keeps_what_it_was_given(
