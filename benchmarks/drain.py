@@ -20,13 +20,14 @@ import tempfile
 import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aioqueue import Client, Registry, Worker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from benchmarks.server import Databases
 
@@ -137,23 +138,27 @@ def worktree(commit: str) -> Iterator[Path]:
             subprocess.run([*git, "remove", "--force", str(tree)], check=True)
 
 
-def compare(trees: dict[str, tuple[Path, str]], databases: Databases | None, arguments: argparse.Namespace) -> None:
-    """Measure each tree at each concurrency and print a table."""
+def compare(
+    trees: dict[str, tuple[Path, str]],
+    databases: Databases | None,
+    arguments: argparse.Namespace,
+    one_round: Callable[[Path, str | None, Databases | None, int, int, str], Round] = in_process,
+) -> None:
+    """Measure each tree at each concurrency and print a table, with the ratios of each to the next."""
     width = max(map(len, trees))
     print(f"{'code':{width}}  slots  jobs/s (lowest to highest)       CPU µs/job  enqueued/s  peak MB")
     for concurrency in arguments.concurrency:
         rounds: dict[str, list[Round]] = {name: [] for name in trees}
         for _ in range(arguments.rounds):
             for name, (tree, how) in trees.items():
-                rounds[name].append(in_process(tree, arguments.url, databases, arguments.jobs, concurrency, how))
+                rounds[name].append(one_round(tree, arguments.url, databases, arguments.jobs, concurrency, how))
         for name, measured in rounds.items():
             rates = sorted(each.rate for each in measured)
             spread = f"{statistics.median(rates):8,.0f} ({rates[0]:,.0f} to {rates[-1]:,.0f})"
             cpu, enqueued = (statistics.median(getattr(each, field) for each in measured) for field in ("cpu", "enqueued"))
             memory = max(each.memory for each in measured)
             print(f"{name:{width}}  {concurrency:5}  {spread:32}  {cpu:10.1f}  {enqueued:10,.0f}  {memory:7.1f}", flush=True)
-        if len(rounds) > 1:
-            here, there = (rounds[name] for name in list(trees)[:2])
+        for here, there in pairwise(rounds.values()):
             rate = statistics.median(each.rate for each in here) / statistics.median(each.rate for each in there)
             cpu = statistics.median(each.cpu for each in here) / statistics.median(each.cpu for each in there)
             print(f"{'ratio':{width}}  {concurrency:5}  {rate:8.2f}{'':26}{cpu:10.2f}", flush=True)

@@ -82,6 +82,29 @@ def test_listing(postgres_url: str) -> None:
     assert ("tag rare", "newest") in {(each["filter"], each["order"]) for each in found}
 
 
+def test_retention() -> None:
+    printed = run("benchmarks.retention", "--rows", "200", "--seconds", "0", "--longest", "5")
+    assert "all that was old enough" in printed
+    assert "       0 other old jobs" in printed
+    assert "      12 unfinished jobs" in printed
+
+
+def test_retention_on_postgresql(postgres_url: str) -> None:
+    printed = run("benchmarks.retention", "--rows", "200", "--seconds", "0", "--longest", "5", "--server", postgres_url)
+    assert "all that was old enough" in printed
+    assert "       0 other old jobs" in printed
+
+
+def test_events() -> None:
+    printed = run("benchmarks.events", "--jobs", "20", "--rounds", "1", "--concurrency", "5").splitlines()
+    assert [line.split("  ")[0] for line in printed] == ["code", "read", "not read", "ratio"]
+
+
+def test_horizon(postgres_url: str) -> None:
+    printed = run("benchmarks.horizon", "--minutes", "0.005", "--seconds", "0.1", "--rate", "20", "--server", postgres_url)
+    assert "each job's row was updated 1.00 times" in printed
+
+
 def test_databases_are_dropped(postgres_url: str) -> None:
     databases = Databases(postgres_url)
     with databases.fresh() as url:
