@@ -112,6 +112,7 @@ class Webhooks:
         """Begin to look for deliveries, at once."""
         self._woken.set()
         self._task = self._loop.create_task(self._run(), name="aioqueue webhooks", context=contextvars.Context())
+        self._task.add_done_callback(self._ended, context=contextvars.Context())
 
     def soon(self) -> None:
         """Look at once: there is something to be sent."""
@@ -166,6 +167,14 @@ class Webhooks:
         return [task for task in (self._task, self._statements.task, self._closing, *self._sending) if task is not None]
 
     # -- the loop -----------------------------------------------------------------------------------------------------
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled() and not self._stopped:  # by whoever cancels all tasks that there are, or with the event loop
+            self._loop.call_later(self._after_errors.next(), self._begin_again, context=contextvars.Context())
+
+    def _begin_again(self) -> None:
+        if not self._stopped:
+            self.begin()
 
     async def _run(self) -> None:
         while True:

@@ -292,6 +292,21 @@ async def test_a_send_that_breaks_or_is_cancelled_harms_no_other(
         await nothing_is_sent(running)
 
 
+async def test_who_cancels_all_tasks_stops_it_for_a_moment(
+    client: Client, store: Troubled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_webhooks, "Backoff", lambda *_: Backoff(0.01, 0.01))
+    async with receiver() as server, worker(client):
+        (sending,) = (task for task in asyncio.all_tasks() if task.get_name() == "aioqueue webhooks")
+        sending.cancel()  # before its first step
+        await client.enqueue(add(1, 2).options(webhook=server.url))
+        await until(store, DeliveryState.DELIVERED)
+        (sending,) = (task for task in asyncio.all_tasks() if task.get_name() == "aioqueue webhooks")
+        sending.cancel()
+        await client.enqueue(add(1, 2).options(webhook=server.url))
+        await until(store, DeliveryState.DELIVERED, 2)
+
+
 async def test_once_sends_what_is_due_and_ends(client: Client, store: Troubled) -> None:
     async with receiver(FAILURE) as server:
         await client.enqueue_many([add(1, number).options(webhook=server.url) for number in range(6)])
