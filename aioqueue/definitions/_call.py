@@ -256,6 +256,11 @@ class Call(HasOutput[R_co]):
         )
 
     @property
+    def tells_nobody(self) -> bool:
+        """Whether `webhook=False` was said: as a chain's next job it doesn't take over who is told, either."""
+        return self._options.get("webhook") is False
+
+    @property
     def waits(self) -> bool:
         """Whether it waits for other calls or handles."""
         return bool(self.placed) or "after" in self._options

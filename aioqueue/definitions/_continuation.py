@@ -189,6 +189,8 @@ def step_after(call: Call[Any], finished: Step, metadata: bytes, trace: str | No
             f"this call of {new.type} continues the chain of job {finished.id}, and can't have an id of your choice (id=), "
             "with which a job may be there already: leave it out, or enqueue the call as a chain of its own"
         )
+    if call.tells_nobody:
+        new = replace(new, webhook="")
     if finished.tags or metadata != b"{}":  # most have neither, and needn't pay for a copy
         merged = _merged(metadata, new.metadata)
         check_size(merged, "the metadata, with that of the step before")

@@ -166,5 +166,5 @@ def job_snapshot(row: Row) -> Job:
         open_blockers=open_blockers,
         cancel_reason=cancel_reason,
         purge_at=purge_at,
-        webhook=webhook,
+        webhook=webhook or None,
     )

@@ -186,5 +186,5 @@ def job_snapshot(row: Sequence[Any], now: int) -> Job:
         trace=stored_trace(trace),
         cancel_reason=_optional(cancel_reason, text_of),
         purge_at=_optional(purge_at, moment),
-        webhook=_optional(webhook, text_of),
+        webhook=_optional(webhook, text_of) or None,
     )

@@ -47,7 +47,8 @@ class NewJob:
         blockers: Chains for whose ends it waits; each once.
         keep: Seconds that its chain is kept after its end; None leaves it to whoever removes old ones. A chain's next job that
             has none of its own takes over that of the job before.
-        webhook: The URL that is told when its chain has ended; None for nobody. A chain's next job takes it over, too.
+        webhook: The URL that is told when its chain has ended; None for nobody. A chain's next job that has none of its own
+            takes it over, too; one for which it's empty has nobody told, nor have those behind it.
     """
 
     id: UUID

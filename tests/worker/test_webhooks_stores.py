@@ -34,6 +34,11 @@ async def second(number: int) -> int:
 
 
 @registry.job
+async def quiet(number: int) -> Call[int]:
+    return second(number).options(webhook=False)
+
+
+@registry.job
 async def behind(number: int) -> int:
     return number
 
@@ -44,12 +49,14 @@ async def test_whoever_ends_it(client: Client) -> None:
             chain = await client.enqueue(first(1).options(webhook=server.url))
             failing = first(-1).options(webhook=server.url)
             waits = await client.enqueue(behind(failing.output).options(webhook=server.url))
+            hushed = await client.enqueue(quiet(1).options(webhook=server.url))
             cancelled = await client.enqueue(second(2).options(webhook=server.url, delay=3600))
             await client.cancel(cancelled)
             outside = await client.enqueue(second(3).options(webhook=server.url, delay=3600))
             async with client.transaction() as tx:
                 await tx.complete(second, outside, 7)
             async with asyncio.timeout(30):
+                assert await hushed.result() == 2
                 received = await server.got(5)
                 while len((await client.deliveries(state=DeliveryState.DELIVERED)).deliveries) < 5:
                     await asyncio.sleep(0.01)

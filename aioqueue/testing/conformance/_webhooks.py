@@ -127,7 +127,7 @@ async def an_end_is_written_with_what_is_sent(harness: Harness) -> None:
 @subject()
 async def what_goes_on_has_no_delivery(harness: Harness) -> None:
     """Not of an attempt that is repeated, nor of a chain that goes on; its last job tells whoever its first one was to tell,
-    unless it has a webhook of its own.
+    unless it has a webhook of its own, or says that nobody is told.
     """
     store = harness.store
     if not isinstance(store, SupportsWebhooks):
@@ -138,8 +138,12 @@ async def what_goes_on_has_no_delivery(harness: Harness) -> None:
     (first,) = await store.claim(lease_id, ["a"], 1)
     last = await next_step(store, first)
     other = await next_step(store, await start_one(store, lease_id, job(webhook=URL)), job(webhook="https://other.example/"))
-    silent = await start_one(store, lease_id)
-    await written(store, settlement(silent, SettlementKind.COMPLETED))
+    hushed = await next_step(store, await start_one(store, lease_id, job(webhook=URL)), job(webhook=""))
+    hushed = await next_step(store, hushed)
+    for silent in (await start_one(store, lease_id), hushed):
+        await written(store, settlement(silent, SettlementKind.COMPLETED))
+        (ended,) = await store.fetch([silent.id])
+        equal(ended and ended.webhook, None, "the webhook of one that tells nobody")
     equal(await all_deliveries(store), [], "deliveries before anything has ended that has a webhook")
     for each in (last, other):
         await written(store, settlement(each, SettlementKind.COMPLETED))

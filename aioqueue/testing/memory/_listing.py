@@ -211,5 +211,5 @@ def _job(database: Database, row: Row, now: datetime) -> Job:
         open_blockers=row.open_blockers,
         cancel_reason=asked_why(database, row) if row.live else None,
         purge_at=row.purge_at,
-        webhook=new.webhook,
+        webhook=new.webhook or None,
     )

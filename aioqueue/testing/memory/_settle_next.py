@@ -54,7 +54,7 @@ def inherited_keep(row: Row, following: NewJob) -> float | None:
 
 def inherited_webhook(row: Row, following: NewJob) -> str | None:
     """Who is told when a step's chain has ended: the next one says it, or the one before has."""
-    return following.webhook or row.new.webhook
+    return row.new.webhook if following.webhook is None else following.webhook
 
 
 def inherited_mark(row: Row) -> bool:
