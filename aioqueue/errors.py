@@ -32,6 +32,8 @@
     │   ├── PhaseRepeated             one that has finished in this attempt
     │   ├── PhasesOverlap             one that was to begin while another runs
     │   └── PhaseResultError          a result that can't be stored, or isn't of the function's type any more
+    ├── ProcessFailed                 a handler's own process that couldn't be started, or has crashed
+    ├── NotInProcess                  what doesn't reach a handler's own process, such as the client
     ├── LeaseLost                     a worker's lease has ended: nothing was claimed with it
     └── StoreError                    the database refused
         ├── StoreUnavailable          it can't be reached, or can't write, now: worth trying again
@@ -46,10 +48,11 @@ A class exists here only because a caller would want to catch it apart from the 
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Required, TypedDict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Unpack
     from uuid import UUID
 
 __all__ = [
@@ -73,6 +76,7 @@ __all__ = [
     "JobNotFound",
     "LeaseLost",
     "NotCommitted",
+    "NotInProcess",
     "NotInTransaction",
     "NotSupported",
     "OutputNotReady",
@@ -83,6 +87,7 @@ __all__ = [
     "PhaseResultError",
     "PhasesOverlap",
     "Portable",
+    "ProcessFailed",
     "RegistrationError",
     "ResultError",
     "ResultTimeout",
@@ -228,6 +233,13 @@ class ClientClosed(AioqueueError):
     """
 
 
+class _OfJob(TypedDict, total=False):
+    job_id: Required[UUID]
+    job_type: str | None
+    last_error: str | None
+    chain_id: UUID | None
+
+
 class JobError(AioqueueError):
     """What became of one job.
 
@@ -272,25 +284,10 @@ class ResultTimeout(JobError, TimeoutError):
 
 
 class AlreadyFinished(JobError):
-    """The job was to be completed or failed from outside, and has ended before.
+    """The job was to be completed or failed from outside, and has ended before: `state` says how, such as `completed`."""
 
-    Arguments:
-        message: What has become of it.
-        state: Its state: `completed`, `failed` or `cancelled`.
-        job_id, job_type, last_error, chain_id: As of every `JobError`.
-    """
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        state: str,
-        job_id: UUID,
-        job_type: str | None = None,
-        last_error: str | None = None,
-        chain_id: UUID | None = None,
-    ) -> None:
-        super().__init__(message, job_id=job_id, job_type=job_type, last_error=last_error, chain_id=chain_id)
+    def __init__(self, message: str, *, state: str, **job: Unpack[_OfJob]) -> None:
+        super().__init__(message, **job)
         self.state = state
 
 
@@ -303,24 +300,13 @@ class WrongJobType(JobError):
 class BlockerReference(JobError):
     """The job can't be deleted, since other unfinished jobs wait for its chain; `cascade=True` takes them along.
 
-    Arguments:
-        message: Which ones.
-        dependents: The ids of those that wait, ten at most.
-        changed: What became of the jobs that were to be deleted with it, by id.
-        job_id, job_type, chain_id: As of every `JobError`.
+    `dependents` are the ids of those that wait, ten at most; `changed` is what became of the jobs to be deleted with it, by id.
     """
 
     def __init__(
-        self,
-        message: str,
-        *,
-        dependents: tuple[UUID, ...],
-        changed: Mapping[UUID, object],
-        job_id: UUID,
-        job_type: str | None = None,
-        chain_id: UUID | None = None,
+        self, message: str, *, dependents: tuple[UUID, ...], changed: Mapping[UUID, object], **job: Unpack[_OfJob]
     ) -> None:
-        super().__init__(message, job_id=job_id, job_type=job_type, chain_id=chain_id)
+        super().__init__(message, **job)
         self.dependents = dependents
         self.changed = changed
 
@@ -351,6 +337,21 @@ class PhasesOverlap(PhaseError):
 
 class PhaseResultError(PhaseError):
     """What a phase has returned can't be stored, or what is stored of it isn't of its function's return type any more."""
+
+
+class ProcessFailed(AioqueueError):
+    """A handler's own process couldn't be started, or has ended before the handler did: it has crashed, was killed, or exited.
+
+    `exit_code` is what it exited with, or the negative number of the signal that has killed it; None if it wasn't started.
+    """
+
+    def __init__(self, message: str, *, exit_code: int | None) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+class NotInProcess(AioqueueError, RuntimeError):
+    """What was used of an attempt is in its worker only, and doesn't reach the process of its handler."""
 
 
 class LeaseLost(AioqueueError):

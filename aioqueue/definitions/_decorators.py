@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from aioqueue.definitions._call import Call
+    from aioqueue.definitions._import_names import Executor
     from aioqueue.definitions._job_type import JobType
     from aioqueue.definitions._middleware import Middleware
     from aioqueue.vocabulary._job import Priority
@@ -41,6 +42,7 @@ class JobOptions(DeclareOptions, total=False):
     lease: float | timedelta | None
     phases: Iterable[str]
     capture_logs: bool
+    executor: Executor
 
 
 class ImplementOptions(TypedDict, total=False):
@@ -54,6 +56,7 @@ class ImplementOptions(TypedDict, total=False):
     lease: float | timedelta | None
     phases: Iterable[str]
     capture_logs: bool
+    executor: Executor
 
 
 class JobDecorator:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import timedelta
 
+    from aioqueue.definitions._import_names import Executor
     from aioqueue.definitions._job_type import JobType
     from aioqueue.definitions._middleware import CompletionMiddleware, Middleware
     from aioqueue.vocabulary._codec import Converter
@@ -29,7 +30,7 @@ _LONGEST_NAME_CHARACTERS = 200
 _MOST_PHASES = 100
 
 _OPTIONS_OF_DECLARED = frozenset({"name", "aliases", "retry", "timeout", "priority", "expires", "keep", "tags"})
-_OPTIONS = _OPTIONS_OF_DECLARED | {"middlewares", "max_reschedules", "lease", "phases", "capture_logs"}
+_OPTIONS = _OPTIONS_OF_DECLARED | {"middlewares", "max_reschedules", "lease", "phases", "capture_logs", "executor"}
 
 
 def check_name(name: object) -> str:
@@ -97,6 +98,7 @@ def read_type_options(
             lease=_read_lease(given.get("lease")),
             phases=_read_phases(given.get("phases", ())),
             capture_logs=_read_capture_logs(given.get("capture_logs", False)),
+            executor=_read_executor(given.get("executor", "thread")),
             declared_only=declared_only,
             implements=implements,
             converters=converters,
@@ -178,6 +180,14 @@ def _read_capture_logs(value: object) -> bool:
     if not isinstance(value, bool):
         raise ConfigurationError(f"capture_logs must be True or False, not {safe_repr(value)}")
     return value
+
+
+def _read_executor(value: object) -> Executor:
+    if value == "thread":
+        return "thread"
+    if value == "process":
+        return "process"
+    raise ConfigurationError(f'executor must be "thread" or "process", not {safe_repr(value)}')
 
 
 def _read_duration(value: float | timedelta | None, name: str, *, positive: bool) -> float | None:

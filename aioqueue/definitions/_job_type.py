@@ -13,12 +13,14 @@ import orjson
 
 from aioqueue.definitions import _signature
 from aioqueue.definitions._call import Call
+from aioqueue.definitions._import_names import refuse_unreachable, refuse_without_import_name
 from aioqueue.errors import ArgumentsError, ConflictingOptions, RegistrationError
 from aioqueue.vocabulary._codec import ArgumentsCodec, ValueCodec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from aioqueue.definitions._import_names import Executor
     from aioqueue.vocabulary._codec import Converter, Placed
     from aioqueue.vocabulary._job import Priority
     from aioqueue.vocabulary._retry import Retry
@@ -46,6 +48,7 @@ class TypeOptions:
     lease: float | None = None
     phases: tuple[str, ...] = ()
     capture_logs: bool = False
+    executor: Executor = "thread"
     declared_only: bool = False
     implements: JobType[..., Any, Any] | None = None
     converters: Mapping[type, Converter] = field(default_factory=dict["type", "Converter"])
@@ -71,6 +74,7 @@ class JobType(Generic[P, R, F]):
         lease: Seconds that a lease of its jobs lives without being renewed; None leaves it to the worker.
         phases: The names of its phases, in order; none for most.
         capture_logs: Whether what its handler logs is kept with the job.
+        executor: Where a plain function runs: in a `"thread"`, or in a `"process"` of its own.
         converters: The registry's.
         phase_codecs: For `Phases`: by phase, its function and what reads and writes its result.
         is_async: Whether the function is a coroutine function; if not, it runs in a thread.
@@ -97,6 +101,7 @@ class JobType(Generic[P, R, F]):
         self.lease = options.lease
         self.phases = options.phases
         self.capture_logs = options.capture_logs
+        self.executor: Executor = options.executor
         self.declared_only = options.declared_only
         self.implements = options.implements
         self.is_async = inspect.iscoroutinefunction(function)
@@ -105,6 +110,8 @@ class JobType(Generic[P, R, F]):
         self.phase_codecs: dict[str, tuple[object, ValueCodec]] = {}
         self._parameters = _signature.read_parameters(function, name)
         self._codecs: tuple[ArgumentsCodec, ValueCodec] | None = None
+        if options.executor == "process":
+            refuse_without_import_name(function, name)
         functools.update_wrapper(cast("Any", self), function, updated=())
         self._resolve(namespace, required=False)
 
@@ -187,9 +194,11 @@ class JobType(Generic[P, R, F]):
         """Resolve the annotations, if that couldn't be done yet.
 
         Raises:
-            RegistrationError: One can't be resolved, or has no converter.
+            RegistrationError: One can't be resolved, or has no converter; or a process of its own couldn't import its handler.
         """
         self._resolved()
+        if self.executor == "process":
+            refuse_unreachable(self, self.fn, self.name)
 
     def signature(self) -> inspect.Signature:
         """The signature with its annotations resolved.
@@ -220,6 +229,10 @@ class JobType(Generic[P, R, F]):
             _signature.refuse_hints(hints, is_async=self.is_async)
             annotations = {name: hints.get(name, Any) for name in self._parameters.names}
             result, self.continues = _signature.read_result(hints.get("return", Any))
+            if self.continues and self.executor == "process":
+                raise RegistrationError(
+                    'executor="process" and -> Call don\'t go together: return a value, and continue in a job that waits for it'
+                )
             arguments = ArgumentsCodec(annotations, self._parameters.required, self.converters)
             self._codecs = arguments, _signature.output_codec(result, self.converters)
         except RegistrationError as error:

@@ -132,6 +132,8 @@ class Registry:
             phases: Names of its phases, in order, which `current_attempt().phase` runs: a later attempt goes on behind those
                 that have completed.
             capture_logs: Whether what its handler logs is kept with the job, and shown by `aioqueue jobs logs`.
+            executor: `"process"` runs a `def` handler in a process of its own, by its import name: a timeout or a cancel ends
+                it, and when it crashes it's this job alone that has failed. By default `"thread"`.
 
         Returns:
             The job type.

@@ -7,6 +7,8 @@
 | `_wakeup`, `_notifications` | wake the loop; hear what the store tells |
 | `_slots`, `_holdings` | one task per running job; the claims that the worker answers for |
 | `_attempt`, `_threads` | run one attempt, where its handler is a plain function in a thread |
+| `_processes`, `_process` | handlers in processes of their own: which one, and one of them |
+| `_process_main`, `_process_messages` | such a process from within; what is said between the two |
 | `_slot_attempt`, `_outbox`, `_returned` | what a handler sees of it, what it has enqueued, what is made of what it returned |
 | `_stages`, `_phases`, `_progress`, `_reports` | its phases and its progress, and who stores them |
 | `_captured` | what its handler logs, where that is kept |

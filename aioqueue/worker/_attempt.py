@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from aioqueue.worker._interruption import Interruptions
     from aioqueue.worker._outcome import Interrupted, Outcome
     from aioqueue.worker._policy import Policies
+    from aioqueue.worker._processes import HandlerProcesses
     from aioqueue.worker._stages import Stages
 
 __all__ = ["Attempts"]
@@ -49,6 +50,7 @@ class Attempts:
         client: For handlers.
         resources: What is open for the whole worker.
         threads: For handlers that are plain functions.
+        processes: For those of them that run in processes of their own.
         bodies: Ids of the jobs whose bodies run in this process, whatever became of their claims.
         completions: Make the blocks in which attempts complete their jobs.
         stages: Take their phases and their progress.
@@ -65,6 +67,7 @@ class Attempts:
         client: object,
         resources: ResourceScope,
         threads: HandlerThreads,
+        processes: HandlerProcesses,
         bodies: set[UUID],
         completions: Completions,
         stages: Stages,
@@ -77,6 +80,7 @@ class Attempts:
         self._client = client
         self._resources = resources
         self._threads = threads
+        self._processes = processes
         self._bodies = bodies
         self._completions = completions
         self._stages = stages
@@ -166,6 +170,8 @@ class Attempts:
         """Find a job type, and fold its middlewares: once for each name under which jobs are stored."""
         job_type = self._registry.types[name]
         handler: Callable[[Attempt], Awaitable[object]] = self._in_loop if job_type.is_async else self._in_thread
+        if job_type.executor == "process":
+            handler = self._in_process
         if job_type.continues and job_type.is_async:
             handler = _using(handler)
         known = self._known[name] = job_type, fold(self._registry.middlewares_of(job_type), handler)
@@ -204,6 +210,10 @@ class Attempts:
         finally:
             cancelled = result = None  # their tracebacks lead to this frame
             del future
+
+    async def _in_process(self, attempt: Attempt) -> object:
+        assert isinstance(attempt, SlotAttempt)
+        return await self._processes.run(attempt)
 
 
 def _timeout(slot: Slot, job_type: JobType[..., Any, Any]) -> float | None:

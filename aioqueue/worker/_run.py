@@ -23,6 +23,7 @@ from aioqueue.worker._lease_groups import lease_groups
 from aioqueue.worker._loop import Loop
 from aioqueue.worker._notifications import Notifications
 from aioqueue.worker._policy import Policies
+from aioqueue.worker._processes import HandlerProcesses
 from aioqueue.worker._recovery import Recovery
 from aioqueue.worker._retention import Retention
 from aioqueue.worker._shutdown import Shutdown
@@ -114,6 +115,7 @@ class Run:
         self.leases = leases = self._made_leases(store, groups, settings, troubles)
         self.interruptions = Interruptions(policies, _cancellation_of_this_task())
         threads, scope = HandlerThreads(name), ResourceScope(resources)
+        self._processes = HandlerProcesses(name, threads)
         self._stages = stages = Stages(client, threads, _BODIES, troubles, holdings.counters)
         attempts = self._made_attempts(name, client, registry, policies, scope, threads)
         self.loop = self._made_loop(store, settings, troubles, attempts)
@@ -125,6 +127,7 @@ class Run:
             writer=writer,
             leases=leases,
             threads=threads,
+            processes=self._processes,
             resources=scope,
             tending=(tending, self._retention),
             stages=stages,
@@ -173,6 +176,7 @@ class Run:
             client=client,
             resources=scope,
             threads=threads,
+            processes=self._processes,
             bodies=_BODIES,
             completions=Completions(client, registry, self.holdings, self.tending, self._stages),
             stages=self._stages,

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from aioqueue.definitions._settings import WorkerSettings
     from aioqueue.worker._holdings import Holdings, Slot
     from aioqueue.worker._lease import Leases
+    from aioqueue.worker._processes import HandlerProcesses
     from aioqueue.worker._retention import Retention
     from aioqueue.worker._stages import Stages
     from aioqueue.worker._tending import Tending
@@ -78,7 +79,7 @@ class Shutdown:
         settings: With the grace.
         name: The worker's.
         bodies: Ids of the jobs whose bodies run in this process.
-        holdings, writer, leases, threads, resources, stages, wakeup, webhooks: The worker's parts.
+        holdings, writer, leases, threads, processes, resources, stages, wakeup, webhooks: The worker's parts.
         tending: Those that tend to what no claim leads to.
 
     Attributes:
@@ -96,6 +97,7 @@ class Shutdown:
         writer: Writer,
         leases: Leases,
         threads: HandlerThreads,
+        processes: HandlerProcesses,
         resources: ResourceScope,
         tending: tuple[Tending, Retention],
         stages: Stages,
@@ -109,6 +111,7 @@ class Shutdown:
         self._writer = writer
         self._leases = leases
         self._threads = threads
+        self._processes = processes
         self._resources = resources
         self._tending = tending
         self._stages = stages
@@ -199,6 +202,7 @@ class Shutdown:
             if self._webhooks is not None:
                 self._webhooks.let_go()
             self._wakeup.close()
+            self._processes.close()
             self._threads.close()
             self._leases.let_go()
 

@@ -131,8 +131,17 @@ class SlotAttempt(Attempt):
         if not self.ended:
             self._stages.progress.show(self.slot, progress)
 
-    def _keeper(self) -> PhaseKeeper:
+    def take_progress(self, progress: Progress) -> None:
+        """Take what was reported in another process, as if it had been reported here."""
+        self.last_progress = progress
+        self._show(progress)
+
+    def keeper(self) -> PhaseKeeper:
+        """Make what keeps its phases; of a handler in another process it's asked from here."""
         return StoredPhases(self.slot, self._stages.phases)
+
+    def _keeper(self) -> PhaseKeeper:
+        return self.keeper()
 
     async def _in_thread(self, function: Callable[[], object]) -> Returned:
         return await self._stages.in_thread(self.slot, function)

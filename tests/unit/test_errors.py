@@ -22,6 +22,7 @@ SAMPLES: dict[str, Exception] = {
     "Cancel": _job_control.Cancel("obsolete", outcome="no"),
     "Fail": _job_control.Fail("declined", outcome="no"),
     "LeaseLost": errors.LeaseLost("gone", reason="not_found"),
+    "ProcessFailed": errors.ProcessFailed("crashed", exit_code=-9),
     "NotSupported": errors.NotSupported("no", ability="statement"),
     **{
         name: getattr(errors, name)("no", phase="upload")

@@ -24,7 +24,7 @@ BlockerReference Completed Failed OutputNotReady WrongJobType Completion Complet
 DuplicateJob EventStream JobFilter ListOrder Unique Changes Cancel CancelReason Cancellation AttemptLog
 Delivery DeliveryPage DeliveryState
 JobAttempt Phase PhaseState Progress
-PhaseError PhaseNotDeclared PhaseRepeated PhaseResultError PhasesOverlap
+PhaseError PhaseNotDeclared PhaseRepeated PhaseResultError PhasesOverlap NotInProcess ProcessFailed
 """
 
 NAMES = _NAMES.split()

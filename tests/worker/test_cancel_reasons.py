@@ -113,6 +113,7 @@ class Bench:
             client=None,
             resources=ResourceScope(),
             threads=self.threads,
+            processes=nobody,
             bodies=set(),
             completions=Completions(nobody, self.registry, Holdings(), nobody, nobody),
             stages=nobody,
