@@ -21,8 +21,11 @@ logger = logging.getLogger("aioqueue.worker")
 
 
 def log_try(worker: str, delivery: Delivery, tried: DeliveryTry, host: str) -> None:
-    """Log it. Of the URL only the host is shown, and of the answer only the status: in the rest there may be secrets."""
-    said = "no answer" if tried.status is None else f"status {tried.status}"
+    """Log it. Of the URL only the host is shown, and of the answer only the status: in the rest there may be secrets.
+
+    Where there's none, what kept it away is shown up to its first colon, behind which there may be what the receiver has said.
+    """
+    said = (tried.response or "no answer").partition(":")[0] if tried.status is None else f"status {tried.status}"
     if tried.state is DeliveryState.DELIVERED:
         level, became = logging.DEBUG, "was delivered"
     elif tried.state is DeliveryState.FAILED:

@@ -19,12 +19,14 @@ from aioqueue.errors import StoreUnavailable
 from aioqueue.events import Event, WebhookDelivered, WebhookUndelivered
 from aioqueue.telemetry._counters import LEDGER
 from aioqueue.testing import MemoryStore
+from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._notification import Notification
 from aioqueue.vocabulary._webhooks import DeliveryState, DeliveryTry
 from aioqueue.worker import _webhooks
 from aioqueue.worker._backoff import Backoff
 from aioqueue.worker._webhooks import became_of
 from aioqueue.worker._webhooks_answer import Answer
+from aioqueue.worker._webhooks_told import log_try
 from tests.telemetry.spans import Recorded
 from tests.worker.insides import parts
 from tests.worker.receivers import SECRET, receiver
@@ -342,3 +344,21 @@ async def test_a_slow_one_whose_delivery_was_taken_by_another_changes_nothing(st
     tries: Sequence[DeliveryTry] = [DeliveryTry(id=slow.id, tries=slow.tries, state=DeliveryState.FAILED)]
     await store.write_tries(tries)
     assert next(iter((await deliveries(store)).values())) == fast
+
+
+@pytest.mark.parametrize(
+    ("status", "response", "said"),
+    [
+        (500, "secret", "(status 500)"),
+        (None, "RemoteProtocolError: illegal status line: secret", "(RemoteProtocolError)"),
+        (None, "the host's address isn't public, and webhook_allow doesn't name it: secret", "webhook_allow doesn't name it)"),
+        (None, None, "(no answer)"),
+    ],
+)
+def test_the_log_says_why_there_is_no_answer(
+    caplog: pytest.LogCaptureFixture, status: int | None, response: str | None, said: str
+) -> None:
+    tried = DeliveryTry(id=new_id(), tries=1, state=DeliveryState.PENDING, delay=5.0, status=status, response=response)
+    log_try("w", delivery("http://hooks.test/"), tried, "hooks.test")
+    assert caplog.messages[0].endswith(said)
+    assert "secret" not in caplog.text
