@@ -152,6 +152,7 @@ class Phases:
         await self._keeper.complete(name, written)
         if returned.cancelled is not None:
             self._finished.add(name)
+            self._report(100.0)
             raise returned.cancelled
         return returned.value
 

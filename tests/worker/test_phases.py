@@ -229,6 +229,9 @@ async def test_a_plain_phase_is_waited_for_though_its_attempt_is_cancelled(clien
         loop, task = asyncio.get_running_loop(), own_task()
         with pytest.raises(asyncio.CancelledError):
             await current_attempt().phase("slow", slow, lambda: loop.call_soon_threadsafe(task.cancel))
+        shown = current_attempt().last_progress
+        assert shown is not None
+        assert shown.percent == 100
         return await current_attempt().phase_results()
 
     assert await (await run(client, registry, work())).result() == {"slow": 7}
