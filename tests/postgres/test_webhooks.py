@@ -145,8 +145,33 @@ async def test_a_receiver_with_many_hides_none_of_the_others(postgres_url: str) 
         )
         taken = await explain(other, STATEMENTS["deliveries_take_without"], [16, 60.0, ["slow.example"]])
         assert taken.buffers < 200, taken.text
+        near = await explain(other, STATEMENTS["deliveries_take_near"], [15, 60.0, ["slow.example"]])
+        assert near.buffers < 600, near.text
         assert (await explain(other, STATEMENTS["deliveries_take"], [16, 60.0])).buffers < 600
         assert (await explain(other, STATEMENTS["deliveries_next"], [])).buffers < 20
         (found,) = await store.take_deliveries(16, 60, without=["slow.example"])
         assert found.url == URL
         assert found.body.startswith(b'{"type":"job.completed"')
+
+
+async def test_many_receivers_that_are_tried_later_cost_nothing(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While one has no room, it isn't looked from one to the next for each that is taken."""
+    async with opened(postgres_url) as store, connected(postgres_url) as other:
+        await ended(store, 20)
+        columns = "job_id, chain_id, job_type, event, url, body, created_at"
+        await other.execute(
+            f"INSERT INTO aioqueue.delivery (id, host, next_at, {columns}) "
+            f"SELECT gen_random_uuid(), number || '.example', now() + interval '1 hour', {columns} "
+            f"FROM (SELECT {columns} FROM aioqueue.delivery LIMIT 1) AS one, generate_series(1, 3000) AS number"
+        )
+        walked: list[str] = []
+        fetch = store._opened.deliveries._pool.fetch
+
+        async def seen(statement: str, *arguments: object) -> Any:
+            walked.extend(["walked"] if "RECURSIVE" in statement else [])
+            return await fetch(statement, *arguments)
+
+        monkeypatch.setattr(store._opened.deliveries._pool, "fetch", seen)
+        taken = [await store.take_deliveries(16, 60, without=["slow.example"]) for _ in range(3)]
+        assert [len(some) for some in taken] == [16, 4, 0]
+        assert not walked
