@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from aioqueue.errors import ProcessFailed
 from aioqueue.worker._process_messages import Begun, Ended
+from aioqueue.worker._text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +31,7 @@ _EXIT_SECONDS = 1.0
 _LOOK_SECONDS = 0.1
 """Between two looks whether a process is still there, on systems that don't tell."""
 _CODE = (
-    "import sys; sys.path[:] = {path!r}; from aioqueue.worker._process_main import main; main({channel}, {lifeline}, {parent})"
+    "import sys; sys.path[:] = {path!a}; from aioqueue.worker._process_main import main; main({channel}, {lifeline}, {parent})"
 )
 
 
@@ -200,11 +201,13 @@ class HandlerProcess:
 
 
 def _started(worker: str, channel: int, lifeline: int) -> subprocess.Popen[bytes]:
-    code = _CODE.format(path=sys.path, channel=channel, lifeline=lifeline, parent=os.getpid())
+    code = _CODE.format(
+        path=[each for each in sys.path if isinstance(each, str)], channel=channel, lifeline=lifeline, parent=os.getpid()
+    )
     flags: list[str] = getattr(subprocess, "_args_from_interpreter_flags", list)()
     executable = cast("Any", spawn).get_executable()  # what multiprocessing.set_executable has set, if somebody did
     return subprocess.Popen(  # noqa: S603 - this interpreter, with our own code
-        [executable, *flags, "-c", code, f"handlers of {worker}"],
+        [executable, *flags, "-c", code, f"handlers of {one_line(worker)}"],
         pass_fds=(channel, lifeline),
         stdin=subprocess.DEVNULL,
         start_new_session=True,

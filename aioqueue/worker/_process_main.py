@@ -60,6 +60,9 @@ _BETWEEN_REPORTS_SECONDS = 0.05
 """Of progress; the last one is always sent."""
 _PR_SET_PDEATHSIG = 1
 
+_levels: dict[str, int] = {}
+"""Of loggers, as the worker has said last."""
+
 
 class _Worker:
     """The worker, for the length of one attempt: what is sent to it, from any thread."""
@@ -342,7 +345,8 @@ def _end() -> NoReturn:
 def _take_over(begin: Begin) -> None:
     """Set up what is as in the worker's process."""
     sys.argv[:] = begin.argv
-    for name, level in begin.levels.items():
+    _levels.update(dict.fromkeys(_levels, logging.NOTSET), **begin.levels)  # those that have none any more have none here
+    for name, level in _levels.items():
         logging.getLogger(name or None).setLevel(level)
     logging.disable(begin.disabled)
 

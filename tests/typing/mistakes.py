@@ -317,6 +317,10 @@ async def in_phases() -> int:
     return len(wrong)
 
 
+# Processes.
+registry.job(executor="fork")  # error
+
+
 def names(registry: Registry) -> None:
     registry.types["a"] = fetch  # error
     anything: dict[str, Any] = {}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aioqueue import Call, CancelReason, Client, Job, Registry, Worker
-from aioqueue.worker import _processes
+from aioqueue.worker import _processes, _shutdown
 from aioqueue.worker._phases import PhaseWriter
 from aioqueue.worker._process import HandlerProcess
 from tests.processes import ROOT, Ledger, WorkerProcess, ended, until
@@ -65,6 +65,7 @@ async def became(
 async def test_a_timeout_kills_it_with_what_it_has_started_and_its_slot_goes_on(client: Client, tmp_path: Path) -> None:
     path = tmp_path / "began"
     async with Worker(client, registry, concurrency=1):
+        await (await client.enqueue(where())).result(timeout=60)  # its start doesn't count
         handle = await client.enqueue(stays(str(path)).options(timeout=2))
         after = await client.enqueue(where())
         pids = await begun(path)
@@ -107,8 +108,9 @@ async def test_a_cancel_is_seen_by_its_handler_or_kills_it(
     assert (tmp_path / "began.seen").exists() is bool(named)
 
 
-async def test_a_lost_claim_kills_it(client: Client, tmp_path: Path) -> None:
+async def test_a_lost_claim_ends_it(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "began"
+    monkeypatch.setattr(_processes, "_NOTICE_SECONDS", 30.0)
     job, _ = await became(
         client,
         stays(str(path), looks=True),
@@ -133,6 +135,7 @@ async def test_a_stop_past_the_grace_kills_it_and_gives_its_job_back(
 
     if force:
         monkeypatch.setattr(_processes, "_NOTICE_SECONDS", 30.0)
+        monkeypatch.setattr(_shutdown, "_LAST_CANCEL_SECONDS", 10.0)  # a busy machine takes its time to kill
     job, _ = await became(client, stays(str(path)), path, stop, grace=60.0 if force else 0.1)
     assert time.monotonic() - at < 20
     assert (job.state, job.attempt) == ("ready", 0)
@@ -149,17 +152,19 @@ async def test_the_worker_s_end_lets_one_finish_within_the_grace(client: Client,
     assert (job.state, job.output) == ("completed", "went")
 
 
-async def test_a_middlewares_own_timeout_kills_it(client: Client, tmp_path: Path) -> None:
+async def test_a_middlewares_own_timeout_ends_it(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "began"
 
-    async def limit(_attempt: Any, call_next: Any) -> object:
-        async with asyncio.timeout(2):
+    monkeypatch.setattr(_processes, "_NOTICE_SECONDS", 30.0)
+
+    async def limit(attempt: Any, call_next: Any) -> object:
+        async with asyncio.timeout(2 if attempt.job.type == "stays" else None):
             return await call_next()
 
     around = Registry(middlewares=[limit])
     around.include(registry)
-    handle = await client.enqueue(stays(str(path), looks=True, returns=True))
-    await Worker(client, around).run_once()
+    _, handle = await client.enqueue_many([where(), stays(str(path), looks=True, returns=True)])  # its start doesn't count
+    await Worker(client, around, concurrency=1).run_once()
     job = await handle.snapshot()
     assert (job.state, job.errors[-1].type) == ("failed", "TimeoutError")
     assert (tmp_path / "began.seen").read_text() == "None"
