@@ -13,7 +13,7 @@ import asyncio
 import os
 import statistics
 import time
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
@@ -98,7 +98,8 @@ async def measure(url: str, arguments: argparse.Namespace) -> None:
             return claimed
 
         with mock.patch.object(client.store, "claim", timed):
-            async with held(url), Worker(client, registry, concurrency=arguments.concurrency, lease=arguments.lease):
+            transaction = nullcontext() if arguments.without else held(url)
+            async with transaction, Worker(client, registry, concurrency=arguments.concurrency, lease=arguments.lease):
                 end = time.monotonic() + 60 * arguments.minutes
                 sent = await feed(client, arguments.rate, arguments.seconds, end)
                 while _ran < sent and time.monotonic() < end + 60:
@@ -127,6 +128,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.horizon", description=(__doc__ or "").splitlines()[0])
     add_options(parser, Path)
     parser.add_argument("--postgres", action="store_true", help="the only one there is")
+    parser.add_argument("--without", action="store_true", help="no transaction is open: what to compare with")
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--rate", type=float, default=300.0, help="jobs enqueued a second")
     parser.add_argument("--seconds", type=float, default=0.5, help="how long each takes")
