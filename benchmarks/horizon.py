@@ -87,29 +87,30 @@ async def measure(url: str, arguments: argparse.Namespace) -> None:
     """Run jobs beside a transaction, and print what that took."""
     await prepared(url)
     claims: list[tuple[float, float]] = []
-    async with Client(url) as client:
-        claim = client.store.claim
+    async with nullcontext() if arguments.without else held(url):
+        async with Client(url) as client:
+            claim = client.store.claim
 
-        async def timed(*given: Any, **named: Any) -> Any:
-            began = time.monotonic()
-            claimed = await claim(*given, **named)
-            if claimed:
-                claims.append((began, time.monotonic() - began))
-            return claimed
+            async def timed(*given: Any, **named: Any) -> Any:
+                began = time.monotonic()
+                claimed = await claim(*given, **named)
+                if claimed:
+                    claims.append((began, time.monotonic() - began))
+                return claimed
 
-        with mock.patch.object(client.store, "claim", timed):
-            transaction = nullcontext() if arguments.without else held(url)
-            async with transaction, Worker(client, registry, concurrency=arguments.concurrency, lease=arguments.lease):
-                end = time.monotonic() + 60 * arguments.minutes
-                sent = await feed(client, arguments.rate, arguments.seconds, end)
-                while _ran < sent and time.monotonic() < end + 60:
-                    await asyncio.sleep(0.05)
-                connection = await asyncpg.connect(url)
-                try:
-                    await asyncio.sleep(1.5)  # sessions report what they have written once a second
-                    rows = await connection.fetch(WRITTEN)
-                finally:
-                    await connection.close()
+            with mock.patch.object(client.store, "claim", timed):
+                async with Worker(client, registry, concurrency=arguments.concurrency, lease=arguments.lease):
+                    end = time.monotonic() + 60 * arguments.minutes
+                    sent = await feed(client, arguments.rate, arguments.seconds, end)
+                    while _ran < sent and time.monotonic() < end + 60:
+                        await asyncio.sleep(0.05)
+        # Connections that have been closed have reported all that they have written.
+        connection = await asyncpg.connect(url)
+        try:
+            await asyncio.sleep(0.5)
+            rows = await connection.fetch(WRITTEN)
+        finally:
+            await connection.close()
     print(f"jobs          {_ran:,} of {sent:,} in {arguments.minutes:g} minutes, load {os.getloadavg()[0]:.1f}")
     print(f"claim         {ends_of(claims)}")
     print(f"until begun   {ends_of(_waits)}")
