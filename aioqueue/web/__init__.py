@@ -9,6 +9,7 @@
 |---|---|
 | `_asgi`, `aiohttp` | the stream as an ASGI application, for Starlette and FastAPI; as a handler of aiohttp |
 | `_streams` | what is sent: a snapshot, events, comments, for a bounded time |
+| `_connections` | the end of one whose reader doesn't read |
 | `_frames` | how a frame is written, and what it tells by default |
 | `_request` | who asks, and for what |
 """

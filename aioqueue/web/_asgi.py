@@ -7,6 +7,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
+from aioqueue.web._connections import let_go
 from aioqueue.web._request import StreamRequest
 from aioqueue.web._streams import HEADERS, made_streams
 
@@ -90,15 +91,16 @@ class EventsApp:
             await send({"type": "http.response.start", "status": status, "headers": [(b"content-length", b"0")]})
             await send({"type": "http.response.body", "body": b""})
             return
-        await _until_left(self._stream(request, send), receive)
+        await _until_left(self._stream(request, send, _transport(receive)), receive)
 
-    async def _stream(self, request: StreamRequest, send: Send) -> None:
+    async def _stream(self, request: StreamRequest, send: Send, transport: Any) -> None:
         async def write(data: bytes) -> None:
             await send({"type": "http.response.body", "body": data, "more_body": True})
 
         headers = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await self._streams.serve(request, write)
+        await let_go(transport)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LAST_WRITE_SECONDS):
                 await send({"type": "http.response.body", "body": b""})
@@ -120,6 +122,11 @@ async def _until_left(streaming: Any, receive: Receive) -> None:
 async def _disconnected(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+def _transport(receive: Receive) -> Any:
+    """The connection, if it can be had: ASGI doesn't show it, and uvicorn's `receive` belongs to what has it."""
+    return getattr(getattr(receive, "__self__", None), "transport", None)
 
 
 def _request(scope: Mapping[str, Any]) -> StreamRequest:

@@ -40,6 +40,8 @@ HEADERS = {
     "x-accel-buffering": "no",  # nginx would keep frames back
 }
 
+_LAST_WRITES_SECONDS = 0.5
+"""For what streams still write when they're told to end."""
 _RETRY_MILLISECONDS = 1_000
 """After which a browser comes back when a stream has ended."""
 
@@ -63,7 +65,7 @@ class Streams:
     def __init__(self, client: Client, settings: _Settings) -> None:
         self._client = client
         self._settings = settings
-        self._open: set[EventStream] = set()
+        self._open: dict[EventStream, asyncio.Timeout] = {}
         self.stopped = False
 
     def __len__(self) -> int:
@@ -73,8 +75,10 @@ class Streams:
     def stop(self) -> None:
         """End all streams, and those that are asked for from now on at once: the server is about to stop."""
         self.stopped = True
-        for each in list(self._open):
-            each.close()
+        for stream, within in list(self._open.items()):
+            stream.close()
+            if not within.expired():  # it may be writing to a reader that doesn't read
+                within.reschedule(asyncio.get_running_loop().time() + _LAST_WRITES_SECONDS)
 
     async def refusal(self, request: StreamRequest) -> int | None:
         """The HTTP status with which a request is refused; None if it may be answered."""
@@ -106,25 +110,27 @@ class Streams:
         # Not all at once, when a server has started and everybody has come back.
         end = loop.time() + self._settings.lifetime * random.uniform(0.8, 1.0)  # noqa: S311 - not for secrets
         try:
-            async with asyncio.timeout_at(end):
+            async with asyncio.timeout_at(end) as within:
                 await write(b"retry: %d\n\n" % _RETRY_MILLISECONDS)
                 if not self.stopped:
-                    await self._serve(request, read_request(request), write)
+                    await self._serve(request, read_request(request), write, within)
         except TimeoutError:
             return
         except AioqueueError as error:
             logger.info("a stream of events has ended early: %s", type(error).__name__, extra=event("web.stream_ended"))
 
-    async def _serve(self, request: StreamRequest, asked: Asked, write: Callable[[bytes], Awaitable[None]]) -> None:
+    async def _serve(
+        self, request: StreamRequest, asked: Asked, write: Callable[[bytes], Awaitable[None]], within: asyncio.Timeout
+    ) -> None:
         stream = self._client.events(types=asked.types, job_id=asked.job_id, chain_id=asked.chain_id, after=asked.after)
-        self._open.add(stream)
+        self._open[stream] = within
         try:
             async with stream:
                 if asked.after is None:
                     await write(await self._snapshot(request, asked))
                 await self._write_events(stream, request, asked, write)
         finally:
-            self._open.discard(stream)
+            del self._open[stream]
 
     async def _write_events(
         self, stream: EventStream, request: StreamRequest, asked: Asked, write: Callable[[bytes], Awaitable[None]]

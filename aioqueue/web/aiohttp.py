@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
+from aioqueue.web._connections import let_go
 from aioqueue.web._request import StreamRequest
 from aioqueue.web._streams import HEADERS, made_streams
 
@@ -72,6 +73,7 @@ class EventsHandler:
         with contextlib.suppress(ConnectionError):  # its reader has gone
             await response.prepare(request)
             await _until_left(self._streams.serve(asked, response.write), request)
+            await let_go(request.transport)
         return response
 
 

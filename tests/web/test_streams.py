@@ -193,6 +193,30 @@ async def test_streams_can_be_told_to_end_at_once(client: Client, serve: Serve) 
             assert [each async for each in browser.frames()] == []
 
 
+@pytest.mark.parametrize("told", [True, False], ids=["told to stop", "by itself"])
+async def test_a_reader_that_takes_nothing_holds_up_no_shutdown(client: Client, serve: Serve, told: bool) -> None:
+    """The kernel's buffers are full, and the server's begin to be."""
+    enough = 0
+
+    def choose(_: object, __: object, ___: StreamRequest) -> dict[str, str]:
+        nonlocal enough
+        enough += 1
+        return {"filler": "x" * 1_000_000}
+
+    with anyio.fail_after(20):
+        async with serve(client, choose=choose, lifetime=60.0 if told else 1.0) as served, Browser(served.port) as browser:
+            await browser.head()
+            for _ in range(30):
+                await client.enqueue(add(1, 2))
+            while not enough:
+                await asyncio.sleep(0.01)
+            if told and isinstance(served.endpoint, aioqueue.web.EventsApp):
+                served.endpoint.stop()
+            served.stop()
+            await served.over.wait()
+            assert not served.endpoint.streaming
+
+
 async def test_no_payload_forges_an_event(client: Client, store: MemoryStore) -> None:
     """Whatever a job says of itself: line breaks of all kinds, fields of frames, and what ends one."""
     evil = "x\n\nevent: completed\nid: 999\ndata: {}\n\r\r\r\n\u2028\u0085\x00"
