@@ -46,7 +46,8 @@ def events(
 
     Arguments:
         client: Open while the application serves. All streams read its log together.
-        authorise: Called with each request, may be an `async def`: only True lets it in. Without one everybody sees everything.
+        authorise: Called with each request, may be an `async def`: only True lets it in. What raises, or takes over 10
+            seconds, is a 500. Without one everybody sees everything.
         choose: Called with what is to be told (an event, or a snapshot's `Job` or `Stats`), with the fields that are told by
             default, and with the request; returns the fields to send, or None for nothing.
         lifetime: Seconds after which a stream ends, and the browser comes back: a server that stops waits that long at most.

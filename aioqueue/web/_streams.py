@@ -42,6 +42,8 @@ HEADERS = {
 
 _LAST_WRITES_SECONDS = 0.5
 """For what streams still write when they're told to end."""
+_AUTHORISE_SECONDS = 10.0
+"""That `authorise` may take: until it has answered, a server that stops waits for the request."""
 _RETRY_MILLISECONDS = 1_000
 """After which a browser comes back when a stream has ended."""
 
@@ -91,8 +93,9 @@ class Streams:
         try:
             allowed = self._settings.authorise(request)
             if inspect.isawaitable(allowed):
-                allowed = await allowed
-        except Exception:
+                async with asyncio.timeout(_AUTHORISE_SECONDS):
+                    allowed = await allowed
+        except Exception:  # a hang is one, too
             logger.exception("whether a stream of events may be seen can't be said", extra=event("web.authorise_failed"))
             return 500
         return None if allowed is True else 403

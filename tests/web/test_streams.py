@@ -295,6 +295,20 @@ async def test_in_fastapi_other_methods_and_broken_hooks_are_refused(client: Cli
             assert (await browser.get(path)).status_code == 500
 
 
+async def test_a_hook_that_hangs_is_given_up(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aioqueue.web._streams._AUTHORISE_SECONDS", 0.01)
+
+    async def hangs(_: StreamRequest) -> bool:
+        await anyio.sleep_forever()
+        return True
+
+    app = FastAPI()
+    app.add_route("/events", aioqueue.web.events(client, authorise=hangs))
+    async with AsyncClient(transport=ASGITransport(app), base_url="http://test") as browser:
+        with anyio.fail_after(PATIENCE):
+            assert (await browser.get("/events")).status_code == 500
+
+
 async def test_comments_come_while_nothing_happens(client: Client) -> None:
     async with uvicorn_server(client, keep_alive=0.01) as served, Browser(served.port) as browser:
         with anyio.fail_after(PATIENCE):
