@@ -109,7 +109,7 @@ async def test_a_callback_that_can_not_be_called_is_refused(listener: Client) ->
     handle = await listener.enqueue(add(1, 2))
     for timeout in (0, 60):
         with pytest.raises(ConfigurationError, match="on_progress is a function"):
-            await handle.result(timeout=timeout, on_progress=5)  # type: ignore[arg-type]
+            await handle.result(timeout=timeout, on_progress=5)
 
 
 @pytest.mark.parametrize("how", ["the result", "a timeout", "a cancellation"])

@@ -131,7 +131,10 @@ async def by_ending(store: PostgresStore, lease_id: int, claims: list[ClaimedJob
 
 async def by_asking(store: PostgresStore, lease_id: int, claims: list[ClaimedJob]) -> None:
     await store.cancel([each.id for each in reversed(claims)], "other")
-    await store.settle([ended(each, SettlementKind.RETRIED) for each in claims])
+    waiting = claims
+    while waiting:  # those whose rows the others have locked at that moment are busy
+        results = await store.settle([ended(each, SettlementKind.RETRIED) for each in waiting])
+        waiting = [each for each, result in zip(waiting, results, strict=True) if result.busy]
 
 
 @pytest.mark.parametrize("way", [by_releasing, by_ending_the_lease, by_deleting, by_ending, by_asking])

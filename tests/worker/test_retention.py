@@ -279,7 +279,7 @@ async def test_what_a_plain_callback_returns_is_awaited_and_what_it_raises_ends_
         await until_gone(scripted, handle.id)
     assert purged.outputs == [1]
     with pytest.raises(ConfigurationError, match="on_purge is a function"):
-        Worker(scripted, registry, on_purge=5)  # type: ignore[arg-type]
+        Worker(scripted, registry, on_purge=5)
 
 
 async def test_the_duty_outlasts_the_callback(store: Scripted, scripted: Client) -> None:
