@@ -86,7 +86,7 @@ async def test_what_cant_be_asked_for(client: Client) -> None:
     handle = await client.enqueue(add(1, 2))
     for not_one in ("x", handle):
         with pytest.raises(ValueError, match=r"client\.deliveries\(job\)"):
-            await client.replay_deliveries(not_one)  # type: ignore[arg-type]
+            await client.replay_deliveries(not_one)
 
 
 class Without(MemoryStore):
