@@ -53,7 +53,7 @@ def list_(url: str | None, job_id: str | None, *, state: str | None, limit: int,
             print_json({"deliveries": [describe_delivery(each) for each in page.deliveries], "cursor": page.cursor})
             return
         if page.deliveries:
-            header = ("id", "state", "tries", "status", "when", "event", "host", "type", "job")
+            header = ("id", "state", "tries", "status", "when", "event", "host", "type", "job", "answer")
             show_table(header, [_row(each) for each in page.deliveries])
         elif cursor is None:
             click.echo("no deliveries")
@@ -82,6 +82,10 @@ def describe_delivery(delivery: Delivery) -> dict[str, object]:
     }
 
 
+_ANSWER_CHARACTERS = 60
+"""Of a receiver's answer, or of what went wrong, in the table; `--json` has all that is kept."""
+
+
 def _row(delivery: Delivery) -> tuple[str, ...]:
     at = delivery.finished_at or delivery.next_at or delivery.created_at
     return (
@@ -94,6 +98,7 @@ def _row(delivery: Delivery) -> tuple[str, ...]:
         webhook_host(delivery.url),
         delivery.job_type,
         str(delivery.job_id),
+        delivery.response[:_ANSWER_CHARACTERS],
     )
 
 
