@@ -16,10 +16,12 @@ from aioqueue.vocabulary._abilities import (
     SupportsEvents,
     SupportsMigrate,
     SupportsMigrationSQL,
+    SupportsPauses,
     SupportsPendingMigrations,
     SupportsPrune,
     SupportsReconnects,
     SupportsRetention,
+    SupportsSchedules,
     SupportsStatement,
     SupportsWebhooks,
 )
@@ -71,10 +73,12 @@ __all__ = [
     "SupportsEvents",
     "SupportsMigrate",
     "SupportsMigrationSQL",
+    "SupportsPauses",
     "SupportsPendingMigrations",
     "SupportsPrune",
     "SupportsReconnects",
     "SupportsRetention",
+    "SupportsSchedules",
     "SupportsStatement",
     "SupportsWebhooks",
     "Tended",
@@ -167,7 +171,14 @@ class Store(Insertable, Operable, Protocol):
     # -- workers --------------------------------------------------------------------------------------------------
 
     async def open_lease(
-        self, worker: str, duration: float, *, extra: bool = False, types: Sequence[str] | None = None, slots: int | None = None
+        self,
+        worker: str,
+        duration: float,
+        *,
+        extra: bool = False,
+        types: Sequence[str] | None = None,
+        slots: int | None = None,
+        singleton: str | None = None,
     ) -> int:
         """Make a lease that is valid for `duration` seconds from now, and return its id.
 
@@ -179,8 +190,11 @@ class Store(Insertable, Operable, Protocol):
             extra: Whether the worker has another lease already, so that `stats` counts it once.
             types: What is claimed for it, for `leases` to tell.
             slots: How many jobs the worker runs at once, for `leases` to tell.
+            singleton: A name that only one valid lease may have. One that has it and has run out is deleted by this, which fences
+                its jobs as `take_expired` does: a renewal at that moment is either seen, or it finds no lease.
 
         Raises:
+            SingletonHeld: A valid lease has the name.
             ConfigurationError: The database's role may not do what a worker does; each missing right is named.
         """
         ...
@@ -194,7 +208,13 @@ class Store(Insertable, Operable, Protocol):
         ...
 
     async def claim(
-        self, lease_id: int, types: Sequence[str], limit: int, *, leases: Mapping[str, int] | None = None
+        self,
+        lease_id: int,
+        types: Sequence[str],
+        limit: int,
+        *,
+        leases: Mapping[str, int] | None = None,
+        dry_run: bool = False,
     ) -> Sequence[ClaimedJob]:
         """Take due jobs of the given types: state running, attempt and claims one more, owned by the lease.
 
@@ -212,6 +232,7 @@ class Store(Insertable, Operable, Protocol):
             types: Names.
             limit: Jobs at most.
             leases: Types whose jobs are taken for another lease of the same worker, with its id.
+            dry_run: Whether they're dry runs from now on, to their chains' ends (`Origin.dry_run`), whoever goes on with them.
 
         Raises:
             LeaseLost: One of the leases isn't valid; nothing was taken.

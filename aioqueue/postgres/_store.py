@@ -203,7 +203,14 @@ class PostgresStore(OperatingVerbs, WebhookVerbs, EventVerbs):
     # -- workers --------------------------------------------------------------------------------------------------
 
     async def open_lease(
-        self, worker: str, duration: float, *, extra: bool = False, types: Sequence[str] | None = None, slots: int | None = None
+        self,
+        worker: str,
+        duration: float,
+        *,
+        extra: bool = False,
+        types: Sequence[str] | None = None,
+        slots: int | None = None,
+        singleton: str | None = None,
     ) -> int:
         """See `aioqueue.abc.Store.open_lease`."""
         return await self._opened.leases.open(worker, duration, extra=extra, types=types, slots=slots)
@@ -220,7 +227,13 @@ class PostgresStore(OperatingVerbs, WebhookVerbs, EventVerbs):
         )
 
     async def claim(
-        self, lease_id: int, types: Sequence[str], limit: int, *, leases: Mapping[str, int] | None = None
+        self,
+        lease_id: int,
+        types: Sequence[str],
+        limit: int,
+        *,
+        leases: Mapping[str, int] | None = None,
+        dry_run: bool = False,
     ) -> Sequence[ClaimedJob]:
         """See `aioqueue.abc.Store.claim`."""
         return await self._opened.claims.claim(lease_id, types, limit, leases=leases)

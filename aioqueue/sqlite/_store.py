@@ -160,7 +160,14 @@ class SQLiteStore(StoreAbilities):
     # -- workers --------------------------------------------------------------------------------------------------
 
     async def open_lease(
-        self, worker: str, duration: float, *, extra: bool = False, types: Sequence[str] | None = None, slots: int | None = None
+        self,
+        worker: str,
+        duration: float,
+        *,
+        extra: bool = False,
+        types: Sequence[str] | None = None,
+        slots: int | None = None,
+        singleton: str | None = None,
     ) -> int:
         """See `aioqueue.abc.Store.open_lease`."""
         return await self._opened.leases.open(worker, duration, extra=extra, types=types, slots=slots)
@@ -173,7 +180,13 @@ class SQLiteStore(StoreAbilities):
         )
 
     async def claim(
-        self, lease_id: int, types: Sequence[str], limit: int, *, leases: Mapping[str, int] | None = None
+        self,
+        lease_id: int,
+        types: Sequence[str],
+        limit: int,
+        *,
+        leases: Mapping[str, int] | None = None,
+        dry_run: bool = False,
     ) -> Sequence[ClaimedJob]:
         """See `aioqueue.abc.Store.claim`."""
         return await self._opened.claims.claim(lease_id, types, limit, leases)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from aioqueue.errors import AioqueueError
     from aioqueue.vocabulary._blockers import EndedBlocker
+    from aioqueue.vocabulary._origin import Origin
     from aioqueue.vocabulary._phases import Phase, Progress
 
 __all__ = [
@@ -67,6 +68,7 @@ class ClaimedJob:
         reschedules: How often it was rescheduled without using an attempt.
         blockers: The chains that it has waited for, in the order in which they were given.
         worker: Of a recovered one, the name of the worker that has lost it; empty where that isn't known, and for others.
+        origin: The tick or the dry run that it's of; None for most.
     """
 
     id: UUID
@@ -92,6 +94,12 @@ class ClaimedJob:
     trace: str | None = None
     blockers: tuple[EndedBlocker, ...] = ()
     worker: str = ""
+    origin: Origin | None = None
+
+    @property
+    def nominal_time(self) -> datetime | None:
+        """The time of the schedule's tick that it's for, in UTC; None for a job that no schedule has enqueued."""
+        return None if self.origin is None else self.origin.nominal_time
 
     @property
     def claim(self) -> Claim:
@@ -263,6 +271,8 @@ class Job:
         phases: Its phases, as far as they have begun; none in listings.
         purge_at: When it may be removed with its chain, where its call or its type says how long it's kept; UTC.
         webhook: The URL that is told of its chain's end; None for nobody.
+        origin: The tick or the dry run that it's of; None for most.
+        held_by: What keeps it from being claimed though it's due, such as `pause:customer 7` for a paused key; None for others.
     """
 
     id: UUID
@@ -295,6 +305,13 @@ class Job:
     phases: tuple[Phase, ...] = ()
     purge_at: datetime | None = None
     webhook: str | None = None
+    origin: Origin | None = None
+    held_by: str | None = None
+
+    @property
+    def nominal_time(self) -> datetime | None:
+        """The time of the schedule's tick that it's for, in UTC; None for a job that no schedule has enqueued."""
+        return None if self.origin is None else self.origin.nominal_time
 
     @property
     def last_error(self) -> AttemptError | None:

@@ -21,6 +21,7 @@ class Notification:
         finished: Ids of jobs that have finished; None when the store can't tell which.
         events: Whether events were logged that somebody reads.
         deliveries: Whether deliveries of webhooks became due: whoever sends them looks at once.
+        schedules: Whether a schedule was stored or changed: whoever decides ticks looks at once.
         leases: Ids of leases of which a claim was lost, or which ended: their owner should renew at once.
     """
 
@@ -30,3 +31,4 @@ class Notification:
     leases: frozenset[int] = frozenset()
     events: bool = False
     deliveries: bool = False
+    schedules: bool = False

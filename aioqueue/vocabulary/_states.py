@@ -8,9 +8,12 @@ __all__ = ["JobState", "StoredState"]
 
 
 class JobState(StrEnum):
-    """What people see. `scheduled` and `ready` are one stored state, told apart by the due time."""
+    """What people see. `scheduled` and `ready` are one stored state, told apart by the due time; `blocked` and `held` are, too,
+    told apart by whether it waits for other chains.
+    """
 
     BLOCKED = "blocked"
+    HELD = "held"
     SCHEDULED = "scheduled"
     READY = "ready"
     RUNNING = "running"
@@ -39,8 +42,15 @@ class StoredState(IntEnum):
     FAILED = 6
     CANCELLED = 7
 
-    def shown(self, *, due: bool) -> JobState:
-        """The state as people see it: `due` says whether a pending job's time has come."""
+    def shown(self, *, due: bool, blocked: bool = True) -> JobState:
+        """The state as people see it.
+
+        Arguments:
+            due: Whether a pending job's time has come.
+            blocked: Whether a held one waits for other chains; otherwise something keeps it from being claimed, such as a paused key.
+        """
+        if self is StoredState.HELD and not blocked:
+            return JobState.HELD
         if self is StoredState.PENDING:
             return JobState.READY if due else JobState.SCHEDULED
         return _SHOWN[self]

@@ -24,6 +24,7 @@ class LeaseFacts:
         types: The job types that are claimed for it; None if it was opened by older code, which didn't say.
         slots: How many jobs the worker runs at once; None if it was opened by older code.
         running: How many jobs it holds, counted up to 10,000.
+        singleton: The name under which its worker is the only one; None for most.
     """
 
     id: int
@@ -34,6 +35,7 @@ class LeaseFacts:
     types: tuple[str, ...] | None = None
     slots: int | None = None
     running: int = 0
+    singleton: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

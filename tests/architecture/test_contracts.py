@@ -25,8 +25,8 @@ BROKEN: list[tuple[dict[str, str], list[str]]] = [
     ({"testing/__init__.py": "from aioqueue.worker import Worker"}, ["layers"]),
     ({"worker/_run.py": "from aioqueue.testing import CASES"}, ["layers"]),
     ({"worker/_run.py": "from aioqueue.cli import main"}, ["circles", "layers"]),
-    ({"errors.py": ONLY_FOR_THE_CHECKER.format("from aioqueue.vocabulary._job import Job")}, ["circles", "layers"]),
-    ({"errors.py": "def late() -> None:\n    from aioqueue.vocabulary._job import Job"}, ["circles", "layers"]),
+    ({"errors/__init__.py": ONLY_FOR_THE_CHECKER.format("from aioqueue.vocabulary._job import Job")}, ["circles", "layers"]),
+    ({"errors/__init__.py": "def late() -> None:\n    from aioqueue.vocabulary._job import Job"}, ["circles", "layers"]),
     ({"shelf.py": ""}, ["layers"]),
     ({"shelf/__init__.py": "import aioqueue.errors"}, ["layers"]),
     (

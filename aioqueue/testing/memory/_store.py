@@ -172,7 +172,14 @@ class MemoryStore(Operations):
     # -- workers --------------------------------------------------------------------------------------------------
 
     async def open_lease(
-        self, worker: str, duration: float, *, extra: bool = False, types: Sequence[str] | None = None, slots: int | None = None
+        self,
+        worker: str,
+        duration: float,
+        *,
+        extra: bool = False,
+        types: Sequence[str] | None = None,
+        slots: int | None = None,
+        singleton: str | None = None,
     ) -> int:
         """Make a lease. See `Store.open_lease`."""
         return await self._verb(
@@ -184,7 +191,13 @@ class MemoryStore(Operations):
         return MemoryLeaseSession(self._opened.database, self._life.home, timeout)
 
     async def claim(
-        self, lease_id: int, types: Sequence[str], limit: int, *, leases: Mapping[str, int] | None = None
+        self,
+        lease_id: int,
+        types: Sequence[str],
+        limit: int,
+        *,
+        leases: Mapping[str, int] | None = None,
+        dry_run: bool = False,
     ) -> Sequence[ClaimedJob]:
         """Take due jobs. See `Store.claim`."""
         return await self._verb("claim", lambda database: claim(database, lease_id, types, limit, leases or {}))

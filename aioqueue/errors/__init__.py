@@ -35,6 +35,10 @@
     ├── ProcessFailed                 a handler's own process that couldn't be started, or has crashed
     ├── NotInProcess                  what doesn't reach a handler's own process, such as the client
     ├── LeaseLost                     a worker's lease has ended: nothing was claimed with it
+    ├── SingletonHeld                 another process works under the name that only one may have
+    ├── ScheduleError                 a schedule that can't be changed; carries its name
+    │   ├── ScheduleNotFound
+    │   └── ScheduleOwned             one that code defines, and that was to be put or deleted beside it
     └── StoreError                    the database refused
         ├── StoreUnavailable          it can't be reached, or can't write, now: worth trying again
         │   └── StoreContended        somebody else's open transaction holds what this needs
@@ -49,6 +53,10 @@ from __future__ import annotations
 
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Required, TypedDict
+
+from aioqueue.errors._root import AioqueueError, Portable
+from aioqueue.errors._schedules import ScheduleError, ScheduleNotFound, ScheduleOwned
+from aioqueue.errors._workers import SingletonHeld
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -92,6 +100,10 @@ __all__ = [
     "ResultError",
     "ResultTimeout",
     "RowRejected",
+    "ScheduleError",
+    "ScheduleNotFound",
+    "ScheduleOwned",
+    "SingletonHeld",
     "StoreContended",
     "StoreError",
     "StoreIncompatible",
@@ -99,27 +111,6 @@ __all__ = [
     "TransactionError",
     "WrongJobType",
 ]
-
-
-def _rebuild(kind: type[Exception], arguments: tuple[object, ...], attributes: dict[str, object]) -> Exception:
-    error = kind.__new__(kind)
-    error.args = arguments
-    error.__dict__.update(attributes)
-    return error
-
-
-class Portable(Exception):
-    """An exception that survives `pickle` and `copy` with its attributes, also out of a process pool.
-
-    Python rebuilds an exception by calling its class with `args`, which fails for one with named arguments.
-    """
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild, (type(self), self.args, self.__dict__)
-
-
-class AioqueueError(Portable):
-    """The root of all of aioqueue's errors."""
 
 
 class ConfigurationError(AioqueueError):
