@@ -190,8 +190,8 @@ class Store(Insertable, Operable, Protocol):
             extra: Whether the worker has another lease already, so that `stats` counts it once.
             types: What is claimed for it, for `leases` to tell.
             slots: How many jobs the worker runs at once, for `leases` to tell.
-            singleton: A name that only one valid lease may have. One that has it and has run out is deleted by this, which fences
-                its jobs as `take_expired` does: a renewal at that moment is either seen, or it finds no lease.
+            singleton: A name that only one valid lease may have. One that has it and has run out is deleted by this, which
+                fences its jobs as `take_expired` does: a renewal at that moment is either seen, or it finds no lease.
 
         Raises:
             SingletonHeld: A valid lease has the name.

@@ -167,7 +167,7 @@ class SQLiteStore(StoreAbilities):
         extra: bool = False,
         types: Sequence[str] | None = None,
         slots: int | None = None,
-        singleton: str | None = None,
+        singleton: str | None = None,  # noqa: ARG002 - comes next
     ) -> int:
         """See `aioqueue.abc.Store.open_lease`."""
         return await self._opened.leases.open(worker, duration, extra=extra, types=types, slots=slots)
@@ -186,7 +186,7 @@ class SQLiteStore(StoreAbilities):
         limit: int,
         *,
         leases: Mapping[str, int] | None = None,
-        dry_run: bool = False,
+        dry_run: bool = False,  # noqa: ARG002 - comes next
     ) -> Sequence[ClaimedJob]:
         """See `aioqueue.abc.Store.claim`."""
         return await self._opened.claims.claim(lease_id, types, limit, leases)

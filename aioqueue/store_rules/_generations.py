@@ -1,9 +1,9 @@
 """Which state of a registry's code says what its schedules are: all stores decide it alike, under a lock of the owner's.
 
-Generations have an order: by their release numbers; those without one come before those with one, in the order in which they were
-first seen. The current one is the newest of those that live workers have; where none lives that has another one, whoever asks. So a
-rolling deploy goes from the old one to the new one once, whatever starts or starts again in between, and a rollback comes about once
-the last worker of the newer code is gone; or at once, with a higher release number.
+Generations have an order: by their release numbers; those without one come before those with one, in the order in which they
+were first seen. The current one is the newest of those that live workers have; where none lives that has another one, whoever
+asks. So a rolling deploy goes from the old one to the new one once, whatever starts or starts again in between, and a rollback
+comes about once the last worker of the newer code is gone; or at once, with a higher release number.
 """
 
 from __future__ import annotations

@@ -112,14 +112,14 @@ class SupportsMigrate(Protocol):
 class SupportsPauses(Protocol):
     """A store whose claims look at pauses: what `Client.pause` needs.
 
-    From the moment at which a pause is committed no claim takes what it's about, in any worker, until it's lifted or its time is
-    over by the database's clock. What runs goes on; recovery, releases and settlements do, too. `Store.next_due` doesn't count
-    jobs of paused types, nor any while all are paused; it counts the end of a pause that has one.
+    From the moment at which a pause is committed no claim takes what it's about, in any worker, until it's lifted or its time
+    is over by the database's clock. What runs goes on; recovery, releases and settlements do, too. `Store.next_due` doesn't
+    count jobs of paused types, nor any while all are paused; it counts the end of a pause that has one.
 
     Jobs with a paused key are due like others until a claim comes to them, which parks them, several at a time: held, with
-    `Job.held_by`, outside what claims look at. They come back in bounded portions: one by `resume`, the others by `Store.tend`, which
-    also finds those whose pause has ended by itself. Meanwhile they expire, are cancelled, deleted, rescheduled and brought forward
-    like pending ones. Enqueueing never looks at pauses.
+    `Job.held_by`, outside what claims look at. They come back in bounded portions: one by `resume`, the others by
+    `Store.tend`, which also finds those whose pause has ended by itself. Meanwhile they expire, are cancelled, deleted,
+    rescheduled and brought forward like pending ones. Enqueueing never looks at pauses.
     """
 
     async def pause(self, pauses: Sequence[NewPause]) -> None:
@@ -249,14 +249,15 @@ class SupportsRetention(Protocol):
 class SupportsSchedules(Protocol):
     """A store that keeps schedules: what `registry.schedule` and `Client.schedules` need.
 
-    Times are the database's. The store knows nothing of expressions or intervals: workers work out when the ticks are, and each is
-    decided by whoever is first. A schedule that is new, was resumed, or whose timing has changed has no next tick until a worker has
-    worked it out, from `since`.
+    Times are the database's. The store knows nothing of expressions or intervals: workers work out when the ticks are, and
+    each is decided by whoever is first. A schedule that is new, was resumed, or whose timing has changed has no next tick
+    until a worker has worked it out, from `since`.
     """
 
     async def put_schedules(self, schedules: Sequence[NewSchedule]) -> Sequence[bool]:
-        """Store schedules that have no owner, all or none: what is there with the same name is changed; if its timing is another
-        one, its `since` and `anchor` are now and its next tick isn't known. Pauses, ticks and the rest stay. Listeners hear of it.
+        """Store schedules that have no owner, all or none: what is there with the same name is changed; if its timing is
+        another one, its `since` and `anchor` are now and its next tick isn't known. Pauses, ticks and the rest stay. Listeners
+        hear of it.
 
         Returns:
             Whether each was stored or changed by this.
@@ -266,14 +267,12 @@ class SupportsSchedules(Protocol):
         """
         ...
 
-    async def reconcile_schedules(
-        self, generation: Generation, schedules: Sequence[NewSchedule], live: float
-    ) -> Reconciled:
-        """Make these the schedules of their owner, as `put_schedules` does, and remove those that aren't among them; unless a live
-        newer generation is there: see `store_rules._generations`. This one is live from now on for `live` seconds.
+    async def reconcile_schedules(self, generation: Generation, schedules: Sequence[NewSchedule], live: float) -> Reconciled:
+        """Make these the schedules of their owner, as `put_schedules` does, and remove those that aren't among them; unless a
+        live newer generation is there: see `store_rules._generations`. This one is live from now on for `live` seconds.
 
-        Called by each worker that serves the whole registry, at its start and every now and then. Schedules without an owner, and of
-        other owners, aren't touched; one of them that has the name of one of these stays, and that one isn't stored.
+        Called by each worker that serves the whole registry, at its start and every now and then. Schedules without an owner,
+        and of other owners, aren't touched; one of them that has the name of one of these stays, and that one isn't stored.
         """
         ...
 
@@ -288,22 +287,25 @@ class SupportsSchedules(Protocol):
         ...
 
     async def tick(self, ticks: Sequence[Tick]) -> Sequence[Ticked]:
-        """Decide ticks, all in one transaction: of each only if the schedule has still this version and this next tick, and isn't
-        paused. Then the schedule's next tick is moved, its jobs are inserted as by `insert` (an `on_conflict="raise"` is a
-        duplicate too), and what became of them is kept: the newest `store_rules._schedules.KEPT_TICKS` of each schedule. A nominal
-        time that was enqueued before, such as by a clock that had jumped, isn't enqueued again. Listeners are told of the jobs.
+        """Decide ticks, all in one transaction: of each only if the schedule has still this version and this next tick, and
+        isn't paused. Then the schedule's next tick is moved, its jobs are inserted as by `insert` (an `on_conflict="raise"` is
+        a duplicate too), and what became of them is kept: the newest `store_rules._schedules.KEPT_TICKS` of each schedule. A
+        nominal time that was enqueued before, such as by a clock that had jumped, isn't enqueued again. Listeners are told of
+        the jobs.
 
         May be repeated after an unclear commit: what was decided by it says so by `decided=False`.
 
         Raises:
             RowRejected: One of the jobs is at fault, and nothing was decided.
-            StoreContended: Somebody's open transaction holds one of the unique keys, or one of the schedules. As of RowRejected.
+            StoreContended: Somebody's open transaction holds one of the unique keys, or one of the schedules. As of
+                RowRejected.
         """
         ...
 
     async def recompute_schedules(self, names: Collection[str] | None = None) -> int:
-        """Forget the next ticks, so that they're worked out again. Of schedules whose newest tick lies in the future, as the clock has
-        jumped back, that one is forgotten with it. Returns of how many. `None` means of all; those that are due are left alone.
+        """Forget the next ticks, so that they're worked out again. Of schedules whose newest tick lies in the future, as the
+        clock has jumped back, that one is forgotten with it. Returns of how many. `None` means of all; those that are due are
+        left alone.
         """
         ...
 

@@ -69,7 +69,8 @@ class Due:
         lease: Seconds until the first lease of somebody else runs out, 0 if one has; None without any. 0 too while jobs
             are running without any lease, except where looking for them would be dear, such as with hundreds of leases:
             `take_expired` finds them always.
-        tick: Seconds until the next tick of any schedule that isn't paused, 0 if one is due or isn't known yet; None without any.
+        tick: Seconds until the next tick of any schedule that isn't paused, 0 if one is due or isn't known yet; None without
+            any.
     """
 
     job: float | None = None

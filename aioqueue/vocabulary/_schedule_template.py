@@ -41,7 +41,7 @@ def decode_template(template: bytes, job_id: UUID, origin: Origin | None, trace:
     """
     try:
         fields: dict[str, Any] = orjson.loads(template)
-        texts = {name: None if fields[name] is None else fields[name].encode() for name in _TEXTS}
+        texts: dict[str, Any] = {name: None if fields[name] is None else fields[name].encode() for name in _TEXTS}
         return NewJob(
             id=job_id,
             **{name: fields[name] for name in _PLAIN},

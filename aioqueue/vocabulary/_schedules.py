@@ -1,4 +1,6 @@
-"""Schedules as they're stored, and what becomes of their ticks. A tick is one time at which a schedule's call is due. No I/O."""
+"""Schedules as they're stored, and what becomes of their ticks. A tick is one time at which a schedule's call is due. No
+I/O.
+"""
 
 from __future__ import annotations
 
@@ -172,8 +174,8 @@ class Tick:
         jobs: One for each tick that is to be enqueued, oldest first; `origin` says which.
         skipped: Those that aren't.
         alone: Whether a tick is skipped while the chain of the one before it is there (`overlap="skip"`).
-        by_hand: Whether it's an operator's, beside the schedule's own ticks: `expected` and `next_at` don't count, and it may be
-            paused.
+        by_hand: Whether it's an operator's, beside the schedule's own ticks: `expected` and `next_at` don't count, and it may
+            be paused.
     """
 
     name: str

@@ -47,7 +47,8 @@ class StoredState(IntEnum):
 
         Arguments:
             due: Whether a pending job's time has come.
-            blocked: Whether a held one waits for other chains; otherwise something keeps it from being claimed, such as a paused key.
+            blocked: Whether a held one waits for other chains; otherwise something keeps it from being claimed, such as a
+                paused key.
         """
         if self is StoredState.HELD and not blocked:
             return JobState.HELD

@@ -179,7 +179,7 @@ class MemoryStore(Operations):
         extra: bool = False,
         types: Sequence[str] | None = None,
         slots: int | None = None,
-        singleton: str | None = None,
+        singleton: str | None = None,  # noqa: ARG002 - comes next
     ) -> int:
         """Make a lease. See `Store.open_lease`."""
         return await self._verb(
@@ -197,7 +197,7 @@ class MemoryStore(Operations):
         limit: int,
         *,
         leases: Mapping[str, int] | None = None,
-        dry_run: bool = False,
+        dry_run: bool = False,  # noqa: ARG002 - comes next
     ) -> Sequence[ClaimedJob]:
         """Take due jobs. See `Store.claim`."""
         return await self._verb("claim", lambda database: claim(database, lease_id, types, limit, leases or {}))
