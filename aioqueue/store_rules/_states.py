@@ -9,7 +9,7 @@ from aioqueue.vocabulary._job import JobState, StoredState
 __all__ = ["shown_state"]
 
 
-def shown_state(stored: Any, *, archived: bool, due: bool) -> JobState:
+def shown_state(stored: Any, *, archived: bool, due: bool, blocked: bool = True) -> JobState:
     """Read a stored state. It never raises.
 
     The table decides where the state doesn't fit it, or isn't known (newer code may have written it): a live row that no
@@ -21,6 +21,7 @@ def shown_state(stored: Any, *, archived: bool, due: bool) -> JobState:
         stored: The value of the column.
         archived: Whether the row is in the archive.
         due: Whether the time of a pending job has come.
+        blocked: Whether a held job waits for other chains.
     """
     try:
         state = StoredState(stored)
@@ -28,4 +29,4 @@ def shown_state(stored: Any, *, archived: bool, due: bool) -> JobState:
         state = None
     if state is None or (state >= StoredState.COMPLETED) is not archived:
         return JobState.FAILED if archived else JobState.BLOCKED
-    return state.shown(due=due)
+    return state.shown(due=due, blocked=blocked)

@@ -263,7 +263,7 @@ class SupportsSchedules(Protocol):
             Whether each was stored or changed by this.
 
         Raises:
-            ConfigurationError: One of the names is that of a registry's schedule. Nothing was stored.
+            ScheduleOwned: One of the names is that of a registry's schedule. Nothing was stored.
         """
         ...
 
@@ -288,10 +288,12 @@ class SupportsSchedules(Protocol):
 
     async def tick(self, ticks: Sequence[Tick]) -> Sequence[Ticked]:
         """Decide ticks, all in one transaction: of each only if the schedule has still this version and this next tick, and
-        isn't paused. Then the schedule's next tick is moved, its jobs are inserted as by `insert` (an `on_conflict="raise"` is
-        a duplicate too), and what became of them is kept: the newest `store_rules._schedules.KEPT_TICKS` of each schedule. A
-        nominal time that was enqueued before, such as by a clock that had jumped, isn't enqueued again. Listeners are told of
-        the jobs.
+        isn't paused. Then the schedule's next tick is moved (one that is None is never due), its jobs are inserted as by
+        `insert` (an `on_conflict="raise"` is a duplicate too; one that replaces another has enqueued that one), and what became
+        of them is kept: the newest `store_rules._schedules.KEPT_TICKS` of each schedule. A nominal time that was enqueued
+        before, such as by a clock that had jumped, isn't enqueued again (`ENQUEUED_BEFORE`). Listeners are told of the jobs.
+
+        One by hand needs the version, and moves neither the next tick nor the newest one; its chain counts for the overlap.
 
         May be repeated after an unclear commit: what was decided by it says so by `decided=False`.
 
@@ -304,8 +306,8 @@ class SupportsSchedules(Protocol):
 
     async def recompute_schedules(self, names: Collection[str] | None = None) -> int:
         """Forget the next ticks, so that they're worked out again. Of schedules whose newest tick lies in the future, as the
-        clock has jumped back, that one is forgotten with it. Returns of how many. `None` means of all; those that are due are
-        left alone.
+        clock has jumped back, `last_at` is now: what lies before may have been enqueued before. Returns of how many. `None`
+        means of all; those that are due are left alone.
         """
         ...
 
@@ -322,7 +324,9 @@ class SupportsSchedules(Protocol):
         ...
 
     async def resume_schedules(self, names: Sequence[str]) -> Sequence[bool]:
-        """Decide ticks again, but none that was due before now. Listeners hear of it. Returns whether each is there."""
+        """Decide ticks again, but none that was due before now. Listeners hear of it. One that isn't paused is left as it is.
+        Returns whether each is there.
+        """
         ...
 
     async def delete_schedules(self, names: Sequence[str]) -> Sequence[ScheduleChange]:
