@@ -66,6 +66,7 @@ from aioqueue.vocabulary._job import AttemptError, Inserted, Job, JobState, NewJ
 from aioqueue.vocabulary._job_attempts import JobAttempt
 from aioqueue.vocabulary._job_control import Cancel, Fail, JobControl, Reschedule, RetryIn
 from aioqueue.vocabulary._listing import JobFilter, ListOrder, Page
+from aioqueue.vocabulary._pauses import Pause, PauseTarget
 from aioqueue.vocabulary._phases import Phase, PhaseState, Progress
 from aioqueue.vocabulary._retry import Backoff, Exponential, Fixed, Linear, Retry, Steps
 from aioqueue.vocabulary._stats import Stats
@@ -146,6 +147,8 @@ __all__ = [
     "OutputNotReady",
     "OutsideTransaction",
     "Page",
+    "Pause",
+    "PauseTarget",
     "Phase",
     "PhaseError",
     "PhaseNotDeclared",

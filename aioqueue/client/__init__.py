@@ -4,6 +4,7 @@
 |---|---|
 | `_client` | the verbs that producers call, and the client's life |
 | `_operations`, `_operations_changing` | the verbs that operators call: those that look, and those that change jobs |
+| `_operations_planning`, `_pausing` | those about what is to come; what isn't to be started for now |
 | `_bound` | the same in a transaction that the user commits: `using(tx)`, `tx=` |
 | `_transaction` | a transaction of the client's own |
 | `_within` | the verbs that operators call, in either |

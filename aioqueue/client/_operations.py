@@ -1,4 +1,4 @@
-"""What operators call: looking at jobs, and with `ChangingOperations` changing them. `Client` has it all."""
+"""What operators call: looking at jobs; the classes below have what changes them, and what is to come. `Client` has it all."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from aioqueue.client._deliveries import list_deliveries, replay_deliveries
 from aioqueue.client._diagnosis import diagnose
 from aioqueue.client._handle import JobHandle, ids_of
 from aioqueue.client._operate import find_by_key, find_end, find_job, find_logs, list_page, list_steps
-from aioqueue.client._operations_changing import ChangingOperations
+from aioqueue.client._operations_planning import PlanningOperations
 from aioqueue.client._why import why
 from aioqueue.vocabulary._listing import ListOrder
 
@@ -44,7 +44,7 @@ __all__ = ["Operations"]
 R = TypeVar("R")
 
 
-class Operations(ChangingOperations):
+class Operations(PlanningOperations):
     """The client's methods for operators.
 
     Those that take `tx=` look, and change, in that transaction, as `enqueue` stores in it: they see what was written in it, and
