@@ -32,6 +32,7 @@ __all__ = [
     "NAME",
     "ONCE",
     "POLL_INTERVAL",
+    "RELEASE",
     "RELOAD",
     "RENEW_EVERY",
     "RETENTION_COMPLETED",
@@ -57,6 +58,7 @@ SHORTEST_LEASE_SECONDS = 1.0
 _SHORTEST_POLL_SECONDS = 0.01
 _MOST_CONCURRENT_JOBS = 10_000
 _MOST_RESCHEDULES = 2**31 - 1
+_LATEST_RELEASE = 2**63 - 1
 
 _WORKER, _BOTH, _CLIENT, _COMMAND_LINE = ("Worker",), ("Worker", "Client"), ("Client",), ()
 
@@ -122,6 +124,15 @@ MAX_ATTEMPTS = Setting(
 )
 MAX_RESCHEDULES = Setting(
     "max_reschedules", WholeNumber(0, _MOST_RESCHEDULES), 1000, "How often one job may put itself off.", _WORKER, _WHAT
+)
+RELEASE: Setting[int | None] = Setting(
+    "release",
+    WholeNumber(0, _LATEST_RELEASE, metavar="NUMBER"),
+    None,
+    "The number of this version of the code: of several that live workers have, the schedules of the highest one count.",
+    _WORKER,
+    _WHAT,
+    "none: the newest definitions that live workers have",
 )
 GRACE = Setting("grace", Duration(), 30.0, "For running jobs at shutdown, until they're cancelled.", _WORKER, _ENDS)
 LEASE = Setting(
@@ -312,6 +323,7 @@ SETTINGS: Sequence[Setting[Any]] = (
     POLL_INTERVAL,
     MAX_ATTEMPTS,
     MAX_RESCHEDULES,
+    RELEASE,
     GRACE,
     LEASE,
     RENEW_EVERY,

@@ -29,6 +29,7 @@ class WorkerSettings:
         poll_interval: Seconds between looks for jobs when nothing wakes the worker, varied by ±10 %.
         grace: Seconds that running jobs get to finish at shutdown.
         max_reschedules: How often one job may be rescheduled; None for no limit.
+        release: The number of this version of the registry's code, for its schedules; None without one.
         blocked_after: Seconds after which the log names what blocks the event loop; 0 for never.
         default_retry: For jobs whose type and call have no policy: its attempts and its waits.
         retention_completed, retention_failed: Seconds that jobs are kept which don't say so themselves; 0 for ever.
@@ -50,6 +51,7 @@ class WorkerSettings:
     poll_interval: float = table.POLL_INTERVAL.default
     grace: float = table.GRACE.default
     max_reschedules: int | None = table.MAX_RESCHEDULES.default
+    release: int | None = table.RELEASE.default
     blocked_after: float = table.BLOCKED_AFTER.default
     default_retry: Retry = field(default_factory=Retry)
     retention_completed: float = table.RETENTION_COMPLETED.default
@@ -74,6 +76,7 @@ class WorkerSettings:
         poll_interval: float | timedelta | None = None,
         grace: float | timedelta | None = None,
         max_reschedules: int | None = None,
+        release: int | None = None,
         blocked_after: float | timedelta | None = None,
         max_attempts: int | None = None,
         default_retry: Retry | None = None,
@@ -110,6 +113,7 @@ class WorkerSettings:
             poll_interval=table.POLL_INTERVAL.read(poll_interval, read),
             grace=table.GRACE.read(grace, read),
             max_reschedules=table.MAX_RESCHEDULES.read(max_reschedules, read),
+            release=table.RELEASE.read(release, read),
             blocked_after=table.BLOCKED_AFTER.read(blocked_after, read),
             default_retry=_default_retry(default_retry, max_attempts, read),
             retention_completed=table.RETENTION_COMPLETED.read(retention_completed, read),

@@ -65,6 +65,7 @@ class Worker:
         poll_interval: Seconds between looks when nothing wakes it; 5.
         grace: Seconds that running jobs get when it stops; 30.
         max_reschedules: How often a job may put itself off; 1,000.
+        release: The number of this version of the code: of several that live workers have, the schedules of the highest count.
         blocked_after: Seconds for which a job may block the event loop, until the log names it and its code; 5. 0 for never.
         max_attempts: For jobs whose type and call have no policy; 10, with exponential waits.
         default_retry: A whole policy in place of that: its attempts and its waits.
@@ -99,6 +100,7 @@ class Worker:
         poll_interval: float | timedelta | None = None,
         grace: float | timedelta | None = None,
         max_reschedules: int | None = None,
+        release: int | None = None,
         blocked_after: float | timedelta | None = None,
         max_attempts: int | None = None,
         default_retry: Retry | None = None,
@@ -121,6 +123,7 @@ class Worker:
             poll_interval=poll_interval,
             grace=grace,
             max_reschedules=max_reschedules,
+            release=release,
             blocked_after=blocked_after,
             max_attempts=max_attempts,
             default_retry=default_retry,

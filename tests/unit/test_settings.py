@@ -44,11 +44,12 @@ def test_every_variable() -> None:
             "AIOQUEUE_MAX_RESCHEDULES": "5",
             "AIOQUEUE_MAX_ATTEMPTS": "4",
             "AIOQUEUE_BLOCKED_AFTER": "2s",
+            "AIOQUEUE_RELEASE": "20261129135243",
         }
     )
     assert settings == WorkerSettings(
         concurrency=1, lease=10, renew_every=2, renewals_set=True, poll_interval=0.1, grace=0, max_reschedules=5,
-        blocked_after=2,
+        blocked_after=2, release=20261129135243,
         default_retry=Retry(max_attempts=4),
     )  # fmt: skip
 
@@ -77,6 +78,9 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"grace": -1}, "grace"),
     ({"max_reschedules": -1}, "max_reschedules"),
     ({"default_retry": 5}, "default_retry"),
+    ({"release": -1}, "release"),
+    ({"release": 2**63}, "release"),
+    ({"environment": {"AIOQUEUE_RELEASE": "v1.2"}}, "AIOQUEUE_RELEASE must be a whole number"),
     ({"environment": {"AIOQUEUE_CONCURRENCY": "many"}}, "AIOQUEUE_CONCURRENCY must be a whole number, not 'many'"),
     ({"environment": {"AIOQUEUE_CONCURRENCY": "0"}}, "AIOQUEUE_CONCURRENCY"),
     ({"environment": {"AIOQUEUE_LEASE": "1 minute"}}, "AIOQUEUE_LEASE"),
