@@ -36,10 +36,10 @@ class Claims:
         self._idle = True
 
     async def claim(
-        self, lease_id: int, types: Sequence[str], limit: int, leases: Mapping[str, int] | None
+        self, lease_id: int, types: Sequence[str], limit: int, leases: Mapping[str, int] | None, *, dry_run: bool
     ) -> Sequence[ClaimedJob]:
         """Take due jobs, as `aioqueue.abc.Store.claim` promises."""
-        wanted = Wanted(lease_id, leases or {}, dump(sorted(set(types))), limit)
+        wanted = Wanted(lease_id, leases or {}, dump(sorted(set(types))), limit, dry_run)
 
         def run(connection: Connection, abandoned: Callable[[], bool]) -> tuple[Sequence[ClaimedJob], Notification | None]:
             try:

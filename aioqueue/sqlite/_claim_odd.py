@@ -11,7 +11,7 @@ from aioqueue.sqlite._claim_take import take, valid_now
 from aioqueue.sqlite._connections import in_transaction
 from aioqueue.sqlite._errors import concerns_a_row
 from aioqueue.sqlite._rows import load
-from aioqueue.sqlite._rows_claimed import Taken, claimed_job, is_marked
+from aioqueue.sqlite._rows_claimed import claimed_job, is_marked
 from aioqueue.sqlite._rows_ids import ANY_ID, RowId
 from aioqueue.sqlite._rows_odd import what_is_odd
 from aioqueue.sqlite._rows_times import NOW
@@ -96,7 +96,7 @@ def _heads(connection: sqlite3.Connection, wanted: Wanted, limit: int) -> list[R
 
 
 def _claim(connection: sqlite3.Connection, row_id: RowId, wanted: Wanted, odd_rows: OddRows) -> list[ClaimedJob]:
-    taken = Taken(wanted.lease_id, wanted.leases, valid_now(connection, wanted))
+    taken = wanted.taken(valid_now(connection, wanted))
     entry = odd_rows.read(connection, row_id, StoredState.PENDING)
     if entry is None:
         return []

@@ -56,6 +56,13 @@ UPDATE job SET lease_id = taken.value ->> 1 FROM json_each(:rows) AS taken WHERE
 """
 """For the few types that have a lease of their own."""
 
+_MARK_AS_DRY = """
+UPDATE job SET origin = json_set(
+    iif(typeof(origin) = 'text' AND json_valid(origin) AND json_type(origin) = 'object', origin, '{}'),
+    '$.dry_run', json('true'))
+WHERE id IN (SELECT value FROM json_each(:ids))
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
@@ -66,17 +73,23 @@ class Wanted:
         leases: The leases of types that have one of their own.
         types: The names, as a JSON array.
         limit: Jobs at most.
+        dry_run: Whether the jobs are dry runs from then on.
     """
 
     lease_id: int
     leases: Mapping[str, int]
     types: str
     limit: int
+    dry_run: bool = False
 
     @property
     def all_leases(self) -> str:
         """Their ids, as a JSON array."""
         return dump([self.lease_id, *self.leases.values()])
+
+    def taken(self, now: int) -> Taken:
+        """The claim, at this time."""
+        return Taken(self.lease_id, self.leases, now, self.dry_run)
 
 
 def pick(connection: sqlite3.Connection, wanted: Wanted) -> tuple[int, str]:
@@ -116,7 +129,7 @@ def claim(connection: sqlite3.Connection, wanted: Wanted) -> list[ClaimedJob]:
         RowRejected: One of them can't be claimed.
     """
     now, rows = pick(connection, wanted)
-    taken = Taken(wanted.lease_id, wanted.leases, now)
+    taken = wanted.taken(now)
     marked: list[UUID] = []
     jobs = claimed_jobs(rows, taken, marked)
     if jobs:
@@ -134,6 +147,8 @@ def take(connection: sqlite3.Connection, jobs: Sequence[ClaimedJob], taken: Take
     cursor = connection.execute(_TAKE, {"ids": ids, "lease": taken.lease_id, "now": taken.now})
     if cursor.rowcount != len(jobs):
         raise RowRejected("the row can't be claimed: its id isn't written as a UUID is, or a trigger keeps it as it is")
+    if taken.dry_run:
+        connection.execute(_MARK_AS_DRY, {"ids": ids})
     given = [[str(job.id), job.lease_id] for job in jobs if job.lease_id != taken.lease_id]
     if given:
         connection.execute(_GIVE, {"rows": dump(given)})

@@ -24,7 +24,16 @@ if TYPE_CHECKING:
     from aioqueue.sqlite._connections_statements import Statements
     from aioqueue.vocabulary._job import NewJob
 
-__all__ = ["Conversation", "InsertResult", "Stored", "insert_conversation", "insert_rows", "job_row", "kept_values"]
+__all__ = [
+    "Conversation",
+    "InsertResult",
+    "Stored",
+    "insert_conversation",
+    "insert_rows",
+    "job_row",
+    "kept_values",
+    "says_more",
+]
 
 if TYPE_CHECKING:
     Conversation = Generator[tuple[str, dict[str, Any]], Sequence[Any] | None, "InsertResult"]
@@ -67,10 +76,11 @@ FROM (SELECT value AS n FROM json_each(:rows))
 """For jobs that wait, and for those for which others of the same batch wait."""
 
 _SAY_MORE = """
-UPDATE job SET keep = n.value ->> 1, webhook = n.value ->> 2, marked = marked IS NOT 0 OR n.value ->> 2 IS NOT NULL
+UPDATE job SET keep = n.value ->> 1, webhook = n.value ->> 2, origin = n.value ->> 3,
+    marked = marked IS NOT 0 OR n.value ->> 2 IS NOT NULL
 FROM json_each(:rows) AS n WHERE job.id = n.value ->> 0
 """
-"""Of the few that say how long they're kept, or whom to tell of their ends."""
+"""Of the few that say how long they're kept, whom to tell of their ends, or where they come from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +160,7 @@ def insert_conversation(jobs: Sequence[NewJob], *, repeated: bool, waited_for: C
                     marked.append([*values, len(job.blockers)])
                 else:
                     rows.append(values)
-                if job.keep is not None or job.webhook is not None:
+                if says_more(job):
                     kept.append([job_id, *kept_values(job, now)])
                 if not job.blockers:
                     types.add(job.type)
@@ -209,8 +219,13 @@ def job_row(job: NewJob, now: int, unique: str | None, latest: int | None = None
         raise RowRejected(f"job {job.id}: a value can't be stored: {error}") from error
 
 
+def says_more(job: NewJob) -> bool:
+    """Whether one of the values of `kept_values` is given."""
+    return job.keep is not None or job.webhook is not None or job.origin is not None
+
+
 def kept_values(job: NewJob, now: int) -> list[object]:
-    """How long a job is kept after its end, and who is told of that.
+    """How long a job is kept after its end, who is told of that, and where it comes from.
 
     Raises:
         RowRejected: It can't be stored.
@@ -219,7 +234,7 @@ def kept_values(job: NewJob, now: int) -> list[object]:
         due_after(now, job.keep, f"job {job.id}: the time that it's kept")
     if job.webhook is not None and "\0" in job.webhook:
         raise RowRejected(f"job {job.id}: a URL can't hold U+0000: {job.webhook!r}")
-    return [job.keep, job.webhook]
+    return [job.keep, job.webhook, None if job.origin is None else job.origin.encode()]
 
 
 def _holders(found: dict[str, str]) -> dict[object, UUID]:

@@ -42,15 +42,15 @@ UPDATE job SET type = n.value ->> 1, priority = n.value ->> 2, run_at = n.value 
     trace = n.value ->> 13, until_started = n.value ->> 14, attempt = 0, reschedules = 0, started_at = NULL,
     state = iif({_OPEN} > 0, 0, 1), open_blockers = {_OPEN},
     marked = marked IS NOT 0 OR n.value ->> 15 > 0 OR n.value ->> 17 IS NOT NULL,
-    keep = n.value ->> 16, webhook = n.value ->> 17
+    keep = n.value ->> 16, webhook = n.value ->> 17, origin = n.value ->> 18
 FROM json_each(:rows) AS n WHERE job.id = n.value ->> 0
 """
 
 _INSERT = """
 INSERT INTO job (id, type, priority, state, run_at, created_at, expires_at, max_attempts, retry, timeout, key, unique_key,
-                 tags, metadata, payload, trace, until_started, open_blockers, keep, webhook, marked)
+                 tags, metadata, payload, trace, until_started, open_blockers, keep, webhook, origin, marked)
 SELECT n ->> 0, n ->> 1, n ->> 2, iif(n ->> 15 > 0, 0, 1), n ->> 3, :now, n ->> 4, n ->> 5, n ->> 6, n ->> 7, n ->> 8, n ->> 9,
-       n ->> 10, n ->> 11, n ->> 12, n ->> 13, n ->> 14, n ->> 15, n ->> 16, n ->> 17, n ->> 18
+       n ->> 10, n ->> 11, n ->> 12, n ->> 13, n ->> 14, n ->> 15, n ->> 16, n ->> 17, n ->> 18, n ->> 19
 FROM (SELECT value AS n FROM json_each(:rows))
 """
 

@@ -31,9 +31,9 @@ _STEP, _CHAIN = any_id("step"), any_id("chain")
 
 _RETRY = f"""
 INSERT INTO job (id, type, priority, state, run_at, created_at, max_attempts, claims, chain_id, position, key, unique_key,
-                 trace, retry, timeout, tags, metadata, errors, payload, keep, webhook, open_blockers, marked)
+                 trace, retry, timeout, tags, metadata, errors, payload, keep, webhook, origin, open_blockers, marked)
 SELECT id, type, priority, iif(:open, 0, 1), :now, created_at, max_attempts, claims, chain_id, position, key, unique_key,
-       trace, retry, timeout, tags, metadata, errors, payload, keep, webhook, :open,
+       trace, retry, timeout, tags, metadata, errors, payload, keep, webhook, origin, :open,
        webhook IS NOT NULL OR EXISTS (SELECT 1 FROM blocker WHERE job_id = {_STEP})
        OR EXISTS (SELECT 1 FROM blocker WHERE blocker.chain_id = {_CHAIN})
 FROM archive WHERE id = {_STEP}

@@ -14,6 +14,7 @@ from aioqueue.sqlite._rows_times import moment
 from aioqueue.store_rules._history import KEPT_ERRORS
 from aioqueue.store_rules._states import shown_state
 from aioqueue.vocabulary._job import AttemptError, Job
+from aioqueue.vocabulary._origin import decode_origin
 from aioqueue.vocabulary._trace import stored_trace
 
 if TYPE_CHECKING:
@@ -39,7 +40,8 @@ T = TypeVar("T")
 
 _JOB_COLUMNS = """id, type, state, priority, payload, created_at, run_at, started_at, {finished_at}, attempt, max_attempts,
     {worker}, {output}, {outcome}, errors, key, tags, metadata, timeout, expires_at, reschedules, trace,
-    chain_id, position, {open_blockers}, {cancel_reason}, {purge_at}, webhook"""
+    chain_id, position, {open_blockers}, {cancel_reason}, {purge_at}, webhook,
+    origin"""
 
 SELECT_LIVE = "SELECT " + _JOB_COLUMNS.format(
     finished_at="NULL",
@@ -156,7 +158,7 @@ def job_snapshot(row: Sequence[Any], now: int) -> Job:
     """Read a row of `SELECT_LIVE` or `SELECT_ARCHIVED`."""
     (job_id, job_type, state, priority, payload, created_at, run_at, started_at, finished_at) = row[:9]
     (attempt, max_attempts, worker, output, outcome, errors, key, tags, metadata, timeout, expires_at) = row[9:20]
-    reschedules, trace, chain_id, position, open_blockers, cancel_reason, purge_at, webhook = row[20:28]
+    reschedules, trace, chain_id, position, open_blockers, cancel_reason, purge_at, webhook, origin = row[20:29]
     own_id = id_of(job_id)
     return Job(
         id=own_id,
@@ -187,4 +189,5 @@ def job_snapshot(row: Sequence[Any], now: int) -> Job:
         cancel_reason=_optional(cancel_reason, text_of),
         purge_at=_optional(purge_at, moment),
         webhook=_optional(webhook, text_of) or None,
+        origin=decode_origin(_optional(origin, text_of)),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -10,6 +10,7 @@ from aioqueue.sqlite._rows import Unreadable, load, tags_of
 from aioqueue.sqlite._rows_times import moment
 from aioqueue.sqlite._settle_requests import reason_of
 from aioqueue.vocabulary._job import Claim, ClaimedJob
+from aioqueue.vocabulary._origin import Origin, decode_origin
 from aioqueue.vocabulary._trace import stored_trace
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ CLAIMED_COLUMNS = """job.id, CAST(job.type AS TEXT), CAST(job.payload AS TEXT), 
     CAST(job.retry AS TEXT), CAST(job.timeout AS REAL), job.expires_at, job.reschedules, CAST(job.key AS TEXT),
     CAST(job.tags AS TEXT), CAST(job.metadata AS TEXT),
     iif(typeof(job.trace) = 'text' AND length(job.trace) <= 1024, job.trace, NULL),
-    job.chain_id, job.position, job.marked IS NOT 0"""
+    job.chain_id, job.position, job.marked IS NOT 0, CAST(job.origin AS TEXT)"""
 """Cast, where a strange value can be read as something harmless."""
 
 
@@ -46,11 +47,13 @@ class Taken:
         lease_id: The lease that gets the jobs.
         leases: The leases of types that have one of their own.
         now: The database's time.
+        dry_run: Whether they're dry runs from then on.
     """
 
     lease_id: int
     leases: Mapping[str, int]
     now: int
+    dry_run: bool = False
 
 
 _FAULTS = (ValueError, TypeError, AttributeError, ArithmeticError, LookupError)
@@ -134,12 +137,15 @@ def claimed_job(entry: Sequence[Any], taken: Taken | None) -> ClaimedJob:
     if position or chain_id is not None:
         own_chain = _chain_of(chain_id, position, job_uuid)
     expired = False
+    origin = None if entry[22] is None else decode_origin(entry[22])
     if taken is not None:
         expired = expires_at is not None and started_at is None and expires_at <= taken.now
         lease_id, started_at = taken.lease_id, taken.now
         if taken.leases:
             lease_id = taken.leases.get(job_type, lease_id)
         attempt, claims = attempt + 1, claims + 1
+        if taken.dry_run:
+            origin = replace(origin or Origin(), dry_run=True)
     return ClaimedJob(
         id=job_uuid,
         type=job_type,
@@ -162,6 +168,7 @@ def claimed_job(entry: Sequence[Any], taken: Taken | None) -> ClaimedJob:
         tags=() if tags == "[]" else tags_of(tags),
         metadata=metadata.encode(),
         trace=None if trace is None else stored_trace(trace),
+        origin=origin,
     )
 
 

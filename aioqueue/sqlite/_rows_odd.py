@@ -58,7 +58,7 @@ _AFTER_THE_LAST_STEP = """coalesce((
 _ARCHIVE = f"""
 INSERT OR REPLACE INTO archive (id, type, priority, state, run_at, created_at, started_at, finished_at, expires_at, attempt,
     max_attempts, claims, reschedules, chain_id, position, key, unique_key, trace, retry, timeout, tags, metadata, errors,
-    payload, keep, purge_at, webhook)
+    payload, keep, purge_at, webhook, origin)
 SELECT :shown, CAST(type AS TEXT), {_sound("priority", "2")}, 6, {_sound("run_at", ":now")}, {_sound("created_at", ":now")},
     {_sound("started_at", "NULL")}, :now, {_sound("expires_at", "NULL")},
     {_sound("attempt", "0", _COUNTER.format("attempt"))}, {_sound("max_attempts", "NULL")},
@@ -69,7 +69,8 @@ SELECT :shown, CAST(type AS TEXT), {_sound("priority", "2")}, 6, {_sound("run_at
     CAST(retry AS TEXT), iif(typeof(timeout) = 'real' AND abs(timeout) < 9e999, timeout, NULL), CAST(tags AS TEXT),
     CAST(metadata AS TEXT), {history(":error")}, CAST(payload AS TEXT),
     iif(typeof(keep) = 'real' AND abs(keep) < 9e999, keep, NULL),
-    iif(typeof(keep) = 'real' AND abs(keep) < 1e12, {PURGE_AT}, NULL), CAST(webhook AS TEXT)
+    iif(typeof(keep) = 'real' AND abs(keep) < 1e12, {PURGE_AT}, NULL), CAST(webhook AS TEXT),
+    CAST(origin AS TEXT)
 FROM job WHERE id = {any_id("id")} AND state = :state AND (:state = 1 OR lease_id IS :lease)
 """
 """Archives an odd row as a failed job that can be read, and retried. Its fence is beyond all that were given out."""
@@ -223,6 +224,7 @@ _SOUND: dict[str, Callable[[Any], bool]] = {
     "chain_id": _or_null(_is_id),
     "position": is_position,
     "marked": _is_integer,
+    "origin": _or_null(_is_text),
 }
 """What each column that a claim reads may hold, in the statement's order."""
 

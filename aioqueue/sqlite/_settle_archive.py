@@ -23,13 +23,13 @@ _ARCHIVE = f"""
 INSERT OR REPLACE INTO archive (id, type, priority, state, run_at, created_at, started_at, finished_at, expires_at, attempt,
                      max_attempts, claims, reschedules, settled_claims, settled_lease, settled_kind, chain_id, position,
                      key, unique_key, trace, retry, timeout, tags, metadata, errors, outcome, output, payload, keep, purge_at,
-                     webhook)
+                     webhook, origin)
 SELECT job.id, job.type, job.priority, s.value ->> 3, job.run_at, job.created_at, job.started_at, :now, job.expires_at,
        job.attempt, job.max_attempts, job.claims, job.reschedules, job.claims, s.value ->> 2,
        (s.value ->> 3) + :orphaned, job.chain_id, job.position, job.key,
        iif(job.until_started, NULL, job.unique_key), job.trace, job.retry,
        job.timeout, job.tags, job.metadata, {ERRORS_OF_ROW}, s.value ->> 6, s.value ->> 7, job.payload,
-       job.keep, {PURGE_AT}, job.webhook
+       job.keep, {PURGE_AT}, job.webhook, job.origin
 FROM json_each(:rows) AS s CROSS JOIN job ON job.id = s.value ->> 0
 """
 """In place of an earlier end of the same job: somebody may have copied it back from the archive."""

@@ -26,9 +26,10 @@ UPDATE job SET unique_key = NULL WHERE unique_key IS NOT NULL AND id IN (SELECT 
 
 _INSERT = """
 INSERT INTO job (id, type, priority, state, run_at, created_at, expires_at, max_attempts, retry, timeout, tags, metadata,
-                 payload, trace, chain_id, position, key, unique_key, keep, webhook, marked{also})
+                 payload, trace, chain_id, position, key, unique_key, origin, keep, webhook, marked{also})
 SELECT n ->> 1, n ->> 2, n ->> 3, {state}, n ->> 4, :now, n ->> 5, n ->> 6, n ->> 7, n ->> 8, n ->> 11, n ->> 12, n ->> 13,
-       n ->> 14, coalesce(done.chain_id, done.id), done.position + 1, done.key, archive.unique_key, {kept}
+       n ->> 14, coalesce(done.chain_id, done.id), done.position + 1, done.key, archive.unique_key,
+       done.origin, {kept}
 FROM (SELECT value AS n FROM json_each(:rows)) CROSS JOIN job AS done ON done.id = n ->> 0
 CROSS JOIN archive ON archive.id = done.id
 WHERE NOT EXISTS (SELECT 1 FROM archive AS there WHERE there.id = n ->> 1)
@@ -80,7 +81,7 @@ class NextStep:
             raise RowRejected(f"job {outcome.id}: it's to be continued, but there is no next job")
         row = [job_id, *job_row(job, now, None)]
         if job.blockers or job.keep is not None or job.webhook is not None:
-            row += [*kept_values(job, now), len(job.blockers)]
+            row += [*kept_values(job, now)[:2], len(job.blockers)]
         return cls(job.id, job.type, int(str(row[4])), row, job.blockers, chain_id)
 
 

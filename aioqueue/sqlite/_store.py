@@ -186,10 +186,10 @@ class SQLiteStore(StoreAbilities):
         limit: int,
         *,
         leases: Mapping[str, int] | None = None,
-        dry_run: bool = False,  # noqa: ARG002 - comes next
+        dry_run: bool = False,
     ) -> Sequence[ClaimedJob]:
         """See `aioqueue.abc.Store.claim`."""
-        return await self._opened.claims.claim(lease_id, types, limit, leases)
+        return await self._opened.claims.claim(lease_id, types, limit, leases, dry_run=dry_run)
 
     async def settle(
         self, settlements: Sequence[Settlement], *, orphaned: bool = False, tx: object | None = None
