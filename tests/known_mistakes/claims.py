@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from aioqueue.testing.memory import _claim, _rows, _store
 from aioqueue.testing.memory._rows import Database
+from aioqueue.testing.memory._rows_leases import Lease
 from aioqueue.vocabulary._job import StoredState
 from tests.known_mistakes.mistake import Mistake, instead_of
 from tests.simulation.promises import Promise
@@ -46,14 +47,14 @@ def _without_fence(real: Callable[..., ClaimedJob], database: Database, row: Row
 
 
 def _first_lease_only(
-    real: Callable[..., Any], database: Database, lease_id: int, types: Any, limit: int, leases: Any
+    real: Callable[..., Any], database: Database, lease_id: int, types: Any, limit: int, leases: Any, **named: Any
 ) -> list[ClaimedJob]:
     """Only one of the leases is looked at."""
     valid = database.valid(lease_id, database.now())
-    with_all = {each: _rows.Lease("w", datetime.max.replace(tzinfo=UTC)) for each in leases.values()} if valid else {}
+    with_all = {each: Lease("w", datetime.max.replace(tzinfo=UTC)) for each in leases.values()} if valid else {}
     kept, database.leases = database.leases, {**database.leases, **with_all}
     try:
-        return list(real(database, lease_id, types, limit, leases))
+        return list(real(database, lease_id, types, limit, leases, **named))
     finally:
         database.leases = kept
 

@@ -21,7 +21,15 @@ if TYPE_CHECKING:
 __all__ = ["claim", "readable"]
 
 
-def claim(database: Database, lease_id: int, types: Sequence[str], limit: int, leases: Mapping[str, int]) -> list[ClaimedJob]:
+def claim(
+    database: Database,
+    lease_id: int,
+    types: Sequence[str],
+    limit: int,
+    leases: Mapping[str, int],
+    *,
+    dry_run: bool = False,
+) -> list[ClaimedJob]:
     """Take due jobs, the most urgent first. See `Store.claim`."""
     now, names = database.now(), frozenset(types)
     for each in (lease_id, *leases.values()):
@@ -29,6 +37,9 @@ def claim(database: Database, lease_id: int, types: Sequence[str], limit: int, l
     due = [row for row in database.rows.values() if is_of(row, names) and is_claimable(row, now)]
     due = readable(database, due, now)
     due.sort(key=urgency)
+    if dry_run:
+        for row in due[:limit]:
+            database.make_dry(row)
     return [database.take(row, owner(row, lease_id, leases), now) for row in due[:limit]]
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, TypeVar
 
+from aioqueue.errors import SingletonHeld
 from aioqueue.testing.memory._operate_cancel import asked_why, end_as_asked, tell_of_requested
 from aioqueue.testing.memory._settle import holds, why_lost
 from aioqueue.vocabulary._answers import Renewal
@@ -12,13 +15,15 @@ from aioqueue.vocabulary._notification import Notification
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from datetime import datetime
 
     from aioqueue.runtime._home import Home
     from aioqueue.testing.memory._rows import Database
     from aioqueue.testing.memory._rows_jobs import Row
+    from aioqueue.testing.memory._rows_leases import Lease
     from aioqueue.vocabulary._job import Claim
 
-__all__ = ["MemoryLeaseSession", "release", "renew"]
+__all__ = ["MemoryLeaseSession", "open_lease", "release", "renew"]
 
 T = TypeVar("T")
 
@@ -56,6 +61,29 @@ class MemoryLeaseSession:
 
     def close(self) -> None:
         """There is nothing to close."""
+
+
+def open_lease(database: Database, new: Lease, duration: float) -> int:
+    """Make a lease. See `Store.open_lease`."""
+    now = database.now()
+    for lease_id, lease in list(database.leases.items()):
+        if new.singleton is None or lease.singleton != new.singleton:
+            continue
+        if has_the_name(database, lease_id, now):
+            raise SingletonHeld(
+                f"{lease.worker} works as the only one of the name {new.singleton}",
+                name=new.singleton,
+                worker=lease.worker,
+                ends_in=(lease.expires_at - now).total_seconds(),
+            )
+        database.take_lease(lease_id)
+        database.tell(Notification(leases=frozenset({lease_id})))
+    return database.add_lease(replace(new, opened_at=now, expires_at=now + timedelta(seconds=duration)))
+
+
+def has_the_name(database: Database, lease_id: int, now: datetime) -> bool:
+    """Whether a lease keeps others from the name that only one may have."""
+    return database.valid(lease_id, now)
 
 
 def renew(database: Database, lease_id: int, duration: float, held: Sequence[Claim]) -> Renewal:

@@ -212,4 +212,5 @@ def _job(database: Database, row: Row, now: datetime) -> Job:
         cancel_reason=asked_why(database, row) if row.live else None,
         purge_at=row.purge_at,
         webhook=new.webhook or None,
+        origin=new.origin,
     )

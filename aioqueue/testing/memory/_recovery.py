@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from aioqueue.testing.memory._claim import readable
 from aioqueue.testing.memory._rows_jobs import FOR_EVER
+from aioqueue.testing.memory._schedules_ticks import next_tick
 from aioqueue.vocabulary._answers import Due
 from aioqueue.vocabulary._job import StoredState
 from aioqueue.vocabulary._notification import Notification
@@ -51,6 +52,7 @@ def next_due(database: Database, types: Sequence[str], own: Collection[int]) -> 
     return Due(
         job=_soonest(due_times(database, names), now),
         lease=_soonest(lease_ends(database, own, now), now),
+        tick=next_tick(database),
     )
 
 

@@ -15,9 +15,10 @@ from aioqueue.store_rules._lease_ids import new_lease_id
 from aioqueue.store_rules._phases import KEPT_LOGS
 from aioqueue.testing.memory._rows_blockers import Blockers
 from aioqueue.testing.memory._rows_events import EventLog
-from aioqueue.testing.memory._rows_jobs import is_late, kept_hash
-from aioqueue.testing.memory._rows_leases import Duties, Lease
+from aioqueue.testing.memory._rows_jobs import as_dry_run, is_late, kept_hash
+from aioqueue.testing.memory._rows_leases import Duties
 from aioqueue.testing.memory._rows_progress import Come
+from aioqueue.testing.memory._rows_schedules import Schedules
 from aioqueue.testing.memory._transaction_turn import Turn
 from aioqueue.vocabulary._attempt_log import AttemptLog
 from aioqueue.vocabulary._event_log import EventKind
@@ -25,13 +26,13 @@ from aioqueue.vocabulary._job import SettlementKind, StoredState
 from aioqueue.vocabulary._notification import Notification
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable
     from uuid import UUID
 
     from aioqueue.store_rules._listeners import Listeners
     from aioqueue.testing.memory._rows_blockers import Edge, End
     from aioqueue.testing.memory._rows_jobs import Row
-    from aioqueue.testing.memory._rows_leases import Window
+    from aioqueue.testing.memory._rows_leases import Lease, Window
     from aioqueue.vocabulary._job import AttemptError, ClaimedJob, NewJob, Settlement
     from aioqueue.vocabulary._phases import PhaseWrite, ProgressWrite
     from aioqueue.vocabulary._webhooks import Delivery
@@ -53,6 +54,7 @@ class Database:
         windows: Who keeps unique keys beyond the end, by what stands for the keys.
         requests: Why chains were asked to end whose rows were locked, by their ids.
         deliveries: Of webhooks, by their ids.
+        schedules: With their newest ticks.
         uncommitted: New jobs of the transaction that is open.
         holding: Jobs that whoever looks at it has locked; none but in a transaction's own view.
         workers: Names of the workers that had leases, by these, also after their ends.
@@ -70,6 +72,7 @@ class Database:
         self.windows: dict[UUID, Window] = {}
         self.requests: dict[UUID, str] = {}
         self.deliveries: dict[UUID, Delivery] = {}
+        self.schedules = Schedules()
         self.uncommitted: dict[UUID, Row] = {}
         self.holding: frozenset[UUID] = frozenset()
         self.leases: dict[int, Lease] = {}
@@ -120,15 +123,11 @@ class Database:
         lease = self.leases.get(lease_id)
         return lease is not None and lease.expires_at > now
 
-    def add_lease(
-        self, worker: str, duration: float, *, extra: bool, types: Sequence[str] | None = None, slots: int | None = None
-    ) -> int:
-        """Make a lease; returns its id."""
-        lease_id, now = self.new_lease_id(), self.now()
-        self.workers[lease_id] = worker
-        self.leases[lease_id] = Lease(
-            worker, now + timedelta(seconds=duration), extra, now, None if types is None else tuple(types), slots
-        )
+    def add_lease(self, lease: Lease) -> int:
+        """Store a lease; returns its id."""
+        lease_id = self.new_lease_id()
+        self.workers[lease_id] = lease.worker
+        self.leases[lease_id] = lease
         return lease_id
 
     def renew_lease(self, lease_id: int, duration: float) -> None:
@@ -170,6 +169,10 @@ class Database:
         row.claims += 1
         self.log(EventKind.STARTED, row)
         return row.claimed(self.blockers.ended(row.new.id), expired=expired)
+
+    def make_dry(self, row: Row) -> None:
+        """Note that a job is a dry run from now on, whoever goes on with it."""
+        row.new = as_dry_run(row.new)
 
     def recover(self, row: Row) -> ClaimedJob:
         """Hand the job of a lost worker to another, which will say what becomes of it. It was started: it doesn't expire."""

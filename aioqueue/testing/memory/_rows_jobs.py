@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from aioqueue.store_rules._deliveries import ChainEnding
 from aioqueue.vocabulary._job import Claim, ClaimedJob, StoredState
+from aioqueue.vocabulary._origin import Origin
 from aioqueue.vocabulary._trace import stored_trace
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from aioqueue.vocabulary._blockers import EndedBlocker
     from aioqueue.vocabulary._job import AttemptError, NewJob, Settlement
 
-__all__ = ["FOR_EVER", "Row", "is_late", "kept_hash", "later"]
+__all__ = ["FOR_EVER", "Row", "as_dry_run", "is_late", "kept_hash", "later"]
 
 FOR_EVER = datetime.max.replace(tzinfo=UTC)
 """Stands for an infinite time."""
@@ -148,6 +149,7 @@ class Row:
             metadata=new.metadata,
             trace=stored_trace(new.trace),
             blockers=blockers,
+            origin=new.origin,
         )
 
 
@@ -157,6 +159,11 @@ def later(moment: datetime, seconds: float) -> datetime:
         return moment + timedelta(seconds=seconds)
     except OverflowError:
         return FOR_EVER
+
+
+def as_dry_run(new: NewJob) -> NewJob:
+    """A job that is a dry run from now on, whoever goes on with it."""
+    return replace(new, origin=replace(new.origin or Origin(), dry_run=True))
 
 
 def is_late(row: Row, now: datetime) -> bool:

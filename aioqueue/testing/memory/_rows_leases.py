@@ -19,7 +19,7 @@ class Lease:
 
     Attributes:
         extra: Whether its worker has another one that counts.
-        opened_at, types, slots: As shown by `Store.leases`.
+        opened_at, types, slots, singleton: As shown by `Store.leases`.
     """
 
     worker: str
@@ -28,6 +28,7 @@ class Lease:
     opened_at: datetime | None = None
     types: tuple[str, ...] | None = None
     slots: int | None = None
+    singleton: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

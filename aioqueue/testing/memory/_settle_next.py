@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from aioqueue.testing.memory._rows import Database
     from aioqueue.testing.memory._rows_jobs import Row
     from aioqueue.vocabulary._job import Ending, NewJob, Settlement
+    from aioqueue.vocabulary._origin import Origin
 
 __all__ = ["next_row"]
 
@@ -31,7 +32,8 @@ def next_row(database: Database, row: Row, each: Settlement | Ending, now: datet
     if is_taken(database, each.next.id):
         raise RowRejected(f"{each.next.id} is there already")
     keep, webhook = inherited_keep(row, each.next), inherited_webhook(row, each.next)
-    made = make_row(replace(each.next, key=row.new.key, unique=None, keep=keep, webhook=webhook), now)
+    origin = inherited_origin(row, each.next)
+    made = make_row(replace(each.next, key=row.new.key, unique=None, keep=keep, webhook=webhook, origin=origin), now)
     made.chain_id, made.position, made.unique_hash = row.chain, row.position + 1, inherited_hash(row)
     made.marked = made.marked or inherited_mark(row)
     return made
@@ -55,6 +57,11 @@ def inherited_keep(row: Row, following: NewJob) -> float | None:
 def inherited_webhook(row: Row, following: NewJob) -> str | None:
     """Who is told when a step's chain has ended: the next one says it, or the one before has."""
     return row.new.webhook if following.webhook is None else following.webhook
+
+
+def inherited_origin(row: Row, following: NewJob) -> Origin | None:
+    """Where a step's chain comes from: all of its steps are of the same tick, or dry runs."""
+    return row.new.origin or following.origin
 
 
 def inherited_mark(row: Row) -> bool:

@@ -32,6 +32,7 @@ def leases(database: Database) -> list[LeaseFacts]:
             types=lease.types,
             slots=lease.slots,
             running=running.count(lease_id),
+            singleton=lease.singleton,
         )
         for lease_id, lease in sorted(database.leases.items(), key=lambda item: (item[1].worker, item[0]))
     ]

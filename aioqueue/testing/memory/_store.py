@@ -10,15 +10,17 @@ from aioqueue.store_rules._life import StoreLife
 from aioqueue.testing.memory._claim import claim
 from aioqueue.testing.memory._events import begin_events, keep_reader, open_reader, read_events, resume_events
 from aioqueue.testing.memory._insert import insert
-from aioqueue.testing.memory._lease import MemoryLeaseSession, release
+from aioqueue.testing.memory._lease import MemoryLeaseSession, open_lease, release
 from aioqueue.testing.memory._opened import Opened
 from aioqueue.testing.memory._operate import prune
 from aioqueue.testing.memory._progress import write_phases, write_progress
 from aioqueue.testing.memory._recovery import next_due, take_expired
 from aioqueue.testing.memory._retention import find_old, purge
 from aioqueue.testing.memory._rows import Database
+from aioqueue.testing.memory._rows_leases import Lease
 from aioqueue.testing.memory._settle import settle
 from aioqueue.testing.memory._settle_end import end
+from aioqueue.testing.memory._store_schedules import ScheduleVerbs
 from aioqueue.testing.memory._tend import tend
 from aioqueue.testing.memory._transaction import MemoryTransaction
 from aioqueue.testing.memory._transaction_operations import Operations, refusing
@@ -55,7 +57,7 @@ __all__ = ["MemoryStore"]
 T = TypeVar("T")
 
 
-class MemoryStore(Operations):
+class MemoryStore(Operations, ScheduleVerbs):
     """A store whose jobs live in this process, for unit tests: `Client(MemoryStore())`.
 
     It does what the conformance cases ask of every store, in a few microseconds while its jobs are few (a claim or a count
@@ -179,12 +181,18 @@ class MemoryStore(Operations):
         extra: bool = False,
         types: Sequence[str] | None = None,
         slots: int | None = None,
-        singleton: str | None = None,  # noqa: ARG002 - comes next
+        singleton: str | None = None,
     ) -> int:
         """Make a lease. See `Store.open_lease`."""
-        return await self._verb(
-            "open_lease", lambda database: database.add_lease(worker, duration, extra=extra, types=types, slots=slots)
+        new = Lease(
+            worker,
+            self._opened.database.now(),
+            extra=extra,
+            types=None if types is None else tuple(types),
+            slots=slots,
+            singleton=singleton,
         )
+        return await self._verb("open_lease", lambda database: open_lease(database, new, duration))
 
     def lease_session(self, *, timeout: float = 10.0) -> MemoryLeaseSession:
         """What a lease thread uses. See `Store.lease_session`."""
@@ -197,10 +205,12 @@ class MemoryStore(Operations):
         limit: int,
         *,
         leases: Mapping[str, int] | None = None,
-        dry_run: bool = False,  # noqa: ARG002 - comes next
+        dry_run: bool = False,
     ) -> Sequence[ClaimedJob]:
         """Take due jobs. See `Store.claim`."""
-        return await self._verb("claim", lambda database: claim(database, lease_id, types, limit, leases or {}))
+        return await self._verb(
+            "claim", lambda database: claim(database, lease_id, types, limit, leases or {}, dry_run=dry_run)
+        )
 
     async def settle(
         self, settlements: Sequence[Settlement], *, orphaned: bool = False, tx: object | None = None
