@@ -68,18 +68,24 @@ _CLAIM = f"""WITH {OWNERS}, lane AS MATERIALIZED (
     SELECT taken.id
     FROM lane JOIN quota ON quota.type = lane.type AND quota.priority = lane.priority
     CROSS JOIN LATERAL (SELECT j.id FROM {_READY} LIMIT quota.jobs FOR UPDATE OF j SKIP LOCKED) AS taken
-), {claimed("$8", "$9")}
+), @claimed@
 SELECT (SELECT array_agg(wanted.id) FROM unnest($1::bigint[]) AS wanted(id) WHERE wanted.id NOT IN (SELECT id FROM owner)),
        (SELECT coalesce(sum(jobs), 0)::integer FROM quota), EXISTS (SELECT FROM edge),
        (SELECT count(*) FROM heads), claimed.*
 FROM {LOGGED} LEFT JOIN claimed ON true WHERE logged.done IS NULL"""
 
 _COLUMNS_ABOUT_THE_CLAIM = 4
+_NAMES = {False: "claim", True: "claim_dry"}
+"""The statement, by whether it's a dry run."""
 
 
 def claim_statements(schema: Schema) -> dict[str, str]:
     """All statements of this module, by name."""
-    return {"claim": schema.render(_CLAIM), **claim_blockers_statements(schema)}
+    claims = {
+        name: schema.render(_CLAIM.replace("@claimed@", claimed("$8", "$9", dry_run=dry_run)))
+        for dry_run, name in _NAMES.items()
+    }
+    return {**claims, **claim_blockers_statements(schema)}
 
 
 class Claims:
@@ -106,7 +112,13 @@ class Claims:
         return self._full.pause if self._floors else 0.0
 
     async def claim(
-        self, lease_id: int, types: Sequence[str], limit: int, *, leases: Mapping[str, int] | None = None
+        self,
+        lease_id: int,
+        types: Sequence[str],
+        limit: int,
+        *,
+        leases: Mapping[str, int] | None = None,
+        dry_run: bool = False,
     ) -> list[ClaimedJob]:
         """Take due jobs, as `aioqueue.abc.Store.claim` says."""
         if limit < 1 or not types:
@@ -118,13 +130,13 @@ class Claims:
         full = self.pause == 0 and (not self._backlog or time.monotonic() - self._full.last > _FROM_THE_BEGINNING_SECONDS)
         for _ in range(_MOST_ROUNDS):
             try:
-                rows, missed, cut = await self._round(owners, types, limit - len(taken), marked, full=full)
+                rows, missed, cut = await self._round(owners, types, limit - len(taken), marked, full=full, dry_run=dry_run)
             except (StoreError, LeaseLost) as error:
                 if taken:
                     break  # what was taken before is worth having; the next call meets the same error
                 if not isinstance(error, StoreError) or isinstance(error, (StoreUnavailable, StoreIncompatible)):
                     raise
-                taken = await self._singly.claim(owners, lanes_of(types), limit, marked, error)
+                taken = await self._singly.claim(owners, lanes_of(types), limit, marked, error, dry_run=dry_run)
                 break
             taken.extend(rows)
             if len(taken) >= limit:
@@ -143,7 +155,7 @@ class Claims:
         return taken
 
     async def _round(
-        self, owners: Owners, types: Sequence[str], limit: int, marked: set[UUID], *, full: bool
+        self, owners: Owners, types: Sequence[str], limit: int, marked: set[UUID], *, full: bool, dry_run: bool
     ) -> tuple[list[ClaimedJob], bool, bool]:
         """One statement: what it took, whether others were quicker, and whether it looked at too few heads.
 
@@ -159,7 +171,7 @@ class Claims:
         heads = max(_FEWEST_HEADS, -(-limit // _MANY_HEADS)) if names in self._crowded else limit
         began = time.monotonic()
         rows = await self._connection.fetch(
-            self._statements["claim"],
+            self._statements[_NAMES[dry_run]],
             owners.leases,
             limit,
             *lanes,

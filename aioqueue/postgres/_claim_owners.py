@@ -29,7 +29,7 @@ _CLAIMED_TEMPLATE = f"""claimed AS (
     SET state = 2, attempt = least(j.attempt, {_LARGEST_COUNT - 1}) + 1,
         claims = CASE j.claims WHEN {_LARGEST_COUNT} THEN 1 ELSE j.claims + 1 END,
         lease_id = coalesce((@of_types@::bigint[])[array_position(@types@::text[], j.type)], ($1::bigint[])[1]),
-        started_at = now()
+        started_at = now()@origin@
     WHERE j.id = ANY(ARRAY(SELECT id FROM picked))
     RETURNING {CLAIMED_COLUMNS}
 )"""
@@ -40,13 +40,22 @@ LOGGED = f"""(
 """One row, by which what was claimed is logged: where `logged.done IS NULL`, which it is, is asked for."""
 
 
-def claimed(types: str, of_types: str) -> str:
+# What isn't an object of plain values, as `Origin.encode` makes it, was written by hand: it counts as nothing. Of several
+# values the last one counts in JSON.
+_DRY = r""", origin = CASE
+            WHEN j.origin ~ '^\{("[a-z_]+":("([^"\\[:cntrl:]]|\\["\\/bfnrt])*"|true|false|null)(,(?="))?)+\}$'
+            THEN left(j.origin, -1) || ',"dry_run":true}' ELSE '{"dry_run":true}' END"""
+
+
+def claimed(types: str, of_types: str, *, dry_run: bool = False) -> str:
     """Give the part of a claim that takes the jobs of `picked`.
 
     Arguments:
         types, of_types: The parameters for `Owners.types` and `Owners.of_types`, such as `$8`.
+        dry_run: Whether they're dry runs from now on.
     """
-    return _CLAIMED_TEMPLATE.replace("@types@", types).replace("@of_types@", of_types)
+    template = _CLAIMED_TEMPLATE.replace("@origin@", _DRY if dry_run else "")
+    return template.replace("@types@", types).replace("@of_types@", of_types)
 
 
 @dataclass(frozen=True, slots=True)

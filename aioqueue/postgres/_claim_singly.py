@@ -49,7 +49,7 @@ ORDER BY head.place, lane.priority, head.run_at, head.id LIMIT $3::integer"""
 _CLAIM_ONE = f"""WITH {OWNERS}, picked AS MATERIALIZED (
     SELECT j.id FROM @schema@.job j
     WHERE {ALL_VALID} AND j.id = $2::uuid AND j.state + 0 = 1 AND j.run_at <= now() FOR UPDATE OF j SKIP LOCKED
-), {claimed("$3", "$4")}
+), @claimed@
 SELECT claimed.* FROM {LOGGED} CROSS JOIN claimed WHERE logged.done IS NULL"""
 _REFUSED = f"""WITH locked AS MATERIALIZED (
     SELECT j.id FROM @schema@.job j WHERE j.id = $1::uuid AND j.state + 0 = 1 FOR UPDATE OF j SKIP LOCKED
@@ -75,7 +75,8 @@ def claim_singly_statements(schema: Schema) -> dict[str, str]:
     """All statements of this module, by name."""
     templates = {
         "claim_candidates": _CANDIDATES,
-        "claim_one": _CLAIM_ONE,
+        "claim_one": _CLAIM_ONE.replace("@claimed@", claimed("$3", "$4")),
+        "claim_one_dry": _CLAIM_ONE.replace("@claimed@", claimed("$3", "$4", dry_run=True)),
         "claim_refused": _REFUSED,
         "claim_refused_ending": _ENDING,
     }
@@ -96,7 +97,14 @@ class SingleClaims:
         self._told: set[UUID] = set()
 
     async def claim(
-        self, owners: Owners, lanes: tuple[list[str], list[int]], limit: int, marked: set[UUID], refused: StoreError
+        self,
+        owners: Owners,
+        lanes: tuple[list[str], list[int]],
+        limit: int,
+        marked: set[UUID],
+        refused: StoreError,
+        *,
+        dry_run: bool,
     ) -> list[ClaimedJob]:
         """Claim up to `limit` jobs, each in a statement of its own, and set aside those that can't be.
 
@@ -109,19 +117,19 @@ class SingleClaims:
             limit: Jobs at most.
             marked: Where the ids of marked ones are added.
             refused: What the claim of many met.
+            dry_run: Whether they're dry runs from now on.
 
         Raises:
             StoreError: No row could be claimed: what the claim of many met.
         """
+        statement = self._statements["claim_one_dry" if dry_run else "claim_one"]
         taken: list[ClaimedJob] = []
         guilty: list[tuple[UUID, StoreError]] = []
         for (job_id,) in await self._connection.fetch(self._statements["claim_candidates"], *lanes, limit + _MORE_ROWS):
             if len(taken) >= limit:
                 break
             try:
-                rows = await self._connection.fetch(
-                    self._statements["claim_one"], owners.leases, job_id, owners.types, owners.of_types
-                )
+                rows = await self._connection.fetch(statement, owners.leases, job_id, owners.types, owners.of_types)
             except (StoreUnavailable, StoreIncompatible):
                 if taken:
                     break  # what was taken before is worth having; the next call meets the same error

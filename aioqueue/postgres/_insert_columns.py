@@ -33,13 +33,26 @@ CLOCK = "clock AS MATERIALIZED (SELECT clock_timestamp() AS now)"
 """A part of a `WITH`: the time at which the jobs are stored."""
 
 GIVEN = """id, type, priority, delay, run_at, expires, max_attempts, timeout, tags, retry, metadata, payload, trace,
-         keep, webhook"""
+         keep, webhook, origin"""
 """What `job_columns` gives, by name."""
 
-_TYPES = ("uuid", "text", "smallint", "float8", "timestamptz", "float8", "integer", "float8", *["text"] * 5, "float8", "text")
+_TYPES = (
+    "uuid",
+    "text",
+    "smallint",
+    "float8",
+    "timestamptz",
+    "float8",
+    "integer",
+    "float8",
+    *["text"] * 5,
+    "float8",
+    *["text"] * 2,
+)
 
 STORED = """id, type, priority, run_at, expires_at, max_attempts, timeout, created_at, trace, tags, retry, metadata, payload"""
-"""The table's columns that these make, with `VALUES`. `keep` and `webhook` are beside them: a next job may take them over."""
+"""The table's columns that these make, with `VALUES`. `keep`, `webhook` and `origin` are beside them: a next job may take
+them over."""
 
 VALUES = """given.id, given.type, given.priority, due.at, due.at + given.expires * interval '1 second', given.max_attempts,
            given.timeout, clock.now, given.trace, coalesce(given.tags::text[], '{}'), given.retry::json,
@@ -113,6 +126,7 @@ def job_columns(jobs: Sequence[NewJob]) -> list[Any]:
         [None if job.trace is None else stored_trace(job.trace) for job in jobs],
         unless_empty(keeps),
         unless_empty([job.webhook for job in jobs]),
+        unless_empty([None if job.origin is None else job.origin.encode() for job in jobs]),
     ]
 
 

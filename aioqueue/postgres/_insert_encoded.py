@@ -52,6 +52,7 @@ def encode_jobs(jobs: Sequence[NewJob]) -> str:
                     **({"implied": True} if job.implied else {}),
                     **({} if job.keep is None else {"keep": job.keep}),
                     **({} if job.webhook is None else {"webhook": job.webhook}),
+                    **({} if job.origin is None else {"origin": job.origin.encode()}),
                     **({"blockers": [_blocker(each) for each in job.blockers]} if job.blockers else {}),
                 }
                 for job in jobs

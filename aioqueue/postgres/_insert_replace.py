@@ -27,7 +27,7 @@ WHERE j.unique_key = ANY($1::uuid[]) AND (j.claims = 0 OR NOT j.until_started) O
 _LET_GO = "UPDATE @schema@.job j SET unique_key = NULL WHERE j.id = ANY($1::uuid[])"
 _LOGGED = logged(f"SELECT {ENQUEUED.format(state='state')}, id, chain, type, attempt, claims FROM replaced")
 _REPLACE = f"""WITH {CLOCK}, given AS MATERIALIZED (
-    SELECT * FROM unnest($1::uuid[], {unnested(2)}, $17::text[], $18::float8[], $19::boolean[], $20::integer[])
+    SELECT * FROM unnest($1::uuid[], {unnested(2)}, $18::text[], $19::float8[], $20::boolean[], $21::integer[])
         AS given(holder, {GIVEN}, key, max_delay, until_started, waits)
 ), dropped AS (
     DELETE FROM @schema@.blocker b WHERE b.job_id = ANY($1::uuid[]) AND b.ordinal <> {TAKEN_OVER_ORDINAL}
@@ -50,15 +50,16 @@ _REPLACE = f"""WITH {CLOCK}, given AS MATERIALIZED (
         retry = wanted.retry::json, metadata = coalesce(wanted.metadata::json, '{{}}'), payload = wanted.payload::json,
         key = wanted.key, until_started = wanted.until_started, attempt = 0, reschedules = 0, started_at = NULL,
         open_blockers = wanted.open, state = CASE WHEN wanted.open > 0 THEN 0 ELSE 1 END,
-        marked = j.marked OR wanted.open > 0 OR wanted.webhook IS NOT NULL, keep = wanted.keep, webhook = wanted.webhook
+        marked = j.marked OR wanted.open > 0 OR wanted.webhook IS NOT NULL, keep = wanted.keep, webhook = wanted.webhook,
+        origin = wanted.origin, gate = NULL
     FROM wanted WHERE j.id = wanted.holder
     RETURNING j.id, coalesce(j.chain_id, j.id) AS chain, j.type, j.attempt, j.claims, j.state,
               greatest(0, extract(epoch FROM j.run_at - (SELECT now FROM clock)))::float8 AS delay
 ), {_LOGGED}, note AS MATERIALIZED (
-    SELECT pg_catalog.pg_notify('@channel@', json_build_object('o', $21::text, 'd', due.delay, 't',
+    SELECT pg_catalog.pg_notify('@channel@', json_build_object('o', $22::text, 'd', due.delay, 't',
                CASE WHEN octet_length(due.types::text) < 7000 THEN due.types END)::text)::text AS done
     FROM (SELECT json_agg(DISTINCT type) AS types, min(delay) AS delay FROM replaced WHERE state = 1 AND delay <= 3600) AS due
-    WHERE $21::text IS NOT NULL AND due.types IS NOT NULL
+    WHERE $22::text IS NOT NULL AND due.types IS NOT NULL
 )
 SELECT id, type, state, delay FROM replaced UNION ALL SELECT NULL, NULL, NULL, NULL FROM note WHERE done IS NOT NULL"""
 

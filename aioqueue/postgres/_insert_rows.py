@@ -43,24 +43,25 @@ _SAVEPOINT, _ROLL_BACK, _RELEASE = (
 _LOGGED = logged_by("log_live(NULL, ARRAY(SELECT id FROM created))")
 _INSERT = f"""WITH @clock@,
 created AS (
-    INSERT INTO @schema@.job ({STORED}, keep, webhook, marked, key, unique_key@columns@)
-    SELECT {VALUES}, given.keep, given.webhook, @marked@given.webhook IS NOT NULL, given.key, given.unique_key@values@
-    FROM clock CROSS JOIN unnest({unnested(1)}, $16::text[], $17::uuid[]@arrays@) AS given({GIVEN}, key, unique_key@names@)
+    INSERT INTO @schema@.job ({STORED}, keep, webhook, origin, marked, key, unique_key@columns@)
+    SELECT {VALUES}, given.keep, given.webhook, given.origin, @marked@given.webhook IS NOT NULL, given.key,
+           given.unique_key@values@
+    FROM clock CROSS JOIN unnest({unnested(1)}, $17::text[], $18::uuid[]@arrays@) AS given({GIVEN}, key, unique_key@names@)
     {DUE}
     @missing@
     ON CONFLICT DO NOTHING RETURNING id
 )
 SELECT id FROM created
 UNION ALL
-SELECT NULL FROM (SELECT pg_catalog.pg_notify('@channel@', $18::text)::text AS told
-                  WHERE $18::text IS NOT NULL AND EXISTS (SELECT FROM created)
+SELECT NULL FROM (SELECT pg_catalog.pg_notify('@channel@', $19::text)::text AS told
+                  WHERE $19::text IS NOT NULL AND EXISTS (SELECT FROM created)
                   UNION ALL {_LOGGED}) AS note WHERE told IS NOT NULL"""
 _PLAIN = {"@columns@": "", "@values@": "", "@arrays@": "", "@names@": "", "@marked@": ""}
 # Of batches with keys that are free at the first claim.
 _UNTIL_STARTED = {
     "@columns@": ", until_started",
     "@values@": ", given.until_started",
-    "@arrays@": ", $19::boolean[]",
+    "@arrays@": ", $20::boolean[]",
     "@names@": ", until_started",
     "@marked@": "",
 }
@@ -68,7 +69,7 @@ _UNTIL_STARTED = {
 _WAITING = {
     "@columns@": ", until_started, open_blockers, state",
     "@values@": ", given.until_started, given.open_blockers, CASE WHEN given.open_blockers > 0 THEN 0 ELSE 1 END",
-    "@arrays@": ", $19::boolean[], $20::integer[], $21::boolean[]",
+    "@arrays@": ", $20::boolean[], $21::integer[], $22::boolean[]",
     "@names@": ", until_started, open_blockers, marked",
     "@marked@": "given.marked OR ",
 }
@@ -151,7 +152,7 @@ def is_simple(job: NewJob) -> bool:
 
 
 def insert_arguments(jobs: Sequence[NewJob], hashes: Mapping[UUID, UUID] | None = None) -> list[Any]:
-    """The first 17 arguments of the statement `insert`: one array for each column.
+    """The first 18 arguments of the statement `insert`: one array for each column.
 
     Arguments:
         jobs: What is to be stored.

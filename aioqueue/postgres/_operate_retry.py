@@ -59,13 +59,13 @@ _REVIVE = f"""WITH wanted AS MATERIALIZED (
 ), revived AS (
     INSERT INTO @schema@.job (id, type, priority, run_at, state, open_blockers, marked, claims, max_attempts, timeout, chain_id,
                               position, key, unique_key, created_at, trace, tags, retry, metadata, payload, errors, keep,
-                              webhook)
+                              webhook, origin)
     SELECT id, type, least(greatest(priority, 1), 4), clock_timestamp(), CASE WHEN open > 0 THEN 0 ELSE 1 END,
            greatest(open, 0),
            open IS NOT NULL OR webhook IS NOT NULL OR coalesce((SELECT true FROM @schema@.blocker b
                                          WHERE b.chain_id = coalesce(wanted.chain_id, wanted.id) LIMIT 1), false),
            claims, max_attempts, timeout, chain_id, position, key, unique_key, created_at, trace, tags, retry, metadata,
-           payload, errors, keep, webhook
+           payload, errors, keep, webhook, origin
     FROM wanted ORDER BY unique_key NULLS FIRST, id
     ON CONFLICT DO NOTHING RETURNING id, type, state, coalesce(chain_id, id) AS chain_id, attempt, claims
 ), {_LOGGED}, gone AS (

@@ -9,6 +9,7 @@ import orjson
 
 from aioqueue.store_rules._states import shown_state
 from aioqueue.vocabulary._job import AttemptError, ClaimedJob, Job
+from aioqueue.vocabulary._origin import decode_origin
 from aioqueue.vocabulary._trace import stored_trace
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def moment(column: str) -> str:
 _OWNED_COLUMNS = f"""j.id, j.type, j.payload::text, j.priority, j.attempt, j.claims, coalesce(j.lease_id, 0),
     {moment("j.created_at")}, {moment("j.run_at")}, {moment("j.started_at")}, j.max_attempts, j.retry::text, j.timeout,
     %s, j.reschedules, j.key, j.tags, j.metadata::text,
-    CASE WHEN octet_length(j.trace) <= 1024 THEN j.trace END, coalesce(j.chain_id, j.id), j.position, j.marked"""
+    CASE WHEN octet_length(j.trace) <= 1024 THEN j.trace END, coalesce(j.chain_id, j.id), j.position, j.origin, j.marked"""
 CLAIMED_COLUMNS = _OWNED_COLUMNS % "j.expires_at IS NOT NULL AND j.expires_at <= now() AND j.attempt = 1 AND j.reschedules = 0"
 # What had expired when it was to be started was discarded then: what is recovered was started in time.
 RECOVERED_COLUMNS = _OWNED_COLUMNS % "false"
@@ -55,7 +56,7 @@ _COMMON = f"""j.id, j.type, j.state, j.priority, j.payload::text AS payload, {mo
     %s AS worker, %s AS output, %s AS outcome, j.errors::text[] AS errors, j.key, j.tags, j.metadata::text AS metadata,
     j.timeout, {moment("j.expires_at")} AS expires_at, j.reschedules, j.trace, j.run_at <= statement_timestamp() AS due,
     coalesce(j.chain_id, j.id) AS chain_id, j.position, %s AS open_blockers, %s AS cancel_reason,
-    %s AS purge_at, j.webhook"""
+    %s AS purge_at, j.webhook, j.origin, %s AS held_by"""
 # A row keeps the id of the lease that settled it, negative where it was an orphan. The smallest number has no other sign.
 _LAST_WORKER = """(SELECT l.worker FROM @schema@.past_lease l
         WHERE l.id = CASE WHEN j.lease_id > -9223372036854775808 THEN abs(j.lease_id) END)"""
@@ -67,6 +68,7 @@ LIVE_COLUMNS = _COMMON % (
     "j.open_blockers",
     ASKED,
     "NULL::timestamptz",
+    "CASE WHEN j.state = 0 THEN j.gate END",
 )
 ARCHIVED_COLUMNS = _COMMON % (
     moment("j.finished_at"),
@@ -76,6 +78,7 @@ ARCHIVED_COLUMNS = _COMMON % (
     "0",
     "NULL::text",
     moment("j.purge_at"),
+    "NULL::text",
 )
 
 
@@ -92,7 +95,7 @@ def claimed_job(row: Row) -> ClaimedJob:
     """Read one row of `CLAIMED_COLUMNS` or `RECOVERED_COLUMNS`; for its last one, the mark, see `with_blockers`."""
     (
         job_id, type_name, payload, priority, attempt, claims, lease_id, created_at, run_at, started_at, max_attempts,
-        retry, timeout, expired, reschedules, key, tags, metadata, trace, chain_id, position, _marked,
+        retry, timeout, expired, reschedules, key, tags, metadata, trace, chain_id, position, origin, _marked,
     ) = row  # fmt: skip
     return ClaimedJob(
         id=job_id,
@@ -117,6 +120,7 @@ def claimed_job(row: Row) -> ClaimedJob:
         tags=tuple(flat(tags)) if tags else (),
         metadata=metadata.encode(),
         trace=None if trace is None else stored_trace(trace),
+        origin=None if origin is None else decode_origin(origin),
     )
 
 
@@ -136,14 +140,14 @@ def job_snapshot(row: Row) -> Job:
     (
         job_id, type_name, state, priority, payload, created_at, run_at, started_at, finished_at, attempt, max_attempts, worker,
         output, outcome, errors, key, tags, metadata, timeout, expires_at, reschedules, trace, due, chain_id, position,
-        open_blockers, cancel_reason, purge_at, webhook,
+        open_blockers, cancel_reason, purge_at, webhook, origin, held_by,
     ) = row  # fmt: skip
     return Job(
         id=job_id,
         chain_id=chain_id,
         position=position,
         type=type_name,
-        state=shown_state(state, archived=finished_at is not None, due=bool(due)),
+        state=shown_state(state, archived=finished_at is not None, due=bool(due), blocked=open_blockers > 0),
         priority=priority,
         payload=payload.encode(),
         created_at=created_at,
@@ -167,4 +171,6 @@ def job_snapshot(row: Row) -> Job:
         cancel_reason=cancel_reason,
         purge_at=purge_at,
         webhook=webhook or None,
+        origin=decode_origin(origin),
+        held_by=held_by,
     )

@@ -17,12 +17,12 @@ _HISTORY = f"""CASE WHEN {{error}} IS NULL THEN {{errors}}
 
 _ARCHIVE = """INSERT INTO @schema@.archive (id, type, priority, run_at, state, attempt, claims, lease_id, max_attempts,
         reschedules, timeout, chain_id, position, key, unique_key, created_at, started_at, finished_at, expires_at, outcome,
-        trace, tags, retry, metadata, payload, output, errors, keep, webhook, purge_at{settled_column})
+        trace, tags, retry, metadata, payload, output, errors, keep, webhook, origin, purge_at{settled_column})
     SELECT gone.id, gone.type, gone.priority, gone.run_at, {state}, gone.attempt, gone.claims, {lease_id},
            gone.max_attempts, gone.reschedules, gone.timeout, gone.chain_id, gone.position, gone.key, {KEPT_KEY},
            gone.created_at, gone.started_at, now(), gone.expires_at, {outcome}, gone.trace, gone.tags, gone.retry,
            gone.metadata, gone.payload, {output}::json,
-           {errors}, gone.keep, gone.webhook,
+           {errors}, gone.keep, gone.webhook, gone.origin,
            CASE WHEN gone.keep IS NOT NULL THEN now() + least(greatest(gone.keep, 0), 3e9) * interval '1 second' END{settled}"""
 
 

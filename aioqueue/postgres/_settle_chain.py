@@ -41,8 +41,9 @@ _NEXT = f"""{CLOCK}, next AS MATERIALIZED (
     SELECT next.of AS id FROM next JOIN matched ON matched.id = next.of WHERE next.id IN (SELECT id FROM taken)
 ), """
 
-_TAKEN_OVER = "keep, webhook"
-_TAKEN_OVER_VALUES = "coalesce(given.keep, gone.keep), coalesce(given.webhook, gone.webhook)"
+_TAKEN_OVER = "keep, webhook, origin"
+_TAKEN_OVER_VALUES = """coalesce(given.keep, gone.keep), coalesce(given.webhook, gone.webhook),
+           coalesce(given.origin, gone.origin)"""
 _CONTINUED = f"""continued AS (
     INSERT INTO @schema@.job ({STORED}, {_TAKEN_OVER}, chain_id, position, marked, key, unique_key)
     SELECT {VALUES}, {_TAKEN_OVER_VALUES}, coalesce(gone.chain_id, gone.id), least(gone.position, 2147483646) + 1,
@@ -79,7 +80,7 @@ _HELD = f"""continued AS (
 
 HELD_PARTS: Mapping[str, str] = {
     **CONTINUED_PARTS,
-    "@next@": _NEXT.replace(f"{unnested(12)})", f"{unnested(12)}, $27::integer[])").replace(
+    "@next@": _NEXT.replace(f"{unnested(12)})", f"{unnested(12)}, $28::integer[])").replace(
         f"(of, {GIVEN})", f"(of, {GIVEN}, blockers)"
     ),
     "@continued@": _HELD,

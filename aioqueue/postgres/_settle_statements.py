@@ -148,7 +148,7 @@ def outcome_statements(schema: Schema) -> dict[str, str]:
     }
     fast = {"@fast@": "AND NOT j.marked", "@asked@": "", "@given@": "", "@yields@": "", "@matched@": "given.*", "@asks@": ""}
     fast |= {"@settled_column@": "", "@settled@": ""}
-    slow, slow_continued = _slow(11), _slow(28)
+    slow, slow_continued = _slow(11), _slow(29)
     return {
         name: schema.render(_filled({**parts, **way}))
         for name, parts, way in (

@@ -233,10 +233,10 @@ class PostgresStore(OperatingVerbs, WebhookVerbs, EventVerbs):
         limit: int,
         *,
         leases: Mapping[str, int] | None = None,
-        dry_run: bool = False,  # noqa: ARG002 - comes next
+        dry_run: bool = False,
     ) -> Sequence[ClaimedJob]:
         """See `aioqueue.abc.Store.claim`."""
-        return await self._opened.claims.claim(lease_id, types, limit, leases=leases)
+        return await self._opened.claims.claim(lease_id, types, limit, leases=leases, dry_run=dry_run)
 
     async def settle(
         self, settlements: Sequence[Settlement], *, orphaned: bool = False, tx: object | None = None
