@@ -52,6 +52,7 @@ BROKEN: list[tuple[dict[str, str], list[str]]] = [
     ({"worker/_run.py": "import rich.text"}, ["rich"]),
     ({"worker/_webhooks.py": "import httpx"}, ["webhooks"]),
     ({"client/_client.py": "from standardwebhooks import Webhook"}, ["webhooks"]),
+    ({"definitions/_timing.py": "def late() -> None:\n    from cronsim import CronSim"}, ["cronsim"]),
     ({"worker/_run.py": "from opentelemetry import trace"}, ["opentelemetry"]),
     ({"telemetry/_new.py": "import aioqueue.definitions._call"}, ["layers"]),
     ({"definitions/_settings.py": "import aioqueue.telemetry"}, ["layers"]),
