@@ -1,5 +1,6 @@
 """The commands:
-`aioqueue worker | migrate | enqueue | jobs | chains | workers | stats | top | webhooks | health | doctor | completion`.
+`aioqueue worker | migrate | enqueue | jobs | chains | pause | resume | pauses | workers
+| stats | top | webhooks | health | doctor | completion`.
 
 A thin layer over the client and the worker.
 """

@@ -22,6 +22,7 @@ __all__ = [
     "end_and_duration",
     "in_chain",
     "last_error",
+    "scheduled_by",
     "shown_time",
 ]
 
@@ -53,6 +54,9 @@ def describe(job: Job, *, arguments: bool = False) -> dict[str, Any]:
         "chain": str(job.chain_id) if in_chain(job) else None,
         "position": job.position if in_chain(job) else None,
         "open_blockers": job.open_blockers or None,
+        "held_by": job.held_by,
+        "schedule": None if job.origin is None else job.origin.schedule,
+        "nominal_time": job.nominal_time.isoformat() if job.nominal_time else None,
         "key": job.key,
         "tags": list(job.tags) or None,
         "timeout": job.timeout,
@@ -127,6 +131,13 @@ def asked_to_end(job: Job) -> str:
     if job.cancel_reason is None:
         return ""
     return f"asked to end: {job.cancel_reason}" if job.cancel_reason else "asked to end"
+
+
+def scheduled_by(job: Job) -> str:
+    """Behind its state: which tick of which schedule it's for; nothing for others."""
+    if job.origin is None or job.origin.schedule is None:
+        return ""
+    return f"  scheduled by {job.origin.schedule}, tick {shown_time(job.nominal_time) or 'unknown'}"
 
 
 def last_error(job: Job) -> str:

@@ -28,6 +28,7 @@ _LARGEST_PAGE_JOBS = 1_000
 _USUAL_LIMIT = 50
 _ORDERS = "due: unfinished ones, the first due first; finished: finished ones, the newest end first."
 _COLUMNS = ("type", "state", "attempts", "due (UTC)", "finished (UTC)", "took", "last error")
+_SCHEDULE_COLUMNS = ("schedule", "tick (UTC)")
 
 
 def listing_command(*, chains: bool) -> click.Command:
@@ -68,12 +69,8 @@ def listing_command(*, chains: bool) -> click.Command:
             elif not page.jobs:
                 some = " that fit" if is_filtered(given) or given["cursor"] is not None else ""
                 click.echo(f"no {what}{some} in {description}")
-            elif chains:
-                show_table(
-                    ("chain", "step", *_COLUMNS), [(str(job.chain_id), str(job.position), *_row(job)) for job in page.jobs]
-                )
             else:
-                show_table(("id", *_COLUMNS), [(str(job.id), *_row(job)) for job in page.jobs])
+                _show(page.jobs, chains=chains)
             if page.cursor is not None:
                 click.echo(f"more: --cursor {page.cursor}", err=True)
 
@@ -82,8 +79,22 @@ def listing_command(*, chains: bool) -> click.Command:
     return command
 
 
+def _show(jobs: Sequence[Job], *, chains: bool) -> None:
+    header = (*(("chain", "step") if chains else ("id",)), *_COLUMNS)
+    rows = [(*((str(job.chain_id), str(job.position)) if chains else (str(job.id),)), *_row(job)) for job in jobs]
+    if any(job.origin is not None and job.origin.schedule is not None for job in jobs):  # as most queues have none of those
+        header = (*header, *_SCHEDULE_COLUMNS)
+        rows = [(*row, *_schedule_cells(job)) for row, job in zip(rows, jobs, strict=True)]
+    show_table(header, rows)
+
+
 def _row(job: Job) -> tuple[str, ...]:
     return job.type, job.state.value, attempts(job), shown_time(job.run_at), *end_and_duration(job), last_error(job)
+
+
+def _schedule_cells(job: Job) -> tuple[str, str]:
+    name = None if job.origin is None else job.origin.schedule
+    return ("", "") if name is None else (name, shown_time(job.nominal_time))
 
 
 async def _page(client: Client, where: JobFilter, order: str, limit: int, cursor: str | None) -> Page:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from aioqueue.cli._pauses import PAUSES_HEADER, describe_pause, pause_row
 from aioqueue.vocabulary._job import JobState
 from aioqueue.vocabulary._time import duration_text
 
@@ -13,13 +14,15 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from aioqueue.vocabulary._job import Job
+    from aioqueue.vocabulary._pauses import Pause
     from aioqueue.vocabulary._stats import Stats, TypeStats
     from aioqueue.vocabulary._workers import LeaseFacts
 
 __all__ = ["MOST_RUNNING_SHOWN", "Frame", "Table", "as_json", "make_frame", "summary", "tables"]
 
 MOST_RUNNING_SHOWN = 20
-_SHOWN = (JobState.READY, JobState.SCHEDULED, JobState.BLOCKED, JobState.RUNNING, JobState.FAILED)
+_SHOWN = (JobState.READY, JobState.SCHEDULED, JobState.BLOCKED, JobState.HELD, JobState.RUNNING, JobState.FAILED)
+_SHOWN_IF_ANY = (JobState.BLOCKED, JobState.HELD)
 _ENDS = (JobState.COMPLETED, JobState.CONTINUED, JobState.FAILED, JobState.CANCELLED)
 
 Table = tuple[tuple[str, ...], list[tuple[str, ...]]]
@@ -34,6 +37,7 @@ class Frame:
         stats: The numbers.
         leases: Who works.
         running: The newest jobs that run.
+        pauses: What is paused.
         rates: By type, how many jobs finished in a second since the moment before; None where that can't be told: there is no
             moment before, as many have finished as are counted, or some were removed.
     """
@@ -42,10 +46,18 @@ class Frame:
     stats: Stats
     leases: Sequence[LeaseFacts]
     running: Sequence[Job]
+    pauses: Sequence[Pause]
     rates: Mapping[str, float | None]
 
 
-def make_frame(at: datetime, stats: Stats, leases: Sequence[LeaseFacts], running: Sequence[Job], before: Frame | None) -> Frame:
+def make_frame(
+    at: datetime,
+    stats: Stats,
+    leases: Sequence[LeaseFacts],
+    running: Sequence[Job],
+    before: Frame | None,
+    pauses: Sequence[Pause] = (),
+) -> Frame:
     """Put a frame together.
 
     Arguments:
@@ -54,6 +66,7 @@ def make_frame(at: datetime, stats: Stats, leases: Sequence[LeaseFacts], running
         leases: The store's.
         running: The newest jobs that run.
         before: The frame before this one.
+        pauses: The store's.
     """
     seconds = 0.0 if before is None else (at - before.at).total_seconds()
     earlier: Mapping[str, TypeStats] = {} if before is None else before.stats.types
@@ -64,7 +77,7 @@ def make_frame(at: datetime, stats: Stats, leases: Sequence[LeaseFacts], running
             rates[name] = None
         else:
             rates[name] = (finished - then) / seconds
-    return Frame(at=at, stats=stats, leases=leases, running=running, rates=rates)
+    return Frame(at=at, stats=stats, leases=leases, running=running, pauses=pauses, rates=rates)
 
 
 def _finished(stats: TypeStats) -> int | None:
@@ -78,7 +91,7 @@ def summary(frame: Frame) -> str:
     parts: list[str] = []
     for state in _SHOWN:
         number = sum(each.counts.get(state, 0) for each in types)
-        if number or state is not JobState.BLOCKED:
+        if number or state not in _SHOWN_IF_ANY:
             more = "+" if any(state in each.capped for each in types) else ""
             parts.append(f"{state.value} {number:,}{more}")
     oldest = max((each.oldest_ready for each in types if each.oldest_ready is not None), default=None)
@@ -87,11 +100,13 @@ def summary(frame: Frame) -> str:
     slots = sum(each.slots or 0 for each in alive if not each.extra)
     workers = sum(not each.extra for each in alive)
     parts.append(f"{workers} worker{'' if workers == 1 else 's'}, {sum(each.running for each in alive):,}/{slots:,} slots busy")
+    if frame.pauses:
+        parts.append(f"{len(frame.pauses):,} pause{'' if len(frame.pauses) == 1 else 's'}")
     return "  ".join(parts)
 
 
 def tables(frame: Frame) -> list[Table]:
-    """What is shown below that, the busiest first: types, workers, running jobs."""
+    """What is shown below that, the busiest first: pauses, types, workers, running jobs."""
     types = sorted(frame.stats.types.items(), key=lambda each: (*_busy(each[1]), each[0]))
     by_type = [_type_row(name, each, frame.rates.get(name)) for name, each in types]
     by_worker = [_worker_row(each) for each in sorted(frame.leases, key=lambda each: (-each.running, each.worker))]
@@ -105,7 +120,9 @@ def tables(frame: Frame) -> list[Table]:
         for job in frame.running
     ]
     header = ("type", *(state.value for state in _SHOWN), "finished/s", "oldest ready")
+    paused = sorted(frame.pauses, key=lambda each: -each.waiting)
     shown: list[Table] = [
+        (PAUSES_HEADER, [pause_row(each) for each in paused]),
         (header, by_type),
         (("worker", "lease", "running", "slots", "types"), by_worker),
         (("running job", "type", "worker", "for"), running),
@@ -171,6 +188,7 @@ def as_json(frame: Frame) -> dict[str, object]:
             {"id": str(job.id), "type": job.type, "worker": job.worker, "started_at": _iso(job.started_at)}
             for job in frame.running
         ],
+        "pauses": [describe_pause(each) for each in frame.pauses],
     }
 
 

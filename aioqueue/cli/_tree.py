@@ -143,6 +143,8 @@ def _when(job: Job) -> str:
         return f"since {shown_time(job.started_at)}{f' on {job.worker}' if job.worker else ''}"
     if job.state is JobState.BLOCKED:
         return f"waits for {job.open_blockers:,} chain{'' if job.open_blockers == 1 else 's'}" if job.open_blockers else ""
+    if job.state is JobState.HELD:
+        return f"held by {job.held_by}" if job.held_by else ""
     return f"due {shown_time(job.run_at)}"
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from aioqueue.cli._ids import find_ids
+from aioqueue.cli._job_text import scheduled_by
 from aioqueue.cli._json import json_option, print_json
 from aioqueue.cli._options import log_level_option, looking_at, run, url_option
 from aioqueue.cli._text import one_line
@@ -37,10 +38,13 @@ def why(url: str | None, job_id: str, *, as_json: bool) -> None:
         job_type = None if answer.job is None else answer.job.type
         end = answer.chain_end
         standing = None if end is None else {"id": str(end.id), "type": end.type, "state": end.state.value}
-        print_json({"id": str(answer.id), "type": job_type, "state": state, "reasons": reasons, "chain_end": standing})
+        about: dict[str, object] = {"id": str(answer.id), "type": job_type, "state": state}
+        if answer.job is not None and answer.job.origin is not None:
+            about |= {"schedule": answer.job.origin.schedule, "nominal_time": answer.job.nominal_time}
+        print_json({**about, "reasons": reasons, "chain_end": standing})
     else:
         if answer.job is not None:
-            click.echo(one_line(f"{answer.id}  {answer.job.type}  {answer.job.state.value}"))
+            click.echo(one_line(f"{answer.id}  {answer.job.type}  {answer.job.state.value}{scheduled_by(answer.job)}"))
         for reason in answer.reasons:
             click.echo(one_line(f"{reason.code.value}: {reason.text}"))
             if reason.advice:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aioqueue.client._reasons import Reason, ReasonCode, Why
+from aioqueue.client._why_paused import held_reasons, paused_reasons
 from aioqueue.store_rules._unique_keys import TAKEN_OVER_ORDINAL
+from aioqueue.vocabulary._abilities import SupportsPauses
 from aioqueue.vocabulary._job import JobState, was_discarded
 from aioqueue.vocabulary._time import duration_text
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from aioqueue.abc import Store
     from aioqueue.vocabulary._blockers import Blocker
     from aioqueue.vocabulary._job import Job
+    from aioqueue.vocabulary._pauses import Pause
     from aioqueue.vocabulary._workers import LeaseFacts, Standing
 
 __all__ = ["find_reasons", "why"]
@@ -28,7 +31,7 @@ _COUNTED_JOBS = 10_000
 
 
 async def why(store: Store, job_id: UUID, *, declared: bool = False) -> Why:
-    """Look at a job, the leases, the line before it, and what it waits for.
+    """Look at a job, the leases, the line before it, what it waits for, and what is paused.
 
     Arguments:
         store: Open.
@@ -55,11 +58,13 @@ async def why(store: Store, job_id: UUID, *, declared: bool = False) -> Why:
         end = None
     blocked = job is not None and job.state is JobState.BLOCKED
     waits_for = await _open_blockers(store, job_id) if blocked else ()
+    waiting = job is not None and job.state is not JobState.RUNNING and not job.state.finished
+    pauses = await store.list_pauses() if waiting and isinstance(store, SupportsPauses) else ()
     gone = None if end is None else JobState.CONTINUED
     return Why(
         id=job_id,
         state=gone if job is None else job.state,
-        reasons=tuple(find_reasons(job, standing, leases, end, waits_for=waits_for, declared=declared)),
+        reasons=tuple(find_reasons(job, standing, leases, end, waits_for=waits_for, declared=declared, pauses=pauses)),
         job=job,
         chain_end=end,
     )
@@ -100,6 +105,7 @@ def find_reasons(
     *,
     waits_for: Sequence[Blocker] = (),
     declared: bool = False,
+    pauses: Sequence[Pause] = (),
 ) -> list[Reason]:
     """Say why a job isn't running.
 
@@ -110,6 +116,7 @@ def find_reasons(
         end: The live or last step of its chain, where that has gone on from it; None if that is gone.
         waits_for: The first of the chains that it still waits for.
         declared: Whether it's known to be of a type that is only declared.
+        pauses: All that there are.
     """
     if job is None and end is not None:
         return [_continued(None, end)]
@@ -126,23 +133,27 @@ def find_reasons(
     if job.state.finished:
         return [_finished(job)]
     asked = [] if job.cancel_reason is None else [_cancelling(job, job.cancel_reason)]
-    return asked + _unfinished(job, standing, leases, waits_for, declared=declared)
-
-
-def _unfinished(
-    job: Job, standing: Standing | None, leases: Sequence[LeaseFacts], waits_for: Sequence[Blocker], *, declared: bool
-) -> list[Reason]:
+    paused = paused_reasons(job, pauses)
     if job.state is JobState.BLOCKED:
-        return _blocked(job, waits_for)
+        return [*asked, *_blocked(job, waits_for), *paused]
     if job.state is JobState.RUNNING:
-        return _running(job, standing, leases)
+        return asked + _running(job, standing, leases)
+    return asked + _waiting(job, standing, leases, paused, declared=declared)
+
+
+def _waiting(
+    job: Job, standing: Standing | None, leases: Sequence[LeaseFacts], paused: list[Reason], *, declared: bool
+) -> list[Reason]:
     if standing is None:
-        return _about_to_start(0.0)
+        return paused or _about_to_start(0.0)
+    held = held_reasons(job, paused) if job.state is JobState.HELD else []
     waiting = (standing.now - job.run_at).total_seconds()
     alone = [_unanswered(job)] if declared and not _serving(job.type, _alive(leases)) else _without_worker(job, leases)
     if waiting < 0:
-        return [_not_due(job, -waiting), *alone]
+        return [_not_due(job, -waiting), *paused, *held, *alone]
     late = [_expires(job.expires_at)] if _is_late(job, standing.now) else []
+    if kept_back := paused + held:
+        return late + kept_back + alone
     return late + (alone or _in_line(job, standing, leases) or _about_to_start(waiting))
 
 
@@ -160,13 +171,7 @@ def _cancelling(job: Job, reason: str) -> Reason:
 
 def _blocked(job: Job, waits_for: Sequence[Blocker]) -> list[Reason]:
     if not waits_for and not job.open_blockers:
-        return [
-            Reason(
-                ReasonCode.HELD,
-                "it is held back, or in a state that this version doesn't know",
-                "If a newer version of aioqueue has written it, use that version to look at it.",
-            )
-        ]
+        return held_reasons(job, ())
     replaced = [each for each in waits_for if each.ordinal >= TAKEN_OVER_ORDINAL]
     others = [each for each in waits_for if each.ordinal < TAKEN_OVER_ORDINAL]
     number = max(job.open_blockers - len(replaced), len(others))

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["WorkerView"]
 
-_STATES = (JobState.READY, JobState.SCHEDULED, JobState.BLOCKED, JobState.RUNNING, JobState.FAILED)
+_STATES = (JobState.READY, JobState.SCHEDULED, JobState.BLOCKED, JobState.HELD, JobState.RUNNING, JobState.FAILED)
 _OLD_SECONDS = 10.0
 """After which figures are read anew when somebody looks. Below the usual 15 s between scrapes, so that each has new ones."""
 _LONGEST_READ_SECONDS = 60.0
