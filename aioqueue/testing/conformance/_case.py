@@ -30,6 +30,8 @@ class Capability(StrEnum):
     """Others may lock single jobs (`Harness.locked`), rather than the whole database at once."""
     TELLS_DELIVERIES = "tells deliveries"
     """Listeners of the same store hear in `Notification.deliveries` that there is something to be sent."""
+    TELLS_SCHEDULES = "tells schedules"
+    """Listeners of the same store hear in `Notification.schedules` that schedules were changed."""
     KNOWS_GIVEN = "knows what was given"
     """It keeps what a settlement said that gave way to a request to end: it takes no other one for a repetition."""
 
@@ -88,8 +90,9 @@ class Harness(Protocol):
         """Let time pass without waiting: move all stored times of live jobs, leases and windows back by so many seconds.
 
         These are the due, creation and start times (of finished jobs those of creation), the end of jobs (`expires`), of
-        leases, and of the windows of unique keys, and all times of deliveries, by plain UPDATEs. What a store remembers of due
-        times outside the database is forgotten.
+        leases, of the windows of unique keys, and of pauses, and all times of deliveries, and of schedules but for what is kept
+        of their ticks, by plain UPDATEs. Until when generations are live belongs to it. What a store remembers of due times
+        outside the database is forgotten.
         """
         ...
 

@@ -28,6 +28,7 @@ from aioqueue.testing.conformance._tools import (
 )
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import Inserted, JobState, NewJob, SettlementKind
+from aioqueue.vocabulary._origin import Origin
 from aioqueue.vocabulary._unique import Unique
 
 if TYPE_CHECKING:
@@ -124,6 +125,7 @@ async def each_field_lasts(harness: Harness) -> None:
         trace='{"traceparent": "00-1"}',
         keep=HOUR,
         webhook="https://example.org/ended",
+        origin=Origin(schedule="s", nominal_time=datetime(2024, 2, 29, 12, tzinfo=UTC), dry_run=True),
     )
     given = {each.name: getattr(new, each.name) for each in fields(NewJob)}
     # `run_at` excludes the first, the last three say how to insert; cases of their own look at all of them.

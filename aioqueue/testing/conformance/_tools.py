@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from aioqueue.vocabulary._answers import Renewal
     from aioqueue.vocabulary._job import Claim, ClaimedJob, Job, SettleResult
     from aioqueue.vocabulary._notification import Notification
+    from aioqueue.vocabulary._origin import Origin
     from aioqueue.vocabulary._store_operating import Operable
     from aioqueue.vocabulary._unique import Unique
 
@@ -91,6 +92,7 @@ class JobFields(TypedDict, total=False):
     metadata: bytes
     keep: float | None
     webhook: str | None
+    origin: Origin | None
 
 
 class SettlementFields(TypedDict, total=False):

@@ -13,6 +13,7 @@ from aioqueue.testing.memory._insert_keys import holds_key
 from aioqueue.testing.memory._operate_cancel import asked_why
 from aioqueue.testing.memory._resolve import is_an_end
 from aioqueue.testing.memory._rows_chains import Chains, the_end
+from aioqueue.testing.memory._rows_jobs import stored_origin
 from aioqueue.vocabulary._job import Job, JobState, StoredState
 from aioqueue.vocabulary._listing import IdPage, ListOrder, Page
 from aioqueue.vocabulary._trace import stored_trace
@@ -212,5 +213,5 @@ def _job(database: Database, row: Row, now: datetime) -> Job:
         cancel_reason=asked_why(database, row) if row.live else None,
         purge_at=row.purge_at,
         webhook=new.webhook or None,
-        origin=new.origin,
+        origin=stored_origin(new.origin),
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from aioqueue.store_rules._deliveries import ChainEnding
 from aioqueue.vocabulary._job import Claim, ClaimedJob, StoredState
-from aioqueue.vocabulary._origin import Origin
+from aioqueue.vocabulary._origin import Origin, decode_origin
 from aioqueue.vocabulary._trace import stored_trace
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from aioqueue.vocabulary._blockers import EndedBlocker
     from aioqueue.vocabulary._job import AttemptError, NewJob, Settlement
 
-__all__ = ["FOR_EVER", "Row", "as_dry_run", "is_late", "kept_hash", "later"]
+__all__ = ["FOR_EVER", "Row", "as_dry_run", "is_late", "kept_hash", "later", "stored_origin"]
 
 FOR_EVER = datetime.max.replace(tzinfo=UTC)
 """Stands for an infinite time."""
@@ -149,7 +149,7 @@ class Row:
             metadata=new.metadata,
             trace=stored_trace(new.trace),
             blockers=blockers,
-            origin=new.origin,
+            origin=stored_origin(new.origin),
         )
 
 
@@ -164,6 +164,11 @@ def later(moment: datetime, seconds: float) -> datetime:
 def as_dry_run(new: NewJob) -> NewJob:
     """A job that is a dry run from now on, whoever goes on with it."""
     return replace(new, origin=replace(new.origin or Origin(), dry_run=True))
+
+
+def stored_origin(origin: Origin | None) -> Origin | None:
+    """Where a job comes from, as a database gives it back."""
+    return None if origin is None else decode_origin(origin.encode())
 
 
 def is_late(row: Row, now: datetime) -> bool:
