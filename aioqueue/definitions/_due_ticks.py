@@ -13,10 +13,10 @@ it can't read: others may. A tick by hand is `tick_by_hand(schedule, job_of(sche
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from aioqueue.definitions._timing import timing_of
-from aioqueue.errors import ConfigurationError
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._origin import Origin
 from aioqueue.vocabulary._schedule_template import decode_template
@@ -29,12 +29,14 @@ if TYPE_CHECKING:
 
     from aioqueue.definitions._timing import NewestTicks
     from aioqueue.vocabulary._new_job import NewJob
-    from aioqueue.vocabulary._schedules import StoredSchedule
+    from aioqueue.vocabulary._schedules import NewSchedule, StoredSchedule
 
 __all__ = ["GRACE_OF_NONE", "DueTicks", "job_of", "tick_by_hand", "tick_of", "work_out"]
 
 GRACE_OF_NONE = 60.0
 """Seconds by which a tick may be late with `catch_up="none"`: for a worker that was busy, or starts just then."""
+
+_NEXT_MOMENT = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +44,12 @@ class DueTicks:
     """What is to be decided of one schedule.
 
     Attributes:
-        next_at: Its next tick from then on; never in the past.
+        next_at: Its next tick from then on; None if there is none within 50 years.
         nominal_times: The ticks that are to be enqueued, oldest first.
         skipped: Those that aren't, and why.
     """
 
-    next_at: datetime
+    next_at: datetime | None
     nominal_times: tuple[datetime, ...] = ()
     skipped: tuple[SkippedTicks, ...] = ()
 
@@ -60,28 +62,26 @@ def work_out(schedule: StoredSchedule, now: datetime) -> DueTicks:
         now: The database's clock, in UTC.
 
     Raises:
-        ConfigurationError: It can't be worked out here: its time zone isn't known, its expression can't be read or doesn't fire
-            any more, or the extra `cron` isn't installed.
+        ConfigurationError: It can't be worked out here: its time zone isn't known, its expression can't be read, or the extra
+            `cron` isn't installed.
     """
     definition = schedule.definition
     timing = timing_of(definition, schedule.anchor)
-    # A clock that had jumped ahead may have left later times: ticks count again from now on, at the latest.
-    counted_from = min(max(schedule.since, schedule.last_at or schedule.since), now)
-    if schedule.next_at is None:
-        first = timing.after(counted_from)
-    else:
-        first = max(schedule.next_at, timing.after(min(schedule.since, now)) or schedule.next_at)
-    next_at = first if first is not None and first > now else timing.after(now)
-    if first is None or next_at is None:
-        raise ConfigurationError(f"the schedule {schedule.name} has no tick in the next 50 years")
-    if first > now:
+    next_at = timing.after(now)
+    if schedule.next_at is not None and schedule.next_at > now:
         return DueTicks(next_at)
+    counted_from = schedule.since
+    if schedule.next_at is None and schedule.last_at is not None:
+        counted_from = max(counted_from, schedule.last_at)
+    # A clock that had jumped ahead may have left later times: ticks count again from now on, at the latest.
+    start = min(counted_from, now) + _NEXT_MOMENT
+    if schedule.next_at is not None:
+        start = max(start, schedule.next_at)
     most = definition.catch_up_limit if definition.catch_up == "all" else 1
-    return _caught_up(schedule, timing.newest(first, now, most), now, next_at)
+    return _caught_up(definition, timing.newest(start, now, most), now, next_at)
 
 
-def _caught_up(schedule: StoredSchedule, newest: NewestTicks, now: datetime, next_at: datetime) -> DueTicks:
-    definition = schedule.definition
+def _caught_up(definition: NewSchedule, newest: NewestTicks, now: datetime, next_at: datetime | None) -> DueTicks:
     if not newest.ticks:
         return DueTicks(next_at)
     if definition.catch_up == "all":

@@ -5,24 +5,28 @@ from __future__ import annotations
 import inspect
 import sys
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from aioqueue.definitions import _signature
 from aioqueue.definitions._decorators import ImplementDecorator, JobDecorator
 from aioqueue.definitions._job_options import check_prefix, read_completion_middlewares, read_middlewares, read_type_options
 from aioqueue.definitions._job_type import JobType
+from aioqueue.definitions._registered import Around, Registered
 from aioqueue.definitions._resources import Resource, ResourceScope
+from aioqueue.definitions._schedules import read_registry_name, read_schedule
 from aioqueue.errors import RegistrationError
 from aioqueue.vocabulary._codec import Converter
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+    from datetime import timedelta
     from typing import Unpack
 
     from aioqueue.definitions._call import Call
     from aioqueue.definitions._decorators import DeclareOptions, ImplementOptions, JobOptions
     from aioqueue.definitions._middleware import CompletionMiddleware, Middleware
     from aioqueue.definitions._resources import Scope
+    from aioqueue.vocabulary._schedules import CatchUp, NewSchedule, Overlap
 
 __all__ = ["Registry"]
 
@@ -33,21 +37,12 @@ T = TypeVar("T")
 AnyJobType = JobType[..., Any, Any]
 
 
-class _Around(NamedTuple):
-    """What a registry puts around the attempts of its types, and around their completing transactions."""
-
-    attempts: tuple[Middleware, ...] = ()
-    completions: tuple[CompletionMiddleware, ...] = ()
-
-    def around(self, inner: _Around) -> _Around:
-        return _Around((*self.attempts, *inner.attempts), (*self.completions, *inner.completions))
-
-
 class Registry:
     """Holds the job types of a program, or of a part of it (`include` puts parts together).
 
     Arguments:
         prefix: Before the names of all types defined here, such as `"site."`. Names are fixed where they're defined.
+        name: To whom its schedules belong; by default the prefix without what it ends with, `"site"`.
         middlewares: Around every attempt of the types defined here or included; the first is outermost.
         completion_middlewares: Around every block of `attempt.completion()` of these types, in its transaction, once the job's
             row is locked: `@asynccontextmanager async def m(attempt, tx)`, with one `yield`. The first is outermost.
@@ -55,49 +50,59 @@ class Registry:
             is changed and run again. Otherwise only the very same one may be registered again, as a reload does.
 
     Raises:
-        RegistrationError: The prefix can't be part of a name.
+        RegistrationError: The prefix can't be part of a name, or the name isn't one.
     """
 
     def __init__(
         self,
         prefix: str = "",
         *,
+        name: str | None = None,
         middlewares: Sequence[Middleware] = (),
         completion_middlewares: Sequence[CompletionMiddleware] = (),
         replace: bool = False,
     ) -> None:
         self._prefix = check_prefix(prefix)
-        self._replace = replace
-        self._around = _Around(read_middlewares(middlewares), read_completion_middlewares(completion_middlewares))
-        self._types: dict[str, AnyJobType] = {}
-        self._own: dict[str, AnyJobType] = {}  # defined here, not included
-        self._wrapped: dict[str, _Around] = {}
-        self._included: list[Registry] = []
-        self._parents: list[Registry] = []
+        around = Around(read_middlewares(middlewares), read_completion_middlewares(completion_middlewares))
+        self._registered = Registered(read_registry_name(name, prefix), around, replace=replace)
         self._converters: dict[type, Converter] = {}
+
+    @property
+    def name(self) -> str | None:
+        """To whom its schedules belong; None for one with neither a name nor a prefix, which can't have any."""
+        return self._registered.name
 
     @property
     def types(self) -> Mapping[str, AnyJobType]:
         """Every job type by its name, and by each of its aliases."""
-        return MappingProxyType(self._types)
+        return MappingProxyType(self._registered.types)
 
     @property
     def runnable(self) -> Mapping[str, AnyJobType]:
         """Every job type that has a handler here, by its name, and by each of its aliases."""
-        return {name: each for name, each in self._types.items() if not each.declared_only}
+        return {name: each for name, each in self._registered.types.items() if not each.declared_only}
 
     @property
     def declared(self) -> frozenset[str]:
         """Names and aliases of job types without a handler here: of those whose jobs others run, or that wait for an answer."""
-        return frozenset(name for name, each in self._types.items() if each.declared_only)
+        return frozenset(name for name, each in self._registered.types.items() if each.declared_only)
+
+    @property
+    def schedules(self) -> Sequence[NewSchedule]:
+        """Every schedule that is defined here or included, as workers store it: its name begins with this registry's.
+
+        Raises:
+            RegistrationError: Some are included, and this registry has neither a name nor a prefix.
+        """
+        return self._registered.schedules()
 
     def middlewares_of(self, job_type: AnyJobType) -> tuple[Middleware, ...]:
         """What is around an attempt of this type, from the outside in: of the including registries, of its own, its own."""
-        return (*self._wrapped[job_type.name].attempts, *job_type.middlewares)
+        return (*self._registered.around[job_type.name].attempts, *job_type.middlewares)
 
     def completion_middlewares_of(self, job_type: AnyJobType) -> tuple[CompletionMiddleware, ...]:
         """What is around a completing transaction of this type, from the outside in: of the including registries, its own's."""
-        return self._wrapped[job_type.name].completions
+        return self._registered.around[job_type.name].completions
 
     # -- defining ---------------------------------------------------------------------------------------------------
 
@@ -195,7 +200,7 @@ class Registry:
         def make(function: Callable[..., Any]) -> AnyJobType:
             made = self._make(function, declared.name, given, _locals(frame), implements=declared)
             _refuse_other_signature(declared, made)
-            self._add(made)
+            self._registered.add(made)
             return made
 
         return ImplementDecorator(make)
@@ -205,7 +210,7 @@ class Registry:
             _signature.refuse_function(function)
             name = self._prefix + (options.get("name") or _signature.read_name(function))
             made = self._make(function, name, options, _locals(frame), declared_only=declared_only)
-            self._add(made)
+            self._registered.add(made)
             return made
 
         return JobDecorator(make) if function is None else make(function)
@@ -226,10 +231,60 @@ class Registry:
         )
         return JobType(function, name, options, namespace)
 
+    def schedule(
+        self,
+        call: Call[Any],
+        *,
+        cron: str | None = None,
+        every: float | timedelta | None = None,
+        timezone: str = "UTC",
+        name: str | None = None,
+        catch_up: CatchUp = "latest",
+        grace: float | timedelta = 3600,
+        catch_up_limit: int = 100,
+        overlap: Overlap = "allow",
+    ) -> None:
+        """Have a call enqueued again and again, by the workers that serve this registry as a whole.
+
+        Each tick, which is one time at which it's due, is enqueued once, however many workers there are.
+
+        Arguments:
+            call: Of which each tick enqueues a job with an id of its own; its `job.nominal_time` says which tick it's for.
+                Neither `at=` and `id=` nor outputs of other calls can be in it.
+            cron: When, as an expression: five fields, six with seconds first, or a name such as `@daily`. Or:
+            every: Seconds or timedelta, at least 1 second, from one tick to the next, counted from when it's first stored.
+            timezone: Of the expression, such as `"Europe/Berlin"`.
+            name: By which it's known, within this registry; by default the name of the call's job type.
+            catch_up: What becomes of ticks that were missed while no worker ran: of `"latest"` the newest is enqueued, if it's
+                late by `grace` at most; of `"none"` none is; of `"all"` each, the newest `catch_up_limit` of them.
+            grace: Seconds or timedelta.
+            catch_up_limit: How many, from 1 to 1,000.
+            overlap: `"skip"` leaves out ticks while the chain of the one before hasn't ended.
+
+        Raises:
+            RegistrationError: This registry has neither a name nor a prefix, or the schedule's name is taken.
+            ConflictingOptions: Both or neither of `cron` and `every` are given, or the call can't be a schedule's.
+            ConfigurationError: The expression can't be read or would never fire, there is no such time zone, something is out
+                of its range, or the extra `cron` isn't installed, which expressions need.
+        """
+        self._registered.add_schedule(
+            read_schedule(
+                call,
+                name,
+                cron=cron,
+                every=every,
+                timezone=timezone,
+                catch_up=catch_up,
+                grace=grace,
+                catch_up_limit=catch_up_limit,
+                overlap=overlap,
+            )
+        )
+
     # -- putting together ------------------------------------------------------------------------------------------
 
     def include(self, other: Registry) -> None:
-        """Take in another registry's types, those it has and those it will get. Its middlewares run within these here.
+        """Take in another registry's types and schedules, those it has and those it will get. Its middlewares run within these.
 
         Arguments:
             other: Its names stay as they are.
@@ -237,68 +292,17 @@ class Registry:
         Raises:
             RegistrationError: A name is taken, or the registries would include each other.
         """
-        if other is self or self in other._all_included():
-            raise RegistrationError("a registry can't include itself, or one that includes it")
-        if other in self._included:
-            return
-        for job_type in dict.fromkeys(other._types.values()):
-            self._refuse_taken(job_type)
-        for job_type in dict.fromkeys(other._types.values()):
-            self._put(job_type, other._wrapped[job_type.name])
-        self._included.append(other)
-        other._parents.append(self)
-
-    def _all_included(self) -> set[Registry]:
-        return {self}.union(*(each._all_included() for each in self._included))
-
-    def _add(self, job_type: AnyJobType) -> None:
-        again = self._own.get(job_type.name)
-        if again is not None and not (self._replace or again.defines_the_same(job_type)):
-            again = None
-        self._refuse_taken(job_type, again)
-        if again is not None:
-            self._forget(again)
-        self._own[job_type.name] = job_type
-        self._put(job_type, _Around())
-
-    def _forget(self, job_type: AnyJobType) -> None:
-        """Take out what is defined again."""
-        for registry in (self, *self._parents):
-            for name in [name for name, present in registry._types.items() if present is job_type]:
-                del registry._types[name], registry._wrapped[name]
-        for parent in self._parents:
-            parent._forget(job_type)
-
-    def _refuse_taken(self, job_type: AnyJobType, again: AnyJobType | None = None) -> None:
-        """Refuse a name that another type has; `again` is the earlier definition of this one, if there is one."""
-        for name in (job_type.name, *job_type.aliases):
-            taken = self._types.get(name)
-            if taken not in (None, job_type, job_type.implements, again) and taken.implements is not job_type:
-                raise RegistrationError(
-                    f"the name {name!r} is taken by {taken.place}, so {job_type.place} can't have it: give one of them "
-                    "another with name=. (A module that is imported under two names registers twice; in a notebook, "
-                    "Registry(replace=True) lets a changed cell take the place of what it was.)"
-                )
-        for parent in self._parents:
-            parent._refuse_taken(job_type, again)
-
-    def _put(self, job_type: AnyJobType, within: _Around) -> None:
-        wrapped = self._around.around(within)
-        for name in (job_type.name, *job_type.aliases):
-            present = self._types.get(name)
-            if present is None or present.implements is not job_type:  # a handler counts, not its declaration
-                self._types[name] = job_type
-                self._wrapped[name] = wrapped
-        for parent in self._parents:
-            parent._put(job_type, wrapped)
+        self._registered.include(other._registered)
 
     def check(self) -> None:
         """Resolve every annotation now; otherwise that happens at first use, or when a worker starts.
 
         Raises:
-            RegistrationError: One can't be resolved, or has no converter.
+            RegistrationError: One can't be resolved, or has no converter; or there are schedules of included registries, and
+                this one has no name.
         """
-        for job_type in dict.fromkeys(self._types.values()):
+        self._registered.schedules()
+        for job_type in dict.fromkeys(self._registered.types.values()):
             job_type.check()
 
     # -- what handlers use ------------------------------------------------------------------------------------------
@@ -364,7 +368,7 @@ class Registry:
         return ResourceScope(resources)
 
     def __repr__(self) -> str:
-        return f"<Registry {self._prefix!r}: {', '.join(sorted(self._types)) or 'empty'}>"
+        return f"<Registry {self._prefix!r}: {', '.join(sorted(self._registered.types)) or 'empty'}>"
 
 
 def _locals(frame: Any) -> Mapping[str, Any]:

@@ -14,7 +14,8 @@ clocks are changed:
   first time. A day that is left out as a whole has none.
 - All others: whenever the clock shows such a time. One that is left out doesn't come; one that comes twice is met twice.
 
-With an interval, ticks are at the anchor + k times the interval, for k of 1 and more, whatever the clocks on walls do.
+With an interval, ticks are apart from the anchor by whole intervals, before and after it, whatever the clocks on walls do. What
+counts of them begins after the anchor, since a schedule's `since` is no earlier.
 """
 
 from __future__ import annotations
@@ -118,7 +119,7 @@ class IntervalTiming:
 
     Arguments:
         every: Seconds between them, at least 1; counted in whole microseconds.
-        anchor: From which they count; it's none itself.
+        anchor: One of them.
 
     Raises:
         ConfigurationError: The anchor is naive.
@@ -130,12 +131,12 @@ class IntervalTiming:
 
     def after(self, moment: datetime) -> datetime | None:
         """See `Timing`."""
-        return self._tick(max((aware(moment, "moment") - self._anchor) // self._every + 1, 1))
+        return self._tick((aware(moment, "moment") - self._anchor) // self._every + 1)
 
     def newest(self, start: datetime, end: datetime, most: int) -> NewestTicks:
         """See `Timing`."""
         start, end = _look_back(start, end)
-        first = max(-((self._anchor - start) // self._every), 1)
+        first = -((self._anchor - start) // self._every)
         last = (end - self._anchor) // self._every
         count = max(last - first + 1, 0)
         taken = min(count, most)

@@ -18,6 +18,7 @@ FIRST_MOMENT = datetime(1971, 1, 1, tzinfo=UTC)
 LAST_MOMENT = datetime(9998, 1, 1, tzinfo=UTC)
 """Until when; the calendar of Python ends with the year 9999."""
 
+_ONLY_HERE = ("localtime", "posixrules", "posix/", "right/")
 _LOOK = timedelta(days=2)
 _SHORTEST = timedelta(seconds=1)
 
@@ -47,6 +48,11 @@ def read_zone(name: object) -> ZoneInfo:
     """
     if not isinstance(name, str):
         raise ConfigurationError(f'timezone must be a name, such as "Europe/Berlin", not {safe_repr(name)}')
+    if name.startswith(_ONLY_HERE):
+        raise ConfigurationError(
+            f"timezone={safe_repr(name, 100)} isn't the same, or isn't there, on other machines: give a name such as "
+            '"Europe/Berlin"'
+        )
     try:
         return ZoneInfo(name)
     except (ValueError, OSError, KeyError):  # a name that is no file's, a directory's, or nobody's

@@ -24,7 +24,7 @@ def local(times: list[datetime] | tuple[datetime, ...], zone: str) -> list[str]:
 
 def test_an_interval_counts_from_its_anchor() -> None:
     timing = IntervalTiming(90, ANCHOR)
-    assert timing.after(ANCHOR - timedelta(days=3)) == ANCHOR + timedelta(seconds=90)
+    assert timing.after(ANCHOR - timedelta(seconds=1)) == ANCHOR
     assert timing.after(ANCHOR) == ANCHOR + timedelta(seconds=90)
     assert timing.after(ANCHOR + timedelta(seconds=90)) == ANCHOR + timedelta(seconds=180)
     assert timing.after(ANCHOR + timedelta(seconds=179.9)) == ANCHOR + timedelta(seconds=180)
@@ -33,8 +33,9 @@ def test_an_interval_counts_from_its_anchor() -> None:
 def test_the_newest_ticks_of_an_interval() -> None:
     timing = IntervalTiming(60, ANCHOR)
     end = ANCHOR + timedelta(hours=1)
-    assert timing.newest(ANCHOR, end, 2) == NewestTicks((end - timedelta(minutes=1), end), 58, end - timedelta(minutes=2))
-    assert timing.newest(ANCHOR, ANCHOR, 2) == NewestTicks((), 0, None)
+    assert timing.newest(ANCHOR, end, 2) == NewestTicks((end - timedelta(minutes=1), end), 59, end - timedelta(minutes=2))
+    assert timing.newest(ANCHOR + timedelta(seconds=1), ANCHOR + timedelta(seconds=59), 2) == NewestTicks((), 0, None)
+    assert timing.newest(end, ANCHOR, 2) == NewestTicks((), 0, None)
     assert timing.newest(end, end, 2) == NewestTicks((end,), 0, None)
 
 
