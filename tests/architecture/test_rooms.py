@@ -36,7 +36,7 @@ def test_the_only_folder_of_an_adapter_has_its_migrations(adapter: str) -> None:
 @pytest.mark.parametrize(
     ("folder", "others"),
     [
-        ("memory", {"_schedules", "_schedules_ticks"}),
+        ("memory", {"_pauses", "_schedules", "_schedules_ticks"}),
         # What the cases are made of, and what is about more than one room.
         ("conformance", {"_case", "_tools", "_verbs", "_waiting", "_life", "_odd_rows", "_keys"}),
     ],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aioqueue.errors import RowRejected
 from aioqueue.testing.memory._rows import Database
@@ -80,11 +80,9 @@ class WatchedDatabase(Database):
         self.last_lease += 1
         return self.last_lease
 
-    def add_lease(
-        self, worker: str, duration: float, *, extra: bool, types: Sequence[str] | None = None, slots: int | None = None
-    ) -> int:
+    def add_lease(self, worker: str, duration: float, **told: Any) -> int:
         """As it says."""
-        lease_id = super().add_lease(worker, duration, extra=extra, types=types, slots=slots)
+        lease_id = super().add_lease(worker, duration, **told)
         self.checker.lease_opened(lease_id, worker, duration)
         return lease_id
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from aioqueue.errors import LeaseLost
 from aioqueue.store_rules._events import body_of_end
+from aioqueue.testing.memory._pauses import park, type_is_paused
 from aioqueue.vocabulary._event_log import EventKind
 from aioqueue.vocabulary._job import AttemptError, SettlementKind, StoredState
 
@@ -34,13 +35,16 @@ def claim(
     now, names = database.now(), frozenset(types)
     for each in (lease_id, *leases.values()):
         require_valid(database, each, now)
-    due = [row for row in database.rows.values() if is_of(row, names) and is_claimable(row, now)]
+    paused = {name for name in names if type_is_paused(database, name, now)}
+    due = [row for row in database.rows.values() if is_of(row, names - paused) and is_claimable(row, now)]
     due = readable(database, due, now)
     due.sort(key=urgency)
+    # Those that are parked count for the limit, so that a claim's cost has a bound: whoever claims comes again.
+    taken = park(database, due[:limit], now)
     if dry_run:
-        for row in due[:limit]:
+        for row in taken:
             database.make_dry(row)
-    return [database.take(row, owner(row, lease_id, leases), now) for row in due[:limit]]
+    return [database.take(row, owner(row, lease_id, leases), now) for row in taken]
 
 
 def require_valid(database: Database, lease_id: int, now: datetime) -> None:

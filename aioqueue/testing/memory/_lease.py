@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from datetime import timedelta
 from typing import TYPE_CHECKING, TypeVar
 
 from aioqueue.errors import SingletonHeld
@@ -20,10 +18,9 @@ if TYPE_CHECKING:
     from aioqueue.runtime._home import Home
     from aioqueue.testing.memory._rows import Database
     from aioqueue.testing.memory._rows_jobs import Row
-    from aioqueue.testing.memory._rows_leases import Lease
     from aioqueue.vocabulary._job import Claim
 
-__all__ = ["MemoryLeaseSession", "open_lease", "release", "renew"]
+__all__ = ["MemoryLeaseSession", "make_way", "release", "renew"]
 
 T = TypeVar("T")
 
@@ -63,22 +60,25 @@ class MemoryLeaseSession:
         """There is nothing to close."""
 
 
-def open_lease(database: Database, new: Lease, duration: float) -> int:
-    """Make a lease. See `Store.open_lease`."""
+def make_way(database: Database, singleton: str | None) -> None:
+    """Delete a lease that has a name that only one may have, and has run out.
+
+    Raises:
+        SingletonHeld: It's valid.
+    """
     now = database.now()
     for lease_id, lease in list(database.leases.items()):
-        if new.singleton is None or lease.singleton != new.singleton:
+        if singleton is None or lease.singleton != singleton:
             continue
         if has_the_name(database, lease_id, now):
             raise SingletonHeld(
-                f"{lease.worker} works as the only one of the name {new.singleton}",
-                name=new.singleton,
+                f"{lease.worker} works as the only one of the name {singleton}",
+                name=singleton,
                 worker=lease.worker,
                 ends_in=(lease.expires_at - now).total_seconds(),
             )
         database.take_lease(lease_id)
         database.tell(Notification(leases=frozenset({lease_id})))
-    return database.add_lease(replace(new, opened_at=now, expires_at=now + timedelta(seconds=duration)))
 
 
 def has_the_name(database: Database, lease_id: int, now: datetime) -> bool:

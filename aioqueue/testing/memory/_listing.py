@@ -164,7 +164,7 @@ def is_known(row: Row) -> bool:
 
 def state_of(row: Row, now: datetime) -> JobState:
     """The state as people see it."""
-    return shown_state(row.state, archived=not row.live, due=row.run_at <= now)
+    return shown_state(row.state, archived=not row.live, due=row.run_at <= now, blocked=row.open_blockers > 0)
 
 
 def _whole(database: Database, row: Row, now: datetime) -> Job:
@@ -214,4 +214,5 @@ def _job(database: Database, row: Row, now: datetime) -> Job:
         purge_at=row.purge_at,
         webhook=new.webhook or None,
         origin=stored_origin(new.origin),
+        held_by=row.held_by,
     )

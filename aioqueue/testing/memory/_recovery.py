@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aioqueue.testing.memory._claim import readable
+from aioqueue.testing.memory._pauses import due_times_with_pauses
 from aioqueue.testing.memory._rows_jobs import FOR_EVER
 from aioqueue.testing.memory._schedules_ticks import next_tick
 from aioqueue.vocabulary._answers import Due
@@ -57,9 +58,9 @@ def next_due(database: Database, types: Sequence[str], own: Collection[int]) -> 
 
 
 def due_times(database: Database, names: frozenset[str]) -> list[datetime]:
-    """When pending jobs are due. What is never due isn't waited for."""
-    pending = [row for row in database.rows.values() if row.state == StoredState.PENDING and row.new.type in names]
-    return [row.run_at for row in pending if row.run_at != FOR_EVER]
+    """When jobs may be claimed. What is never due isn't waited for."""
+    rows = [row for row in database.rows.values() if row.new.type in names]
+    return [each for each in due_times_with_pauses(database, rows, database.now()) if each != FOR_EVER]
 
 
 def lease_ends(database: Database, own: Collection[int], now: datetime) -> list[datetime]:

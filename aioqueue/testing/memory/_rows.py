@@ -16,7 +16,8 @@ from aioqueue.store_rules._phases import KEPT_LOGS
 from aioqueue.testing.memory._rows_blockers import Blockers
 from aioqueue.testing.memory._rows_events import EventLog
 from aioqueue.testing.memory._rows_jobs import as_dry_run, is_late, kept_hash
-from aioqueue.testing.memory._rows_leases import Duties
+from aioqueue.testing.memory._rows_leases import Duties, Lease
+from aioqueue.testing.memory._rows_pauses import Pauses
 from aioqueue.testing.memory._rows_progress import Come
 from aioqueue.testing.memory._rows_schedules import Schedules
 from aioqueue.testing.memory._transaction_turn import Turn
@@ -26,13 +27,13 @@ from aioqueue.vocabulary._job import SettlementKind, StoredState
 from aioqueue.vocabulary._notification import Notification
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Sequence
     from uuid import UUID
 
     from aioqueue.store_rules._listeners import Listeners
     from aioqueue.testing.memory._rows_blockers import Edge, End
     from aioqueue.testing.memory._rows_jobs import Row
-    from aioqueue.testing.memory._rows_leases import Lease, Window
+    from aioqueue.testing.memory._rows_leases import Window
     from aioqueue.vocabulary._job import AttemptError, ClaimedJob, NewJob, Settlement
     from aioqueue.vocabulary._phases import PhaseWrite, ProgressWrite
     from aioqueue.vocabulary._webhooks import Delivery
@@ -54,6 +55,7 @@ class Database:
         windows: Who keeps unique keys beyond the end, by what stands for the keys.
         requests: Why chains were asked to end whose rows were locked, by their ids.
         deliveries: Of webhooks, by their ids.
+        pauses: What isn't to be started for now.
         schedules: With their newest ticks.
         uncommitted: New jobs of the transaction that is open.
         holding: Jobs that whoever looks at it has locked; none but in a transaction's own view.
@@ -72,6 +74,7 @@ class Database:
         self.windows: dict[UUID, Window] = {}
         self.requests: dict[UUID, str] = {}
         self.deliveries: dict[UUID, Delivery] = {}
+        self.pauses = Pauses()
         self.schedules = Schedules()
         self.uncommitted: dict[UUID, Row] = {}
         self.holding: frozenset[UUID] = frozenset()
@@ -123,11 +126,21 @@ class Database:
         lease = self.leases.get(lease_id)
         return lease is not None and lease.expires_at > now
 
-    def add_lease(self, lease: Lease) -> int:
-        """Store a lease; returns its id."""
-        lease_id = self.new_lease_id()
-        self.workers[lease_id] = lease.worker
-        self.leases[lease_id] = lease
+    def add_lease(
+        self,
+        worker: str,
+        duration: float,
+        *,
+        extra: bool,
+        types: Sequence[str] | None = None,
+        slots: int | None = None,
+        singleton: str | None = None,
+    ) -> int:
+        """Make a lease; returns its id. Nobody else has its name."""
+        lease_id, now = self.new_lease_id(), self.now()
+        self.workers[lease_id] = worker
+        named = None if types is None else tuple(types)
+        self.leases[lease_id] = Lease(worker, now + timedelta(seconds=duration), extra, now, named, slots, singleton)
         return lease_id
 
     def renew_lease(self, lease_id: int, duration: float) -> None:
@@ -174,6 +187,14 @@ class Database:
         """Note that a job is a dry run from now on, whoever goes on with it."""
         row.new = as_dry_run(row.new)
 
+    def park(self, row: Row, held_by: str) -> None:
+        """Keep a pending job from being looked at by claims."""
+        row.state, row.held_by = StoredState.HELD, held_by
+
+    def unpark(self, row: Row, now: datetime) -> None:
+        """Let a parked job be pending again."""
+        row.state, row.held_by, row.run_at = StoredState.PENDING, None, max(row.run_at, now)
+
     def recover(self, row: Row) -> ClaimedJob:
         """Hand the job of a lost worker to another, which will say what becomes of it. It was started: it doesn't expire."""
         return replace(row.claimed(()), worker=self.workers.get(row.lease_id or 0, ""))
@@ -195,7 +216,7 @@ class Database:
         row.state = StoredState.HELD if open_blockers else StoredState.PENDING
         row.marked = row.marked or open_blockers > 0
         row.attempt = row.reschedules = 0
-        row.started_at = row.outcome = None
+        row.started_at = row.outcome = row.held_by = None
         self.come.begin_anew(row.new.id)
         self.log(EventKind.BLOCKED if open_blockers else EventKind.ENQUEUED, row)
 
@@ -267,6 +288,7 @@ class Database:
         """End a job for somebody who isn't its worker: a late write of that worker isn't taken for a repetition of this."""
         row.state, row.finished_at, row.output, row.outcome = state, now, output, outcome
         row.lease_id, row.written, row.open_blockers, row.unique_hash = 0, None, 0, kept_hash(row)
+        row.held_by = None
         self.forget_request(row)
         if error is not None:
             row.errors = (*row.errors, error)[-KEPT_ERRORS:]

@@ -44,6 +44,7 @@ class Row:
         chain_id: Of its chain's first job; None if it is that.
         position: Its place in the chain, from 0.
         cancel_reason: Why its chain was asked to end while it was running.
+        held_by: What keeps it from being claimed, if it's held though it waits for nothing.
         unreadable: What is wrong with it if it can't be read any more.
     """
 
@@ -72,6 +73,7 @@ class Row:
     chain_id: UUID | None = None
     position: int = 0
     cancel_reason: str | None = None
+    held_by: str | None = None
     unreadable: str = ""
 
     @property

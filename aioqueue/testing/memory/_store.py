@@ -10,16 +10,16 @@ from aioqueue.store_rules._life import StoreLife
 from aioqueue.testing.memory._claim import claim
 from aioqueue.testing.memory._events import begin_events, keep_reader, open_reader, read_events, resume_events
 from aioqueue.testing.memory._insert import insert
-from aioqueue.testing.memory._lease import MemoryLeaseSession, open_lease, release
+from aioqueue.testing.memory._lease import MemoryLeaseSession, make_way, release
 from aioqueue.testing.memory._opened import Opened
 from aioqueue.testing.memory._operate import prune
 from aioqueue.testing.memory._progress import write_phases, write_progress
 from aioqueue.testing.memory._recovery import next_due, take_expired
 from aioqueue.testing.memory._retention import find_old, purge
 from aioqueue.testing.memory._rows import Database
-from aioqueue.testing.memory._rows_leases import Lease
 from aioqueue.testing.memory._settle import settle
 from aioqueue.testing.memory._settle_end import end
+from aioqueue.testing.memory._store_pauses import PauseVerbs
 from aioqueue.testing.memory._store_schedules import ScheduleVerbs
 from aioqueue.testing.memory._tend import tend
 from aioqueue.testing.memory._transaction import MemoryTransaction
@@ -57,7 +57,7 @@ __all__ = ["MemoryStore"]
 T = TypeVar("T")
 
 
-class MemoryStore(Operations, ScheduleVerbs):
+class MemoryStore(Operations, PauseVerbs, ScheduleVerbs):
     """A store whose jobs live in this process, for unit tests: `Client(MemoryStore())`.
 
     It does what the conformance cases ask of every store, in a few microseconds while its jobs are few (a claim or a count
@@ -184,15 +184,12 @@ class MemoryStore(Operations, ScheduleVerbs):
         singleton: str | None = None,
     ) -> int:
         """Make a lease. See `Store.open_lease`."""
-        new = Lease(
-            worker,
-            self._opened.database.now(),
-            extra=extra,
-            types=None if types is None else tuple(types),
-            slots=slots,
-            singleton=singleton,
-        )
-        return await self._verb("open_lease", lambda database: open_lease(database, new, duration))
+
+        def add(database: Database) -> int:
+            make_way(database, singleton)
+            return database.add_lease(worker, duration, extra=extra, types=types, slots=slots, singleton=singleton)
+
+        return await self._verb("open_lease", add)
 
     def lease_session(self, *, timeout: float = 10.0) -> MemoryLeaseSession:
         """What a lease thread uses. See `Store.lease_session`."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from aioqueue.store_rules._causes import expired
 from aioqueue.testing.memory._operate_cancel import look_at_requests
+from aioqueue.testing.memory._pauses import unpark
 from aioqueue.testing.memory._resolve import announce_told, end_found, note_end, tell_dependents
 from aioqueue.testing.memory._rows_chains import Chains, the_end
 from aioqueue.testing.memory._webhooks import forget_deliveries
@@ -35,8 +36,10 @@ def tend(database: Database, limit: int) -> Tended:
         _discard(database, row, now)
     forget(database, limit)
     forget_deliveries(database, limit)
-    left = len(late) > limit or any(end.untold for end in database.blockers.ends.values())
-    more = left and bool(told.resolved or late)  # not if all that is left is locked
+    database.pauses.remove(database.pauses.over(now))
+    back, parked_left = unpark(database, limit)
+    left = len(late) > limit or any(end.untold for end in database.blockers.ends.values()) or parked_left
+    more = left and bool(told.resolved or late or back)  # not if all that is left is locked
     return Tended(resolved=told.resolved, failed=len(told.failed), expired=len(late[:limit]), more=more)
 
 
