@@ -90,10 +90,12 @@ class Tended:
         resolved: Ends of chains that were told to a job that waited for them.
         failed: Jobs that have failed with it, since a chain that they waited for didn't complete.
         expired: Jobs that were discarded, since they hadn't been started in time.
+        resumed: Jobs that were held and are pending again, since their key isn't paused any more.
         more: Whether there is more to do at once.
     """
 
     resolved: int = 0
     failed: int = 0
     expired: int = 0
+    resumed: int = 0
     more: bool = False

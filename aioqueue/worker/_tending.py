@@ -139,7 +139,7 @@ class Tending:
         counters.dependents_told += tended.resolved
         counters.dependents_failed += tended.failed
         counters.expired_unstarted += tended.expired
-        if changed := bool(tended.resolved or tended.failed or tended.expired):
+        if changed := bool(tended.resolved or tended.failed or tended.expired or tended.resumed):
             self.changes += 1
             self._log(tended)
         if tended.more:
@@ -162,12 +162,18 @@ class Tending:
         logger.log(
             level,
             "worker %s: ends of chains were told %d times; %d jobs have failed since what they waited for didn't complete, and "
-            "%d were discarded since they weren't started in time",
+            "%d were discarded since they weren't started in time; %d came back after a pause",
             self._name,
             tended.resolved,
             tended.failed,
             tended.expired,
+            tended.resumed,
             extra=event(
-                "worker.tended", worker=self._worker, told=tended.resolved, failed=tended.failed, expired=tended.expired
+                "worker.tended",
+                worker=self._worker,
+                told=tended.resolved,
+                failed=tended.failed,
+                expired=tended.expired,
+                resumed=tended.resumed,
             ),
         )

@@ -103,19 +103,24 @@ async def test_it_goes_on_while_there_is_more_and_counts_what_was_done(
     client: Client, registry: Registry, store: Scripted, caplog: pytest.LogCaptureFixture
 ) -> None:
     before = LEDGER.total()
-    store.script = [Tended(resolved=7, more=True), Tended(resolved=1, failed=2, more=True), Tended(expired=3)]
+    store.script = [
+        Tended(resolved=7, more=True),
+        Tended(resolved=1, failed=2, more=True),
+        Tended(expired=3, resumed=4, more=True),
+        Tended(resumed=1),
+    ]
     with caplog.at_level(logging.DEBUG, "aioqueue.worker"):
         await Worker(client, registry, name="w").run_once()
-    assert store.tended == 3
+    assert store.tended == 4
     after = LEDGER.total()
     assert after.dependents_told - before.dependents_told == 8
     assert after.dependents_failed - before.dependents_failed == 2
     assert after.expired_unstarted - before.expired_unstarted == 3
     said = [record for record in caplog.records if getattr(record, "event", "") == "worker.tended"]
-    assert [record.levelname for record in said] == ["DEBUG", "WARNING", "WARNING"]
+    assert [record.levelname for record in said] == ["DEBUG", "WARNING", "WARNING", "DEBUG"]
     assert said[1].getMessage() == (
         "worker w: ends of chains were told 1 times; 2 jobs have failed since what they waited for didn't complete, and 0 were "
-        "discarded since they weren't started in time"
+        "discarded since they weren't started in time; 0 came back after a pause"
     )
 
 
