@@ -123,6 +123,10 @@ class Inserter:
             async with whole_or_nothing(connection):
                 return await self._write(connection, jobs, repeated=repeated, callers=True)
 
+    async def insert_ticks(self, connection: Connection, jobs: Sequence[NewJob]) -> Written:
+        """Store the jobs of ticks within the open transaction of a connection of ours: what is refused doesn't stop others."""
+        return await self._write(connection, jobs, repeated=False, apart=True)
+
     async def _write(
         self, connection: Connection, jobs: Sequence[NewJob], *, repeated: bool, apart: bool = False, callers: bool = False
     ) -> Written:

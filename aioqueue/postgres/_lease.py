@@ -10,6 +10,7 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
+from aioqueue.errors import SingletonHeld
 from aioqueue.postgres._events_log import logged
 from aioqueue.postgres._lease_rights import MISSING_RIGHTS, WORKER, refuse_missing, rights_arguments
 from aioqueue.postgres._notifications import merged
@@ -37,10 +38,19 @@ _END_PAUSE_SECONDS = 0.05
 _MOST_NAMED = 20
 
 # The column gives numbers by itself to whoever names none. Old past leases are forgotten, more quickly than new ones come.
-_OPEN_LEASE = """WITH opened AS (
-    INSERT INTO @schema@.lease (id, worker, expires_at, extra, types, slots) OVERRIDING SYSTEM VALUE
-    VALUES ($1::bigint, $2::text, clock_timestamp() + $3::float8 * interval '1 second', $4::boolean, $5::text[], $6::integer)
+# The lease that had the name and has run out goes first, unless it's renewed at this moment: that fences all its jobs.
+_OPEN_LEASE = """WITH ended AS MATERIALIZED (
+    DELETE FROM @schema@.lease l WHERE l.singleton = $7::text AND l.expires_at <= clock_timestamp() RETURNING l.id
+), opened AS (
+    INSERT INTO @schema@.lease (id, worker, expires_at, extra, types, slots, singleton) OVERRIDING SYSTEM VALUE
+    SELECT $1::bigint, $2::text, clock_timestamp() + $3::float8 * interval '1 second', $4::boolean, $5::text[], $6::integer,
+           $7::text
+    WHERE (SELECT count(*) FROM ended) >= 0
     ON CONFLICT DO NOTHING RETURNING id, worker
+), told AS MATERIALIZED (
+    SELECT pg_catalog.pg_notify('@channel@', json_build_object('o', $8::text, 'l', json_build_array(ended.id))::text)::text
+        AS done
+    FROM ended WHERE $8::text IS NOT NULL
 ), kept AS (
     INSERT INTO @schema@.past_lease (id, worker) SELECT id, worker FROM opened
     ON CONFLICT (id) DO UPDATE SET worker = excluded.worker, opened_at = excluded.opened_at
@@ -51,7 +61,9 @@ _OPEN_LEASE = """WITH opened AS (
           AND (SELECT true FROM @schema@.lease l WHERE l.id = o.id LIMIT 1) IS NULL
         ORDER BY o.opened_at LIMIT 100 FOR UPDATE SKIP LOCKED))
 )
-SELECT id FROM opened"""
+SELECT (SELECT id FROM opened), (SELECT ended.id FROM ended LEFT JOIN told ON true LIMIT 1)"""
+_HOLDER = """SELECT l.worker, extract(epoch FROM least(l.expires_at, '9999-12-31 00:00:00+00') - clock_timestamp())::float8
+FROM @schema@.lease l WHERE l.singleton = $1::text AND l.expires_at > clock_timestamp()"""
 
 _END_LEASE = "DELETE FROM @schema@.lease l WHERE l.id = $1::bigint RETURNING l.id"
 
@@ -101,6 +113,7 @@ def lease_statements(schema: Schema) -> dict[str, str]:
     """All statements of this module, by name."""
     templates = {
         "open_lease": _OPEN_LEASE,
+        "lease_holder": _HOLDER,
         "end_lease": _END_LEASE,
         "release": _GIVE_BACK.replace("@owned@", _OWNED_CLAIMS),
         "release_all": _GIVE_BACK.replace("@owned@", _OWNED_ALL),
@@ -128,19 +141,49 @@ class Leases:
         self._origin = origin
         self._description = description
 
-    async def open(self, worker: str, duration: float, *, extra: bool, types: Sequence[str] | None, slots: int | None) -> int:
-        """Open a lease, as `aioqueue.abc.Store.open_lease` says.
+    async def open(
+        self,
+        worker: str,
+        duration: float,
+        *,
+        extra: bool,
+        types: Sequence[str] | None,
+        slots: int | None,
+        singleton: str | None,
+    ) -> tuple[int, Notification]:
+        """Open a lease, as `aioqueue.abc.Store.open_lease` says; returns what listeners are to be told, too.
 
         Raises:
+            SingletonHeld: A valid lease has the name.
             ConfigurationError: The role may not do what a worker does.
         """
         missing = await self._pool.fetch(MISSING_RIGHTS, *rights_arguments(self._schema, WORKER))
         refuse_missing(missing, self._schema, self._description, "a worker")
-        told = (extra, None if types is None else list(types), slots)
+        given = (extra, None if types is None else list(types), slots, singleton, self._origin)
+        ended: set[int] = set()
         while True:
-            rows = await self._pool.fetch(self._statements["open_lease"], new_lease_id(), worker, duration, *told)
-            if rows:
-                return int(rows[0][0])
+            rows = await self._pool.fetch(self._statements["open_lease"], new_lease_id(), worker, duration, *given)
+            ((opened, taken_over),) = rows
+            ended.update(() if taken_over is None else (taken_over,))
+            if opened is not None:
+                return int(opened), Notification(leases=frozenset(ended))
+            if singleton is not None:
+                await self._refuse_held(singleton)
+
+    async def _refuse_held(self, singleton: str) -> None:
+        """Say who has the name, unless it has become free since.
+
+        Raises:
+            SingletonHeld: A valid lease has it.
+        """
+        for worker, ends_in in await self._pool.read(self._statements["lease_holder"], singleton):
+            raise SingletonHeld(
+                f"another worker is the only one of the name {singleton!r}: {worker}, whose lease runs out in {ends_in:.1f} s "
+                "unless it's renewed",
+                name=singleton,
+                worker=worker,
+                ends_in=ends_in,
+            )
 
     async def release(self, lease_id: int, claims: Sequence[Claim]) -> Notification:
         """Give back claims, as `aioqueue.abc.Store.release` says; returns what listeners are to be told.

@@ -34,6 +34,9 @@ WORKER: Mapping[str, Sequence[str]] = {
     "event_mark": ("SELECT", "DELETE"),
     "reader": ("SELECT",),
     "duty": _ALL,
+    "schedule": _ALL,
+    "schedule_tick": _ALL,
+    "schedule_generation": _ALL,
 }
 """By table: claims, settlements, recovery, leases, and enqueueing in handlers."""
 

@@ -25,12 +25,13 @@ __all__ = [
     "leases_note",
     "merged",
     "notify_statements",
+    "schedules_note",
 ]
 
 LONGEST_DELAY_SECONDS = 3600.0
 """Seconds: what is due later than that is found in time by those who look again, however seldom they do."""
 
-CATCH_UP = Notification(types=None, finished=None, events=True, deliveries=True)
+CATCH_UP = Notification(types=None, finished=None, events=True, deliveries=True, schedules=True)
 """Anything may have happened."""
 
 _NOTIFY = "SELECT pg_catalog.pg_notify('@channel@', $1::text)::text"
@@ -59,6 +60,11 @@ def leases_note(leases: Iterable[int], origin: str) -> Iterator[str]:
     told = sorted(leases)
     for start in range(0, len(told), _MOST_LEASES):
         yield orjson.dumps({"o": origin, "l": told[start : start + _MOST_LEASES]}).decode()
+
+
+def schedules_note(origin: str) -> str:
+    """Say that schedules were stored or changed."""
+    return orjson.dumps({"o": origin, "s": True}).decode()
 
 
 def inserted_note(jobs: Iterable[NewJob], origin: str | None) -> str | None:
@@ -92,6 +98,7 @@ def merged(notifications: Collection[Notification]) -> Notification:
         finished=frozenset[UUID]().union(*(each.finished or () for each in notifications)),
         leases=frozenset[int]().union(*(each.leases for each in notifications)),
         deliveries=any(each.deliveries for each in notifications),
+        schedules=any(each.schedules for each in notifications),
     )
 
 
@@ -119,6 +126,7 @@ def decode_note(text: str, own_origin: str) -> Notification | None:
             leases=frozenset(int(each) for each in note.get("l", ())),
             events="e" in note,
             deliveries="w" in note,
+            schedules="s" in note,
         )
     except (TypeError, ValueError):
         return CATCH_UP

@@ -25,6 +25,8 @@ from aioqueue.postgres._operate import Operator
 from aioqueue.postgres._progress import ProgressWriter
 from aioqueue.postgres._recovery import Recovery
 from aioqueue.postgres._retention import Retention
+from aioqueue.postgres._schedules import Schedules
+from aioqueue.postgres._schedules_due import TickFloor
 from aioqueue.postgres._settle import Settler
 from aioqueue.postgres._settle_end import Ender
 from aioqueue.postgres._tend import Tender
@@ -64,7 +66,7 @@ class Opened:
         work: What a worker needs beside claims and settlements: leases, recovery, due times, what is settled slowly.
         claims, settler: Over a reserved connection each.
         leases, recovery, progress, tender, deliveries: What workers need over `work`.
-        inserter, ender, operator, retention, listings, readers: What clients need over `operations`.
+        inserter, ender, operator, retention, schedules, listings, readers: What clients need over `operations`.
         foreign_inserter, foreign_ender, foreign_operator: The same in transactions of other libraries.
         listeners: Who is told in this process.
         reconnects: How often the listening connection and those of lease threads were lost.
@@ -83,7 +85,8 @@ class Opened:
         origin = str(identity) if options.notify else None
         self.settler = Settler(for_settlements, self.work, options.schema, origin)
         self.leases = Leases(self.work, options.schema, origin, options.description)
-        self.recovery = Recovery(self.work, options.schema, self.claims, origin)
+        floor = TickFloor()
+        self.recovery = Recovery(self.work, options.schema, self.claims, floor, origin)
         self.progress = ProgressWriter(self.work, options.schema)
         self.tender = Tender(self.work, options.schema, origin)
         self.deliveries = Deliveries(self.work, options.schema, origin)
@@ -94,6 +97,7 @@ class Opened:
         self.foreign_inserter = Inserter(self.operations, options.schema, foreign)
         self.foreign_ender = Ender(self.operations, options.schema, foreign)
         self.operator = Operator(self.operations, options.schema, origin)
+        self.schedules = Schedules(self.operations, options.schema, origin, self.inserter, floor)
         self.retention = Retention(self.operations, options.schema)
         self.foreign_operator = Operator(self.operations, options.schema, foreign)
         self.listings = Listings(self.operations, options.schema)

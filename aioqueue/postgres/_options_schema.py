@@ -67,6 +67,11 @@ class Schema:
         """The key of the advisory lock under which chains that are there already come to wait for others."""
         return int.from_bytes(hashlib.sha256(b"aioqueue cycles " + self.name.encode()).digest()[:8], "big", signed=True)
 
+    def owner_lock(self, owner: str) -> int:
+        """The key of the advisory lock under which the schedules of one registry are reconciled."""
+        key = f"aioqueue schedules {self.name} {owner}".encode(errors="surrogatepass")
+        return int.from_bytes(hashlib.sha256(key).digest()[:8], "big", signed=True)
+
     def render(self, template: str) -> str:
         """Put the names into a statement's template.
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from aioqueue.postgres._claim_lanes import lanes_of
 from aioqueue.postgres._claim_throttle import Throttle
 from aioqueue.postgres._rows import RECOVERED_COLUMNS, claimed_job
+from aioqueue.postgres._schedules_due import NEXT_TICK
 from aioqueue.vocabulary._answers import Due
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from aioqueue.postgres._claim import Claims
     from aioqueue.postgres._connections import Pool
     from aioqueue.postgres._options_schema import Schema
+    from aioqueue.postgres._schedules_due import TickFloor
     from aioqueue.vocabulary._job import ClaimedJob
 
 __all__ = ["Recovery", "recovery_statements"]
@@ -80,7 +82,8 @@ SELECT (SELECT {_SECONDS.format(first="min(first.run_at)")}
                SELECT FROM @schema@.job j
                WHERE j.state = 2 AND j.lease_id > gap.low AND j.lease_id < gap.high LIMIT 1) AS lost)
            OR EXISTS (SELECT FROM @schema@.job j WHERE j.state = 2 AND j.lease_id IS NULL)
-       ELSE false END"""
+       ELSE false END,
+       {NEXT_TICK.replace("@floor@", "$5")}, now()"""
 
 
 def recovery_statements(schema: Schema) -> dict[str, str]:
@@ -95,13 +98,15 @@ class Recovery:
         pool: Serves the workers.
         schema: Where the tables are.
         claims: The claims of the same store: they know what can't be claimed for the moment.
+        floor: Where the store looks for ticks from.
         origin: Who tells other processes of a lease that has ended; None if nobody is to be told.
     """
 
-    def __init__(self, pool: Pool, schema: Schema, claims: Claims, origin: str | None) -> None:
+    def __init__(self, pool: Pool, schema: Schema, claims: Claims, floor: TickFloor, origin: str | None) -> None:
         self._pool = pool
         self._statements = recovery_statements(schema)
         self._claims = claims
+        self._floor = floor
         self._origin = origin
         self._looks = Throttle()
 
@@ -112,10 +117,13 @@ class Recovery:
 
     async def next_due(self, types: Sequence[str], own: Collection[int]) -> Due:
         """Say when something is due, as `aioqueue.abc.Store.next_due` says."""
-        look = self._looks.pause == 0
+        look, floor = self._looks.pause == 0, self._floor.begin()
         began = time.monotonic()
-        ((job, lease, lost),) = await self._pool.fetch(self._statements["next_due"], *lanes_of(types), list(own), look)
+        rows = await self._pool.fetch(self._statements["next_due"], *lanes_of(types), list(own), look, floor)
+        ((job, lease, lost, unknown, first_tick, now),) = rows
         if look:
             self._looks.done(began, time.monotonic())
         # What is due now but before the floors can't be claimed before that.
-        return Due(job=job if job is None or job > 0 else self._claims.pause, lease=0.0 if lost else lease)
+        job = job if job is None or job > 0 else self._claims.pause
+        tick = self._floor.seen(floor, began, unknown=bool(unknown), first=first_tick, now=now)
+        return Due(job=job, lease=0.0 if lost else lease, tick=tick)

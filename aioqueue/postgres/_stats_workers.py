@@ -20,7 +20,7 @@ __all__ = ["read_leases", "read_standing", "worker_statements"]
 _LEASES = f"""SELECT l.id, l.worker, l.created_at, extract(epoch FROM
         least(greatest(l.expires_at, '0001-01-01 00:00:00+00'), '9999-12-31 00:00:00+00')
         - statement_timestamp())::float8 AS ends_in,
-    l.extra, l.types, l.slots, (SELECT count(*) FROM (
+    l.extra, l.types, l.slots, l.singleton, (SELECT count(*) FROM (
         SELECT FROM @schema@.job j WHERE j.state = 2 AND j.lease_id = l.id LIMIT {MOST_COUNTED_JOBS}) AS held)
 FROM @schema@.lease l ORDER BY l.worker, l.id LIMIT 10000"""
 
@@ -54,8 +54,9 @@ async def read_leases(reader: Reader, schema: Schema) -> list[LeaseFacts]:
             types=None if types is None else tuple(each for each in types if each is not None),
             slots=slots,
             running=running,
+            singleton=singleton,
         )
-        for lease_id, worker, opened_at, ends_in, extra, types, slots, running in await reader.read(
+        for lease_id, worker, opened_at, ends_in, extra, types, slots, singleton, running in await reader.read(
             worker_statements(schema)["leases"]
         )
     ]

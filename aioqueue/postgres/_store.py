@@ -20,6 +20,7 @@ from aioqueue.postgres._lease_session import PostgresLeaseSession
 from aioqueue.postgres._opened import Opened
 from aioqueue.postgres._operate_verbs import OperatingVerbs
 from aioqueue.postgres._options import Options, read_options
+from aioqueue.postgres._schedules_verbs import ScheduleVerbs
 from aioqueue.postgres._transaction import TransactionBlock
 from aioqueue.postgres._transaction_operations import Operations
 from aioqueue.postgres._webhooks_verbs import WebhookVerbs
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from aioqueue.postgres._connections_driver import Connection
     from aioqueue.postgres._events import EventReaders
+    from aioqueue.postgres._schedules import Schedules
     from aioqueue.postgres._settle import Settled
     from aioqueue.postgres._webhooks import Deliveries
     from aioqueue.vocabulary._answers import Due
@@ -83,7 +85,7 @@ def make_store(url: str, **options: Any) -> PostgresStore:
     return PostgresStore(read_options(url, options))
 
 
-class PostgresStore(OperatingVerbs, WebhookVerbs, EventVerbs):
+class PostgresStore(OperatingVerbs, WebhookVerbs, EventVerbs, ScheduleVerbs):
     """See `aioqueue.abc.Store`, and `make_store` for the options."""
 
     def __init__(self, options: Options) -> None:
@@ -168,6 +170,10 @@ class PostgresStore(OperatingVerbs, WebhookVerbs, EventVerbs):
     def _deliveries(self) -> Deliveries:
         return self._opened.deliveries
 
+    @property
+    def _schedules(self) -> Schedules:
+        return self._opened.schedules
+
     def _tell(self, notification: Notification) -> None:
         if (opened := self._life.opened) is not None and notification != _NOTHING:
             opened.listeners.tell(notification)
@@ -210,10 +216,13 @@ class PostgresStore(OperatingVerbs, WebhookVerbs, EventVerbs):
         extra: bool = False,
         types: Sequence[str] | None = None,
         slots: int | None = None,
-        singleton: str | None = None,  # noqa: ARG002 - comes next
+        singleton: str | None = None,
     ) -> int:
         """See `aioqueue.abc.Store.open_lease`."""
-        return await self._opened.leases.open(worker, duration, extra=extra, types=types, slots=slots)
+        leases = self._opened.leases
+        lease_id, told = await leases.open(worker, duration, extra=extra, types=types, slots=slots, singleton=singleton)
+        self._tell(told)
+        return lease_id
 
     def lease_session(self, *, timeout: float = 10.0) -> LeaseSession:
         """See `aioqueue.abc.Store.lease_session`."""

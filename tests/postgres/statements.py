@@ -17,6 +17,7 @@ from aioqueue.postgres._operate import operate_statements
 from aioqueue.postgres._progress import progress_statements
 from aioqueue.postgres._recovery import recovery_statements
 from aioqueue.postgres._retention import retention_statements
+from aioqueue.postgres._schedules import schedule_statements
 from aioqueue.postgres._settle import settle_statements
 from aioqueue.postgres._settle_end import end_statements
 from aioqueue.postgres._stats import stats_statements
@@ -52,4 +53,5 @@ def all_statements(schema: Schema) -> dict[str, str]:
         **webhook_statements(schema),
         **event_statements(schema),
         **retention_statements(schema),
+        **schedule_statements(schema),
     }

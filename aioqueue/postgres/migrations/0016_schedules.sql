@@ -2,7 +2,7 @@
 -- Schedules, what became of their newest ticks, and the states of code that define them. Code from before decides no ticks.
 
 CREATE TABLE @schema@.schedule (
-    name text NOT NULL PRIMARY KEY,
+    name text COLLATE "C" NOT NULL PRIMARY KEY,
     owner text,                                     -- the registry whose code defines it; NULL for one put at run time
     job_type text NOT NULL,
     template text NOT NULL,                         -- JSON: its job, without an id
@@ -28,7 +28,7 @@ CREATE INDEX schedule_due ON @schema@.schedule (next_at NULLS FIRST, name) WHERE
 CREATE INDEX schedule_owner ON @schema@.schedule (owner, name) WHERE owner IS NOT NULL;
 
 CREATE TABLE @schema@.schedule_tick (
-    schedule text NOT NULL,
+    schedule text COLLATE "C" NOT NULL,
     nominal_at timestamptz NOT NULL,
     decided_at timestamptz NOT NULL,
     outcome smallint NOT NULL,                      -- 1 enqueued, 2 skipped, 3 duplicate
