@@ -20,7 +20,16 @@ if TYPE_CHECKING:
 
     from aioqueue.postgres._connections_driver import Connection, Row, UserPool
 
-__all__ = ["PLANNER_SETTINGS", "TRUSTED_SECONDS", "WAIT_BRIEFLY", "Source", "commit", "control", "in_transaction"]
+__all__ = [
+    "HOLD_BRIEFLY",
+    "PLANNER_SETTINGS",
+    "TRUSTED_SECONDS",
+    "WAIT_BRIEFLY",
+    "Source",
+    "commit",
+    "control",
+    "in_transaction",
+]
 
 TRUSTED_SECONDS = 10.0
 """How long an idle connection is taken to be in order; after that it's asked before it's used."""
@@ -42,6 +51,10 @@ WAIT_BRIEFLY = "SET LOCAL lock_timeout = '100ms'"
 """Whoever waits for somebody's open transaction (it holds the same unique key, or a job's row) waits without a connection of
 ours: the few that there are serve every other operation too.
 """
+
+_HELD_SECONDS = 5.0
+HOLD_BRIEFLY = f"{WAIT_BRIEFLY}; SET LOCAL idle_in_transaction_session_timeout = '{_HELD_SECONDS * 1000:.0f}ms'"
+"""The same where what is held is everybody's, such as schedules: whoever is frozen between two statements loses it soon."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aioqueue.postgres._connections_source import WAIT_BRIEFLY
+from aioqueue.postgres._connections_source import HOLD_BRIEFLY
 from aioqueue.postgres._notifications import notify_statements, schedules_note
 from aioqueue.postgres._rows import moment
 from aioqueue.postgres._schedules_define import Definer, define_statements
@@ -125,8 +125,7 @@ class Schedules:
         """See `aioqueue.abc.SupportsSchedules.recompute_schedules`."""
         if names is not None:
             return len(await self._pool.fetch(self._statements["schedules_recompute"], list(names)))
-        total = 0
-        page = [""]
+        total, page = 0, [""]
         while page:
             page = [row[0] for row in await self._pool.read(self._statements["schedules_names"], page[-1], _PORTION)]
             total += len(await self._pool.fetch(self._statements["schedules_recompute"], page)) if page else 0
@@ -152,7 +151,7 @@ class Schedules:
     async def resume(self, names: Sequence[str]) -> tuple[list[bool], bool]:
         """See `aioqueue.abc.SupportsSchedules.resume_schedules`; returns whether listeners are to be told, too."""
         async with self._pool.transaction() as connection:
-            await connection.execute(WAIT_BRIEFLY)
+            await connection.execute(HOLD_BRIEFLY)
             rows = await connection.fetch(self._statements["schedules_resume"], list(names))
             resumed = any(row[1] for row in rows)
             if resumed and self._origin is not None:
@@ -169,7 +168,7 @@ class Schedules:
     async def _change(self, statement: str, *arguments: object) -> Sequence[Row]:
         """Change schedules by one statement, in which rows are waited for briefly."""
         async with self._pool.transaction() as connection:
-            await connection.execute(WAIT_BRIEFLY)
+            await connection.execute(HOLD_BRIEFLY)
             return await connection.fetch(self._statements[statement], *arguments)
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from aioqueue.errors import ScheduleOwned
-from aioqueue.postgres._connections_source import WAIT_BRIEFLY
+from aioqueue.postgres._connections_source import HOLD_BRIEFLY
 from aioqueue.postgres._notifications import schedules_note
 from aioqueue.postgres._rows_portions import in_portions
 from aioqueue.postgres._schedules_rows import DEFINED, DEFINITION, definition, definition_arguments, definitions
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Definer", "define_statements"]
 
-_OWNER_WAIT = "SET LOCAL lock_timeout = '2s'"
+_OWNER_WAIT = f"{HOLD_BRIEFLY}; SET LOCAL lock_timeout = '2s'"
 """Workers of one owner that start together reconcile one after the other, each within milliseconds."""
 
 _ADD = f"""INSERT INTO @schema@.schedule ({DEFINED}, since, anchor)
@@ -100,7 +100,7 @@ class Definer:
         return await self._pool.transact(lambda connection: self._reconcile(connection, generation, schedules, live))
 
     async def _put(self, connection: Connection, schedules: Sequence[NewSchedule]) -> list[bool]:
-        await connection.execute(WAIT_BRIEFLY)
+        await connection.execute(HOLD_BRIEFLY)
         given = [replace(each, owner=None) for each in schedules]
         wanted = {each.name: each for each in given}
         added = await self._add(connection, wanted.values())

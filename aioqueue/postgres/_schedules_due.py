@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from aioqueue.postgres._claim_throttle import Throttle
+from aioqueue.postgres._rows import moment
 from aioqueue.postgres._schedules_rows import SCHEDULE, stored_schedule
 from aioqueue.vocabulary._schedules import DueSchedules
 
@@ -23,24 +24,24 @@ if TYPE_CHECKING:
 
 __all__ = ["NEXT_TICK", "TickFloor", "due_statements", "read_due"]
 
-NEXT_TICK = """(SELECT true FROM @schema@.schedule s WHERE NOT s.paused AND s.next_at IS NULL LIMIT 1),
-       (SELECT least(s.next_at, '9999-12-31 00:00:00+00') FROM @schema@.schedule s
+NEXT_TICK = f"""(SELECT true FROM @schema@.schedule s WHERE NOT s.paused AND s.next_at IS NULL LIMIT 1),
+       (SELECT {moment("s.next_at")} FROM @schema@.schedule s
         WHERE NOT s.paused AND s.next_at >= coalesce(@floor@::timestamptz, '-infinity') AND s.next_at < 'infinity'
         ORDER BY s.next_at LIMIT 1)"""
 """Two columns: whether there's a schedule whose next tick isn't known, and the first next tick from the floor on."""
 
 _LOOKED_FOR = "NOT s.paused AND ($2::boolean OR s.cron IS NULL) AND s.name <> ALL($3::text[])"
 _DUE = f"""WITH due AS MATERIALIZED (
-    (SELECT {SCHEDULE}, s.next_at AS due_at FROM @schema@.schedule s
+    (SELECT {SCHEDULE}, {moment("s.since")} AS due_at FROM @schema@.schedule s
      WHERE s.next_at IS NULL AND {_LOOKED_FOR} ORDER BY s.name LIMIT $1::integer)
     UNION ALL
-    (SELECT {SCHEDULE}, s.next_at FROM @schema@.schedule s
+    (SELECT {SCHEDULE}, {moment("s.next_at")} FROM @schema@.schedule s
      WHERE s.next_at >= coalesce($4::timestamptz, '-infinity') AND s.next_at <= now() AND {_LOOKED_FOR}
      ORDER BY s.next_at, s.name LIMIT $1::integer)
 )
 SELECT now(), (SELECT extract(epoch FROM s.next_at - now())::float8 FROM @schema@.schedule s
                WHERE s.next_at > now() AND s.next_at < 'infinity' AND {_LOOKED_FOR} ORDER BY s.next_at LIMIT 1), due.*
-FROM (SELECT) AS once LEFT JOIN due ON true ORDER BY due.due_at NULLS FIRST, due.name LIMIT $1::integer"""
+FROM (SELECT) AS once LEFT JOIN due ON true ORDER BY due.due_at, due.name LIMIT $1::integer"""
 
 
 class TickFloor:
@@ -90,7 +91,7 @@ async def read_due(
         pool: For the client's own operations.
         statements: Those of this module, and maybe others.
         floor: The store's.
-        limit, cron, without: See there.
+        limit, cron, without: What is looked for.
     """
     rows = await pool.read(statements["schedules_due"], limit, cron, list(without), floor.begin())
     return DueSchedules(

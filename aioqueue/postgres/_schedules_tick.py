@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from aioqueue.postgres._connections_source import WAIT_BRIEFLY
+from aioqueue.postgres._connections_source import HOLD_BRIEFLY
 from aioqueue.postgres._schedules_rows import NEXT_AT
 from aioqueue.store_rules._schedules import ENQUEUED_BEFORE, KEPT_TICKS, OVERLAPPED
 from aioqueue.vocabulary._schedules import DecidedTick, Ticked, TickOutcome
@@ -111,7 +111,7 @@ async def decide(
         return [], []
 
     async def change(connection: Connection) -> _Deciding:
-        await connection.execute(WAIT_BRIEFLY)
+        await connection.execute(HOLD_BRIEFLY)
         deciding = _Deciding(connection, statements, inserter, ticks)
         await deciding.run()
         return deciding
@@ -237,7 +237,7 @@ class _Deciding:
         live = await self._look(turns)
         new: list[tuple[_Schedule, int, NewJob]] = []
         for schedule, place, job in turns:
-            nominal = _nominal_time(job)
+            nominal = self._nominal_time(job)
             if nominal in schedule.known:
                 # What is kept of it stays as it is.
                 self._note(place, schedule, self._skipped(nominal, ENQUEUED_BEFORE), keep=False)
@@ -263,7 +263,7 @@ class _Deciding:
         for schedule, place, job in turns:
             tick = self._ticks[place]
             names.append(tick.name)
-            nominal.append(_nominal_time(job))
+            nominal.append(self._nominal_time(job))
             if tick.alone and schedule.last_chain is not None and not schedule.lives:
                 chains.add(schedule.last_chain)
         rows = await self._connection.fetch(self._statements["schedules_look"], names, nominal, list(chains))
@@ -294,6 +294,10 @@ class _Deciding:
             if not tick.by_hand:
                 schedule.last_at = told.nominal_time if schedule.last_at is None else max(schedule.last_at, told.nominal_time)
 
+    def _nominal_time(self, job: NewJob) -> datetime:
+        assert self._now is not None
+        return self._now if job.origin is None or job.origin.nominal_time is None else job.origin.nominal_time
+
     def _skipped(self, nominal_time: datetime, reason: str, count: int = 1) -> DecidedTick:
         assert self._now is not None
         return DecidedTick(
@@ -305,7 +309,7 @@ class _Deciding:
         chain_id: UUID = getattr(result.refused, "chain_id", result.id)
         enqueued = result.created or result.replaced
         return DecidedTick(
-            nominal_time=_nominal_time(job),
+            nominal_time=self._nominal_time(job),
             decided_at=self._now,
             outcome=TickOutcome.ENQUEUED if enqueued else TickOutcome.DUPLICATE,
             chain_id=chain_id,
@@ -335,14 +339,3 @@ class _Deciding:
 
 def _storable(text: str) -> str:
     return text.encode(errors="replace").decode().replace("\0", "\ufffd")
-
-
-def _nominal_time(job: NewJob) -> datetime:
-    """For which tick it is.
-
-    Raises:
-        ValueError: It doesn't say so.
-    """
-    if job.origin is None or job.origin.nominal_time is None:
-        raise ValueError(f"job {job.id} doesn't say for which tick of its schedule it is")
-    return job.origin.nominal_time

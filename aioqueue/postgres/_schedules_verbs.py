@@ -62,7 +62,9 @@ class ScheduleVerbs:
 
     async def recompute_schedules(self, names: Collection[str] | None = None) -> int:
         """See `aioqueue.abc.SupportsSchedules.recompute_schedules`."""
-        return await self._schedules.recompute(names)
+        forgotten = await self._schedules.recompute(names)
+        self._tell(Notification(schedules=forgotten > 0))
+        return forgotten
 
     async def list_schedules(self, limit: int, cursor: str | None = None) -> SchedulePage:
         """See `aioqueue.abc.SupportsSchedules.list_schedules`."""
