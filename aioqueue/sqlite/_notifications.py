@@ -33,6 +33,11 @@ WHERE cancel_reason IS NOT NULL AND state = 2 AND typeof(lease_id) = 'integer'
 
 _DUE = f"SELECT 1 FROM delivery INDEXED BY delivery_due WHERE state = 1 AND next_at <= {NOW} LIMIT 1"
 
+_NEW_SCHEDULES = """
+SELECT version, CAST(name AS BLOB) FROM schedule INDEXED BY schedule_due WHERE paused = 0 AND next_at IS NULL LIMIT 10000
+"""
+"""Whose next ticks aren't known yet: none for long, where somebody can work them out."""
+
 _CHECKPOINT_SECONDS = 5.0
 _FILE_SECONDS = 1.0
 _WARNING_SECONDS = 60.0
@@ -49,6 +54,7 @@ def merged(notifications: Sequence[Notification]) -> Notification | None:
         leases=frozenset(lease_id for each in notifications for lease_id in each.leases),
         events=any(each.events for each in notifications),
         deliveries=any(each.deliveries for each in notifications),
+        schedules=any(each.schedules for each in notifications),
     )
 
 
@@ -67,6 +73,7 @@ class Housekeeping:
         self._file_at = 0.0
         self._version: int | None = None
         self._asked: frozenset[tuple[int, int, bytes]] = frozenset()
+        self._new_schedules: frozenset[tuple[int, bytes]] = frozenset()
         self._look_at = 0.0
         self._checkpoint_at = time.monotonic() + _CHECKPOINT_SECONDS
         self._warn_at = 0.0
@@ -83,10 +90,7 @@ class Housekeeping:
             version: int = connection.execute("PRAGMA data_version").fetchone()[0]
             known, self._version = self._version, version
             if version != known:
-                leases = self._asked_since(connection)
-                events, deliveries = self._to_read(connection)
-                told = Notification(types=None, finished=None, leases=leases, events=events, deliveries=deliveries)
-                self._listeners.tell_from_thread(told)
+                self._listeners.tell_from_thread(self._changed(connection))
         if now >= self._file_at:
             self._file_at = now + _FILE_SECONDS
             self._watch.look()
@@ -95,6 +99,18 @@ class Housekeeping:
             self._checkpoint_at = now + _CHECKPOINT_SECONDS
             self._checkpoint(connection, now)
 
+    def _changed(self, connection: sqlite3.Connection) -> Notification:
+        """What is told of other connections' commits."""
+        events, deliveries = self._to_read(connection)
+        return Notification(
+            types=None,
+            finished=None,
+            leases=self._asked_since(connection),
+            events=events,
+            deliveries=deliveries,
+            schedules=self._scheduled_since(connection),
+        )
+
     def _asked_since(self, connection: sqlite3.Connection) -> frozenset[int]:
         """The leases of jobs whose chains were asked to end since the last look, by whomever: each is told once of each job."""
         known = self._asked
@@ -102,6 +118,13 @@ class Housekeeping:
         with suppress(sqlite3.Error):
             self._asked = frozenset(connection.execute(_ASKED).fetchall())
         return frozenset(lease_id for lease_id, _, _ in self._asked - known)
+
+    def _scheduled_since(self, connection: sqlite3.Connection) -> bool:
+        """Whether somebody has stored or changed a schedule since the last look, so that its next tick isn't known."""
+        known = self._new_schedules
+        with suppress(sqlite3.Error):
+            self._new_schedules = frozenset(connection.execute(_NEW_SCHEDULES).fetchall())
+        return not self._new_schedules <= known
 
     def _to_read(self, connection: sqlite3.Connection) -> tuple[bool, bool]:
         """Whether there is something new in the log of events, and whether a delivery is due."""

@@ -26,6 +26,7 @@ from aioqueue.sqlite._progress import Progresses
 from aioqueue.sqlite._recovery import Recovery
 from aioqueue.sqlite._retention import Retention
 from aioqueue.sqlite._rows_odd import OddRows
+from aioqueue.sqlite._schedules import Schedules
 from aioqueue.sqlite._settle import Settler
 from aioqueue.sqlite._tend import Tending
 from aioqueue.sqlite._webhooks import Webhooks
@@ -80,6 +81,7 @@ class Opened:
         self.retention = Retention(self.writing, Reader(lambda: self.looks))
         self.events = Events(self.writing, Reader(lambda: self.looks), self.news)
         self.webhooks = Webhooks(self.writing, Reader(lambda: self.looks), self.reading)
+        self.schedules = Schedules(self.writing, Reader(lambda: self.looks), self.reading)
         self.tending = Tending(self.writing, self.reading)
 
     def _threads(self, name: str, *, count: int = 1, tick: Housekeeping | None = None) -> DatabaseThreads:

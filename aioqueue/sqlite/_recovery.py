@@ -15,6 +15,7 @@ from aioqueue.sqlite._rows_claimed import CLAIMED_COLUMNS, claimed_job, claimed_
 from aioqueue.sqlite._rows_ids import ANY_ID, RowId
 from aioqueue.sqlite._rows_odd import what_is_odd
 from aioqueue.sqlite._rows_times import NOW
+from aioqueue.sqlite._schedules_look import NEXT_TICK
 from aioqueue.vocabulary._answers import Due
 from aioqueue.vocabulary._job import StoredState
 from aioqueue.vocabulary._notification import Notification
@@ -64,7 +65,8 @@ SELECT
     (SELECT min({LEASE_END}) FROM lease WHERE id NOT IN (SELECT value FROM json_each(:own))) - {NOW},
     EXISTS (SELECT 1 FROM job INDEXED BY job_running WHERE state = 2 AND lease_id IS NULL)
     OR EXISTS (SELECT 1 FROM holder WHERE id IS NOT NULL AND id NOT IN (SELECT value FROM json_each(:own))
-            AND NOT EXISTS (SELECT 1 FROM lease WHERE lease.id = holder.id))
+            AND NOT EXISTS (SELECT 1 FROM lease WHERE lease.id = holder.id)),
+    {NEXT_TICK} - {NOW}
 """
 """Of the running jobs only their leases are looked at, from one to the next in the index."""
 
@@ -156,10 +158,10 @@ def _take_expired_one_by_one(
 
 
 def _next_due(connection: sqlite3.Connection, types: Sequence[str], own: Collection[int]) -> Due:
-    """Tell when the first pending job is due, and when the first lease of somebody else runs out."""
+    """Tell when the first pending job is due, when the first lease of somebody else runs out, and when the next tick is."""
     parameters = {"types": dump(list(types)), "own": dump(list(own)), **clock_parameters()}
-    job, lease, orphans = connection.execute(_NEXT_DUE, parameters).fetchone()
-    return Due(job=_seconds(job), lease=0.0 if orphans else _seconds(lease))
+    job, lease, orphans, tick = connection.execute(_NEXT_DUE, parameters).fetchone()
+    return Due(job=_seconds(job), lease=0.0 if orphans else _seconds(lease), tick=_seconds(tick))
 
 
 def _seconds(wait: float | None) -> float | None:

@@ -1,4 +1,4 @@
-"""What the store has beside `aioqueue.abc.Store`: removing what is old, deliveries of webhooks, the log of events."""
+"""What the store has beside `aioqueue.abc.Store`: removing what is old, webhooks, the log of events, schedules."""
 
 from __future__ import annotations
 
@@ -13,6 +13,17 @@ if TYPE_CHECKING:
     from aioqueue.vocabulary._event_log import EventPage
     from aioqueue.vocabulary._job import StoredState
     from aioqueue.vocabulary._listing import IdPage
+    from aioqueue.vocabulary._schedules import (
+        DueSchedules,
+        Generation,
+        NewSchedule,
+        Reconciled,
+        ScheduleChange,
+        SchedulePage,
+        StoredSchedule,
+        Tick,
+        Ticked,
+    )
     from aioqueue.vocabulary._webhooks import Delivery, DeliveryPage, DeliveryState, DeliveryTry
 
 __all__ = ["StoreAbilities"]
@@ -78,3 +89,43 @@ class StoreAbilities(ABC):
     async def read_events(self, reader: UUID, cursor: str, limit: int) -> EventPage:
         """See `aioqueue.abc.SupportsEvents.read_events`."""
         return await self._opened.events.read(reader, cursor, limit)
+
+    async def put_schedules(self, schedules: Sequence[NewSchedule]) -> Sequence[bool]:
+        """See `aioqueue.abc.SupportsSchedules.put_schedules`."""
+        return await self._opened.schedules.put(schedules)
+
+    async def reconcile_schedules(self, generation: Generation, schedules: Sequence[NewSchedule], live: float) -> Reconciled:
+        """See `aioqueue.abc.SupportsSchedules.reconcile_schedules`."""
+        return await self._opened.schedules.reconcile(generation, schedules, live)
+
+    async def due_schedules(self, limit: int, *, cron: bool = True, without: Collection[str] = ()) -> DueSchedules:
+        """See `aioqueue.abc.SupportsSchedules.due_schedules`."""
+        return await self._opened.schedules.due(limit, cron=cron, without=without)
+
+    async def tick(self, ticks: Sequence[Tick]) -> Sequence[Ticked]:
+        """See `aioqueue.abc.SupportsSchedules.tick`."""
+        return await self._opened.schedules.tick(ticks)
+
+    async def recompute_schedules(self, names: Collection[str] | None = None) -> int:
+        """See `aioqueue.abc.SupportsSchedules.recompute_schedules`."""
+        return await self._opened.schedules.recompute(names)
+
+    async def list_schedules(self, limit: int, cursor: str | None = None) -> SchedulePage:
+        """See `aioqueue.abc.SupportsSchedules.list_schedules`."""
+        return await self._opened.schedules.list(limit, cursor)
+
+    async def fetch_schedules(self, names: Sequence[str]) -> Sequence[StoredSchedule | None]:
+        """See `aioqueue.abc.SupportsSchedules.fetch_schedules`."""
+        return await self._opened.schedules.fetch(names)
+
+    async def pause_schedules(self, names: Sequence[str], reason: str, by: str) -> Sequence[bool]:
+        """See `aioqueue.abc.SupportsSchedules.pause_schedules`."""
+        return await self._opened.schedules.pause(names, reason, by)
+
+    async def resume_schedules(self, names: Sequence[str]) -> Sequence[bool]:
+        """See `aioqueue.abc.SupportsSchedules.resume_schedules`."""
+        return await self._opened.schedules.resume(names)
+
+    async def delete_schedules(self, names: Sequence[str]) -> Sequence[ScheduleChange]:
+        """See `aioqueue.abc.SupportsSchedules.delete_schedules`."""
+        return await self._opened.schedules.delete(names)
