@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from aioqueue.abc import Store
 
 
+_OF_SCHEDULES = ("since", "anchor", "next_at", "last_at")
+
+
 class _Harness:
     """Two stores on one database.
 
@@ -55,7 +58,13 @@ class SQLiteHarness(_Harness):
     """On one file."""
 
     capabilities = frozenset(
-        {Capability.NAMES_TYPES, Capability.NAMES_FINISHED, Capability.KNOWS_GIVEN, Capability.TELLS_DELIVERIES}
+        {
+            Capability.NAMES_TYPES,
+            Capability.NAMES_FINISHED,
+            Capability.KNOWS_GIVEN,
+            Capability.TELLS_DELIVERIES,
+            Capability.TELLS_SCHEDULES,
+        }
     )
     resolution = timedelta(microseconds=1)
 
@@ -89,6 +98,9 @@ class SQLiteHarness(_Harness):
             (f"update delivery set {times}", [by]),
             (finished, [by]),
             ("update event set at = at - ?1", [by]),
+            ("update pause set at = at - ?1, until = until - ?1", [by]),
+            (f"update schedule set {', '.join(f'{column} = {column} - ?1' for column in _OF_SCHEDULES)}", [by]),
+            ("update schedule_generation set live_until = live_until - ?1", [by]),
         )
 
     async def spoil(self, job_id: UUID, fault: Fault) -> bool:
@@ -149,6 +161,10 @@ class PostgresHarness(_Harness):
         await self.execute(f"with {beside} update aioqueue.job set {moved}", by)
         times = ", ".join(f"{column} = {column} - $1::interval" for column in ("created_at", "next_at", "finished_at"))
         await self.execute(f"update aioqueue.delivery set {times}", by)
+        await self.execute("update aioqueue.pause set at = at - $1::interval, until = until - $1::interval", by)
+        of_schedules = ", ".join(f"{column} = {column} - $1::interval" for column in _OF_SCHEDULES)
+        live = "update aioqueue.schedule_generation set live_until = live_until - $1::interval"
+        await self.execute(f"with live as ({live}) update aioqueue.schedule set {of_schedules}", by)
         for store in (self.store, self._second):
             if store is not None:
                 store._opened.claims._floors.clear()  # where the last claim ended: no due time ever moves back by itself
