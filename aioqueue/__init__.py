@@ -3,7 +3,20 @@
 # First of all: in a process that is a worker, it takes the signals over before anything else is imported.
 from aioqueue.runtime import _process as _process  # isort: split
 
-from aioqueue.client import BoundClient, Changes, Client, EventStream, JobHandle, Reason, ReasonCode, Transaction, Why
+from aioqueue.client import (
+    BoundClient,
+    Changes,
+    Client,
+    EventStream,
+    JobHandle,
+    ListedSchedules,
+    Reason,
+    ReasonCode,
+    Schedule,
+    Schedules,
+    Transaction,
+    Why,
+)
 from aioqueue.definitions._call import Call
 from aioqueue.definitions._completion import Completion
 from aioqueue.definitions._context import Attempt, current_attempt
@@ -48,6 +61,9 @@ from aioqueue.errors import (
     ResultError,
     ResultTimeout,
     RowRejected,
+    ScheduleError,
+    ScheduleNotFound,
+    ScheduleOwned,
     StoreContended,
     StoreError,
     StoreIncompatible,
@@ -69,6 +85,7 @@ from aioqueue.vocabulary._listing import JobFilter, ListOrder, Page
 from aioqueue.vocabulary._pauses import Pause, PauseTarget
 from aioqueue.vocabulary._phases import Phase, PhaseState, Progress
 from aioqueue.vocabulary._retry import Backoff, Exponential, Fixed, Linear, Retry, Steps
+from aioqueue.vocabulary._schedules import DecidedTick, TickOutcome
 from aioqueue.vocabulary._stats import Stats
 from aioqueue.vocabulary._unique import Unique
 from aioqueue.vocabulary._webhooks import Delivery, DeliveryPage, DeliveryState
@@ -106,6 +123,7 @@ __all__ = [
     "Completed",
     "ConfigurationError",
     "ConflictingOptions",
+    "DecidedTick",
     "Delivery",
     "DeliveryPage",
     "DeliveryState",
@@ -136,6 +154,7 @@ __all__ = [
     "LeaseLost",
     "Linear",
     "ListOrder",
+    "ListedSchedules",
     "MetricsServer",
     "Middleware",
     "NewJob",
@@ -170,12 +189,18 @@ __all__ = [
     "Retry",
     "RetryIn",
     "RowRejected",
+    "Schedule",
+    "ScheduleError",
+    "ScheduleNotFound",
+    "ScheduleOwned",
+    "Schedules",
     "Stats",
     "Steps",
     "StoreContended",
     "StoreError",
     "StoreIncompatible",
     "StoreUnavailable",
+    "TickOutcome",
     "Transaction",
     "TransactionError",
     "Unique",

@@ -20,6 +20,7 @@ from aioqueue.cli._jobs import jobs
 from aioqueue.cli._options import Problem
 from aioqueue.cli._pauses import pause, pauses, resume
 from aioqueue.cli._queue import enqueue, migrate, stats
+from aioqueue.cli._schedules import schedules
 from aioqueue.cli._top import top
 from aioqueue.cli._webhooks import webhooks
 from aioqueue.cli._why import why
@@ -72,7 +73,7 @@ def main() -> None:
 
 for command in (why, *changing_commands(), complete, fail, prune):
     jobs.add_command(command)
-for command in (worker, migrate, enqueue, jobs, chains, pause, resume, pauses):
+for command in (worker, migrate, enqueue, jobs, chains, pause, resume, pauses, schedules):
     main.add_command(command)
 for command in (workers, stats, top, webhooks, health, doctor, completion):
     main.add_command(command)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from aioqueue.cli._imports import load_registry
-from aioqueue.cli._json import json_option, print_json, read_json, to_json
+from aioqueue.cli._calls import call_options, read_arguments, read_options, typed_call
+from aioqueue.cli._json import json_option, print_json, to_json
 from aioqueue.cli._options import (
     DURATION,
     JobsFailed,
@@ -18,7 +17,6 @@ from aioqueue.cli._options import (
     explained,
     log_level_option,
     looking_at,
-    read_time,
     run,
     setting_option,
     url_option,
@@ -27,17 +25,12 @@ from aioqueue.cli._tables import show_table
 from aioqueue.cli._text import one_line
 from aioqueue.client import Client
 from aioqueue.definitions._setting_table import RETRY_FOR
-from aioqueue.errors import ArgumentsError, JobCancelled, JobFailed, ResultTimeout
+from aioqueue.errors import JobCancelled, JobFailed, ResultTimeout
 from aioqueue.vocabulary._abilities import SupportsMigrationSQL, SupportsPendingMigrations
 from aioqueue.vocabulary._job import JobState
-from aioqueue.vocabulary._retry import Retry
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from aioqueue.client import JobHandle
-    from aioqueue.definitions._call import Call
-    from aioqueue.definitions._call_options import CallOptions
     from aioqueue.vocabulary._stats import Stats
 
 __all__ = ["enqueue", "migrate", "stats"]
@@ -118,18 +111,7 @@ async def _statements(url: str | None) -> str:
 @app_dir_option
 @click.argument("name")
 @click.argument("arguments", nargs=-1)
-@click.option("--app", metavar="MODULE:REGISTRY", help="Check the arguments against the job type that it has.")
-@click.option("--delay", type=DURATION, help="Not before this has passed.")
-@click.option("--at", help="Not before this time, in ISO 8601 with an offset.")
-@click.option("--key", help="A label to find it by.")
-@click.option("--unique", is_flag=True, help="At most one unfinished job of the type with this key.")
-@click.option("--priority", type=click.IntRange(1, 4), help="1 is the most urgent; 2 is the default.")
-@click.option("--tag", "tags", multiple=True, help="A label; may be repeated.")
-@click.option("--max-attempts", type=click.IntRange(min=1), help="Of this job.")
-@click.option("--timeout", type=DURATION, help="For each attempt.")
-@click.option("--expires", type=DURATION, help="Discard it if it hasn't started this long after it was due.")
-@click.option("--keep", type=DURATION, help="Keep it this long after its end, whatever workers' retention says.")
-@click.option("--webhook", metavar="URL", help="Tell this URL of its end, once it has ended.")
+@call_options()
 @click.option("--wait", type=DURATION, metavar="DURATION", help="Wait for its end and print its output; 3 if it failed.")
 @setting_option(RETRY_FOR)
 @json_option("One JSON object with the id; with --wait a second one with the state and the output.")
@@ -148,10 +130,10 @@ def enqueue(
 
     ARGUMENTS are name=text, name:=json, or one JSON object: aioqueue enqueue greet name=world shout:=true
     """
-    app, app_dir = given.pop("app"), given.pop("app_dir")
-    values = _read_arguments(arguments)
+    app, app_dir = given["app"], given["app_dir"]
+    values = read_arguments(arguments)
     with explained():
-        options = _read_options(given)
+        options = read_options(given)
 
     async def put() -> None:
         async with Client(url, retry_for=retry_for) as client:
@@ -159,7 +141,7 @@ def enqueue(
             if app is None:
                 handle = await client.enqueue_by_name(name, values, **options)
             else:
-                handle = await client.enqueue(_typed_call(app, app_dir, name, values, options))
+                handle = await client.enqueue(typed_call(app, app_dir, name, values, options))
             if as_json:
                 print_json({"id": str(handle.id), "type": name, "created": handle.created})
             else:
@@ -168,20 +150,6 @@ def enqueue(
                 await _wait(client, handle, wait, as_json=as_json)
 
     run(put)
-
-
-def _typed_call(app: str, app_dir: str | None, name: str, values: dict[str, Any], options: CallOptions) -> Call[Any]:
-    registry = load_registry(app, app_dir)
-    job_type = registry.types.get(name)
-    if job_type is None:
-        raise WrongUsage(f"{app} has no job type {name!r}; it has {', '.join(sorted(registry.types)) or 'none'}")
-    try:
-        return job_type(**values).options(**options)
-    except ArgumentsError as error:
-        name = re.split(r"[.\[]", error.path, maxsplit=1)[0]
-        if isinstance(values.get(name), str):
-            raise WrongUsage(f"{error}. A value that isn't text is given as JSON: {name}:={values[name]}") from None
-        raise
 
 
 async def _wait(client: Client, handle: JobHandle[Any], seconds: float, *, as_json: bool) -> None:
@@ -196,39 +164,6 @@ async def _wait(client: Client, handle: JobHandle[Any], seconds: float, *, as_js
         print_json({"id": str(handle.id), "state": JobState.COMPLETED.value, "output": output})
     else:
         click.echo(to_json(output))
-
-
-def _read_arguments(texts: Sequence[str]) -> dict[str, Any]:
-    if len(texts) == 1 and texts[0].lstrip().startswith("{"):
-        return cast("dict[str, Any]", _json(texts[0], "ARGUMENTS"))
-    values: dict[str, Any] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        raw = name.endswith(":")
-        name = name.removesuffix(":")
-        if not equals or not name.isidentifier():
-            raise WrongUsage(f"{text!r} is neither name=text nor name:=json")
-        if name in values:
-            raise WrongUsage(f"the argument {name} is given twice")
-        values[name] = _json(value, name) if raw else value
-    return values
-
-
-def _json(text: str, name: str) -> Any:
-    try:
-        return read_json(text)
-    except ValueError as error:
-        raise WrongUsage(f"{name}: that isn't JSON: {error}") from None
-
-
-def _read_options(given: dict[str, Any]) -> CallOptions:
-    at, attempts = given.pop("at"), given.pop("max_attempts")
-    options = {name: value for name, value in given.items() if value is not None and value is not False and value != ()}
-    if at is not None:
-        options["at"] = read_time(at, "--at")
-    if attempts is not None:
-        options["retry"] = Retry(max_attempts=attempts)
-    return cast("CallOptions", options)
 
 
 # -- stats ------------------------------------------------------------------------------------------------------------

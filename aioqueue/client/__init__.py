@@ -19,7 +19,9 @@
 | `_tries` | repeats what couldn't be written, for a bounded time |
 | `_rows`, `_unclear` | one row of those; what may have been stored already |
 | `_handle`, `_waiters`, `_finished` | make handles, and wait for results; what is said of a job that has ended |
-| `_operate`, `_filters`, `_diagnosis` | what operators look for; which jobs are meant; what is wrong around the queue |
+| `_operate`, `_filters` | what operators look for; which jobs are meant |
+| `_diagnosis`, `_diagnosis_planned` | what is wrong around the queue; and with what is to come |
+| `_schedules`, `_schedule` | schedules at run time; one of them, as it's shown |
 | `_changes`, `_portions` | what operators change; many jobs, a bounded number in each commit |
 | `_cancelling` | asks chains to end |
 | `_progress` | how far jobs have come, for whoever waits for them |
@@ -39,6 +41,8 @@ from aioqueue.client._event_streams import EventStream
 from aioqueue.client._handle import JobHandle
 from aioqueue.client._portions import Changes
 from aioqueue.client._reasons import Reason, ReasonCode, Why
+from aioqueue.client._schedule import ListedSchedules, Schedule
+from aioqueue.client._schedules import Schedules
 from aioqueue.client._transaction import Transaction
 
 __all__ = [
@@ -48,8 +52,11 @@ __all__ = [
     "Connection",
     "EventStream",
     "JobHandle",
+    "ListedSchedules",
     "Reason",
     "ReasonCode",
+    "Schedule",
+    "Schedules",
     "Transaction",
     "Why",
 ]

@@ -6,8 +6,9 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
+from aioqueue.client._diagnosis_planned import MOST_SCHEDULES, all_schedules, judge_pauses, judge_schedules
 from aioqueue.store_rules._diagnosis import run_checks
-from aioqueue.vocabulary._abilities import SupportsDiagnosis, SupportsWebhooks
+from aioqueue.vocabulary._abilities import SupportsDiagnosis, SupportsPauses, SupportsSchedules, SupportsWebhooks
 from aioqueue.vocabulary._finding import Finding, Verdict
 from aioqueue.vocabulary._job import JobState
 from aioqueue.vocabulary._webhooks import DeliveryState
@@ -69,7 +70,12 @@ async def _look_at_queue(session: Session, registry: Registry | None) -> list[Fi
         asked = _Asked(session.opened().store)
         checks: dict[str, Callable[[], Awaitable[list[Finding]]]]
         checks = {"workers": partial(_workers, asked), "types": partial(_types, asked, registry)}
-        if isinstance(store := session.opened().store, SupportsWebhooks):
+        store = session.opened().store
+        if isinstance(store, SupportsPauses):
+            checks["pauses"] = partial(_pauses, store)
+        if isinstance(store, SupportsSchedules):
+            checks["schedules"] = partial(_schedules, store, asked, registry)
+        if isinstance(store, SupportsWebhooks):
             checks["webhooks"] = partial(_webhooks, store)
         if registry is not None:
             checks["registry"] = partial(_registry, asked, registry)
@@ -105,6 +111,16 @@ async def _workers(asked: _Asked) -> list[Finding]:
 async def _types(asked: _Asked, registry: Registry | None) -> list[Finding]:
     leases = await asked.leases()
     return judge_types(await asked.types(), leases, () if registry is None else registry.declared)
+
+
+async def _pauses(store: SupportsPauses) -> list[Finding]:
+    return judge_pauses(await store.list_pauses())
+
+
+async def _schedules(store: SupportsSchedules, asked: _Asked, registry: Registry | None) -> list[Finding]:
+    schedules = await all_schedules(store)
+    due = await store.due_schedules(MOST_SCHEDULES)
+    return judge_schedules(schedules, due, await asked.leases(), () if registry is None else registry.declared)
 
 
 async def _webhooks(store: SupportsWebhooks) -> list[Finding]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from aioqueue.client._operations_changing import ChangingOperations
 from aioqueue.client._pausing import keeper_of_pauses, pause_jobs, read_target, resume_jobs
+from aioqueue.client._schedules import Schedules
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,6 +20,11 @@ __all__ = ["PlanningOperations"]
 
 class PlanningOperations(ChangingOperations):
     """The client's methods about what is to come. They take no `tx=`: what they say is so at once, for everybody."""
+
+    @property
+    def schedules(self) -> Schedules:
+        """What is enqueued again and again: `await client.schedules.put("nightly", report(), cron="0 3 * * *")`."""
+        return Schedules(self._session)
 
     @overload
     async def pause(

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from aioqueue.vocabulary._job import Job
     from aioqueue.vocabulary._pauses import Pause
 
-__all__ = ["held_reasons", "paused_reasons"]
+__all__ = ["held_reasons", "paused_reasons", "resume_command"]
 
 
 def paused_reasons(job: Job, pauses: Iterable[Pause]) -> list[Reason]:
@@ -66,16 +66,21 @@ def _is_about(pause: Pause, job: Job) -> bool:
 
 def _paused(pause: Pause) -> Reason:
     if pause.target is PauseTarget.ALL:
-        what, option = "all jobs", "--all"
-    elif pause.target is PauseTarget.TYPE:
-        what, option = f"all jobs of {pause.value}", shlex.quote(pause.value)
+        what = "all jobs"
     else:
-        what, option = f"all jobs with the key {pause.value}", f"--key {shlex.quote(pause.value)}"
+        what = f"all jobs {'of' if pause.target is PauseTarget.TYPE else 'with the key'} {pause.value}"
     by = f" by {pause.by}" if pause.by else ""
     end = "until somebody resumes them" if pause.until is None else f"until {pause.until:%Y-%m-%d %H:%M:%S} UTC"
     why = f": {pause.reason}" if pause.reason else ""
     return Reason(
         ReasonCode.PAUSED,
         f"{what} are paused{by} since {pause.at:%Y-%m-%d %H:%M:%S} UTC, {end}{why}",
-        f"To have them started again: `aioqueue resume {option}`.",
+        f"To have them started again: {resume_command(pause)}.",
     )
+
+
+def resume_command(pause: Pause) -> str:
+    """What lifts a pause, for people."""
+    value = shlex.quote(pause.value)
+    option = {PauseTarget.ALL: "--all", PauseTarget.TYPE: value, PauseTarget.KEY: f"--key {value}"}[pause.target]
+    return f"`aioqueue resume {option}`"

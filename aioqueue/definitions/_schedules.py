@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from datetime import timedelta
     from typing import Unpack
 
-__all__ = ["ScheduleOptions", "generation_of", "read_registry_name", "read_schedule", "read_schedule_name"]
+    from aioqueue.definitions._timing import Timing
+
+__all__ = ["ScheduleOptions", "generation_of", "read_registry_name", "read_schedule", "read_schedule_name", "read_timing"]
 
 _SHORTEST_INTERVAL_SECONDS = 1.0
 _LONGEST_NAME_CHARACTERS = 200
@@ -101,6 +103,21 @@ def read_schedule(call: Call[Any], name: str | None = None, **options: Unpack[Sc
     except ConfigurationError as error:
         raise ConfigurationError(f"the schedule {shown}: {error}") from None
     return schedule
+
+
+def read_timing(anchor: datetime, **options: Unpack[ScheduleOptions]) -> Timing:
+    """Read when the ticks of a schedule would be, before there is one.
+
+    Arguments:
+        anchor: From which an interval counts; timezone-aware.
+        options: As of `read_schedule`.
+
+    Raises:
+        ConfigurationError: Something is out of its range, can't be read, or would never fire.
+    """
+    nothing = NewSchedule(name="", owner=None, job_type="", template=b"", **_read_options(options))
+    _refuse_silent(nothing)
+    return timing_of(nothing, anchor)
 
 
 def generation_of(name: str, schedules: Iterable[NewSchedule], release: int | None = None) -> Generation:
