@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 from aioqueue.errors import AioqueueError, StoreError
 from aioqueue.runtime._log import event
-from aioqueue.sqlite._connections import Connection, in_transaction
+from aioqueue.sqlite._connections import Connection, begin, in_transaction
 from aioqueue.sqlite._connections_halving import halved
 from aioqueue.sqlite._errors import concerns_a_row
 from aioqueue.sqlite._lease_clock import clock_parameters
 from aioqueue.sqlite._lease_odd import held_one_by_one
+from aioqueue.sqlite._lease_singleton import make_way
 from aioqueue.sqlite._notifications import merged
 from aioqueue.sqlite._rows import dump, load, one
 from aioqueue.sqlite._rows_ids import id_of
@@ -40,8 +41,8 @@ __all__ = ["DELETE_LEASE", "Leases", "open_lease"]
 logger = logging.getLogger("aioqueue.sqlite")
 
 _OPEN = f"""
-INSERT INTO lease (id, worker, opened_at, expires_at, clock, boot, extra, types, slots)
-VALUES (:lease, :worker, {NOW}, {NOW} + :duration, :clock, :boot, :extra, :types, :slots)
+INSERT INTO lease (id, worker, opened_at, expires_at, clock, boot, extra, types, slots, singleton)
+VALUES (:lease, :worker, {NOW}, {NOW} + :duration, :clock, :boot, :extra, :types, :slots, :singleton)
 """
 
 _REMEMBER = f"""
@@ -82,10 +83,31 @@ class Leases:
         self._writer = writer
         self._odd_rows = odd_rows
 
-    async def open(self, worker: str, duration: float, *, extra: bool, types: Sequence[str] | None, slots: int | None) -> int:
+    async def open(
+        self,
+        worker: str,
+        duration: float,
+        *,
+        extra: bool,
+        types: Sequence[str] | None,
+        slots: int | None,
+        singleton: str | None,
+    ) -> int:
         """Make a lease, as `aioqueue.abc.Store.open_lease` promises."""
         make = functools.partial(open_lease, worker=worker, duration=duration, extra=extra, types=types, slots=slots)
-        return await self._writer.write(lambda connection: (make(connection), None))
+        if singleton is None:
+            return await self._writer.write(lambda connection: (make(connection), None))
+
+        def run(connection: Connection, abandoned: Callable[[], bool]) -> tuple[int, Notification | None]:
+            waited = begin(connection, self._writer.timeout, abandoned)
+
+            def body(each: sqlite3.Connection) -> tuple[int, Notification | None]:
+                ended = make_way(each, singleton, waited)
+                return make(each, singleton=singleton), Notification(leases=ended) if ended else None
+
+            return in_transaction(connection, self._writer.timeout, body, abandoned, begun=True)
+
+        return await self._writer.hop(run)
 
     async def release(self, lease_id: int, claims: Sequence[Claim], *, end: bool) -> None:
         """Give claims back, as `aioqueue.abc.Store.release` promises.
@@ -113,11 +135,12 @@ def open_lease(
     extra: bool = False,
     types: Sequence[str] | None = None,
     slots: int | None = None,
+    singleton: str | None = None,
 ) -> int:
     """Make a lease, and give its id."""
     lease_id = new_lease_id()
     parameters = {"lease": lease_id, "worker": worker, "duration": round(duration * 1e6), "extra": int(extra)}
-    told = {"types": None if types is None else dump(list(types)), "slots": slots}
+    told = {"types": None if types is None else dump(list(types)), "slots": slots, "singleton": singleton}
     connection.execute(_OPEN, {**parameters, **told, **clock_parameters()})
     connection.execute(_REMEMBER, {"lease": lease_id, "worker": worker})
     return lease_id

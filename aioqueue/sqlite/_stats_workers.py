@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["read_leases", "read_standing"]
 
 _LEASES = f"""
-SELECT id, worker, opened_at, {LEASE_END} - {NOW}, extra, types, slots,
+SELECT id, worker, opened_at, {LEASE_END} - {NOW}, extra, types, slots, singleton,
     (SELECT count(*) FROM (SELECT 1 FROM job INDEXED BY job_running WHERE state = 2 AND lease_id = lease.id LIMIT :cap))
 FROM lease ORDER BY worker, id LIMIT 10000
 """
@@ -46,7 +46,7 @@ def read_leases(connection: Statements) -> list[LeaseFacts]:
 
 
 def _facts(
-    lease_id: int, worker: Any, opened_at: Any, ends_in: Any, extra: Any, types: Any, slots: Any, running: int
+    lease_id: int, worker: Any, opened_at: Any, ends_in: Any, extra: Any, types: Any, slots: Any, singleton: Any, running: int
 ) -> LeaseFacts:
     return LeaseFacts(
         id=lease_id,
@@ -57,6 +57,7 @@ def _facts(
         types=None if types is None else tags_of(types),
         slots=slots if isinstance(slots, int) else None,
         running=running,
+        singleton=None if singleton is None else text_of(singleton),
     )
 
 

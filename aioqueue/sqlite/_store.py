@@ -167,10 +167,11 @@ class SQLiteStore(StoreAbilities):
         extra: bool = False,
         types: Sequence[str] | None = None,
         slots: int | None = None,
-        singleton: str | None = None,  # noqa: ARG002 - comes next
+        singleton: str | None = None,
     ) -> int:
         """See `aioqueue.abc.Store.open_lease`."""
-        return await self._opened.leases.open(worker, duration, extra=extra, types=types, slots=slots)
+        leases = self._opened.leases
+        return await leases.open(worker, duration, extra=extra, types=types, slots=slots, singleton=singleton)
 
     def lease_session(self, *, timeout: float = 10.0) -> SQLiteLeaseSession:
         """See `aioqueue.abc.Store.lease_session`."""

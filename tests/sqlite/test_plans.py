@@ -36,6 +36,7 @@ ROOMS = (
         "_insert_unique",
         "_lease",
         "_lease_odd",
+        "_lease_singleton",
     ),
     *("_lease_session", "_listing", "_listing_blockers", "_listing_chain", "_listing_find", "_listing_sources"),
     *("_notifications", "_operate", "_operate_cancel", "_operate_delete", "_operate_prune"),
