@@ -27,7 +27,7 @@ from aioqueue.cli._reload import follow_reloader, run_reloading
 from aioqueue.cli._text import one_line
 from aioqueue.client import Client
 from aioqueue.definitions._environment import Environment
-from aioqueue.definitions._setting_table import CLOSE_TIMEOUT, GRACE, LOG_FORMAT, LOG_LEVEL, SETTINGS, TYPES
+from aioqueue.definitions._setting_table import CLOSE_TIMEOUT, GRACE, LOG_FORMAT, LOG_LEVEL, SETTINGS, SINGLETON, TYPES, WAIT
 from aioqueue.errors import StoreUnavailable
 from aioqueue.runtime._left_behind import leave
 from aioqueue.runtime._log import event
@@ -102,9 +102,12 @@ def worker(
     code = 0
     try:
         with process.command(), explained():
-            if reload and not follow_reloader():
+            reloaded = reload and follow_reloader()
+            if reload and not reloaded:
                 code = process.exit_code = _reload(app_dir, once=once, settings=settings)
             else:
+                if reloaded and _is_single(settings):
+                    settings["standby"] = True  # the one before may have been killed, and has the name for a while
                 code = _work(load_registry(app, app_dir), app, types, once=once, uvloop=uvloop, settings=settings)
     except Stopped:
         logger.info("stopped before the worker has begun", extra=event("worker.stopped_early"))
@@ -147,6 +150,12 @@ def _work(
     return code
 
 
+def _is_single(settings: Mapping[str, Any]) -> bool:
+    """Whether the worker has a name that only one may have, and waiting for it is left to us."""
+    read = Environment()
+    return SINGLETON.read(settings["singleton"], read) is not None and not WAIT.read(settings["wait"], read)
+
+
 def _close_timeout(settings: Mapping[str, Any]) -> float:
     return CLOSE_TIMEOUT.read(settings["close_timeout"], Environment(), default=_CLOSE_SECONDS)
 
@@ -156,6 +165,8 @@ async def _serve(registry: Registry, types: Sequence[str] | None, *, once: bool,
     code = 1
     client = Client(**_of("Client", {**settings, "close_timeout": _close_timeout(settings)}))
     worker = Worker(client, registry, **_of("Worker", {**settings, "types": types}))
+    if once and worker.settings.standby:
+        raise WrongUsage("--once runs what is due now, and --standby waits for as long as it takes: choose one, or --wait")
     asked = asyncio.Event()
     # Before the first connection: that the database can't be reached is to be seen.
     with serving(worker.settings.metrics_port, worker.settings.metrics_host), _stopped_by_signals(worker, asked):

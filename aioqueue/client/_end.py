@@ -10,6 +10,7 @@ from aioqueue.client._finished import already_finished
 from aioqueue.client._waiters import step_that_counts
 from aioqueue.definitions._call import Call
 from aioqueue.definitions._continuation import Done, step_after
+from aioqueue.definitions._dry_runs import is_dry
 from aioqueue.definitions._graph import graph_of, refuse_raising, rows_of
 from aioqueue.definitions._job_options import check_name
 from aioqueue.definitions._job_type import JobType
@@ -87,6 +88,8 @@ class CompletionPlan:
             WrongJobType: It's of another type.
             ConflictingOptions: The call has a key, or an id that was chosen.
             ArgumentsError: Its metadata or tags are too much, with those of the chain.
+            DryRunRefused: The chain is run dry, and the call, or one that it waits for, isn't of a type that is declared for
+                that.
         """
         if step.type not in self._names:
             raise WrongJobType(
@@ -101,7 +104,7 @@ class CompletionPlan:
             following = step_after(self._next, step, step.metadata_json, step.trace)
         except CodecError as error:
             raise ArgumentsError(str(error), path=error.path) from None
-        children = tuple(rows_of(self.calls[:-1], (), step.trace))
+        children = tuple(rows_of(self.calls[:-1], (), step.trace, dry_run=is_dry(step.origin)))
         return Ending(id=step.id, kind=SettlementKind.CONTINUED, next=following, children=children)
 
     def is_done(self, end: Job | None, following: Job | None) -> bool:

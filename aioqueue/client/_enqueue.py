@@ -10,6 +10,7 @@ from aioqueue.client._conflicts import left_out, report_conflict, report_unique
 from aioqueue.client._in_flight import InFlight
 from aioqueue.client._insert import Inserter
 from aioqueue.definitions._call import Call
+from aioqueue.definitions._context import runs_dry
 from aioqueue.definitions._continuation import Done
 from aioqueue.definitions._graph import graph_of, rows_of
 from aioqueue.definitions._middleware import fold_enqueue
@@ -147,7 +148,7 @@ class Enqueuer:
                 marked.append(call)
             if in_flight is not None:
                 in_flight.begin(marked)
-            jobs = rows_of(graph, calls, trace, self._webhook)
+            jobs = rows_of(graph, calls, trace, self._webhook, dry_run=runs_dry())
             refuse_webhooks(self._store, jobs)
             results = await (self._insert_through_middlewares(jobs, insert) if self._middlewares else insert(jobs))
         except BaseException as error:
@@ -272,7 +273,7 @@ def traced_rows(graph: Sequence[Call[Any]], calls: Sequence[Call[Any]], tracing:
         webhook: As of `Enqueuer`.
     """
     span = _begin_span(tracing, graph)
-    jobs = rows_of(graph, calls, None if span is None else span.trace, webhook)
+    jobs = rows_of(graph, calls, None if span is None else span.trace, webhook, dry_run=runs_dry())
     if span is not None:
         if len(jobs) == 1:
             span.stored_as(jobs[0].id)

@@ -38,6 +38,7 @@ class NamedType:
     keep: float | None = None
     tags: tuple[str, ...] = ()
     phases: tuple[str, ...] = ()
+    dry_run: bool = False
 
     def __post_init__(self) -> None:
         check_name(self.name)

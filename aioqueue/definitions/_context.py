@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast, overload
 import orjson
 
 from aioqueue.definitions._completion import OWN
+from aioqueue.definitions._dry_runs import is_dry
 from aioqueue.definitions._phases import MemoryKeeper, Phases, Returned
 from aioqueue.definitions._progress import read_message, read_percent, shown_progress
 from aioqueue.definitions._resources import current_scope
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from aioqueue.vocabulary._job import ClaimedJob
     from aioqueue.vocabulary._phases import Progress
 
-__all__ = ["Attempt", "activate", "attempt_in", "current_attempt", "running_attempt"]
+__all__ = ["Attempt", "activate", "attempt_in", "current_attempt", "running_attempt", "runs_dry"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -51,7 +52,7 @@ class Attempt:
         job_type: Its type here.
         worker_id: The worker's name.
         client: The worker's client, for enqueueing more.
-        dry_run: Whether this run is only tried out; always False so far.
+        dry_run: Whether this run is only tried out: nothing of it is to be seen outside.
         resources: What is open for it.
         last_progress: What `progress` was last told, or the beginning or end of a phase says; None before that.
     """
@@ -67,7 +68,7 @@ class Attempt:
         self.worker_id = worker_id
         self.client = client
         self.resources = resources
-        self.dry_run = False
+        self.dry_run = is_dry(job.origin)
         self._cancelled = False
         self._cancel_reason: CancelReason | None = None
         self._outcome: str | None = None
@@ -331,6 +332,12 @@ def current_attempt() -> Attempt:
 def running_attempt() -> Attempt | None:
     """Give the attempt in which this code runs, or None where there is none: for what is called anywhere, such as logging."""
     return _current.get(None)
+
+
+def runs_dry() -> bool:
+    """Whether this code is part of a dry run: what it enqueues is, too."""
+    attempt = _current.get(None)
+    return attempt is not None and attempt.dry_run
 
 
 def attempt_in(context: contextvars.Context) -> Attempt | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar, cast
 import msgspec
 
 from aioqueue.definitions._call import Call
+from aioqueue.definitions._dry_runs import is_dry, refuse_in_dry_run
 from aioqueue.errors import CallError, ConflictingOptions
 from aioqueue.vocabulary._codec import CodecError, check_size
 from aioqueue.vocabulary._safe_text import safe_repr
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from aioqueue.definitions._call_options import CallOptions
     from aioqueue.vocabulary._job import ClaimedJob, NewJob
+    from aioqueue.vocabulary._origin import Origin
 
 __all__ = ["Done", "done", "next_job", "step_after"]
 
@@ -147,6 +149,8 @@ class Step(Protocol):
     def id(self) -> UUID: ...
     @property
     def tags(self) -> tuple[str, ...]: ...
+    @property
+    def origin(self) -> Origin | None: ...
 
 
 def next_job(call: Call[Any], finished: ClaimedJob, trace: str | None) -> NewJob:
@@ -177,8 +181,11 @@ def step_after(call: Call[Any], finished: Step, metadata: bytes, trace: str | No
     Raises:
         ConflictingOptions: The call has a key, and the chain keeps the one that it began with; or an id was chosen for it.
         CodecError: A ValueError: the metadata of both is too large, or their tags are too many.
+        DryRunRefused: The chain is run dry, and the call's type isn't declared for that.
     """
     new = call.to_new_job(trace)
+    if is_dry(finished.origin):
+        refuse_in_dry_run(call)
     if new.key is not None:
         raise ConflictingOptions(
             f"this call of {new.type} continues the chain of job {finished.id}, which keeps the key that it began with: leave "

@@ -32,6 +32,7 @@ class DeclareOptions(TypedDict, total=False):
     expires: float | timedelta | None
     keep: float | timedelta | None
     tags: Iterable[str]
+    dry_run: bool
 
 
 class JobOptions(DeclareOptions, total=False):
@@ -57,6 +58,7 @@ class ImplementOptions(TypedDict, total=False):
     phases: Iterable[str]
     capture_logs: bool
     executor: Executor
+    dry_run: bool
 
 
 class JobDecorator:

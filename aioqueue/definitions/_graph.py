@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from aioqueue.definitions._call import Call
+from aioqueue.definitions._dry_runs import dry_rows
 from aioqueue.errors import BlockerCycle, CallAlreadyEnqueued, ConflictingOptions
 
 if TYPE_CHECKING:
@@ -54,7 +55,12 @@ def graph_of(calls: Sequence[Call[Any]]) -> Sequence[Call[Any]]:
 
 
 def rows_of(
-    graph: Sequence[Call[Any]], calls: Iterable[Call[Any]], trace: str | None = None, webhook: str | None = None
+    graph: Sequence[Call[Any]],
+    calls: Iterable[Call[Any]],
+    trace: str | None = None,
+    webhook: str | None = None,
+    *,
+    dry_run: bool = False,
 ) -> list[NewJob]:
     """Make the rows of calls that are enqueued together, in order.
 
@@ -63,11 +69,17 @@ def rows_of(
         calls: Those that were given: the others are stored only if somebody needs them.
         trace: The trace context of whoever enqueues them.
         webhook: The URL that is told of their ends, as far as the calls don't say something else.
+        dry_run: Whether it's a dry run that enqueues them.
+
+    Raises:
+        DryRunRefused: One can't be part of that.
     """
     if graph is calls:
-        return [call.to_new_job(trace, webhook=webhook) for call in graph]
+        rows = [call.to_new_job(trace, webhook=webhook) for call in graph]
+        return dry_rows(graph, rows) if dry_run else rows
     given = {call.identity for call in calls}
-    return [call.to_new_job(trace, implied=call.identity not in given, webhook=webhook) for call in graph]
+    rows = [call.to_new_job(trace, implied=call.identity not in given, webhook=webhook) for call in graph]
+    return dry_rows(graph, rows) if dry_run else rows
 
 
 def refuse_raising(rows: Iterable[NewJob], instead: str) -> None:

@@ -29,7 +29,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:[.:/-][A-Za-z0-9_]+)*")
 _LONGEST_NAME_CHARACTERS = 200
 _MOST_PHASES = 100
 
-_OPTIONS_OF_DECLARED = frozenset({"name", "aliases", "retry", "timeout", "priority", "expires", "keep", "tags"})
+_OPTIONS_OF_DECLARED = frozenset({"name", "aliases", "retry", "timeout", "priority", "expires", "keep", "tags", "dry_run"})
 _OPTIONS = _OPTIONS_OF_DECLARED | {"middlewares", "max_reschedules", "lease", "phases", "capture_logs", "executor"}
 
 
@@ -97,8 +97,9 @@ def read_type_options(
             max_reschedules=_read_reschedules(given.get("max_reschedules")),
             lease=_read_lease(given.get("lease")),
             phases=_read_phases(given.get("phases", ())),
-            capture_logs=_read_capture_logs(given.get("capture_logs", False)),
+            capture_logs=_read_yes_no(given.get("capture_logs", False), "capture_logs"),
             executor=_read_executor(given.get("executor", "thread")),
+            dry_run=_read_yes_no(given.get("dry_run", False), "dry_run"),
             declared_only=declared_only,
             implements=implements,
             converters=converters,
@@ -176,9 +177,9 @@ def _has_order(names: Any) -> bool:
     return isinstance(names, Iterable) and not isinstance(names, (set, frozenset))
 
 
-def _read_capture_logs(value: object) -> bool:
+def _read_yes_no(value: object, name: str) -> bool:
     if not isinstance(value, bool):
-        raise ConfigurationError(f"capture_logs must be True or False, not {safe_repr(value)}")
+        raise ConfigurationError(f"{name} must be True or False, not {safe_repr(value)}")
     return value
 
 

@@ -49,6 +49,7 @@ class TypeOptions:
     phases: tuple[str, ...] = ()
     capture_logs: bool = False
     executor: Executor = "thread"
+    dry_run: bool = False
     declared_only: bool = False
     implements: JobType[..., Any, Any] | None = None
     converters: Mapping[type, Converter] = field(default_factory=dict["type", "Converter"])
@@ -75,6 +76,7 @@ class JobType(Generic[P, R, F]):
         phases: The names of its phases, in order; none for most.
         capture_logs: Whether what its handler logs is kept with the job.
         executor: Where a plain function runs: in a `"thread"`, or in a `"process"` of its own.
+        dry_run: Whether its jobs may be run dry: its handler looks at `current_attempt().dry_run`.
         converters: The registry's.
         phase_codecs: For `Phases`: by phase, its function and what reads and writes its result.
         is_async: Whether the function is a coroutine function; if not, it runs in a thread.
@@ -102,6 +104,7 @@ class JobType(Generic[P, R, F]):
         self.phases = options.phases
         self.capture_logs = options.capture_logs
         self.executor: Executor = options.executor
+        self.dry_run = options.dry_run
         self.declared_only = options.declared_only
         self.implements = options.implements
         self.is_async = inspect.iscoroutinefunction(function)

@@ -139,6 +139,8 @@ class Registry:
             capture_logs: Whether what its handler logs is kept with the job, and shown by `aioqueue jobs logs`.
             executor: `"process"` runs a `def` handler in a process of its own, by its import name: a timeout or a cancel ends
                 it, and when it crashes it's this job alone that has failed. By default `"thread"`.
+            dry_run: Whether its jobs may be run dry: its handler looks at `current_attempt().dry_run`, and leaves out what is
+                seen outside.
 
         Returns:
             The job type.
@@ -194,6 +196,7 @@ class Registry:
             "expires": declared.expires,
             "keep": declared.keep,
             "tags": declared.tags,
+            "dry_run": declared.dry_run,
             **options,
         }
 

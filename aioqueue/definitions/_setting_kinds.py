@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 from aioqueue.definitions._environment import variable_of
 from aioqueue.errors import ConfigurationError
 from aioqueue.vocabulary._numbers import read_duration, read_whole_number
+from aioqueue.vocabulary._safe_text import safe_repr, visible
 from aioqueue.vocabulary._time import seconds
 
 if TYPE_CHECKING:
     from aioqueue.definitions._environment import Environment
 
-__all__ = ["Choice", "Duration", "Kind", "Names", "Setting", "Text", "WholeNumber", "YesNo"]
+__all__ = ["Choice", "Duration", "Kind", "Names", "Setting", "Text", "Visible", "WholeNumber", "YesNo"]
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -223,6 +224,25 @@ class Text:
     def written(self, value: Any) -> str:
         """As it's typed."""
         return str(value)
+
+
+class Visible(Text):
+    """Some text that people see in a line of its own.
+
+    Arguments:
+        longest: Characters at most.
+    """
+
+    def __init__(self, metavar: str, longest: int) -> None:
+        super().__init__(metavar)
+        self._longest = longest
+
+    def from_argument(self, value: object, name: str) -> str:
+        """Check that it can be seen."""
+        text = super().from_argument(value, name)
+        if len(text) > self._longest or visible(text) != text:
+            raise ConfigurationError(f"{name} must be at most {self._longest} visible characters, not {safe_repr(text)}")
+        return text
 
 
 class Choice(Text):

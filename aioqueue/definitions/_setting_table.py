@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from aioqueue.definitions._environment import DEFAULT_URL
-from aioqueue.definitions._setting_kinds import Choice, Duration, Names, Setting, Text, WholeNumber, YesNo
+from aioqueue.definitions._setting_kinds import Choice, Duration, Names, Setting, Text, Visible, WholeNumber, YesNo
 from aioqueue.definitions._webhook_kinds import Receivers, Secrets, WebhookURL
 from aioqueue.vocabulary._retry import MOST_ATTEMPTS
 
@@ -21,6 +21,7 @@ __all__ = [
     "BLOCKED_AFTER",
     "CLOSE_TIMEOUT",
     "CONCURRENCY",
+    "DRY_RUN",
     "GRACE",
     "LEASE",
     "LOG_FORMAT",
@@ -31,6 +32,7 @@ __all__ = [
     "METRICS_PORT",
     "NAME",
     "ONCE",
+    "PAUSE_BETWEEN",
     "POLL_INTERVAL",
     "RELEASE",
     "RELOAD",
@@ -41,12 +43,15 @@ __all__ = [
     "RETRY_FOR",
     "SETTINGS",
     "SHORTEST_LEASE_SECONDS",
+    "SINGLETON",
+    "STANDBY",
     "TRACE_LINKS",
     "TRACING",
     "TYPES",
     "UNCOMMITTED_GRACE",
     "URL",
     "UVLOOP",
+    "WAIT",
     "WEBHOOK",
     "WEBHOOK_ALLOW",
     "WEBHOOK_SECRET",
@@ -58,12 +63,13 @@ SHORTEST_LEASE_SECONDS = 1.0
 _SHORTEST_POLL_SECONDS = 0.01
 _MOST_CONCURRENT_JOBS = 10_000
 _MOST_RESCHEDULES = 2**31 - 1
+_LONGEST_NAME_CHARACTERS = 200
 _LATEST_RELEASE = 2**63 - 1
 
 _WORKER, _BOTH, _CLIENT, _COMMAND_LINE = ("Worker",), ("Worker", "Client"), ("Client",), ()
 
 _WHERE, _WHAT, _ENDS = "Where things are", "What runs, and how often", "When a worker stops or dies"
-_KEPT = "What is kept"
+_KEPT, _SINGLE = "What is kept", "One worker at a time"
 _SEEN, _CLIENTS, _PROCESS = "What is seen of it", "Enqueueing and results", "The process"
 _WEBHOOKS = "Webhooks"
 
@@ -133,6 +139,35 @@ RELEASE: Setting[int | None] = Setting(
     _WORKER,
     _WHAT,
     "none: the newest definitions that live workers have",
+)
+PAUSE_BETWEEN = Setting(
+    "pause_between", Duration(), 0.0, "How long a slot rests after each job: to be gentle.", _WORKER, _WHAT, "none"
+)
+DRY_RUN = Setting(
+    "dry_run",
+    YesNo(pair=False),
+    default=False,
+    what="Only try jobs out: those of types that are declared dry_run=True.",
+    of=_WORKER,
+    group=_WHAT,
+    more="See [dry runs](how-to/dry-runs.md).",
+)
+SINGLETON: Setting[str | None] = Setting(
+    "singleton",
+    Visible("NAME", _LONGEST_NAME_CHARACTERS),
+    None,
+    "Of all workers with this name one works at a time, on whichever machine.",
+    _WORKER,
+    _SINGLE,
+    "none",
+    "See [single workers](how-to/single-workers.md).",
+)
+_IF_HELD = "If another worker has the name"
+WAIT = Setting(
+    "wait", YesNo(pair=False), default=False, what=f"{_IF_HELD}, first wait for one lease.", of=_WORKER, group=_SINGLE
+)
+STANDBY = Setting(
+    "standby", YesNo(pair=False), default=False, what=f"{_IF_HELD}, take over when it ends or dies.", of=_WORKER, group=_SINGLE
 )
 GRACE = Setting("grace", Duration(), 30.0, "For running jobs at shutdown, until they're cancelled.", _WORKER, _ENDS)
 LEASE = Setting(
@@ -324,6 +359,11 @@ SETTINGS: Sequence[Setting[Any]] = (
     MAX_ATTEMPTS,
     MAX_RESCHEDULES,
     RELEASE,
+    PAUSE_BETWEEN,
+    DRY_RUN,
+    SINGLETON,
+    WAIT,
+    STANDBY,
     GRACE,
     LEASE,
     RENEW_EVERY,

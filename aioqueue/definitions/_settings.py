@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from aioqueue.definitions import _setting_table as table
 from aioqueue.definitions._environment import Environment
@@ -13,8 +13,48 @@ from aioqueue.vocabulary._retry import Retry
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from datetime import timedelta
+    from typing import Unpack
 
-__all__ = ["WorkerSettings", "longest_try"]
+__all__ = ["GivenSettings", "WorkerOptions", "WorkerSettings", "longest_try"]
+
+
+class WorkerOptions(TypedDict, total=False):
+    """The settings that `Worker` is given as arguments, but for those that it reads itself; it says what each is.
+
+    None is as if it wasn't given: then the variable counts, else the default. Durations are seconds.
+    """
+
+    name: str | None
+    concurrency: int | None
+    poll_interval: float | timedelta | None
+    max_attempts: int | None
+    max_reschedules: int | None
+    release: int | None
+    pause_between: float | timedelta | None
+    dry_run: bool | None
+    singleton: str | None
+    wait: bool | None
+    standby: bool | None
+    grace: float | timedelta | None
+    lease: float | timedelta | None
+    renew_every: float | timedelta | None
+    blocked_after: float | timedelta | None
+    default_retry: Retry | None
+    retention_completed: float | timedelta | None
+    retention_failed: float | timedelta | None
+    retention_interval: float | timedelta | None
+    tracing: bool | None
+    trace_links: bool | None
+    metrics_port: int | None
+    metrics_host: str | None
+    webhook_secret: str | Iterable[str] | None
+    webhook_allow: Iterable[str] | None
+
+
+class GivenSettings(WorkerOptions, total=False):
+    """All settings of a worker."""
+
+    types: Iterable[str] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +70,11 @@ class WorkerSettings:
         grace: Seconds that running jobs get to finish at shutdown.
         max_reschedules: How often one job may be rescheduled; None for no limit.
         release: The number of this version of the registry's code, for its schedules; None without one.
+        pause_between: Seconds that a slot rests after each job.
+        dry_run: Whether it only tries jobs out.
+        singleton: Its name among workers of which one works at a time; None if it may work beside others.
+        wait: Whether it waits for one lease if another has that name.
+        standby: Whether it waits for as long as another has that name.
         blocked_after: Seconds after which the log names what blocks the event loop; 0 for never.
         default_retry: For jobs whose type and call have no policy: its attempts and its waits.
         retention_completed, retention_failed: Seconds that jobs are kept which don't say so themselves; 0 for ever.
@@ -52,6 +97,11 @@ class WorkerSettings:
     grace: float = table.GRACE.default
     max_reschedules: int | None = table.MAX_RESCHEDULES.default
     release: int | None = table.RELEASE.default
+    pause_between: float = table.PAUSE_BETWEEN.default
+    dry_run: bool = table.DRY_RUN.default
+    singleton: str | None = table.SINGLETON.default
+    wait: bool = table.WAIT.default
+    standby: bool = table.STANDBY.default
     blocked_after: float = table.BLOCKED_AFTER.default
     default_retry: Retry = field(default_factory=Retry)
     retention_completed: float = table.RETENTION_COMPLETED.default
@@ -67,67 +117,30 @@ class WorkerSettings:
     webhook_allow: tuple[str, ...] = table.WEBHOOK_ALLOW.default
 
     @classmethod
-    def resolve(
-        cls,
-        *,
-        concurrency: int | None = None,
-        lease: float | timedelta | None = None,
-        renew_every: float | timedelta | None = None,
-        poll_interval: float | timedelta | None = None,
-        grace: float | timedelta | None = None,
-        max_reschedules: int | None = None,
-        release: int | None = None,
-        blocked_after: float | timedelta | None = None,
-        max_attempts: int | None = None,
-        default_retry: Retry | None = None,
-        retention_completed: float | timedelta | None = None,
-        retention_failed: float | timedelta | None = None,
-        retention_interval: float | timedelta | None = None,
-        tracing: bool | None = None,
-        trace_links: bool | None = None,
-        metrics_port: int | None = None,
-        metrics_host: str | None = None,
-        name: str | None = None,
-        types: Iterable[str] | None = None,
-        webhook_secret: str | Iterable[str] | None = None,
-        webhook_allow: Iterable[str] | None = None,
-        environment: Mapping[str, str] | None = None,
-    ) -> WorkerSettings:
+    def resolve(cls, environment: Mapping[str, str] | None = None, **given: Unpack[GivenSettings]) -> WorkerSettings:
         """Read the settings: an argument that is None comes from its variable, which `_setting_table` names, or is the default.
 
         Arguments:
-            renew_every: By default a third of the lease, and at most half of it. One try takes at most a sixth of the lease,
-                so that three end before the lease does: two of its own, and one of another lease.
-            default_retry: A whole policy in place of `max_attempts`, whose variable doesn't count then.
             environment: The variables; by default the process's.
+            given: Arguments.
 
         Raises:
             ConfigurationError: One can't be read, is out of its range, or contradicts another; it's named.
+            TypeError: There is no such setting.
         """
-        read = Environment(environment)
-        return cls(
-            concurrency=table.CONCURRENCY.read(concurrency, read),
-            lease=table.LEASE.read(lease, read),
-            renew_every=_renewal(renew_every, lease, read),
-            renewals_set=table.RENEW_EVERY.is_set(renew_every, read),
-            poll_interval=table.POLL_INTERVAL.read(poll_interval, read),
-            grace=table.GRACE.read(grace, read),
-            max_reschedules=table.MAX_RESCHEDULES.read(max_reschedules, read),
-            release=table.RELEASE.read(release, read),
-            blocked_after=table.BLOCKED_AFTER.read(blocked_after, read),
-            default_retry=_default_retry(default_retry, max_attempts, read),
-            retention_completed=table.RETENTION_COMPLETED.read(retention_completed, read),
-            retention_failed=table.RETENTION_FAILED.read(retention_failed, read),
-            retention_interval=table.RETENTION_INTERVAL.read(retention_interval, read),
-            tracing=table.TRACING.read(tracing, read),
-            trace_links=table.TRACE_LINKS.read(trace_links, read),
-            metrics_port=table.METRICS_PORT.read(metrics_port, read),
-            metrics_host=table.METRICS_HOST.read(metrics_host, read),
-            name=table.NAME.read(name, read),
-            types=table.TYPES.read(types, read),
-            webhook_secret=table.WEBHOOK_SECRET.read(webhook_secret, read),
-            webhook_allow=table.WEBHOOK_ALLOW.read(webhook_allow, read),
-        )
+        if unknown := given.keys() - GivenSettings.__annotations__.keys():
+            raise TypeError(f"a worker has no setting {', '.join(sorted(unknown))}")
+        read, arguments = Environment(environment), cast("dict[str, Any]", given)
+        settings: dict[str, Any] = {
+            setting.name: setting.read(arguments.get(setting.name), read)
+            for setting in table.SETTINGS
+            if "Worker" in setting.of and setting not in (table.RENEW_EVERY, table.MAX_ATTEMPTS)
+        }
+        _refuse_waiting_for_nothing(settings, given, read)
+        settings["renew_every"] = _renewal(given.get("renew_every"), given.get("lease"), read)
+        settings["renewals_set"] = table.RENEW_EVERY.is_set(given.get("renew_every"), read)
+        settings["default_retry"] = _default_retry(given.get("default_retry"), given.get("max_attempts"), read)
+        return cls(**settings)
 
     def renewal_of(self, lease: float, job_type: str) -> float:
         """Seconds between renewals of a lease of which job types have said how long it lasts.
@@ -178,6 +191,23 @@ def _refuse_renewal(renewal: float, lease: float, name: str, whose: str, other_w
             f"{name} ({renewal:g} s) must be at most half of {whose} ({lease:g} s): a renewal may take {one:g} s, and three "
             f"of them, two tries and one of another lease, must end before it does; lower it, or {other_way}"
         )
+
+
+def _refuse_waiting_for_nothing(settings: Mapping[str, Any], given: GivenSettings, read: Environment) -> None:
+    """Refuse what is said of waiting for a name that only one worker may have, where it contradicts the rest, or itself.
+
+    Raises:
+        ConfigurationError: It does.
+    """
+    waiting = [
+        setting.name_of(value, read)
+        for setting, value in ((table.WAIT, given.get("wait")), (table.STANDBY, given.get("standby")))
+        if settings[setting.name]
+    ]
+    if settings["singleton"] is None and waiting:
+        raise ConfigurationError(f"{waiting[0]} is about a name that only one worker may have: give that too, as singleton")
+    if len(waiting) > 1:
+        raise ConfigurationError(f"{waiting[0]} is for one lease, and {waiting[1]} for as long as it takes: choose one")
 
 
 def _default_retry(policy: Retry | None, max_attempts: int | None, environment: Environment) -> Retry:

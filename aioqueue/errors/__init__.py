@@ -35,6 +35,7 @@
     ├── ProcessFailed                 a handler's own process that couldn't be started, or has crashed
     ├── NotInProcess                  what doesn't reach a handler's own process, such as the client
     ├── LeaseLost                     a worker's lease has ended: nothing was claimed with it
+    ├── DryRunRefused                 a job that can't be part of a dry run
     ├── SingletonHeld                 another process works under the name that only one may have
     ├── ScheduleError                 a schedule that can't be changed; carries its name
     │   ├── ScheduleNotFound
@@ -56,7 +57,7 @@ from typing import TYPE_CHECKING, Any, Required, TypedDict
 
 from aioqueue.errors._root import AioqueueError, Portable
 from aioqueue.errors._schedules import ScheduleError, ScheduleNotFound, ScheduleOwned
-from aioqueue.errors._workers import SingletonHeld
+from aioqueue.errors._workers import DryRunRefused, SingletonHeld
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -77,6 +78,7 @@ __all__ = [
     "CompletionNotDone",
     "ConfigurationError",
     "ConflictingOptions",
+    "DryRunRefused",
     "DuplicateJob",
     "JobCancelled",
     "JobError",

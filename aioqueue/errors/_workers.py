@@ -1,10 +1,10 @@
-"""Why a worker doesn't work."""
+"""Why a worker doesn't work, or not for real."""
 
 from __future__ import annotations
 
 from aioqueue.errors._root import AioqueueError
 
-__all__ = ["SingletonHeld"]
+__all__ = ["DryRunRefused", "SingletonHeld"]
 
 
 class SingletonHeld(AioqueueError):
@@ -21,3 +21,15 @@ class SingletonHeld(AioqueueError):
         self.name = name
         self.worker = worker
         self.ends_in = ends_in
+
+
+class DryRunRefused(AioqueueError):
+    """What can't be part of a dry run.
+
+    Attributes:
+        type: The name of the job type that isn't declared for it, or of whose call something doesn't go together with it.
+    """
+
+    def __init__(self, message: str, *, type: str) -> None:  # noqa: A002 - as everywhere else
+        super().__init__(message)
+        self.type = type

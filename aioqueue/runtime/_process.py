@@ -17,10 +17,12 @@ TYPE_CHECKING = False  # `typing` would be most of what this imports
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-__all__ = ["END_SECONDS", "LEFT_BEHIND", "Stopped", "process"]
+__all__ = ["END_SECONDS", "LEFT_BEHIND", "NAME_HELD", "Stopped", "process"]
 
 LEFT_BEHIND = 4
 """Exit code: jobs didn't stop, or what became of them couldn't be written."""
+NAME_HELD = 5
+"""Exit code: another worker has the name that only one may have."""
 
 END_SECONDS = 5.0
 """For what remains of a process that was told to stop when its worker has ended: threads, tasks, and what runs at exit."""

@@ -20,6 +20,7 @@
 | `_text` | texts that can be stored |
 | `_writer`, `_settling`, `_postponed`, `_backoff` | write outcomes and give claims back: in batches, and again later |
 | `_lease`, `_lease_groups`, `_lease_thread`, `_unheld` | leases: kept, shared, renewed by a thread, compared |
+| `_standby` | opens them, and waits while another worker has the name that only one may have |
 | `_recovery`, `_waiting_orphans` | the jobs of dead workers; those that can't be settled now |
 | `_bounded_calls` | calls of the loops beside the main one, each waited for only so long |
 | `_tending` | what no claim leads to: jobs that wait for chains that have ended, or weren't started in time |

@@ -8,6 +8,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from aioqueue.definitions._context import activate
+from aioqueue.definitions._dry_runs import not_declared
 from aioqueue.definitions._middleware import fold
 from aioqueue.errors import ArgumentsError, ConfigurationError
 from aioqueue.runtime._exits import from_a_signal
@@ -130,10 +131,13 @@ class Attempts:
         """Find the handler, make the attempt, and begin its time.
 
         Raises:
-            Unreadable: What is stored as its timeout isn't a time.
+            Unreadable: What is stored as its timeout isn't a time. Or a dry run has begun its chain, and its type isn't, or is
+                no longer, declared for that.
         """
         name = slot.job.type
         job_type = (self._known.get(name) or self._learn(name))[0]
+        if slot.job.origin is not None and slot.job.origin.dry_run and not job_type.dry_run:
+            raise Unreadable(not_declared(name), "DryRunRefused")
         timeout = _timeout(slot, job_type)
         attempt = slot.attempt = SlotAttempt(
             slot,

@@ -65,6 +65,8 @@ class Health:
         lease_valid: Whether it has its lease (one for each duration), confirmed by the database within its duration.
         busy: Slots that run a job.
         concurrency: Slots.
+        standing_by: What it stands by for, if it does: such as `standing by for reports (held by web-1-4711)`. That's its work
+            for now: it's ready.
         unwritten: Outcomes and claims that wait to be written.
         last_claim: Seconds since a claim succeeded (an empty one too); None before the first.
         troubles: The newest error of each part that fails at the moment: `claim`, `next_due`, `settle`, `release`, `renew`,
@@ -81,6 +83,7 @@ class Health:
     lease_valid: bool
     busy: int
     concurrency: int
+    standing_by: str | None = None
     unwritten: int = 0
     last_claim: float | None = None
     troubles: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -92,7 +95,7 @@ class Health:
         if not self.running:
             return ("it doesn't run",)
         found = ["it is stopping"] if self.stopping else []
-        found += [] if self.lease_valid else ["it has no valid lease"]
+        found += [] if self.lease_valid or self.standing_by else ["it has no valid lease"]
         found += [f"{part}: {text}" for part, text in self.troubles.items() if part not in _TOLERATED]
         return tuple(found)
 
@@ -100,11 +103,14 @@ class Health:
     def notes(self) -> tuple[str, ...]:
         """What is odd, and doesn't keep it from its work."""
         found = [f"{part}: {text}" for part, text in self.troubles.items() if part in _TOLERATED]
-        return (*found, *map(str, self.late))
+        return (*([self.standing_by] if self.standing_by else ()), *found, *map(str, self.late))
 
     @property
     def ready(self) -> bool:
-        """Whether it does its work, and will go on: it runs, isn't stopping, holds a lease, and nothing that matters fails."""
+        """Whether it does its work, and will go on: it runs, isn't stopping, holds a lease, and nothing that matters fails.
+
+        A worker that stands by for another is ready, too: a rolling deploy waits for that before it ends the other.
+        """
         return not self.reasons
 
     @property
@@ -115,7 +121,7 @@ class Health:
         what is only shown (`progress`, `stats`), messages to others (`webhooks`), nor old jobs that aren't removed
         (`retention`).
         """
-        return self.running and self.lease_valid and not (self.troubles.keys() - _HARMLESS)
+        return self.running and (self.lease_valid or self.standing_by is not None) and not (self.troubles.keys() - _HARMLESS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

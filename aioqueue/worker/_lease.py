@@ -58,6 +58,7 @@ class Leases:
         recovery: Told when something keeps us from the database.
         watchdog: Looks at the event loop, from the leases' thread.
         troubles: Where errors show.
+        singleton: The name that only one valid lease may have, and the first one of these is to have; None for none.
 
     Attributes:
         groups: As given: each knows its lease, while it has one.
@@ -75,8 +76,10 @@ class Leases:
         recovery: Recovery,
         watchdog: Watchdog,
         troubles: Troubles,
+        singleton: str | None = None,
     ) -> None:
         self._store = store
+        self._singleton = singleton
         self.groups = groups
         self._name = one_line(name)
         self._worker = name
@@ -128,6 +131,11 @@ class Leases:
         self._lost = {lease_id: until for lease_id, until in self._lost.items() if until > now and lease_id in running}
         return (*self._by_id, *self._lost)
 
+    @property
+    def complete(self) -> bool:
+        """Whether there are all, as far as is known."""
+        return self._all is not None
+
     def changed(self, lease_ids: Collection[int]) -> None:
         """Something has happened to these leases: renew those that are ours at once, which tells what it was."""
         if not self._by_id.keys().isdisjoint(lease_ids):
@@ -141,6 +149,7 @@ class Leases:
         """Open what is missing, and have it renewed.
 
         Raises:
+            SingletonHeld: Another worker has the name.
             StoreError: One can't be opened.
             CancelledError: The worker ends.
             ConfigurationError: The thread can't connect, or the database's role may not do what a worker does.
@@ -166,6 +175,7 @@ class Leases:
                 extra=group is not self.groups[0],
                 types=group.types,
                 slots=group.slots,
+                singleton=self._singleton if group is self.groups[0] else None,
             ),
             name="aioqueue opening of a lease",
         )

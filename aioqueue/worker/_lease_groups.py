@@ -1,4 +1,4 @@
-"""Which job types share a lease: those whose leases last equally long."""
+"""Which job types share a lease: those whose leases last equally long, and all of a single worker's."""
 
 from __future__ import annotations
 
@@ -39,6 +39,8 @@ def lease_groups(
 ) -> list[LeaseGroup]:
     """Sort job types by how long their leases last. The group with the worker's own duration comes first, if there is one.
 
+    A worker that is the only one of its name has one lease for all: who loses the name loses all jobs with it.
+
     Arguments:
         names: Of the types to claim.
         types: By name and alias.
@@ -49,7 +51,7 @@ def lease_groups(
     """
     by_duration: dict[float, list[str]] = {settings.lease: []}
     for name in names:
-        own = types[name].lease
+        own = None if settings.singleton is not None else types[name].lease
         by_duration.setdefault(settings.lease if own is None else own, []).append(name)
     return [
         LeaseGroup(

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from aioqueue.errors import ClientClosed, LeaseLost, StoreIncompatible
+from aioqueue.errors import ClientClosed, LeaseLost, SingletonHeld, StoreIncompatible
 from aioqueue.vocabulary._answers import Due
 from aioqueue.worker._backoff import Backoff
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from aioqueue.worker._lease import Leases
     from aioqueue.worker._recovery import Recovery
     from aioqueue.worker._slots import Slots
+    from aioqueue.worker._standby import Standby
     from aioqueue.worker._wakeup import Wakeup
 
 __all__ = ["Loop", "Turn"]
@@ -70,7 +71,7 @@ class Loop:
         types: Names of the job types to claim.
         settings: The worker's.
         wakeup: What wakes it.
-        holdings, slots, leases, recovery: The worker's other parts.
+        holdings, slots, leases, standby, recovery: The worker's other parts.
         troubles: Where errors show.
 
     Attributes:
@@ -88,16 +89,19 @@ class Loop:
         holdings: Holdings,
         slots: Slots,
         leases: Leases,
+        standby: Standby,
         recovery: Recovery,
         troubles: Troubles,
     ) -> None:
         self._store = store
         self._claimed_types: Sequence[str] = tuple(types)
         self._poll_seconds = settings.poll_interval
+        self._dry_run = settings.dry_run
         self._wakeup = wakeup
         self._holdings = holdings
         self._slots = slots
         self._leases = leases
+        self._standby = standby
         self._recovery = recovery
         self._troubles = troubles
         # By the names that people see in the troubles: filling is a claim there, and looking asks the store for `next_due`.
@@ -115,6 +119,7 @@ class Loop:
         Raises:
             StoreIncompatible: The schema doesn't fit this code any more.
             ClientClosed: The client was closed.
+            SingletonHeld: Another worker has the name that only one may have, and that isn't to be waited for.
         """
         while not self.stopping:
             turn = await self._turn()
@@ -149,7 +154,7 @@ class Loop:
         """Do what a verb does. If it fails that's told, and it's tried again a little later."""
         try:
             await verb(turn)
-        except (StoreIncompatible, ClientClosed):
+        except (StoreIncompatible, ClientClosed, SingletonHeld):
             raise
         except Exception as error:  # noqa: BLE001 - logged by the troubles; the loop goes on
             self._troubles.add(part, error)
@@ -165,9 +170,14 @@ class Loop:
     async def fill(self, turn: Turn) -> None:
         """Claim as many jobs as there are free slots, and hand them to the slots."""
         leases = self._leases
-        await leases.opened()
+        if not leases.complete:
+            await self._standby.opened()
+            if not leases.complete:
+                turn.retry_in = self._standby.retry_in
+                return
         free = self._slots.free
         if free <= 0:
+            turn.retry_in = self._slots.rested_in
             return
         claimable = leases.claimable()
         if claimable is None:
@@ -175,7 +185,9 @@ class Loop:
             return
         try:
             with leases.claiming():
-                jobs = await self._store.claim(claimable.lease_id, claimable.types, free, leases=claimable.leases)
+                jobs = await self._store.claim(
+                    claimable.lease_id, claimable.types, free, leases=claimable.leases, dry_run=self._dry_run
+                )
         except LeaseLost:
             leases.renew_now()
             raise
@@ -209,6 +221,8 @@ class Loop:
             wait = min(wait, due if due > 0 else self._contended.next())
         if due != 0:
             self._contended.reset()
+        if not turn.drained:
+            wait = min(wait, self._slots.rested_in)
         wait = min(wait, turn.retry_in, max(self._recovery.due_in(), _RECOVERY_LEAST_SECONDS))
         if not self.stopping:
             await self._wakeup.pause(wait)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 from aioqueue.definitions._call import Call
 from aioqueue.definitions._continuation import Done, next_job
 from aioqueue.definitions._graph import graph_of
-from aioqueue.errors import CallError, ConflictingOptions
+from aioqueue.errors import CallError, ConflictingOptions, DryRunRefused
 from aioqueue.vocabulary._codec import CodecError
 from aioqueue.vocabulary._safe_text import type_name
 from aioqueue.worker._outcome import Unreadable, completed, continued
@@ -48,7 +48,8 @@ def _step(attempt: SlotAttempt, returned: object) -> Outcome:
 
     Raises:
         Unreadable: It isn't a call, the value can't be stored, the call has a key or a chosen id, one that it waits for is to
-            raise where it isn't unique, or its tags or metadata are too much, with those of the job.
+            raise where it isn't unique, or its tags or metadata are too much, with those of the job; or the job is run dry,
+            and one of them isn't of a type that is declared for that.
         CallAlreadyEnqueued: The call was enqueued, or returned, before. That isn't taken back if the outcome can't be written:
             it may be there all the same.
     """
@@ -67,7 +68,7 @@ def _step(attempt: SlotAttempt, returned: object) -> Outcome:
         if returned.waits:  # most don't
             attempt.put(graph_of([returned])[:-1], (), trace)
         following = next_job(returned, job, trace)
-    except (ConflictingOptions, CodecError) as error:
+    except (ConflictingOptions, CodecError, DryRunRefused) as error:
         raise Unreadable(error, type(error).__name__) from None
     return continued(following, attempt.outcome, attempt.close())
 

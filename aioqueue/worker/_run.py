@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import logging
 from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from aioqueue.definitions._resources import ResourceScope
+from aioqueue.errors import StoreUnavailable
 from aioqueue.events import WorkerStarted, WorkerStopped, WorkerStopping
+from aioqueue.runtime._log import enable_loggers, event
 from aioqueue.telemetry._counters import Counters
 from aioqueue.telemetry._instruments import recorders
 from aioqueue.telemetry._tracing import Tracing
 from aioqueue.worker._attempt import Attempts
+from aioqueue.worker._backoff import Backoff
 from aioqueue.worker._captured import capturing
 from aioqueue.worker._completion import Completions
 from aioqueue.worker._holdings import Holdings
@@ -29,7 +33,9 @@ from aioqueue.worker._retention import Retention
 from aioqueue.worker._shutdown import Shutdown
 from aioqueue.worker._slots import Slots
 from aioqueue.worker._stages import Stages
+from aioqueue.worker._standby import Standby
 from aioqueue.worker._tending import Tending
+from aioqueue.worker._text import one_line
 from aioqueue.worker._threads import HandlerThreads
 from aioqueue.worker._until_idle import UntilIdle
 from aioqueue.worker._view import WorkerView
@@ -55,6 +61,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Run"]
 
+logger = logging.getLogger("aioqueue.worker")
+
 _BODIES: set[UUID] = set()
 """Ids of the jobs whose bodies run in this process: no worker in it begins one of them again."""
 
@@ -75,7 +83,7 @@ class Run:
 
     Attributes:
         names: Of the job types to claim.
-        holdings, writer, recovery, leases, interruptions, tending, loop, shutdown: The parts that `Worker` speaks to.
+        holdings, writer, recovery, leases, standby, interruptions, tending, loop, shutdown: The parts that `Worker` speaks to.
         webhooks: Sends these; None if the worker has nothing to sign them with.
         view: What other threads see of it.
     """
@@ -94,6 +102,7 @@ class Run:
     ) -> None:
         store = client.store
         self.names = names
+        self._store, self._settings, self._troubles = store, settings, troubles
         # What everyone shares: what wakes the loop, and what this worker holds.
         self._wakeup = wakeup = Wakeup()
         labels = {each: job_type.name for each, job_type in registry.types.items()}
@@ -113,6 +122,7 @@ class Run:
             store, policies, settings, name, renew_every=renew_every, left=tending.soon, observers=self._observers
         )
         self.leases = leases = self._made_leases(store, groups, settings, troubles)
+        self.standby = Standby(leases, settings, name)
         self.interruptions = Interruptions(policies, _cancellation_of_this_task())
         threads, scope = HandlerThreads(name), ResourceScope(resources)
         self._processes = HandlerProcesses(name, threads)
@@ -150,10 +160,13 @@ class Run:
             recovery=self.recovery,
             watchdog=Watchdog(self._name, settings.blocked_after, self.holdings.held, troubles),
             troubles=troubles,
+            singleton=settings.singleton,
         )
 
     def _made_webhooks(self, store: Store, settings: WorkerSettings, troubles: Troubles) -> Webhooks | None:
-        """Who sends them, if somebody does."""
+        """Who sends them, if somebody does: not a worker that only tries jobs out."""
+        if settings.dry_run:
+            return None
         return webhooks_of(
             store,
             settings,
@@ -196,6 +209,7 @@ class Run:
             leases=self.leases,
             stages=self._stages,
             tracing=self._tracing,
+            pause_between=settings.pause_between,
         )
         return Loop(
             store,
@@ -205,6 +219,7 @@ class Run:
             holdings=self.holdings,
             slots=slots,
             leases=self.leases,
+            standby=self.standby,
             recovery=self.recovery,
             troubles=troubles,
         )
@@ -222,6 +237,50 @@ class Run:
         if self._observers.active:
             self._observers.tell(happened(at=datetime.now(UTC), worker=self._name))
 
+    async def start(self, began: Callable[[], None]) -> None:
+        """Open the leases, and wait until they're this worker's to have: for the database, and for who has its name.
+
+        Arguments:
+            began: Called once that is done, or a stop is asked for; and when the worker begins to stand by, for whoever waits
+                for its start.
+
+        Raises:
+            SingletonHeld: Another worker has the name, and that isn't to be waited for.
+            StoreError: They can't be opened.
+            ConfigurationError: The database's role may not do what a worker does.
+        """
+        backoff, standby = Backoff(), self.standby
+        while not self.loop.stopping:
+            try:
+                await self.shutdown.unless_asked(standby.opened())
+            except StoreUnavailable as error:
+                self._troubles.add("claim", error)
+                await self.shutdown.asked_within(backoff.next())
+            else:
+                if not standby.retry_in:
+                    break
+                if self._settings.standby:
+                    began()
+                self._troubles.clear("claim")
+                await self.shutdown.asked_within(standby.retry_in)
+        if not self.loop.stopping:
+            self._log_start()
+        began()
+
+    def _log_start(self) -> None:
+        enable_loggers()
+        settings = self._settings
+        logger.info(
+            "worker %s: %d slots for %s, in %s%s%s",
+            one_line(self._name),
+            settings.concurrency,
+            ", ".join(self.names),
+            one_line(self._store.description),
+            "" if settings.singleton is None else f", alone as {one_line(settings.singleton)}",
+            ": a dry run" if settings.dry_run else "",
+            extra=event("worker.started", worker=self._name, slots=settings.concurrency),
+        )
+
     async def work(self, *, once: bool) -> None:
         """Run the loop until it's told to stop; with `once`, until nothing is due, runs, or waits to be written or told."""
         self._tell(WorkerStarted)
@@ -229,7 +288,7 @@ class Run:
             self.tending.begin(at_once=once)
             if self.webhooks is not None and not once:
                 self.webhooks.begin()
-            if not once:
+            if not once and not self._settings.dry_run:
                 self._retention.begin()
         await self.loop.run(enough=UntilIdle(self.holdings, self._wakeup, self.tending).reached if once else None)
         if self.webhooks is not None and once:

@@ -8,8 +8,9 @@ import signal
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from aioqueue.errors import SingletonHeld
 from aioqueue.runtime._log import event
-from aioqueue.runtime._process import LEFT_BEHIND
+from aioqueue.runtime._process import LEFT_BEHIND, NAME_HELD
 from aioqueue.worker._text import one_line
 
 if TYPE_CHECKING:
@@ -59,13 +60,32 @@ def stopped_by_signals(worker: Worker) -> Generator[None]:
 async def exit_code(worker: Worker, *, once: bool) -> int:
     """Run a worker, and give what its process exits with, as `run_until_signalled` does; but signals are the caller's."""
     result: OnceResult | None = None
-    if once:
-        result = await worker.run_once()
-    else:
-        await worker.run()
+    try:
+        if once:
+            result = await worker.run_once()
+        else:
+            await worker.run()
+    except SingletonHeld as held:
+        return _name_held(worker, held, once=once)
     if worker._left_behind:
         return LEFT_BEHIND
     return 3 if result is not None and result.failed else 0
+
+
+def _name_held(worker: Worker, held: SingletonHeld, *, once: bool) -> int:
+    """Say who has the name that only one worker may have. Returns the exit code."""
+    skips = once and not worker._had_name
+    logger.log(
+        logging.INFO if skips else logging.ERROR,
+        "worker %s: %s, since %s works as %s, whose lease lasts for another %.3g s unless it's renewed",
+        one_line(worker.name),
+        "it does nothing now" if skips else "it ends",
+        one_line(held.worker),
+        one_line(held.name),
+        held.ends_in,
+        extra=event("worker.name_held", worker=worker.name, singleton=held.name, held_by=held.worker, ends_in=held.ends_in),
+    )
+    return 0 if skips else NAME_HELD
 
 
 async def run_until_signalled(worker: Worker, *, once: bool = False) -> int:
@@ -73,7 +93,8 @@ async def run_until_signalled(worker: Worker, *, once: bool = False) -> int:
 
     Returns:
         The exit code: 0 after a stop, whether the jobs finished or were given back; 4 if some had to be left behind, since
-        they didn't stop, or what became of them couldn't be written; with `once`, 3 if some failed.
+        they didn't stop, or what became of them couldn't be written; with `once`, 3 if some failed. 5 if another worker has the
+        name that only one may have (`singleton=`); with `once` that's 0, if it had it from the beginning.
 
     Raises:
         AioqueueError: As `Worker.run`: the command line explains it, and exits with 1.

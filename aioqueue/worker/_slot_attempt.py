@@ -99,7 +99,7 @@ class SlotAttempt(Attempt):
         """
         marked: list[Call[Any]] = []
         try:
-            rows = rows_of(graph, given, trace)
+            rows = rows_of(graph, given, trace, dry_run=self.dry_run)
             refuse_raising(rows, "enqueue it now: `await attempt.client.enqueue(call)`, or `tx.enqueue(call)` of completion()")
             with _enqueueing:
                 for call in graph:

@@ -6,7 +6,9 @@ import asyncio
 import contextvars
 import functools
 import logging
+import math
 import time
+from collections import deque
 from typing import TYPE_CHECKING
 
 from aioqueue.runtime._exits import from_a_signal
@@ -55,6 +57,7 @@ class Slots:
         leases: Whose jobs may be begun.
         stages: Store the last progress of attempts that end.
         tracing: Makes the attempts' spans; none by default.
+        pause_between: Seconds that a slot rests after each attempt.
     """
 
     def __init__(
@@ -70,6 +73,7 @@ class Slots:
         leases: Leases,
         stages: Stages,
         tracing: Tracing | None = None,
+        pause_between: float = 0.0,
     ) -> None:
         self._attempts = attempts
         self._interruptions = interruptions
@@ -84,6 +88,8 @@ class Slots:
         self._tracing = Tracing(on=False) if tracing is None else tracing
         self._tracer = self._tracing.tracer()
         self._stopping = False
+        self._pause_between = pause_between
+        self._resting: deque[float] = deque()  # until when, by the monotonic clock; no timers: the main loop asks
         self._loop = asyncio.get_running_loop()
 
     @property
@@ -94,7 +100,20 @@ class Slots:
         """
         holdings = self._holdings
         waiting = len(holdings.held) - min(len(holdings.stuck), _MOST_STUCK_PER_SLOT * self.concurrency)
-        return min(self.concurrency - len(holdings.running), 2 * self.concurrency - waiting)
+        return min(self.concurrency - len(holdings.running) - self._rest(), 2 * self.concurrency - waiting)
+
+    @property
+    def rested_in(self) -> float:
+        """Seconds until the next slot that rests has done so; infinite if none does."""
+        return max(0.0, self._resting[0] - time.monotonic()) if self._rest() else math.inf
+
+    def _rest(self) -> int:
+        """How many slots rest."""
+        if self._resting:
+            now = time.monotonic()
+            while self._resting and self._resting[0] <= now:
+                self._resting.popleft()
+        return len(self._resting)
 
     def stop(self) -> None:
         """Begin nothing more: what is claimed from now on is given back."""
@@ -192,6 +211,8 @@ class Slots:
             slot.told_late, slot.ended_at = slot.lost is None and not slot.abandoned, ended_at
         if slot.span is not None and not slot.told_late:
             end_span(slot, outcome)
+        if self._pause_between:
+            self._resting.append(ended_at + self._pause_between)
         self._holdings.ended(slot)
         try:
             if not slot.abandoned:

@@ -12,13 +12,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
 from aioqueue.definitions._settings import WorkerSettings
-from aioqueue.errors import AioqueueError, ClientClosed, ConfigurationError, StoreUnavailable
+from aioqueue.errors import AioqueueError, ClientClosed, ConfigurationError
 from aioqueue.runtime._left_behind import forget_dead
-from aioqueue.runtime._log import enable_loggers, event
+from aioqueue.runtime._log import event
 from aioqueue.runtime._shield import finish
 from aioqueue.telemetry._server import serving
 from aioqueue.vocabulary._job import SettlementKind
-from aioqueue.worker._backoff import Backoff
 from aioqueue.worker._claimed_types import claimed_types, names_of
 from aioqueue.worker._event_loop_end import WatchfulTask, hook_exception_handler
 from aioqueue.worker._health import Health, OnceResult, Troubles, shown_ends
@@ -28,14 +27,14 @@ from aioqueue.worker._text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from datetime import timedelta
     from types import TracebackType
+    from typing import Unpack
 
     from aioqueue.client import Client
     from aioqueue.definitions._job_type import JobType
     from aioqueue.definitions._registry import Registry
     from aioqueue.definitions._resources import Resource
-    from aioqueue.vocabulary._retry import Retry
+    from aioqueue.definitions._settings import WorkerOptions
     from aioqueue.worker._retention import OnPurge
 
 __all__ = ["Worker"]
@@ -66,6 +65,11 @@ class Worker:
         grace: Seconds that running jobs get when it stops; 30.
         max_reschedules: How often a job may put itself off; 1,000.
         release: The number of this version of the code: of several that live workers have, the schedules of the highest count.
+        pause_between: Seconds that a slot rests after each job, for workers that must be gentle; 0.
+        dry_run: Only tries jobs out: of types that are declared `dry_run=True`, whose handlers see `current_attempt().dry_run`.
+            It fires no schedules, removes nothing and sends no webhooks.
+        singleton: Of all workers with this name one works at a time. If another has it, `run` raises SingletonHeld.
+        wait, standby: First wait for one lease; or wait for as long as another has it, and take over then.
         blocked_after: Seconds for which a job may block the event loop, until the log names it and its code; 5. 0 for never.
         max_attempts: For jobs whose type and call have no policy; 10, with exponential waits.
         default_retry: A whole policy in place of that: its attempts and its waits.
@@ -92,53 +96,13 @@ class Worker:
         client: Client,
         registry: Registry,
         *,
-        concurrency: int | None = None,
-        name: str | None = None,
         types: Iterable[JobType[..., Any, Any] | str] | None = None,
-        lease: float | timedelta | None = None,
-        renew_every: float | timedelta | None = None,
-        poll_interval: float | timedelta | None = None,
-        grace: float | timedelta | None = None,
-        max_reschedules: int | None = None,
-        release: int | None = None,
-        blocked_after: float | timedelta | None = None,
-        max_attempts: int | None = None,
-        default_retry: Retry | None = None,
-        retention_completed: float | timedelta | None = None,
-        retention_failed: float | timedelta | None = None,
-        retention_interval: float | timedelta | None = None,
         on_purge: OnPurge | None = None,
-        tracing: bool | None = None,
-        trace_links: bool | None = None,
-        metrics_port: int | None = None,
-        metrics_host: str | None = None,
-        webhook_secret: str | Iterable[str] | None = None,
-        webhook_allow: Iterable[str] | None = None,
         resources: Mapping[Resource[Any], Any] | None = None,
+        **settings: Unpack[WorkerOptions],
     ) -> None:
-        self.settings = WorkerSettings.resolve(
-            concurrency=concurrency,
-            lease=lease,
-            renew_every=renew_every,
-            poll_interval=poll_interval,
-            grace=grace,
-            max_reschedules=max_reschedules,
-            release=release,
-            blocked_after=blocked_after,
-            max_attempts=max_attempts,
-            default_retry=default_retry,
-            retention_completed=retention_completed,
-            retention_failed=retention_failed,
-            retention_interval=retention_interval,
-            tracing=tracing,
-            trace_links=trace_links,
-            metrics_port=metrics_port,
-            metrics_host=metrics_host,
-            name=name or None,
-            types=names_of(types),
-            webhook_secret=webhook_secret,
-            webhook_allow=webhook_allow,
-        )
+        settings["name"] = settings.get("name") or None
+        self.settings = WorkerSettings.resolve(**settings, types=names_of(types))
         self.name = self.settings.name or f"{socket.gethostname()}-{os.getpid()}"
         self._client = client
         self._registry = registry
@@ -149,6 +113,7 @@ class Worker:
         self._troubles = Troubles(self.name)
         self._stop_asked = self._force_asked = False
         self._left_behind = 0
+        self._had_name = False
 
     # -- life ---------------------------------------------------------------------------------------------------------
 
@@ -160,6 +125,7 @@ class Worker:
         Raises:
             ConfigurationError: It runs already, or has nothing to run.
             ClientClosed: The client isn't open, or was closed.
+            SingletonHeld: Another worker has the name that only one may have (`singleton=`), also after a while.
             StoreIncompatible: The database's schema doesn't fit this code.
         """
         await self._live(once=False)
@@ -261,6 +227,7 @@ class Worker:
             running=True,
             stopping=run.loop.stopping,
             lease_valid=run.leases.valid,
+            standing_by=run.standby.told,
             busy=len(run.holdings.running),
             concurrency=self.settings.concurrency,
             unwritten=run.holdings.unwritten,
@@ -278,6 +245,10 @@ class Worker:
     async def _live(self, *, once: bool) -> dict[SettlementKind, int]:
         if self._run is not None:
             raise ConfigurationError(f"the worker {self.name} runs already: make another to have two")
+        if once and self.settings.standby:
+            raise ConfigurationError(
+                "standby waits for as long as it takes, and once runs what is due now: choose one, or wait"
+            )
         run: Run | None = None
         try:
             run = self._run = self._made()
@@ -297,7 +268,7 @@ class Worker:
         finally:
             if run is not None:
                 run.shutdown.let_go()
-                self._left_behind = run.shutdown.left_behind
+                self._left_behind, self._had_name = run.shutdown.left_behind, run.standby.had_it
                 self._log_end(run)
             self._run = None
             self._stop_asked = self._force_asked = False
@@ -321,7 +292,7 @@ class Worker:
         return Run(
             self._client,
             self._registry,
-            claimed_types(self._registry, self.settings.types),
+            claimed_types(self._registry, self.settings.types, dry_run=self.settings.dry_run),
             self.settings,
             self.name,
             self._troubles,
@@ -342,7 +313,7 @@ class Worker:
             await self._close(run, working)
 
     async def _work(self, run: Run, *, once: bool) -> None:
-        await self._start(run)
+        await run.start(self._began)
         await run.work(once=once)
 
     async def _close(self, run: Run, working: asyncio.Task[None]) -> None:
@@ -365,25 +336,6 @@ class Worker:
         if cancelled is not None:
             raise cancelled
 
-    async def _start(self, run: Run) -> None:
-        backoff = Backoff()
-        while not run.loop.stopping:
-            try:
-                await run.shutdown.unless_asked(run.leases.opened())
-            except StoreUnavailable as error:
-                self._troubles.add("claim", error)
-                await run.shutdown.asked_within(backoff.next())
-            else:
-                break
-        if not run.loop.stopping:
-            enable_loggers()
-            logger.info(
-                "worker %s: %d slots for %s, in %s",
-                one_line(self.name),
-                self.settings.concurrency,
-                ", ".join(run.names),
-                one_line(self._client.store.description),
-                extra=event("worker.started", worker=self.name, slots=self.settings.concurrency),
-            )
+    def _began(self) -> None:
         if self._started is not None and not self._started.done():
             self._started.set_result(None)

@@ -16,8 +16,9 @@ from aioqueue import Client, ConfigurationError, Retry, Worker
 from aioqueue.cli import main
 from aioqueue.cli._options import _LOG_FORMAT_KEY, _LOG_LEVEL_KEY
 from aioqueue.cli._worker import worker as command
-from aioqueue.definitions._setting_kinds import Choice, Duration, Names, Setting, Text, WholeNumber, YesNo
+from aioqueue.definitions._setting_kinds import Choice, Duration, Names, Setting, Text, Visible, WholeNumber, YesNo
 from aioqueue.definitions._setting_table import SETTINGS
+from aioqueue.definitions._settings import WorkerOptions
 from aioqueue.definitions._webhook_kinds import Receivers
 from tests.cli.jobs import registry
 
@@ -29,9 +30,11 @@ ALONE = [setting for setting in SETTINGS if not setting.of]
 BOTH = [setting for setting in SETTINGS if len(setting.of) > 1]
 CODE_ONLY = {
     Client: {"self", "source", "middlewares", "options"},
-    Worker: {"self", "client", "registry", "resources", "default_retry", "on_purge"},
+    Worker: {"self", "client", "registry", "resources", "default_retry", "on_purge", "settings"},
 }
 """What is code, or an object, and so has neither option nor variable."""
+NEEDS = {"wait": {"singleton": "alone"}, "standby": {"singleton": "alone"}}
+"""Settings without which others are refused."""
 SECRET = "whsec_" + "A" * 32
 WEBHOOKS: dict[str, tuple[str, Any]] = {
     "webhook": ("https://hooks.example/in",) * 2,
@@ -124,7 +127,7 @@ KNOWN = {(setting.name, owner) for setting in SETTINGS for owner in setting.of}
 @pytest.mark.parametrize("setting", OWNED, ids=named)
 def test_a_keyword_argument(setting: Setting[Any]) -> None:
     value = sample(setting)[1]
-    made = owners(**{setting.name: value})
+    made = owners(**{setting.name: value}, **NEEDS.get(setting.name, {}))
     for owner in setting.of:
         assert held(made[owner], setting) == value
 
@@ -133,6 +136,8 @@ def test_a_keyword_argument(setting: Setting[Any]) -> None:
 def test_a_variable(setting: Setting[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     text, value = sample(setting)
     monkeypatch.setenv(setting.variable, f" {text} ")
+    for name, needed in NEEDS.get(setting.name, {}).items():
+        monkeypatch.setenv(f"AIOQUEUE_{name.upper()}", needed)
     made, by_command = owners(), commanded(monkeypatch)
     for owner in setting.of:
         assert held(made[owner], setting) == value
@@ -141,7 +146,8 @@ def test_a_variable(setting: Setting[Any], monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("setting", WITH_OPTION, ids=named)
 def test_an_option_which_comes_before_the_variable(setting: Setting[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    made = commanded(monkeypatch, *as_options(setting), **{setting.variable: "nonsense, which nobody reads"})
+    needed = [text for name, value in NEEDS.get(setting.name, {}).items() for text in (f"--{name}", value)]
+    made = commanded(monkeypatch, *as_options(setting), *needed, **{setting.variable: "nonsense, which nobody reads"})
     for owner in setting.of:
         assert held(made[owner], setting) == sample(setting)[1]
 
@@ -163,7 +169,7 @@ def test_an_empty_variable_is_not_set(setting: Setting[Any], monkeypatch: pytest
     assert ([held(owners()[owner], setting) for owner in setting.of], parsed()) == without
 
 
-TYPED = [setting for setting in SETTINGS if type(setting.kind) is not Text]
+TYPED = [setting for setting in SETTINGS if type(setting.kind) not in (Text, Visible)]
 
 
 @pytest.mark.parametrize("setting", TYPED, ids=named)
@@ -190,7 +196,8 @@ def test_an_argument_of_another_type_is_refused_by_name(setting: Setting[Any]) -
 
 @pytest.mark.parametrize("owner", [Client, Worker])
 def test_every_keyword_argument_is_in_the_table(owner: type[Client | Worker]) -> None:
-    taken = set(inspect.signature(owner.__init__).parameters) - CODE_ONLY[owner]
+    named = {Client: set[str](), Worker: set(WorkerOptions.__annotations__)}
+    taken = (set(inspect.signature(owner.__init__).parameters) | named[owner]) - CODE_ONLY[owner]
     assert taken == {setting.name for setting in SETTINGS if owner.__name__ in setting.of}
 
 
@@ -215,6 +222,47 @@ def test_a_whole_policy_and_a_number_of_attempts_exclude_each_other(monkeypatch:
         Worker(Client(), registry, max_attempts=7, default_retry=policy)
     monkeypatch.setenv("AIOQUEUE_MAX_ATTEMPTS", "7")
     assert Worker(Client(), registry, default_retry=policy).settings.default_retry is policy
+
+
+@pytest.mark.parametrize("waiting", ["wait", "standby"])
+def test_waiting_for_no_name_is_refused(waiting: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {waiting: True}
+    with pytest.raises(ConfigurationError, match=f"^{waiting} is about a name .*singleton"):
+        Worker(Client(), registry, **given)
+    refusal = CliRunner().invoke(main, ["worker", APP, f"--{waiting}"])
+    assert (refusal.exit_code, "singleton" in refusal.output) == (2, True), refusal.output
+    monkeypatch.setenv(f"AIOQUEUE_{waiting.upper()}", "1")
+    with pytest.raises(ConfigurationError, match=f"^AIOQUEUE_{waiting.upper()} is about"):
+        Worker(Client(), registry)
+
+
+def test_waiting_for_one_lease_and_for_ever_exclude_each_other() -> None:
+    with pytest.raises(ConfigurationError, match=r"^wait is for one lease, and standby for as long as it takes"):
+        Worker(Client(), registry, singleton="alone", wait=True, standby=True)
+
+
+def test_running_once_and_standing_by_exclude_each_other() -> None:
+    refusal = CliRunner().invoke(main, ["worker", APP, "--singleton", "alone", "--once", "--standby"])
+    assert (refusal.exit_code, "--once" in refusal.output) == (2, True), refusal.output
+
+
+@pytest.mark.anyio
+async def test_in_a_program_too(url: str) -> None:
+    async with Client(url) as client:
+        with pytest.raises(ConfigurationError, match="standby"):
+            await Worker(client, registry, singleton="alone", standby=True).run_once()
+
+
+@pytest.mark.parametrize("name", ["a\nb", "x" * 201, " "])
+def test_a_name_that_people_cant_see_is_refused(name: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"^singleton must be"):
+        Worker(Client(), registry, singleton=name)
+
+
+def test_a_setting_that_there_isnt_is_refused_by_its_name() -> None:
+    given: dict[str, Any] = {"concurency": 3}
+    with pytest.raises(TypeError, match="concurency"):
+        Worker(Client(), registry, **given)
 
 
 def test_two_sources_exclude_each_other() -> None:
