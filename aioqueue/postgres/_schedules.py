@@ -37,7 +37,7 @@ _FETCH = f"SELECT {SCHEDULE}, ticks.* FROM @schema@.schedule s CROSS JOIN {TICKS
 _NOW = f"SELECT {moment('clock_timestamp()')}"
 # Locked in the order of the names, as by all that wait for schedules.
 _WANTED = """wanted AS MATERIALIZED (
-    SELECT s.name, s.owner FROM @schema@.schedule s WHERE s.name = ANY($1::text[]) ORDER BY s.name FOR UPDATE
+    SELECT s.name FROM @schema@.schedule s WHERE s.name = ANY($1::text[]) ORDER BY s.name FOR UPDATE
 )"""
 _PAUSE = f"""WITH {_WANTED}, paused AS (
     UPDATE @schema@.schedule s SET paused = true, reason = $2::text, by = $3::text
@@ -50,17 +50,17 @@ _RESUME = f"""WITH {_WANTED}, resumed AS (
     WHERE s.name = ANY(ARRAY(SELECT name FROM wanted)) AND s.paused RETURNING s.name
 )
 SELECT name, name IN (SELECT name FROM resumed) FROM wanted"""
-_DELETE = f"""WITH {_WANTED}, live AS MATERIALIZED (
-    SELECT DISTINCT g.owner FROM @schema@.schedule_generation g
-    WHERE g.owner = ANY(ARRAY(SELECT owner FROM wanted)) AND g.live_until > clock_timestamp()
-), gone AS (
+_LOCK = f"WITH {_WANTED} SELECT name FROM wanted"
+# By another statement than the one that has locked them: what was decided while that waited is to go, too.
+_DELETE = """WITH gone AS (
     DELETE FROM @schema@.schedule s
-    WHERE s.name = ANY(ARRAY(SELECT name FROM wanted WHERE owner IS NULL OR owner NOT IN (SELECT owner FROM live)))
+    WHERE s.name = ANY($1::text[]) AND (s.owner IS NULL OR NOT EXISTS (
+        SELECT FROM @schema@.schedule_generation g WHERE g.owner = s.owner AND g.live_until > clock_timestamp()))
     RETURNING s.name
 ), forgotten AS (
     DELETE FROM @schema@.schedule_tick t WHERE t.schedule = ANY(ARRAY(SELECT name FROM gone))
 )
-SELECT name, name IN (SELECT name FROM gone) FROM wanted"""
+SELECT name FROM gone"""
 # One that is locked is being decided, or changed, at this moment.
 _RECOMPUTE = """WITH wanted AS MATERIALIZED (
     SELECT s.name FROM @schema@.schedule s
@@ -79,6 +79,7 @@ def schedule_statements(schema: Schema) -> dict[str, str]:
         "schedules_now": _NOW,
         "schedules_pause": _PAUSE,
         "schedules_resume": _RESUME,
+        "schedules_lock_named": _LOCK,
         "schedules_delete": _DELETE,
         "schedules_recompute": _RECOMPUTE,
         "schedules_names": _NAMES,
@@ -145,7 +146,10 @@ class Schedules:
 
     async def pause(self, names: Sequence[str], reason: str, by: str) -> list[bool]:
         """See `aioqueue.abc.SupportsSchedules.pause_schedules`."""
-        there = {row[0] for row in await self._change("schedules_pause", names, reason, by)}
+        async with self._pool.transaction() as connection:
+            await connection.execute(HOLD_BRIEFLY)
+            rows = await connection.fetch(self._statements["schedules_pause"], list(names), reason, by)
+        there = {row[0] for row in rows}
         return [name in there for name in names]
 
     async def resume(self, names: Sequence[str]) -> tuple[list[bool], bool]:
@@ -161,15 +165,12 @@ class Schedules:
 
     async def delete(self, names: Sequence[str]) -> list[ScheduleChange]:
         """See `aioqueue.abc.SupportsSchedules.delete_schedules`."""
-        gone = {row[0]: row[1] for row in await self._change("schedules_delete", names)}
-        changes = {None: ScheduleChange.NOT_FOUND, True: ScheduleChange.DONE, False: ScheduleChange.OWNED}
-        return [changes[gone.get(name)] for name in names]
-
-    async def _change(self, statement: str, *arguments: object) -> Sequence[Row]:
-        """Change schedules by one statement, in which rows are waited for briefly."""
         async with self._pool.transaction() as connection:
             await connection.execute(HOLD_BRIEFLY)
-            return await connection.fetch(self._statements[statement], *arguments)
+            there = {row[0] for row in await connection.fetch(self._statements["schedules_lock_named"], list(names))}
+            gone = {row[0] for row in await connection.fetch(self._statements["schedules_delete"], list(there))}
+        changes = dict.fromkeys(there, ScheduleChange.OWNED) | dict.fromkeys(gone, ScheduleChange.DONE)
+        return [changes.get(name, ScheduleChange.NOT_FOUND) for name in names]
 
 
 def _shown(row: Row) -> StoredSchedule:

@@ -37,13 +37,13 @@ _MOST_WAITS = 5
 _AS_READ = f"""s.version = given.version AND (given.by_hand OR (
     NOT s.paused AND {NEXT_AT} IS NOT DISTINCT FROM given.expected AND s.next_at IS DISTINCT FROM 'infinity'))"""
 _GIVEN = "unnest($1::text[], $2::integer[], $3::timestamptz[], $4::boolean[]) AS given(name, version, expected, by_hand)"
-_LOCK = f"""SELECT s.name, s.version, {NEXT_AT}, s.last_chain, s.paused, statement_timestamp()
-FROM @schema@.schedule s
-WHERE s.name = ANY($1::text[]) AND EXISTS (SELECT FROM {_GIVEN} WHERE given.name = s.name AND {_AS_READ})
-ORDER BY s.name FOR UPDATE OF s SKIP LOCKED"""
-_FIRST = f"""SELECT s.name FROM @schema@.schedule s
-WHERE s.name = ANY($1::text[]) AND EXISTS (SELECT FROM {_GIVEN} WHERE given.name = s.name AND {_AS_READ})
-ORDER BY s.name LIMIT 1"""
+_LOCK = f"""SELECT locked.*, statement_timestamp() FROM {_GIVEN}
+CROSS JOIN LATERAL (
+    SELECT s.name, s.version, {NEXT_AT}, s.last_chain, s.paused FROM @schema@.schedule s
+    WHERE s.name = given.name AND {_AS_READ} FOR UPDATE SKIP LOCKED) AS locked"""
+_FIRST = f"""SELECT min(there.name) FROM {_GIVEN}
+CROSS JOIN LATERAL (
+    SELECT s.name FROM @schema@.schedule s WHERE s.name = given.name AND {_AS_READ} OFFSET 0) AS there"""
 _WAIT = "SELECT s.name FROM @schema@.schedule s WHERE s.name = $1::text FOR UPDATE"
 _LOOK = f"""SELECT given.name, given.nominal_at, NULL::uuid
 FROM unnest($1::text[], $2::timestamptz[]) AS given(name, nominal_at)
@@ -205,7 +205,7 @@ class _Deciding:
                 break
             # Mostly somebody else has decided all of them. What is there still, somebody else has locked.
             first = await self._connection.fetch(self._statements["schedules_first"], *given)
-            if not first:
+            if first[0][0] is None:
                 return {}
             await self._connection.fetch(self._statements["schedules_wait"], first[0][0])
         else:
