@@ -19,6 +19,7 @@ __all__ = ["ClockTicks"]
 _A_MINUTE = timedelta(minutes=1)
 _A_DAY = timedelta(days=1)
 _FARTHEST = timedelta(days=366 * 50)
+_BEYOND_ANY_CHANGE = timedelta(days=2)
 
 
 class ClockTicks:
@@ -35,15 +36,12 @@ class ClockTicks:
 
     def after(self, moment: datetime) -> datetime | None:
         """The first tick after a moment; None if there is none within 50 years."""
+        if moment >= LAST_MOMENT:
+            return None
         moment = max(moment, FIRST_MOMENT)
-        minute = self._minute_after(moment - _A_MINUTE)
-        while minute is not None:
-            for second in self._expression.seconds:
-                tick = minute + timedelta(seconds=second)
-                if tick > moment:
-                    return tick
-            minute = self._minute_after(minute)
-        return None
+        seconds = [timedelta(seconds=each) for each in self._expression.seconds]
+        minute = self._minute_after(moment - seconds[-1])
+        return None if minute is None else next(minute + each for each in seconds if minute + each > moment)
 
     def backwards(self, start: datetime, end: datetime) -> Iterator[datetime]:
         """The ticks from one moment to another, both included, the last one first."""
@@ -70,8 +68,7 @@ class ClockTicks:
     def _minute_after(self, moment: datetime) -> datetime | None:
         """The first one after a moment."""
         period = period_at(self._zone, moment)
-        low = max(_on_wall(moment, period) + _A_MINUTE, self._low(period))
-        farthest = min(moment + _FARTHEST, LAST_MOMENT)
+        low, searched_from = max(_on_wall(moment, period) + _A_MINUTE, self._low(period)), moment
         while True:
             wall = self._expression.first_minute(low)
             while wall is not None and (skipped := _skipped_day(period, wall)):
@@ -81,27 +78,34 @@ class ClockTicks:
             minute = _moment(wall, period)
             if minute < period.end:
                 return minute
-            if period.end >= farthest:
+            if period.end >= moment + _FARTHEST:
                 return None
-            period = period_at(self._zone, period.end)
+            # Until shortly before that minute there's nothing. Only what the clock shows again may have been behind `low`.
+            far = period.end - searched_from > _BEYOND_ANY_CHANGE
+            searched_from = max(period.end, minute - _BEYOND_ANY_CHANGE) if far else period.end
+            period = period_at(self._zone, searched_from)
             low = self._low(period)
 
     def _minute_until(self, moment: datetime, start: datetime) -> datetime | None:
         """The last one that isn't after a moment, nor a minute or more before `start`."""
         period = period_at(self._zone, moment)
-        high = _on_wall(moment, period)
+        high, searched_from = _on_wall(moment, period), moment
         while True:
             wall = self._expression.last_minute(high)
             while wall is not None and (skipped := _skipped_day(period, wall)):
                 wall = self._expression.last_minute(skipped - _A_MINUTE)
             if wall is None:
                 return None
+            minute = _moment(wall, period)
             if wall >= self._low(period):
-                minute = _moment(wall, period)
                 return minute if minute > start - _A_MINUTE else None
-            if period.start <= start - _A_MINUTE or period.start <= FIRST_MOMENT:
+            if period.start <= max(start - _A_MINUTE, FIRST_MOMENT):
                 return None
-            period = period_at(self._zone, period.start - _A_MINUTE)
+            far = searched_from - period.start > _BEYOND_ANY_CHANGE
+            searched_from = period.start - _A_MINUTE
+            if far:
+                searched_from = min(searched_from, (wall - period.offset).replace(tzinfo=UTC) + _BEYOND_ANY_CHANGE)
+            period = period_at(self._zone, max(searched_from, FIRST_MOMENT))
             high = _on_wall(period.end - _A_MINUTE, period)
 
     def _count_minutes(self, first: datetime, last: datetime) -> int:

@@ -57,13 +57,13 @@ class _Field:
     values: str
 
 
-_SECOND = _Field("second", "{} * * * *", 60, "0 to 59")  # cronsim reads it as minutes, which are written alike
+_SECOND = _Field("a second", "{} * * * *", 60, "0 to 59")  # cronsim reads it as minutes, which are written alike
 _FIELDS = (
-    _Field("minute", "{} * * * *", 60, "0 to 59"),
-    _Field("hour", "0 {} * * *", 24, "0 to 23"),
-    _Field("day of the month", "0 0 {} * *", 31, "1 to 31, L for the last day, LW for the last one from Monday to Friday"),
-    _Field("month", "0 0 1 {} *", 12, "1 to 12, or JAN to DEC"),
-    _Field("day of the week", "0 0 * * {}", 7, "0 to 7, or SUN to SAT, 5L for the last Friday, 1#2 for the second Monday"),
+    _Field("a minute", "{} * * * *", 60, "0 to 59"),
+    _Field("an hour", "0 {} * * *", 24, "0 to 23"),
+    _Field("a day of the month", "0 0 {} * *", 31, "1 to 31, L for the last day, LW for the last one from Monday to Friday"),
+    _Field("a month", "0 0 1 {} *", 12, "1 to 12, or JAN to DEC"),
+    _Field("a day of the week", "0 0 * * {}", 7, "0 to 7, or SUN to SAT, 5L for the last Friday, 1#2 for the second Monday"),
 )
 
 
@@ -154,14 +154,17 @@ class CronExpression:
             yield found.date()
 
 
-@lru_cache(maxsize=1024)
 def read_cron(expression: str) -> CronExpression:
     """Read an expression: five fields, or six with seconds first, or a name such as `@daily`.
 
     Raises:
         ConfigurationError: It isn't one, or it has no day at all; with the way out. Or the extra `cron` isn't installed.
     """
-    text = _read_text(expression)
+    return _read_fields(_read_text(expression))
+
+
+@lru_cache(maxsize=1024)
+def _read_fields(text: str) -> CronExpression:
     fields = _MACROS.get(text.lower(), text).split(" ")
     if len(fields) not in (5, 6):
         for pattern, way_out in _WAYS_OUT:
@@ -229,14 +232,13 @@ def _read(sim: type[CronSim], expression: str, start: datetime) -> CronSim | Non
 def _check_field(sim: type[CronSim], text: str, field: _Field, part: str) -> None:
     if _read(sim, field.alone.format(part), _ANY_MIDNIGHT) is None:
         way_out = next((way_out for pattern, way_out in _WAYS_OUT if pattern.fullmatch(part)), f"there are {field.values}")
-        raise _refused(text, f"{safe_repr(part, 100)} isn't a {field.name}; {way_out}")
-    for step in re.findall(r"/(\d+)", part):
-        if int(step) > field.size:
-            raise _refused(
-                text,
-                f"{safe_repr(part, 100)} has a step of {step}, and there are only {field.size} values of the {field.name}; an "
-                "interval is given as every=timedelta(...)",
-            )
+        raise _refused(text, f"{safe_repr(part, 100)} isn't {field.name}; {way_out}")
+    if any(int(step) > field.size for step in re.findall(r"/(\d+)", part)):
+        raise _refused(
+            text,
+            f"{safe_repr(part, 100)} has a step of more than the {field.size} values that there are for {field.name}; an "
+            "interval is given as every=timedelta(...)",
+        )
 
 
 def _values(sim: type[CronSim], field: _Field, part: str, value: Callable[[datetime], int]) -> tuple[int, ...]:

@@ -15,8 +15,8 @@ __all__ = ["FIRST_MOMENT", "LAST_MOMENT", "Period", "period_at", "read_zone"]
 FIRST_MOMENT = datetime(1971, 1, 1, tzinfo=UTC)
 """From when on clocks are known."""
 
-LAST_MOMENT = datetime(9998, 1, 1, tzinfo=UTC)
-"""Until when; the calendar of Python ends with the year 9999."""
+LAST_MOMENT = datetime(9900, 1, 1, tzinfo=UTC)
+"""Until when: the calendar of Python ends with the year 9999, and ticks are looked for 50 years ahead."""
 
 _ONLY_HERE = ("localtime", "posixrules", "posix/", "right/")
 _LOOK = timedelta(days=2)
@@ -67,7 +67,7 @@ def period_at(zone: ZoneInfo, moment: datetime) -> Period:
 
     Arguments:
         zone: The zone.
-        moment: In UTC; from about 1970 to 9998.
+        moment: In UTC; from 1970 to 9900.
     """
     periods = _periods(zone, moment.year)
     return next(each for each in reversed(periods) if each.start <= moment)
