@@ -17,8 +17,7 @@ def misplaced(names: set[str]) -> set[str]:
 @pytest.mark.parametrize("adapter", ["postgres", "sqlite"])
 def test_an_adapter_has_every_room_and_only_those(adapter: str) -> None:
     assert len(ROOMS) > 15
-    # SQLite's room comes next; then it's one of both.
-    assert {name for name in misplaced(files(PACKAGE / adapter)) if not name.startswith("_schedules")} == set()
+    assert misplaced(files(PACKAGE / adapter)) == set()
     assert files(PACKAGE / adapter) >= ROOMS
 
 
@@ -37,9 +36,9 @@ def test_the_only_folder_of_an_adapter_has_its_migrations(adapter: str) -> None:
 @pytest.mark.parametrize(
     ("folder", "others"),
     [
-        ("memory", {"_pauses", "_schedules", "_schedules_ticks"}),
+        ("memory", {"_pauses"}),
         # What the cases are made of, and what is about more than one room.
-        ("conformance", {"_case", "_tools", "_verbs", "_waiting", "_life", "_odd_rows", "_keys", "_schedules", "_schedules_tools"}),
+        ("conformance", {"_case", "_tools", "_verbs", "_waiting", "_life", "_odd_rows", "_keys"}),
     ],
 )
 def test_the_store_in_memory_and_the_cases_are_named_after_rooms(folder: str, others: set[str]) -> None:
