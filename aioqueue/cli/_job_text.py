@@ -21,6 +21,7 @@ __all__ = [
     "describe_blocker",
     "end_and_duration",
     "in_chain",
+    "is_dry",
     "last_error",
     "scheduled_by",
     "shown_time",
@@ -56,6 +57,7 @@ def describe(job: Job, *, arguments: bool = False) -> dict[str, Any]:
         "open_blockers": job.open_blockers or None,
         "held_by": job.held_by,
         "schedule": None if job.origin is None else job.origin.schedule,
+        "dry_run": is_dry(job) or None,
         "nominal_time": job.nominal_time.isoformat() if job.nominal_time else None,
         "key": job.key,
         "tags": list(job.tags) or None,
@@ -91,6 +93,11 @@ def describe_blocker(blocker: Blocker) -> dict[str, Any]:
         "needed": not blocker.settled,
         "told": blocker.resolved,
     }
+
+
+def is_dry(job: Job) -> bool:
+    """Whether it's part of a dry run: what became of it didn't happen for real."""
+    return job.origin is not None and job.origin.dry_run
 
 
 def in_chain(job: Job) -> bool:

@@ -35,7 +35,7 @@ def workers(url: str | None, *, as_json: bool) -> None:
     elif not leases:
         click.echo(f"no workers in {description}")
     else:
-        show_table(("worker", "since", "lease", "running", "slots", "types"), [_row(each) for each in leases])
+        _show(leases)
 
 
 def _as_json(lease: LeaseFacts) -> dict[str, object]:
@@ -49,7 +49,17 @@ def _as_json(lease: LeaseFacts) -> dict[str, object]:
         "types": None if lease.types is None else list(lease.types),
         "slots": lease.slots,
         "running": lease.running,
+        "singleton": lease.singleton,
     }
+
+
+def _show(leases: Sequence[LeaseFacts]) -> None:
+    header = ["worker", "since", "lease", "running", "slots", "types"]
+    rows = [_row(each) for each in leases]
+    if any(each.singleton is not None for each in leases):  # as most workers have no such name
+        header.append("alone as")
+        rows = [(*row, each.singleton or "") for row, each in zip(rows, leases, strict=True)]
+    show_table(header, rows)
 
 
 def _row(lease: LeaseFacts) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
 from aioqueue.definitions._context import Attempt, activate
+from aioqueue.definitions._dry_runs import DRY_RUN
 from aioqueue.definitions._resources import ResourceScope, current_scope
 from aioqueue.vocabulary._job import ClaimedJob
 
@@ -21,7 +22,9 @@ __all__ = ["attempt_of"]
 
 
 @asynccontextmanager
-async def attempt_of(call: Call[Any], *, client: Client | None = None, number: int = 1) -> AsyncGenerator[Attempt, None]:
+async def attempt_of(
+    call: Call[Any], *, client: Client | None = None, number: int = 1, dry_run: bool = False
+) -> AsyncGenerator[Attempt, None]:
     """Be inside an attempt of a job that no worker runs: `current_attempt()` gives it in the block, and nothing is stored.
 
     `async with attempt_of(publish(url)) as attempt: assert await publish.fn(url) == 4`. Phases run, and keep their results for
@@ -32,6 +35,7 @@ async def attempt_of(call: Call[Any], *, client: Client | None = None, number: i
         call: Of the job; it needn't be enqueued, and isn't.
         client: For handlers that use `attempt.client`.
         number: Of the attempt, from 1.
+        dry_run: Whether it's part of a dry run.
     """
     new, now = call.to_new_job(), datetime.now(UTC)
     job = ClaimedJob(
@@ -52,6 +56,7 @@ async def attempt_of(call: Call[Any], *, client: Client | None = None, number: i
         key=new.key,
         tags=new.tags,
         metadata=new.metadata,
+        origin=DRY_RUN if dry_run else None,
     )
     async with AsyncExitStack() as stack:
         scope = current_scope.get(None)

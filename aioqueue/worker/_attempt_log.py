@@ -53,7 +53,12 @@ def log_begin(slot: Slot) -> None:
         job = slot.job
         with suppress(*_HARMLESS):  # a handler of the user's that raises: it costs its line, and no job
             logger.info(
-                "%s %s: attempt %d begins", one_line(job.type), job.id, job.attempt, extra=slot.event("attempt.started")
+                "%s %s: attempt %d begins%s",
+                one_line(job.type),
+                job.id,
+                job.attempt,
+                _dry(slot),
+                extra=slot.event("attempt.started"),
             )
 
 
@@ -139,7 +144,7 @@ def log_late_error(slot: Slot, error: BaseException) -> None:
 def _log_end(slot: Slot, outcome: Outcome, level: int, kind: str) -> None:
     job, duration = slot.job, _duration(slot)
     following = outcome.next
-    text = f"{one_line(job.type)} {job.id}: {_said(slot, outcome, duration)}"
+    text = f"{one_line(job.type)} {job.id}: {_said(slot, outcome, duration)}{_dry(slot)}"
     extra = slot.event(
         "attempt.ended",
         outcome=kind,
@@ -181,6 +186,12 @@ def _said(slot: Slot, outcome: Outcome, duration: float) -> str:
             return f"attempt {number} failed after {duration:.3f} s, and there is no further try{why}"
         case _:
             assert_never(outcome.kind)
+
+
+def _dry(slot: Slot) -> str:
+    """A mark for what didn't happen for real."""
+    origin = slot.job.origin
+    return " (dry run)" if origin is not None and origin.dry_run else ""
 
 
 def _duration(slot: Slot) -> float:

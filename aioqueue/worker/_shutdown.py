@@ -104,7 +104,7 @@ class Shutdown:
         wakeup: Wakeup,
         webhooks: Webhooks | None,
     ) -> None:
-        self._grace = settings.grace
+        self._grace, self._single = settings.grace, settings.singleton is not None
         self._name = one_line(name)
         self._bodies = bodies
         self._holdings = holdings
@@ -171,6 +171,8 @@ class Shutdown:
         sending = self._loop.create_task(self._end_webhooks(deadline), name="aioqueue end of webhooks")
         try:
             await self._flush(deadline)
+            if self._single:  # what a resource stands for is the next one's once it has the name
+                await asyncio.wait([closing], timeout=max(deadline - self._loop.time(), 0.0))
             unwritten = self._name_unwritten()
             longest = self._unless_forced(min(max(deadline - self._loop.time(), _LEASE_LEAST_SECONDS), _LEASE_SECONDS))
             keep = bool(unwritten) or any(slot.lost is None for slot in left)

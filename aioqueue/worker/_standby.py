@@ -45,7 +45,7 @@ class Standby:
         self._leases = leases
         self._settings = settings
         self._name = name
-        self._until = 0.0
+        self._until = self._next_try = 0.0
         self._maybe_own_until = 0.0
         self.held: SingletonHeld | None = None
         self.had_it = False
@@ -66,6 +66,9 @@ class Standby:
             CancelledError: The worker ends.
             ConfigurationError: As `Leases.opened`.
         """
+        if self.held is not None and (left := self._next_try - time.monotonic()) > 0:
+            self.retry_in = left  # the main loop is woken by each job that becomes due, too
+            return
         try:
             await self._leases.opened()
         except SingletonHeld as held:
@@ -93,6 +96,7 @@ class Standby:
             self._tell_standing_by(held)
         pause = self._settings.poll_interval * random.uniform(0.9, 1.1)  # noqa: S311 - keeps workers apart
         self.retry_in = max(_LEAST_SECONDS, min(pause, held.ends_in + _LEAST_SECONDS, self._until - now))
+        self._next_try = now + self.retry_in
 
     def _patience(self, held: SingletonHeld, now: float) -> float:
         """Until when it's waited, by the monotonic clock."""

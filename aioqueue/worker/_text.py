@@ -58,7 +58,7 @@ def job_event(name: str, job: ClaimedJob, worker: str = "", /, **fields: object)
 
 def job_fields(job: ClaimedJob, worker: str) -> dict[str, object]:
     """Which job and attempt a record is about, and whose."""
-    return {
+    fields: dict[str, object] = {
         "job_id": str(job.id),
         "job_type": job.type,
         "job_key": job.key,
@@ -66,6 +66,9 @@ def job_fields(job: ClaimedJob, worker: str) -> dict[str, object]:
         "attempt": job.attempt,
         "worker": worker,
     }
+    if job.origin is not None and job.origin.dry_run:
+        fields["dry_run"] = True
+    return fields
 
 
 def attempt_error(error: BaseException, attempt: int, *, kind: str | None = None) -> AttemptError:
