@@ -317,6 +317,19 @@ async def in_phases() -> int:
     return len(wrong)
 
 
+# Schedules and pauses.
+async def plans(client: Client) -> None:
+    await client.pause()  # error
+    await client.pause(fetch, key="k")  # error
+    await client.pause(all=False)  # error
+    await client.pause(fetch, until=3600)  # error
+    await client.resume(key="k", all=True)  # error
+    await client.schedules.put("often", fetch, every=60)  # error
+    await client.schedules.put("often", fetch("a"), each=60)  # error
+    await client.schedules.put("often", fetch("a"), every=60, catch_up="some")  # error
+    await client.schedules.preview("often", every=60)  # error
+
+
 # Processes.
 registry.job(executor="fork")  # error
 
