@@ -38,7 +38,7 @@ def test_the_only_folder_of_an_adapter_has_its_migrations(adapter: str) -> None:
     [
         ("memory", {"_pauses"}),
         # What the cases are made of, and what is about more than one room.
-        ("conformance", {"_case", "_tools", "_verbs", "_waiting", "_life", "_odd_rows", "_keys"}),
+        ("conformance", {"_case", "_tools", "_verbs", "_waiting", "_life", "_odd_rows", "_keys", "_pauses", "_pauses_keys"}),
     ],
 )
 def test_the_store_in_memory_and_the_cases_are_named_after_rooms(folder: str, others: set[str]) -> None:

@@ -106,7 +106,11 @@ async def tend_all(store: Store, limit: int = 100) -> Tended:
             return done
         more = await store.tend(limit)
         done = replace(
-            more, resolved=done.resolved + more.resolved, failed=done.failed + more.failed, expired=done.expired + more.expired
+            more,
+            resolved=done.resolved + more.resolved,
+            failed=done.failed + more.failed,
+            expired=done.expired + more.expired,
+            resumed=done.resumed + more.resumed,
         )
     raise AssertionError(f"tending must come to an end: {done!r}")
 

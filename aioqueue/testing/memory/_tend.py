@@ -40,7 +40,7 @@ def tend(database: Database, limit: int) -> Tended:
     back, parked_left = unpark(database, limit)
     left = len(late) > limit or any(end.untold for end in database.blockers.ends.values()) or parked_left
     more = left and bool(told.resolved or late or back)  # not if all that is left is locked
-    return Tended(resolved=told.resolved, failed=len(told.failed), expired=len(late[:limit]), more=more)
+    return Tended(resolved=told.resolved, failed=len(told.failed), expired=len(late[:limit]), resumed=back, more=more)
 
 
 def look_for_ends(database: Database) -> None:
