@@ -68,6 +68,7 @@ class Opened:
         leases, recovery, progress, tender, deliveries: What workers need over `work`.
         inserter, ender, operator, retention, schedules, listings, readers: What clients need over `operations`.
         foreign_inserter, foreign_ender, foreign_operator: The same in transactions of other libraries.
+        floor: Where ticks are looked for from.
         listeners: Who is told in this process.
         reconnects: How often the listening connection and those of lease threads were lost.
     """
@@ -85,8 +86,8 @@ class Opened:
         origin = str(identity) if options.notify else None
         self.settler = Settler(for_settlements, self.work, options.schema, origin)
         self.leases = Leases(self.work, options.schema, origin, options.description)
-        floor = TickFloor()
-        self.recovery = Recovery(self.work, options.schema, self.claims, floor, origin)
+        self.floor = TickFloor()
+        self.recovery = Recovery(self.work, options.schema, self.claims, self.floor, origin)
         self.progress = ProgressWriter(self.work, options.schema)
         self.tender = Tender(self.work, options.schema, origin)
         self.deliveries = Deliveries(self.work, options.schema, origin)
@@ -97,7 +98,7 @@ class Opened:
         self.foreign_inserter = Inserter(self.operations, options.schema, foreign)
         self.foreign_ender = Ender(self.operations, options.schema, foreign)
         self.operator = Operator(self.operations, options.schema, origin)
-        self.schedules = Schedules(self.operations, options.schema, origin, self.inserter, floor)
+        self.schedules = Schedules(self.operations, options.schema, origin, self.inserter, self.floor)
         self.retention = Retention(self.operations, options.schema)
         self.foreign_operator = Operator(self.operations, options.schema, foreign)
         self.listings = Listings(self.operations, options.schema)

@@ -27,20 +27,23 @@ __all__ = ["NEXT_TICK", "TickFloor", "due_statements", "read_due"]
 NEXT_TICK = f"""(SELECT true FROM @schema@.schedule s WHERE NOT s.paused AND s.next_at IS NULL LIMIT 1),
        (SELECT {moment("s.next_at")} FROM @schema@.schedule s
         WHERE NOT s.paused AND s.next_at >= coalesce(@floor@::timestamptz, '-infinity') AND s.next_at < 'infinity'
-        ORDER BY s.next_at LIMIT 1)"""
+        ORDER BY s.next_at NULLS FIRST LIMIT 1)"""
 """Two columns: whether there's a schedule whose next tick isn't known, and the first next tick from the floor on."""
 
+# In the order of the index, which is of no use for another one.
 _LOOKED_FOR = "NOT s.paused AND ($2::boolean OR s.cron IS NULL) AND s.name <> ALL($3::text[])"
 _DUE = f"""WITH due AS MATERIALIZED (
     (SELECT {SCHEDULE}, {moment("s.since")} AS due_at FROM @schema@.schedule s
-     WHERE s.next_at IS NULL AND {_LOOKED_FOR} ORDER BY s.name LIMIT $1::integer)
+     WHERE s.next_at IS NULL AND {_LOOKED_FOR}
+     ORDER BY s.next_at NULLS FIRST, s.name LIMIT $1::integer)
     UNION ALL
     (SELECT {SCHEDULE}, {moment("s.next_at")} FROM @schema@.schedule s
      WHERE s.next_at >= coalesce($4::timestamptz, '-infinity') AND s.next_at <= now() AND {_LOOKED_FOR}
-     ORDER BY s.next_at, s.name LIMIT $1::integer)
+     ORDER BY s.next_at NULLS FIRST, s.name LIMIT $1::integer)
 )
 SELECT now(), (SELECT extract(epoch FROM s.next_at - now())::float8 FROM @schema@.schedule s
-               WHERE s.next_at > now() AND s.next_at < 'infinity' AND {_LOOKED_FOR} ORDER BY s.next_at LIMIT 1), due.*
+               WHERE s.next_at > now() AND s.next_at < 'infinity' AND {_LOOKED_FOR}
+               ORDER BY s.next_at NULLS FIRST LIMIT 1), due.*
 FROM (SELECT) AS once LEFT JOIN due ON true ORDER BY due.due_at, due.name LIMIT $1::integer"""
 
 
