@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from aioqueue.definitions._call_options import CallOptions
-    from aioqueue.vocabulary._codec import Placed
+    from aioqueue.vocabulary._codec import Converter, Placed
     from aioqueue.vocabulary._job import Priority
     from aioqueue.vocabulary._retry import Retry
 
@@ -42,6 +42,11 @@ class NamedType:
 
     def __post_init__(self) -> None:
         check_name(self.name)
+
+    @property
+    def converters(self) -> Mapping[type, Converter]:
+        """None: values are plain JSON."""
+        return {}
 
     def read_default(self, parameter: str) -> object:
         """Refuse: nothing is known of parameters that weren't given.

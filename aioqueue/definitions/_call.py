@@ -21,12 +21,12 @@ from aioqueue.vocabulary._time import seconds
 from aioqueue.vocabulary._webhook_url import webhook_host
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from typing import Unpack
     from uuid import UUID
 
     from aioqueue.definitions._call_options import CallOptions
-    from aioqueue.vocabulary._codec import Placed
+    from aioqueue.vocabulary._codec import Converter, Placed
     from aioqueue.vocabulary._placeholders import Placeholder
     from aioqueue.vocabulary._unique import Unique
 
@@ -58,6 +58,8 @@ class JobDefinition(Protocol):
     def phases(self) -> tuple[str, ...]: ...
     @property
     def dry_run(self) -> bool: ...
+    @property
+    def converters(self) -> Mapping[type, Converter]: ...
 
     def read_default(self, parameter: str) -> object: ...
     def decode_arguments(self, payload: bytes) -> dict[str, Any]: ...

@@ -87,22 +87,24 @@ class CronExpression:
 
     def first_minute(self, low: datetime) -> datetime | None:
         """The first one that isn't before `low`, which is a whole minute; None if there is none within 50 years."""
-        day = self._day_from(low.date())
-        if day == low.date():
+        today = low.date()
+        day = self._day_from(today)
+        if day == today:
             rank = self._rank(low)
             if rank < len(self.hours) * len(self.minutes):
-                return self._minute(day, rank)
-            day = self._day_from(day + _A_DAY)
+                return self._minute(today, rank)
+            day = self._day_from(today + _A_DAY)
         return None if day is None else self._minute(day, 0)
 
     def last_minute(self, high: datetime) -> datetime | None:
         """The last one that isn't after `high`, which is a whole minute; None if there is none within 50 years."""
-        day = self._day_until(high.date())
-        if day == high.date():
-            rank = self._rank(high + _A_MINUTE) if high.time() < _LAST_MINUTE else 0
+        today = high.date()
+        day = self._day_until(today)
+        if day == today and high.time() < _LAST_MINUTE:
+            rank = self._rank(high + _A_MINUTE)
             if rank > 0:
-                return self._minute(day, rank - 1)
-            day = self._day_until(day - _A_DAY) if high.time() < _LAST_MINUTE else day
+                return self._minute(today, rank - 1)
+            day = self._day_until(today - _A_DAY)
         return None if day is None else self._minute(day, -1)
 
     def count_minutes(self, low: datetime, high: datetime) -> int:

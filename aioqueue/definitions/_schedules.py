@@ -22,6 +22,7 @@ from aioqueue.errors import CallError, ConfigurationError, ConflictingOptions, R
 from aioqueue.vocabulary._safe_text import safe_repr, storable, visible
 from aioqueue.vocabulary._schedule_template import encode_template
 from aioqueue.vocabulary._schedules import CatchUp, Generation, NewSchedule, Overlap
+from aioqueue.vocabulary._sets import sets_in_order
 from aioqueue.vocabulary._time import seconds
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ __all__ = ["ScheduleOptions", "generation_of", "read_registry_name", "read_sched
 
 _SHORTEST_INTERVAL_SECONDS = 1.0
 _LONGEST_NAME_CHARACTERS = 200
+_LONGEST_REGISTRY_NAME_CHARACTERS = 100
 _MOST_CAUGHT_UP = 1000
 
 
@@ -58,9 +60,12 @@ def read_registry_name(name: object, prefix: str) -> str | None:
     """
     if name is None:
         return prefix.rstrip(".:/-_") or None
-    if not isinstance(name, str) or not name:
-        raise RegistrationError(f'the name of a registry is a text, such as "shop", not {safe_repr(name)}')
-    return check_prefix(name)
+    if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_REGISTRY_NAME_CHARACTERS or check_prefix(name) != name:
+        raise RegistrationError(
+            f'the name of a registry is a text of 1 to {_LONGEST_REGISTRY_NAME_CHARACTERS} characters, such as "shop", not '
+            f"{safe_repr(name, 60)}"
+        )
+    return name
 
 
 def read_schedule_name(name: object) -> str:
@@ -151,6 +156,8 @@ def _read_call(call: object) -> bytes:
         raise ConflictingOptions(f"{call!r} has a time, and its schedule says when its jobs are due: leave out at=")
     if job.chosen_id:
         raise ConflictingOptions(f"{call!r} has a chosen id, and each tick makes a job of its own: leave out id=")
+    # Each process has to come to the same, or one after another would take it for changed.
+    job = replace(job, payload=sets_in_order(job.payload, call.arguments, call.job_type.converters))
     # Nobody is to be told: that stays said, whatever URL whoever enqueues it has for all jobs.
     return encode_template(replace(job, webhook="") if call.tells_nobody else job)
 

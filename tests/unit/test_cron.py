@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from datetime import UTC, datetime
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -178,9 +179,9 @@ def test_what_cant_be_read_or_never_fires_is_refused_at_once_with_the_reason(exp
 
 
 @pytest.mark.parametrize("expression", [None, 5, b"* * * * *", ["*"] * 5, object()])
-def test_what_isnt_a_text_is_refused(expression: object) -> None:
+def test_what_isnt_a_text_is_refused(expression: Any) -> None:
     with pytest.raises(ConfigurationError, match="cron must be an expression, such as"):
-        read_cron(expression)  # type: ignore[arg-type]
+        read_cron(expression)
 
 
 def test_the_longest_list_of_minutes_may_be_written() -> None:
