@@ -183,7 +183,7 @@ _CHANGES = (
         done="rescheduled",
         wrong="it isn't pending",
         states=("scheduled",),
-        named=("ready",),
+        named=("ready", "held"),
         when=True,
     ),
     _Change(

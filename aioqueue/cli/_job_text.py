@@ -21,6 +21,7 @@ __all__ = [
     "describe_blocker",
     "end_and_duration",
     "in_chain",
+    "json_or_text",
     "is_dry",
     "last_error",
     "scheduled_by",
@@ -66,9 +67,9 @@ def describe(job: Job, *, arguments: bool = False) -> dict[str, Any]:
         "outcome": job.outcome,
         "kept_until": job.purge_at.isoformat() if job.purge_at else None,
         "webhook": None if job.webhook is None else webhook_host(job.webhook),  # the rest may be secret
-        "output": _json_or_text(job.output_json),
-        "arguments": _json_or_text(job.payload) if arguments else None,
-        "metadata": _json_or_text(job.metadata_json) if arguments else None,
+        "output": json_or_text(job.output_json),
+        "arguments": json_or_text(job.payload) if arguments else None,
+        "metadata": json_or_text(job.metadata_json) if arguments else None,
     }
     described = {name: value for name, value in values.items() if value is not None}
     described["errors"] = [
@@ -105,7 +106,7 @@ def in_chain(job: Job) -> bool:
     return job.position > 0 or job.state is JobState.CONTINUED
 
 
-def _json_or_text(value: bytes | None) -> Any:
+def json_or_text(value: bytes | None) -> Any:
     """What was stored, as JSON values; a row that somebody broke is shown as text."""
     if value is None:
         return None

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from aioqueue.cli._job_text import shown_time
+from aioqueue.cli._job_text import json_or_text, shown_time
 from aioqueue.cli._json import to_json
 from aioqueue.cli._tables import show_table
 from aioqueue.cli._text import one_line
@@ -50,7 +50,7 @@ def describe_schedule(each: Schedule, *, arguments: bool = False) -> dict[str, A
         "last_tick": each.last_tick,
     }
     if arguments:
-        described["arguments"] = each.arguments
+        described["arguments"] = json_or_text(each.payload)
     described["ticks"] = [_describe_tick(tick) for tick in each.ticks]
     return described
 
@@ -115,7 +115,7 @@ def print_schedule(each: Schedule, *, arguments: bool) -> None:
         "key": each.key or "",
         "tags": ", ".join(each.tags),
         "priority": str(each.priority),
-        "arguments": to_json(each.arguments) if arguments else "",
+        "arguments": to_json(json_or_text(each.payload)) if arguments else "",
     }
     width = max(map(len, lines))
     for name, text in lines.items():

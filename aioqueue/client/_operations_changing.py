@@ -150,7 +150,7 @@ class ChangingOperations:
         Arguments, return value and errors are those of `retry`; also:
 
         Arguments:
-            where: Those that are scheduled, unless it says `ready`.
+            where: Those that are scheduled, unless it says `ready` or `held`.
             delay: Seconds, or a timedelta, from now by the database's clock.
             at: In place of it: a timezone-aware time. One in the past means now.
 

@@ -74,7 +74,7 @@ class Meant(NamedTuple):
 
 RETRIED = Meant(frozenset({JobState.FAILED, JobState.CANCELLED}))
 RUN = Meant(frozenset({JobState.SCHEDULED}))
-RESCHEDULED = Meant(frozenset({JobState.SCHEDULED}), frozenset({JobState.READY}))
+RESCHEDULED = Meant(frozenset({JobState.SCHEDULED}), frozenset({JobState.READY, JobState.HELD}))
 CANCELLED = Meant(frozenset(state for state in JobState if not state.finished))
 DELETED = Meant(frozenset(JobState) - {JobState.RUNNING, JobState.CONTINUED}, frozenset({JobState.RUNNING}))
 

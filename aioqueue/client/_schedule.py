@@ -9,6 +9,7 @@ from uuid import UUID
 import orjson
 
 from aioqueue.definitions._due_ticks import work_out
+from aioqueue.definitions._zones import LAST_MOMENT
 from aioqueue.errors import ConfigurationError
 from aioqueue.vocabulary._schedule_template import decode_template
 
@@ -129,8 +130,8 @@ def _job(stored: StoredSchedule) -> NewJob | None:
 def _next_tick(stored: StoredSchedule, now: datetime) -> datetime | None:
     """As it's stored; or as a worker will work it out, if none has yet."""
     if stored.next_at is not None:
-        return stored.next_at
+        return stored.next_at if stored.next_at < LAST_MOMENT else None
     try:
         return work_out(stored, now).next_at
-    except ConfigurationError:
+    except (ConfigurationError, ValueError, OverflowError):  # one that somebody has written by hand hides no other
         return None

@@ -27,6 +27,7 @@ from aioqueue import (
     Worker,
 )
 from aioqueue.client._diagnosis_planned import judge_schedules
+from aioqueue.client._schedule import shown_schedule
 from aioqueue.definitions._due_ticks import job_of, tick_of, work_out
 from aioqueue.definitions._schedules import generation_of
 from aioqueue.vocabulary._schedules import DueSchedules, NewSchedule, StoredSchedule
@@ -254,6 +255,25 @@ async def test_one_that_newer_code_has_written(client: Client) -> None:
     with pytest.raises(ConfigurationError):
         await client.schedules.preview("newer")
     await client.schedules.delete("newer")
+
+
+async def test_one_that_somebody_has_written_by_hand_hides_no_other(client: Client) -> None:
+    store: Any = client.store
+    odd = NewSchedule(name="odd", owner=None, job_type="t", template=b'{"payload": 7}', every=1e300)
+    await store.put_schedules([odd])
+    await client.schedules.put("often", report(), every=60)
+    first, second = (await client.schedules.list()).schedules
+    assert (first.name, first.next_tick, first.arguments) == ("odd", None, None)
+    assert second.next_tick is not None
+
+
+def test_one_without_any_more_ticks() -> None:
+    new = NewSchedule(name="s", owner=None, job_type="t", template=b"{}", cron="0 0 1 1 *")
+    for_ever = datetime.max.replace(tzinfo=UTC)
+    assert (
+        shown_schedule(StoredSchedule(definition=new, version=1, since=NOON, anchor=NOON, next_at=for_ever), NOON).next_tick
+        is None
+    )
 
 
 async def test_what_is_refused(client: Client) -> None:
