@@ -198,3 +198,8 @@ def patient(path: str) -> str:
     while not go.exists():
         time.sleep(0.01)
     return "went"
+
+
+@registry.job(executor="process", dry_run=True)
+def runs_dry() -> bool:
+    return current_attempt().dry_run
