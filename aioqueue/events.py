@@ -12,6 +12,7 @@ Names and fields are stable: a later version may add some, and takes none away. 
         - `WebhookDelivered`, `WebhookUndelivered`
     - `WorkerEvent`
         - `WorkerStarted`, `WorkerStopping`, `WorkerStopped`, `WorkerError`
+        - `ScheduleTicked`
     - `Reset`: events may be missing before those that follow
 """
 
@@ -44,6 +45,7 @@ __all__ = [
     "PhaseCompleted",
     "PhaseStarted",
     "Reset",
+    "ScheduleTicked",
     "WebhookDelivered",
     "WebhookUndelivered",
     "WorkerError",
@@ -306,3 +308,26 @@ class WorkerError(WorkerEvent):
 
     part: str
     error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleTicked(WorkerEvent):
+    """It has decided a tick of a schedule, or several that are skipped together. From `Client.observe` only.
+
+    Attributes:
+        schedule: The schedule's name.
+        job_type: The full name of its type.
+        nominal_time: The tick's time, in UTC, whenever it was decided; of several, the newest one's.
+        outcome: `enqueued`, `skipped`, or `duplicate`: another job has its unique key.
+        reason: Why it was skipped, for people.
+        chain_id: The chain that it has made, or found.
+        count: How many ticks it stands for.
+    """
+
+    schedule: str
+    job_type: str
+    nominal_time: datetime
+    outcome: str
+    reason: str = ""
+    chain_id: UUID | None = None
+    count: int = 1

@@ -39,8 +39,7 @@ _OF_LOGGING = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "ascti
 """Attributes that records have anyway; the others are fields."""
 _OURS = frozenset({"time", "level", "logger", "event", "message", "exception", "stack"})
 """Names in an object that a field can't have."""
-_OF_JOB = ("job_id", "job_type", "job_key", "chain_id", "attempt", "worker", "dry_run")
-"""The last one only in a dry run."""
+_OF_JOB = ("job_id", "job_type", "job_key", "chain_id", "attempt", "worker")
 
 _COLORS = {"DEBUG": "\x1b[2m", "WARNING": "\x1b[33m", "ERROR": "\x1b[31m", "CRITICAL": "\x1b[1;31m"}
 _END_OF_COLOR = "\x1b[0m"
@@ -49,12 +48,12 @@ _END_OF_COLOR = "\x1b[0m"
 class JobFields(logging.Filter):
     """Puts the job's fields on each record that is made while its handler runs, by whichever library.
 
-    The fields are `job_id`, `job_type`, `job_key`, `chain_id`, `attempt` (from 1) and `worker`; in a dry run also `dry_run`,
-    which is true. What others' records have under such a name already is kept as `job_id_` and so on; a record of aioqueue's
-    that names a job or worker itself stays as it is. What counts is where the record is made: in an `async def` handler, in
-    the thread of a `def` handler, in the tasks that they start, in middlewares and resources; not in threads that a handler
-    starts without its context. Add it to a handler of logging's, not to a logger, whose filters don't see the records of
-    loggers below it.
+    The fields are `job_id`, `job_type`, `job_key`, `chain_id`, `attempt` (from 1) and `worker`; of a schedule's job also
+    `schedule` and `nominal_time`, and of a dry run `dry_run`. What others' records have under such a name already is kept as
+    `job_id_` and so on; a record of aioqueue's that names a job or worker itself stays as it is. What counts is where the
+    record is made: in an `async def` handler, in the thread of a `def` handler, in tasks that they start, in middlewares and
+    resources; not in threads that a handler starts without its context. Add it to a handler of logging's, not to a logger,
+    whose filters don't see the records of loggers below it.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -65,7 +64,10 @@ class JobFields(logging.Filter):
             if _is_ours(record) and ("job_id" in fields or "worker" in fields):
                 return True
             values = (str(job.id), job.type, job.key, str(job.chain_id), job.attempt, attempt.worker_id)
-            for name, value in zip(_OF_JOB, (*values, True) if attempt.dry_run else values, strict=False):
+            given: dict[str, object] = dict(zip(_OF_JOB, values, strict=True))
+            if job.origin is not None:
+                given |= job.origin.fields
+            for name, value in given.items():
                 if name in fields and not _is_same(theirs := fields[name], value):
                     fields[_free(name, fields)] = theirs
                 fields[name] = value

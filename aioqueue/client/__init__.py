@@ -11,6 +11,7 @@
 | `_session` | owns the connection to the store: opens, closes, refuses use from elsewhere |
 | `_opened` | what is there while the client is open |
 | `_enqueue` | enqueues calls: rows of them, through the middlewares |
+| `_ticking`, `_ticks` | what ticks of schedules enqueue, for workers |
 | `_in_flight` | which calls are being enqueued: what waits for one is stored after it |
 | `_insert`, `_keyed` | store the rows: gathered; with unique keys or chosen ids |
 | `_chunks` | cuts many rows into what one statement may have |

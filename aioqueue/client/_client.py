@@ -15,6 +15,7 @@ from aioqueue.client._operate import migrate
 from aioqueue.client._operations import Operations
 from aioqueue.client._session import Session
 from aioqueue.client._stores import store_maker
+from aioqueue.client._ticking import Ticking
 from aioqueue.client._transaction import Transaction, open_transaction
 from aioqueue.definitions._environment import Environment
 from aioqueue.definitions._graph import graph_of
@@ -44,7 +45,7 @@ __all__ = ["Client"]
 R = TypeVar("R")
 
 
-class Client(Observing, Operations):
+class Client(Observing, Ticking, Operations):
     """A way into one queue: for producers, for operators, and for a `Worker`.
 
     It belongs to the event loop and the process in which it was opened; several may be open at once. Open it with

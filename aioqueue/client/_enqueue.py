@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from aioqueue.vocabulary._job import Inserted, NewJob
     from aioqueue.vocabulary._store_parts import StoreTransaction
 
-__all__ = ["Enqueuer", "check_call", "read_calls", "refuse_webhooks", "traced_rows"]
+__all__ = ["Enqueuer", "check_call", "check_sizes", "read_calls", "refuse_webhooks", "traced_rows"]
 
 R = TypeVar("R")
 
@@ -220,7 +220,7 @@ class Enqueuer:
             if [job.id for job in passed_on] != ids:
                 raise ConfigurationError("an enqueue middleware has to pass on as many jobs, in order, and with the same ids")
             for job in passed_on:
-                _check_sizes(job)
+                check_sizes(job)
             results = await insert(passed_on)
             stored = True
             return results
@@ -305,7 +305,12 @@ def read_calls(calls: Iterable[Call[R]]) -> list[Call[R]]:
     return taken
 
 
-def _check_sizes(job: NewJob) -> None:
+def check_sizes(job: NewJob) -> None:
+    """Look whether a middleware has made too much of a job.
+
+    Raises:
+        ConfigurationError: It has.
+    """
     try:
         check_size(job.payload, "arguments")
         check_size(job.metadata, "metadata")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from aioqueue.client._end import Ender
 from aioqueue.client._enqueue import Enqueuer
 from aioqueue.client._event_feed import EventFeed
+from aioqueue.client._ticks import Ticker
 from aioqueue.client._tries import Tries
 from aioqueue.client._waiters import Waiters
 from aioqueue.errors import OutsideTransaction, StoreError
@@ -60,6 +61,7 @@ class Opened:
         settings: The client's.
         home: The process and event loop that it belongs to.
         enqueuer: What enqueues.
+        ticker: What enqueues the jobs of schedules.
         ender: What ends jobs from outside.
         waiters: Those who wait for results.
         events: Reads what has happened, for streams.
@@ -76,6 +78,7 @@ class Opened:
         self.enqueuer = Enqueuer(
             store, settings.middlewares, tries, self._counters, settings.tracing, observers, settings.webhook
         )
+        self.ticker = Ticker(store, settings.middlewares, self._counters, settings.tracing, observers, settings.webhook)
         self.ender = Ender(store, tries, self.enqueuer.unclear)
         self.waiters = Waiters(store, settings.poll_interval)
         self.events = EventFeed(store, settings.poll_interval)

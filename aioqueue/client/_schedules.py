@@ -200,7 +200,7 @@ class Schedules:
             except ValueError as error:
                 raise ScheduleError(f"the schedule {name} can't be run by this version: {error}", name=name) from None
             alone = (overlap or stored.definition.overlap) == "skip"
-            ticked = await decide(replace(tick, alone=alone))
+            ticked = await opened.ticker.tick(replace(tick, alone=alone), decide)
             if ticked.decided:
                 return self._handle(stored, ticked.ticks[0])
         raise StoreContended(f"the schedule {name} is changed all the time by others: nothing was enqueued")

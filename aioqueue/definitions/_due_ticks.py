@@ -12,7 +12,7 @@ it can't read: others may. A tick by hand is `tick_by_hand(schedule, job_of(sche
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -99,21 +99,18 @@ def _skipped(newest: datetime | None, count: int, reason: str) -> tuple[SkippedT
     return () if newest is None else (SkippedTicks(nominal_time=newest, count=count, reason=reason),)
 
 
-def job_of(schedule: StoredSchedule, nominal_time: datetime, trace: str | None = None, webhook: str | None = None) -> NewJob:
-    """Make the job of one tick, with a new id.
+def job_of(schedule: StoredSchedule, nominal_time: datetime) -> NewJob:
+    """Make the job of one tick, with a new id. `Client.decide_tick` adds what the enqueueing client adds: its webhook (an empty
+    one stands for nobody who is told), its trace context, and what its middlewares do.
 
     Arguments:
         schedule: As it's stored.
         nominal_time: The tick's, in UTC.
-        trace: The trace context of whoever enqueues it.
-        webhook: The URL that is told of its end, unless the schedule's call says something else.
 
     Raises:
         ValueError: The stored job can't be read: newer code may have written it.
     """
-    origin = Origin(schedule=schedule.name, nominal_time=nominal_time)
-    job = decode_template(schedule.definition.template, new_id(), origin, trace)
-    return replace(job, webhook=(webhook if job.webhook is None else job.webhook) or None)
+    return decode_template(schedule.definition.template, new_id(), Origin(schedule=schedule.name, nominal_time=nominal_time))
 
 
 def tick_of(schedule: StoredSchedule, due: DueTicks, jobs: Sequence[NewJob]) -> Tick:

@@ -10,12 +10,10 @@ import os
 import threading
 from bisect import bisect_left
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    Recorders = tuple[Callable[[str, float], None], Callable[[str, float], None]]
 
 __all__ = [
     "DELAY_BOUNDS_SECONDS",
@@ -26,9 +24,16 @@ __all__ = [
     "Counters",
     "Histogram",
     "Ledger",
+    "Recorder",
+    "Recorders",
     "TypeCounters",
     "UniqueOutcome",
 ]
+
+Recorder: TypeAlias = "Callable[[str, float], None]"
+"""Is told of a value, and its label."""
+Recorders: TypeAlias = tuple[Recorder, Recorder, Recorder]
+"""Of durations of attempts, of delays of their starts, and of ticks' delays, which have no label."""
 
 OTHER = "other"
 """The label of job types that the registry doesn't know: a name that anybody may store must not become a label."""
@@ -57,6 +62,9 @@ _SUMS = (
     "phases_failed",
     "phases_resumed",
     "chains_removed",
+    "ticks_enqueued",
+    "ticks_skipped",
+    "ticks_duplicate",
 )
 """What is counted without a label."""
 
@@ -122,7 +130,7 @@ class TypeCounters:
 
     Arguments:
         label: The type's, for the recorders.
-        recorders: Who is told of durations and of delays too, if anybody is.
+        recorders: Who is told of durations and of delays too, if anybody is, and of other things.
 
     Attributes:
         outcomes: Attempts by how they ended.
@@ -168,7 +176,7 @@ class Counters:
 
     Arguments:
         labels: The names of job types as they are stored, aliases too, and the label of each. What isn't among them is `other`.
-        recorders: Who is told of durations and of delays too, if anybody is.
+        recorders: Who is told of durations, of delays and of ticks' delays too, if anybody is.
 
     Attributes:
         labels: As given.
@@ -182,6 +190,8 @@ class Counters:
         chains_removed: Old chains that retention has removed.
         webhooks_delivered, webhooks_retried, webhooks_failed: Tries to send messages, by what became of them: the receiver has
             taken it, it's tried again, or it's given up.
+        ticks_enqueued, ticks_skipped, ticks_duplicate: Ticks of schedules, by what became of them.
+        tick_delay: Seconds from when a tick was due to when it was enqueued, by the database's clock.
         enqueued: Jobs that were stored, by label.
         unique: What became of calls that are unique, or have a chosen id: by label and outcome.
         reconnects: Connections of the store that were lost and are there again, by what they're for; the store counts them.
@@ -207,6 +217,10 @@ class Counters:
         "reconnects",
         "renewals",
         "renewals_failed",
+        "tick_delay",
+        "ticks_duplicate",
+        "ticks_enqueued",
+        "ticks_skipped",
         "unique",
         "webhooks_delivered",
         "webhooks_failed",
@@ -221,6 +235,8 @@ class Counters:
         self.renewals = self.renewals_failed = self.leases_lost = 0
         self.webhooks_delivered = self.webhooks_retried = self.webhooks_failed = 0
         self.phases_completed = self.phases_failed = self.phases_resumed = self.chains_removed = 0
+        self.ticks_enqueued = self.ticks_skipped = self.ticks_duplicate = 0
+        self.tick_delay = Histogram(DELAY_BOUNDS_SECONDS)
         self.enqueued: dict[str, int] = {}
         self.unique: dict[tuple[str, UniqueOutcome], int] = {}
         self.reconnects: Mapping[str, int] = {}
@@ -249,6 +265,14 @@ class Counters:
             name = OTHER
         enqueued[name] = enqueued.get(name, 0) + 1
 
+    def tick_enqueued(self, delay: float) -> None:
+        """Count that a tick was enqueued, so many seconds after it was due."""
+        self.ticks_enqueued += 1
+        self.tick_delay.counts[bisect_left(DELAY_BOUNDS_SECONDS, delay)] += 1
+        self.tick_delay.sum += delay
+        if self._recorders is not None:
+            self._recorders[2]("", delay)
+
     def count_unique(self, name: str, outcome: UniqueOutcome) -> None:
         """Count what became of one call that is unique, or has a chosen id."""
         unique = self.unique
@@ -265,6 +289,7 @@ class Counters:
         """
         for name in _SUMS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.tick_delay.add(other.tick_delay)
         for label, counted in other.by_label().items():
             mine = self._types.get(label)
             if mine is None:

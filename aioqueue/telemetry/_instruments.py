@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING
 from opentelemetry.metrics import Observation
 
 from aioqueue.telemetry._counters import DELAY_BOUNDS_SECONDS, DURATION_BOUNDS_SECONDS
-from aioqueue.telemetry._metrics import DELAY, DURATION, METRICS, Kind, Metric, read
+from aioqueue.telemetry._metrics import DELAY, DURATION, METRICS, TICK_DELAY, Kind, Metric, read
 from aioqueue.telemetry._providers import log_broken_meter, meter_provider
 from aioqueue.telemetry._views import VIEWS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from opentelemetry.metrics import CallbackOptions, MeterProvider
+
+    from aioqueue.telemetry._counters import Recorder, Recorders
 
 __all__ = ["instrument", "recorders"]
 
@@ -45,26 +47,30 @@ def _instrument(provider: MeterProvider) -> None:
             meter.create_observable_gauge(metric.name, callbacks, metric.unit, metric.help)
 
 
-def recorders() -> tuple[Callable[[str, float], None], Callable[[str, float], None]] | None:
-    """What records durations and delays of a type, in this order; nothing where nobody has set a meter provider."""
+def recorders() -> Recorders | None:
+    """What records durations and delays of a type, and delays of ticks; nothing where nobody has set a meter provider."""
     provider = meter_provider()
     if provider is None or type(provider).__module__.startswith("opentelemetry.metrics"):  # the API's own, which does nothing
         return None
     try:
-        return _recorder(provider, DURATION, DURATION_BOUNDS_SECONDS), _recorder(provider, DELAY, DELAY_BOUNDS_SECONDS)
+        return (
+            _recorder(provider, DURATION, DURATION_BOUNDS_SECONDS),
+            _recorder(provider, DELAY, DELAY_BOUNDS_SECONDS),
+            _recorder(provider, TICK_DELAY, DELAY_BOUNDS_SECONDS),
+        )
     except Exception as error:  # noqa: BLE001 - logged, as above
         log_broken_meter(error)
         return None
 
 
-def _recorder(provider: MeterProvider, metric: Metric, bounds: tuple[float, ...]) -> Callable[[str, float], None]:
+def _recorder(provider: MeterProvider, metric: Metric, bounds: tuple[float, ...]) -> Recorder:
     histogram = provider.get_meter("aioqueue").create_histogram(
         metric.name, metric.unit, metric.help, explicit_bucket_boundaries_advisory=bounds
     )
 
     def record(label: str, value: float) -> None:
         try:
-            histogram.record(value, {"type": label})
+            histogram.record(value, {"type": label} if metric.labels else {})
         except Exception as error:  # noqa: BLE001 - logged: a reader or view of the user's may raise; it costs no job
             log_broken_meter(error)
 

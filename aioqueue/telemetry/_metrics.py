@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from aioqueue.telemetry._counters import Histogram
     from aioqueue.telemetry._views import Figures, Gauges
 
-__all__ = ["DELAY", "DURATION", "METRICS", "Kind", "Metric", "Values", "look", "read"]
+__all__ = ["DELAY", "DURATION", "METRICS", "TICK_DELAY", "Kind", "Metric", "Values", "look", "read"]
 
 _ANSWER_SECONDS = 0.25
 """That an event loop gets to answer, for the lag to be today's."""
@@ -36,9 +36,11 @@ _PARTS = (
     "outcome",
     "progress",
     "reap",
+    "reconcile",
     "release",
     "renew",
     "retention",
+    "schedules",
     "settle",
     "stats",
     "tend",
@@ -101,6 +103,8 @@ TENDED = Metric("aioqueue.jobs.tended", _C, ("result",), "Jobs that waited, or w
 PHASES = Metric("aioqueue.phases", _C, ("result",), "Phases that have run, or whose stored result was taken (resumed).")
 REMOVED = Metric("aioqueue.chains.removed", _C, (), "Old chains that were removed by retention.")
 WEBHOOKS = Metric("aioqueue.webhooks.sent", _C, ("result",), "Tries to send webhooks, by what became of them.")
+TICKS = Metric("aioqueue.schedule.ticks", _C, ("outcome",), "Ticks of schedules that this process has decided, by outcome.")
+TICK_DELAY = Metric("aioqueue.schedule.delay", _H, (), "From when a tick was due to when its job was enqueued.", "s")
 RECONNECTS = Metric("aioqueue.reconnects", _C, ("connection",), "Connections that were lost, and are there again.")
 LAG = Metric("aioqueue.event_loop.lag", _G, (), "How long the event loop takes to answer.", "s")
 FAILING = Metric("aioqueue.failing", _G, ("part",), "1 for each part that fails at the moment.")
@@ -128,6 +132,8 @@ METRICS = (
     PHASES,
     REMOVED,
     WEBHOOKS,
+    TICKS,
+    TICK_DELAY,
     RECONNECTS,
     LAG,
     FAILING,
@@ -178,6 +184,9 @@ def _read_counters(values: Mapping[Metric, Values]) -> None:
     values[REMOVED][()] = total.chains_removed
     delivered, retried, given_up = total.webhooks_delivered, total.webhooks_retried, total.webhooks_failed
     values[WEBHOOKS].update({("delivered",): delivered, ("retried",): retried, ("failed",): given_up})
+    ticks = total.ticks_enqueued, total.ticks_skipped, total.ticks_duplicate
+    values[TICKS].update({(name,): count for name, count in zip(("enqueued", "skipped", "duplicate"), ticks, strict=True)})
+    values[TICK_DELAY][()] = total.tick_delay
     values[RECONNECTS].update({(name,): total.reconnects.get(name, 0) for name in sorted({*_CONNECTIONS, *total.reconnects})})
 
 

@@ -139,6 +139,10 @@ class Tracing:
         }
         if job.blockers:
             attributes["aioqueue.blockers"] = [str(each.chain_id) for each in job.blockers[:_MOST_BLOCKERS_NAMED]]
+        if (origin := job.origin) is not None:
+            attributes |= {f"aioqueue.{name}": str(value) for name, value in origin.fields.items() if name != "dry_run"}
+            if origin.dry_run:
+                attributes["aioqueue.dry_run"] = True
         parent, links = _NO_CONTEXT, list[Link]()
         producer = read_trace(job.trace)
         if producer is not None:

@@ -25,8 +25,9 @@ class Origin:
     nominal_time: datetime | None = None
     dry_run: bool = False
 
-    def encode(self) -> str:
-        """As JSON text, as the stores keep it. What isn't set isn't in it."""
+    @property
+    def fields(self) -> dict[str, object]:
+        """What is set, by name, as JSON and the log have it: the time in ISO 8601, in UTC."""
         fields: dict[str, object] = {}
         if self.schedule is not None:
             fields["schedule"] = self.schedule
@@ -34,7 +35,11 @@ class Origin:
             fields["nominal_time"] = self.nominal_time.astimezone(UTC).isoformat()
         if self.dry_run:
             fields["dry_run"] = True
-        return orjson.dumps(fields).decode()
+        return fields
+
+    def encode(self) -> str:
+        """As JSON text, as the stores keep it. What isn't set isn't in it."""
+        return orjson.dumps(self.fields).decode()
 
 
 def decode_origin(text: str | bytes | None) -> Origin | None:

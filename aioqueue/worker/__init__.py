@@ -26,6 +26,8 @@
 | `_tending` | what no claim leads to: jobs that wait for chains that have ended, or weren't started in time |
 | `_webhooks`, `_webhooks_sender`, `_addresses` | send webhooks: the pool, one message, where it may go |
 | `_webhooks_answer`, `_webhooks_told` | what a receiver has said; what the log and observers are told |
+| `_schedules`, `_schedules_decided`, `_schedules_put_off` | decide ticks: when, many at once, and not those that can't be |
+| `_schedules_reconciled`, `_schedules_told` | store the schedules that stand in code; what is told of ticks |
 | `_retention` | removes what finished long ago |
 | `_watchdog` | sees what blocks the event loop |
 | `_shutdown`, `_health`, `_view` | the end of a run; what fails at the moment; what other threads see of it |

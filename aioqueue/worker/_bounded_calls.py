@@ -35,7 +35,7 @@ class BoundedCalls:
         self.task: asyncio.Task[Any] | None = None
 
     async def call(self, call: Coroutine[Any, Any, T], seconds: float) -> T:
-        """Wait for a call for at most so many seconds.
+        """Wait for a call for at most so many seconds. Whoever cancels the caller cancels the call.
 
         Raises:
             Hangs: It takes longer, or was cancelled.
@@ -43,10 +43,13 @@ class BoundedCalls:
         """
         task = asyncio.get_running_loop().create_task(call, name=self._name, context=contextvars.Context())
         self.task = task
-        await asyncio.wait([task], timeout=seconds)
+        try:
+            await asyncio.wait([task], timeout=seconds)
+        finally:
+            if not task.done():
+                task.cancel()
+                leave(task)
         if not task.done():
-            task.cancel()
-            leave(task)
             raise Hangs(f"it takes longer than {seconds:.0f} s")
         if task.cancelled():
             raise Hangs("it was cancelled")

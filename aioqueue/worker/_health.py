@@ -26,10 +26,12 @@ logger = logging.getLogger("aioqueue.worker")
 _LOG_EVERY_SECONDS = 30.0
 
 
-_TOLERATED = frozenset({"notifications", "outcome", "progress", "retention", "rows", "stats", "tend", "webhooks"})
+_TOLERATED = frozenset(
+    {"notifications", "outcome", "progress", "reconcile", "retention", "rows", "schedules", "stats", "tend", "webhooks"}
+)
 """Troubles that don't keep the worker from its work: it polls, or they're about single jobs, or only about what is shown, or
 about what other workers see to as well."""
-_HARMLESS = frozenset({"outcome", "progress", "retention", "stats", "webhooks"})
+_HARMLESS = frozenset({"outcome", "progress", "reconcile", "retention", "stats", "webhooks"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,8 +75,9 @@ class Health:
             `reap`; `event_loop`: a job blocks it for longer than `blocked_after`, which another thread can see; `outcome`: what
             became of one job can't be written, and its neighbours' outcomes can; `tend`: telling those who wait for chains that
             have ended, and discarding what wasn't started in time; `progress`: storing how far attempts have come; `retention`:
-            removing what finished long ago; `stats`: the store's figures for the metrics; `webhooks`: sending these; and what
-            the store says of its own parts.
+            removing what finished long ago; `schedules`: deciding their ticks; `reconcile`: storing those that stand in code,
+            or their release number is that of other ones; `stats`: the store's figures for the metrics; `webhooks`: sending
+            these; and what the store says of its own parts.
         late: Attempts that should have ended.
     """
 
@@ -118,8 +121,8 @@ class Health:
         """Whether it does its work: it runs, holds a lease, and nothing fails.
 
         One job's outcome that can't be written (`outcome`) doesn't count: the others are, and a restart wouldn't help. Nor do
-        what is only shown (`progress`, `stats`), messages to others (`webhooks`), nor old jobs that aren't removed
-        (`retention`).
+        what is only shown (`progress`, `stats`), messages to others (`webhooks`), old jobs that aren't removed (`retention`),
+        nor schedules in code that aren't stored (`reconcile`).
         """
         return self.running and (self.lease_valid or self.standing_by is not None) and not (self.troubles.keys() - _HARMLESS)
 

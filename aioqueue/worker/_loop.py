@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from aioqueue.worker._holdings import Holdings
     from aioqueue.worker._lease import Leases
     from aioqueue.worker._recovery import Recovery
+    from aioqueue.worker._schedules import Schedules
     from aioqueue.worker._slots import Slots
     from aioqueue.worker._standby import Standby
     from aioqueue.worker._wakeup import Wakeup
@@ -71,7 +72,7 @@ class Loop:
         types: Names of the job types to claim.
         settings: The worker's.
         wakeup: What wakes it.
-        holdings, slots, leases, standby, recovery: The worker's other parts.
+        holdings, slots, leases, standby, recovery, schedules: The worker's other parts.
         troubles: Where errors show.
 
     Attributes:
@@ -91,6 +92,7 @@ class Loop:
         leases: Leases,
         standby: Standby,
         recovery: Recovery,
+        schedules: Schedules,
         troubles: Troubles,
     ) -> None:
         self._store = store
@@ -103,6 +105,7 @@ class Loop:
         self._leases = leases
         self._standby = standby
         self._recovery = recovery
+        self._schedules = schedules
         self._troubles = troubles
         # By the names that people see in the troubles: filling is a claim there, and looking asks the store for `next_due`.
         self._backoffs = {part: Backoff() for part in ("claim", "next_due", "reap")}
@@ -201,10 +204,11 @@ class Loop:
         turn.asked, turn.claimed = free, len(jobs)
 
     async def look(self, turn: Turn) -> None:
-        """Ask when a job is due, and when a lease of somebody else runs out."""
+        """Ask when a job is due, when a lease of somebody else runs out, and when the next tick of a schedule is."""
         turn.due = await self._store.next_due(self._claimed_types, own=self._leases.own)
         self._works("next_due")
         self._recovery.expect(turn.due.lease)
+        self._schedules.expect(turn.due.tick)
 
     async def reap(self, turn: Turn) -> None:
         """Take over the jobs of one dead worker, if it's time."""

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
     from aioqueue.vocabulary._notification import Notification
     from aioqueue.worker._lease import Leases
+    from aioqueue.worker._schedules import Schedules
     from aioqueue.worker._wakeup import Wakeup
     from aioqueue.worker._webhooks import Webhooks
 
@@ -22,19 +23,25 @@ class Notifications:
         types: Names of the job types that the worker claims.
         wakeup: Wakes its loop.
         leases: Its leases.
+        schedules: Decides their ticks.
         webhooks: Sends these, if it does.
     """
 
-    def __init__(self, types: Sequence[str], wakeup: Wakeup, leases: Leases, webhooks: Webhooks | None) -> None:
+    def __init__(
+        self, types: Sequence[str], wakeup: Wakeup, leases: Leases, schedules: Schedules, webhooks: Webhooks | None
+    ) -> None:
         self._types = frozenset(types)
         self._wakeup = wakeup
         self._leases = leases
+        self._schedules = schedules
         self._webhooks = webhooks
 
     def heard(self, notification: Notification) -> None:
         """Called by the store, in the event loop."""
         if notification.leases:
             self._leases.changed(notification.leases)
+        if notification.schedules:
+            self._schedules.soon()
         if notification.deliveries and self._webhooks is not None:
             self._webhooks.soon()
         if notification.types is None or not self._types.isdisjoint(notification.types):

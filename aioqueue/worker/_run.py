@@ -7,9 +7,11 @@ import functools
 import logging
 from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from aioqueue.definitions._resources import ResourceScope
+from aioqueue.definitions._schedules import generation_of
 from aioqueue.errors import StoreUnavailable
 from aioqueue.events import WorkerStarted, WorkerStopped, WorkerStopping
 from aioqueue.runtime._log import enable_loggers, event
@@ -30,6 +32,8 @@ from aioqueue.worker._policy import Policies
 from aioqueue.worker._processes import HandlerProcesses
 from aioqueue.worker._recovery import Recovery
 from aioqueue.worker._retention import Retention
+from aioqueue.worker._schedules import Schedules
+from aioqueue.worker._schedules_reconciled import Reconciling
 from aioqueue.worker._shutdown import Shutdown
 from aioqueue.worker._slots import Slots
 from aioqueue.worker._stages import Stages
@@ -84,6 +88,7 @@ class Run:
     Attributes:
         names: Of the job types to claim.
         holdings, writer, recovery, leases, standby, interruptions, tending, loop, shutdown: The parts that `Worker` speaks to.
+        schedules: Decides their ticks.
         webhooks: Sends these; None if the worker has nothing to sign them with.
         view: What other threads see of it.
     """
@@ -115,12 +120,12 @@ class Run:
         self._retention = Retention(
             client, settings, name, on_purge, troubles=troubles, counters=holdings.counters, wakeup=wakeup
         )
+        self.schedules, self._reconciling = self._made_schedules(client, registry)
         policies, groups = Policies(registry, settings), lease_groups(names, registry.types, settings)
         self.writer = writer = Writer(store, policies, holdings, wakeup, tending, troubles, tracing)
         renew_every = min(group.renew_every for group in groups)
-        self.recovery = Recovery(
-            store, policies, settings, name, renew_every=renew_every, left=tending.soon, observers=self._observers
-        )
+        left, observers = tending.soon, self._observers
+        self.recovery = Recovery(store, policies, settings, name, renew_every=renew_every, left=left, observers=observers)
         self.leases = leases = self._made_leases(store, groups, settings, troubles)
         self.standby = Standby(leases, settings, name)
         self.interruptions = Interruptions(policies, _cancellation_of_this_task())
@@ -139,14 +144,15 @@ class Run:
             threads=threads,
             processes=self._processes,
             resources=scope,
-            tending=(tending, self._retention),
+            tending=(tending, self._retention, self.schedules, self._reconciling),
             stages=stages,
             wakeup=wakeup,
             webhooks=self.webhooks,
         )
         self.view = WorkerView(name, store, holdings, troubles, health, registry.declared)
         self._captures = any(registry.types[each].capture_logs for each in names)
-        self._subscribed = functools.partial(store.subscribe, Notifications(names, wakeup, leases, self.webhooks).heard)
+        notifications = Notifications(names, wakeup, leases, self.schedules, self.webhooks)
+        self._subscribed = functools.partial(store.subscribe, notifications.heard)
 
     def _made_leases(self, store: Store, groups: Sequence[LeaseGroup], settings: WorkerSettings, troubles: Troubles) -> Leases:
         """Who keeps the leases."""
@@ -176,6 +182,26 @@ class Run:
             observers=self._observers,
             tracing=self._tracing,
         )
+
+    def _made_schedules(self, client: Client, registry: Registry) -> tuple[Schedules, Reconciling]:
+        """Who decides their ticks, and who says which there are. A worker of a few types doesn't know what its registry has."""
+        settings, troubles = self._settings, self._troubles
+        schedules = Schedules(
+            client,
+            settings,
+            self._name,
+            cron=find_spec("cronsim") is not None,
+            troubles=troubles,
+            counters=self.holdings.counters,
+            wakeup=self._wakeup,
+        )
+        generation, scheduled = None, registry.schedules if settings.types is None else ()
+        if settings.types is None and registry.name is not None:
+            generation = generation_of(registry.name, scheduled, settings.release)
+        reconciling = Reconciling(
+            client.store, generation, scheduled, self._name, schedules=schedules, troubles=troubles, wakeup=self._wakeup
+        )
+        return schedules, reconciling
 
     def _made_attempts(
         self, name: str, client: Client, registry: Registry, policies: Policies, scope: ResourceScope, threads: HandlerThreads
@@ -221,6 +247,7 @@ class Run:
             leases=self.leases,
             standby=self.standby,
             recovery=self.recovery,
+            schedules=self.schedules,
             troubles=troubles,
         )
 
@@ -284,14 +311,32 @@ class Run:
     async def work(self, *, once: bool) -> None:
         """Run the loop until it's told to stop; with `once`, until nothing is due, runs, or waits to be written or told."""
         self._tell(WorkerStarted)
+        if once:
+            await self._work_once()
+            return
         if not self.loop.stopping:
-            self.tending.begin(at_once=once)
-            if self.webhooks is not None and not once:
+            self.tending.begin(at_once=False)
+            if self.webhooks is not None:
                 self.webhooks.begin()
-            if not once and not self._settings.dry_run:
+            if not self._settings.dry_run:
                 self._retention.begin()
-        await self.loop.run(enough=UntilIdle(self.holdings, self._wakeup, self.tending).reached if once else None)
-        if self.webhooks is not None and once:
+                self._reconciling.begin()
+                self.schedules.begin()
+        await self.loop.run()
+
+    async def _work_once(self) -> None:
+        """Ticks are decided that are due when it begins, and what is due by the end, which it works off, too."""
+        ticks = not self._settings.dry_run
+        if not self.loop.stopping:
+            self.tending.begin(at_once=True)
+            if ticks:
+                await self._reconciling.reconcile_once()
+                await self.schedules.decide_due()
+        idle = UntilIdle(self.holdings, self._wakeup, self.tending)
+        await self.loop.run(enough=idle.reached)
+        if ticks and await self.schedules.decide_due():
+            await self.loop.run(enough=idle.reached)
+        if self.webhooks is not None:
             await self.webhooks.send_due()
 
     def stop(self, *, force: bool) -> None:
@@ -302,6 +347,7 @@ class Run:
         self.tending.stop()
         if self.webhooks is not None:
             self.webhooks.stop()
+        self._stop_schedules()
         self._retention.stop()
         self.shutdown.ask(force=force)
 
@@ -311,8 +357,13 @@ class Run:
         self.tending.stop()
         if self.webhooks is not None:
             self.webhooks.stop()
+        self._stop_schedules()
         self._retention.stop()
         await self.shutdown.run(working)
+
+    def _stop_schedules(self) -> None:
+        self._reconciling.stop()
+        self.schedules.stop()
 
 
 def _cancellation_of_this_task() -> Callable[[], bool]:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from aioqueue.worker._lease import Leases
     from aioqueue.worker._processes import HandlerProcesses
     from aioqueue.worker._retention import Retention
+    from aioqueue.worker._schedules import Schedules
+    from aioqueue.worker._schedules_reconciled import Reconciling
     from aioqueue.worker._stages import Stages
     from aioqueue.worker._tending import Tending
     from aioqueue.worker._threads import HandlerThreads
@@ -80,7 +82,7 @@ class Shutdown:
         name: The worker's.
         bodies: Ids of the jobs whose bodies run in this process.
         holdings, writer, leases, threads, processes, resources, stages, wakeup, webhooks: The worker's parts.
-        tending: Those that tend to what no claim leads to.
+        tending: Those that tend to what no claim leads to: ticks that are being decided have as long as running jobs.
 
     Attributes:
         over: Whether `run` has gone to its end.
@@ -99,7 +101,7 @@ class Shutdown:
         threads: HandlerThreads,
         processes: HandlerProcesses,
         resources: ResourceScope,
-        tending: tuple[Tending, Retention],
+        tending: tuple[Tending, Retention, Schedules, Reconciling],
         stages: Stages,
         wakeup: Wakeup,
         webhooks: Webhooks | None,

@@ -57,7 +57,7 @@ def job_event(name: str, job: ClaimedJob, worker: str = "", /, **fields: object)
 
 
 def job_fields(job: ClaimedJob, worker: str) -> dict[str, object]:
-    """Which job and attempt a record is about, and whose."""
+    """Which job and attempt a record is about, and whose; and where the job comes from, if that's a schedule or a dry run."""
     fields: dict[str, object] = {
         "job_id": str(job.id),
         "job_type": job.type,
@@ -66,8 +66,8 @@ def job_fields(job: ClaimedJob, worker: str) -> dict[str, object]:
         "attempt": job.attempt,
         "worker": worker,
     }
-    if job.origin is not None and job.origin.dry_run:
-        fields["dry_run"] = True
+    if job.origin is not None:
+        fields |= job.origin.fields
     return fields
 
 

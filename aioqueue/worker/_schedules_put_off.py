@@ -1,0 +1,76 @@
+"""Schedules whose ticks this worker can't decide for now: each waits alone, and longer each time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from aioqueue.worker._backoff import Backoff
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["PutOff"]
+
+_FIRST_SECONDS, _LONGEST_SECONDS = 1.0, 120.0
+_LOG_EVERY_SECONDS = 3600.0
+_FORGOTTEN_SECONDS = 600.0
+"""After which one that was to be tried again and wasn't due any more is forgotten: another worker can, or it was removed."""
+_MOST = 10_000
+
+
+@dataclass(slots=True)
+class _Entry:
+    until: float = 0.0
+    reason: str = ""
+    logged_at: float = 0.0
+    backoff: Backoff = field(default_factory=lambda: Backoff(_FIRST_SECONDS, _LONGEST_SECONDS))
+
+
+class PutOff:
+    """Knows them by name.
+
+    Arguments:
+        clock: Gives seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._entries: dict[str, _Entry] = {}
+
+    def add(self, name: str, reason: str) -> bool:
+        """Put one off. Returns whether that's to be told: for the first time, for another reason, or for an hour by now."""
+        now = self._clock()
+        entry = self._entries.pop(name, None)
+        if entry is None:
+            entry = _Entry()
+            while len(self._entries) >= _MOST:
+                del self._entries[next(iter(self._entries))]
+        self._entries[name] = entry
+        entry.until = now + entry.backoff.next()
+        told = entry.reason == reason and now - entry.logged_at < _LOG_EVERY_SECONDS
+        if not told:
+            entry.reason, entry.logged_at = reason, now
+        return not told
+
+    def done(self, name: str) -> None:
+        """Forget one: it was decided."""
+        self._entries.pop(name, None)
+
+    def __contains__(self, name: str) -> bool:
+        """Whether it was put off, and hasn't been decided since."""
+        return name in self._entries
+
+    def waiting(self) -> list[str]:
+        """Those that aren't to be tried now."""
+        if not self._entries:
+            return []
+        now = self._clock()
+        for name in [name for name, entry in self._entries.items() if now - entry.until > _FORGOTTEN_SECONDS]:
+            del self._entries[name]
+        return [name for name, entry in self._entries.items() if entry.until > now]
+
+    def next_at(self) -> float | None:
+        """When the first of those that wait is to be tried again, by the clock; None without any."""
+        now = self._clock()
+        return min((entry.until for entry in self._entries.values() if entry.until > now), default=None)
