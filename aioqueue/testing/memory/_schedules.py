@@ -151,12 +151,17 @@ def pause_schedules(database: Database, names: Sequence[str], reason: str, by: s
 def resume_schedules(database: Database, names: Sequence[str]) -> list[bool]:
     """Decide ticks of these again. See `SupportsSchedules.resume_schedules`."""
     rows, now = database.schedules.rows, database.now()
-    paused = [name for name in names if name in rows and rows[name].paused]
+    paused = [name for name in names if name in rows and has_to_be_resumed(rows[name])]
     for name in paused:
         rows[name] = resumed(rows[name], now)
     if paused:
         database.tell(Notification(schedules=True))
     return [name in rows for name in names]
+
+
+def has_to_be_resumed(row: StoredSchedule) -> bool:
+    """Whether a schedule has no ticks any more since it's paused: another one goes on as it is."""
+    return row.paused
 
 
 def resumed(row: StoredSchedule, now: datetime) -> StoredSchedule:
