@@ -110,6 +110,8 @@ LAG = Metric("aioqueue.event_loop.lag", _G, (), "How long the event loop takes t
 FAILING = Metric("aioqueue.failing", _G, ("part",), "1 for each part that fails at the moment.")
 JOBS = Metric("aioqueue.jobs", _G, ("type", "state"), "Jobs in the store; counting stops at 10,000.")
 OLDEST = Metric("aioqueue.oldest_ready", _G, ("type",), "For how long the oldest ready job has been due.", "s")
+PAUSES = Metric("aioqueue.pauses", _G, ("target",), "Pauses of types, of keys and of all jobs.")
+TICK_OVERDUE = Metric("aioqueue.schedule.overdue", _G, (), "For how long the first tick that nobody decides has been due.", "s")
 FIGURES_AGE = Metric("aioqueue.store_figures.age", _G, (), "How old what is said of the store is.", "s")
 
 METRICS = (
@@ -139,6 +141,8 @@ METRICS = (
     FAILING,
     JOBS,
     OLDEST,
+    PAUSES,
+    TICK_OVERDUE,
     FIGURES_AGE,
 )
 
@@ -214,6 +218,10 @@ def _read_figures(values: Mapping[Metric, Values], figures: Sequence[Figures]) -
             values[JOBS][key] = max(count, _number(values[JOBS].get(key)))
         for label, age in each.oldest_ready.items():
             values[OLDEST][label,] = max(age, _number(values[OLDEST].get((label,))))
+        for target, count in each.pauses.items():
+            values[PAUSES][target,] = max(count, _number(values[PAUSES].get((target,))))
+        if each.tick_overdue is not None:
+            values[TICK_OVERDUE][()] = max(each.tick_overdue, _number(values[TICK_OVERDUE].get(())))
     if figures:
         values[FIGURES_AGE][()] = time.monotonic() - min(each.read_at for each in figures)
 

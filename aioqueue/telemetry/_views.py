@@ -23,11 +23,15 @@ class Figures:
         read_at: When, by the monotonic clock.
         counts: Jobs by label and state.
         oldest_ready: By label, seconds for which the oldest ready job has been due.
+        pauses: By what is paused (a type, a key, or all), how many pauses there are; empty where the store knows none.
+        tick_overdue: Seconds for which the first tick that nobody has decided has been due; None where it keeps no schedules.
     """
 
     read_at: float
     counts: Mapping[tuple[str, str], int]
     oldest_ready: Mapping[str, float]
+    pauses: Mapping[str, int] = field(default_factory=dict[str, int])
+    tick_overdue: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,9 @@ from aioqueue.runtime._left_behind import leave
 from aioqueue.telemetry._counters import LEDGER, OTHER
 from aioqueue.telemetry._instruments import instrument
 from aioqueue.telemetry._views import VIEWS, Figures, Gauges, LoopWatch, Readiness
+from aioqueue.vocabulary._abilities import SupportsPauses, SupportsSchedules
 from aioqueue.vocabulary._job import JobState
+from aioqueue.vocabulary._pauses import PauseTarget
 from aioqueue.worker._text import one_line
 
 if TYPE_CHECKING:
@@ -127,7 +129,9 @@ class WorkerView:
     async def _read(self) -> None:
         try:
             async with asyncio.timeout(_LONGEST_READ_SECONDS):
-                self._figures = self._labelled(await self._store.stats())
+                self._figures = figures = self._labelled(await self._store.stats())
+                self._figures = figures = replace(figures, pauses=await _pauses(self._store))
+                self._figures = replace(figures, tick_overdue=await _tick_overdue(self._store))
         except ClientClosed:
             return
         except Exception as error:  # noqa: BLE001 - logged by the troubles; the next look tries it again
@@ -161,3 +165,17 @@ class WorkerView:
             if self._reading is not None:
                 self._reading.cancel()
                 leave(self._reading)
+
+
+async def _pauses(store: Store) -> dict[str, int]:
+    if not isinstance(store, SupportsPauses):
+        return {}
+    counts = dict.fromkeys((each.value for each in PauseTarget), 0)
+    return counts | Counter(each.target.value for each in await store.list_pauses())
+
+
+async def _tick_overdue(store: Store) -> float | None:
+    if not isinstance(store, SupportsSchedules):
+        return None
+    due = await store.due_schedules(1)
+    return max(((due.now - (each.next_at or each.since)).total_seconds() for each in due.schedules), default=0.0)
