@@ -140,6 +140,17 @@ async def test_changed_code_runs_in_a_fresh_process(url: str, tmp_path: Path) ->
     assert not psutil.pid_exists(first)
 
 
+async def test_a_single_worker_waits_until_the_name_of_one_that_was_killed_is_free(url: str, tmp_path: Path) -> None:
+    with reloading(url, tmp_path, "--singleton", "alone", "--lease", "2s") as worker:
+        os.kill(await worker.started(1), signal.SIGKILL)
+        await worker.logs("it's started again at the next change")
+        write(tmp_path / "code", "version.py", "NUMBER = 2")
+        await worker.started(2)
+        assert await said(url) == 2
+        worker.process.terminate()
+        assert await worker.ends() == 0
+
+
 async def test_a_ctrl_c_is_one_whatever_the_worker_is_doing(url: str, tmp_path: Path) -> None:
     """A worker that can't see its own copy of the signal for a while doesn't take what it's told for another one."""
     with reloading(url, tmp_path) as worker:

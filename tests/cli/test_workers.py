@@ -42,3 +42,17 @@ def test_who_works_on_what(invoke: Invoke, url: str) -> None:
     leases = json.loads(invoke("workers", "--json").stdout)["leases"]
     (busy,) = [each for each in leases if each["running"]]
     assert (busy["worker"], busy["types"], busy["slots"], busy["alive"]) == ("forged\nline", ["jobs.greet"], 4, True)
+
+
+def test_who_is_the_only_one_of_a_name(invoke: Invoke, url: str) -> None:
+    async def two_leases() -> None:
+        async with Client(url) as client:
+            await client.store.open_lease("the one", 3600, singleton="reports")
+            await client.store.open_lease("one of many", 3600)
+
+    anyio.run(two_leases)
+    header, *rows = invoke("workers").stdout.splitlines()
+    assert header.endswith("alone as")
+    assert [row.split()[-1] == "reports" for row in rows] == [row.startswith("the one") for row in rows]
+    leases = json.loads(invoke("workers", "--json").stdout)["leases"]
+    assert {each["worker"]: each["singleton"] for each in leases} == {"the one": "reports", "one of many": None}

@@ -84,6 +84,9 @@ async def test_who_stands_by_is_ready_and_says_what_it_waits_for(client: Client,
         assert health.standing_by == "standing by for reports (held by first)"
         assert health.standing_by in health.notes
         assert (health.ready, health.ok, health.lease_valid, health.busy) == (True, True, False, 0)
+        assert worker._run is not None
+        readiness = worker._run.view.readiness()  # which anybody may read
+        assert (readiness.reasons, readiness.notes) == ((), (health.standing_by,))
 
 
 async def test_a_stop_ends_the_standing_by_at_once(client: Client, jobs: Jobs) -> None:
