@@ -30,6 +30,7 @@ from aioqueue.client._diagnosis_planned import judge_schedules
 from aioqueue.client._schedule import shown_schedule
 from aioqueue.definitions._due_ticks import job_of, tick_of, work_out
 from aioqueue.definitions._schedules import generation_of
+from aioqueue.events import JobEnqueued
 from aioqueue.vocabulary._schedules import DueSchedules, NewSchedule, StoredSchedule
 from aioqueue.vocabulary._workers import LeaseFacts
 from tests.client.fake_store import FakeStore
@@ -227,6 +228,25 @@ async def test_one_by_hand_whose_unique_key_is_held(client: Client) -> None:
     first = await client.schedules.run_now("unique")
     again = await client.schedules.run_now("unique")
     assert (again.id, again.created, first.created) == (first.id, False, True)
+
+
+async def test_one_by_hand_is_enqueued_as_any_other_job() -> None:
+    """With the client's middlewares, and its webhook, and whoever observes it."""
+    seen: list[Any] = []
+
+    async def marked(jobs: Any, call_next: Any) -> Any:
+        return await call_next([dataclasses.replace(job, metadata=b'{"tenant":7}') for job in jobs])
+
+    async with Client(FakeStore(), middlewares=[marked], webhook="https://hooks.example/") as client:
+        client.observe(seen.append)
+        await client.schedules.put("often", report(), every=3600)
+        await client.schedules.put("silent", report().options(webhook=False), every=3600)
+        handle = await client.schedules.run_now("often")
+        silent = await client.schedules.run_now("silent")
+        job = await client.job(handle)
+        assert (job.metadata, job.webhook) == ({"tenant": 7}, "https://hooks.example/")
+        assert (await client.job(silent)).webhook is None
+    assert [each.job_id for each in seen if isinstance(each, JobEnqueued)] == [handle.id, silent.id]
 
 
 async def test_one_that_is_changed_all_the_time() -> None:
