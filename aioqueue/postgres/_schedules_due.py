@@ -24,11 +24,14 @@ if TYPE_CHECKING:
 
 __all__ = ["NEXT_TICK", "TickFloor", "due_statements", "read_due"]
 
-NEXT_TICK = f"""(SELECT true FROM @schema@.schedule s WHERE NOT s.paused AND s.next_at IS NULL LIMIT 1),
+NEXT_TICK = f"""(SELECT true FROM @schema@.schedule s
+        WHERE @floor@::timestamptz IS NULL AND NOT s.paused AND s.next_at IS NULL LIMIT 1),
        (SELECT {moment("s.next_at")} FROM @schema@.schedule s
         WHERE NOT s.paused AND s.next_at >= coalesce(@floor@::timestamptz, '-infinity') AND s.next_at < 'infinity'
         ORDER BY s.next_at NULLS FIRST LIMIT 1)"""
-"""Two columns: whether there's a schedule whose next tick isn't known, and the first next tick from the floor on."""
+"""Two columns: whether there's a schedule whose next tick isn't known, if it's looked from the beginning; and the first next
+tick from the floor on.
+"""
 
 # In the order of the index, which is of no use for another one.
 _LOOKED_FOR = "NOT s.paused AND ($2::boolean OR s.cron IS NULL) AND s.name <> ALL($3::text[])"
