@@ -54,6 +54,7 @@ class Ticker:
         self._proxy = proxy
         self._cuts = list(CUTS)
         self.cut = 0
+        self.reasons: set[str] = set()
 
     async def run(self) -> None:
         old: list[StoredSchedule] = []
@@ -67,7 +68,8 @@ class Ticker:
                     if self._proxy is not None and self._cuts and self._random.random() < 0.5:
                         self._proxy.swallow(self._cuts.pop())
                     taken = self._random.sample(looked, len(looked))
-                    await self.store.tick([tick_of(each, at=next_of(each)) for each in taken])
+                    ticked = await self.store.tick([tick_of(each, at=next_of(each)) for each in taken])
+                    self.reasons.update(tick.reason for each in ticked for tick in each.ticks)
                 old = new
             except StoreContended:
                 pass
@@ -149,6 +151,8 @@ async def test_each_tick_is_decided_once(postgres_url: str, tickers: list[Ticker
     # Nobody starts any: of those with keys each key has one job.
     assert jobs_of(postgres_url, "key IS NOT NULL") == [(50, 1)]
     assert sum(each.cut for each in tickers) > 0
+    # None was decided a second time, to find then that it was enqueued before.
+    assert set().union(*(each.reasons for each in tickers)) == {""}
 
 
 async def test_schedules_that_change_and_go_meanwhile(postgres_url: str, tickers: list[Ticker]) -> None:
