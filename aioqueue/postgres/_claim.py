@@ -11,14 +11,17 @@ keeps an old snapshot, so that vacuum can't remove anything), it costs at most a
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from aioqueue.errors import LeaseLost, StoreError, StoreIncompatible, StoreUnavailable
 from aioqueue.postgres._claim_blockers import claim_blockers_statements, with_blockers
-from aioqueue.postgres._claim_lanes import lanes_of
+from aioqueue.postgres._claim_lanes import READY, lanes_of
 from aioqueue.postgres._claim_owners import ALL_VALID, LOGGED, OWNERS, Owners, claimed
+from aioqueue.postgres._claim_parking import park, parking_statements
 from aioqueue.postgres._claim_singly import SingleClaims
 from aioqueue.postgres._claim_throttle import Throttle
+from aioqueue.postgres._pauses_parked import key_is_paused, type_is_free
 from aioqueue.postgres._rows import claimed_job
 
 if TYPE_CHECKING:
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
+    from aioqueue.postgres._claim_lanes import Floor, Lane
     from aioqueue.postgres._connections_reserved import ReservedConnection
     from aioqueue.postgres._options_schema import Schema
     from aioqueue.vocabulary._job import ClaimedJob
@@ -39,22 +43,19 @@ _FEWEST_HEADS = 10
 _MOST_ROUNDS = 6
 _FROM_THE_BEGINNING_SECONDS = 1.0
 """Between claims that don't begin at the floors, while there's a backlog."""
-
-_READY = """@schema@.job j
-        WHERE j.state = 1 AND j.type = lane.type AND j.priority = lane.priority AND j.run_at <= now()
-          AND (j.run_at, j.id) > (lane.floor_at, lane.floor_id)
-        ORDER BY j.run_at, j.id"""
+_PARKING_SECONDS = 0.5
+"""For which a claim goes on to park what has a paused key, where it comes to nothing else: the next one continues."""
 
 _CLAIM = f"""WITH {OWNERS}, lane AS MATERIALIZED (
     SELECT given.type, given.priority, coalesce(given.floor_at, '-infinity'::timestamptz) AS floor_at,
            coalesce(given.floor_id, '00000000-0000-0000-0000-000000000000'::uuid) AS floor_id
     FROM unnest($3::text[], $4::smallint[], $5::timestamptz[], $6::uuid[]) AS given(type, priority, floor_at, floor_id)
-    WHERE {ALL_VALID}
+    WHERE {ALL_VALID} AND {type_is_free("given.type")}
 ), heads AS MATERIALIZED (
     SELECT lane.type, lane.priority, head.run_at, head.id, head.place
     FROM lane CROSS JOIN LATERAL (
         SELECT first.run_at, first.id, row_number() OVER (ORDER BY first.run_at, first.id) AS place
-        FROM (SELECT j.run_at, j.id FROM {_READY} LIMIT $7::integer) AS first
+        FROM (SELECT j.run_at, j.id FROM {READY} LIMIT $7::integer) AS first
     ) AS head
 ), edge AS MATERIALIZED (
     SELECT priority, run_at, id FROM heads WHERE place = $7::integer ORDER BY priority, run_at, id LIMIT 1
@@ -64,17 +65,20 @@ _CLAIM = f"""WITH {OWNERS}, lane AS MATERIALIZED (
           WHERE edge.id IS NULL OR (heads.priority, heads.run_at, heads.id) <= (edge.priority, edge.run_at, edge.id)
           ORDER BY heads.priority, heads.run_at, heads.id LIMIT $2::integer) AS first
     GROUP BY type, priority
-), picked AS MATERIALIZED (
-    SELECT taken.id
+), met AS MATERIALIZED (
+    SELECT lane.type, lane.priority, taken.id, {key_is_paused("taken.key")} AS paused
     FROM lane JOIN quota ON quota.type = lane.type AND quota.priority = lane.priority
-    CROSS JOIN LATERAL (SELECT j.id FROM {_READY} LIMIT quota.jobs FOR UPDATE OF j SKIP LOCKED) AS taken
+    CROSS JOIN LATERAL (SELECT j.id, j.key FROM {READY} LIMIT quota.jobs FOR UPDATE OF j SKIP LOCKED) AS taken
+), picked AS MATERIALIZED (
+    SELECT id FROM met WHERE NOT paused
 ), @claimed@
 SELECT (SELECT array_agg(wanted.id) FROM unnest($1::bigint[]) AS wanted(id) WHERE wanted.id NOT IN (SELECT id FROM owner)),
        (SELECT coalesce(sum(jobs), 0)::integer FROM quota), EXISTS (SELECT FROM edge),
-       (SELECT count(*) FROM heads), claimed.*
+       (SELECT count(*) FROM heads), (SELECT array_agg(type) FROM met WHERE paused),
+       (SELECT array_agg(priority) FROM met WHERE paused), claimed.*
 FROM {LOGGED} LEFT JOIN claimed ON true WHERE logged.done IS NULL"""
 
-_COLUMNS_ABOUT_THE_CLAIM = 4
+_COLUMNS_ABOUT_THE_CLAIM = 6
 _NAMES = {False: "claim", True: "claim_dry"}
 """The statement, by whether it's a dry run."""
 
@@ -85,7 +89,26 @@ def claim_statements(schema: Schema) -> dict[str, str]:
         name: schema.render(_CLAIM.replace("@claimed@", claimed("$8", "$9", dry_run=dry_run)))
         for dry_run, name in _NAMES.items()
     }
-    return {**claims, **claim_blockers_statements(schema)}
+    return {**claims, **parking_statements(schema), **claim_blockers_statements(schema)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What one statement has come to.
+
+    Attributes:
+        jobs: What it has taken.
+        missed: Whether others were quicker.
+        cut: Whether it looked at too few heads.
+        paused: The lanes in which it met jobs with a paused key, which it has left.
+        floors: Where it began in those, unless at their beginning.
+    """
+
+    jobs: list[ClaimedJob]
+    missed: bool
+    cut: bool
+    paused: frozenset[Lane]
+    floors: dict[Lane, Floor]
 
 
 class Claims:
@@ -100,7 +123,7 @@ class Claims:
         self._connection = connection
         self._singly = SingleClaims(connection, schema)
         self._statements = claim_statements(schema)
-        self._floors: dict[tuple[str, int], tuple[datetime, UUID]] = {}
+        self._floors: dict[Lane, Floor] = {}
         self._lanes: dict[tuple[str, ...], tuple[list[str], list[int]]] = {}
         self._crowded: set[tuple[str, ...]] = set()
         self._full = Throttle()
@@ -128,9 +151,12 @@ class Claims:
         repeated = False
         owners = Owners.of(lease_id, leases or {})
         full = self.pause == 0 and (not self._backlog or time.monotonic() - self._full.last > _FROM_THE_BEGINNING_SECONDS)
-        for _ in range(_MOST_ROUNDS):
+        rounds, parked, until = 0, 0, time.monotonic() + _PARKING_SECONDS
+        while rounds < _MOST_ROUNDS:
             try:
-                rows, missed, cut = await self._round(owners, types, limit - len(taken), marked, full=full, dry_run=dry_run)
+                found = await self._round(owners, types, limit - len(taken), marked, full=full, dry_run=dry_run)
+                taken.extend(found.jobs)
+                parked = await self._park(found) if found.paused else 0
             except (StoreError, LeaseLost) as error:
                 if taken:
                     break  # what was taken before is worth having; the next call meets the same error
@@ -138,17 +164,17 @@ class Claims:
                     raise
                 taken = await self._singly.claim(owners, lanes_of(types), limit, marked, error, dry_run=dry_run)
                 break
-            taken.extend(rows)
-            if len(taken) >= limit:
+            if len(taken) >= limit or (parked and time.monotonic() > until):
                 break
-            if (cut and rows) or (missed and not repeated):
-                repeated = repeated or not cut
+            rounds += not parked
+            if parked or (found.cut and found.jobs) or (found.missed and not repeated):
+                repeated = repeated or not (parked or found.cut)
                 full = False
             elif not full and self._floors and self.pause == 0:
                 full = True
             else:
                 break
-        self._backlog = len(taken) >= limit
+        self._backlog = len(taken) >= limit or parked > 0
         taken.sort(key=lambda job: (job.priority, job.run_at, job.id))
         if marked:
             return await with_blockers(self._connection.fetch, self._statements["claim_blockers"], taken, marked)
@@ -156,11 +182,8 @@ class Claims:
 
     async def _round(
         self, owners: Owners, types: Sequence[str], limit: int, marked: set[UUID], *, full: bool, dry_run: bool
-    ) -> tuple[list[ClaimedJob], bool, bool]:
-        """One statement: what it took, whether others were quicker, and whether it looked at too few heads.
-
-        The ids of marked ones are added to `marked`.
-        """
+    ) -> _Found:
+        """One statement. The ids of marked ones are added to `marked`."""
         names = tuple(types)
         lanes = self._lanes.get(names)
         if lanes is None:
@@ -183,7 +206,7 @@ class Claims:
         )
         if full:
             self._full.done(began, time.monotonic())
-        lost, quota, cut, seen = rows[0][:_COLUMNS_ABOUT_THE_CLAIM]
+        lost, quota, cut, seen, paused_types, paused_priorities = rows[0][:_COLUMNS_ABOUT_THE_CLAIM]
         if seen > _MANY_HEADS * limit >= _MANY_HEADS * _FEWEST_HEADS:
             self._crowded.add(names)
         elif seen <= 2 * heads:
@@ -192,11 +215,20 @@ class Claims:
             raise LeaseLost(f"not valid any more: lease {', '.join(map(str, lost))}; nothing was claimed")
         jobs = [claimed_job(row[_COLUMNS_ABOUT_THE_CLAIM:]) for row in rows if row[_COLUMNS_ABOUT_THE_CLAIM] is not None]
         marked.update(row[_COLUMNS_ABOUT_THE_CLAIM] for row in rows if row[-1])
+        left = list(zip(paused_types or (), paused_priorities or (), strict=True))
+        begun = {} if full else {lane: self._floors[lane] for lane in left if lane in self._floors}
         self._raise_floors(jobs)
-        return jobs, quota > len(jobs), cut
+        return _Found(jobs, quota > len(jobs) + len(left), cut, frozenset(left), begun)
+
+    async def _park(self, found: _Found) -> int:
+        """Park what has a paused key where some was met; returns how many."""
+        parked, fronts = await park(self._connection, self._statements["claim_park"], found.paused, found.floors)
+        for lane, front in fronts.items():
+            self._floors[lane] = max(front, self._floors.get(lane, front))
+        return parked
 
     def _raise_floors(self, jobs: Sequence[ClaimedJob]) -> None:
-        ends: dict[tuple[str, int], tuple[Any, Any]] = {}
+        ends: dict[Lane, tuple[Any, Any]] = {}
         for job in jobs:
             lane, place = (job.type, job.priority), (job.run_at, job.id)
             if lane not in ends or ends[lane] < place:

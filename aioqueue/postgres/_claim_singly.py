@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from aioqueue.errors import RowRejected, StoreError, StoreIncompatible, StoreUnavailable
 from aioqueue.postgres._claim_owners import ALL_VALID, LOGGED, OWNERS, claimed
 from aioqueue.postgres._events_log import logged
+from aioqueue.postgres._pauses_parked import key_is_paused, parking, type_is_free
 from aioqueue.postgres._rows import claimed_job
 from aioqueue.postgres._settle_archive import archive
 from aioqueue.postgres._webhooks_ends import delivery_columns, ending_of, insert_deliveries
@@ -38,19 +39,24 @@ _MORE_ROWS = 100
 _MOST_REMEMBERED_ROWS = 1_000
 
 # A few of each lane, so that no lane with many that can't be claimed stands before all others.
-_CANDIDATES = """SELECT head.id FROM unnest($1::text[], $2::smallint[]) AS lane(type, priority)
+_CANDIDATES = f"""SELECT head.id FROM unnest($1::text[], $2::smallint[]) AS lane(type, priority)
 CROSS JOIN LATERAL (
     SELECT first.run_at, first.id, row_number() OVER (ORDER BY first.run_at, first.id) AS place
     FROM (SELECT j.run_at, j.id FROM @schema@.job j
           WHERE j.state = 1 AND j.type = lane.type AND j.priority = lane.priority AND j.run_at <= now()
           ORDER BY j.run_at, j.id LIMIT $3::integer) AS first
 ) AS head
+WHERE {type_is_free("lane.type")}
 ORDER BY head.place, lane.priority, head.run_at, head.id LIMIT $3::integer"""
-_CLAIM_ONE = f"""WITH {OWNERS}, picked AS MATERIALIZED (
-    SELECT j.id FROM @schema@.job j
-    WHERE {ALL_VALID} AND j.id = $2::uuid AND j.state + 0 = 1 AND j.run_at <= now() FOR UPDATE OF j SKIP LOCKED
+_CLAIM_ONE = f"""WITH {OWNERS}, met AS MATERIALIZED (
+    SELECT j.id, {key_is_paused("j.key")} AS paused FROM @schema@.job j
+    WHERE {ALL_VALID} AND j.id = $2::uuid AND j.state + 0 = 1 AND j.run_at <= now() AND {type_is_free("j.type")}
+    FOR UPDATE OF j SKIP LOCKED
+), picked AS MATERIALIZED (
+    SELECT id FROM met WHERE NOT paused
 ), @claimed@
-SELECT claimed.* FROM {LOGGED} CROSS JOIN claimed WHERE logged.done IS NULL"""
+SELECT (SELECT paused FROM met), claimed.* FROM {LOGGED} LEFT JOIN claimed ON true WHERE logged.done IS NULL"""
+_PARK_ONE = f"""WITH {parking("SELECT $1::uuid")} SELECT id FROM parked"""
 _REFUSED = f"""WITH locked AS MATERIALIZED (
     SELECT j.id FROM @schema@.job j WHERE j.id = $1::uuid AND j.state + 0 = 1 FOR UPDATE OF j SKIP LOCKED
 ), gone AS (
@@ -75,6 +81,7 @@ def claim_singly_statements(schema: Schema) -> dict[str, str]:
     """All statements of this module, by name."""
     templates = {
         "claim_candidates": _CANDIDATES,
+        "claim_park_one": _PARK_ONE,
         "claim_one": _CLAIM_ONE.replace("@claimed@", claimed("$3", "$4")),
         "claim_one_dry": _CLAIM_ONE.replace("@claimed@", claimed("$3", "$4", dry_run=True)),
         "claim_refused": _REFUSED,
@@ -120,16 +127,21 @@ class SingleClaims:
             dry_run: Whether they're dry runs from now on.
 
         Raises:
-            StoreError: No row could be claimed: what the claim of many met.
+            StoreError: No row could be claimed, or parked: what the claim of many met.
         """
         statement = self._statements["claim_one_dry" if dry_run else "claim_one"]
         taken: list[ClaimedJob] = []
+        parked = False
         guilty: list[tuple[UUID, StoreError]] = []
         for (job_id,) in await self._connection.fetch(self._statements["claim_candidates"], *lanes, limit + _MORE_ROWS):
             if len(taken) >= limit:
                 break
             try:
-                rows = await self._connection.fetch(statement, owners.leases, job_id, owners.types, owners.of_types)
+                ((paused, *row),) = await self._connection.fetch(
+                    statement, owners.leases, job_id, owners.types, owners.of_types
+                )
+                if paused:
+                    await self._connection.fetch(self._statements["claim_park_one"], job_id)
             except (StoreUnavailable, StoreIncompatible):
                 if taken:
                     break  # what was taken before is worth having; the next call meets the same error
@@ -137,9 +149,11 @@ class SingleClaims:
             except StoreError as error:
                 guilty.append((job_id, error))
             else:
-                taken += [claimed_job(row) for row in rows]
-                marked.update(row[0] for row in rows if row[-1])
-        if not taken:
+                parked = parked or bool(paused)
+                if row[0] is not None:
+                    taken.append(claimed_job(row))
+                    marked.update(row[:1] if row[-1] else ())
+        if not taken and not parked:
             raise refused
         for job_id, reason in guilty:
             await self._set_aside(job_id, reason)

@@ -34,6 +34,7 @@ WORKER: Mapping[str, Sequence[str]] = {
     "event_mark": ("SELECT", "DELETE"),
     "reader": ("SELECT",),
     "duty": _ALL,
+    "pause": ("SELECT", "DELETE"),
     "schedule": _ALL,
     "schedule_tick": _ALL,
     "schedule_generation": _ALL,

@@ -16,20 +16,22 @@ if TYPE_CHECKING:
 __all__ = ["blockers_statements", "list_blockers", "list_dependents"]
 
 _LIST = """SELECT edge.job_id, edge.ordinal, edge.chain_id, edge.settled, edge.resolved,
-       step.type, step.state, step.archived, step.due
+       step.type, step.state, step.archived, step.due, step.blocked
 FROM (@edges@) AS edge
 LEFT JOIN LATERAL (
     SELECT found.* FROM (
-        (SELECT j.type, j.state, false AS archived, j.run_at <= statement_timestamp() AS due, 2147483647 AS position
+        (SELECT j.type, j.state, false AS archived, j.run_at <= statement_timestamp() AS due, j.open_blockers > 0 AS blocked,
+                2147483647 AS position
          FROM @schema@.job j WHERE j.chain_id = edge.chain_id)
         UNION ALL
-        (SELECT j.type, j.state, false, j.run_at <= statement_timestamp(), 2147483647
+        (SELECT j.type, j.state, false, j.run_at <= statement_timestamp(), j.open_blockers > 0, 2147483647
          FROM @schema@.job j WHERE j.id = edge.chain_id)
         UNION ALL
-        (SELECT a.type, a.state, true, false, a.position FROM @schema@.archive a
+        (SELECT a.type, a.state, true, false, false, a.position FROM @schema@.archive a
          WHERE a.chain_id = edge.chain_id ORDER BY a.position DESC LIMIT 1)
         UNION ALL
-        (SELECT a.type, a.state, true, false, a.position FROM @schema@.archive a WHERE a.id = edge.chain_id LIMIT 1)) AS found
+        (SELECT a.type, a.state, true, false, false, a.position FROM @schema@.archive a
+         WHERE a.id = edge.chain_id LIMIT 1)) AS found
     ORDER BY found.position DESC LIMIT 1) AS step ON true
 ORDER BY edge.job_id, edge.ordinal"""
 _BLOCKERS = """SELECT b.* FROM @schema@.blocker b WHERE b.job_id = $1::uuid AND b.ordinal > $2::integer
@@ -59,7 +61,7 @@ async def list_dependents(reader: Reader, statement: str, chain_id: UUID, limit:
 
 
 def _blocker(row: Row) -> Blocker:
-    job_id, ordinal, chain_id, settled, resolved, type_name, state, archived, due = row
+    job_id, ordinal, chain_id, settled, resolved, type_name, state, archived, due, blocked = row
     return Blocker(
         job_id=job_id,
         ordinal=ordinal,
@@ -67,5 +69,5 @@ def _blocker(row: Row) -> Blocker:
         settled=settled,
         resolved=resolved,
         type=type_name,
-        state=None if archived is None else shown_state(state, archived=archived, due=due),
+        state=None if archived is None else shown_state(state, archived=archived, due=due, blocked=blocked),
     )

@@ -29,7 +29,8 @@ __all__ = [
 ARCHIVED_STATES = {JobState.COMPLETED: 4, JobState.CONTINUED: 5, JobState.FAILED: 6, JobState.CANCELLED: 7}
 NOW = "statement_timestamp()"
 LIVE_STATES = {
-    JobState.BLOCKED: "j.state = 0",
+    JobState.BLOCKED: "(j.state = 0 AND j.open_blockers > 0)",
+    JobState.HELD: "(j.state = 0 AND j.open_blockers <= 0)",
     JobState.SCHEDULED: f"(j.state = 1 AND j.run_at > {NOW})",
     JobState.READY: f"(j.state = 1 AND j.run_at <= {NOW})",
     JobState.RUNNING: "j.state = 2",

@@ -22,6 +22,11 @@ _TYPES = """(SELECT j.type FROM @schema@.job j WHERE j.state = @state@ ORDER BY 
     FROM @name@ t WHERE t.type IS NOT NULL"""
 _PRIORITIES = "(VALUES (1::smallint), (2::smallint), (3::smallint), (4::smallint)) AS p(priority)"
 _PENDING = frozenset({JobState.READY, JobState.SCHEDULED})
+_HELD = frozenset({JobState.BLOCKED, JobState.HELD})
+_GATES = """(SELECT j.gate FROM @schema@.job j WHERE j.state = 0 AND j.gate > '' ORDER BY j.gate LIMIT 1)
+    UNION ALL
+    SELECT (SELECT j.gate FROM @schema@.job j WHERE j.state = 0 AND j.gate > g.gate ORDER BY j.gate LIMIT 1)
+    FROM held_gate g WHERE g.gate IS NOT NULL"""
 
 
 def live_sources(parts: Parts, way: Way, where: JobFilter, conditions: Conditions) -> list[str]:
@@ -58,7 +63,7 @@ class _Live:
         if way.by_time:
             return self._in_due_order(WALK)
         if where.states and where.states.isdisjoint(_PENDING):
-            return self._running_and_blocked(WALK)
+            return self._running_and_held(WALK)
         if where.states or where.types:
             return [self._parts.choose("live", way, first=self._walk(LOOK), few=self._few(), otherwise=self._walk(WALK))]
         return [self._walk(WALK)]
@@ -93,6 +98,11 @@ class _Live:
         self._parts.name(name, _TYPES.replace("@name@", name).replace("@state@", str(state)))
         return f"(SELECT type FROM {name} WHERE type IS NOT NULL) AS t"
 
+    def _held_passes(self) -> list[str]:
+        """What those must fulfil that are found as held: the two states are one stored state."""
+        asked = _HELD & self._where.states if self._where.states else _HELD
+        return [] if asked == _HELD else [LIVE_STATES[state] for state in asked]
+
     def _lanes(self) -> tuple[str, str]:
         """Types and priorities: each pair is one range of the index by which jobs are claimed; and how many there are."""
         lanes = f"SELECT t.type, p.priority FROM {self._types('pending_type', 1)} CROSS JOIN {_PRIORITIES}"
@@ -113,26 +123,25 @@ class _Live:
         given += f" AND j.run_at > {since}" if since else f" AND j.run_at <= {until}" if until else ""
         lane = self._way.all_of("job", given=given, passes=self._conditions.live("types", "states"))
         found = [f"(SELECT each.* FROM {lanes} lane CROSS JOIN LATERAL ({lane}) AS each LIMIT {FEW + 1})"]
-        if self._is_asked(JobState.BLOCKED):
-            types = self._parts.name("few_blocked", f"SELECT t.type FROM {self._types('blocked_type', 0)}")
-            blocked = self._way.all_of(
-                "job", given="j.state = 0 AND j.type = t.type", passes=self._conditions.live("types", "states")
-            )
-            found.append(f"(SELECT each.* FROM {types} t CROSS JOIN LATERAL ({blocked}) AS each LIMIT {FEW + 1})")
+        if self._is_asked(*_HELD):
+            types = self._parts.name("few_held", f"SELECT t.type FROM {self._types('held_type', 0)}")
+            passes = [*self._conditions.live("types", "states"), *self._held_passes()]
+            held = self._way.all_of("job", given="j.state = 0 AND j.type = t.type", passes=passes)
+            found.append(f"(SELECT each.* FROM {types} t CROSS JOIN LATERAL ({held}) AS each LIMIT {FEW + 1})")
         if self._is_asked(JobState.RUNNING):
             running = self._way.rows_of("job", given="j.state = 2", passes=self._conditions.live("states"))
             found.append(f"(SELECT * FROM ({running}) AS running WHERE passes)")
         return " UNION ALL ".join(found)
 
-    def _running_and_blocked(self, total: int) -> list[str]:
+    def _running_and_held(self, total: int) -> list[str]:
         sources: list[str] = []
         if JobState.RUNNING in self._where.states:
             sources.append(self._all("j.state = 2", self._conditions.live("states")))
-        if JobState.BLOCKED in self._where.states:
-            types = self._parts.name("held_type", f"SELECT t.type FROM {self._types('blocked_type', 0)}")
+        if not self._where.states.isdisjoint(_HELD):
+            types = self._parts.name("all_held", f"SELECT t.type FROM {self._types('held_type', 0)}")
             count = self._parts.name("held_types", f"SELECT count(*) AS n FROM {types}")
-            passes = self._conditions.live("types", "states")
-            blocked = self._way.range(
+            passes = [*self._conditions.live("types", "states"), *self._held_passes()]
+            held = self._way.range(
                 "job",
                 ["j.type"],
                 ["t.type"],
@@ -140,7 +149,7 @@ class _Live:
                 passes=passes,
                 given="j.state = 0",
             )
-            sources.append(f"SELECT each.* FROM {types} t CROSS JOIN LATERAL ({blocked}) AS each")
+            sources.append(f"SELECT each.* FROM {types} t CROSS JOIN LATERAL ({held}) AS each")
         return sources
 
     # -- by due times -------------------------------------------------------------------------------------------------
@@ -169,15 +178,31 @@ class _Live:
         if self._is_asked(JobState.RUNNING):
             # By no index, but there are no more of them than slots.
             sources.append(self._all("j.state = 2", self._conditions.live("states")))
+        passes = [*self._conditions.live("states"), *self._held_passes()]
         if self._is_asked(JobState.BLOCKED):
-            held = self._way.range(
+            blocked = self._way.range(
                 "job",
                 ["j.priority"],
                 ["p.priority"],
                 bound=self._way.bound(total, 4),
-                passes=self._conditions.live("states"),
+                passes=passes,
                 given="j.state = 0 AND j.gate IS NULL",
                 before="j.gate",
             )
-            sources.append(f"SELECT each.* FROM {_PRIORITIES} CROSS JOIN LATERAL ({held}) AS each")
+            sources.append(f"SELECT each.* FROM {_PRIORITIES} CROSS JOIN LATERAL ({blocked}) AS each")
+        if self._is_asked(JobState.HELD):
+            self._parts.name("held_gate", _GATES)
+            gates = self._parts.name(
+                "gate_lane", f"SELECT g.gate, p.priority FROM held_gate g CROSS JOIN {_PRIORITIES} WHERE g.gate IS NOT NULL"
+            )
+            count = self._parts.name("gate_lanes", f"SELECT count(*) AS n FROM {gates}")
+            parked = self._way.range(
+                "job",
+                ["j.gate", "j.priority"],
+                ["g.gate", "g.priority"],
+                bound=self._way.bound(total, count, filtered=bool(passes)),
+                passes=passes,
+                given="j.state = 0",
+            )
+            sources.append(f"SELECT each.* FROM {gates} g CROSS JOIN LATERAL ({parked}) AS each")
         return sources

@@ -20,6 +20,7 @@ __all__ = [
     "LONGEST_DELAY_SECONDS",
     "decode_note",
     "due_note",
+    "everything_note",
     "inserted_note",
     "inserted_types",
     "leases_note",
@@ -53,6 +54,11 @@ def due_note(types: Iterable[str], delay: float, origin: str) -> str | None:
     if len(note) > _LONGEST_NOTE_BYTES:
         note = orjson.dumps({"o": origin, "t": None, "d": delay})
     return note.decode()
+
+
+def everything_note(origin: str) -> str:
+    """Say that jobs of any type may be due."""
+    return orjson.dumps({"o": origin, "t": None, "d": 0}).decode()
 
 
 def leases_note(leases: Iterable[int], origin: str) -> Iterator[str]:

@@ -22,6 +22,7 @@ from aioqueue.postgres._lease import Leases
 from aioqueue.postgres._listing import Listings
 from aioqueue.postgres._notifications_listener import Listening
 from aioqueue.postgres._operate import Operator
+from aioqueue.postgres._pauses import Pauses
 from aioqueue.postgres._progress import ProgressWriter
 from aioqueue.postgres._recovery import Recovery
 from aioqueue.postgres._retention import Retention
@@ -66,7 +67,7 @@ class Opened:
         work: What a worker needs beside claims and settlements: leases, recovery, due times, what is settled slowly.
         claims, settler: Over a reserved connection each.
         leases, recovery, progress, tender, deliveries: What workers need over `work`.
-        inserter, ender, operator, retention, schedules, listings, readers: What clients need over `operations`.
+        inserter, ender, operator, retention, schedules, pauses, listings, readers: What clients need over `operations`.
         foreign_inserter, foreign_ender, foreign_operator: The same in transactions of other libraries.
         floor: Where ticks are looked for from.
         listeners: Who is told in this process.
@@ -100,6 +101,7 @@ class Opened:
         self.operator = Operator(self.operations, options.schema, origin)
         self.schedules = Schedules(self.operations, options.schema, origin, self.inserter, self.floor)
         self.retention = Retention(self.operations, options.schema)
+        self.pauses = Pauses(self.operations, options.schema, origin)
         self.foreign_operator = Operator(self.operations, options.schema, foreign)
         self.listings = Listings(self.operations, options.schema)
         self.readers = EventReaders(self.operations, options.schema, told=options.notify)

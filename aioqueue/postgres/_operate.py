@@ -17,6 +17,7 @@ from aioqueue.postgres._operate_delete import delete, delete_statements, delete_
 from aioqueue.postgres._operate_due import DueTime, due_arguments
 from aioqueue.postgres._operate_prune import prune, prune_statements
 from aioqueue.postgres._operate_retry import retry, retry_statements
+from aioqueue.postgres._pauses_parked import PARKED
 from aioqueue.postgres._rows_chain import ENDS
 from aioqueue.store_rules._cancelling import kept_reason
 from aioqueue.vocabulary._answers import Changed
@@ -55,7 +56,8 @@ _LOGGED = logged(
 )
 # One row for each id that was given. Joined, not looked up for each: those that were changed are a list without an index.
 _MOVE = f"""WITH {ENDS}, wanted AS MATERIALIZED (
-    SELECT j.id FROM @schema@.job j WHERE j.id = ANY(ARRAY(SELECT live FROM ends)) AND j.state + 0 = 1 ORDER BY j.id FOR UPDATE
+    SELECT j.id FROM @schema@.job j WHERE j.id = ANY(ARRAY(SELECT live FROM ends)) AND (j.state + 0 = 1 OR ({PARKED}))
+    ORDER BY j.id FOR UPDATE
 ), changed AS (
     UPDATE @schema@.job j SET run_at = @when@
     WHERE j.id = ANY(ARRAY(SELECT id FROM wanted))

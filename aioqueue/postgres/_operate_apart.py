@@ -15,6 +15,7 @@ from aioqueue.errors import StoreContended
 from aioqueue.postgres._errors import LOCKED, sqlstate
 from aioqueue.postgres._insert_waits import only_trying, whole_or_nothing
 from aioqueue.postgres._notifications import merged
+from aioqueue.postgres._pauses_parked import PARKED
 from aioqueue.postgres._rows_chain import ENDS
 from aioqueue.vocabulary._answers import Changed
 
@@ -35,7 +36,8 @@ _MOST_LOOKS = 2
 # One that goes on at that moment is skipped too, though nobody holds what it has become: so it's looked twice.
 _HELD = f"""WITH {ENDS}, touched AS MATERIALIZED (
     SELECT j.id FROM @schema@.job j
-    WHERE j.id = ANY(ARRAY(SELECT live FROM ends)) AND ($2::integer[] IS NULL OR j.state + 0 = ANY($2))
+    WHERE j.id = ANY(ARRAY(SELECT live FROM ends))
+      AND ($2::integer[] IS NULL OR (j.state + 0 = ANY($2) AND (j.state + 0 <> 0 OR ({PARKED}))))
     UNION ALL
     SELECT a.id FROM @schema@.archive a
     WHERE a.id = ANY(ARRAY(SELECT last FROM ends)) AND ($3::integer[] IS NULL OR a.state + 0 = ANY($3))
@@ -58,7 +60,7 @@ class Touched(NamedTuple):
     """Which rows a change locks, by their states; None for all.
 
     Attributes:
-        live: Of chains' live steps.
+        live: Of chains' live steps; of those that are held only what is parked.
         last: Of the last ones of those that have ended.
     """
 
@@ -67,7 +69,7 @@ class Touched(NamedTuple):
 
 
 RETRIED = Touched([], [6, 7])
-RUN = Touched([1], [])
+RUN = Touched([0, 1], [])
 DELETED = Touched(None, None)
 
 

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 
 from aioqueue.postgres._claim_lanes import lanes_of
 from aioqueue.postgres._claim_throttle import Throttle
+from aioqueue.postgres._pauses_parked import GATE, VALID
 from aioqueue.postgres._rows import RECOVERED_COLUMNS, claimed_job
 from aioqueue.postgres._schedules_due import NEXT_TICK
 from aioqueue.vocabulary._answers import Due
+from aioqueue.vocabulary._pauses import PauseTarget
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -68,14 +70,32 @@ FROM (SELECT) AS once LEFT JOIN found ON true"""
 # descent of the index for each lease: where there are many leases it's left to `take_expired`.
 _MANY_LEASES = 100
 _SECONDS = """CASE WHEN {first} <= now() THEN 0 WHEN isfinite({first}) THEN extract(epoch FROM {first} - now()) END::float8"""
-_NEXT_DUE = f"""WITH {_GAPS.replace("@own@", "$3")}
-SELECT (SELECT {_SECONDS.format(first="min(first.run_at)")}
-        FROM unnest($1::text[], $2::smallint[]) AS lane(type, priority)
-        CROSS JOIN LATERAL (
-            SELECT j.run_at FROM @schema@.job j
-            WHERE j.state = 1 AND j.type = lane.type AND j.priority = lane.priority
-            ORDER BY j.run_at, j.id LIMIT 1
-        ) AS first),
+# Jobs of paused types may be due when the last of the pauses ends, and so may parked ones. Where a key's pause has ended it's
+# upkeep that brings back what is parked. Those that end first are found by the index on that, and only so many are looked at.
+_MANY_PAUSES = 100
+_NEXT_DUE = f"""WITH {_GAPS.replace("@own@", "$3")}, paused AS MATERIALIZED (
+    SELECT p.value AS type, max(coalesce(p.until, 'infinity')) AS until FROM @schema@.pause p
+    WHERE p.target = '{PauseTarget.TYPE}' AND {VALID} GROUP BY p.value
+), pending AS MATERIALIZED (
+    SELECT min(greatest(first.run_at, paused.until,
+                        (SELECT max(coalesce(p.until, 'infinity')) FROM @schema@.pause p
+                         WHERE p.target = '{PauseTarget.ALL}' AND {VALID}))) AS due
+    FROM unnest($1::text[], $2::smallint[]) AS lane(type, priority)
+    CROSS JOIN LATERAL (
+        SELECT j.run_at FROM @schema@.job j
+        WHERE j.state = 1 AND j.type = lane.type AND j.priority = lane.priority
+        ORDER BY j.run_at, j.id LIMIT 1
+    ) AS first LEFT JOIN paused ON paused.type = lane.type
+), parked AS MATERIALIZED (
+    SELECT min(last.until) AS due
+    FROM (SELECT p.value FROM @schema@.pause p WHERE p.until > now() AND p.target || '' = '{PauseTarget.KEY}'
+          ORDER BY p.until LIMIT {_MANY_PAUSES}) AS soon
+    CROSS JOIN LATERAL (
+        SELECT max(coalesce(p.until, 'infinity')) AS until FROM @schema@.pause p
+        WHERE p.target = '{PauseTarget.KEY}' AND p.value = soon.value AND {VALID}) AS last
+    WHERE isfinite(last.until) AND EXISTS (SELECT FROM @schema@.job j WHERE j.state = 0 AND j.gate = {GATE} || soon.value)
+)
+SELECT (SELECT {_SECONDS.format(first="least(pending.due, parked.due)")} FROM pending CROSS JOIN parked),
        (SELECT {_SECONDS.format(first="min(l.expires_at)")} FROM @schema@.lease l WHERE l.id <> ALL($3::bigint[])),
        CASE WHEN $4::boolean AND (SELECT count(*) FROM gap) <= {_MANY_LEASES} THEN
            EXISTS (SELECT FROM gap CROSS JOIN LATERAL (

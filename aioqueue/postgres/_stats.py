@@ -49,7 +49,12 @@ SELECT 'running', r.type, count(*), NULL
 FROM (SELECT j.type FROM @schema@.job j WHERE j.state = 2 LIMIT {MOST_COUNTED_JOBS * 10}) AS r GROUP BY r.type
 UNION ALL
 SELECT 'blocked', r.type, count(*), NULL
-FROM (SELECT j.type FROM @schema@.job j WHERE j.state = 0 LIMIT {MOST_COUNTED_JOBS * 10}) AS r GROUP BY r.type
+FROM (SELECT j.type FROM @schema@.job j WHERE j.state = 0 AND j.gate IS NULL LIMIT {MOST_COUNTED_JOBS * 10}) AS r
+GROUP BY r.type
+UNION ALL
+SELECT 'held', r.type, count(*), NULL
+FROM (SELECT j.type FROM @schema@.job j WHERE j.state = 0 AND j.gate > '' LIMIT {MOST_COUNTED_JOBS * 10}) AS r
+GROUP BY r.type
 UNION ALL
 SELECT s.name, t.type, found.jobs, NULL
 FROM archived_type t CROSS JOIN (VALUES ('completed', 4), ('continued', 5), ('failed', 6), ('cancelled', 7)) AS s(name, state)

@@ -20,6 +20,7 @@ from aioqueue.postgres._lease_session import PostgresLeaseSession
 from aioqueue.postgres._opened import Opened
 from aioqueue.postgres._operate_verbs import OperatingVerbs
 from aioqueue.postgres._options import Options, read_options
+from aioqueue.postgres._pauses_verbs import PauseVerbs
 from aioqueue.postgres._schedules_verbs import ScheduleVerbs
 from aioqueue.postgres._transaction import TransactionBlock
 from aioqueue.postgres._transaction_operations import Operations
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from aioqueue.postgres._connections_driver import Connection
     from aioqueue.postgres._events import EventReaders
+    from aioqueue.postgres._pauses import Pauses
     from aioqueue.postgres._schedules import Schedules
     from aioqueue.postgres._settle import Settled
     from aioqueue.postgres._webhooks import Deliveries
@@ -85,7 +87,7 @@ def make_store(url: str, **options: Any) -> PostgresStore:
     return PostgresStore(read_options(url, options))
 
 
-class PostgresStore(OperatingVerbs, WebhookVerbs, EventVerbs, ScheduleVerbs):
+class PostgresStore(OperatingVerbs, WebhookVerbs, EventVerbs, PauseVerbs, ScheduleVerbs):
     """See `aioqueue.abc.Store`, and `make_store` for the options."""
 
     def __init__(self, options: Options) -> None:
@@ -165,6 +167,10 @@ class PostgresStore(OperatingVerbs, WebhookVerbs, EventVerbs, ScheduleVerbs):
     @property
     def _readers(self) -> EventReaders:
         return self._opened.readers
+
+    @property
+    def _pauses(self) -> Pauses:
+        return self._opened.pauses
 
     @property
     def _deliveries(self) -> Deliveries:

@@ -26,6 +26,7 @@ from aioqueue.postgres._resolve import Resolved, resolve, resolve_statements
 from aioqueue.postgres._resolve_ends import ends_statements, store_deleted, store_found_ends
 from aioqueue.postgres._settle_archive import archive
 from aioqueue.postgres._tend_over import OVER, over_statements, remove_over
+from aioqueue.postgres._tend_parked import FreeKeys, parked_free_statements, unpark
 from aioqueue.postgres._tend_requests import REQUESTS_LEFT, apply_requests, requests_statements
 from aioqueue.postgres._webhooks_ends import store_deliveries
 from aioqueue.runtime._log import event
@@ -152,6 +153,7 @@ def tend_statements(schema: Schema) -> dict[str, str]:
         **{name: schema.render(template) for name, template in templates.items()},
         **requests_statements(schema),
         **over_statements(schema),
+        **parked_free_statements(schema),
         **ends_statements(schema),
         **resolve_statements(schema),
     }
@@ -169,6 +171,7 @@ class _Look:
         lost: Chains for which somebody waits that aren't live, and of whose ends nobody is telling.
         unneeded: Jobs whose edges nobody needs.
         forgotten: Chains for whose ends nobody waits any more.
+        free: Keys that aren't paused and of which jobs are parked.
     """
 
     untold: bool
@@ -178,22 +181,26 @@ class _Look:
     lost: Sequence[UUID] = ()
     unneeded: Sequence[UUID] = ()
     forgotten: Sequence[UUID] = ()
+    free: Sequence[str] = ()
 
     @property
     def anything(self) -> bool:
-        return bool(self.untold or self.late or self.over or self.asked or self.lost or self.unneeded or self.forgotten)
+        of_chains = self.untold or self.lost or self.unneeded or self.forgotten
+        return bool(of_chains or self.late or self.over or self.asked or self.free)
 
 
 @dataclass(slots=True)
 class _Done:
     told: Resolved = field(default_factory=Resolved)
     expired: set[UUID] = field(default_factory=set[UUID])
+    resumed: int = 0
     notes: list[Notification] = field(default_factory=list[Notification])
     more: bool = False
 
     def add(self, other: _Done) -> None:
         self.told.add(other.told)
         self.expired |= other.expired
+        self.resumed += other.resumed
         self.notes += other.notes
         self.more = self.more or other.more
 
@@ -218,6 +225,7 @@ class Tender:
         self._edge = _NIL, _NIL
         self._job: UUID = _NIL
         self._end: UUID = _NIL
+        self._free_keys = FreeKeys(pool, self._statements["tend_free_keys"])
         self._passed_over: dict[UUID, float] = {}
 
     async def tend(self, limit: int) -> tuple[Tended, Notification]:
@@ -236,11 +244,13 @@ class Tender:
         if look.asked:
             works.append(lambda connection, own: self._apply_requests(connection, limit, own))
         works += [partial(self._remove_over, what, limit) for what in look.over]
+        if look.free:
+            works.append(lambda connection, own: self._unpark(connection, look.free, limit, own))
         if look.unneeded or look.forgotten:
             works.append(lambda connection, _: self._forget(connection, look))
         trouble = [error for work in works if (error := await self._in_transaction(work, done)) is not None]
         if trouble and not (
-            done.told.told or done.expired or done.notes
+            done.told.told or done.expired or done.resumed or done.notes
         ):  # otherwise it's told when nothing else is left to do
             raise trouble[0]
         told = done.told
@@ -248,6 +258,7 @@ class Tender:
             resolved=told.told,
             failed=len(told.failed) + len(told.deleted),
             expired=len(done.expired),
+            resumed=done.resumed,
             more=done.more or told.more,
         )
         finished = frozenset(told.failed | told.deleted | done.expired)
@@ -269,7 +280,9 @@ class Tender:
         self._job = row["last_job"] if row["job_edges"] == _SWEPT_ROWS else _NIL
         self._end = row["last_end"] if row["ends"] == _SWEPT_ROWS else _NIL
         names = ("untold", "late", "over", "asked", "lost", "unneeded", "forgotten")
-        return _Look(*(row[name] for name in names))
+        look = _Look(*(row[name] for name in names))
+        look.free = await self._free_keys.look()
+        return look
 
     async def _in_transaction(self, work: _Work, done: _Done) -> StoreError | None:
         """Do one kind of work, and add to what is done once it's committed; returns what has gone wrong with it alone."""
@@ -363,6 +376,17 @@ class Tender:
             self._pass_over(chain_id, why)
         done.notes += notes
         done.more = done.more or ended
+
+    async def _unpark(self, connection: Connection, keys: Sequence[str], limit: int, done: _Done) -> None:
+        refused: dict[UUID, StoreError] = {}
+        done.resumed, done.more, note = await unpark(
+            connection, self._statements, keys, limit, origin=self._origin, passed_over=self._skipped(), refused=refused
+        )
+        done.notes.append(note)
+        if done.more:
+            self._free_keys.again()
+        for job_id, why in refused.items():
+            self._pass_over(job_id, why)
 
     async def _forget(self, connection: Connection, look: _Look) -> None:
         if look.unneeded:

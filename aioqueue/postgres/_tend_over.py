@@ -1,4 +1,6 @@
-"""What is over by its time: windows of unique keys, finished deliveries of webhooks, and the log that nobody reads any more."""
+"""What is over by its time: windows of unique keys, pauses, finished deliveries of webhooks, and the log that nobody reads any
+more.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +20,13 @@ _FORGET_WINDOWS = """DELETE FROM @schema@.dedup d WHERE d.key = ANY(ARRAY(
     SELECT d.key FROM @schema@.dedup d WHERE d.expires_at <= now() ORDER BY d.expires_at LIMIT $1::integer
     FOR UPDATE SKIP LOCKED)) RETURNING d.key"""
 
+# One that somebody makes longer at that moment is looked at again.
+_FORGET_PAUSES = """WITH old AS MATERIALIZED (
+    SELECT p.target, p.value, p.by FROM @schema@.pause p WHERE p.until <= now() ORDER BY p.until LIMIT $1::integer
+)
+DELETE FROM @schema@.pause p USING old
+WHERE p.target = old.target AND p.value = old.value AND p.by = old.by AND p.until <= now() RETURNING p.target"""
+
 # Readers mark how far the log is removed, and remove it. What the last one leaves, nobody can resume from.
 _LONG_AGO = f"now() - make_interval(secs => {KEPT_SECONDS})"
 _UNREAD = f"""EXISTS (SELECT FROM @schema@.event_mark m WHERE m.at < {_LONG_AGO})
@@ -35,6 +44,7 @@ _FEWEST_EVENTS = 5_000
 
 OVER = f"""array_remove(ARRAY[
            CASE WHEN EXISTS (SELECT FROM @schema@.dedup d WHERE d.expires_at <= now()) THEN 'windows' END,
+           CASE WHEN EXISTS (SELECT FROM @schema@.pause p WHERE p.until <= now()) THEN 'pauses' END,
            CASE WHEN {OLD_DELIVERIES} THEN 'deliveries' END,
            CASE WHEN {_UNREAD} THEN 'events' END], NULL)"""
 """An expression: which of these there is something of, as `remove_over` takes it."""
@@ -44,6 +54,7 @@ def over_statements(schema: Schema) -> dict[str, str]:
     """All statements of this module, by name."""
     return {
         "over_windows": schema.render(_FORGET_WINDOWS),
+        "over_pauses": schema.render(_FORGET_PAUSES),
         "over_deliveries": schema.render(FORGET_DELIVERIES),
         "over_events": schema.render(_FORGET_EVENTS),
     }

@@ -14,6 +14,7 @@ from aioqueue.postgres._lease_session import session_statements
 from aioqueue.postgres._listing import listing_statements
 from aioqueue.postgres._notifications_listener import listener_statements
 from aioqueue.postgres._operate import operate_statements
+from aioqueue.postgres._pauses import pause_statements
 from aioqueue.postgres._progress import progress_statements
 from aioqueue.postgres._recovery import recovery_statements
 from aioqueue.postgres._retention import retention_statements
@@ -50,6 +51,7 @@ def all_statements(schema: Schema) -> dict[str, str]:
         **stats_statements(schema),
         **worker_statements(schema),
         **progress_statements(schema),
+        **pause_statements(schema),
         **webhook_statements(schema),
         **event_statements(schema),
         **retention_statements(schema),

@@ -47,9 +47,11 @@ SELECT {_ID.format(n="n")}, {_COMMON}, now(), CASE n % 11 WHEN 0 THEN 6 WHEN 1 T
     1, 1, 0, CASE WHEN n % 11 = 4 THEN {_ID.format(n="n - 2")} END, CASE WHEN n % 11 = 4 THEN 1 ELSE 0 END,
     {_TIME.format(offset="(n % 60)")}, CASE n % 6 WHEN 0 THEN 'good' WHEN 1 THEN repeat('long', 60) || n % 2 END, '{{}}', '{{}}'
 FROM generate_series(1, 300) AS n;
-INSERT INTO aioqueue.job (id, type, priority, created_at, key, tags, errors, run_at, state, claims, lease_id)
+INSERT INTO aioqueue.job (id, type, priority, created_at, key, tags, errors, run_at, state, claims, lease_id,
+    open_blockers, gate)
 SELECT {_ID.format(n="n")}, {_COMMON}, {_TIME.format(offset="(n % 40 * 10000 - 200000)")},
-    CASE n % 9 WHEN 0 THEN 2 WHEN 1 THEN 0 ELSE 1 END, n % 3, CASE WHEN n % 9 = 0 THEN 1 + n % 2 END
+    CASE n % 9 WHEN 0 THEN 2 WHEN 1 THEN 0 ELSE 1 END, n % 3, CASE WHEN n % 9 = 0 THEN 1 + n % 2 END,
+    CASE WHEN n % 9 = 1 THEN n % 2 ELSE 0 END, CASE WHEN n % 18 = 10 THEN 'pause:key' || n % 3 END
 FROM generate_series(301, 500) AS n;
 INSERT INTO aioqueue.lease (worker, expires_at) VALUES ('one', now()), ('two', now());
 """
@@ -106,6 +108,11 @@ FILTERS: dict[str, dict[str, Any]] = {
     **{state.value: {"states": [state]} for state in JobState},
     "some states": {"states": ["failed", "ready", "completed"]},
     "unfinished": {"states": ["blocked", "scheduled", "ready", "running"]},
+    "held and others": {"states": ["held", "failed", "scheduled"]},
+    "held, running": {"states": ["held", "running"]},
+    "held and blocked": {"states": ["held", "blocked"]},
+    "held of types": {"types": ["type0", "type1"], "states": ["held"]},
+    "held with a key": {"key": "common", "states": ["held"]},
     "type": {"types": ["type1"]},
     "rare type": {"types": ["rare"]},
     "types": {"types": ["type0", "type1", "type2", "rare", "nothing"]},

@@ -1,0 +1,505 @@
+"""Pauses on PostgreSQL: large backlogs, and whoever comes between a pause, a claim and its end."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import orjson
+import pytest
+
+from aioqueue.abc import JobFilter
+from aioqueue.postgres import _claim, _operate
+from aioqueue.vocabulary._answers import Changed
+from aioqueue.vocabulary._blockers import NewBlocker
+from aioqueue.vocabulary._job import Ending, JobState, SettlementKind
+from aioqueue.vocabulary._pauses import NewPause, Pause, PauseTarget
+from aioqueue.vocabulary._unique import Unique
+from tests.postgres.stores import completed, connected, job, opened
+from tests.postgres.test_blockers_races import statements_counted
+from tests.postgres.test_notifications import about_jobs, tapped
+from tests.postgres_server import execute
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aioqueue.postgres import PostgresStore
+    from aioqueue.vocabulary._job import ClaimedJob, NewJob
+    from aioqueue.vocabulary._notification import Notification
+
+pytestmark = pytest.mark.anyio
+
+KEY = NewPause(target=PauseTarget.KEY, value="k", by="ann", reason="why")
+TYPE = NewPause(target=PauseTarget.TYPE, value="a", by="ann")
+ALL = NewPause(target=PauseTarget.ALL, by="ann")
+MANY = """INSERT INTO aioqueue.job (id, type, run_at, key)
+SELECT gen_random_uuid(), 'a', now() - interval '1 day' + n * interval '1 ms', {key} FROM generate_series(1, {rows}) AS n"""
+BAD = "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'no'; END $$"
+REFUSE = """CREATE TRIGGER refuse BEFORE UPDATE ON aioqueue.job FOR EACH ROW WHEN ({when}) EXECUTE FUNCTION refuse()"""
+
+
+async def claim(store: PostgresStore, limit: int = 10, types: Sequence[str] = ("a",)) -> list[ClaimedJob]:
+    return list(await store.claim(await store.open_lease("w", 600), types, limit))
+
+
+async def states(store: PostgresStore, *jobs: NewJob) -> list[JobState | None]:
+    return [None if each is None else each.state for each in await store.fetch([new.id for new in jobs])]
+
+
+async def parked(store: PostgresStore, *jobs: NewJob) -> None:
+    """Store them, with their key paused, and have a claim park them."""
+    await store.insert(jobs)
+    await store.pause([KEY])
+    assert await claim(store, len(jobs), sorted({each.type for each in jobs})) == []
+    assert set(await states(store, *jobs)) == {JobState.HELD}
+
+
+async def waiting(store: PostgresStore) -> dict[tuple[PauseTarget, str], int]:
+    return {(each.target, each.value): each.waiting for each in await store.list_pauses()}
+
+
+async def resumed(store: PostgresStore, limit: int = 500) -> list[int]:
+    """Tend until there's nothing to do at once; returns how many came back with each portion."""
+    portions: list[int] = []
+    for _ in range(100):
+        tended = await store.tend(limit)
+        portions.append(tended.resumed)
+        if not tended.more:
+            return portions
+    raise AssertionError("tending must come to an end")
+
+
+# -- what is paused ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pause", [TYPE, ALL], ids=["type", "all"])
+async def test_a_paused_type_is_left_alone_until_the_last_of_its_pauses_is_lifted(postgres_url: str, pause: NewPause) -> None:
+    async with opened(postgres_url) as store:
+        await store.insert([held := job("a"), other := job("b")])
+        await store.pause([pause, NewPause(target=pause.target, value=pause.value, by="bob")])
+        taken = await claim(store, 10, ["a", "b"])
+        assert [each.id for each in taken] == ([] if pause is ALL else [other.id])
+        assert (await store.next_due(["a"])).job is None
+        assert await states(store, held) == [JobState.READY]
+        assert await store.resume(pause.target, [pause.value], by="ann") == 1
+        assert await claim(store) == []
+        assert await store.resume(pause.target, [pause.value]) == 1
+        assert (await store.next_due(["a"])).job == 0
+        assert [each.id for each in await claim(store)] == [held.id]
+
+
+async def test_what_runs_goes_on_and_is_not_started_again(postgres_url: str) -> None:
+    async with opened(postgres_url) as store:
+        await store.insert([job("a"), lost := job("a")])
+        one, other = await claim(store)
+        await store.pause([ALL])
+        again = completed(one)
+        assert [each.lost for each in await store.settle([again])] == [None]
+        await store.release(other.lease_id, [other.claim])
+        assert await claim(store) == []
+        assert await states(store, lost) == [JobState.READY]
+
+
+async def test_it_is_due_when_the_last_pause_ends(postgres_url: str) -> None:
+    def until(seconds: float) -> datetime:
+        return datetime.now(UTC) + timedelta(seconds=seconds)
+
+    async with opened(postgres_url) as store:
+        await store.insert([job("a"), job("b", delay=3000.0)])
+        await store.pause([NewPause(target=PauseTarget.TYPE, value="a", by="ann", until=until(1000))])
+        due = (await store.next_due(["a", "b"])).job
+        assert due is not None
+        assert 900 < due < 1000
+        await store.pause([NewPause(target=PauseTarget.ALL, by="bob", until=until(2000))])
+        due = (await store.next_due(["a", "b"])).job
+        assert due is not None
+        assert 1900 < due < 2000
+        await store.pause([NewPause(target=PauseTarget.TYPE, value="a", by="bob")])
+        due = (await store.next_due(["a", "b"])).job
+        assert due is not None
+        assert 2900 < due < 3000
+        assert (await store.next_due(["a"])).job is None
+
+
+async def test_a_parked_job_may_be_due_when_its_pause_ends(postgres_url: str) -> None:
+    async with opened(postgres_url) as store:
+        await parked(store, job(key="k"))
+        assert (await store.next_due(["a"])).job is None
+        end = datetime.now(UTC) + timedelta(seconds=1000)
+        others = [NewPause(target=PauseTarget.KEY, value=f"other {each}", until=end) for each in range(150)]
+        await store.pause([NewPause(target=PauseTarget.KEY, value="k", by="ann", until=end - timedelta(seconds=100)), *others])
+        due = (await store.next_due(["a"])).job
+        assert due is not None
+        assert 800 < due < 900
+
+
+async def test_a_pause_that_is_over_is_none_and_is_removed(postgres_url: str) -> None:
+    over = datetime.now(UTC) - timedelta(seconds=1)
+    async with opened(postgres_url) as store:
+        await store.insert([new := job("a", key="k")])
+        await store.pause([NewPause(target=each.target, value=each.value, until=over) for each in (KEY, TYPE, ALL)])
+        assert await store.list_pauses() == []
+        assert (await store.next_due(["a"])).job == 0
+        assert [each.id for each in await claim(store)] == [new.id]
+        await store.tend(100)
+        assert execute(postgres_url, "SELECT count(*) FROM aioqueue.pause") == [(0,)]
+
+
+async def test_of_the_same_person_the_later_counts(postgres_url: str) -> None:
+    later = NewPause(target=PauseTarget.KEY, value="k", by="ann", reason="another")
+    async with opened(postgres_url) as store:
+        await store.pause([KEY, later])
+        (one,) = await store.list_pauses()
+        assert one == Pause(target=PauseTarget.KEY, value="k", by="ann", reason="another", until=None, at=one.at)
+        await store.pause([KEY])
+        (again,) = await store.list_pauses()
+        assert again.reason == "why"
+        assert again.at > one.at
+
+
+# -- parked -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_claim_parks_what_has_a_paused_key_and_takes_what_is_behind(postgres_url: str) -> None:
+    held = [job(key="k"), job(key="k", priority=1)]
+    async with opened(postgres_url) as store:
+        await store.insert([*held, plain := job(), keyed := job(key="other")])
+        await store.pause([KEY])
+        assert {each.id for each in await claim(store, 2)} == {plain.id, keyed.id}
+        assert [each and (each.state, each.held_by) for each in await store.fetch([new.id for new in held])] == [
+            (JobState.HELD, "pause:k")
+        ] * 2
+        assert (await store.next_due(["a"])).job is None
+        assert await store.resume(PauseTarget.KEY, ["k"]) == 1
+        back = await store.fetch([new.id for new in held])
+        assert [each and (each.state, each.held_by) for each in back] == [(JobState.READY, None)] * 2
+        assert [each.id for each in await claim(store)] == [held[1].id, held[0].id]
+
+
+async def test_a_large_backlog_of_a_paused_key_takes_few_claims(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And none behind it waits. What is parked comes back in its order, a portion at once, the rest by tending."""
+    execute(postgres_url, MANY.format(key="'k'", rows=5_000))
+    monkeypatch.setattr(_claim, "_PARKING_SECONDS", 60.0)
+    async with opened(postgres_url) as store, statements_counted(monkeypatch) as counted:
+        await store.insert([behind := job()])
+        await store.pause([KEY])
+        assert [each.id for each in await claim(store)] == [behind.id]
+        assert counted.total() < 20
+        assert await waiting(store) == {(PauseTarget.KEY, "k"): 5_000}
+        before = [row[0] for row in execute(postgres_url, "SELECT id FROM aioqueue.job WHERE state = 0 ORDER BY run_at")]
+        await store.resume(PauseTarget.KEY, ["k"])
+        assert execute(postgres_url, "SELECT count(*) FROM aioqueue.job WHERE state = 1") == [(500,)]
+        assert sum(await resumed(store, 2_000)) == 4_500
+        after = execute(postgres_url, "SELECT id, gate FROM aioqueue.job WHERE state = 1 ORDER BY run_at, id")
+        assert after == [(each, None) for each in before]
+
+
+async def test_a_claim_that_parks_for_long_is_continued_by_the_next(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    execute(postgres_url, MANY.format(key="'k'", rows=5_000))
+    monkeypatch.setattr(_claim, "_PARKING_SECONDS", 0.0)
+    async with opened(postgres_url) as store:
+        await store.insert([behind := job()])
+        await store.pause([KEY])
+        lease_id = await store.open_lease("w", 600)
+        found: list[ClaimedJob] = []
+        claims = 0
+        while (await store.next_due(["a"])).job == 0:
+            claims += 1
+            found += await store.claim(lease_id, ["a"], 10)
+        assert [each.id for each in found] == [behind.id]
+        assert claims <= 4
+
+
+async def test_others_between_them_are_all_claimed(postgres_url: str) -> None:
+    """In the order in which they're due, however many of a paused key stand between them."""
+    execute(postgres_url, MANY.format(key="CASE WHEN n % 3 > 0 THEN 'k' END", rows=3_000))
+    async with opened(postgres_url) as store:
+        await store.pause([KEY])
+        lease_id = await store.open_lease("w", 600)
+        found: list[ClaimedJob] = []
+        while (await store.next_due(["a"])).job == 0:
+            found += await store.claim(lease_id, ["a"], 100)
+        assert len(found) == 1_000
+        assert found == sorted(found, key=lambda each: each.run_at)
+        assert await waiting(store) == {(PauseTarget.KEY, "k"): 2_000}
+
+
+async def test_a_key_that_others_pause_still_stays_paused(postgres_url: str) -> None:
+    held = job(key="k")
+    async with opened(postgres_url) as store:
+        await parked(store, held)
+        await store.pause([NewPause(target=PauseTarget.KEY, value="k", by="bob")])
+        assert await store.resume(PauseTarget.KEY, ["k"], by="ann") == 1
+        assert await resumed(store) == [0]
+        assert await states(store, held) == [JobState.HELD]
+        assert await store.resume(PauseTarget.KEY, ["k"], by="bob") == 1
+        assert await states(store, held) == [JobState.READY]
+
+
+@pytest.mark.parametrize("how", ["DELETE FROM aioqueue.pause", "UPDATE aioqueue.pause SET until = now()"], ids=["gone", "over"])
+async def test_what_is_parked_comes_back_however_its_pause_has_ended(postgres_url: str, how: str) -> None:
+    held = job(key="k")
+    async with opened(postgres_url) as store:
+        await parked(store, held)
+        told: list[Notification] = []
+        execute(postgres_url, how)
+        with store.subscribe(told.append):
+            assert sum(await resumed(store)) == 1
+        assert await states(store, held) == [JobState.READY]
+        assert any("a" in (each.types or ()) for each in told)
+        assert execute(postgres_url, "SELECT count(*) FROM aioqueue.pause") == [(0,)]
+
+
+async def test_more_keys_than_one_look_goes_through(postgres_url: str) -> None:
+    """Those that are paused still don't stand before the others."""
+    async with opened(postgres_url) as store:
+        execute(
+            postgres_url,
+            "INSERT INTO aioqueue.job (id, type, key, state, gate) SELECT gen_random_uuid(), 'a', n::text, 0, 'pause:' || n "
+            "FROM generate_series(1, 1200) AS n",
+        )
+        keys = [str(each) for each in range(1, 1201)]
+        await store.pause([NewPause(target=PauseTarget.KEY, value=each) for each in keys if each != "999"])
+        assert sum([sum(await resumed(store)) for _ in range(4)]) == 1
+        await store.resume(PauseTarget.KEY, keys)
+        assert sum([sum(await resumed(store)) for _ in range(4)]) == 1199 - 500
+
+
+async def test_gates_of_another_kind_are_left_alone(postgres_url: str) -> None:
+    async with opened(postgres_url) as store:
+        await store.insert([new := job(key="k")])
+        execute(postgres_url, "UPDATE aioqueue.job SET state = 0, gate = 'limit:k'")
+        await store.resume(PauseTarget.KEY, ["k"])
+        assert await resumed(store) == [0]
+        (held,) = await store.fetch([new.id])
+        assert held is not None
+        assert (held.state, held.held_by) == (JobState.HELD, "limit:k")
+
+
+async def test_who_parks_late_is_found_by_tending(postgres_url: str) -> None:
+    """A claim has seen the pause, and parks after it was lifted."""
+    async with opened(postgres_url) as store, connected(postgres_url) as slow:
+        await store.insert([new := job(key="k")])
+        await store.pause([KEY])
+        transaction = slow.transaction(isolation="repeatable_read")
+        await transaction.start()
+        await slow.execute("SELECT count(*) FROM aioqueue.pause")
+        await slow.execute("UPDATE aioqueue.job SET state = 0, gate = 'pause:k'")
+        await store.resume(PauseTarget.KEY, ["k"])
+        await transaction.commit()
+        assert await states(store, new) == [JobState.HELD]
+        assert sum(await resumed(store)) == 1
+        assert await states(store, new) == [JobState.READY]
+
+
+async def test_what_somebody_has_locked_comes_back_later(postgres_url: str) -> None:
+    held = [job(key="k") for _ in range(3)]
+    async with opened(postgres_url) as store, connected(postgres_url) as somebody:
+        await parked(store, *held)
+        transaction = somebody.transaction()
+        await transaction.start()
+        await somebody.execute("SELECT FROM aioqueue.job WHERE id = $1 FOR UPDATE", held[1].id)
+        await store.resume(PauseTarget.KEY, ["k"])
+        assert await states(store, *held) == [JobState.READY, JobState.HELD, JobState.READY]
+        assert await resumed(store) == [0]
+        await transaction.rollback()
+        assert sum(await resumed(store)) == 1
+
+
+async def test_a_row_that_refuses_to_come_back_holds_up_no_other(postgres_url: str, caplog: pytest.LogCaptureFixture) -> None:
+    held = [job(key="k") for _ in range(5)]
+    bad = held[2]
+    async with opened(postgres_url) as store:
+        await parked(store, *held)
+        execute(postgres_url, BAD)
+        execute(postgres_url, REFUSE.format(when=f"OLD.id = '{bad.id}'"))
+        assert await store.resume(PauseTarget.KEY, ["k"]) == 1
+        expected = [JobState.HELD if each is bad else JobState.READY for each in held]
+        assert await states(store, *held) == expected
+        assert await resumed(store) == [0]
+        assert await resumed(store) == [0]
+        said = [record for record in caplog.records if getattr(record, "event", "") == "store.row_passed_over"]
+        assert [record.__dict__["job_id"] for record in said] == [str(bad.id)]
+
+
+async def test_a_row_that_refuses_to_be_parked_holds_up_no_other(postgres_url: str) -> None:
+    jobs = [job(key="k") for _ in range(5)]
+    async with opened(postgres_url) as store:
+        await store.insert([*jobs, plain := job()])
+        await store.pause([KEY])
+        execute(postgres_url, BAD)
+        execute(postgres_url, REFUSE.format(when=f"OLD.id = '{jobs[2].id}'"))
+        assert [each.id for each in await claim(store)] == [plain.id]
+        assert await claim(store) == []
+        assert await states(store, *jobs) == [JobState.READY if each is jobs[2] else JobState.HELD for each in jobs]
+
+
+async def test_one_by_one_pauses_count_too(postgres_url: str) -> None:
+    """A row that can't be claimed makes the claim look at each by itself."""
+    bad, held, plain, paused = job(priority=1), job(key="k"), job(), job("b")
+    async with opened(postgres_url) as store:
+        await store.insert([bad, held, plain, paused])
+        await store.pause([KEY, NewPause(target=PauseTarget.TYPE, value="b")])
+        execute(postgres_url, BAD)
+        execute(postgres_url, REFUSE.format(when=f"OLD.id = '{bad.id}'"))
+        assert [each.id for each in await claim(store, 10, ["a", "b"])] == [plain.id]
+        assert await states(store, bad, held, paused) == [JobState.READY, JobState.HELD, JobState.READY]
+
+
+async def test_several_claim_and_none_is_taken(postgres_url: str) -> None:
+    """Side by side they park each job once, and wait for nobody."""
+    execute(postgres_url, MANY.format(key="CASE WHEN n % 2 = 0 THEN 'k' END", rows=2_000))
+    async with opened(postgres_url) as one, opened(postgres_url) as two, opened(postgres_url) as three:
+        await one.pause([KEY])
+
+        async def drain(store: PostgresStore) -> list[ClaimedJob]:
+            lease_id = await store.open_lease("w", 600)
+            found: list[ClaimedJob] = []
+            while (await store.next_due(["a"])).job == 0:
+                found += await store.claim(lease_id, ["a"], 50)
+            return found
+
+        found = [each for some in await asyncio.gather(*map(drain, (one, two, three))) for each in some]
+        assert len({each.id for each in found}) == len(found) == 1_000
+        assert {each.key for each in found} == {None}
+        assert await waiting(one) == {(PauseTarget.KEY, "k"): 1_000}
+
+
+# -- what becomes of parked ones --------------------------------------------------------------------------------------
+
+
+async def test_parked_ones_expire_are_cancelled_deleted_and_ended(postgres_url: str) -> None:
+    late, cancelled, deleted, ended = (job(key="k", expires=600.0), job(key="k"), job(key="k"), job(key="k"))
+    after = job("b", blockers=(NewBlocker(late.id, settled=True),))
+    async with opened(postgres_url) as store:
+        await parked(store, late, cancelled, deleted, ended)
+        await store.insert([after])
+        execute(postgres_url, f"UPDATE aioqueue.job SET expires_at = now() WHERE id = '{late.id}'")
+        while (await store.tend(10)).more:
+            pass
+        await store.cancel([cancelled.id], "enough")
+        assert await store.delete([deleted.id]) == [Changed.DONE]
+        await store.end([Ending(id=ended.id, kind=SettlementKind.COMPLETED, output=b"1")])
+        assert await states(store, late, cancelled, deleted, ended) == [
+            JobState.CANCELLED,
+            JobState.CANCELLED,
+            None,
+            JobState.COMPLETED,
+        ]
+        assert await states(store, after) == [JobState.READY]
+        await store.retry([cancelled.id])
+        assert await states(store, cancelled) == [JobState.READY]
+        assert await claim(store) == []
+        assert await states(store, cancelled) == [JobState.HELD]
+
+
+async def test_parked_ones_are_rescheduled_and_brought_forward(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_operate, "_PATIENCE_SECONDS", 0.0)
+    held = job(key="k")
+    async with opened(postgres_url) as store, connected(postgres_url) as somebody:
+        await parked(store, held)
+        await store.insert([blocker := job("b"), blocked := job("c", blockers=(NewBlocker(held.id),))])
+        assert await store.run_now([held.id, blocked.id]) == [Changed.DONE, Changed.WRONG_STATE]
+        assert await store.reschedule([held.id], delay=3000.0) == [Changed.DONE]
+        assert await waiting(store) == {(PauseTarget.KEY, "k"): 0}
+        await store.resume(PauseTarget.KEY, ["k"])
+        assert await states(store, held) == [JobState.SCHEDULED]
+        due = (await store.next_due(["a"])).job
+        assert due is not None
+        assert 2900 < due < 3000
+        await store.pause([KEY])
+        execute(postgres_url, f"UPDATE aioqueue.job SET state = 0, gate = 'pause:k' WHERE id = '{held.id}'")
+        transaction = somebody.transaction()
+        await transaction.start()
+        await somebody.execute("SELECT FROM aioqueue.job FOR UPDATE")
+        assert await store.run_now([blocker.id, held.id, blocked.id]) == [
+            Changed.CONTENDED,
+            Changed.CONTENDED,
+            Changed.WRONG_STATE,
+        ]
+        await transaction.rollback()
+
+
+@pytest.mark.parametrize("by_function", [False, True], ids=["insert", "function"])
+async def test_a_parked_one_is_replaced(postgres_url: str, by_function: bool) -> None:
+    held = job(key="k", unique=Unique())
+    new = job(key="k", unique=Unique(on_conflict="replace"), priority=1)
+    async with opened(postgres_url) as store, connected(postgres_url) as connection:
+        await parked(store, held)
+        if by_function:
+            sql, parameters = store.statement([new], placeholder="$1")
+            await connection.execute(sql, *parameters)
+        else:
+            await store.insert([new])
+        (replaced,) = await store.fetch([held.id])
+        assert replaced is not None
+        assert (replaced.state, replaced.priority, replaced.held_by) == (JobState.READY, 1, None)
+        assert await claim(store) == []
+        assert await states(store, held) == [JobState.HELD]
+
+
+async def test_held_and_blocked_are_told_apart_everywhere(postgres_url: str) -> None:
+    held = job(key="k")
+    blocked, after = job("b", blockers=(NewBlocker(held.id),)), job("c")
+    async with opened(postgres_url) as store:
+        await parked(store, held)
+        await store.insert([blocked, after])
+        counts = {name: dict(each.counts) for name, each in (await store.stats()).types.items()}
+        assert counts == {"a": {JobState.HELD: 1}, "b": {JobState.BLOCKED: 1}, "c": {JobState.READY: 1}}
+        for state, one in ((JobState.HELD, held), (JobState.BLOCKED, blocked)):
+            page = await store.list(JobFilter(states=frozenset({state})), 10)
+            assert [each.id for each in page.jobs] == [one.id]
+        assert [each.state for each in await store.list_blockers(blocked.id, 10)] == [JobState.HELD]
+        assert [each.state for each in await store.list_dependents(held.id, 10)] == [JobState.HELD]
+        shown = execute(postgres_url, "SELECT type, state, held_by, origin FROM aioqueue.jobs ORDER BY type")
+        assert shown == [("a", "held", "pause:k", None), ("b", "blocked", None, None), ("c", "ready", None, None)]
+
+
+async def test_a_blocked_job_with_a_paused_key_is_parked_once_it_is_due(postgres_url: str) -> None:
+    first = job("b")
+    blocked = job(key="k", blockers=(NewBlocker(first.id),))
+    async with opened(postgres_url) as store:
+        await store.insert([first, blocked])
+        await store.pause([KEY])
+        (claimed,) = await claim(store, 10, ["a", "b"])
+        assert await states(store, blocked) == [JobState.BLOCKED]
+        await store.settle([completed(claimed)])
+        assert await claim(store) == []
+        assert await states(store, blocked) == [JobState.HELD]
+        await store.resume(PauseTarget.KEY, ["k"])
+        (claimed,) = await claim(store)
+        assert [each.chain_id for each in claimed.blockers] == [first.id]
+
+
+# -- who waits, and who is told ---------------------------------------------------------------------------------------
+
+
+async def test_how_many_wait(postgres_url: str) -> None:
+    """Those that wait for several reasons count for each; those that aren't due for none."""
+    async with opened(postgres_url) as store:
+        await parked(store, job(key="k"), job("b", key="k"))
+        later = [job(key="k", delay=100.0), job(delay=100.0)]
+        await store.insert([job(key="k"), job(), job("b"), job("c"), job("c", blockers=(NewBlocker(later[1].id),)), *later][:4])
+        await store.insert(later)
+        await store.pause([TYPE, ALL])
+        assert await waiting(store) == {
+            (PauseTarget.ALL, ""): 6,
+            (PauseTarget.KEY, "k"): 3,
+            (PauseTarget.TYPE, "a"): 3,
+        }
+
+
+async def test_others_are_told_when_a_pause_is_lifted(postgres_url: str) -> None:
+    """And this process's listeners. Of a key only if there is something to claim again."""
+    told: list[Notification] = []
+    async with opened(postgres_url) as store:
+        await parked(store, job(key="k"))
+        await store.pause([TYPE, ALL, NewPause(target=PauseTarget.KEY, value="other")])
+        async with tapped(postgres_url) as notes:
+            with store.subscribe(told.append):
+                await store.resume(PauseTarget.KEY, ["other"])
+                for pause in (ALL, TYPE, KEY):
+                    await store.resume(pause.target, [pause.value])
+    assert [orjson.loads(note)["t"] for note in about_jobs(notes)] == [None, ["a"], ["a"]]
+    assert [each.types for each in told] == [None, {"a"}, {"a"}]
