@@ -89,7 +89,7 @@ class ClockTicks:
     def _minute_until(self, moment: datetime, start: datetime) -> datetime | None:
         """The last one that isn't after a moment, nor a minute or more before `start`."""
         period = period_at(self._zone, moment)
-        high, searched_from = _on_wall(moment, period), moment
+        high = _on_wall(moment, period)
         while True:
             wall = self._expression.last_minute(high)
             while wall is not None and (skipped := _skipped_day(period, wall)):
@@ -101,11 +101,9 @@ class ClockTicks:
                 return minute if minute > start - _A_MINUTE else None
             if period.start <= max(start - _A_MINUTE, FIRST_MOMENT):
                 return None
-            far = searched_from - period.start > _BEYOND_ANY_CHANGE
-            searched_from = period.start - _A_MINUTE
-            if far:
-                searched_from = min(searched_from, (wall - period.offset).replace(tzinfo=UTC) + _BEYOND_ANY_CHANGE)
-            period = period_at(self._zone, max(searched_from, FIRST_MOMENT))
+            # From shortly behind that minute on there's nothing.
+            beyond = (wall - period.offset).replace(tzinfo=UTC) + _BEYOND_ANY_CHANGE
+            period = period_at(self._zone, max(min(period.start - _A_MINUTE, beyond), FIRST_MOMENT))
             high = _on_wall(period.end - _A_MINUTE, period)
 
     def _count_minutes(self, first: datetime, last: datetime) -> int:

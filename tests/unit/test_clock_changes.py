@@ -165,6 +165,22 @@ def test_examples(expression: str, zone: str, start: str, expected: list[str]) -
     assert local(upcoming(cron(expression, zone), begin, len(expected)), zone) == expected
 
 
+def test_what_the_clock_shows_again_is_met_again_also_on_the_only_day_of_the_year() -> None:
+    start = datetime(2025, 11, 2, 1, 45, tzinfo=ZoneInfo("America/New_York"))
+    found = local(upcoming(cron("*/30 1 2 11 *", "America/New_York"), start, 3), "America/New_York")
+    assert found == ["2025-11-02T01:00-05:00", "2025-11-02T01:30-05:00", "2026-11-02T01:00-05:00"]
+
+
+@pytest.mark.parametrize(
+    ("expression", "count"), [("30 2 * * *", 5), ("0,30 2 * * *", 9), ("0 2,3 * * *", 9), ("15 2 9 3 *", 1), ("0 * * * *", 119)]
+)
+def test_what_is_made_up_for_after_a_gap_is_counted_once(expression: str, count: int) -> None:
+    start = datetime(2025, 3, 7, 0, 30, tzinfo=ZoneInfo("America/New_York"))
+    timing = cron(expression, "America/New_York")
+    assert timing.newest(start, start + timedelta(days=5), 0).earlier == count
+    assert len(walked(timing, start, start + timedelta(days=5))) == count
+
+
 def test_seconds_follow_their_minute() -> None:
     """A minute that is left out is made up for with its seconds; one that comes twice has them once, if it's a fixed time."""
     start = datetime(2025, 3, 8, 12, tzinfo=ZoneInfo("America/New_York"))
