@@ -98,7 +98,6 @@ class Schedules:
         self._not_before = self._rest_until = 0.0
         self._in_vain = Backoff(_IN_VAIN_FIRST_SECONDS, _IN_VAIN_LONGEST_SECONDS)
         self._after_errors = Backoff(0.5, 20.0)
-        self._failing = False
         self._task: asyncio.Task[None] | None = None
         self._stopped = False
         self._found_listener: Callable[[], None] | None = None
@@ -184,8 +183,7 @@ class Schedules:
 
     def _look_at(self) -> float:
         """When to look, by the event loop's clock."""
-        retried = self._put_off.next_at()
-        expected = min(self._next_at, self._heard_at + self._silent_seconds, math.inf if retried is None else retried)
+        expected = min(self._next_at, self._heard_at + self._silent_seconds, self._put_off.next_at())
         return max(expected, self._rest_until)
 
     async def _run(self) -> None:
@@ -211,15 +209,14 @@ class Schedules:
 
     def _fail(self, error: Exception) -> None:
         """The database is away, or what is wrong is no single schedule's."""
-        self._failing = True
         now = self._loop.time()
         if now < self._rest_until:  # as one of several
             return
         self._troubles.add("schedules", error)
-        self._next_at, self._rest_until = 0.0, now + self._after_errors.next()
+        self._rest_until = now + self._after_errors.next()
+        self.soon()
 
     def _works(self) -> None:
-        self._failing = False
         self._troubles.clear("schedules")
         self._after_errors.reset()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ _MOST = 10_000
 @dataclass(slots=True)
 class _Entry:
     until: float = 0.0
+    waits: bool = True
     reason: str = ""
     logged_at: float = 0.0
     backoff: Backoff = field(default_factory=lambda: Backoff(_FIRST_SECONDS, _LONGEST_SECONDS))
@@ -47,7 +49,7 @@ class PutOff:
             while len(self._entries) >= _MOST:
                 del self._entries[next(iter(self._entries))]
         self._entries[name] = entry
-        entry.until = now + entry.backoff.next()
+        entry.until, entry.waits = now + entry.backoff.next(), True
         told = entry.reason == reason and now - entry.logged_at < _LOG_EVERY_SECONDS
         if not told:
             entry.reason, entry.logged_at = reason, now
@@ -62,15 +64,18 @@ class PutOff:
         return name in self._entries
 
     def waiting(self) -> list[str]:
-        """Those that aren't to be tried now."""
+        """Those that aren't to be tried now. The others are: whoever asks for it looks at them."""
         if not self._entries:
             return []
-        now = self._clock()
-        for name in [name for name, entry in self._entries.items() if now - entry.until > _FORGOTTEN_SECONDS]:
-            del self._entries[name]
-        return [name for name, entry in self._entries.items() if entry.until > now]
+        now, waiting = self._clock(), list[str]()
+        for name, entry in list(self._entries.items()):
+            entry.waits = entry.until > now
+            if entry.waits:
+                waiting.append(name)
+            elif now - entry.until > _FORGOTTEN_SECONDS:
+                del self._entries[name]
+        return waiting
 
-    def next_at(self) -> float | None:
-        """When the first of those that wait is to be tried again, by the clock; None without any."""
-        now = self._clock()
-        return min((entry.until for entry in self._entries.values() if entry.until > now), default=None)
+    def next_at(self) -> float:
+        """When the first of those that wait is to be tried again, by the clock; infinite without any."""
+        return min((entry.until for entry in self._entries.values() if entry.waits), default=math.inf)
