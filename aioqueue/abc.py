@@ -34,6 +34,7 @@ from aioqueue.vocabulary._stats import Stats, TypeStats
 from aioqueue.vocabulary._store_inserting import Insertable
 from aioqueue.vocabulary._store_operating import Operable
 from aioqueue.vocabulary._store_parts import LeaseSession, Listener, StoreTransaction
+from aioqueue.vocabulary._store_recording import Recordable
 from aioqueue.vocabulary._workers import LeaseFacts, Standing
 
 if TYPE_CHECKING:
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
 
     from aioqueue.vocabulary._job import Claim, ClaimedJob, Ending, LostReason, Settlement, SettleResult
-    from aioqueue.vocabulary._phases import PhaseWrite, ProgressWrite
 
 __all__ = [
     "Blocker",
@@ -63,6 +63,7 @@ __all__ = [
     "Operable",
     "Page",
     "Pruned",
+    "Recordable",
     "Renewal",
     "Standing",
     "Stats",
@@ -88,9 +89,10 @@ __all__ = [
 
 
 @runtime_checkable
-class Store(Insertable, Operable, Protocol):
-    """Where jobs live. `Insertable` has its verb for producers, `Operable` those for looking and operating; what not every
-    store can do has protocols of its own: `SupportsMigrate` and its like.
+class Store(Insertable, Operable, Recordable, Protocol):
+    """Where jobs live. `Insertable` has its verb for producers, `Operable` those for looking and operating, `Recordable` those
+    for what running jobs say of themselves; what not every store can do has protocols of its own: `SupportsMigrate` and its
+    like.
 
     Every method is safe to call from several tasks at once, and to cancel at any await: a cancelled call leaves no lock,
     transaction, thread or connection behind, and its write has either happened whole or not at all.
@@ -345,30 +347,6 @@ class Store(Insertable, Operable, Protocol):
             RowRejected: One of the rows is at fault. Nothing was written.
             TransactionError: A `next` waits for chains that are there already, and the isolation of `tx` hides what others have
                 written meanwhile, so that a circle might be closed unseen. Nothing was written.
-        """
-        ...
-
-    async def write_phases(self, writes: Sequence[PhaseWrite]) -> Sequence[LostReason | None]:
-        """Store where phases of running jobs stand, each on its own. They count only under the fence of `settle`; what an
-        earlier claim has stored is overwritten, what a later one has stored is not; and what the same claim has completed stays
-        so, since a request may be carried out long after its caller has repeated it. Nobody's lock on a job's row is waited
-        for, and none is taken that `completion()` of the same job would wait for. May be repeated. No job's row is written.
-
-        Returns:
-            Why the claim isn't the lease's own any more, for each; None if it's stored.
-
-        Raises:
-            RowRejected: One of the rows is at fault, and the store can't tell which. Nothing was written.
-        """
-        ...
-
-    async def write_progress(self, writes: Sequence[ProgressWrite]) -> None:
-        """Store how far running jobs have come, all in one statement, in rows apart from the jobs'. Of each only under the
-        fence of `settle`, and not over what a later claim has stored. Nobody's lock on a job's row is waited for. What
-        doesn't count is ignored.
-
-        Arguments:
-            writes: One for each job at most.
         """
         ...
 

@@ -52,10 +52,9 @@ A class exists here only because a caller would want to catch it apart from the 
 
 from __future__ import annotations
 
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Required, TypedDict
 
-from aioqueue.errors._root import AioqueueError, Portable
+from aioqueue.errors._root import NOTHING_CHANGED, AioqueueError, Portable
 from aioqueue.errors._schedules import ScheduleError, ScheduleNotFound, ScheduleOwned
 from aioqueue.errors._workers import DryRunRefused, SingletonHeld
 
@@ -368,7 +367,7 @@ class StoreError(AioqueueError):
             all that fit a filter, which may be very many: how many became what, by `Changed`.
     """
 
-    changed: Mapping[Any, object] = MappingProxyType({})
+    changed: Mapping[Any, object] = NOTHING_CHANGED
 
 
 class StoreUnavailable(StoreError):
