@@ -30,6 +30,8 @@ COMPLETED = [
     ("aioqueue jobs run", "run-now"),
     ("aioqueue jobs list --stat", "--state"),
     ("aioqueue jobs list --state can", "cancelled"),
+    ("aioqueue jobs list --state hel", "held"),
+    ("aioqueue schedules put --catch-up la", "latest"),
     ("aioqueue completion fi", "fish"),
 ]
 
