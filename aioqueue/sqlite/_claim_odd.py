@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from aioqueue.errors import LeaseLost, StoreError
 from aioqueue.sqlite._claim_blockers import with_blockers
+from aioqueue.sqlite._claim_paused import open_types, park_if_paused
 from aioqueue.sqlite._claim_take import take, valid_now
 from aioqueue.sqlite._connections import in_transaction
 from aioqueue.sqlite._errors import concerns_a_row
@@ -56,7 +57,8 @@ def claim_one_by_one(connection: Connection, wanted: Wanted, odd_rows: OddRows) 
     failed: list[UUID] = []
     refused: dict[RowId, StoreError] = {}
     valid_now(connection, wanted)
-    for row_id in _heads(connection, wanted, wanted.limit + len(odd_rows) + _MORE_ROWS):
+    types = open_types(connection, wanted.types)[0]
+    for row_id in _heads(connection, types, wanted.limit + len(odd_rows) + _MORE_ROWS):
         if len(jobs) == wanted.limit:
             break
         if row_id in odd_rows:
@@ -80,12 +82,12 @@ def claim_one_by_one(connection: Connection, wanted: Wanted, odd_rows: OddRows) 
     return jobs, Notification(finished=frozenset(failed)) if failed else None
 
 
-def _heads(connection: sqlite3.Connection, wanted: Wanted, limit: int) -> list[RowId]:
+def _heads(connection: sqlite3.Connection, types: str, limit: int) -> list[RowId]:
     # As a claim picks them, without JSON, which can't hold everything that an id or a due time may be.
     # The first of each lane come too, so that no lane stands before all others.
     found: list[tuple[int, float, bytes, RowId]] = []
     firsts: list[RowId] = []
-    for job_type in load(wanted.types):
+    for job_type in load(types):
         for priority in (1, 2, 3, 4):
             lane = {"type": job_type, "priority": priority, "limit": limit}
             rows = connection.execute(_HEADS, lane).fetchall()
@@ -99,6 +101,8 @@ def _claim(connection: sqlite3.Connection, row_id: RowId, wanted: Wanted, odd_ro
     taken = wanted.taken(valid_now(connection, wanted))
     entry = odd_rows.read(connection, row_id, StoredState.PENDING)
     if entry is None:
+        return []
+    if park_if_paused(connection, row_id, entry[1], entry[15]):
         return []
     if reason := what_is_odd(entry):
         raise _OddRow(reason)

@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING
 
 from aioqueue.errors import LeaseLost, RowRejected
 from aioqueue.sqlite._claim_blockers import with_blockers
+from aioqueue.sqlite._claim_lanes import HEADS
+from aioqueue.sqlite._claim_paused import park, pick_around_pauses
 from aioqueue.sqlite._lease_clock import LEASE_VALID, clock_parameters
+from aioqueue.sqlite._pauses_conditions import ANY_PAUSE
 from aioqueue.sqlite._rows import dump, load, one
 from aioqueue.sqlite._rows_claimed import CLAIMED_COLUMNS, Taken, claimed_jobs
 from aioqueue.sqlite._rows_times import NOW
@@ -29,17 +32,10 @@ _PICK = f"""
 SELECT {NOW},
     (SELECT json_group_array(asked.value) FROM json_each(:leases) AS asked
      WHERE NOT EXISTS (SELECT 1 FROM lease WHERE lease.id = asked.value AND {LEASE_VALID})),
-    (SELECT json_group_array(json_array({CLAIMED_COLUMNS})) FROM (
-        SELECT head.value ->> 1 AS id
-        FROM json_each(:types) AS lane, json_each('[1,2,3,4]') AS urgency, json_each((
-            SELECT json_group_array(json_array(run_at, id)) FROM (
-                SELECT run_at, id FROM job INDEXED BY job_due
-                WHERE state = 1 AND type = lane.value AND priority = urgency.value AND run_at <= {NOW}
-                ORDER BY run_at, id LIMIT :limit))) AS head
-        ORDER BY urgency.value, head.value ->> 0, head.value ->> 1 LIMIT :limit) AS picked
-     CROSS JOIN job ON job.id = picked.id)
+    CASE WHEN {ANY_PAUSE} THEN NULL ELSE (
+        SELECT json_group_array(json_array({CLAIMED_COLUMNS})) FROM {HEADS} AS picked CROSS JOIN job ON job.id = picked.id) END
 """
-"""A lane for each type and priority, in its own range of the index: no other backlog is looked at."""
+"""Without rows while something is paused: then it's asked in another way."""
 
 _LOOK_AT_LEASES = f"""
 SELECT {NOW}, (SELECT json_group_array(asked.value) FROM json_each(:leases) AS asked
@@ -92,16 +88,19 @@ class Wanted:
         return Taken(self.lease_id, self.leases, now, self.dry_run)
 
 
-def pick(connection: sqlite3.Connection, wanted: Wanted) -> tuple[int, str]:
-    """See what a claim would take: now, and the rows as JSON.
+def pick(connection: sqlite3.Connection, wanted: Wanted) -> tuple[int, str, Sequence[str]]:
+    """See what a claim would take: now, the rows as JSON, and the ids of those that it would park.
 
     Raises:
         LeaseLost: One of the leases isn't valid.
+        Unreadable: Something is paused, and one of the rows is odd.
     """
     parameters = {"leases": wanted.all_leases, "types": wanted.types, "limit": wanted.limit, **clock_parameters()}
     now, invalid, rows = one(connection, _PICK, parameters)
     _check_leases(invalid)
-    return now, rows
+    if rows is None:
+        return now, *pick_around_pauses(connection, wanted.types, wanted.limit)
+    return now, rows, ()
 
 
 def valid_now(connection: sqlite3.Connection, wanted: Wanted) -> int:
@@ -120,15 +119,24 @@ def _check_leases(invalid: str) -> None:
         raise LeaseLost(f"not valid any more: lease {', '.join(map(str, load(invalid)))}")
 
 
-def claim(connection: sqlite3.Connection, wanted: Wanted) -> list[ClaimedJob]:
-    """Take due jobs.
+def claim(connection: sqlite3.Connection, wanted: Wanted, parked: list[str] | None = None) -> list[ClaimedJob]:
+    """Take due jobs, and park those that it comes to and whose keys are paused.
+
+    Arguments:
+        connection: In a write transaction.
+        wanted: What is asked for.
+        parked: Where the ids of those are added.
 
     Raises:
         LeaseLost: One of the leases isn't valid.
         Unreadable: One of the rows is odd.
         RowRejected: One of them can't be claimed.
     """
-    now, rows = pick(connection, wanted)
+    now, rows, paused = pick(connection, wanted)
+    if paused:
+        park(connection, paused)
+        if parked is not None:
+            parked += paused
     taken = wanted.taken(now)
     marked: list[UUID] = []
     jobs = claimed_jobs(rows, taken, marked)

@@ -72,10 +72,10 @@ _IS_SETTLED = "NEW.settled_claims IS NEW.claims"
 _MOVED = f"""
     {_INTO} SELECT 'reaped', {_whose("OLD")}, '{{}}' WHERE OLD.state = 2 AND {_IS_SETTLED} AND NEW.settled_kind >= 100;
     {_INTO} SELECT
-        CASE WHEN NEW.state = 2 THEN 'started' WHEN OLD.state = 0 THEN 'unblocked'
+        CASE WHEN NEW.state = 2 THEN 'started' WHEN OLD.state = 0 AND NEW.state = 1 THEN 'unblocked'
              WHEN OLD.state = 2 AND {_IS_SETTLED} AND NEW.settled_kind % 100 = 8 THEN 'retrying' ELSE 'rescheduled' END,
         {_whose("NEW")},
-        CASE WHEN NEW.state = 2 OR OLD.state = 0 THEN '{{}}'
+        CASE WHEN NEW.state = 2 OR (OLD.state = 0 AND NEW.state = 1) THEN '{{}}'
              WHEN OLD.state = 2 AND {_IS_SETTLED} AND NEW.settled_kind % 100 = 8
              THEN json_object('delay', {_DELAY}, 'error', {_error("NEW", "OLD.errors")})
              ELSE json_object('delay', {_DELAY}) END;"""
@@ -100,7 +100,7 @@ _PROGRESS = f"""{_INTO} SELECT 'progress', {_whose("job")},
 _TRIED = f"""{_INTO} SELECT iif(NEW.state = 4, 'delivered', 'undelivered'), {NOW}, NEW.job_id, NEW.chain_id,
     CAST(NEW.job_type AS TEXT), 0, 0, json_object('status', {"iif(typeof(NEW.status) = 'integer', NEW.status, NULL)"});"""
 
-_CHANGES = "(OLD.state <> NEW.state OR (NEW.state = 1 AND NEW.run_at IS NOT OLD.run_at))"
+_CHANGES = "(OLD.state <> NEW.state OR (NEW.state < 2 AND NEW.run_at IS NOT OLD.run_at))"
 
 _TRIGGERS = {
     "stored": ("INSERT ON job", "true", _STORED),

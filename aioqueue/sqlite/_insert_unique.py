@@ -42,7 +42,7 @@ UPDATE job SET type = n.value ->> 1, priority = n.value ->> 2, run_at = n.value 
     trace = n.value ->> 13, until_started = n.value ->> 14, attempt = 0, reschedules = 0, started_at = NULL,
     state = iif({_OPEN} > 0, 0, 1), open_blockers = {_OPEN},
     marked = marked IS NOT 0 OR n.value ->> 15 > 0 OR n.value ->> 17 IS NOT NULL,
-    keep = n.value ->> 16, webhook = n.value ->> 17, origin = n.value ->> 18
+    gate = NULL, keep = n.value ->> 16, webhook = n.value ->> 17, origin = n.value ->> 18
 FROM json_each(:rows) AS n WHERE job.id = n.value ->> 0
 """
 

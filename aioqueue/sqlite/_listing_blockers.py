@@ -33,7 +33,8 @@ ORDER BY job_id, ordinal LIMIT :limit
 
 _STEPS = f"""
 WITH {LAST_STEPS}
-SELECT place, coalesce(job.type, archive.type), coalesce(job.state, archive.state), live IS NULL, job.run_at <= {NOW}
+SELECT place, coalesce(job.type, archive.type), coalesce(job.state, archive.state), live IS NULL, job.run_at <= {NOW},
+    job.open_blockers = 0
 FROM step LEFT JOIN job ON job.id = step.live LEFT JOIN archive ON archive.id = step.archived
 WHERE coalesce(live, archived) IS NOT NULL
 """
@@ -53,8 +54,8 @@ def list_dependents(connection: Statements, chain_id: UUID, limit: int) -> list[
 def _shown(connection: Statements, rows: Sequence[Any]) -> list[Blocker]:
     chains = list(dict.fromkeys(row[2] for row in rows))
     steps = {
-        chains[place]: (text_of(job_type), shown_state(state, archived=bool(archived), due=bool(due)))
-        for place, job_type, state, archived, due in connection.execute(_STEPS, {"ids": dump(chains)}).fetchall()
+        chains[place]: (text_of(job_type), shown_state(state, archived=bool(archived), due=bool(due), blocked=not held))
+        for place, job_type, state, archived, due, held in connection.execute(_STEPS, {"ids": dump(chains)}).fetchall()
     }
     return [
         Blocker(

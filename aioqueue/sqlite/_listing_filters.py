@@ -28,7 +28,8 @@ ERROR_TYPE = "iif(typeof(errors) = 'text' AND json_valid(errors), json_extract(e
 """As the indexes by it have it."""
 
 LIVE_STATES = {
-    JobState.BLOCKED: "+state = 0",
+    JobState.BLOCKED: "(+state = 0 AND open_blockers <> 0)",
+    JobState.HELD: "(+state = 0 AND open_blockers = 0)",
     JobState.SCHEDULED: "(+state = 1 AND run_at > :now)",
     JobState.READY: "(+state = 1 AND run_at <= :now)",
     JobState.RUNNING: "+state = 2",

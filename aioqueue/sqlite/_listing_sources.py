@@ -40,8 +40,12 @@ FEW_ROWS = 1_000
 _MOST_LANES = 1_000
 """Pairs of type and state, or of type and priority, beyond which rows aren't read along their indexes."""
 
-_PRIORITIES = (1, 2, 3, 4)
 _UNSUCCESSFUL = frozenset({StoredState.FAILED, StoredState.CANCELLED})
+
+_DUE = "job INDEXED BY job_due WHERE state = 1"
+_BLOCKED = "job INDEXED BY job_blocked WHERE state = 0"
+"""By type, also those that wait for nothing."""
+_PARKED = "job INDEXED BY job_parked WHERE state = 0 AND open_blockers = 0"
 
 _KINDS = """
 kind(type) AS (
@@ -49,22 +53,33 @@ kind(type) AS (
     UNION ALL SELECT ({following}) FROM kind WHERE kind.type IS NOT NULL AND :types = '[]')"""
 """The types that are asked for, or all that there are: from one to the next in the index, not over the rows between."""
 
-_PENDING_KINDS = _KINDS.format(
-    first="SELECT min(type) FROM job INDEXED BY job_due WHERE state = 1",
-    following="SELECT min(type) FROM job INDEXED BY job_due WHERE state = 1 AND type > kind.type",
-)
 
-_PENDING_LANES = f"""
-WITH RECURSIVE {_PENDING_KINDS},
+def _kinds_of(source: str) -> str:
+    return _KINDS.format(
+        first=f"SELECT min(type) FROM {source}", following=f"SELECT min(type) FROM {source} AND type > kind.type"
+    )
+
+
+_PENDING_KINDS = _kinds_of(_DUE)
+
+
+def _live_lanes(kinds: str, source: str) -> str:
+    """The pairs of type and priority that there are in an index by these, beginning with its name."""
+    return f"""
+WITH RECURSIVE {kinds},
 lane(type, priority) AS (
-    SELECT type, (SELECT min(priority) FROM job INDEXED BY job_due WHERE state = 1 AND type = kind.type)
+    SELECT type, (SELECT min(priority) FROM {source} AND type = kind.type)
     FROM kind WHERE type IS NOT NULL
     UNION ALL
-    SELECT type, (SELECT min(priority) FROM job INDEXED BY job_due
-                  WHERE state = 1 AND type = lane.type AND priority > lane.priority)
+    SELECT type, (SELECT min(priority) FROM {source} AND type = lane.type AND priority > lane.priority)
     FROM lane WHERE priority IS NOT NULL)
 SELECT typeof(type) = 'blob', CAST(type AS BLOB), priority FROM lane WHERE priority IS NOT NULL
 """
+
+
+_PENDING_LANES = _live_lanes(_PENDING_KINDS, _DUE)
+_HELD_LANES = _live_lanes(_kinds_of(_BLOCKED), _BLOCKED)
+_PARKED_LANES = _live_lanes(_kinds_of(_PARKED), _PARKED)
 
 _ARCHIVED_KINDS = _KINDS.format(
     first="SELECT min(type) FROM archive INDEXED BY archive_type",
@@ -92,10 +107,8 @@ WITH RECURSIVE lane(state) AS (
 SELECT state FROM lane WHERE state IS NOT NULL LIMIT 100
 """
 
-_DUE = "job INDEXED BY job_due WHERE state = 1"
 _RUNNING = "job INDEXED BY job_running WHERE state = 2"
 _HELD = "job INDEXED BY job_held WHERE state = 0"
-_BLOCKED = "job INDEXED BY job_blocked WHERE state = 0"
 _ODD = "job INDEXED BY job_odd WHERE state NOT IN (0, 1, 2)"
 _OF_TYPES = "type IN (SELECT value FROM json_each(:types))"
 _OF_TYPE = f"type = {any_id('lane_type')}"
@@ -244,6 +257,8 @@ class _Live(_Table):
         sources = [_RUNNING] if self._any or JobState.RUNNING in self._where.states else []
         if self._any or JobState.BLOCKED in self._where.states:
             sources.append(f"{_BLOCKED} AND {_OF_TYPES}" if self._where.types else _HELD)
+        elif JobState.HELD in self._where.states:
+            sources.append(f"{_PARKED} AND {_OF_TYPES}" if self._where.types else _PARKED)
         sources += [_ODD] if self._any else []
         if self._any or len(self._pending) == 2:
             sources.append(f"{_DUE} AND {_OF_TYPES}" if self._where.types else _DUE)
@@ -264,29 +279,29 @@ class _Live(_Table):
             begin = now if self._pending == {JobState.SCHEDULED} else None
             end = now if self._pending == {JobState.READY} else None
             lanes += [
-                replace(self._typed(source, raw, blob=blob, lane_priority=priority), begin=begin, end=end)
+                replace(self._typed(source, raw, "states", blob=blob, lane_priority=priority), begin=begin, end=end)
                 for blob, raw, priority in self._several(_PENDING_LANES)
             ]
         if self._any or JobState.BLOCKED in self._where.states:
-            lanes += self._blocked_by_due_time()
+            both = self._any or JobState.HELD in self._where.states
+            lanes += self._held_by_due_time(_BLOCKED, _HELD_LANES, *(("states",) if both else ()))
+        elif JobState.HELD in self._where.states:
+            lanes += self._held_by_due_time(_PARKED, _PARKED_LANES, "states")
         if self._any or JobState.RUNNING in self._where.states:
             lanes.append(self._lane(_RUNNING, few=True))
         if self._any:
             lanes.append(self._lane(_ODD, few=True))
         return lanes
 
-    def _blocked_by_due_time(self) -> list[Lane]:
-        if self._where.types:
-            source = f"{_BLOCKED} AND {_OF_TYPE} AND priority = :lane_priority"
-            pairs = [(name.encode(), priority) for name in sorted(self._where.types) for priority in _PRIORITIES]
-            return [self._typed(source, raw, blob=False, lane_priority=priority) for raw, priority in pairs]
-        source = f"{_HELD} AND gate IS NULL AND priority = :lane_priority"
-        lanes = [self._lane(source, "states", lane_priority=priority) for priority in _PRIORITIES]
-        return [*lanes, self._lane(f"{_HELD} AND gate IS NOT NULL", few=True)]
+    def _held_by_due_time(self, index: str, pairs: str, *met: str) -> list[Lane]:
+        source = f"{index} AND {_OF_TYPE} AND priority = :lane_priority"
+        return [
+            self._typed(source, raw, *met, blob=blob, lane_priority=priority) for blob, raw, priority in self._several(pairs)
+        ]
 
-    def _typed(self, source: str, raw: bytes, *, blob: bool, lane_priority: Any) -> Lane:
+    def _typed(self, source: str, raw: bytes, *met: str, blob: bool, lane_priority: Any) -> Lane:
         kind = RowId.read(blob, raw).parameters("lane_type")
-        return self._lane(source, "types", "states", **kind, lane_priority=lane_priority)
+        return self._lane(source, "types", *met, **kind, lane_priority=lane_priority)
 
 
 class _Archived(_Table):

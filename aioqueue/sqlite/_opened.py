@@ -22,6 +22,8 @@ from aioqueue.sqlite._migrations import check_file, migrate
 from aioqueue.sqlite._notifications import Housekeeping
 from aioqueue.sqlite._operate import Operator
 from aioqueue.sqlite._operate_verbs import OperatingVerbs
+from aioqueue.sqlite._pauses import Pauses
+from aioqueue.sqlite._pauses_parked import ParkedJobs
 from aioqueue.sqlite._progress import Progresses
 from aioqueue.sqlite._recovery import Recovery
 from aioqueue.sqlite._retention import Retention
@@ -82,7 +84,9 @@ class Opened:
         self.events = Events(self.writing, Reader(lambda: self.looks), self.news)
         self.webhooks = Webhooks(self.writing, Reader(lambda: self.looks), self.reading)
         self.schedules = Schedules(self.writing, Reader(lambda: self.looks), self.reading)
-        self.tending = Tending(self.writing, self.reading)
+        parked = ParkedJobs(options.busy_timeout)
+        self.pauses = Pauses(self.writing, self.reading, parked)
+        self.tending = Tending(self.writing, self.reading, parked)
 
     def _threads(self, name: str, *, count: int = 1, tick: Housekeeping | None = None) -> DatabaseThreads:
         check = functools.partial(check_file, options=self._options)

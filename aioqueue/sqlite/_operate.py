@@ -132,7 +132,7 @@ def _together(
 
 
 def run_now(connection: Statements, ids: Sequence[UUID]) -> Outcome[Changed]:
-    """Make pending jobs due."""
+    """Make pending jobs due, and such as are held though they wait for nothing."""
     now: int = connection.execute(f"SELECT {NOW}").fetchone()[0]
     return _change_times(connection, ids, _MAKE_DUE, {"now": now}, 0.0)
 
@@ -159,7 +159,7 @@ def _change_times(
         end = LastStep.of(connection, job_id)
         if end is None:
             results.append(Changed.NOT_FOUND)
-        elif end.state != StoredState.PENDING or end.archived:
+        elif end.archived or not (end.state == StoredState.PENDING or end.held):
             results.append(end.not_now)
         else:
             connection.execute(statement, {**end.parameters, **parameters})

@@ -26,7 +26,7 @@ Answer = TypeVar("Answer")
 _END = f"""
 WITH {LAST_STEPS}
 SELECT live IS NULL, coalesce(job.state, archive.state), coalesce(job.type, archive.type), archive.unique_key,
-    typeof(coalesce(live, archived)) = 'blob', CAST(coalesce(live, archived) AS BLOB)
+    typeof(coalesce(live, archived)) = 'blob', CAST(coalesce(live, archived) AS BLOB), job.state = 0 AND job.open_blockers = 0
 FROM step LEFT JOIN job ON job.id = step.live LEFT JOIN archive ON archive.id = step.archived
 WHERE coalesce(live, archived) IS NOT NULL
 """
@@ -61,6 +61,7 @@ class LastStep:
         type: Its type.
         unique_key: What it held, of an archived one.
         id: Its id.
+        held: Whether it's held though it waits for nothing, such as since its key is paused.
     """
 
     archived: bool
@@ -68,6 +69,7 @@ class LastStep:
     type: str
     unique_key: str | None
     id: RowId
+    held: bool
 
     @classmethod
     def of(cls, connection: Statements, job_id: UUID) -> LastStep | None:
@@ -75,8 +77,8 @@ class LastStep:
         row = one(connection, _END, {"ids": dump([str(job_id)])})
         if row is None:
             return None
-        archived, state, job_type, unique_key, blob, raw = row
-        return cls(bool(archived), state, text_of(job_type), unique_key, RowId.read(blob, raw))
+        archived, state, job_type, unique_key, blob, raw, held = row
+        return cls(bool(archived), state, text_of(job_type), unique_key, RowId.read(blob, raw), bool(held))
 
     @property
     def parameters(self) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from aioqueue.sqlite._connections import Connection, begin, in_transaction
 from aioqueue.sqlite._lease import DELETE_LEASE
 from aioqueue.sqlite._lease_clock import LEASE_END, clock_parameters
+from aioqueue.sqlite._pauses_conditions import ANY_PAUSE, GATE_OF, LASTS
 from aioqueue.sqlite._rows import Unreadable, dump, one
 from aioqueue.sqlite._rows_claimed import CLAIMED_COLUMNS, claimed_job, claimed_jobs
 from aioqueue.sqlite._rows_ids import ANY_ID, RowId
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Recovery", "take_expired"]
 
+_FIRST_PARKED = 100
+"""Of each paused key: in whether it has jobs of the types, and when they're due."""
+
 _OLDEST_EXPIRED = f"""
 SELECT id FROM lease WHERE {LEASE_END} <= {NOW} - :grace AND id NOT IN (SELECT value FROM json_each(:own))
 ORDER BY expires_at, id LIMIT 1
@@ -50,6 +54,30 @@ _PAST_WORKER = "SELECT CAST(worker AS TEXT) FROM past_lease WHERE id = :lease"
 
 _ORPHAN_IDS = f"SELECT {ANY_ID} FROM {_ORPHANED}"
 
+_NEXT_AROUND_PAUSES = f"""
+WITH open(type, ends) AS MATERIALIZED (
+    SELECT asked.value, (SELECT max(coalesce(pause.until, 9e999)) FROM pause
+                         WHERE (pause.target = 'all' OR (pause.target = 'type' AND pause.value = asked.value)) AND {LASTS})
+    FROM json_each(:types) AS asked),
+paused(key, ends) AS MATERIALIZED (
+    SELECT pause.value, max(coalesce(pause.until, 9e999)) FROM pause WHERE pause.target = 'key' AND {LASTS}
+    GROUP BY pause.value)
+SELECT min(due) - {NOW} FROM (
+    SELECT max(coalesce(ends, 0), (SELECT min(run_at) FROM (
+        SELECT (SELECT run_at FROM job INDEXED BY job_due
+                WHERE state = 1 AND type = open.type AND priority = urgency.value ORDER BY run_at LIMIT 1) AS run_at
+        FROM json_each('[1,2,3,4]') AS urgency) WHERE run_at < 9e999)) AS due
+    FROM open WHERE ends IS NOT 9e999
+    UNION ALL
+    SELECT max(ends, (SELECT min(run_at) FROM (
+        SELECT type, run_at FROM job INDEXED BY job_held
+        WHERE state = 0 AND gate = {GATE_OF} paused.key ORDER BY priority, run_at, id LIMIT {_FIRST_PARKED})
+        WHERE type IN (SELECT value FROM json_each(:types)))) AS due
+    FROM paused WHERE ends < 9e999)
+WHERE due < 9e999
+"""
+"""What is paused without an end isn't waited for; what is parked comes back when its pause has ended."""
+
 _NEXT_DUE = f"""
 WITH RECURSIVE holder(id) AS (
     SELECT (SELECT min(lease_id) FROM job INDEXED BY job_running WHERE state = 2)
@@ -57,11 +85,12 @@ WITH RECURSIVE holder(id) AS (
     SELECT (SELECT min(lease_id) FROM job INDEXED BY job_running WHERE state = 2 AND lease_id > holder.id)
     FROM holder WHERE holder.id IS NOT NULL)
 SELECT
-    (SELECT min(due) FROM (
+    {ANY_PAUSE},
+    CASE WHEN {ANY_PAUSE} THEN NULL ELSE (SELECT min(due) FROM (
         SELECT (SELECT run_at FROM job INDEXED BY job_due
                 WHERE state = 1 AND type = lane.value AND priority = urgency.value ORDER BY run_at LIMIT 1) AS due
         FROM json_each(:types) AS lane, json_each('[1,2,3,4]') AS urgency)
-     WHERE due < 9e999) - {NOW},
+     WHERE due < 9e999) - {NOW} END,
     (SELECT min({LEASE_END}) FROM lease WHERE id NOT IN (SELECT value FROM json_each(:own))) - {NOW},
     EXISTS (SELECT 1 FROM job INDEXED BY job_running WHERE state = 2 AND lease_id IS NULL)
     OR EXISTS (SELECT 1 FROM holder WHERE id IS NOT NULL AND id NOT IN (SELECT value FROM json_each(:own))
@@ -160,7 +189,9 @@ def _take_expired_one_by_one(
 def _next_due(connection: sqlite3.Connection, types: Sequence[str], own: Collection[int]) -> Due:
     """Tell when the first pending job is due, when the first lease of somebody else runs out, and when the next tick is."""
     parameters = {"types": dump(list(types)), "own": dump(list(own)), **clock_parameters()}
-    job, lease, orphans, tick = connection.execute(_NEXT_DUE, parameters).fetchone()
+    any_pause, job, lease, orphans, tick = connection.execute(_NEXT_DUE, parameters).fetchone()
+    if any_pause:
+        job = connection.execute(_NEXT_AROUND_PAUSES, parameters).fetchone()[0]
     return Due(job=_seconds(job), lease=0.0 if orphans else _seconds(lease), tick=_seconds(tick))
 
 

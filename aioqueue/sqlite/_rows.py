@@ -41,7 +41,7 @@ T = TypeVar("T")
 _JOB_COLUMNS = """id, type, state, priority, payload, created_at, run_at, started_at, {finished_at}, attempt, max_attempts,
     {worker}, {output}, {outcome}, errors, key, tags, metadata, timeout, expires_at, reschedules, trace,
     chain_id, position, {open_blockers}, {cancel_reason}, {purge_at}, webhook,
-    origin"""
+    origin, {held_by}, {is_held}"""
 
 SELECT_LIVE = "SELECT " + _JOB_COLUMNS.format(
     finished_at="NULL",
@@ -51,6 +51,8 @@ SELECT_LIVE = "SELECT " + _JOB_COLUMNS.format(
     open_blockers="open_blockers",
     cancel_reason="cancel_reason",
     purge_at="NULL",
+    held_by="iif(state = 0 AND open_blockers = 0, gate, NULL)",
+    is_held="open_blockers = 0",
 )
 
 SELECT_ARCHIVED = "SELECT " + _JOB_COLUMNS.format(
@@ -61,6 +63,8 @@ SELECT_ARCHIVED = "SELECT " + _JOB_COLUMNS.format(
     open_blockers="0",
     cancel_reason="NULL",
     purge_at="purge_at",
+    held_by="NULL",
+    is_held="0",
 )
 
 
@@ -158,7 +162,8 @@ def job_snapshot(row: Sequence[Any], now: int) -> Job:
     """Read a row of `SELECT_LIVE` or `SELECT_ARCHIVED`."""
     (job_id, job_type, state, priority, payload, created_at, run_at, started_at, finished_at) = row[:9]
     (attempt, max_attempts, worker, output, outcome, errors, key, tags, metadata, timeout, expires_at) = row[9:20]
-    reschedules, trace, chain_id, position, open_blockers, cancel_reason, purge_at, webhook, origin = row[20:29]
+    reschedules, trace, chain_id, position, open_blockers, cancel_reason, purge_at, webhook = row[20:28]
+    origin, held_by, is_held = row[28:31]
     own_id = id_of(job_id)
     return Job(
         id=own_id,
@@ -166,7 +171,12 @@ def job_snapshot(row: Sequence[Any], now: int) -> Job:
         position=_integer(position),
         open_blockers=_integer(open_blockers),
         type=str(job_type),
-        state=shown_state(state, archived=finished_at is not None, due=isinstance(run_at, (int, float)) and run_at <= now),
+        state=shown_state(
+            state,
+            archived=finished_at is not None,
+            due=isinstance(run_at, (int, float)) and run_at <= now,
+            blocked=not is_held,
+        ),
         priority=_integer(priority),
         payload=_bytes(payload),
         created_at=moment(created_at),
@@ -189,5 +199,6 @@ def job_snapshot(row: Sequence[Any], now: int) -> Job:
         cancel_reason=_optional(cancel_reason, text_of),
         purge_at=_optional(purge_at, moment),
         webhook=_optional(webhook, text_of) or None,
+        held_by=_optional(held_by, text_of),
         origin=decode_origin(_optional(origin, text_of)),
     )

@@ -43,10 +43,14 @@ FROM kind WHERE type IS NOT NULL
 """
 
 _BUSY = """
-SELECT type, state, count(*) FROM (SELECT type, state FROM job INDEXED BY job_running WHERE state = 2) GROUP BY type, state
+SELECT type, 2, 0, count(*) FROM (SELECT type FROM job INDEXED BY job_running WHERE state = 2) GROUP BY type
 UNION ALL
-SELECT type, state, count(*) FROM (SELECT type, state FROM job INDEXED BY job_held WHERE state = 0 LIMIT :cap)
-GROUP BY type, state
+SELECT type, 0, 0, count(*) FROM (SELECT type FROM job INDEXED BY job_parked WHERE state = 0 AND open_blockers = 0 LIMIT :cap)
+GROUP BY type
+UNION ALL
+SELECT type, 0, 1, count(*) FROM (
+    SELECT type FROM job INDEXED BY job_held WHERE state = 0 AND gate IS NULL AND open_blockers <> 0 LIMIT :cap)
+GROUP BY type
 """
 
 _FINISHED = """
@@ -69,8 +73,8 @@ def read_stats(connection: Statements) -> Stats:
         of_type[JobState.SCHEDULED] = sum(load(scheduled))
         if of_type[JobState.READY]:
             oldest[text_of(job_type)] = max(0.0, due / 1e6)
-    for job_type, state, number in connection.execute(_BUSY, cap).fetchall():
-        counts.setdefault(text_of(job_type), {})[StoredState(state).shown(due=True)] = number
+    for job_type, state, blocked, number in connection.execute(_BUSY, cap).fetchall():
+        counts.setdefault(text_of(job_type), {})[StoredState(state).shown(due=True, blocked=bool(blocked))] = number
     types = connection.execute(ARCHIVED_TYPES).fetchone()[0]
     for job_type, state, number in connection.execute(_FINISHED, {**cap, "types": types}).fetchall():
         if number:

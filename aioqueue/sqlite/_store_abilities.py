@@ -1,4 +1,4 @@
-"""What the store has beside `aioqueue.abc.Store`: removing what is old, webhooks, the log of events, schedules."""
+"""What the store has beside `aioqueue.abc.Store`: removing what is old, webhooks, the log of events, schedules, pauses."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from aioqueue.vocabulary._event_log import EventPage
     from aioqueue.vocabulary._job import StoredState
     from aioqueue.vocabulary._listing import IdPage
+    from aioqueue.vocabulary._pauses import NewPause, Pause, PauseTarget
     from aioqueue.vocabulary._schedules import (
         DueSchedules,
         Generation,
@@ -129,3 +130,15 @@ class StoreAbilities(ABC):
     async def delete_schedules(self, names: Sequence[str]) -> Sequence[ScheduleChange]:
         """See `aioqueue.abc.SupportsSchedules.delete_schedules`."""
         return await self._opened.schedules.delete(names)
+
+    async def pause(self, pauses: Sequence[NewPause]) -> None:
+        """See `aioqueue.abc.SupportsPauses.pause`."""
+        await self._opened.pauses.pause(pauses)
+
+    async def resume(self, target: PauseTarget, values: Collection[str], *, by: str | None = None) -> int:
+        """See `aioqueue.abc.SupportsPauses.resume`."""
+        return await self._opened.pauses.resume(target, values, by=by)
+
+    async def list_pauses(self) -> Sequence[Pause]:
+        """See `aioqueue.abc.SupportsPauses.list_pauses`."""
+        return await self._opened.pauses.list()

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
     from aioqueue.sqlite._connections import Connection
     from aioqueue.sqlite._connections_access import Reader, Writer
+    from aioqueue.sqlite._connections_statements import Statements
+    from aioqueue.sqlite._pauses_parked import ParkedJobs
+    from aioqueue.sqlite._rows_ids import RowId
 
 __all__ = ["Tending"]
 
@@ -70,11 +73,13 @@ class Tending:
     Arguments:
         writer: Where it's written.
         reader: Where is looked.
+        parked: Brings jobs back whose keys aren't paused any more.
     """
 
-    def __init__(self, writer: Writer, reader: Reader) -> None:
+    def __init__(self, writer: Writer, reader: Reader, parked: ParkedJobs) -> None:
         self._writer = writer
         self._reader = reader
+        self._parked = parked
         self._places = Places()
         self._old = OldRows()
         self._passed_over: dict[str, float] = {}
@@ -82,18 +87,30 @@ class Tending:
     async def tend(self, limit: int) -> Tended:
         """Do one portion, as `aioqueue.abc.Store.tend` promises."""
         skip = self._skip()
-        found = await self._reader.read(lambda connection: look(connection, self._places, limit, skip))
-        if found.nothing:
+
+        def find(connection: Statements) -> tuple[Found, list[RowId]]:
+            return look(connection, self._places, limit, skip), self._parked.look(connection, limit)
+
+        found, parked = await self._reader.read(find)
+        if found.nothing and not parked:
             return Tended()
 
         def run(connection: Connection, abandoned: Callable[[], bool]) -> tuple[Tended, Notification | None]:
             told, now = self._tell(connection, found, limit, abandoned)
             discarded, notifications = self._discard(connection, found.late, abandoned)
             notifications += self._cancel(connection, found.asked, abandoned)
+            resumed, told_of_them = self._parked.bring_back(connection, parked, abandoned)
+            notifications += told_of_them
             if found.old:
                 self._old.forget(connection, self._writer.timeout, limit, abandoned)
             notifications += [each for each in (told.notification(now),) if each is not None]
-            tended = Tended(resolved=told.told, failed=len(told.failed), expired=discarded, more=told.more or found.more)
+            tended = Tended(
+                resolved=told.told,
+                failed=len(told.failed),
+                expired=discarded,
+                resumed=resumed,
+                more=told.more or found.more or len(parked) >= limit,
+            )
             return tended, merged(notifications)
 
         return await self._writer.hop(run)

@@ -37,6 +37,7 @@ _LOOK = f"""
 SELECT EXISTS (SELECT 1 FROM past_lease INDEXED BY past_lease_opened WHERE {_ENDED_LEASE})
     OR EXISTS (SELECT 1 FROM delivery INDEXED BY delivery_finished WHERE {FORGOTTEN})
     OR EXISTS (SELECT 1 FROM reader WHERE expires_at <= {NOW})
+    OR EXISTS (SELECT 1 FROM pause INDEXED BY pause_until WHERE until <= {NOW})
     OR EXISTS (SELECT 1 FROM (SELECT at FROM event ORDER BY sequence LIMIT 1) WHERE {OLD_EVENT})
 """
 
@@ -45,6 +46,7 @@ _FORGET = (
         SELECT id FROM past_lease INDEXED BY past_lease_opened WHERE {_ENDED_LEASE} LIMIT :limit)""",
     f"""DELETE FROM delivery WHERE id IN (
         SELECT id FROM delivery INDEXED BY delivery_finished WHERE {FORGOTTEN} LIMIT :limit)""",
+    f"DELETE FROM pause WHERE until <= {NOW}",
 )
 
 

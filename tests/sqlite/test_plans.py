@@ -10,15 +10,18 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aioqueue.sqlite import _operate_prune
+from aioqueue.sqlite._claim_paused import _HEADS, _OPEN_TYPES, pick_around_pauses
 from aioqueue.sqlite._claim_take import _PICK, Wanted, claim
 from aioqueue.sqlite._connections import connect, in_transaction
 from aioqueue.sqlite._insert_rows import insert_rows
 from aioqueue.sqlite._lease import open_lease
 from aioqueue.sqlite._migrations import migrate
 from aioqueue.sqlite._options import Options
-from aioqueue.sqlite._recovery import _NEXT_DUE
+from aioqueue.sqlite._pauses import _put
+from aioqueue.sqlite._recovery import _NEXT_AROUND_PAUSES, _NEXT_DUE
 from aioqueue.sqlite._settle import settle
 from aioqueue.vocabulary._job import Settlement, SettlementKind
+from aioqueue.vocabulary._pauses import NewPause, PauseTarget
 from tests.sqlite.conftest import new_job
 
 if TYPE_CHECKING:
@@ -29,6 +32,7 @@ ROOMS = (
     *(
         "_claim_blockers",
         "_claim_odd",
+        "_claim_paused",
         "_claim_take",
         "_insert_blockers",
         "_insert_holders",
@@ -44,6 +48,7 @@ ROOMS = (
     *("_settle_archive", "_settle_batch", "_settle_chain", "_settle_end", "_stats", "_stats_workers", "_tend", "_tend_look"),
     *("_settle_requests", "_progress", "_progress_kept", "_progress_read", "_retention", "_retention_find"),
     *("_webhooks", "_webhooks_write", "_tend_old", "_events"),
+    *("_pauses", "_pauses_list", "_pauses_parked"),
     *("_schedules_change", "_schedules_look", "_schedules_put", "_schedules_rows", "_schedules_tick"),
 )
 WALKS = {
@@ -53,7 +58,7 @@ WALKS = {
     # What is running is walked whole to find what has no lease, and to count it: it's as much as there are slots.
     "_recovery._ORPHANS": ("job_running",),
     "_recovery._ORPHAN_IDS": ("job_running",),
-    "_stats._BUSY": ("job_running", "job_held"),
+    "_stats._BUSY": ("job_running", "job_held", "job_parked"),
     "_tend_look._UNTOLD": ("chain_end_untold",),
     "_tend_look._ASKED": ("job_asked",),
     # From the first due or oldest one on, as far as the limit says.
@@ -61,7 +66,10 @@ WALKS = {
     "_tend_old._LOOK": ("event",),
     "_events._FORGET": ("event",),
     # Up to the first of them.
-    "_recovery._NEXT_DUE": ("schedule_due",),
+    "_recovery._NEXT_DUE": ("schedule_due", "pause"),
+    # Whether there is any.
+    "_claim_take._PICK": ("pause",),
+    "_pauses_list._PAUSES": ("pause",),
     # Once an hour.
     "_schedules_change._RECOMPUTE_ALL": ("schedule",),
 }
@@ -69,7 +77,7 @@ WALKS = {
 
 TABLES = (
     "job|archive|blocker|chain_end|b|e|phase|progress|job_log|log|newer|past_lease|delivery|event"
-    "|schedule|schedule_tick|schedule_generation|s|t|g|kept"
+    "|pause|schedule|schedule_tick|schedule_generation|s|t|g|kept"
 )
 """Under the names that the statements give them."""
 
@@ -156,6 +164,36 @@ def test_a_claim_costs_the_same_whatever_else_waits(path: Path) -> None:
     others = [new_job("other") for _ in range(3000)] + [new_job("a", delay=1e6, priority=1) for _ in range(3000)]
     in_transaction(connection, 5.0, lambda each: insert_rows(each, others))
     after = steps(connection, _PICK, picked), steps(connection, _NEXT_DUE, due)
+    assert after[0] <= before[0] + 2
+    assert after[1] <= before[1] + 2
+    connection.close()
+
+
+def test_a_claim_beside_a_paused_backlog_costs_the_same_however_long_that_is(path: Path) -> None:
+    connection = connect(Options(path=path))
+    migrate(connection, 5.0)
+    lease = in_transaction(connection, 5.0, lambda each: open_lease(each, "w", 600.0))
+    pauses = [NewPause(target=PauseTarget.TYPE, value="paused"), NewPause(target=PauseTarget.KEY, value="k")]
+    in_transaction(connection, 5.0, lambda each: _put(each, pauses))
+
+    def cost() -> tuple[int, int]:
+        types = '["a","paused"]'
+        asked = {"types": types, "own": "[]", "clock": 0, "boot": None}
+        rows, parked = pick_around_pauses(connection, types, 10)
+        assert (rows.count(lease_type), parked) == (10, [])
+        picked = steps(connection, _OPEN_TYPES, asked) + steps(connection, _HEADS, {"types": '["a"]', "limit": 510})
+        return picked, steps(connection, _NEXT_AROUND_PAUSES, asked)
+
+    lease_type = '"a"'
+    in_transaction(connection, 5.0, lambda each: insert_rows(each, [new_job() for _ in range(20)]))
+    before = cost()
+    backlog = [new_job("paused") for _ in range(3000)] + [new_job("a", key="k", delay=1e6) for _ in range(3000)]
+    in_transaction(connection, 5.0, lambda each: insert_rows(each, backlog))
+    connection.execute("UPDATE job SET run_at = 1 WHERE key = 'k'")
+    for _ in range(6):
+        in_transaction(connection, 5.0, lambda each: claim(each, Wanted(lease, {}, '["a"]', 0)))
+    assert connection.execute("SELECT count(*) FROM job WHERE state = 0").fetchall() == [(3000,)]
+    after = cost()
     assert after[0] <= before[0] + 2
     assert after[1] <= before[1] + 2
     connection.close()
