@@ -54,8 +54,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Required, TypedDict
 
-from aioqueue.errors._root import NOTHING_CHANGED, AioqueueError, Portable
+from aioqueue.errors._root import AioqueueError, Portable
 from aioqueue.errors._schedules import ScheduleError, ScheduleNotFound, ScheduleOwned
+from aioqueue.errors._store import StoreError
 from aioqueue.errors._workers import DryRunRefused, SingletonHeld
 
 if TYPE_CHECKING:
@@ -357,17 +358,6 @@ class LeaseLost(AioqueueError):
     def __init__(self, message: str, *, reason: str | None = None) -> None:
         super().__init__(message)
         self.reason = reason
-
-
-class StoreError(AioqueueError):
-    """The database refused.
-
-    Attributes:
-        changed: Of an operation on many jobs, which changes them in portions: what became of those before, by id. Of one on
-            all that fit a filter, which may be very many: how many became what, by `Changed`.
-    """
-
-    changed: Mapping[Any, object] = NOTHING_CHANGED
 
 
 class StoreUnavailable(StoreError):

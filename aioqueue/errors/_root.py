@@ -2,16 +2,7 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-__all__ = ["NOTHING_CHANGED", "AioqueueError", "Portable"]
-
-NOTHING_CHANGED: Mapping[Any, object] = MappingProxyType({})
-"""What became of the jobs of a call that hasn't changed any."""
+__all__ = ["AioqueueError", "Portable"]
 
 
 def _rebuild(kind: type[Exception], arguments: tuple[object, ...], attributes: dict[str, object]) -> Exception:

@@ -28,7 +28,7 @@ class Pauses:
         self._rows[pause.target, pause.value, pause.by] = pause
 
     def remove(self, pauses: Iterable[Pause]) -> None:
-        """Forget pauses."""
+        """Let these be no pauses any more."""
         for each in pauses:
             self._rows.pop((each.target, each.value, each.by), None)
 
