@@ -11,14 +11,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from aioqueue.definitions._due_ticks import job_of, tick_of, work_out
-from aioqueue.errors import ClientClosed, RowRejected, StoreContended
+from aioqueue.errors import ClientClosed, StoreError
 from aioqueue.runtime._batcher import NOT_ABOUT_ROWS
 from aioqueue.runtime._left_behind import leave
 from aioqueue.vocabulary._abilities import SupportsSchedules
 from aioqueue.vocabulary._schedules import SkippedTicks
 from aioqueue.worker._backoff import Backoff
 from aioqueue.worker._bounded_calls import BoundedCalls
-from aioqueue.worker._schedules_decided import MOST_TICKS, STATEMENT_SECONDS, Decisions
+from aioqueue.worker._schedules_decided import MOST_TICKS, STATEMENT_SECONDS, Decisions, says_away
 from aioqueue.worker._schedules_put_off import PutOff
 from aioqueue.worker._schedules_told import SchedulesTold
 from aioqueue.worker._text import described, stored_text
@@ -279,17 +279,18 @@ class Schedules:
             self.soon()
 
     async def _decide(self, schedule: StoredSchedule, now: datetime) -> None:
-        name, seen = schedule.name, self._loop.time()
+        name, seen, alone = schedule.name, self._loop.time(), schedule.name in self._put_off
         try:
             tick = _worked_out(schedule, now)
-            ticked = await self._decide_or_skip(tick)
+            ticked = await self._decide_or_skip(tick, alone=alone)
         except ClientClosed as error:
             self._wakeup.fail(error)
         except Exception as error:  # noqa: BLE001 - logged, by the troubles or for the schedule
-            if isinstance(error, NOT_ABOUT_ROWS) and not isinstance(error, StoreContended):
+            if says_away(error) and not alone:
+                self._put_off.doubt(name)
                 self._fail(error)
             else:
-                self._put_off_for(name, described(error))
+                self._put_off_for(name, described(error), quiet="schedules" in self._troubles.current)
         else:
             self._works()
             self._put_off.done(name)
@@ -298,22 +299,31 @@ class Schedules:
             if ticked.decided:
                 self._told.ticked(schedule, ticked)
 
-    async def _decide_or_skip(self, tick: Tick) -> Ticked:
+    async def _decide_or_skip(self, tick: Tick, *, alone: bool) -> Ticked:
         """Decide a tick; one whose jobs the database refuses is skipped, so that the schedule goes on."""
-        decisions = self._decisions
+        decisions, refused = self._decisions, list[StoreError]()
         assert decisions is not None
-        alone = tick.name in self._put_off
-        try:
-            return await self._client.decide_tick(tick, functools.partial(decisions.decide, alone=alone))
-        except RowRejected as error:
-            if (newest := _newest_of(tick)) is None:
-                raise
-            reason = stored_text(f"the database refuses its job: {error}", _LONGEST_REASON_CHARACTERS)
-            refused = SkippedTicks(nominal_time=newest, count=len(tick.jobs), reason=reason)
-            return await decisions.decide(replace(tick, jobs=(), skipped=(*tick.skipped, refused)), alone=alone)
 
-    def _put_off_for(self, name: str, reason: str) -> None:
-        if self._put_off.add(name, reason):
+        async def decide(tick: Tick) -> Ticked:
+            try:
+                return await decisions.decide(tick, alone=alone)
+            except StoreError as error:
+                if not isinstance(error, NOT_ABOUT_ROWS):
+                    refused.append(error)
+                raise
+
+        try:
+            return await self._client.decide_tick(tick, decide)
+        except Exception:
+            if not refused or (newest := _newest_of(tick)) is None:
+                raise
+        reason = stored_text(f"the database refuses its job: {refused[0]}", _LONGEST_REASON_CHARACTERS)
+        skipped = SkippedTicks(nominal_time=newest, count=len(tick.jobs), reason=reason)
+        return await decisions.decide(replace(tick, jobs=(), skipped=(*tick.skipped, skipped)), alone=alone)
+
+    def _put_off_for(self, name: str, reason: str, *, quiet: bool = False) -> None:
+        """Try one again later, and alone. That isn't told while all fail."""
+        if self._put_off.add(name, reason, quiet=quiet):
             self._told.put_off(name, reason)
         self._stirred.set()
 

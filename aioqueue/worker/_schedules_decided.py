@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aioqueue.errors import StoreContended
-from aioqueue.runtime._batcher import NOT_ABOUT_ROWS, Batcher
+from aioqueue.errors import ClientClosed, StoreContended, StoreUnavailable
+from aioqueue.runtime._batcher import Batcher
 from aioqueue.worker._bounded_calls import BoundedCalls, Hangs
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from aioqueue.vocabulary._abilities import SupportsSchedules
     from aioqueue.vocabulary._schedules import Tick, Ticked
 
-__all__ = ["MOST_TICKS", "STATEMENT_SECONDS", "Decisions"]
+__all__ = ["MOST_TICKS", "STATEMENT_SECONDS", "Decisions", "says_away"]
 
 
 MOST_TICKS = 100
@@ -47,10 +47,9 @@ class Decisions:
         """Decide one.
 
         Raises:
-            RowRejected: The database refuses its job.
+            StoreError: The database refuses its job, or is away.
             StoreContended: Somebody's open transaction holds what it needs.
             Hangs: It, or one beside it, takes too long.
-            StoreError: The database is away.
         """
         result = await (self._alone if alone else self._together).submit(tick)
         if isinstance(result, Exception):
@@ -63,15 +62,19 @@ class Decisions:
         self._alone.abort()
 
     async def _write(self, ticks: Sequence[Tick]) -> Sequence[Ticked | Exception]:
-        """Decide some. What fails is halved until one is alone, unless that's no matter of rows, or one of time."""
+        """Decide some. What fails is halved until one is alone, unless the database seems away."""
         try:
             return await BoundedCalls("aioqueue ticks").call(self._store.tick(ticks), STATEMENT_SECONDS)
         except Exception as error:  # noqa: BLE001 - handed to whoever waits for each
-            about_rows = isinstance(error, StoreContended) or not isinstance(error, (*NOT_ABOUT_ROWS, Hangs))
-            if len(ticks) == 1 or not about_rows:
+            if len(ticks) == 1 or says_away(error):
                 return [error] * len(ticks)
         middle = len(ticks) // 2
         return [*await self._write(ticks[:middle]), *await self._write(ticks[middle:])]
+
+
+def says_away(error: Exception) -> bool:
+    """Whether an error says that the database is away, or can't write. One of several ticks may make it seem so."""
+    return isinstance(error, (StoreUnavailable, ClientClosed, Hangs)) and not isinstance(error, StoreContended)
 
 
 def _size(tick: Tick) -> int:

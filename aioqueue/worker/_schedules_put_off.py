@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PutOff"]
 
-_FIRST_SECONDS, _LONGEST_SECONDS = 1.0, 120.0
+_FIRST_SECONDS, _LONGEST_SECONDS = 1.0, 60.0
 _LOG_EVERY_SECONDS = 3600.0
 _FORGOTTEN_SECONDS = 600.0
 """After which one that was to be tried again and wasn't due any more is forgotten: another worker can, or it was removed."""
@@ -23,7 +23,7 @@ _MOST = 10_000
 @dataclass(slots=True)
 class _Entry:
     until: float = 0.0
-    waits: bool = True
+    waits: bool = False
     reason: str = ""
     logged_at: float = 0.0
     backoff: Backoff = field(default_factory=lambda: Backoff(_FIRST_SECONDS, _LONGEST_SECONDS))
@@ -40,27 +40,40 @@ class PutOff:
         self._clock = clock
         self._entries: dict[str, _Entry] = {}
 
-    def add(self, name: str, reason: str) -> bool:
-        """Put one off. Returns whether that's to be told: for the first time, for another reason, or for an hour by now."""
-        now = self._clock()
+    def add(self, name: str, reason: str, *, quiet: bool = False) -> bool:
+        """Put one off. Returns whether that's to be told: for the first time, for another reason, or for an hour by now.
+
+        Arguments:
+            name: Of the schedule.
+            reason: Why.
+            quiet: Whether it isn't to be told now.
+        """
+        now, entry = self._clock(), self._entry(name)
+        entry.until, entry.waits = now + entry.backoff.next(), True
+        if quiet or (entry.reason == reason and now - entry.logged_at < _LOG_EVERY_SECONDS):
+            return False
+        entry.reason, entry.logged_at = reason, now
+        return True
+
+    def doubt(self, name: str) -> None:
+        """Know one again that has failed with others: it may be at fault, and is tried again at once."""
+        self._entry(name).until = self._clock()
+
+    def _entry(self, name: str) -> _Entry:
         entry = self._entries.pop(name, None)
         if entry is None:
             entry = _Entry()
             while len(self._entries) >= _MOST:
                 del self._entries[next(iter(self._entries))]
         self._entries[name] = entry
-        entry.until, entry.waits = now + entry.backoff.next(), True
-        told = entry.reason == reason and now - entry.logged_at < _LOG_EVERY_SECONDS
-        if not told:
-            entry.reason, entry.logged_at = reason, now
-        return not told
+        return entry
 
     def done(self, name: str) -> None:
         """Forget one: it was decided."""
         self._entries.pop(name, None)
 
     def __contains__(self, name: str) -> bool:
-        """Whether it was put off, and hasn't been decided since."""
+        """Whether it was put off, or may be at fault, and hasn't been decided since."""
         return name in self._entries
 
     def waiting(self) -> list[str]:

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from aioqueue.errors import RowRejected, StoreContended
+from aioqueue.errors import RowRejected, StoreContended, StoreUnavailable
 from aioqueue.testing import MemoryStore
 from aioqueue.vocabulary._notification import Notification
 from aioqueue.vocabulary._schedule_template import encode_template
@@ -29,7 +29,7 @@ class Troubled(MemoryStore):
     Attributes:
         troubles_of: By verb, what its next calls raise, or wait for.
         called: How often each verb was called.
-        refused, contended, hanging: Names of job types: what `tick` does with a batch that has one of them.
+        refused, contended, hanging, away: Names of job types: what `tick` does with a batch that has one of them.
         batches: The names of the schedules in each call of `tick`.
     """
 
@@ -40,6 +40,7 @@ class Troubled(MemoryStore):
         self.refused: set[str] = set()
         self.contended: set[str] = set()
         self.hanging: set[str] = set()
+        self.away: set[str] = set()
         self.batches: list[list[str]] = []
 
     async def perform(self, verb: str, work: Callable[[], Any]) -> Any:
@@ -56,6 +57,8 @@ class Troubled(MemoryStore):
         types = {job.type for each in ticks for job in each.jobs}
         if types & self.hanging:
             await asyncio.Event().wait()
+        if types & self.away:
+            raise StoreUnavailable("out of memory")
         if types & self.contended:
             raise StoreContended("somebody holds the key")
         if types & self.refused:

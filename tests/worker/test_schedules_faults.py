@@ -146,25 +146,37 @@ async def test_one_that_cannot_be_worked_out_stops_no_other_and_costs_little(
     assert [(record.event, record.schedule) for record in told] == [("schedule.put_off", "broken")]
 
 
-async def test_a_tick_that_hangs_holds_up_no_other_for_long(
-    client: Client, store: Troubled, hurried: None, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("fault", ["hanging", "away"])
+async def test_a_tick_that_takes_others_with_it_does_so_once(
+    client: Client,
+    store: Troubled,
+    hurried: None,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    fault: str,
 ) -> None:
-    """Once it takes others with it; from then on it goes alone, and they go without it."""
+    """It hangs, or makes the database seem away. From then on it goes alone, and they go without it."""
     monkeypatch.setattr("aioqueue.worker._schedules_put_off._FIRST_SECONDS", 0.02)
+    monkeypatch.setattr(_schedules, "_DECISION_SECONDS", 30)
     await store.put_schedules(twenty_good(definition(bad())))
     async with worker(client) as running:
         await known(store, "bad", *GOOD)
-        store.hanging.add("bad")
+        at_fault: set[str] = getattr(store, fault)
+        at_fault.add("bad")
         store.pass_time(61)
         await good_ones_tick(store)
         store.batches.clear()
         store.pass_time(60)
         await good_ones_tick(store, 2)
         assert all("bad" not in batch or batch == ["bad"] for batch in store.batches)
-        store.hanging.clear()
+        while "schedule.put_off" not in [getattr(record, "event", "") for record in caplog.records]:
+            await asyncio.sleep(0)
+        at_fault.clear()
         await decided(store, "bad")
         while not running.health().ok:
             await asyncio.sleep(0)
+    put_off = [record.schedule for record in caplog.records if getattr(record, "event", "") == "schedule.put_off"]
+    assert put_off == ["bad"]
 
 
 @pytest.mark.parametrize("verb", ["due_schedules", "recompute_schedules"])

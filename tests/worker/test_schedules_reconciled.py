@@ -59,13 +59,13 @@ NEW = {"kept": 60.0, "changed": 30.0, "added": 60.0}
 async def running(store: Troubled, registry: Registry, **settings: Any) -> AsyncIterator[Worker]:
     """A worker of its own process, as far as the store can tell."""
     own = Troubled(database=store.database)
-    async with Client(own) as client:
-        async with Worker(client, registry, **{"lease": 200_000, "poll_interval": 60, "grace": 5, **settings}) as worker:
-            live.append(own)
-            try:
-                yield worker
-            finally:
-                live.remove(own)
+    settings = {"lease": 200_000, "poll_interval": 60, "grace": 5, **settings}
+    async with Client(own) as client, Worker(client, registry, **settings) as worker:
+        live.append(own)
+        try:
+            yield worker
+        finally:
+            live.remove(own)
 
 
 async def scheduled(store: Troubled) -> dict[str, float | None]:
