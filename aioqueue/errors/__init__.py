@@ -52,7 +52,7 @@ A class exists here only because a caller would want to catch it apart from the 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Required, TypedDict
+from typing import TYPE_CHECKING, Required, TypedDict
 
 from aioqueue.errors._root import AioqueueError, Portable
 from aioqueue.errors._schedules import ScheduleError, ScheduleNotFound, ScheduleOwned

@@ -20,6 +20,7 @@ SAMPLES: dict[str, Exception] = {
     "ArgumentsError": errors.ArgumentsError("wrong", path="a.b[1]"),
     "DuplicateJob": errors.DuplicateJob("held", job_id=new_id(), key="k", chain_id=new_id()),
     "Cancel": _job_control.Cancel("obsolete", outcome="no"),
+    "DryRunRefused": errors.DryRunRefused("no", type="mail"),
     "Fail": _job_control.Fail("declined", outcome="no"),
     "LeaseLost": errors.LeaseLost("gone", reason="not_found"),
     "ProcessFailed": errors.ProcessFailed("crashed", exit_code=-9),
@@ -28,6 +29,8 @@ SAMPLES: dict[str, Exception] = {
         name: getattr(errors, name)("no", phase="upload")
         for name in ("PhaseError", "PhaseNotDeclared", "PhaseRepeated", "PhaseResultError", "PhasesOverlap")
     },
+    **{name: getattr(errors, name)("no", name="nightly") for name in ("ScheduleError", "ScheduleNotFound", "ScheduleOwned")},
+    "SingletonHeld": errors.SingletonHeld("held", name="reports", worker="web-1", ends_in=12.5),
     "RetryIn": _job_control.RetryIn(timedelta(seconds=3)),
     "Reschedule": _job_control.Reschedule(at=datetime(2030, 1, 2, tzinfo=UTC)),
     **{
