@@ -181,6 +181,28 @@ def test_what_is_made_up_for_after_a_gap_is_counted_once(expression: str, count:
     assert len(walked(timing, start, start + timedelta(days=5))) == count
 
 
+@pytest.mark.parametrize(
+    ("expression", "forward", "back"),
+    [
+        ("30 2 * * *", ["03:00"], ["02:30+02:00"]),
+        ("0,30 2 * * *", ["03:00"], ["02:00+02:00", "02:30+02:00"]),
+        ("0 2,3 * * *", ["03:00"], ["02:00+02:00", "03:00+01:00"]),
+        ("0 * * * *", 23, 25),
+        ("*/15 * * * *", 23 * 4, 25 * 4),
+        ("0 */2 * * *", 11, 13),
+        ("*/10 2 * * *", 0, 12),
+    ],
+)
+def test_the_table_of_the_page(expression: str, forward: list[str] | int, back: list[str] | int) -> None:
+    for day, expected in ((datetime(2025, 3, 30), forward), (datetime(2025, 10, 26), back)):
+        start, end = (each.replace(tzinfo=ZoneInfo("Europe/Berlin")) for each in (day, day + timedelta(days=1)))
+        found = walked(cron(expression, "Europe/Berlin"), start, end)
+        if isinstance(expected, int):
+            assert len(found) == expected
+        else:
+            assert [each[11 : 11 + len(expected[0])] for each in local(found, "Europe/Berlin")] == expected
+
+
 def test_seconds_follow_their_minute() -> None:
     """A minute that is left out is made up for with its seconds; one that comes twice has them once, if it's a fixed time."""
     start = datetime(2025, 3, 8, 12, tzinfo=ZoneInfo("America/New_York"))
