@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from contextlib import AsyncExitStack
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,7 +19,6 @@ from tests.proxy import Proxy
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
-    from datetime import datetime
 
     from aioqueue.postgres import PostgresStore
     from aioqueue.vocabulary._schedules import NewSchedule, StoredSchedule
@@ -98,6 +98,7 @@ async def tickers(postgres_url: str) -> AsyncIterator[list[Ticker]]:
             f"since = now() - interval '{LATE_SECONDS + 1} seconds' RETURNING anchor)"
             f"SELECT max(anchor) + interval '{LATE_SECONDS} seconds' FROM late",
         )
+        assert isinstance(until, datetime)
         tickers: list[Ticker] = []
         for number in range(WORKERS):
             proxy = await stack.enter_async_context(Proxy(port_of(postgres_url)))
