@@ -26,7 +26,7 @@ ALONE = ("--singleton", "reports")
 LEASE = 3.0
 BUSY = 5.0
 """Seconds that a busy machine may take for what is done at once."""
-SLOW_POLLS = {"poll_interval": "600s"}
+SLOW_POLLS = "600s"
 """Whoever polls as rarely doesn't find out by polling."""
 STANDS_BY, TAKES_OVER = "standing by for reports", "it has the name reports from now on"
 STARTED = "alone as reports"
@@ -43,7 +43,7 @@ async def test_the_next_one_has_the_name_within_a_lease_of_a_kill(scene: Scene) 
         await first.wait_for(STARTED)
         handle = await client.enqueue(app.until_exists(str(gate)))
         await scene.started(1)
-        second = scene.worker(*ALONE, "--standby", **SLOW_POLLS)
+        second = scene.worker(*ALONE, "--standby", poll_interval=SLOW_POLLS)
         await second.wait_for(STANDS_BY)
         scene.kill(first)
         killed = time.monotonic()
@@ -63,7 +63,7 @@ async def test_one_that_is_frozen_past_its_lease_is_fenced_and_stands_by_again(s
         gate = scene.gate()
         handle = await client.enqueue(app.until_exists(str(gate)))
         await scene.started(1)
-        second = scene.worker(*ALONE, "--standby", **SLOW_POLLS)
+        second = scene.worker(*ALONE, "--standby", poll_interval=SLOW_POLLS)
         await second.wait_for(STANDS_BY)
         await scene.freeze(first)
         await second.wait_for(TAKES_OVER)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import asyncpg
 import pytest
 
@@ -19,15 +21,15 @@ async def test_by_the_users_connection_and_by_a_statement(postgres_url: str) -> 
 
     @registry.job(dry_run=True, retry=Retry(max_attempts=1))
     async def parent() -> None:
-        async with (
-            asyncpg.create_pool(postgres_url, min_size=1) as pool,
-            pool.acquire() as connection,
-            connection.transaction(),
-        ):
-            await client.enqueue(child(), tx=connection)
-            await client.using(connection).enqueue(child())
-            sql, arguments = client.statement(child(), placeholder="$1")
-            await connection.execute(sql, *arguments)
+        connection: Any = await asyncpg.connect(postgres_url)
+        try:
+            async with connection.transaction():
+                await client.enqueue(child(), tx=connection)
+                await client.using(connection).enqueue(child())
+                sql, arguments = client.statement(child(), placeholder="$1")
+                await connection.execute(sql, *arguments)
+        finally:
+            await connection.close()
 
     async with Client(postgres_url) as client:
         handle = await client.enqueue(parent())

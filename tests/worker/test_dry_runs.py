@@ -169,8 +169,10 @@ def family(registry: Registry) -> dict[str, Any]:
     return {name: registry.types[name] for name in WAYS}
 
 
-WAYS = ["with_outcome", "by_client", "many", "from_thread", "in_transaction", "completing"]
-WAYS += ["goes_on", "goes_on_in_completion", "goes_on_with_what_waits"]
+WAYS = (
+    *("with_outcome", "by_client", "many", "from_thread", "in_transaction", "completing"),
+    *("goes_on", "goes_on_in_completion", "goes_on_with_what_waits"),
+)
 
 
 async def stored(client: Client, *names: str) -> list[Job]:
