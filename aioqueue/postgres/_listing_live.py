@@ -178,14 +178,14 @@ class _Live:
         if self._is_asked(JobState.RUNNING):
             # By no index, but there are no more of them than slots.
             sources.append(self._all("j.state = 2", self._conditions.live("states")))
-        passes = [*self._conditions.live("states"), *self._held_passes()]
+        passes = self._conditions.live("states")
         if self._is_asked(JobState.BLOCKED):
             blocked = self._way.range(
                 "job",
                 ["j.priority"],
                 ["p.priority"],
                 bound=self._way.bound(total, 4),
-                passes=passes,
+                passes=[*passes, *self._held_passes()],
                 given="j.state = 0 AND j.gate IS NULL",
                 before="j.gate",
             )

@@ -59,7 +59,9 @@ def key_has_pause(key: str) -> str:
     Arguments:
         key: The column with the key.
     """
-    return f"EXISTS (SELECT FROM @schema@.pause p WHERE p.target = '{PauseTarget.KEY}' AND p.value = {key} AND {VALID})"
+    # Looked up for each: as `EXISTS` all pauses might be hashed.
+    found = f"SELECT true FROM @schema@.pause p WHERE p.target = '{PauseTarget.KEY}' AND p.value = {key} AND {VALID} LIMIT 1"
+    return f"({found}) IS NOT NULL"
 
 
 def key_is_paused(key: str) -> str:
@@ -91,7 +93,7 @@ CROSS JOIN LATERAL (
     SELECT j.id FROM @schema@.job j
     WHERE j.state = 0 AND j.gate = {GATE} || given.key AND NOT j.id = ANY($3::uuid[])
     ORDER BY j.priority, j.run_at, j.id LIMIT $2::integer FOR UPDATE OF j SKIP LOCKED) AS back
-WHERE NOT {key_has_pause("given.key")} LIMIT $2::integer"""
+WHERE NOT ({key_has_pause("given.key")}) LIMIT $2::integer"""
 # As whatever becomes pending they're due no earlier than now, and in their order.
 _UNPARK = """WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now), back AS (
     UPDATE @schema@.job j

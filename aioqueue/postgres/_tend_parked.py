@@ -32,7 +32,7 @@ _FREE = f"""WITH RECURSIVE gate(name) AS (
     SELECT name, row_number() OVER () AS place FROM gate WHERE name IS NOT NULL LIMIT $2::integer
 )
 SELECT ARRAY(SELECT key.name FROM swept CROSS JOIN LATERAL (SELECT substr(swept.name, {len(HELD_BY_PAUSE) + 1}) AS name) AS key
-             WHERE starts_with(swept.name, '{HELD_BY_PAUSE}') AND NOT {key_has_pause("key.name")} ORDER BY swept.place),
+             WHERE starts_with(swept.name, '{HELD_BY_PAUSE}') AND NOT ({key_has_pause("key.name")}) ORDER BY swept.place),
        CASE WHEN (SELECT count(*) FROM swept) = $2::integer THEN (SELECT name FROM swept ORDER BY place DESC LIMIT 1) END"""
 
 
