@@ -14,6 +14,7 @@ from aioqueue.cli._options import WrongUsage, log_level_option, looking_at, read
 from aioqueue.cli._tables import show_table
 from aioqueue.cli._text import one_line
 from aioqueue.errors import ConfigurationError
+from aioqueue.vocabulary._abilities import SupportsPauses
 from aioqueue.vocabulary._numbers import read_duration
 from aioqueue.vocabulary._pauses import PauseTarget
 
@@ -23,7 +24,17 @@ if TYPE_CHECKING:
     from aioqueue.client import Client
     from aioqueue.vocabulary._pauses import Pause
 
-__all__ = ["PAUSES_HEADER", "describe_pause", "pause", "pause_row", "pauses", "resume", "user_name"]
+__all__ = [
+    "PAUSES_HEADER",
+    "describe_pause",
+    "known_pauses",
+    "pause",
+    "pause_row",
+    "pauses",
+    "resume",
+    "user_name",
+    "what_is_paused",
+]
 
 Command = TypeVar("Command", bound="Callable[..., Any]")
 
@@ -96,7 +107,7 @@ def pause(
     else:
         for each in made:
             end = "until it's resumed" if each.until is None else f"until {shown_time(each.until)} UTC"
-            click.echo(one_line(f"{what(each)}: paused {end}; {_waiting(each)} due jobs wait"))
+            click.echo(one_line(f"{what_is_paused(each)}: paused {end}; {_waiting(each)} due jobs wait"))
     for name in unknown:
         click.echo(one_line(f"there is no job of the type {name}, and no live worker runs it: is that its name?"), err=True)
 
@@ -153,6 +164,11 @@ def pauses(url: str | None, *, as_json: bool) -> None:
         click.echo("nothing is paused")
 
 
+async def known_pauses(client: Client) -> Sequence[Pause]:
+    """What is paused; nothing where the store knows no pauses."""
+    return await client.pauses() if isinstance(client.store, SupportsPauses) else ()
+
+
 def describe_pause(each: Pause) -> dict[str, object]:
     """A pause for programs."""
     return {
@@ -168,10 +184,10 @@ def describe_pause(each: Pause) -> dict[str, object]:
 
 def pause_row(each: Pause) -> tuple[str, ...]:
     """A pause in a table with `PAUSES_HEADER`."""
-    return what(each), each.by, shown_time(each.at), shown_time(each.until), _waiting(each), each.reason
+    return what_is_paused(each), each.by, shown_time(each.at), shown_time(each.until), _waiting(each), each.reason
 
 
-def what(each: Pause) -> str:
+def what_is_paused(each: Pause) -> str:
     """What a pause is about."""
     return "all jobs" if each.target is PauseTarget.ALL else f"{each.target.value} {each.value}"
 

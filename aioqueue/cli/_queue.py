@@ -21,6 +21,7 @@ from aioqueue.cli._options import (
     setting_option,
     url_option,
 )
+from aioqueue.cli._pauses import describe_pause, known_pauses, what_is_paused
 from aioqueue.cli._tables import show_table
 from aioqueue.cli._text import one_line
 from aioqueue.client import Client
@@ -30,7 +31,10 @@ from aioqueue.vocabulary._abilities import SupportsMigrationSQL, SupportsPending
 from aioqueue.vocabulary._job import JobState
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from aioqueue.client import JobHandle
+    from aioqueue.vocabulary._pauses import Pause
     from aioqueue.vocabulary._stats import Stats
 
 __all__ = ["enqueue", "migrate", "stats"]
@@ -174,13 +178,13 @@ async def _wait(client: Client, handle: JobHandle[Any], seconds: float, *, as_js
 @json_option()
 @log_level_option("warning")
 def stats(url: str | None, *, as_json: bool) -> None:
-    """Count jobs by type and state, exactly up to 10,000 each, and name the workers that are alive."""
+    """Count jobs by type and state, exactly up to 10,000 each, and name what is paused, and the workers that are alive."""
 
-    async def look() -> tuple[Stats, str]:
+    async def look() -> tuple[Stats, Sequence[Pause], str]:
         async with looking_at(url) as client:
-            return await client.stats(), client.store.description
+            return await client.stats(), await known_pauses(client), client.store.description
 
-    numbers, description = run(look)
+    numbers, pauses, description = run(look)
     if as_json:
         types = {
             name: {
@@ -190,7 +194,8 @@ def stats(url: str | None, *, as_json: bool) -> None:
             }
             for name, each in numbers.types.items()
         }
-        print_json({"types": types, "workers": list(numbers.workers)})
+        paused = [describe_pause(each) for each in pauses]
+        print_json({"types": types, "workers": list(numbers.workers), "pauses": paused})
         return
     if not numbers.types:
         click.echo(f"no jobs in {description}")
@@ -205,4 +210,7 @@ def stats(url: str | None, *, as_json: bool) -> None:
     ]
     if rows:
         show_table(("type", *(state.value for state in shown), "oldest ready"), rows)
+    if pauses:
+        names = dict.fromkeys(what_is_paused(each) for each in pauses)
+        click.echo(one_line(f"paused: {', '.join(names)}"))
     click.echo(one_line(f"workers: {', '.join(numbers.workers) or 'none'}"))

@@ -14,12 +14,12 @@ import click
 
 from aioqueue.cli._json import json_option, print_json
 from aioqueue.cli._options import DURATION, WrongUsage, log_level_option, looking_at, run, url_option
+from aioqueue.cli._pauses import known_pauses
 from aioqueue.cli._tables import is_terminal, plain_table
 from aioqueue.cli._text import one_line
 from aioqueue.cli._top_frame import MOST_RUNNING_SHOWN, as_json, make_frame, summary, tables
 from aioqueue.cli._top_screen import pressed, screen
 from aioqueue.errors import StoreError, StoreUnavailable
-from aioqueue.vocabulary._abilities import SupportsPauses
 from aioqueue.vocabulary._job import JobState
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ class Looks:
                     self._client = await looking_at(self._url).open()
                 stats, leases = await self._client.stats(), await self._client.leases()
                 page = await self._client.list_jobs(states=[JobState.RUNNING], limit=MOST_RUNNING_SHOWN)
-                pauses = await self._client.pauses() if isinstance(self._client.store, SupportsPauses) else ()
+                pauses = await known_pauses(self._client)
         except TimeoutError:
             raise StoreUnavailable(f"no answer within {_ANSWER_SECONDS:g} s") from None
         self._frame = make_frame(datetime.now(UTC), stats, leases, page.jobs, self._frame, pauses)

@@ -1,4 +1,4 @@
-"""The examples of jobs that wait for others, of answers from outside, and of completing transactions, as processes."""
+"""The examples of jobs that wait, of answers from outside, of completing transactions and of schedules, as processes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,17 @@ told:     ['bob has got 20', 'bob has got 20', 'bob has got 20']
 """
 
 
-EXPECTED = {"fan_in": FAN_IN, "approval": APPROVAL, "completion": COMPLETION}
+SCHEDULES = """\
+preview: 2031-03-30 03:00:00+02:00
+preview: 2031-03-31 02:30:00+02:00
+by hand: the nightly report
+waits:   paused
+resumed: the paused report
+in code: planned/planned.beat by planned every 1.0 s
+"""
+
+
+EXPECTED = {"fan_in": FAN_IN, "approval": APPROVAL, "completion": COMPLETION, "schedules": SCHEDULES}
 
 
 @pytest.mark.parametrize("example", EXPECTED)
