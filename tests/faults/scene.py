@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sqlite3
 import time
@@ -18,7 +19,7 @@ from tests.postgres_server import execute
 from tests.processes import Entry, Ledger, WorkerProcess, check_ledger, check_logs, until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
 FAST = {
@@ -68,12 +69,26 @@ class Scene:
     def on_sqlite(self) -> bool:
         return self.direct.startswith("sqlite")
 
-    def worker(self, *options: str, url: str | None = None, clock: Path | None = None, **settings: str) -> WorkerProcess:
-        """Start a worker. Settings are names without `AIOQUEUE_`; `clock` is a file of `tests.faults.clock`."""
+    def worker(
+        self,
+        *options: str,
+        url: str | None = None,
+        clock: Path | None = None,
+        schedules: Mapping[str, object] | None = None,
+        **settings: str,
+    ) -> WorkerProcess:
+        """Start a worker. Settings are names without `AIOQUEUE_`; `clock` is a file of `tests.faults.clock`.
+
+        `schedules` are those of `tests.faults.scheduled`, which it runs then.
+        """
         environment = {**FAST, **{f"AIOQUEUE_{name.upper()}": value for name, value in settings.items()}}
         if clock is not None:
             environment["FAULTS_CLOCK"] = str(clock)
-        worker = WorkerProcess(url or self.url, self.ledger, self.folder, *options, environment=environment)
+        served = "tests.faults.app:registry"
+        if schedules is not None:
+            served = "tests.faults.scheduled:registry"
+            environment |= {"FAULTS_SCHEDULES": json.dumps(schedules), "FAULTS_RECONCILED": "0.3 1.5"}
+        worker = WorkerProcess(url or self.url, self.ledger, self.folder, *options, app=served, environment=environment)
         self.workers.append(worker)
         return worker.start()
 
