@@ -73,7 +73,7 @@ SELECT id FROM archived"""
 
 # What is to be sent of it, where somebody is to be told.
 _ENDING = """SELECT j.id, coalesce(j.chain_id, j.id), j.type, 6, j.attempt, now(), j.webhook, j.key,
-       ARRAY(SELECT tag FROM unnest(j.tags) AS tag WHERE tag IS NOT NULL), NULL, NULL, $2::text
+       ARRAY(SELECT tag FROM unnest(j.tags) AS tag WHERE tag IS NOT NULL), NULL, NULL, $2::text, j.origin
 FROM @schema@.job j WHERE j.id = $1::uuid AND j.webhook IS NOT NULL"""
 
 

@@ -9,6 +9,7 @@ import orjson
 from aioqueue.postgres._notifications import notify_statements
 from aioqueue.postgres._resolve_ends import error_of
 from aioqueue.store_rules._deliveries import FINISHED_KEPT_SECONDS, ChainEnding, delivery_of
+from aioqueue.vocabulary._origin import decode_origin
 from aioqueue.vocabulary._webhook_url import webhook_host
 
 if TYPE_CHECKING:
@@ -41,12 +42,12 @@ FORGET_DELIVERIES = f"""DELETE FROM @schema@.delivery d WHERE d.id = ANY(ARRAY(
 """Removes some of those."""
 
 _ENDINGS = """SELECT a.id, a.chain_id, a.type, a.state, a.attempt, a.finished_at, a.webhook, a.key, a.tags, a.outcome, a.output,
-       a.error
+       a.error, a.origin
 FROM unnest($1::uuid[]) AS given(id)
 CROSS JOIN LATERAL (
     SELECT a.id, coalesce(a.chain_id, a.id) AS chain_id, a.type, a.state, a.attempt, a.finished_at,
            a.webhook, a.key, ARRAY(SELECT tag FROM unnest(a.tags) AS tag WHERE tag IS NOT NULL) AS tags, a.outcome,
-           a.output::text AS output, a.errors[array_upper(a.errors, 1)]::text AS error
+           a.output::text AS output, a.errors[array_upper(a.errors, 1)]::text AS error, a.origin
     FROM @schema@.archive a WHERE a.id = given.id ORDER BY a.finished_at DESC LIMIT 1) AS a
 WHERE a.webhook IS NOT NULL AND a.state IN (4, 6, 7)"""
 
@@ -102,7 +103,7 @@ async def store_deliveries(
 
 def ending_of(row: Row) -> ChainEnding:
     """Read one row of the columns of `deliveries_endings`."""
-    job_id, chain_id, job_type, state, attempt, finished_at, webhook, key, tags, outcome, output, error = row
+    job_id, chain_id, job_type, state, attempt, finished_at, webhook, key, tags, outcome, output, error, origin = row
     return ChainEnding(
         job_id=job_id,
         chain_id=chain_id,
@@ -116,6 +117,7 @@ def ending_of(row: Row) -> ChainEnding:
         outcome=outcome,
         output=None if output is None else output.encode(),
         error=error_of(error),
+        origin=decode_origin(origin),
     )
 
 

@@ -62,4 +62,5 @@ def _ending(job: Job) -> ChainEnding:
         outcome=job.outcome,
         output=job.output_json,
         error=job.last_error,
+        origin=job.origin,
     )

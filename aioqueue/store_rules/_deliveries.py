@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from aioqueue.vocabulary._job import AttemptError
+    from aioqueue.vocabulary._origin import Origin
 
 __all__ = ["FINISHED_KEPT_SECONDS", "LARGEST_OUTPUT_BYTES", "LONGEST_RESPONSE_CHARACTERS", "ChainEnding", "delivery_of"]
 
@@ -56,6 +57,7 @@ class ChainEnding:
         key, tags, outcome: As stored.
         output: JSON, of a completed one.
         error: The newest in its history; only of one that didn't complete.
+        origin: As stored.
     """
 
     job_id: UUID
@@ -70,6 +72,7 @@ class ChainEnding:
     outcome: str | None = None
     output: bytes | None = None
     error: AttemptError | None = None
+    origin: Origin | None = None
 
 
 def delivery_of(ending: ChainEnding) -> Delivery | None:
@@ -108,6 +111,8 @@ def _body(event: str, ending: ChainEnding) -> bytes:
         "outcome": None if ending.outcome is None else _sent(ending.outcome),
         "finished_at": _time(ending.finished_at),
     }
+    if ending.origin is not None and ending.origin.dry_run:
+        data["dry_run"] = True
     if completed:
         data |= _output(ending.output)
     elif ending.error is not None:

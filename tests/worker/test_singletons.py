@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aioqueue import ConfigurationError, JobState, Registry, SingletonHeld, Worker
+from aioqueue.worker._signals import exit_code
 from tests.worker.faults import Faults, Jobs, ended, until
 
 if TYPE_CHECKING:
@@ -251,6 +252,19 @@ async def test_one_that_was_frozen_is_fenced_and_ends(client: Client, jobs: Jobs
     with pytest.raises(SingletonHeld, match="second"):
         await ended(running)
     assert jobs.cancelled == 1
+
+
+async def test_the_exit_code_of_one_that_skips_isnt_that_of_one_that_has_lost_the_name(client: Client, jobs: Jobs) -> None:
+    other = await held_by(client, "second")
+    assert await exit_code(alone(client, jobs.registry), once=True) == 0
+    assert await exit_code(alone(client, jobs.registry), once=False) == 5
+    await client.store.release(other, [], end=True)
+    await client.enqueue(jobs.held())
+    running = asyncio.create_task(exit_code(alone(client, jobs.registry, name="first", lease=1), once=True))
+    assert await jobs.started() == 1
+    await lose_lease(client, "first")
+    await held_by(client, "second")
+    assert await running == 5
 
 
 async def test_one_that_was_frozen_and_may_wait_stands_by_again(client: Client, jobs: Jobs) -> None:

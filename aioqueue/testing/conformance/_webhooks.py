@@ -125,6 +125,21 @@ async def an_end_is_written_with_what_is_sent(harness: Harness) -> None:
 
 
 @subject()
+async def the_end_of_a_dry_run_says_that_it_is_one(harness: Harness) -> None:
+    """A receiver mustn't take it for what has really happened."""
+    store = harness.store
+    if not isinstance(store, SupportsWebhooks):
+        return
+    lease_id = await store.open_lease("w", HOUR)
+    for dry_run in (True, False):
+        await insert_one(store, job(webhook=URL))
+        (claimed,) = await store.claim(lease_id, ["a"], 1, dry_run=dry_run)
+        await written(store, settlement(claimed, SettlementKind.COMPLETED, output=b"1"))
+        (delivery,) = await _take(store)
+        equal(_sent(delivery)["data"].get("dry_run"), True if dry_run else None, "what it says of a dry run")
+
+
+@subject()
 async def what_goes_on_has_no_delivery(harness: Harness) -> None:
     """Not of an attempt that is repeated, nor of a chain that goes on; its last job tells whoever its first one was to tell,
     unless it has a webhook of its own, or says that nobody is told.

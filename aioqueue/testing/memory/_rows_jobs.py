@@ -118,6 +118,7 @@ class Row:
             outcome=self.outcome,
             output=self.output,
             error=self.errors[-1] if self.errors else None,
+            origin=self.new.origin,
         )
 
     def locked(self, now: datetime) -> bool:
