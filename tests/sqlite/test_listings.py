@@ -259,7 +259,7 @@ class Recorded:
         return self._statements.execute(sql, parameters)
 
 
-NEVER_MANY = ("job_running", "job_odd", "gate IS NOT NULL")
+NEVER_MANY = ("job_running", "job_odd")
 """What is sorted however many rows there are: as many as there are slots, and what only somebody by hand writes."""
 
 

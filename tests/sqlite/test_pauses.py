@@ -282,3 +282,16 @@ async def test_texts_that_arent_utf_8_are_in_nobodys_way(store: SQLiteStore, pat
     await store.tend(10)
     await store.insert([another := new_job()])
     assert another.id in await claimed(store)
+
+
+async def test_the_log_of_events_tells_of_what_is_done_to_held_jobs(store: SQLiteStore) -> None:
+    """Being parked and coming back aren't events: nobody has done anything to the job."""
+    reader = await store.open_reader(60.0)
+    cursor = (await store.begin_events(reader)).cursor
+    held = await park(store)
+    await store.reschedule([held], delay=3600.0)
+    await store.run_now([held])
+    await store.resume(PauseTarget.KEY, ["k"])
+    assert await claimed(store) == [held]
+    events = (await store.read_events(reader, cursor, 100)).events
+    assert [each.kind for each in events] == ["enqueued", "rescheduled", "rescheduled", "started"]
