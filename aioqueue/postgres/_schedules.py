@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aioqueue.postgres._connections_source import HOLD_BRIEFLY
 from aioqueue.postgres._notifications import notify_statements, schedules_note
 from aioqueue.postgres._rows import moment
 from aioqueue.postgres._schedules_define import Definer, define_statements
 from aioqueue.postgres._schedules_due import due_statements, read_due
-from aioqueue.postgres._schedules_rows import SCHEDULE, TICKS, stored_schedule, stored_ticks
+from aioqueue.postgres._schedules_rows import SCHEDULE, TICKS, WAIT_FOR_TICKS, stored_schedule, stored_ticks
 from aioqueue.postgres._schedules_tick import decide, tick_statements
 from aioqueue.vocabulary._schedules import ScheduleChange, SchedulePage
 
@@ -147,7 +146,7 @@ class Schedules:
     async def pause(self, names: Sequence[str], reason: str, by: str) -> list[bool]:
         """See `aioqueue.abc.SupportsSchedules.pause_schedules`."""
         async with self._pool.transaction() as connection:
-            await connection.execute(HOLD_BRIEFLY)
+            await connection.execute(WAIT_FOR_TICKS)
             rows = await connection.fetch(self._statements["schedules_pause"], list(names), reason, by)
         there = {row[0] for row in rows}
         return [name in there for name in names]
@@ -155,7 +154,7 @@ class Schedules:
     async def resume(self, names: Sequence[str]) -> tuple[list[bool], bool]:
         """See `aioqueue.abc.SupportsSchedules.resume_schedules`; returns whether listeners are to be told, too."""
         async with self._pool.transaction() as connection:
-            await connection.execute(HOLD_BRIEFLY)
+            await connection.execute(WAIT_FOR_TICKS)
             rows = await connection.fetch(self._statements["schedules_resume"], list(names))
             resumed = any(row[1] for row in rows)
             if resumed and self._origin is not None:
@@ -166,7 +165,7 @@ class Schedules:
     async def delete(self, names: Sequence[str]) -> list[ScheduleChange]:
         """See `aioqueue.abc.SupportsSchedules.delete_schedules`."""
         async with self._pool.transaction() as connection:
-            await connection.execute(HOLD_BRIEFLY)
+            await connection.execute(WAIT_FOR_TICKS)
             there = {row[0] for row in await connection.fetch(self._statements["schedules_lock_named"], list(names))}
             gone = {row[0] for row in await connection.fetch(self._statements["schedules_delete"], list(there))}
         changes = dict.fromkeys(there, ScheduleChange.OWNED) | dict.fromkeys(gone, ScheduleChange.DONE)

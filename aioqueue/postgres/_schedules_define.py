@@ -6,10 +6,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from aioqueue.errors import ScheduleOwned
-from aioqueue.postgres._connections_source import HOLD_BRIEFLY
 from aioqueue.postgres._notifications import schedules_note
 from aioqueue.postgres._rows_portions import in_portions
-from aioqueue.postgres._schedules_rows import DEFINED, DEFINITION, definition, definition_arguments, definitions
+from aioqueue.postgres._schedules_rows import (
+    DEFINED,
+    DEFINITION,
+    WAIT_FOR_TICKS,
+    definition,
+    definition_arguments,
+    definitions,
+)
 from aioqueue.store_rules._generations import KEPT_GENERATIONS, KnownGeneration, decide
 from aioqueue.vocabulary._schedules import Reconciled
 
@@ -24,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Definer", "define_statements"]
 
-_OWNER_WAIT = f"{HOLD_BRIEFLY}; SET LOCAL lock_timeout = '2s'"
+_WAIT_FOR_OWNER = f"{WAIT_FOR_TICKS}; SET LOCAL lock_timeout = '2s'"
 """Workers of one owner that start together reconcile one after the other, each within milliseconds."""
 
 _ADD = f"""INSERT INTO @schema@.schedule ({DEFINED}, since, anchor)
@@ -100,7 +106,7 @@ class Definer:
         return await self._pool.transact(lambda connection: self._reconcile(connection, generation, schedules, live))
 
     async def _put(self, connection: Connection, schedules: Sequence[NewSchedule]) -> list[bool]:
-        await connection.execute(HOLD_BRIEFLY)
+        await connection.execute(WAIT_FOR_TICKS)
         given = [replace(each, owner=None) for each in schedules]
         wanted = {each.name: each for each in given}
         added = await self._add(connection, wanted.values())
@@ -153,7 +159,7 @@ class Definer:
     async def _decide(self, connection: Connection, generation: Generation, live: float) -> Decision:
         """Say which of the owner's generations counts, under its lock, and that this one lives."""
         owner = generation.owner
-        await connection.execute(_OWNER_WAIT)
+        await connection.execute(_WAIT_FOR_OWNER)
         await connection.fetch(self._statements["schedules_lock_owner"], self._schema.owner_lock(owner))
         known = [KnownGeneration(*row) for row in await connection.fetch(self._statements["generations_known"], owner)]
         decision = decide(generation, known)

@@ -6,6 +6,7 @@ from itertools import starmap
 from typing import TYPE_CHECKING, Any
 
 from aioqueue.errors import RowRejected
+from aioqueue.postgres._connections_source import HOLD_BRIEFLY
 from aioqueue.postgres._rows import moment
 from aioqueue.store_rules._schedules import KEPT_TICKS
 from aioqueue.vocabulary._schedules import DecidedTick, NewSchedule, StoredSchedule, TickOutcome
@@ -21,12 +22,16 @@ __all__ = [
     "NEXT_AT",
     "SCHEDULE",
     "TICKS",
+    "WAIT_FOR_TICKS",
     "definition",
     "definition_arguments",
     "definitions",
     "stored_schedule",
     "stored_ticks",
 ]
+
+WAIT_FOR_TICKS = f"{HOLD_BRIEFLY}; SET LOCAL lock_timeout = '1s'"
+"""Whoever changes schedules waits until the ticks of them that are being decided are: on a busy server that takes a while."""
 
 DEFINED = "name, owner, job_type, template, cron, every, timezone, catch_up, grace, catch_up_limit, overlap"
 """What is said of a schedule by whoever defines it, as the table's columns."""

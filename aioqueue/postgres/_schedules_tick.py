@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from aioqueue.postgres._connections_source import HOLD_BRIEFLY
+from aioqueue.postgres._connections_source import HOLD_BRIEFLY, WAIT_BRIEFLY
 from aioqueue.postgres._schedules_rows import NEXT_AT
 from aioqueue.store_rules._schedules import ENQUEUED_BEFORE, KEPT_TICKS, OVERLAPPED
 from aioqueue.vocabulary._schedules import DecidedTick, Ticked, TickOutcome
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 __all__ = ["decide", "tick_statements"]
 
 _MOST_WAITS = 5
+_WAIT_FOR_ANOTHER = "SET LOCAL lock_timeout = '500ms'"
+"""Whoever decides the same ticks is waited for, as that's mostly done in a moment; keys are waited for as briefly as always."""
 
 # A time that never comes was given to it by whoever has found that there's none.
 _AS_READ = f"""s.version = given.version AND (given.by_hand OR (
@@ -207,7 +209,9 @@ class _Deciding:
             first = await self._connection.fetch(self._statements["schedules_first"], *given)
             if first[0][0] is None:
                 return {}
+            await self._connection.execute(_WAIT_FOR_ANOTHER)
             await self._connection.fetch(self._statements["schedules_wait"], first[0][0])
+            await self._connection.execute(WAIT_BRIEFLY)
         else:
             return {}
         self._now = rows[0][5]
