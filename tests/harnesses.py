@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from aioqueue.abc import Store
 
 
-_OF_SCHEDULES = ("since", "anchor", "next_at", "last_at")
-
-
 class _Harness:
     """Two stores on one database.
 
@@ -99,7 +96,6 @@ class SQLiteHarness(_Harness):
             (finished, [by]),
             ("update event set at = at - ?1", [by]),
             ("update pause set at = at - ?1, until = until - ?1", [by]),
-            (f"update schedule set {', '.join(f'{column} = {column} - ?1' for column in _OF_SCHEDULES)}", [by]),
             ("update schedule_generation set live_until = live_until - ?1", [by]),
         )
 
@@ -162,9 +158,7 @@ class PostgresHarness(_Harness):
         times = ", ".join(f"{column} = {column} - $1::interval" for column in ("created_at", "next_at", "finished_at"))
         await self.execute(f"update aioqueue.delivery set {times}", by)
         await self.execute("update aioqueue.pause set at = at - $1::interval, until = until - $1::interval", by)
-        of_schedules = ", ".join(f"{column} = {column} - $1::interval" for column in _OF_SCHEDULES)
-        live = "update aioqueue.schedule_generation set live_until = live_until - $1::interval"
-        await self.execute(f"with live as ({live}) update aioqueue.schedule set {of_schedules}", by)
+        await self.execute("update aioqueue.schedule_generation set live_until = live_until - $1::interval", by)
         for store in (self.store, self._second):
             if store is not None:
                 store._opened.claims._floors.clear()  # where the last claim ended: no due time ever moves back by itself

@@ -149,7 +149,7 @@ class StoreMachine(RuleBasedStateMachine):
         self._claim(lease_id, types, limit, leases)
 
     def _claim(self, lease_id: int, types: tuple[str, ...], limit: int, leases: dict[str, int]) -> None:
-        got = self.run(self.store.claim(lease_id, types, limit, leases=leases))
+        got = self._ask_for_jobs(lease_id, types, limit, leases)
         expected = self.model.claim(lease_id, types, limit, leases, [each.id for each in got])
         assert [each.id for each in got] == [job.new.id for job in expected]
         for each, job in zip(got, expected, strict=True):
@@ -161,6 +161,9 @@ class StoreMachine(RuleBasedStateMachine):
             assert not (each.expired and job.started)
             self._look_at_blockers(each)
         self.claimed += got
+
+    def _ask_for_jobs(self, lease_id: int, types: tuple[str, ...], limit: int, leases: dict[str, int]) -> Sequence[ClaimedJob]:
+        return self.run(self.store.claim(lease_id, types, limit, leases=leases))
 
     def _look_at_blockers(self, claimed: ClaimedJob) -> None:
         pairs = list(zip(claimed.blockers, self.model.edges.get(claimed.id, []), strict=True))

@@ -27,6 +27,9 @@ FINAL = {
     SettlementKind.CANCELLED: JobState.CANCELLED,
 }
 PENDING = (JobState.READY, JobState.SCHEDULED)
+MOVABLE = (*PENDING, JobState.HELD)
+"""Those that may be due at another time."""
+WAITING = (*MOVABLE, JobState.BLOCKED)
 
 
 @dataclass
@@ -168,7 +171,7 @@ class Model:
             raise DuplicateJob("it's held", job_id=new.id, key=new.key or "", chain_id=there)
         if there is not None and (holder is None or new.unique is None or new.unique.on_conflict == "return"):
             return Inserted(there, created=False)
-        replaces = holder is not None and not holder.position and holder.state in (*PENDING, JobState.BLOCKED)
+        replaces = holder is not None and not holder.position and holder.state in WAITING
         job_id = holder.new.id if holder is not None and replaces else new.id
         if holder is not None and replaces:
             self.replace(holder, new)
@@ -300,7 +303,7 @@ class Model:
             job.state, job.output = FINAL[each.kind], each.output
             if each.next is not None:
                 keep = job.new.keep if each.next.keep is None else each.next.keep
-                new = replace(each.next, key=job.new.key, unique=None, keep=keep)
+                new = replace(each.next, key=job.new.key, unique=None, keep=keep, origin=job.new.origin)
                 self._store(new, job.chain, job.position + 1, None if job.until_started else job.unique)
 
     def _pend(self, job: ModelJob, delay: float) -> None:
@@ -343,7 +346,7 @@ class Model:
         job = self.end(job_id)
         if job is None:
             return Changed.NOT_FOUND
-        if job.state in PENDING:
+        if job.state in MOVABLE:
             job.due = min(job.due, self.now)
             return Changed.DONE
         return Changed.RUNNING if job.state is JobState.RUNNING else Changed.WRONG_STATE

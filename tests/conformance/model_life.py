@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from aioqueue.abc import Changed
 from aioqueue.vocabulary._job import Claim, JobState, LostReason, StoredState
 from aioqueue.vocabulary._phases import PhaseState
-from tests.conformance.model import PENDING
+from tests.conformance.model import MOVABLE
 from tests.conformance.model_waiting import WaitingModel
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class LifeModel(WaitingModel):
         job = self.end(job_id)
         if job is None:
             return Changed.NOT_FOUND
-        if job.state in PENDING:
+        if job.state in MOVABLE:
             job.due = self.now + delay
             return Changed.DONE
         return Changed.RUNNING if job.state is JobState.RUNNING else Changed.WRONG_STATE

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from aioqueue.abc import ChainEnd, Changed
 from aioqueue.errors import BlockerCycle
 from aioqueue.vocabulary._job import Inserted, JobState, NewJob, Settlement, SettlementKind
-from tests.conformance.model import FINAL, PENDING, Model, ModelJob
+from tests.conformance.model import FINAL, WAITING, Model, ModelJob
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -86,7 +86,7 @@ class WaitingModel(Model):
         self.tell()
 
     def _never_started(self, job: ModelJob) -> bool:
-        return job.state in (*PENDING, JobState.BLOCKED) and not job.attempt + job.reschedules
+        return job.state in WAITING and not job.attempt + job.reschedules
 
     def tell(self) -> None:
         told = True

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.conformance.machine_life import LifeMachine
+from tests.conformance.machine_plans import PlansMachine
 from tests.conformance.machine_waiting import WaitingMachine
 from tests.conformance.memory_harness import MemoryHarness
 from tests.harnesses import PostgresHarness, SQLiteHarness
@@ -27,7 +28,14 @@ class SQLiteMachine(LifeMachine):
         return SQLiteHarness(Path(stack.enter_context(TemporaryDirectory(prefix="aioqueue-"))) / "jobs.db")
 
 
-class MemoryMachine(LifeMachine):
+class MemoryMachine(PlansMachine):
+    def make_harness(self, stack: ExitStack) -> Any:
+        return MemoryHarness()
+
+
+class LifeMemoryMachine(LifeMachine):
+    """With fewer commands, each of them comes sooner."""
+
     def make_harness(self, stack: ExitStack) -> Any:
         return MemoryHarness()
 
@@ -106,6 +114,21 @@ def test_the_machine_finds_mistakes(name: str) -> None:
     ],
 )
 def test_the_machine_finds_mistakes_in_the_life_of_a_job(name: str) -> None:
+    _finds(LifeMemoryMachine, name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a store that decides a tick as often as it's asked to",
+        "a store in which ticks never overlap",
+        "a store in which whoever asks last is current",
+        "a store that claims what has a paused key",
+        "a store that claims what is paused",
+        "a store in which two have a name",
+    ],
+)
+def test_the_machine_finds_mistakes_with_plans(name: str) -> None:
     _finds(MemoryMachine, name)
 
 
