@@ -146,19 +146,20 @@ class PostgresHarness(_Harness):
             await connection.close()
 
     async def age(self, seconds: float) -> None:
-        by = timedelta(seconds=seconds)
-        columns = ("run_at", "created_at", "started_at", "expires_at")
-        moved = ", ".join(f"{column} = {column} - $1::interval" for column in columns)
-        leases, windows = (
-            f"update aioqueue.{table} set expires_at = expires_at - $1::interval" for table in ("lease", "dedup")
-        )
-        archived = "update aioqueue.archive set created_at = created_at - $1::interval"  # live again, it's as old as it is
-        beside = f"leases as ({leases}), windows as ({windows}), archived as ({archived})"
-        await self.execute(f"with {beside} update aioqueue.job set {moved}", by)
-        times = ", ".join(f"{column} = {column} - $1::interval" for column in ("created_at", "next_at", "finished_at"))
-        await self.execute(f"update aioqueue.delivery set {times}", by)
-        await self.execute("update aioqueue.pause set at = at - $1::interval, until = until - $1::interval", by)
-        await self.execute("update aioqueue.schedule_generation set live_until = live_until - $1::interval", by)
+        def moved(table: str, *columns: str) -> str:
+            return f"update aioqueue.{table} set " + ", ".join(f"{column} = {column} - $1::interval" for column in columns)
+
+        beside = {
+            "leases": moved("lease", "expires_at"),
+            "windows": moved("dedup", "expires_at"),
+            "archived": moved("archive", "created_at"),  # live again, it's as old as it is
+            "deliveries": moved("delivery", "created_at", "next_at", "finished_at"),
+            "pauses": moved("pause", "at", "until"),
+            "generations": moved("schedule_generation", "live_until"),
+        }
+        parts = ", ".join(f"{name} as ({update})" for name, update in beside.items())
+        jobs = moved("job", "run_at", "created_at", "started_at", "expires_at")
+        await self.execute(f"with {parts} {jobs}", timedelta(seconds=seconds))
         for store in (self.store, self._second):
             if store is not None:
                 store._opened.claims._floors.clear()  # where the last claim ended: no due time ever moves back by itself

@@ -52,7 +52,7 @@ def schedule_of(row: Sequence[Any]) -> StoredSchedule:
         version=version,
         since=moment(since),
         anchor=moment(anchor),
-        next_at=None if next_at is None else moment(next_at),
+        next_at=None if next_at in (None, NEVER) else moment(next_at),
         last_at=None if last_at is None else moment(last_at),
         last_chain=None if last_chain is None else id_of(last_chain),
         paused=bool(paused),

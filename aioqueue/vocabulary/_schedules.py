@@ -83,7 +83,7 @@ class StoredSchedule:
         version: One more with each change of the definition and each resumption: a tick of another version isn't decided.
         since: Ticks at or before this time don't count: when it was defined, its timing changed, or it was resumed last.
         anchor: From which an interval counts: when it was defined, or its timing changed.
-        next_at: Its next tick; None until a worker has worked that out.
+        next_at: Its next tick; None until a worker has worked that out, and where it has found that there is none.
         last_at: The newest tick that was decided; None before the first.
         last_chain: The chain that the newest enqueued tick has made, or found.
         paused: Whether an operator has paused it.

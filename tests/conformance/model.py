@@ -61,7 +61,9 @@ class ModelJob:
     """By which claim each phase was completed last."""
     percent: float | None = None
     told: float = -1.0
-    """When it was told of the last chain that it waited for: whether the store did so at once or later isn't known."""
+    """When it was told of the last chain that it waited for, took another's place, or came back: how soon the store did so in
+    that second isn't known.
+    """
 
     @property
     def until_started(self) -> bool:
@@ -185,7 +187,7 @@ class Model:
 
     def replace(self, job: ModelJob, new: NewJob) -> None:
         job.new, job.state, job.newest, job.started = replace(new, id=job.new.id), JobState.READY, None, False
-        job.due = self.now + (new.delay or 0)
+        job.due, job.told = self.now + (new.delay or 0), self.now
         if new.max_delay is not None:
             job.due = max(self.now, min(job.due, job.created + new.max_delay))
         job.expires = None if new.expires is None else job.due + new.expires

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tests.postgres_databases import Databases
 
 
-class SQLiteMachine(LifeMachine):
+class SQLiteMachine(PlansMachine):
     def make_harness(self, stack: ExitStack) -> Any:
         return SQLiteHarness(Path(stack.enter_context(TemporaryDirectory(prefix="aioqueue-"))) / "jobs.db")
 
@@ -48,7 +48,7 @@ class WaitingMemoryMachine(WaitingMachine):
 
 
 def postgres_machine(databases: Databases) -> type[LifeMachine]:
-    class PostgresMachine(LifeMachine):
+    class PostgresMachine(PlansMachine):
         def make_harness(self, stack: ExitStack) -> Any:
             return PostgresHarness(stack.enter_context(databases.fresh()))
 

@@ -111,8 +111,13 @@ async def nothing_is_waited_for(harness: Harness) -> None:
     await store.pause_schedules(["paused"], "", "")
     result = await tick_one(store, tick_of(await expect_schedule(store, "never"), None))
     equal((result.decided, result.ticks), (True, ()), "what becomes of one that has no further tick")
+    stale = await tick_one(
+        store, tick_of(await expect_schedule(store, "never"), None, scheduled_job("never", await now_of(store)))
+    )
+    check(not stale.decided, "whoever takes that for a tick that isn't known yet decides nothing")
     due = await store.due_schedules(10)
     equal((due.schedules, due.next_in), ((), None), "what is due, and when something is")
+    equal((await expect_schedule(store, "never")).next_at, None, "its next tick, as it's shown")
     equal((await harness.store.next_due(["a"])).tick, None, "seconds until a tick, as an idle worker is told")
     equal(await store.recompute_schedules(["never"]), 1, "how many are to be worked out again")
     equal(await due_names(store), ["never"], "what is due then")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from aioqueue.errors import ScheduleOwned
 from aioqueue.store_rules._generations import decide
+from aioqueue.testing.memory._rows_jobs import FOR_EVER
 from aioqueue.vocabulary._notification import Notification
 from aioqueue.vocabulary._schedules import Reconciled, ScheduleChange, SchedulePage, StoredSchedule
 
@@ -130,13 +131,19 @@ def last_possible(last_at: datetime | None, now: datetime) -> datetime | None:
 def list_schedules(database: Database, limit: int, cursor: str | None) -> SchedulePage:
     """One page by name. See `SupportsSchedules.list_schedules`."""
     names = sorted(name for name in database.schedules.rows if cursor is None or name > cursor)
-    page = tuple(database.schedules.rows[name] for name in names[:limit])
+    page = tuple(shown(database.schedules.rows[name]) for name in names[:limit])
     return SchedulePage(schedules=page, cursor=page[-1].name if len(names) > limit else None, now=database.now())
 
 
 def fetch_schedules(database: Database, names: Sequence[str]) -> list[StoredSchedule | None]:
     """Schedules by name. See `SupportsSchedules.fetch_schedules`."""
-    return [database.schedules.rows.get(name) for name in names]
+    rows = database.schedules.rows
+    return [shown(rows[name]) if name in rows else None for name in names]
+
+
+def shown(row: StoredSchedule) -> StoredSchedule:
+    """A schedule as people see it: a next tick that never comes is none."""
+    return replace(row, next_at=None) if row.next_at == FOR_EVER else row
 
 
 def pause_schedules(database: Database, names: Sequence[str], reason: str, by: str) -> list[bool]:
