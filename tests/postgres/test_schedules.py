@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import time
 from datetime import timedelta
@@ -195,6 +196,24 @@ async def test_a_tick_whose_answer_is_lost_is_decided_once(postgres_url: str) ->
             await store.tick([tick_of(stored)])
         assert [each.decided for each in await store.tick([tick_of(stored)])] == [False]
     assert len(nominal_times(postgres_url)) == 1
+
+
+async def test_a_call_that_is_cancelled_has_decided_all_of_it_or_nothing(postgres_url: str, store: PostgresStore) -> None:
+    """Wherever it's cancelled: each schedule is as far as it has jobs, and nothing is left locked."""
+    names = ["a", "b"]
+    await store.put_schedules([schedule("a"), schedule("b", template=job(key="k", unique=Unique(on_conflict="replace")))])
+    for number in range(40):
+        ticks = [tick_of(each) for each in await fetched(store, *names)]
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(number / 4_000):
+                await store.tick(ticks)
+    await tick_once(store, *names)
+    stored = await fetched(store, *names)
+    assert stored[0].last_at == stored[1].last_at
+    assert stored[0].last_at is not None
+    jobs = [name for name, _ in nominal_times(postgres_url)]
+    assert jobs.count("a") * SECOND == stored[0].last_at - stored[0].anchor
+    assert jobs.count("b") == 1
 
 
 # -- what is kept -----------------------------------------------------------------------------------------------------
