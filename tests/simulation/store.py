@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from aioqueue.errors import AioqueueError, StoreUnavailable
 from aioqueue.testing import MemoryStore
@@ -70,12 +70,10 @@ class FaultyStore(MemoryStore):
         self.network.request(self._process, verb, work, answered)
         return await future
 
-    async def open_lease(
-        self, worker: str, duration: float, *, extra: bool = False, types: Sequence[str] | None = None, slots: int | None = None
-    ) -> int:
+    async def open_lease(self, worker: str, duration: float, **told: Any) -> int:
         """As it says."""
         asked_at = self.network.scheduler.now
-        lease_id = await super().open_lease(worker, duration, extra=extra, types=types, slots=slots)
+        lease_id = await super().open_lease(worker, duration, **told)
         self._watched.checker.lease_told(lease_id, self._process, asked_at)
         return lease_id
 
