@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aioqueue.testing.conformance._case import Capability, Subject
+from aioqueue.testing.conformance._case import Subject
 from aioqueue.testing.conformance._keys import FINISHED, REPLACE, expect_held, expect_replaced
 from aioqueue.testing.conformance._pauses import all_of_it, of_key, of_type, until_in
 from aioqueue.testing.conformance._tools import (
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from aioqueue.testing.conformance._case import Harness
     from aioqueue.vocabulary._job import ClaimedJob, NewJob
 
-__all__ = ["claim_all", "park", "subject"]
+__all__ = ["claim_all", "park", "resume", "subject"]
 
 subject = Subject("paused_keys")
 
@@ -67,7 +67,7 @@ async def park(store: Store, *new: NewJob) -> list[UUID]:
     return ids
 
 
-async def _resume(store: Store, *keys: str) -> None:
+async def resume(store: Store, *keys: str) -> None:
     """Lift pauses, and let upkeep bring back all that were parked."""
     assert isinstance(store, SupportsPauses)
     await store.resume(PauseTarget.KEY, keys)
@@ -76,7 +76,7 @@ async def _resume(store: Store, *keys: str) -> None:
 
 async def _claimed_after_resume(store: Store, *ids: UUID) -> None:
     """Lift the pause of `k`: these must be what is claimed."""
-    await _resume(store, "k")
+    await resume(store, "k")
     claimed = await claim_all(store, await store.open_lease("w", HOUR), "a", "b")
     equal(sorted(each.id for each in claimed), sorted(ids), "what is claimed after the pause")
 
@@ -311,7 +311,7 @@ async def what_waits_for_others_is_blocked(harness: Harness) -> None:
     waiting = after(job(key="k"), blocker.id)
     await base.insert([waiting])
     await store.pause([of_key("k")])
-    await _resume(base, "k")
+    await resume(base, "k")
     found = await expect_state(base, waiting.id, JobState.BLOCKED)
     equal((found.open_blockers, found.held_by), (1, None), "for how many it waits, and what holds it")
     await store.pause([of_key("k")])
@@ -361,50 +361,3 @@ async def waiting_ones_are_counted(harness: Harness) -> None:
     await store.pause([all_of_it(), of_type("a")])
     expected = {PauseTarget.KEY: 3, PauseTarget.TYPE: 4, PauseTarget.ALL: 5}
     equal({each.target: each.waiting for each in await store.list_pauses()}, expected, "how many wait")
-
-
-@subject()
-async def a_dry_run_parks_too(harness: Harness) -> None:
-    """What a claim of dry runs only parks isn't one."""
-    store = harness.store
-    if not isinstance(store, SupportsPauses):
-        return
-    base = harness.store
-    await store.pause([of_key("k")])
-    job_id = await insert_one(base, job(key="k"))
-    equal(await claim_all(base, await base.open_lease("w", HOUR), "a", dry_run=True), [], "what is claimed")
-    found = await expect_state(base, job_id, JobState.HELD)
-    equal(found.origin, None, "where it comes from")
-
-
-@subject(Capability.LOCKS_ROWS)
-async def what_somebody_has_locked(harness: Harness) -> None:
-    """A parked job whose row is locked stays as it is for the time being, and stops none of the others; it comes back later."""
-    store = harness.store
-    if not isinstance(store, SupportsPauses):
-        return
-    base = harness.store
-    await store.pause([of_key("k")])
-    locked, other = await park(base, job(key="k"), job(key="k"))
-    async with harness.locked(locked):
-        await _resume(base, "k")
-        equal(await states_of(base, locked, other), [JobState.HELD, JobState.READY], "the states")
-    await tend_all(base)
-    await expect_state(base, locked, JobState.READY)
-
-
-@subject(Capability.LOCKS_ROWS)
-async def a_locked_one_is_not_waited_for(harness: Harness) -> None:
-    """Claims pass by a job with a paused key whose row is locked, and park it later."""
-    store = harness.store
-    if not isinstance(store, SupportsPauses):
-        return
-    base = harness.store
-    locked, other = job(key="k", priority=1), job()
-    await base.insert([locked, other])
-    await store.pause([of_key("k")])
-    lease_id = await base.open_lease("w", HOUR)
-    async with harness.locked(locked.id):
-        equal([each.id for each in await base.claim(lease_id, ["a"], 10)], [other.id], "what is claimed beside a locked one")
-    equal(await claim_all(base, lease_id, "a"), [], "what is claimed once it isn't locked")
-    await expect_state(base, locked.id, JobState.HELD)
