@@ -44,7 +44,7 @@ _DECISION_SECONDS = 60.0
 _SPREAD_SECONDS = 0.03
 """Within which workers look for a tick that all of them expect: mostly one has decided it when the others look."""
 _IN_VAIN_FIRST_SECONDS, _IN_VAIN_LONGEST_SECONDS = 0.05, 5.0
-"""Between looks that the main loop asks for, and that find nothing: a tick may be due that this worker can't decide."""
+"""Between looks that the main loop asks for, and that come to nothing: a tick may be due that this worker can't decide."""
 _MOST_ROUNDS = 100
 """That a worker which then ends decides."""
 _LONGEST_REASON_CHARACTERS = 500
@@ -66,7 +66,7 @@ class Schedules:
         wakeup: Wakes the main loop, once the store has been closed.
 
     Attributes:
-        found: Whether there are any schedules, as far as is known.
+        found: Whether there are any schedules, or were since it began.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Schedules:
         self._put_off = PutOff(self._loop.time)
         self._statements = BoundedCalls("aioqueue statement of schedules")
         self._deciding: dict[asyncio.Task[None], str] = {}
-        self._full = False
+        self._full = self._goes_on = False
         self._stirred = asyncio.Event()
         self._next_at, self._heard_at = math.inf, self._loop.time()
         self._not_before = self._rest_until = 0.0
@@ -116,7 +116,7 @@ class Schedules:
         """Hear from the main loop in how many seconds the next tick is; None without any."""
         now = self._heard_at = self._loop.time()
         if tick is not None:
-            self._note_found(found=True)
+            self._note_found()
             self._expect_at(max(now + tick, self._not_before))
 
     def soon(self) -> None:
@@ -139,6 +139,8 @@ class Schedules:
                     break
                 while self._deciding:
                     await asyncio.wait(list(self._deciding))
+                if not self._goes_on:
+                    break
         except Exception as error:  # noqa: BLE001 - logged by the troubles
             self._troubles.add("schedules", error)
         return self._told.enqueued > before
@@ -233,26 +235,24 @@ class Schedules:
             store.due_schedules(room, cron=self._cron, without=sorted(without)), STATEMENT_SECONDS
         )
         now = self._loop.time()
-        self._note_found(found=bool(due.schedules) or due.next_in is not None)
+        if due.schedules or due.next_in is not None:
+            self._note_found()
         if due.next_in is not None:
             self._expect_at(now + due.next_in + random.uniform(0.0, _SPREAD_SECONDS))  # noqa: S311 - not for secrets
-        self._full = len(due.schedules) >= room
-        if due.schedules:
-            self._in_vain.reset()
-            self._not_before = 0.0
-        else:
-            self._not_before = now + self._in_vain.next()
-            if not self._deciding:
-                self._works()
+        self._full, self._goes_on = len(due.schedules) >= room, False
+        self._not_before = now + self._in_vain.next()  # unless something is decided
+        if not due.schedules and not self._deciding:
+            self._works()
         if not self._stopped:
             for schedule in due.schedules:
                 self._begin_to_decide(schedule, due.now)
         return bool(due.schedules)
 
-    def _note_found(self, *, found: bool) -> None:
-        if found and not self.found and self._found_listener is not None:
-            self._found_listener()
-        self.found = found
+    def _note_found(self) -> None:
+        if not self.found:
+            self.found = True
+            if self._found_listener is not None:
+                self._found_listener()
 
     # -- one schedule -------------------------------------------------------------------------------------------------
 
@@ -274,7 +274,7 @@ class Schedules:
     def _decided(self, bound: asyncio.TimerHandle, task: asyncio.Task[None]) -> None:
         bound.cancel()
         self._deciding.pop(task, None)
-        if self._full and len(self._deciding) <= MOST_TICKS // 2:
+        if self._full and self._goes_on and len(self._deciding) <= MOST_TICKS // 2:
             self._full = False
             self.soon()
 
@@ -297,6 +297,8 @@ class Schedules:
             if tick.next_at is not None:
                 self._expect_at(seen + (tick.next_at - now).total_seconds())
             if ticked.decided:
+                self._goes_on, self._not_before = True, 0.0
+                self._in_vain.reset()
                 self._told.ticked(schedule, ticked)
 
     async def _decide_or_skip(self, tick: Tick, *, alone: bool) -> Ticked:
