@@ -154,7 +154,8 @@ class Definer:
         if added or changed or removed:
             await self._note(connection)
         names = sorted({*added, *(each.name for each in changed)})
-        return Reconciled(current=True, changed=tuple(names), removed=tuple(removed))
+        taken = sorted(wanted.keys() - own.keys() - added)
+        return Reconciled(current=True, changed=tuple(names), removed=tuple(removed), taken=tuple(taken))
 
     async def _decide(self, connection: Connection, generation: Generation, live: float) -> Decision:
         """Say which of the owner's generations counts, under its lock, and that this one lives."""

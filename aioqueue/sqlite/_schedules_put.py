@@ -115,24 +115,27 @@ def reconcile_schedules(
     connection.execute(_FORGET_GENERATIONS, {**owner, "kept": KEPT_GENERATIONS})
     if not decision.current:
         return Reconciled(current=False), None
-    changed = _store_own(connection, generation.owner, schedules)
+    changed, taken = _store_own(connection, generation.owner, schedules)
     asked = {**owner, "names": dump([each.name for each in schedules])}
     removed = [row[0] for row in connection.execute(_OTHERS, asked).fetchall()]
     if removed:
         connection.execute(_REMOVE, asked)
         connection.execute(FORGET_TICKS, {"names": dump(removed)})
     told = Notification(schedules=True) if changed or removed else None
-    return Reconciled(current=True, changed=tuple(changed), removed=tuple(removed)), told
+    return Reconciled(current=True, changed=tuple(changed), removed=tuple(removed), taken=tuple(taken)), told
 
 
-def _store_own(connection: sqlite3.Connection, owner: str, schedules: Sequence[NewSchedule]) -> list[str]:
-    """Store those whose names nobody else has. Returns the names of those that weren't stored like this before."""
+def _store_own(connection: sqlite3.Connection, owner: str, schedules: Sequence[NewSchedule]) -> tuple[list[str], list[str]]:
+    """Store those whose names nobody else has. Returns the names of those that weren't stored like this before, and of those
+    whose names are taken.
+    """
     now: int = connection.execute(f"SELECT {NOW}").fetchone()[0]
     changed: list[str] = []
+    taken: list[str] = []
     for each in schedules:
         stored = _stored(connection, each.name)
         if stored is not None and stored.definition.owner != owner:
-            continue
-        if _put(connection, each, stored, now):
+            taken.append(each.name)
+        elif _put(connection, each, stored, now):
             changed.append(each.name)
-    return changed
+    return changed, sorted(taken)

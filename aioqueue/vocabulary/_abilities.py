@@ -272,7 +272,8 @@ class SupportsSchedules(Protocol):
         live newer generation is there: see `store_rules._generations`. This one is live from now on for `live` seconds.
 
         Called by each worker that serves the whole registry, at its start and every now and then. Schedules without an owner,
-        and of other owners, aren't touched; one of them that has the name of one of these stays, and that one isn't stored.
+        and of other owners, aren't touched; one of them that has the name of one of these stays, and that one isn't stored, but
+        named as taken.
         """
         ...
 

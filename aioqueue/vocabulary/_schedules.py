@@ -225,12 +225,14 @@ class Reconciled:
         refused: Whether another one with the same release number and other definitions is there: give a higher number.
         changed: Names of those that were stored, or changed, by this.
         removed: Names of those that were removed by this.
+        taken: Names of those that aren't stored, as a schedule of somebody else has the name.
     """
 
     current: bool
     refused: bool = False
     changed: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
+    taken: tuple[str, ...] = ()
 
 
 class ScheduleChange(IntEnum):

@@ -77,6 +77,7 @@ class Reconciling:
         self._recompute_at = 0.0
         self._after_errors = Backoff(1.0, EVERY_SECONDS)
         self._state: tuple[bool, bool] | None = None
+        self._taken: tuple[str, ...] = ()
         self._calls = BoundedCalls("aioqueue reconciling of schedules")
         self._task: asyncio.Task[None] | None = None
         self._stopped = False
@@ -191,8 +192,14 @@ class Reconciling:
                 f"the release {generation.release} of {one_line(generation.owner)} is there with other schedules: "
                 "give a higher number",
             )
+        elif became.taken:
+            self._troubles.note("reconcile", f"schedules in code whose names are taken don't tick: {_named(became.taken)}")
         else:
             self._troubles.clear("reconcile")
+        if became.taken != self._taken:
+            self._taken = became.taken
+            if became.taken:
+                self._log_taken(generation, became.taken)
         if self._state != (state := (became.current, became.refused)):
             first, self._state = self._state is None, state
             if became.refused:
@@ -231,6 +238,16 @@ class Reconciling:
             generation.release,
             one_line(generation.owner),
             extra=event("schedule.release_refused", worker=self._worker, registry=generation.owner, release=generation.release),
+        )
+
+    def _log_taken(self, generation: Generation, names: tuple[str, ...]) -> None:
+        logger.error(
+            "worker %s: schedules of %s aren't stored, and don't tick, as somebody else has put schedules with their names: "
+            "%s: `aioqueue schedules delete NAME` removes those that were put at run time",
+            self._name,
+            one_line(generation.owner),
+            _named(names),
+            extra=event("schedule.name_taken", worker=self._worker, registry=generation.owner, names=list(names)),
         )
 
     def _log_superseded(self, generation: Generation) -> None:

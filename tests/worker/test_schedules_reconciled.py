@@ -180,6 +180,27 @@ async def test_a_number_of_the_release_decides_at_once(store: Troubled) -> None:
             assert await scheduled(store) == OLD
 
 
+async def test_a_name_that_somebody_else_has_taken_is_told_of(store: Troubled, caplog: pytest.LogCaptureFixture) -> None:
+    """Or its schedule would be silent, and nobody knew. Once the name is free, it's stored."""
+
+    @Registry(name="other").job
+    async def tidy() -> None: ...
+
+    await store.put_schedules([definition(tidy(), "shop/kept")])
+    async with running(store, code("1", **OLD), name="w") as worker:
+        while "reconcile" not in worker.health().troubles:
+            await asyncio.sleep(0.001)
+        assert "shop/kept" in worker.health().troubles["reconcile"]
+        assert worker.health().ready
+        await a_while()
+        await store.delete_schedules(["shop/kept"])
+        while "reconcile" in worker.health().troubles:
+            await asyncio.sleep(0.001)
+        assert (await stored(store, "shop/kept")).definition.owner == "shop"
+    told = [(record.event, record.names) for record in caplog.records if record.levelno >= logging.ERROR]
+    assert told == [("schedule.name_taken", ["shop/kept"])]
+
+
 async def test_a_release_that_is_there_with_other_schedules_is_refused(
     store: Troubled, caplog: pytest.LogCaptureFixture
 ) -> None:

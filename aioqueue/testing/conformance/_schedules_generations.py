@@ -51,8 +51,8 @@ async def _reconcile(
     return replace(found, changed=tuple(sorted(found.changed)), removed=tuple(sorted(found.removed)))
 
 
-def _current(changed: Sequence[str] = (), removed: Sequence[str] = ()) -> Reconciled:
-    return Reconciled(current=True, changed=tuple(changed), removed=tuple(removed))
+def _current(changed: Sequence[str] = (), removed: Sequence[str] = (), taken: Sequence[str] = ()) -> Reconciled:
+    return Reconciled(current=True, changed=tuple(changed), removed=tuple(removed), taken=tuple(taken))
 
 
 @subject()
@@ -105,7 +105,7 @@ async def one_without_schedules(harness: Harness) -> None:
 @subject()
 async def others_are_left_alone(harness: Harness) -> None:
     """Neither schedules that were put at run time nor those of other registries are touched; where one of them has the name,
-    that one stays, and the code's isn't stored.
+    that one stays, and the code's isn't stored, which is said.
     """
     store = harness.store
     if not isinstance(store, SupportsSchedules):
@@ -114,11 +114,13 @@ async def others_are_left_alone(harness: Harness) -> None:
     await _reconcile(store, Generation(owner="other", digest="1"), [*_owned("a", owner="other"), *_owned("x", owner="other")])
     before = (await store.list_schedules(10)).schedules
     mine = [*_owned("taken", "a"), replace(_owned("x", owner="other")[0], owner="shop", overlap="skip")]
-    equal(await _reconcile(store, OLD, mine), _current(["shop/a"]), "what becomes of one whose names are taken")
+    taken = ["other/x", "shop/taken"]
+    equal(await _reconcile(store, OLD, mine), _current(["shop/a"], taken=taken), "what becomes of one whose names are taken")
     equal(await _reconcile(store, NEW, []), _current(removed=["shop/a"]), "what becomes of one without any")
     equal((await store.list_schedules(10)).schedules, before, "the others")
     await store.delete_schedules(["shop/taken"])
-    equal(await _reconcile(store, NEW, mine), _current(["shop/a", "shop/taken"]), "what is stored once its name is free")
+    answer = await _reconcile(store, NEW, mine)
+    equal(answer, _current(["shop/a", "shop/taken"], taken=["other/x"]), "what is stored once its name is free")
 
 
 @subject()

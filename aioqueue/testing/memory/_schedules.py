@@ -98,7 +98,8 @@ def reconcile_schedules(
         del rows[name]
     if changed or removed:
         database.tell(Notification(schedules=True))
-    return Reconciled(current=True, changed=changed, removed=removed)
+    taken = tuple(sorted({each.name for each in schedules} - {each.name for each in own}))
+    return Reconciled(current=True, changed=changed, removed=removed, taken=taken)
 
 
 def to_be_removed(database: Database, owner: str, names: Collection[str]) -> tuple[str, ...]:
