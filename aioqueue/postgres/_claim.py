@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from aioqueue.postgres._claim_lanes import Floor, Lane
+    from aioqueue.postgres._connections_driver import Row
     from aioqueue.postgres._connections_reserved import ReservedConnection
     from aioqueue.postgres._options_schema import Schema
     from aioqueue.vocabulary._job import ClaimedJob
@@ -46,11 +47,13 @@ _FROM_THE_BEGINNING_SECONDS = 1.0
 _PARKING_SECONDS = 0.5
 """For which a claim goes on to park what has a paused key, where it comes to nothing else: the next one continues."""
 
-_CLAIM = f"""WITH {OWNERS}, lane AS MATERIALIZED (
+_CLAIM = f"""WITH {OWNERS}, pausing AS MATERIALIZED (
+    SELECT EXISTS (SELECT FROM @schema@.pause) AS yes
+), lane AS MATERIALIZED (
     SELECT given.type, given.priority, coalesce(given.floor_at, '-infinity'::timestamptz) AS floor_at,
            coalesce(given.floor_id, '00000000-0000-0000-0000-000000000000'::uuid) AS floor_id
     FROM unnest($3::text[], $4::smallint[], $5::timestamptz[], $6::uuid[]) AS given(type, priority, floor_at, floor_id)
-    WHERE {ALL_VALID} AND {type_is_free("given.type")}
+    WHERE {ALL_VALID} AND @free@
 ), heads AS MATERIALIZED (
     SELECT lane.type, lane.priority, head.run_at, head.id, head.place
     FROM lane CROSS JOIN LATERAL (
@@ -65,31 +68,47 @@ _CLAIM = f"""WITH {OWNERS}, lane AS MATERIALIZED (
           WHERE edge.id IS NULL OR (heads.priority, heads.run_at, heads.id) <= (edge.priority, edge.run_at, edge.id)
           ORDER BY heads.priority, heads.run_at, heads.id LIMIT $2::integer) AS first
     GROUP BY type, priority
-), met AS MATERIALIZED (
-    SELECT lane.type, lane.priority, taken.id, {key_is_paused("taken.key")} AS paused
-    FROM lane JOIN quota ON quota.type = lane.type AND quota.priority = lane.priority
-    CROSS JOIN LATERAL (SELECT j.id, j.key FROM {READY} LIMIT quota.jobs FOR UPDATE OF j SKIP LOCKED) AS taken
-), picked AS MATERIALIZED (
-    SELECT id FROM met WHERE NOT paused
-), @claimed@
+), @picked@, @claimed@
 SELECT (SELECT array_agg(wanted.id) FROM unnest($1::bigint[]) AS wanted(id) WHERE wanted.id NOT IN (SELECT id FROM owner)),
        (SELECT coalesce(sum(jobs), 0)::integer FROM quota), EXISTS (SELECT FROM edge),
-       (SELECT count(*) FROM heads), (SELECT array_agg(type) FROM met WHERE paused),
-       (SELECT array_agg(priority) FROM met WHERE paused), claimed.*
+       (SELECT count(*) FROM heads), (SELECT yes FROM pausing), @left@, claimed.*
 FROM {LOGGED} LEFT JOIN claimed ON true WHERE logged.done IS NULL"""
 
-_COLUMNS_ABOUT_THE_CLAIM = 6
-_NAMES = {False: "claim", True: "claim_dry"}
-"""The statement, by whether it's a dry run."""
+_COLUMNS_ABOUT_THE_CLAIM, _PAUSING = 6, 4
+_TAKEN = f"""FROM lane JOIN quota ON quota.type = lane.type AND quota.priority = lane.priority
+    CROSS JOIN LATERAL (SELECT @columns@ FROM {READY} LIMIT quota.jobs FOR UPDATE OF j SKIP LOCKED) AS taken"""
+# Most claims meet no pauses at all: theirs looks whether there are any, and takes nothing then.
+_WITHOUT_PAUSES = {
+    "@free@": "NOT (SELECT yes FROM pausing)",
+    "@picked@": f"picked AS MATERIALIZED (SELECT taken.id {_TAKEN.replace('@columns@', 'j.id')})",
+    "@left@": "NULL::text[]",
+}
+# The lanes of what has a paused key come as texts, one for each job.
+_WITH_PAUSES = {
+    "@free@": type_is_free("given.type"),
+    "@picked@": f"""met AS MATERIALIZED (
+    SELECT lane.priority || ' ' || lane.type AS lane, taken.id, {key_is_paused("taken.key")} AS paused
+    {_TAKEN.replace("@columns@", "j.id, j.key")}
+), picked AS MATERIALIZED (SELECT id FROM met WHERE NOT paused)""",
+    "@left@": "(SELECT array_agg(lane) FROM met WHERE paused)",
+}
+_NAMES = {
+    (pausing, dry_run): f"claim{'_pausing' if pausing else ''}{'_dry' if dry_run else ''}"
+    for pausing in (False, True)
+    for dry_run in (False, True)
+}
+"""The statement, by whether there are pauses, and whether it's a dry run."""
 
 
 def claim_statements(schema: Schema) -> dict[str, str]:
     """All statements of this module, by name."""
-    claims = {
-        name: schema.render(_CLAIM.replace("@claimed@", claimed("$8", "$9", dry_run=dry_run)))
-        for dry_run, name in _NAMES.items()
-    }
-    return {**claims, **parking_statements(schema), **claim_blockers_statements(schema)}
+    statements = {**parking_statements(schema), **claim_blockers_statements(schema)}
+    for (pausing, dry_run), name in _NAMES.items():
+        sql = _CLAIM.replace("@claimed@", claimed("$8", "$9", dry_run=dry_run))
+        for mark, text in (_WITH_PAUSES if pausing else _WITHOUT_PAUSES).items():
+            sql = sql.replace(mark, text)
+        statements[name] = schema.render(sql)
+    return statements
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +147,7 @@ class Claims:
         self._crowded: set[tuple[str, ...]] = set()
         self._full = Throttle()
         self._backlog = False
+        self._pausing = False
 
     @property
     def pause(self) -> float:
@@ -193,8 +213,7 @@ class Claims:
             floors = [self._floors.get(lane) for lane in zip(*lanes, strict=True)]
         heads = max(_FEWEST_HEADS, -(-limit // _MANY_HEADS)) if names in self._crowded else limit
         began = time.monotonic()
-        rows = await self._connection.fetch(
-            self._statements[_NAMES[dry_run]],
+        rows = await self._fetch(
             owners.leases,
             limit,
             *lanes,
@@ -203,10 +222,11 @@ class Claims:
             heads,
             owners.types,
             owners.of_types,
+            dry_run=dry_run,
         )
         if full:
             self._full.done(began, time.monotonic())
-        lost, quota, cut, seen, paused_types, paused_priorities = rows[0][:_COLUMNS_ABOUT_THE_CLAIM]
+        lost, quota, cut, seen, _, paused = rows[0][:_COLUMNS_ABOUT_THE_CLAIM]
         if seen > _MANY_HEADS * limit >= _MANY_HEADS * _FEWEST_HEADS:
             self._crowded.add(names)
         elif seen <= 2 * heads:
@@ -215,10 +235,20 @@ class Claims:
             raise LeaseLost(f"not valid any more: lease {', '.join(map(str, lost))}; nothing was claimed")
         jobs = [claimed_job(row[_COLUMNS_ABOUT_THE_CLAIM:]) for row in rows if row[_COLUMNS_ABOUT_THE_CLAIM] is not None]
         marked.update(row[_COLUMNS_ABOUT_THE_CLAIM] for row in rows if row[-1])
-        left = list(zip(paused_types or (), paused_priorities or (), strict=True))
+        left = [(name, int(priority)) for priority, _, name in (each.partition(" ") for each in paused or ())]
         begun = {} if full else {lane: self._floors[lane] for lane in left if lane in self._floors}
         self._raise_floors(jobs)
         return _Found(jobs, quota > len(jobs) + len(left), cut, frozenset(left), begun)
+
+    async def _fetch(self, *arguments: Any, dry_run: bool) -> Sequence[Row]:
+        """Run the statement that fits: what it says of pauses was so at the moment at which it looked for jobs."""
+        if not self._pausing:
+            rows = await self._connection.fetch(self._statements[_NAMES[False, dry_run]], *arguments)
+            if not rows[0][_PAUSING]:
+                return rows
+        rows = await self._connection.fetch(self._statements[_NAMES[True, dry_run]], *arguments)
+        self._pausing = rows[0][_PAUSING]
+        return rows
 
     async def _park(self, found: _Found) -> int:
         """Park what has a paused key where some was met; returns how many."""

@@ -95,6 +95,25 @@ async def test_what_runs_goes_on_and_is_not_started_again(postgres_url: str) -> 
         assert await states(store, lost) == [JobState.READY]
 
 
+async def test_claims_pay_for_pauses_while_there_are_any(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One statement more where the first one has come, and none before and after."""
+    async with opened(postgres_url) as store:
+        lease_id = await store.open_lease("w", 600)
+        await store.insert([job() for _ in range(6)])
+
+        async def statements() -> int:
+            async with statements_counted(monkeypatch) as counted:
+                assert len(await store.claim(lease_id, ["a"], 1)) == 1
+            return counted.total()
+
+        assert await statements() == 1
+        await store.pause([NewPause(target=PauseTarget.TYPE, value="another")])
+        assert [await statements(), await statements()] == [2, 1]
+        await store.resume(PauseTarget.TYPE, ["another"])
+        assert [await statements(), await statements()] == [1, 1]
+        assert execute(postgres_url, "SELECT count(*) FROM aioqueue.job WHERE state = 2") == [(5,)]
+
+
 async def test_it_is_due_when_the_last_pause_ends(postgres_url: str) -> None:
     def until(seconds: float) -> datetime:
         return datetime.now(UTC) + timedelta(seconds=seconds)

@@ -79,14 +79,20 @@ async def connection(anyio_backend: str, backlog_url: str) -> AsyncIterator[asyn
         yield connection
 
 
-@pytest.mark.parametrize("name", ["claim", "claim_dry"])
+async def test_a_claim_that_only_sees_that_there_are_pauses(connection: asyncpg.Connection[Any]) -> None:
+    """It looks at no jobs."""
+    plan = await explain(connection, STATEMENTS["claim"], claim_arguments(["busy", "other"], BATCH))
+    bounded(plan, buffers=30, rows=1)
+
+
+@pytest.mark.parametrize("name", ["claim_pausing", "claim_pausing_dry"])
 async def test_a_claim_that_meets_nothing_but_a_paused_key(connection: asyncpg.Connection[Any], name: str) -> None:
     bounded(await explain(connection, STATEMENTS[name], claim_arguments(["busy"], BATCH)), buffers=1_500)
 
 
 async def test_a_claim_of_others_among_many_types(connection: asyncpg.Connection[Any]) -> None:
     names = ["busy", "other", *(f"none{number}" for number in range(50))]
-    bounded(await explain(connection, STATEMENTS["claim"], claim_arguments(names, BATCH // 4)), buffers=3_000)
+    bounded(await explain(connection, STATEMENTS["claim_pausing"], claim_arguments(names, BATCH // 4)), buffers=3_000)
 
 
 async def test_parking(connection: asyncpg.Connection[Any]) -> None:
