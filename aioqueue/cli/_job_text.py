@@ -123,7 +123,7 @@ def shown_time(value: datetime | None) -> str:
 
 def attempts(job: Job) -> str:
     """How many have run, and of how many while that matters."""
-    ran = job.attempt - was_discarded(job)
+    ran = max(job.attempt - was_discarded(job), 0)  # whether a claim has found that out, or workers' upkeep before it
     return f"{ran}" if job.state.finished else f"{ran}/{job.max_attempts or '∞'}"
 
 

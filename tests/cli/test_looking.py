@@ -139,3 +139,13 @@ numbers = Registry(prefix="looking.")
 @numbers.job
 async def square(n: int) -> int:
     return n * n
+
+
+def test_one_that_upkeep_has_discarded_before_any_claim_shows_none_either(invoke: Invoke, url: str) -> None:
+    async def expire() -> None:
+        async with Client(url) as client:
+            await client.enqueue_by_name("nobody.runs", expires=0)
+            await client.store.tend(10)
+
+    anyio.run(expire)
+    assert "cancelled  0 " in invoke("jobs", "list").stdout
