@@ -112,6 +112,21 @@ async def test_each_has_a_pause_of_their_own(client: Client) -> None:
     assert await kept_back(client, handle) == [False]
 
 
+async def test_a_worker_that_runs_stops_to_start_them_and_goes_on_with_the_others(client: Client) -> None:
+    """Resuming wakes it: its poll interval is longer than this test may take."""
+    async with Worker(client, registry, poll_interval=600):
+        assert await (await client.enqueue(first(1))).result(timeout=30) == 1
+        await client.pause(first)
+        await client.pause(key="k")
+        waits = [await client.enqueue(first(2)), await client.enqueue(second(3).options(key="k"))]
+        for number in range(3):
+            assert await (await client.enqueue(second(number))).result(timeout=30) == number
+        assert not [state for state in await states(client, *waits) if state not in (JobState.READY, JobState.HELD)]
+        await client.resume(first)
+        await client.resume(key="k")
+        assert [await each.result(timeout=30) for each in waits] == [2, 3]
+
+
 async def test_why_names_every_pause_that_is_about_it(client: Client) -> None:
     handle = await client.enqueue(first(1).options(key="customer 7"))
     await client.pause(first, by="Ada", reason="the provider is down")
