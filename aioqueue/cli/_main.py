@@ -67,7 +67,7 @@ def main() -> None:
     """Durable background jobs in the database that you have.
 
     Every command takes --url, or AIOQUEUE_URL. Exit codes: 0 is success, 1 an error, 2 wrong usage or settings, 3 that
-    jobs have failed, 4 that a worker had to leave jobs behind when it was stopped.
+    jobs have failed, 4 that a worker had to leave jobs behind when it was stopped, 5 that another worker has its name.
     """
 
 

@@ -11,7 +11,6 @@ from aioqueue.cli._json import to_json
 from aioqueue.cli._tables import show_table
 from aioqueue.cli._text import one_line
 from aioqueue.vocabulary._schedules import TickOutcome
-from aioqueue.vocabulary._time import duration_text
 
 if TYPE_CHECKING:
     from aioqueue.client import Schedule
@@ -83,8 +82,16 @@ def schedule_row(each: Schedule) -> tuple[str, ...]:
 def timing_text(each: Schedule) -> str:
     """When its ticks are."""
     if each.every is not None:
-        return f"every {duration_text(each.every)}"
+        return f"every {_exactly(each.every)}"
     return each.cron or "?" if each.timezone == "UTC" else f"{each.cron} {each.timezone}"
+
+
+def _exactly(interval: float) -> str:
+    """An interval as it is, in the largest unit that it's whole numbers of; others round it."""
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if interval % size == 0:
+            return f"{interval / size:,.0f} {unit}"
+    return f"{interval:,.6f}".rstrip("0").rstrip(".") + " s"
 
 
 def _paused(each: Schedule) -> str:
@@ -101,7 +108,10 @@ def _became(tick: DecidedTick) -> str:
 
 def print_schedule(each: Schedule, *, arguments: bool) -> None:
     """Show it to people."""
-    missed = {"latest": f"the newest is enqueued, up to {duration_text(each.grace)} late", "none": "none is enqueued"}
+    missed = {
+        "latest": f"the newest is enqueued, up to {_exactly(each.grace)} late",
+        "none": "none is enqueued that is over a minute late",
+    }
     missed["all"] = f"the newest {each.catch_up_limit:,} are enqueued"
     lines = {
         "name": each.name,

@@ -107,7 +107,9 @@ def _until(until: datetime | timedelta | None) -> datetime | None:
             raise ConfigurationError(f"until is out of range: {safe_repr(until)}") from None
     end = aware(until, "until")
     if end <= now:
-        raise ConfigurationError(f"until is over already: {safe_repr(until)}")
+        raise ConfigurationError(
+            f"until is over already: {end.isoformat()}; it's {now.isoformat(timespec='seconds')} now, by this machine's clock"
+        )
     return end
 
 

@@ -72,17 +72,17 @@ class SchedulesTold:
 
     def _log(self, schedule: StoredSchedule, decided: DecidedTick) -> None:
         if decided.outcome is TickOutcome.ENQUEUED:
-            level, became = logging.DEBUG, "is enqueued"
+            level, became = logging.DEBUG, " is enqueued"
         elif decided.outcome is TickOutcome.SKIPPED:
             more = f", and {decided.count - 1} before it," if decided.count > 1 else ""
-            level, became = logging.INFO, f"{more} is skipped: {one_line(decided.reason)}".lstrip()
+            level, became = logging.INFO, f"{more} is skipped: {one_line(decided.reason)}"
         else:
-            level, became = logging.INFO, f"finds its unique key taken by {decided.chain_id}"
+            level, became = logging.INFO, f" finds its unique key taken by {decided.chain_id}"
         if not logger.isEnabledFor(level):
             return
         logger.log(
             level,
-            "worker %s: the tick of %s at %s %s",
+            "worker %s: the tick of %s at %s%s",
             self._name,
             one_line(schedule.name),
             decided.nominal_time.isoformat(),

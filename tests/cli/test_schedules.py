@@ -61,7 +61,7 @@ def test_pages(migrated: Invoke) -> None:
     for name in ("b", "a"):
         migrated("schedules", "put", name, "jobs.greet", "--every", "5m")
     first = migrated("schedules", "list", "--limit", "1")
-    assert "every 5.0 min" in first.stdout
+    assert "every 5 min" in first.stdout
     cursor = first.stderr.removeprefix("more: --cursor ").strip()
     assert [each["name"] for each in read(migrated("schedules", "list", "--cursor", cursor, "--json"))["schedules"]] == ["b"]
 
@@ -145,4 +145,7 @@ def test_wrong_usage(migrated: Invoke) -> None:
     for verb in ("show", "pause", "resume", "run-now", "preview"):
         assert "ScheduleNotFound" in migrated("schedules", verb, "nobody's", exit_code=1).stderr
     made = migrated("schedules", "put", "n", "jobs.greet", "name=Ada", "--every", "60", "--app", "tests.cli.jobs:registry")
-    assert made.stdout.startswith("n: jobs.greet, every 1.0 min; next 20")
+    assert made.stdout.startswith("n: jobs.greet, every 1 min; next 20")
+    for interval, told in (("100", "100 s"), ("1.5", "1.5 s"), ("90m", "90 min"), ("36h", "36 h"), ("2d", "2 d")):
+        made = migrated("schedules", "put", "n", "jobs.greet", "name=Ada", "--every", interval)
+        assert f", every {told}; next" in made.stdout

@@ -226,6 +226,10 @@ async def test_what_is_refused(client: Client) -> None:
             await client.pause(*arguments, **options)
     with pytest.raises(ConfigurationError, match="time zone"):
         await client.pause(first, until=datetime(2030, 1, 31))
+    with pytest.raises(
+        ConfigurationError, match=r"over already: 2020-01-31T00:00:00\+00:00; it's 20.*, by this machine's clock"
+    ):
+        await client.pause(first, until=datetime(2020, 1, 31, tzinfo=UTC))
     for options in ({"reason": 7}, {"by": None}):
         with pytest.raises(TypeError):
             await client.pause(first, **options)

@@ -105,6 +105,7 @@ async def test_a_tick_enqueues_its_job_with_its_time(
     }
     (record,), (ended,) = fields.values()
     assert (record.levelname, record.outcome, record.nominal_time) == ("DEBUG", "enqueued", first.isoformat())
+    assert record.getMessage() == f"worker w: the tick of reports at {first.isoformat()} is enqueued"
     assert (ended.schedule, ended.nominal_time) == ("reports", first.isoformat())
 
 

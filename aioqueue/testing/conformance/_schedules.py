@@ -265,11 +265,15 @@ async def next_ticks_are_forgotten(harness: Harness) -> None:
     for name, next_in in (("future", HOUR), ("other", HOUR), ("due", -60.0)):
         await put_one(store, schedule(name))
         await decide(store, name, next_in=next_in, job=True)
-    await put_one(store, schedule("new"))
-    names = ["due", "future", "new", "other"]
+    for name in ("new", "untried"):
+        await put_one(store, schedule(name))
+    await decide(store, "untried", next_in=HOUR)
+    names = ["due", "future", "new", "other", "untried"]
     before = {each.name: each for each in await store.fetch_schedules(names) if each is not None}
-    equal(await store.recompute_schedules(["future", "due", "new", "nobody"]), 1, "how many are to be worked out again")
-    expected = {**before, "future": replace(before["future"], next_at=None)}
+    equal(before["untried"].last_at, None, "the newest tick of one that never had any")
+    asked = ["future", "due", "new", "nobody", "untried"]
+    equal(await store.recompute_schedules(asked), 2, "how many are to be worked out again")
+    expected = {**before, **{name: replace(before[name], next_at=None) for name in ("future", "untried")}}
     equal(await _by_name(store, names), expected, "the schedules by then")
     equal(await store.recompute_schedules(), 1, "how many of all are to be worked out again")
     expected |= {"other": replace(before["other"], next_at=None)}
