@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import time
 from typing import TYPE_CHECKING
 
 from aioqueue.errors import StoreError
@@ -23,8 +24,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Claims"]
 
-_MOST_TIMES = 10
-"""That one claim looks further, behind those that it has parked: some 50 ms, with as many commits."""
+_PARKING_SECONDS = 0.5
+"""For which a claim looks further behind those that it has parked, where it comes to nothing else. Each time is a transaction,
+between which others write.
+"""
 
 
 class Claims:
@@ -46,31 +49,31 @@ class Claims:
         """Take due jobs, as `aioqueue.abc.Store.claim` promises."""
         wanted = Wanted(lease_id, leases or {}, dump(sorted(set(types))), limit, dry_run)
 
-        def run(connection: Connection, abandoned: Callable[[], bool]) -> tuple[Sequence[ClaimedJob], Notification | None]:
+        def run(
+            connection: Connection, abandoned: Callable[[], bool]
+        ) -> tuple[tuple[Sequence[ClaimedJob], bool], Notification | None]:
+            parked: list[str] = []
             try:
                 # After an empty claim another one looks first, so that waiting workers don't take the lock in turns.
                 if self._idle and in_snapshot(connection, lambda each: _finds_nothing(each, wanted)):
-                    return [], None
+                    return ([], False), None
                 if not self._odd_rows.any_stuck():
-                    jobs = self._take(connection, wanted, abandoned)
-                    self._idle = not jobs
-                    return jobs, None
+                    take = functools.partial(claim, wanted=wanted, parked=parked)
+                    jobs = in_transaction(connection, self._writer.timeout, take, abandoned)
+                    self._idle = not (jobs or parked)
+                    return (jobs, bool(parked)), None
             except (Unreadable, StoreError) as error:
                 if isinstance(error, StoreError) and not concerns_a_row(error):
                     raise
-            return claim_one_by_one(connection, wanted, self._odd_rows)
+            jobs, notification = claim_one_by_one(connection, wanted, self._odd_rows)
+            return (jobs, False), notification
 
-        return await self._writer.hop(run) if limit > 0 else []
-
-    def _take(self, connection: Connection, wanted: Wanted, abandoned: Callable[[], bool]) -> Sequence[ClaimedJob]:
-        """Claim; again for a while, where all that it came to had paused keys and was parked."""
-        for _ in range(_MOST_TIMES):
-            parked: list[str] = []
-            take = functools.partial(claim, wanted=wanted, parked=parked)
-            jobs = in_transaction(connection, self._writer.timeout, take, abandoned)
-            if jobs or not parked:
-                return jobs
-        return []
+        jobs: Sequence[ClaimedJob] = []
+        goes_on, until = limit > 0, time.monotonic() + _PARKING_SECONDS
+        while goes_on and not jobs:
+            jobs, parked = await self._writer.hop(run)
+            goes_on = parked and time.monotonic() < until
+        return jobs
 
 
 def _finds_nothing(connection: sqlite3.Connection, wanted: Wanted) -> bool:

@@ -273,7 +273,9 @@ class Schedules:
 
     def _decided(self, bound: asyncio.TimerHandle, task: asyncio.Task[None]) -> None:
         bound.cancel()
-        self._deciding.pop(task, None)
+        name = self._deciding.pop(task, None)
+        if name is not None and task.cancelled() and not self._stopped:
+            self._put_off_for(name, "it was cancelled: by an enqueue middleware, or by whoever cancels all tasks")
         if self._full and self._goes_on and len(self._deciding) <= MOST_TICKS // 2:
             self._full = False
             self.soon()

@@ -49,7 +49,7 @@ class PutOff:
             quiet: Whether it isn't to be told now.
         """
         now, entry = self._clock(), self._entry(name)
-        entry.until, entry.waits = now + entry.backoff.next(), True
+        entry.until, entry.waits = _in_step(now + entry.backoff.next()), True
         if quiet or (entry.reason == reason and now - entry.logged_at < _LOG_EVERY_SECONDS):
             return False
         entry.reason, entry.logged_at = reason, now
@@ -92,3 +92,8 @@ class PutOff:
     def next_at(self) -> float:
         """When the first of those that wait is to be tried again, by the clock; infinite without any."""
         return min((entry.until for entry in self._entries.values() if entry.waits), default=math.inf)
+
+
+def _in_step(when: float) -> float:
+    """Those that wait become due together: there isn't a look for each, however many there are."""
+    return math.ceil(when / _FIRST_SECONDS) * _FIRST_SECONDS

@@ -11,7 +11,6 @@ import pytest
 
 from aioqueue.abc import Changed, JobFilter, ListOrder
 from aioqueue.sqlite import make_store
-from aioqueue.sqlite._claim_paused import PARKED_AT_ONCE
 from aioqueue.vocabulary._job import JobState, Settlement, SettlementKind
 from aioqueue.vocabulary._pauses import NewPause, PauseTarget
 from aioqueue.vocabulary._unique import Unique
@@ -55,8 +54,13 @@ async def park(store: SQLiteStore, **options: object) -> UUID:
     return new.id
 
 
-async def test_a_claim_parks_many_at_a_time_and_goes_on_behind_them(store: SQLiteStore, path: Path) -> None:
-    number = 3 * PARKED_AT_ONCE
+async def test_a_claim_parks_many_at_a_time_and_goes_on_behind_them(
+    store: SQLiteStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As long as it has time, so that what is behind a large backlog isn't waited for between claims."""
+    monkeypatch.setattr("aioqueue.sqlite._claim._PARKING_SECONDS", 60)
+    monkeypatch.setattr("aioqueue.sqlite._claim_paused.PARKED_AT_ONCE", 20)
+    number = 12 * 20
     await store.insert([new_job(key="k", priority=1) for _ in range(number)])
     await store.insert([other := new_job()])
     await store.pause([KEY])
@@ -65,6 +69,18 @@ async def test_a_claim_parks_many_at_a_time_and_goes_on_behind_them(store: SQLit
     assert (await store.next_due(["a"])).job is None
     (pause,) = await store.list_pauses()
     assert pause.waiting == number
+
+
+async def test_a_claim_that_has_parked_for_long_enough_leaves_the_rest_to_the_next(
+    store: SQLiteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aioqueue.sqlite._claim._PARKING_SECONDS", 0)
+    monkeypatch.setattr("aioqueue.sqlite._claim_paused.PARKED_AT_ONCE", 1)
+    await store.insert([new_job(key="k", priority=1) for _ in range(3)])
+    await store.insert([other := new_job()])
+    await store.pause([KEY])
+    assert await claimed(store, limit=1) == []
+    assert await claimed(store, limit=1) == [other.id]
 
 
 async def test_what_is_claimed_beside_paused_ones_is_the_most_urgent(store: SQLiteStore) -> None:

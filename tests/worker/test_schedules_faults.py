@@ -223,14 +223,18 @@ async def test_ticks_are_decided_once_the_database_is_back(
     assert told == ["part.failing", "part.works_again"]
 
 
-@pytest.mark.parametrize("hangs", [False, True], ids=["raises", "hangs"])
-async def test_an_enqueue_middleware_that_fails_for_one_fails_for_one(store: Troubled, hurried: None, hangs: bool) -> None:
+@pytest.mark.parametrize("fault", ["raises", "cancels", "hangs"])
+async def test_an_enqueue_middleware_that_fails_for_one_fails_for_one(
+    store: Troubled, hurried: None, fault: str, caplog: pytest.LogCaptureFixture
+) -> None:
     broken = True
 
     async def about_bad(jobs: Sequence[NewJob], call_next: Any) -> Sequence[Inserted]:
         if broken and jobs[0].type == "bad":
-            if not hangs:
+            if fault == "raises":
                 raise RuntimeError("no tenant")
+            if fault == "cancels":  # as something that it waits for was cancelled
+                raise asyncio.CancelledError
             while True:  # nor does it end
                 try:
                     await asyncio.sleep(0.01)
@@ -249,6 +253,8 @@ async def test_an_enqueue_middleware_that_fails_for_one_fails_for_one(store: Tro
                 await good_ones_tick(store, minute)
             assert (await stored(store, "bad")).ticks == ()
             assert running.health().ok
+            told = [record for record in caplog.records if record.levelno >= logging.WARNING]
+            assert ("schedule.put_off", "bad") in {(record.event, getattr(record, "schedule", "")) for record in told}
             broken = False
             await decided(store, "bad")
             for task in asyncio.all_tasks():
