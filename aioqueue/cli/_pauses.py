@@ -107,7 +107,8 @@ def pause(
     else:
         for each in made:
             end = "until it's resumed" if each.until is None else f"until {shown_time(each.until)} UTC"
-            click.echo(one_line(f"{what_is_paused(each)}: paused {end}; {_waiting(each)} due jobs wait"))
+            jobs = "job waits" if each.waiting == 1 else "jobs wait"
+            click.echo(one_line(f"{what_is_paused(each)}: paused {end}; {_waiting(each)} due {jobs}"))
     for name in unknown:
         click.echo(one_line(f"there is no job of the type {name}, and no live worker runs it: is that its name?"), err=True)
 

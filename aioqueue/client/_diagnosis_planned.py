@@ -38,7 +38,8 @@ def judge_pauses(pauses: Sequence[Pause]) -> list[Finding]:
             "pauses",
             Verdict.WARNING,
             f"{_what(each)} is paused{_by(each)} since {_at(each.at)}{_until(each)}: "
-            f"{each.waiting:,}{' or more' if each.waiting >= _COUNTED_JOBS else ''} due jobs wait",
+            f"{each.waiting:,}{' or more' if each.waiting >= _COUNTED_JOBS else ''} due "
+            f"{'job waits' if each.waiting == 1 else 'jobs wait'}",
             f"When the cause is gone: {resume_command(each)}.",
         )
         for each in waited_for[:_MOST_NAMED]

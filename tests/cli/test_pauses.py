@@ -51,7 +51,7 @@ def test_a_type(migrated: Invoke, url: str) -> None:
     paused = migrated(
         "pause", "jobs.greet", "--reason", "the provider is down", "--by", "Ada", "--until", "2030-01-31T12:00:00Z"
     )
-    assert paused.stdout == "type jobs.greet: paused until 2030-01-31 12:00:00 UTC; 1 due jobs wait\n"
+    assert paused.stdout == "type jobs.greet: paused until 2030-01-31 12:00:00 UTC; 1 due job waits\n"
     assert paused.stderr == ""
     work(url)
     why = migrated("jobs", "why", job_id).stdout
@@ -107,7 +107,7 @@ def test_held_jobs_are_rescheduled_and_cancelled(migrated: Invoke, url: str) -> 
 
 def test_all(migrated: Invoke, url: str) -> None:
     job_id = enqueue(migrated)
-    assert migrated("pause", "--all", "--by", "").stdout == "all jobs: paused until it's resumed; 1 due jobs wait\n"
+    assert migrated("pause", "--all", "--by", "").stdout == "all jobs: paused until it's resumed; 1 due job waits\n"
     migrated("pause", "jobs.greet", "--by", "Eve")
     resumed = migrated("resume", "--all").stdout
     assert "1 pause lifted" in resumed
