@@ -83,14 +83,14 @@ _WITHOUT_PAUSES = {
     "@picked@": f"picked AS MATERIALIZED (SELECT taken.id {_TAKEN.replace('@columns@', 'j.id')})",
     "@left@": "NULL::text[]",
 }
-# The lanes of what has a paused key come as texts, one for each job.
+# The lanes with something that has a paused key come as texts.
 _WITH_PAUSES = {
     "@free@": type_is_free("given.type"),
     "@picked@": f"""met AS MATERIALIZED (
     SELECT lane.priority || ' ' || lane.type AS lane, taken.id, {key_is_paused("taken.key")} AS paused
     {_TAKEN.replace("@columns@", "j.id, j.key")}
 ), picked AS MATERIALIZED (SELECT id FROM met WHERE NOT paused)""",
-    "@left@": "(SELECT array_agg(lane) FROM met WHERE paused)",
+    "@left@": "(SELECT array_agg(DISTINCT lane) FROM met WHERE paused)",
 }
 _NAMES = {
     (pausing, dry_run): f"claim{'_pausing' if pausing else ''}{'_dry' if dry_run else ''}"
@@ -117,7 +117,7 @@ class _Found:
 
     Attributes:
         jobs: What it has taken.
-        missed: Whether others were quicker.
+        missed: Whether it didn't take all that it saw: others were quicker, or it has left some.
         cut: Whether it looked at too few heads.
         paused: The lanes in which it met jobs with a paused key, which it has left.
         floors: Where it began in those, unless at their beginning.
@@ -126,7 +126,7 @@ class _Found:
     jobs: list[ClaimedJob]
     missed: bool
     cut: bool
-    paused: frozenset[Lane]
+    paused: set[Lane]
     floors: dict[Lane, Floor]
 
 
@@ -235,10 +235,10 @@ class Claims:
             raise LeaseLost(f"not valid any more: lease {', '.join(map(str, lost))}; nothing was claimed")
         jobs = [claimed_job(row[_COLUMNS_ABOUT_THE_CLAIM:]) for row in rows if row[_COLUMNS_ABOUT_THE_CLAIM] is not None]
         marked.update(row[_COLUMNS_ABOUT_THE_CLAIM] for row in rows if row[-1])
-        left = [(name, int(priority)) for priority, _, name in (each.partition(" ") for each in paused or ())]
+        left = {(name, int(priority)) for priority, _, name in (each.partition(" ") for each in paused or ())}
         begun = {} if full else {lane: self._floors[lane] for lane in left if lane in self._floors}
         self._raise_floors(jobs)
-        return _Found(jobs, quota > len(jobs) + len(left), cut, frozenset(left), begun)
+        return _Found(jobs, quota > len(jobs), cut, left, begun)
 
     async def _fetch(self, *arguments: Any, dry_run: bool) -> Sequence[Row]:
         """Run the statement that fits: what it says of pauses was so at the moment at which it looked for jobs."""
