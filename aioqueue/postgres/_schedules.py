@@ -65,7 +65,8 @@ _RECOMPUTE = """WITH wanted AS MATERIALIZED (
     SELECT s.name FROM @schema@.schedule s
     WHERE s.name = ANY($1::text[]) AND (s.next_at > now() OR (s.next_at IS NULL AND s.last_at > now())) FOR UPDATE SKIP LOCKED
 )
-UPDATE @schema@.schedule s SET next_at = NULL, last_at = CASE WHEN s.last_at > now() THEN now() ELSE s.last_at END
+UPDATE @schema@.schedule s
+SET next_at = NULL, last_at = CASE WHEN s.last_at > now() THEN now() ELSE s.last_at END, version = s.version + 1
 WHERE s.name = ANY(ARRAY(SELECT name FROM wanted)) RETURNING s.name"""
 _NAMES = "SELECT s.name FROM @schema@.schedule s WHERE s.name > $1::text ORDER BY s.name LIMIT $2::integer"
 

@@ -36,7 +36,8 @@ FROM schedule WHERE {_OF_THESE}
 _DELETE = f"DELETE FROM schedule WHERE {_OF_THESE}"
 
 _RECOMPUTE_ALL = f"""
-UPDATE schedule SET next_at = NULL, last_at = min(last_at, {NOW}), since = min(since, {NOW}) WHERE next_at > {NOW}
+UPDATE schedule SET next_at = NULL, last_at = min(last_at, {NOW}), since = min(since, {NOW}), version = version + 1
+WHERE next_at > {NOW}
 """
 _RECOMPUTE = f"{_RECOMPUTE_ALL} AND {_OF_THESE}"
 

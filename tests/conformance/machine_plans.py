@@ -192,7 +192,8 @@ class PlansMachine(LifeMachine):
         else:
             # All that are known are due, but for those that never are.
             assert self.run(self.store.recompute_schedules([name])) == (stored.next == NEVER)
-            stored.next = None if stored.next == NEVER else stored.next
+            if stored.next == NEVER:
+                stored.next, stored.version = None, stored.version + 1
 
     @precondition(lambda self: self.model.schedules)
     @rule(

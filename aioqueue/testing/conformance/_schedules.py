@@ -273,10 +273,11 @@ async def next_ticks_are_forgotten(harness: Harness) -> None:
     equal(before["untried"].last_at, None, "the newest tick of one that never had any")
     asked = ["future", "due", "new", "nobody", "untried"]
     equal(await store.recompute_schedules(asked), 2, "how many are to be worked out again")
-    expected = {**before, **{name: replace(before[name], next_at=None) for name in ("future", "untried")}}
+    forgotten = {name: replace(row, next_at=None, version=row.version + 1) for name, row in before.items()}
+    expected = {**before, **{name: forgotten[name] for name in ("future", "untried")}}
     equal(await _by_name(store, names), expected, "the schedules by then")
     equal(await store.recompute_schedules(), 1, "how many of all are to be worked out again")
-    expected |= {"other": replace(before["other"], next_at=None)}
+    expected |= {"other": forgotten["other"]}
     equal(await _by_name(store, names), expected, "the schedules by then")
     equal(await store.recompute_schedules([]), 0, "how many of none")
 
@@ -303,6 +304,6 @@ async def a_newest_tick_in_the_future_is_forgotten(harness: Harness) -> None:
     after = await expect_schedule(store, "s")
     assert after.last_at is not None
     near(after.last_at, now, "what counts as the newest tick by then")
-    equal(after, replace(before, next_at=None, last_at=after.last_at), "the schedule by then")
+    equal(after, replace(before, next_at=None, last_at=after.last_at, version=before.version + 1), "the schedule by then")
     await decide(store, "s", job=scheduled_job("s", now))
     equal([each.nominal_time for each in (await expect_schedule(store, "s")).ticks], [ahead.nominal_time, now], "its ticks")

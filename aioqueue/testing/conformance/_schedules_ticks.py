@@ -253,6 +253,23 @@ async def what_was_worked_out_before_a_pause(harness: Harness) -> None:
 
 
 @subject()
+async def what_was_worked_out_before_it_was_forgotten(harness: Harness) -> None:
+    """A tick that was worked out while the next one was unknown isn't decided when it's unknown again: it may have been decided
+    in between, together with more others than are kept.
+    """
+    store = harness.store
+    if not isinstance(store, SupportsSchedules):
+        return
+    stored, now = await put_one(store, schedule("s")), await now_of(store)
+    times = [now - number * MINUTE for number in range(KEPT_TICKS + 5, 0, -1)]
+    first, second = ([scheduled_job("s", at) for at in times] for _ in range(2))
+    check((await tick_one(store, tick_of(stored, now + 60 * MINUTE, *first))).decided, "the first must be decided")
+    equal(await store.recompute_schedules(["s"]), 1, "how many are to be worked out again")
+    check(not (await tick_one(store, tick_of(stored, now + 60 * MINUTE, *second))).decided, "the second must not be decided")
+    equal(await jobs_of_ticks(harness.store), [each.id for each in first], "the jobs")
+
+
+@subject()
 async def they_stand_for_themselves(harness: Harness) -> None:
     """Of several in one call, those that come too late don't stop the others; the answers are in order."""
     store = harness.store

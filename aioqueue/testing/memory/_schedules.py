@@ -113,7 +113,7 @@ def recompute_schedules(database: Database, names: Collection[str] | None) -> in
     now, rows = database.now(), database.schedules.rows
     stale = [row for row in rows.values() if (names is None or row.name in names) and may_be_forgotten(row, now)]
     for row in stale:
-        rows[row.name] = replace(row, next_at=None, last_at=last_possible(row.last_at, now))
+        rows[row.name] = replace(row, next_at=None, last_at=last_possible(row.last_at, now), version=row.version + 1)
     if stale:
         database.tell(Notification(schedules=True))
     return len(stale)
