@@ -16,6 +16,7 @@ from aioqueue.events import Event, JobEnqueued, ScheduleTicked
 from aioqueue.telemetry._counters import LEDGER
 from aioqueue.worker import _schedules
 from tests.telemetry.spans import Recorded
+from tests.worker.insides import parts
 from tests.worker.scheduling import Troubled, decided, definition, enqueued, known, outcomes, stored
 
 if TYPE_CHECKING:
@@ -137,6 +138,22 @@ async def test_without_schedules_nothing_is_asked(client: Client, store: Trouble
         while store.called["next_due"] < 20:
             await asyncio.sleep(0.001)
     assert not store.called.keys() & {"due_schedules", "tick", "recompute_schedules", "reconcile_schedules"}
+
+
+async def test_a_schedule_that_isnt_due_costs_an_idle_worker_nothing(client: Client, store: Troubled) -> None:
+    await store.put_schedules([definition(report(), "reports", every=3600.0)])
+    async with worker(client, poll_interval=0.01) as running:
+        await known(store, "reports")
+        while parts(running).schedules._deciding or not store.called["recompute_schedules"]:
+            await asyncio.sleep(0)
+        asked = store.called["next_due"]
+        while store.called["next_due"] < asked + 20:
+            await asyncio.sleep(0.001)
+        before = {verb: store.called[verb] for verb in ("due_schedules", "tick", "recompute_schedules")}
+        while store.called["next_due"] < asked + 80:
+            await asyncio.sleep(0.001)
+        assert {verb: store.called[verb] for verb in before} == before
+        assert before["recompute_schedules"] == 1
 
 
 async def test_an_idle_worker_wakes_for_a_tick(client: Client, store: Troubled) -> None:

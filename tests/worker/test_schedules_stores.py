@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from aioqueue.vocabulary._schedules import DecidedTick
 
-pytestmark = [pytest.mark.anyio, pytest.mark.both_stores]
+pytestmark = pytest.mark.anyio
 
 registry = Registry()
 
@@ -35,6 +36,7 @@ def keeper(client: Client) -> SupportsSchedules:
     return client.store
 
 
+@pytest.mark.both_stores
 async def test_three_hundred_that_are_due_in_one_second_are_enqueued_within_five(client: Client) -> None:
     store = keeper(client)
     names = [f"s{number:03}" for number in range(300)]
@@ -67,6 +69,7 @@ REFUSES = {
 }
 
 
+@pytest.mark.both_stores
 async def test_a_job_that_a_trigger_refuses_is_taken_out_of_its_batch(client: Client, url: str) -> None:
     """Its tick is recorded as skipped, with the reason, and the others are enqueued."""
     store = keeper(client)
@@ -81,3 +84,22 @@ async def test_a_job_that_a_trigger_refuses_is_taken_out_of_its_batch(client: Cl
         (tick, *_) = await decided(store, "bad", 2)
     assert tick.outcome is TickOutcome.SKIPPED
     assert "not on my watch" in tick.reason
+
+
+async def test_a_key_that_an_open_transaction_holds_keeps_one_schedule_waiting(postgres_url: str) -> None:
+    names = [f"good{number}" for number in range(10)]
+    only_one = bad().options(key="k", unique=True)
+    async with Client(postgres_url) as client:
+        store = keeper(client)
+        await store.put_schedules([definition(only_one, every=1.0), *(definition(work(), name, every=1.0) for name in names)])
+        async with Worker(client, registry):
+            with suppress(asyncio.CancelledError):
+                async with client.transaction() as tx:
+                    await tx.enqueue(only_one.copy())
+                    for name in names:
+                        await decided(store, name)
+                    (held,) = await store.fetch_schedules(["bad"])
+                    assert held is not None
+                    assert held.ticks == ()
+                    raise asyncio.CancelledError
+            assert (await decided(store, "bad"))[-1].outcome is TickOutcome.ENQUEUED
