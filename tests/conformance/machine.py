@@ -34,10 +34,7 @@ MOSTLY_ON = 3 * (SettlementKind.CONTINUED,) + (SettlementKind.COMPLETED, Settlem
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """Subclasses make the harness.
-
-    Every draw is an index into a list in order of insertion: nothing depends on ids, sets or the clock.
-    """
+    """Subclasses make the harness. Every draw is an index into a list in order of insertion, whatever ids and clocks are."""
 
     def make_harness(self, stack: ExitStack) -> Any:
         raise NotImplementedError

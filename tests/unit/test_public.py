@@ -11,20 +11,18 @@ import aioqueue
 from aioqueue import errors
 
 _NAMES = """
-AioqueueError ArgumentsError Attempt AttemptError Backoff BoundClient Call CallAlreadyEnqueued CallError CallNeverEnqueued
-CallNext Changed Client ClientClosed ConfigurationError ConflictingOptions EnqueueMiddleware EnqueueNext Exponential Fail
-Finding Fixed Health Inserted Job JobCancelled JobControl JobError JobFailed JobHandle JobNotFound JobState JobType
-LateAttempt LeaseFacts
-LeaseLost Linear MetricsServer Middleware NewJob NotCommitted NotInTransaction NotSupported OnceResult OutsideTransaction Page
-Priority
-Reason ReasonCode RegistrationError Registry Reschedule Resource ResultError ResultTimeout Retry RetryIn RowRejected Stats
-Steps StoreContended StoreError StoreIncompatible StoreUnavailable Transaction TransactionError Why Worker current_attempt
-Verdict done serve_metrics AlreadyFinished Blocker BlockerCycle BlockerNotFound
-BlockerReference Completed Failed OutputNotReady WrongJobType Completion CompletionMiddleware CompletionNotDone
-DuplicateJob EventStream JobFilter ListOrder Unique Changes Cancel CancelReason Cancellation AttemptLog
-Delivery DeliveryPage DeliveryState
-JobAttempt Phase PhaseState Progress
-PhaseError PhaseNotDeclared PhaseRepeated PhaseResultError PhasesOverlap NotInProcess ProcessFailed
+AioqueueError AlreadyFinished ArgumentsError Attempt AttemptError AttemptLog Backoff Blocker BlockerCycle BlockerNotFound
+BlockerReference BoundClient Call CallAlreadyEnqueued CallError CallNeverEnqueued CallNext Cancel CancelReason Cancellation
+Changed Changes Client ClientClosed Completed Completion CompletionMiddleware CompletionNotDone ConfigurationError
+ConflictingOptions DecidedTick Delivery DeliveryPage DeliveryState DryRunRefused DuplicateJob EnqueueMiddleware EnqueueNext
+EventStream Exponential Fail Failed Finding Fixed Health Inserted Job JobAttempt JobCancelled JobControl JobError JobFailed
+JobFilter JobHandle JobNotFound JobState JobType LateAttempt LeaseFacts LeaseLost Linear ListOrder ListedSchedules
+MetricsServer Middleware NewJob NotCommitted NotInProcess NotInTransaction NotSupported OnceResult OutputNotReady
+OutsideTransaction Page Pause PauseTarget Phase PhaseError PhaseNotDeclared PhaseRepeated PhaseResultError PhaseState
+PhasesOverlap Priority ProcessFailed Progress Reason ReasonCode RegistrationError Registry Reschedule Resource ResultError
+ResultTimeout Retry RetryIn RowRejected Schedule ScheduleError ScheduleNotFound ScheduleOwned Schedules SingletonHeld Stats
+Steps StoreContended StoreError StoreIncompatible StoreUnavailable TickOutcome Transaction TransactionError Unique Verdict Why
+Worker WrongJobType current_attempt done serve_metrics
 """
 
 NAMES = _NAMES.split()
