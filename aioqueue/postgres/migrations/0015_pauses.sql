@@ -31,7 +31,7 @@ CREATE TABLE @schema@.pause (
     at timestamptz NOT NULL DEFAULT clock_timestamp(),
     until timestamptz,
     PRIMARY KEY (target, value, by)
-);
+) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 100);
 
 CREATE INDEX pause_until ON @schema@.pause (until) WHERE until IS NOT NULL;
 
