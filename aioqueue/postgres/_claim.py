@@ -46,6 +46,8 @@ _FROM_THE_BEGINNING_SECONDS = 1.0
 """Between claims that don't begin at the floors, while there's a backlog."""
 _PARKING_SECONDS = 0.5
 """For which a claim goes on to park what has a paused key, where it comes to nothing else: the next one continues."""
+_PARKING_SECONDS_LATER = 0.05
+"""The same where it has taken something, which waits for it."""
 
 _CLAIM = f"""WITH {OWNERS}, pausing AS MATERIALIZED (
     SELECT EXISTS (SELECT FROM @schema@.pause) AS yes
@@ -171,7 +173,7 @@ class Claims:
         repeated = False
         owners = Owners.of(lease_id, leases or {})
         full = self.pause == 0 and (not self._backlog or time.monotonic() - self._full.last > _FROM_THE_BEGINNING_SECONDS)
-        rounds, parked, until = 0, 0, time.monotonic() + _PARKING_SECONDS
+        rounds, parked, began = 0, 0, time.monotonic()
         while rounds < _MOST_ROUNDS:
             try:
                 found = await self._round(owners, types, limit - len(taken), marked, full=full, dry_run=dry_run)
@@ -184,7 +186,8 @@ class Claims:
                     raise
                 taken = await self._singly.claim(owners, lanes_of(types), limit, marked, error, dry_run=dry_run)
                 break
-            if len(taken) >= limit or (parked and time.monotonic() > until):
+            enough = _PARKING_SECONDS_LATER if taken else _PARKING_SECONDS
+            if len(taken) >= limit or (parked and time.monotonic() - began > enough):
                 break
             rounds += not parked
             if parked or (found.cut and found.jobs) or (found.missed and not repeated):
