@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
 
-from aioqueue.postgres import _claim
 from aioqueue.vocabulary._job import JobState
 from aioqueue.vocabulary._pauses import NewPause, Pause, PauseTarget
 from tests.postgres.stores import completed, connected, job, opened
@@ -27,8 +25,6 @@ pytestmark = pytest.mark.anyio
 KEY = NewPause(target=PauseTarget.KEY, value="k", by="ann", reason="why")
 TYPE = NewPause(target=PauseTarget.TYPE, value="a", by="ann")
 ALL = NewPause(target=PauseTarget.ALL, by="ann")
-MANY = """INSERT INTO aioqueue.job (id, type, run_at, key)
-SELECT gen_random_uuid(), 'a', now() - interval '1 day' + n * interval '1 ms', {key} FROM generate_series(1, {rows}) AS n"""
 BAD = "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'no'; END $$"
 REFUSE = """CREATE TRIGGER refuse BEFORE UPDATE ON aioqueue.job FOR EACH ROW WHEN ({when}) EXECUTE FUNCTION refuse()"""
 
@@ -190,54 +186,6 @@ async def test_a_claim_parks_what_has_a_paused_key_and_takes_what_is_behind(post
         assert [each.id for each in await claim(store)] == [held[1].id, held[0].id]
 
 
-async def test_a_large_backlog_of_a_paused_key_takes_few_claims(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And none behind it waits. What is parked comes back in its order, a portion at once, the rest by tending."""
-    execute(postgres_url, MANY.format(key="'k'", rows=5_000))
-    monkeypatch.setattr(_claim, "_PARKING_SECONDS", 60.0)
-    async with opened(postgres_url) as store, statements_counted(monkeypatch) as counted:
-        await store.insert([behind := job()])
-        await store.pause([KEY])
-        assert [each.id for each in await claim(store)] == [behind.id]
-        assert counted.total() < 20
-        assert await waiting(store) == {(PauseTarget.KEY, "k"): 5_000}
-        before = [row[0] for row in execute(postgres_url, "SELECT id FROM aioqueue.job WHERE state = 0 ORDER BY run_at")]
-        await store.resume(PauseTarget.KEY, ["k"])
-        assert execute(postgres_url, "SELECT count(*) FROM aioqueue.job WHERE state = 1") == [(500,)]
-        assert sum(await resumed(store, 2_000)) == 4_500
-        after = execute(postgres_url, "SELECT id, gate FROM aioqueue.job WHERE state = 1 ORDER BY run_at, id")
-        assert after == [(each, None) for each in before]
-
-
-async def test_a_claim_that_parks_for_long_is_continued_by_the_next(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    execute(postgres_url, MANY.format(key="'k'", rows=5_000))
-    monkeypatch.setattr(_claim, "_PARKING_SECONDS", 0.0)
-    async with opened(postgres_url) as store:
-        await store.insert([behind := job()])
-        await store.pause([KEY])
-        lease_id = await store.open_lease("w", 600)
-        found: list[ClaimedJob] = []
-        claims = 0
-        while (await store.next_due(["a"])).job == 0:
-            claims += 1
-            found += await store.claim(lease_id, ["a"], 10)
-        assert [each.id for each in found] == [behind.id]
-        assert claims <= 4
-
-
-async def test_others_between_them_are_all_claimed(postgres_url: str) -> None:
-    """In the order in which they're due, however many of a paused key stand between them."""
-    execute(postgres_url, MANY.format(key="CASE WHEN n % 3 > 0 THEN 'k' END", rows=3_000))
-    async with opened(postgres_url) as store:
-        await store.pause([KEY])
-        lease_id = await store.open_lease("w", 600)
-        found: list[ClaimedJob] = []
-        while (await store.next_due(["a"])).job == 0:
-            found += await store.claim(lease_id, ["a"], 100)
-        assert len(found) == 1_000
-        assert found == sorted(found, key=lambda each: each.run_at)
-        assert await waiting(store) == {(PauseTarget.KEY, "k"): 2_000}
-
-
 async def test_a_key_that_others_pause_still_stays_paused(postgres_url: str) -> None:
     held = job(key="k")
     async with opened(postgres_url) as store:
@@ -334,49 +282,6 @@ async def test_a_row_that_refuses_to_come_back_holds_up_no_other(postgres_url: s
         assert await resumed(store) == [0]
         said = [record for record in caplog.records if getattr(record, "event", "") == "store.row_passed_over"]
         assert [record.__dict__["job_id"] for record in said] == [str(bad.id)]
-
-
-async def test_a_row_that_refuses_to_be_parked_holds_up_no_other(postgres_url: str) -> None:
-    jobs = [job(key="k") for _ in range(5)]
-    async with opened(postgres_url) as store:
-        await store.insert([*jobs, plain := job()])
-        await store.pause([KEY])
-        execute(postgres_url, BAD)
-        execute(postgres_url, REFUSE.format(when=f"OLD.id = '{jobs[2].id}'"))
-        assert [each.id for each in await claim(store)] == [plain.id]
-        assert await claim(store) == []
-        assert await states(store, *jobs) == [JobState.READY if each is jobs[2] else JobState.HELD for each in jobs]
-
-
-async def test_one_by_one_pauses_count_too(postgres_url: str) -> None:
-    """A row that can't be claimed makes the claim look at each by itself."""
-    bad, held, plain, paused = job(priority=1), job(key="k"), job(), job("b")
-    async with opened(postgres_url) as store:
-        await store.insert([bad, held, plain, paused])
-        await store.pause([KEY, NewPause(target=PauseTarget.TYPE, value="b")])
-        execute(postgres_url, BAD)
-        execute(postgres_url, REFUSE.format(when=f"OLD.id = '{bad.id}'"))
-        assert [each.id for each in await claim(store, 10, ["a", "b"])] == [plain.id]
-        assert await states(store, bad, held, paused) == [JobState.READY, JobState.HELD, JobState.READY]
-
-
-async def test_several_claim_and_none_is_taken(postgres_url: str) -> None:
-    """Side by side they park each job once, and wait for nobody."""
-    execute(postgres_url, MANY.format(key="CASE WHEN n % 2 = 0 THEN 'k' END", rows=2_000))
-    async with opened(postgres_url) as one, opened(postgres_url) as two, opened(postgres_url) as three:
-        await one.pause([KEY])
-
-        async def drain(store: PostgresStore) -> list[ClaimedJob]:
-            lease_id = await store.open_lease("w", 600)
-            found: list[ClaimedJob] = []
-            while (await store.next_due(["a"])).job == 0:
-                found += await store.claim(lease_id, ["a"], 50)
-            return found
-
-        found = [each for some in await asyncio.gather(*map(drain, (one, two, three))) for each in some]
-        assert len({each.id for each in found}) == len(found) == 1_000
-        assert {each.key for each in found} == {None}
-        assert await waiting(one) == {(PauseTarget.KEY, "k"): 1_000}
 
 
 # -- what becomes of parked ones --------------------------------------------------------------------------------------
