@@ -127,11 +127,13 @@ async def test_a_rolling_deploy_and_a_rollback(scene: Scene) -> None:
         await shown(set(OLD))
         new = scene.worker(schedules=NEW, **PATIENT)
         await shown(set(NEW))
+        await workers[0].wait_for("those of newer code")
         scene.kill(workers[0])
         workers[0].start()
-        await workers[0].wait_for("superseded|those of newer code", times=2)
+        await workers[0].wait_for("those of newer code", times=2)
         for worker in workers:
             worker.terminate()
+        for worker in workers:
             await worker.exit_code()
         assert await look() == set(NEW)
         assert [each for each in seen if each] == [set(OLD), set(NEW)]
