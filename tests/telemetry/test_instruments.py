@@ -13,6 +13,7 @@ from aioqueue import Client, Registry
 from aioqueue.telemetry import _instruments
 from aioqueue.telemetry._counters import DURATION_BOUNDS_SECONDS
 from aioqueue.telemetry._metrics import METRICS
+from aioqueue.testing import MemoryStore
 from aioqueue.worker import Worker
 
 if TYPE_CHECKING:
@@ -65,6 +66,25 @@ async def test_the_same_metrics_are_on_a_provider(client: Client, reader: InMemo
     assert (duration.count, duration.explicit_bounds) == (1, DURATION_BOUNDS_SECONDS)
     assert after["aioqueue.job.start_delay"]["instrumented",].count == 1
     assert "aioqueue.slots.busy" not in after  # no worker runs
+
+
+async def test_so_are_those_of_ticks(reader: InMemoryMetricReader) -> None:
+    registry, store = Registry(name="shop"), MemoryStore()
+
+    @registry.job
+    async def scheduled() -> None: ...
+
+    registry.schedule(scheduled(), every=60.0)
+    async with Client(store) as client:
+        await Worker(client, registry).run_once()
+        before = points(reader)["aioqueue.schedule.ticks"]["enqueued",].value
+        store.advance(61)
+        await Worker(client, registry).run_once()
+    after = points(reader)
+    assert after["aioqueue.schedule.ticks"]["enqueued",].value == before + 1
+    assert after["aioqueue.schedule.delay"][()].count == 1
+    assert 1 <= after["aioqueue.schedule.delay"][()].sum < 30
+    assert after["aioqueue.jobs.enqueued"]["scheduled",].value == 1
 
 
 def test_without_a_provider_nothing_is_recorded() -> None:

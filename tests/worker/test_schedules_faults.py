@@ -49,10 +49,10 @@ async def client(store: Troubled) -> AsyncIterator[Client]:
 
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What may take many seconds may take some hundredths."""
-    monkeypatch.setattr(_schedules_decided, "STATEMENT_SECONDS", 0.05)
-    monkeypatch.setattr(_schedules, "STATEMENT_SECONDS", 0.05)
-    monkeypatch.setattr(_schedules, "_DECISION_SECONDS", 0.2)
+    """What may take many seconds may take some tenths."""
+    monkeypatch.setattr(_schedules_decided, "STATEMENT_SECONDS", 0.3)
+    monkeypatch.setattr(_schedules, "STATEMENT_SECONDS", 0.3)
+    monkeypatch.setattr(_schedules, "_DECISION_SECONDS", 0.5)
 
 
 def worker(client: Client, **settings: Any) -> Worker:
@@ -183,7 +183,7 @@ async def test_a_tick_that_takes_others_with_it_does_so_once(
 async def test_a_statement_that_hangs_or_fails_is_tried_again(
     client: Client, store: Troubled, hurried: None, verb: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("aioqueue.worker._schedules_reconciled._STATEMENT_SECONDS", 0.05)
+    monkeypatch.setattr("aioqueue.worker._schedules_reconciled._STATEMENT_SECONDS", 0.3)
     for module in ("_schedules", "_schedules_reconciled"):
         monkeypatch.setattr(f"aioqueue.worker.{module}.Backoff", lambda *_: Backoff(0.02, 0.1))
     store.troubles_of[verb] = [asyncio.Event(), StoreUnavailable("away"), RuntimeError("odd")]

@@ -103,3 +103,14 @@ async def test_a_key_that_an_open_transaction_holds_keeps_one_schedule_waiting(p
                     assert held.ticks == ()
                     raise asyncio.CancelledError
             assert (await decided(store, "bad"))[-1].outcome is TickOutcome.ENQUEUED
+
+
+@pytest.mark.both_stores
+async def test_one_that_another_process_puts_is_heard_of_by_an_idle_worker(client: Client, url: str) -> None:
+    async with Worker(client, registry, poll_interval=60) as worker:
+        while worker.health().last_claim is None:
+            await asyncio.sleep(0.01)
+        async with Client(url) as other:
+            await other.schedules.put("s", work(), every=1.0)
+        (tick, *_) = await decided(keeper(client), "s")
+        assert (tick.decided_at - tick.nominal_time).total_seconds() < 20
