@@ -133,17 +133,16 @@ async def test_a_rolling_deploy_goes_from_the_old_to_the_new_once(store: Trouble
         for number in range(3):
             await old.enter_async_context(running(store, code("1", **OLD), name=f"old{number}"))
         await until_scheduled(store, OLD)
-        versions = {}
         await new.enter_async_context(running(store, code("2", **NEW), name="new"))
         await until_scheduled(store, NEW)
-        versions = {name: (await stored(store, f"shop/{name}")).version for name in NEW}
+        since = {name: (await stored(store, f"shop/{name}")).since for name in NEW}
         async with running(store, code("1", **OLD), name="crashed and back"):
             await a_while()
         assert await scheduled(store) == NEW
         await old.aclose()
         await a_while()
         assert await scheduled(store) == NEW
-        assert {name: (await stored(store, f"shop/{name}")).version for name in NEW} == versions
+        assert {name: (await stored(store, f"shop/{name}")).since for name in NEW} == since
     superseded = [record.worker for record in caplog.records if record.event == "schedule.superseded"]
     assert sorted(superseded) == ["crashed and back", "old0", "old1", "old2"]
 
