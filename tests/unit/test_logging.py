@@ -134,7 +134,7 @@ JOB = {"job_id": "0190", "job_type": "mail.send", "job_key": None, "chain_id": "
 
 @pytest.fixture
 def in_a_handler(monkeypatch: pytest.MonkeyPatch) -> None:
-    job = SimpleNamespace(id="0190", type="mail.send", key=None, chain_id="018f", attempt=2)
+    job = SimpleNamespace(id="0190", type="mail.send", key=None, chain_id="018f", attempt=2, origin=None)
     monkeypatch.setattr(aioqueue_logging, "running_attempt", lambda: SimpleNamespace(job=job, worker_id="w1"))
 
 
