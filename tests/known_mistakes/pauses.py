@@ -1,11 +1,10 @@
-"""Stores that make mistakes with pauses, and with names that only one worker may have."""
+"""Stores that make mistakes with pauses."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from aioqueue.testing.memory import _claim, _lease, _operate, _pauses, _recovery, _rows_pauses, _store, _tend
+from aioqueue.testing.memory import _claim, _operate, _pauses, _recovery, _rows_pauses, _tend
 from aioqueue.testing.memory._rows import Database
 from aioqueue.testing.memory._rows_jobs import Row
 from aioqueue.testing.memory._rows_pauses import Pauses
@@ -13,6 +12,8 @@ from aioqueue.vocabulary._job import StoredState
 from aioqueue.vocabulary._notification import Notification
 from aioqueue.vocabulary._pauses import PauseTarget
 from tests.known_mistakes.mistake import Mistake, instead_of
+from tests.simulation.plan import Theme
+from tests.simulation.promises import Promise
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from aioqueue.vocabulary._pauses import Pause
 
-__all__ = ["PAUSES", "SINGLETONS"]
+__all__ = ["PAUSES"]
 
 
 def _only_types(pauses: Pauses, name: str, now: datetime) -> list[Pause]:
@@ -142,26 +143,6 @@ def _only_what_is_pending(row: Row, now: datetime) -> bool:
     return waits and row.expires_at is not None and row.expires_at <= now
 
 
-def _nameless(real: Callable[..., int], *arguments: Any, **told: Any) -> int:
-    return real(*arguments, **{**told, "singleton": None})
-
-
-def _any_name(real: Callable[..., None], database: Database, singleton: str | None) -> None:
-    if singleton is not None:
-        for lease in list(database.leases.values()):
-            if lease.singleton is not None and lease.singleton.casefold() == singleton.casefold():
-                real(database, lease.singleton)
-
-
-def _with_its_lease(real: Callable[..., None], database: Database, singleton: str | None) -> None:
-    """Who takes a name over leaves the lease, by which its worker goes on."""
-    before = dict(database.leases)
-    real(database, singleton)
-    for lease_id, lease in before.items():
-        if lease_id not in database.leases:
-            database.leases[lease_id] = replace(lease, singleton=None)
-
-
 PAUSES: dict[str, Mistake] = {
     "a store that claims what is paused": Mistake(
         ((_claim, "type_is_paused", lambda *_: False),),
@@ -169,6 +150,8 @@ PAUSES: dict[str, Mistake] = {
             "pauses/everything_is_paused",
             "pauses/what_runs_goes_on",
         ),
+        breaks=Promise.NOT_PAUSED,
+        theme=Theme.PLANS,
     ),
     "a store that claims while all is paused": Mistake(
         ((Pauses, "of_type", _only_types),),
@@ -231,6 +214,8 @@ PAUSES: dict[str, Mistake] = {
             "paused_keys/a_dry_run_parks_too",
             "paused_keys/a_locked_one_is_not_waited_for",
         ),
+        breaks=Promise.NOT_PAUSED,
+        theme=Theme.PLANS,
     ),
     "a store in which a paused key stands before others": Mistake(
         (instead_of(_claim, "park", _stops_at_the_first),),
@@ -262,6 +247,8 @@ PAUSES: dict[str, Mistake] = {
             "paused_keys/a_pause_that_ends_by_itself",
             "paused_keys/what_somebody_has_locked",
         ),
+        breaks=Promise.NOT_HELD,
+        theme=Theme.PLANS,
     ),
     "a store that brings back what another pause holds": Mistake(
         (instead_of(_pauses, "comes_back", _whoever_else_holds),),
@@ -340,39 +327,5 @@ PAUSES: dict[str, Mistake] = {
     ),
     "a store in which what is parked doesn't expire": Mistake(
         ((_tend, "is_never_started", _only_what_is_pending),), cases=("paused_keys/it_still_expires",)
-    ),
-}
-
-SINGLETONS: dict[str, Mistake] = {
-    "a store in which two have a name": Mistake(
-        ((_lease, "has_the_name", lambda *_: False),),
-        cases=(
-            "singleton/a_renewal_keeps_it",
-            "singleton/it_refuses_nothing_else",
-        ),
-    ),
-    "a store in which a name is never free": Mistake(
-        ((_lease, "has_the_name", lambda *_: True),),
-        cases=(
-            "singleton/one_that_has_run_out_is_taken_over",
-            "singleton/others_stay",
-        ),
-    ),
-    "a store that forgets names": Mistake(
-        (instead_of(Database, "add_lease", _nameless),),
-        cases=(
-            "singleton/a_renewal_keeps_it",
-            "singleton/it_is_free_after_the_end",
-        ),
-    ),
-    "a store in which names are alike": Mistake(
-        (instead_of(_store, "make_way", _any_name),), cases=("singleton/only_one_has_it",)
-    ),
-    "a store in which a name is taken over beside its lease": Mistake(
-        (instead_of(_store, "make_way", _with_its_lease),),
-        cases=(
-            "singleton/a_renewal_while_it_is_taken_over",
-            "singleton/one_that_has_run_out_is_taken_over",
-        ),
     ),
 }

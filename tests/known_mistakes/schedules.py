@@ -10,6 +10,8 @@ from aioqueue.testing.memory import _schedules, _store_schedules
 from aioqueue.testing.memory._rows_schedules import Schedules
 from aioqueue.vocabulary._notification import Notification
 from tests.known_mistakes.mistake import Mistake, instead_of
+from tests.simulation.plan import Theme
+from tests.simulation.promises import Promise
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -193,6 +195,8 @@ SCHEDULES: dict[str, Mistake] = {
             "generations/a_rolling_deploy",
             "generations/one_without_schedules",
         ),
+        breaks=Promise.CURRENT_CODE,
+        theme=Theme.PLANS,
     ),
     "a store in which whoever asks last is current": Mistake(
         (instead_of(_schedules, "decide", _always_current),),
@@ -200,6 +204,8 @@ SCHEDULES: dict[str, Mistake] = {
             "generations/a_rolling_deploy",
             "generations/workers_that_start_together",
         ),
+        breaks=Promise.ONE_GENERATION,
+        theme=Theme.PLANS,
     ),
     "a store in which the oldest generation is current": Mistake(
         ((_schedules, "decide", _first_come),),
@@ -231,6 +237,8 @@ SCHEDULES: dict[str, Mistake] = {
             "generations/a_rolling_deploy",
             "generations/what_live_code_owns_is_not_deleted",
         ),
+        breaks=Promise.ONE_GENERATION,
+        theme=Theme.PLANS,
     ),
     "a store that notes only once that a generation lives": Mistake(
         (instead_of(Schedules, "keep_alive", _noted_once),), cases=("generations/a_rollback",)
@@ -256,6 +264,8 @@ SCHEDULES: dict[str, Mistake] = {
             "schedules/a_newest_tick_in_the_future_is_forgotten",
             "schedules/next_ticks_are_forgotten",
         ),
+        breaks=Promise.ONCE_A_TICK,
+        theme=Theme.PLANS,
     ),
     "a store in which a resumed schedule goes on as before": Mistake(
         ((_schedules, "resumed", _goes_on_as_before),), cases=("schedules/a_resumed_one_goes_on_from_then",)
@@ -268,10 +278,16 @@ SCHEDULES: dict[str, Mistake] = {
         ),
     ),
     "a store that catches up with a pause": Mistake(
-        (instead_of(_schedules, "resumed", _catches_up_with_the_pause),), cases=("schedules/a_resumed_one_goes_on_from_then",)
+        (instead_of(_schedules, "resumed", _catches_up_with_the_pause),),
+        cases=("schedules/a_resumed_one_goes_on_from_then",),
+        breaks=Promise.ONCE_A_TICK,
+        theme=Theme.PLANS,
     ),
     "a store that resumes what isn't paused": Mistake(
-        ((_schedules, "has_to_be_resumed", lambda row: True),), cases=("schedules/a_resumed_one_goes_on_from_then",)
+        ((_schedules, "has_to_be_resumed", lambda row: True),),
+        cases=("schedules/a_resumed_one_goes_on_from_then",),
+        breaks=Promise.NO_TICK_LOST,
+        theme=Theme.PLANS,
     ),
     "a store that resumes nothing": Mistake(
         ((_schedules, "has_to_be_resumed", lambda row: False),),

@@ -12,12 +12,13 @@ from tests.known_mistakes.completing import COMPLETING
 from tests.known_mistakes.events import EVENTS
 from tests.known_mistakes.leases import LEASES
 from tests.known_mistakes.looking import LOOKING
-from tests.known_mistakes.pauses import PAUSES, SINGLETONS
+from tests.known_mistakes.pauses import PAUSES
 from tests.known_mistakes.producing import PRODUCING
 from tests.known_mistakes.progress import PROGRESS
 from tests.known_mistakes.retention import RETENTION
 from tests.known_mistakes.schedules import SCHEDULES
 from tests.known_mistakes.settlements import SETTLEMENTS
+from tests.known_mistakes.singletons import SINGLETONS
 from tests.known_mistakes.tending import TENDING
 from tests.known_mistakes.ticks import TICKS
 from tests.known_mistakes.unique import UNIQUE

@@ -12,6 +12,8 @@ from aioqueue.vocabulary._job import StoredState
 from aioqueue.vocabulary._origin import Origin
 from aioqueue.vocabulary._schedules import TickOutcome
 from tests.known_mistakes.mistake import Mistake, instead_of
+from tests.simulation.plan import Theme
+from tests.simulation.promises import Promise
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -166,6 +168,8 @@ TICKS: dict[str, Mistake] = {
             "ticks/each_is_decided_once",
             "ticks/they_stand_for_themselves",
         ),
+        breaks=Promise.ONCE_A_TICK,
+        theme=Theme.PLANS,
     ),
     "a store that decides ticks of older definitions": Mistake(
         ((_schedules_ticks, "may_decide", _of_any_version),),
@@ -180,6 +184,8 @@ TICKS: dict[str, Mistake] = {
             "ticks/only_as_it_was_read",
             "ticks/they_stand_for_themselves",
         ),
+        breaks=Promise.NOT_PAUSED,
+        theme=Theme.PLANS,
     ),
     "a store in which what is run by hand has to be due": Mistake(
         ((_schedules_ticks, "may_decide", _by_hand_as_others),), cases=("ticks/by_hand",)
@@ -197,6 +203,8 @@ TICKS: dict[str, Mistake] = {
             "ticks/several_of_one_call",
             "ticks/what_was_run_by_hand_counts",
         ),
+        breaks=Promise.OVERLAP,
+        theme=Theme.PLANS,
     ),
     "a store in which a tick overlaps only with a first job": Mistake(
         ((_schedules_ticks, "goes_on", _only_its_first_job),), cases=("ticks/the_one_before_goes_on",)
@@ -274,6 +282,8 @@ TICKS: dict[str, Mistake] = {
             "schedules/a_paused_one_has_no_ticks",
             "schedules/each_field_lasts",
         ),
+        breaks=Promise.TICKS_IN_TIME,
+        theme=Theme.PLANS,
     ),
     "a store in which what is paused is due": Mistake(
         ((_schedules_ticks, "ticking", lambda database: list(database.schedules.rows.values())),),

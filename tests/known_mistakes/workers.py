@@ -24,6 +24,7 @@ from aioqueue.worker._unheld import Unheld
 from aioqueue.worker._writer import Writer
 from tests.known_mistakes.cancelling import WORKERS_CANCELLING
 from tests.known_mistakes.mistake import Mistake, Patch, instead_of
+from tests.known_mistakes.planning import WORKERS_PLANS
 from tests.known_mistakes.progress import WORKERS_PHASES
 from tests.simulation.plan import Theme
 from tests.simulation.promises import Promise
@@ -230,4 +231,6 @@ WORKER_MISTAKES: dict[str, Mistake] = {
     **WORKERS_CANCELLING,
     # -- workers: phases
     **WORKERS_PHASES,
+    # -- workers: schedules
+    **WORKERS_PLANS,
 }

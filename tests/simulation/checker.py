@@ -8,10 +8,12 @@ from aioqueue.vocabulary._job import SettlementKind
 from tests.simulation.account import Lease, Truth
 from tests.simulation.chains import ChainChecker
 from tests.simulation.expectations import expected_of, fits
+from tests.simulation.pauses import PauseChecker
 from tests.simulation.phases import PhaseChecker
 from tests.simulation.promises import Promise
 from tests.simulation.requests import RequestChecker
 from tests.simulation.scheduler import START
+from tests.simulation.schedules import ScheduleChecker
 from tests.simulation.waiting import WaitingChecker
 
 if TYPE_CHECKING:
@@ -45,6 +47,8 @@ class Checker:
         self.requests = RequestChecker(book)
         self.phases = PhaseChecker(book)
         self.waiting = WaitingChecker(book, self.requests, lambda moment: moment.timestamp() - START)
+        self.schedules = ScheduleChecker(book, self.waiting.last)
+        self.pauses = PauseChecker(book)
         self._require = book.require
         self.caller: Process | None = None
 
@@ -116,6 +120,7 @@ class Checker:
     # -- jobs ---------------------------------------------------------------------------------------------------------
 
     def inserted(self, new: NewJob, due: float, refuses: Refusal) -> None:
+        self.schedules.inserted(new)
         self._book.note(f"{self._book.name(new.id)} stored, due at {due:.3f}")
         again = new.id in self._book.jobs
         self._require(Promise.ONE_NEXT, not again, f"{self._book.name(new.id)} is stored again")
@@ -128,6 +133,7 @@ class Checker:
         self._require(Promise.NOT_AGAIN, truth.ended is None, f"{name} was claimed after its end")
         self.chains.told(job)
         self.waiting.claimed(job)
+        self.pauses.claimed(truth.new)
         self._require(Promise.ONE_HOLDER, truth.holder is None, f"{name} was claimed while {truth.holder} held it")
         early = now < truth.due - _MOMENT
         self._require(Promise.DUE_FIRST, not early, f"{name} was claimed before it was due at {truth.due:.3f}")

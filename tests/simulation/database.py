@@ -183,6 +183,8 @@ class WatchedDatabase(Database):
         self._look_at_ended()
         self.checker.waiting.look(self)
         self.checker.requests.look()
+        self.checker.schedules.look()
+        self.checker.pauses.look(self)
         held = {job_id for job_id, row in self.rows.items() if row.held}
         free = {job_id: self.rows[job_id].locked_until for job_id in self._held - held if job_id in self.rows}
         self.checker.waiting.locked_by_transaction(held, free=free)

@@ -261,6 +261,20 @@ class Handlers:
         self._bodies.finished(run, "returned")
         return f"child of {index}"
 
+    async def run_ticked(self, seconds: float) -> str:
+        """The handler of what schedules enqueue."""
+        host = self._scheduler.host
+        assert isinstance(host, Process)
+        run = self._bodies.began(host, current_attempt().job, 0, goes_on=False)
+        run.listens = True
+        try:
+            await asyncio.sleep(seconds if host.alive else 0.0)
+        except asyncio.CancelledError:
+            self._bodies.finished(run, "cancelled")
+            raise
+        self._bodies.finished(run, "returned")
+        return "ticked"
+
     # -- plain functions ----------------------------------------------------------------------------------------------
 
     def run_in_thread(self, index: int, place: int = 0) -> str:
@@ -332,6 +346,13 @@ async def waits(index: int, outputs: list[str], ends: list[Completed[str] | Fail
 @registry.job(name="child")
 async def child(index: int) -> str:
     return going_on[-1].run_child(index)
+
+
+@registry.job(name="ticked")
+async def ticked(schedule: str, code: int, seconds: float) -> str:
+    """Of some state of the code."""
+    del schedule, code
+    return await going_on[-1].run_ticked(seconds)
 
 
 @registry.job(name="phased", phases=PHASES)

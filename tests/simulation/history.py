@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,8 +17,10 @@ from tests.simulation.bodies import Bodies
 from tests.simulation.checker import Checker
 from tests.simulation.database import WatchedDatabase
 from tests.simulation.deadlines import Deadlines
-from tests.simulation.handlers import JOB_TYPES, Handlers, going_on, registry
+from tests.simulation.deploys import deployed
+from tests.simulation.handlers import JOB_TYPES, Handlers, going_on
 from tests.simulation.network import CALM_LATENCY, Network
+from tests.simulation.operators import Operators
 from tests.simulation.outside import Outside
 from tests.simulation.plan import CHAIN_KINDS, SICK_VERBS
 from tests.simulation.process import Process
@@ -88,16 +91,13 @@ class History:
         self.network.changed = self.database.changed
         self.checker.phases.in_order = not self.plan.faults.late
         self.handlers = Handlers(
-            self.plan.jobs,
-            self.scheduler,
-            self.bodies,
-            self.checker.phases,
-            lambda: self.network.calm,
-            self.names.__setitem__,
+            self.plan.jobs, self.scheduler, self.bodies, self.checker.phases, lambda: self.network.calm, self.names.__setitem__
         )
         self.processes: list[Process] = []
         self.clock_error: dict[str, float] = {}
-        self.to_enqueue = len(self.plan.jobs)
+        self.checker.schedules.call_it = self._ticked
+        self.checker.schedules.calm_since = self.checker.pauses.calm_since = self._calm_since
+        self.to_enqueue = len(self.plan.jobs) + bool(self.plan.deploys)
         self._chance = random.Random(f"product {seed}")
         self._handles: list[asyncio.Future[Any]] = []
         self._started = 0
@@ -105,6 +105,13 @@ class History:
 
     def note(self, text: str) -> None:
         self.lines.append(f"{self.scheduler.now:9.3f}  {text}")
+
+    def _ticked(self, job_id: UUID, name: str) -> None:
+        self.names[job_id] = name
+        self.enqueued.add(job_id)
+
+    def _calm_since(self) -> float:
+        return self.plan.calm_at + _ECHO if self.network.calm else math.inf
 
     def name(self, job_id: UUID) -> str:
         return self.names.get(job_id, "unknown job")
@@ -229,7 +236,7 @@ class History:
         self.clock_error.setdefault(name, self._chance.choice([0.0, 0.0, -900.0, 900.0]))
         self.processes.append(process)
         self.note(f"{name} starts")
-        process.start(lambda: process.work(registry, self.plan))
+        process.start(lambda: process.work(*deployed(self.plan, self.scheduler.now), self.plan))
 
     def _strike(self, event: Event) -> None:
         if self.network.calm or event.blow in {"lock", "sick", "forget"}:
@@ -320,6 +327,12 @@ class History:
             self._answering = group
             for index, job in enumerate(self.plan.jobs):
                 group.create_task(self._enqueue(client, index, job))
+            if self.plan.deploys:
+                operators = Operators(client, self.database.now, self.note, self._kept_quiet)
+                operators.begin(group, self.plan.acts, self.plan.calm_at + _ECHO)
+
+    def _kept_quiet(self) -> None:
+        self.to_enqueue -= 1
 
     async def _enqueue(self, client: Client, index: int, job: PlannedJob) -> None:
         await asyncio.sleep(job.at)

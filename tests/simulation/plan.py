@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from aioqueue import Retry
+    from aioqueue.vocabulary._schedules import CatchUp, Overlap
     from tests.simulation.network import Faults
 
 Deed = Literal[
@@ -93,6 +94,7 @@ class Theme(StrEnum):
     RECOVERY = "dead workers, idle ones, and statements that fail"
     CANCELLING = "jobs that are asked to end, between crashes, failures and lost answers"
     PHASES = "jobs with phases, between crashes, failures and lost answers"
+    PLANS = "schedules through deploys, and pauses, between crashes, failures and lost answers"
 
 
 @dataclass(frozen=True)
@@ -185,6 +187,79 @@ class PlannedJob:
     asked: tuple[float, ...] = ()
 
 
+Act = Literal[
+    "pause_all",
+    "pause_type",
+    "pause_key",
+    "resume_all",
+    "resume_type",
+    "resume_key",
+    "pause_schedule",
+    "resume_schedule",
+    "run_now",
+    "put",
+    "delete",
+]
+"""What operators do: `put` and `delete` is about a schedule beside those of the code."""
+
+
+@dataclass(frozen=True)
+class PlannedSchedule:
+    """One schedule.
+
+    Attributes:
+        name: Within its registry.
+        every, catch_up, grace, overlap: As of `Registry.schedule`.
+        seconds: How long its jobs take.
+        key: Theirs.
+    """
+
+    name: str
+    every: float
+    seconds: float
+    catch_up: CatchUp
+    grace: float
+    overlap: Overlap
+    key: str | None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """As `Registry.schedule` takes them."""
+        return {"every": self.every, "catch_up": self.catch_up, "grace": self.grace, "overlap": self.overlap}
+
+
+@dataclass(frozen=True)
+class PlannedDeploy:
+    """A state of the code, which processes have that are started from some time on.
+
+    Attributes:
+        release: Its number; None without one.
+    """
+
+    at: float
+    schedules: tuple[PlannedSchedule, ...]
+    release: int | None
+
+
+@dataclass(frozen=True)
+class PlannedAct:
+    """What an operator does.
+
+    Attributes:
+        which: Of the schedules that are there then; also of the people.
+        value: The type or the key that is paused or resumed.
+        until: After how many seconds a pause ends by itself.
+        schedule: What is put.
+    """
+
+    at: float
+    act: Act
+    which: int
+    value: str
+    until: float | None
+    schedule: PlannedSchedule | None
+
+
 @dataclass(frozen=True)
 class Event:
     """Something that happens.
@@ -212,6 +287,7 @@ class Plan:
         starved: Seconds at most that an event loop waits for the processor between two of its turns.
         calm_at: When the faults end.
         retention: Seconds after which chains that have ended are removed; 0 for never.
+        deploys: States of the code, in order; none for one without schedules.
     """
 
     seed: int
@@ -229,3 +305,5 @@ class Plan:
     grace: float
     calm_at: float
     retention: float = 0.0
+    deploys: tuple[PlannedDeploy, ...] = ()
+    acts: tuple[PlannedAct, ...] = ()

@@ -142,8 +142,8 @@ class Process(Host):
 
         self._scheduler.start(self, run, self.name)
 
-    async def work(self, registry: Registry, plan: Plan) -> None:
-        """Run workers until they're stopped."""
+    async def work(self, registry: Registry, release: int | None, plan: Plan) -> None:
+        """Run workers of this code until they're stopped."""
         self.renew_every = plan.lease / 3
         REQUEST.set(f"the start of {self.name}")
         async with Client(self.store) as client:
@@ -159,6 +159,7 @@ class Process(Host):
                     retention_completed=plan.retention,
                     retention_failed=plan.retention,
                     retention_interval=_RETENTION_INTERVAL if plan.retention else 0.0,
+                    release=release,
                 )
                 for letter in "ab"[: plan.workers]
             ]

@@ -55,6 +55,17 @@ class Promise(StrEnum):
     PHASE_RESULT = "what a phase has given once is what it gives"
     PROGRESS_FORWARD = "what is stored of a claim's progress is stored in the order in which it's said"
 
+    # Schedules and pauses.
+    ONCE_A_TICK = "each nominal tick of a schedule is decided once"
+    NOT_BEFORE_TICK = "no tick is decided before its time"
+    NO_TICK_LOST = "no tick is passed over but for what its schedule says of missed ones"
+    TICKS_IN_TIME = "ticks are decided soon, while nothing goes wrong"
+    OVERLAP = "a tick that must be alone is, and only that is skipped for it"
+    CURRENT_CODE = "what isn't in the code any more, or otherwise, doesn't tick"
+    ONE_GENERATION = "the newest code that lives says which schedules there are"
+    NOT_PAUSED = "nothing that is paused starts, or ticks"
+    NOT_HELD = "nothing is held once it isn't paused any more"
+
     NOT_REMOVED = "only chains that have ended are removed, and not before their time"
 
     # Giving back.

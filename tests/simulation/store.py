@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from aioqueue.errors import AioqueueError, StoreUnavailable
-from aioqueue.testing import MemoryStore
 from aioqueue.testing.memory._lease import MemoryLeaseSession, renew
 from aioqueue.testing.memory._settle import settle
+from tests.simulation.store_plans import PlansStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -24,12 +24,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class FaultyStore(MemoryStore):
+class FaultyStore(PlansStore):
     """One process's connections to the database."""
 
     def __init__(self, database: WatchedDatabase, process: Process) -> None:
         super().__init__(database=database)
         self._watched = database
+        self.checker = database.checker
         self._process = process
         self.network = database.network
         self.description = f"simulation of {process.name}"

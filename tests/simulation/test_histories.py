@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.history import simulate
-from tests.simulation.themes import FIRST_OF_PHASES
+from tests.simulation.themes import FIRST_OF_PHASES, FIRST_OF_PLANS
 
 SEEDS = 300
 PHASES = 25
+PLANS = 15
 
 
 def _must_hold(seeds: range) -> None:
@@ -27,7 +28,12 @@ def test_random_histories_of_phases_keep_all_promises() -> None:
     _must_hold(range(FIRST_OF_PHASES, FIRST_OF_PHASES + PHASES))
 
 
+def test_random_histories_of_schedules_and_pauses_keep_all_promises() -> None:
+    _must_hold(range(FIRST_OF_PLANS, FIRST_OF_PLANS + PLANS))
+
+
 @pytest.mark.soak
 def test_thousands_of_random_histories_keep_all_promises() -> None:
     _must_hold(range(10_000, 15_000))
     _must_hold(range(FIRST_OF_PHASES, FIRST_OF_PHASES + 1_000))
+    _must_hold(range(FIRST_OF_PLANS, FIRST_OF_PLANS + 2_000))

@@ -11,10 +11,10 @@ from collections import Counter
 import pytest
 
 from tests.simulation.history import simulate
-from tests.simulation.themes import FIRST_OF_PHASES, THEMES
+from tests.simulation.themes import FIRST_OF_PHASES, FIRST_OF_PLANS, THEMES
 from tests.simulation.variants import VARIANTS, found
 
-EACH_THEME = (*range(len(THEMES)), FIRST_OF_PHASES)
+EACH_THEME = (*range(len(THEMES)), FIRST_OF_PHASES, FIRST_OF_PLANS)
 
 
 @pytest.mark.parametrize("name", VARIANTS)

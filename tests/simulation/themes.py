@@ -13,29 +13,34 @@ from tests.simulation.plan import Blow, Deed, Event, Plan, Step, Theme
 from tests.simulation.themes_cancelling import cancelling
 from tests.simulation.themes_chains import chains, waiting
 from tests.simulation.themes_phases import phased
+from tests.simulation.themes_plans import planned
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 FIRST_OF_PHASES = 1_000_000
 """From this seed on all histories are about phases: so the seeds before have the histories that they had."""
+FIRST_OF_PLANS = 2_000_000
+"""From this seed on all are about schedules and pauses."""
+_LATER = {Theme.PHASES: FIRST_OF_PHASES, Theme.PLANS: FIRST_OF_PLANS}
 THEMES: tuple[Theme, ...] = (
     *[Theme.MIXED] * 4,
     *[Theme.ROUGH] * 2,
-    *[each for each in Theme if each not in {Theme.MIXED, Theme.PHASES}],
+    *[each for each in Theme if each not in {Theme.MIXED, *_LATER}],
 )
 """Taken in turns, seed by seed."""
 
 
 def theme_of(seed: int) -> Theme:
     """What the history of a seed is about."""
-    return Theme.PHASES if seed >= FIRST_OF_PHASES else THEMES[seed % len(THEMES)]
+    later = [theme for theme, first in _LATER.items() if seed >= first]
+    return later[-1] if later else THEMES[seed % len(THEMES)]
 
 
 def seeds_of(theme: Theme | None, count: int) -> Iterator[int]:
     """The first seeds of a theme, or of all."""
-    first = FIRST_OF_PHASES if theme is Theme.PHASES else 0
-    fitting = (seed for seed in range(first, 2 * FIRST_OF_PHASES) if theme in (None, theme_of(seed)))
+    first = 0 if theme is None else _LATER.get(theme, 0)
+    fitting = (seed for seed in range(first, 2 * FIRST_OF_PLANS) if theme in (None, theme_of(seed)))
     return (seed for seed, _ in zip(fitting, range(count), strict=False))
 
 
@@ -298,4 +303,5 @@ _THEMES: dict[Theme, Callable[[random.Random, Plan], Plan]] = {
     Theme.RECOVERY: _recovery,
     Theme.CANCELLING: cancelling,
     Theme.PHASES: phased,
+    Theme.PLANS: planned,
 }
