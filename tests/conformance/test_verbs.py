@@ -4,14 +4,36 @@ from __future__ import annotations
 
 import pytest
 
-from aioqueue.abc import Insertable, Operable, Store, SupportsEvents, SupportsPrune, SupportsRetention, SupportsWebhooks
+from aioqueue.abc import (
+    Insertable,
+    Operable,
+    Recordable,
+    Store,
+    SupportsEvents,
+    SupportsPauses,
+    SupportsPrune,
+    SupportsRetention,
+    SupportsSchedules,
+    SupportsWebhooks,
+)
 from aioqueue.testing.conformance._tools import HOUR, start_one
 from aioqueue.testing.conformance._verbs import blocking_verbs, verbs
 from tests.conformance.memory_harness import MemoryHarness
 
 pytestmark = pytest.mark.anyio
 
-PROTOCOLS = (Insertable, Operable, Store, SupportsPrune, SupportsRetention, SupportsWebhooks, SupportsEvents)
+PROTOCOLS = (
+    Insertable,
+    Operable,
+    Recordable,
+    Store,
+    SupportsPrune,
+    SupportsRetention,
+    SupportsWebhooks,
+    SupportsEvents,
+    SupportsPauses,
+    SupportsSchedules,
+)
 METHODS = {name for each in PROTOCOLS for name, value in vars(each).items() if callable(value) and not name.startswith("_")}
 
 

@@ -33,7 +33,7 @@ def test_a_single_run_counts_each() -> None:
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_the_log_has_a_line_for_each(kind: SettlementKind, caplog: pytest.LogCaptureFixture) -> None:
-    job = SimpleNamespace(type="a.job", id=UUID(int=1), attempt=1)
+    job = SimpleNamespace(type="a.job", id=UUID(int=1), attempt=1, origin=None)
     slot = SimpleNamespace(job=job, began=0.0, event=event)
     with caplog.at_level(logging.INFO, logger="aioqueue.worker"):
         _attempt_log.log_end(cast("Any", slot), Outcome(kind=kind))

@@ -8,9 +8,18 @@ from typing import TYPE_CHECKING
 from aioqueue.testing.conformance._progress import phase_of, progress_of
 from aioqueue.testing.conformance._tools import HOUR, job, raises
 from aioqueue.testing.conformance._waiting import ends_well
-from aioqueue.vocabulary._abilities import SupportsEvents, SupportsPrune, SupportsRetention, SupportsWebhooks
+from aioqueue.vocabulary._abilities import (
+    SupportsEvents,
+    SupportsPauses,
+    SupportsPrune,
+    SupportsRetention,
+    SupportsSchedules,
+    SupportsWebhooks,
+)
 from aioqueue.vocabulary._job import Ending, SettlementKind, StoredState
 from aioqueue.vocabulary._listing import JobFilter
+from aioqueue.vocabulary._pauses import NewPause, PauseTarget
+from aioqueue.vocabulary._schedules import Generation
 from aioqueue.vocabulary._webhooks import DeliveryState, DeliveryTry
 
 if TYPE_CHECKING:
@@ -110,7 +119,31 @@ def _of_abilities(store: Store, ids: Sequence[UUID]) -> dict[str, Callable[[], A
         calls["begin_events"] = partial(store.begin_events, ids[0])
         calls["resume_events"] = partial(store.resume_events, ids[0], 1, 1)
         calls["read_events"] = partial(store.read_events, ids[0], "", 1)
+    if isinstance(store, SupportsPauses):
+        calls["pause"] = partial(store.pause, [NewPause(target=PauseTarget.TYPE, value="t")])
+        calls["pause of nothing"] = partial(store.pause, [])
+        calls["resume"] = partial(store.resume, PauseTarget.TYPE, ["t"])
+        calls["resume of nothing"] = partial(store.resume, PauseTarget.TYPE, [])
+        calls["list_pauses"] = store.list_pauses
+    if isinstance(store, SupportsSchedules):
+        calls.update(_of_schedules(store))
     return calls
+
+
+def _of_schedules(store: SupportsSchedules) -> dict[str, Callable[[], Awaitable[object]]]:
+    return {
+        "put_schedules of nothing": partial(store.put_schedules, []),
+        "reconcile_schedules": partial(store.reconcile_schedules, Generation(owner="o", digest="d"), [], 1.0),
+        "due_schedules": partial(store.due_schedules, 1),
+        "tick of nothing": partial(store.tick, []),
+        "recompute_schedules": store.recompute_schedules,
+        "list_schedules": partial(store.list_schedules, 1),
+        "fetch_schedules": partial(store.fetch_schedules, ["s"]),
+        "fetch_schedules of nothing": partial(store.fetch_schedules, []),
+        "pause_schedules": partial(store.pause_schedules, ["s"], "no", "me"),
+        "resume_schedules": partial(store.resume_schedules, ["s"]),
+        "delete_schedules": partial(store.delete_schedules, ["s"]),
+    }
 
 
 def blocking_verbs(store: Store) -> dict[str, Callable[[], object]]:
