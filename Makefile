@@ -2,12 +2,13 @@
 PYTHON ?= .venv/bin/python
 BIN = $(dir $(PYTHON))
 
-.PHONY: help install check test soak docs bench ci
+.PHONY: help install check test stores soak docs bench ci
 
 help:
 	@echo "install  an environment in .venv with everything"
 	@echo "check    ruff, mypy, pyright, layers, and the mistakes that the checkers must find"
-	@echo "test     all tests but the long ones"
+	@echo "test     all tests but the long ones, with one store each where they're built upon stores"
+	@echo "stores   those with the other stores"
 	@echo "soak     the long ones"
 	@echo "docs     the documentation into site/"
 	@echo "bench    the benchmarks"
@@ -27,6 +28,9 @@ check:
 
 test:
 	$(PYTHON) -m pytest -n 4 --dist=loadfile
+
+stores:
+	$(PYTHON) -m pytest -m "other_store and not soak" -n 4 --dist=loadfile
 
 soak:
 	$(PYTHON) -m pytest -m soak --timeout=1800 -p no:xdist

@@ -225,6 +225,7 @@ class _Connection:
 @dataclasses.dataclass
 class _Claimed:
     type: str = "test.fetch"
+    origin: None = None
 
 
 async def _until(condition: object) -> None:

@@ -72,7 +72,7 @@ async def test_readers_of_the_view_keep_their_columns_and_rights(empty_postgres_
         before = await connection.fetchval(columns)
         await connection.execute("GRANT SELECT ON aioqueue.jobs TO public")
         await make_store(empty_postgres_url).migrate()
-        assert await connection.fetchval(columns) == [*before, "chain_id", "position", "open_blockers"]
+        assert await connection.fetchval(columns) == [*before, "chain_id", "position", "open_blockers", "held_by", "origin"]
         assert await connection.fetchval("SELECT has_table_privilege('pg_monitor', 'aioqueue.jobs', 'SELECT')")
 
 
