@@ -12,7 +12,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytest_plugins = ["tests.one_store_each", "tests.postgres_databases", "tests.sqlite_leftovers"]
+pytest_plugins = ["tests.bytecode", "tests.one_store_each", "tests.postgres_databases", "tests.sqlite_leftovers"]
 
 
 @pytest.fixture
