@@ -8,7 +8,7 @@ import contextvars
 import gc
 import signal
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import pytest
@@ -23,6 +23,15 @@ LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "asyncio": asyncio.new_event_loop,
     "uvloop": uvloop.new_event_loop,
 }
+
+
+@pytest.fixture(autouse=True)
+def _nothing_of_others() -> Iterator[None]:
+    """Who has ended a loop is looked for among all objects: those that other tests have left aren't looked through each time."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 class Quits(SystemExit):
