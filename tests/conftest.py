@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 from pathlib import Path
@@ -13,6 +14,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 pytest_plugins = ["tests.bytecode", "tests.one_store_each", "tests.postgres_databases", "tests.sqlite_leftovers"]
+
+
+def pytest_collection_finish() -> None:
+    """Whoever looks for garbage in a test needn't look through all the tests, which stay to the end."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

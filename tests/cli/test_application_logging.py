@@ -6,8 +6,10 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import anyio
 import pytest
 
+from aioqueue import Client
 from tests.processes import ROOT
 
 if TYPE_CHECKING:
@@ -36,13 +38,18 @@ logging.config.dictConfig({
 """
 
 
+async def enqueue(url: str) -> None:
+    async with Client(url) as client:
+        await client.enqueue_by_name("fails")
+
+
 def run(folder: Path, setup: str, *options: str) -> list[str]:
     """The lines that a worker writes that runs a job which fails."""
     (folder / "jobs.py").write_text(JOBS.format(setup=setup))
     common = {"cwd": folder, "capture_output": True, "text": True, "timeout": 120}
     environment = {"PYTHONPATH": str(ROOT), "AIOQUEUE_URL": "sqlite:///jobs.db", "PATH": ""}
     aioqueue = [sys.executable, "-m", "aioqueue"]
-    subprocess.run([*aioqueue, "enqueue", "fails"], check=True, env=environment, **common)
+    anyio.run(enqueue, f"sqlite:///{folder / 'jobs.db'}")
     done = subprocess.run([*aioqueue, "worker", "jobs:registry", "--once", *options], env=environment, **common)
     assert done.returncode == 3, done.stderr
     lines: list[str] = done.stderr.splitlines()

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
+import anyio
 import pytest
 
 from aioqueue import Client, Registry, Worker
@@ -51,12 +52,17 @@ def run(folder: Path, *arguments: str, **variables: str) -> subprocess.Completed
     return subprocess.run(aioqueue, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False)
 
 
+async def enqueue(url: str) -> None:
+    async with Client(url) as client:
+        for name in ("fails", "declines", "returns"):
+            await client.enqueue_by_name(name, {"password": SECRET})
+        await client.enqueue_by_name("returns", {"password": {"not": SECRET}})
+
+
 def work(folder: Path, *options: str, **variables: str) -> list[str]:
     """Run jobs that do all that they can to a log, and give the lines that were written of it."""
     (folder / "jobs.py").write_text(JOBS)
-    for job in ("fails", "declines", "returns"):
-        assert run(folder, "enqueue", job, f"password={SECRET}").returncode == 0
-    assert run(folder, "enqueue", "returns", f'password:={{"not": "{SECRET}"}}').returncode == 0
+    anyio.run(enqueue, f"sqlite:///{folder / 'jobs.db'}")
     done = run(folder, "worker", "jobs:registry", "--once", "--name", "w1", *options, **variables)
     assert done.returncode == 3, done.stderr
     assert SECRET not in done.stdout + done.stderr

@@ -74,6 +74,12 @@ def each_url(request: pytest.FixtureRequest) -> str:
     return value
 
 
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop keeps the timer of a transaction's end until its time, with its context."""
+    monkeypatch.setattr("aioqueue.sqlite._transaction._END_SECONDS", 2.0)
+
+
 class App:
     """A program that opens its client and starts its worker in the first request that needs them."""
 
