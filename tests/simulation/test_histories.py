@@ -7,9 +7,9 @@ import pytest
 from tests.simulation.history import simulate
 from tests.simulation.themes import FIRST_OF_PHASES, FIRST_OF_PLANS
 
-SEEDS = 300
-PHASES = 25
-PLANS = 15
+SEEDS = 100
+PHASES = 10
+PLANS = 6
 
 
 def _must_hold(seeds: range) -> None:
