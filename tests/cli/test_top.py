@@ -15,7 +15,7 @@ import sys
 import termios
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
@@ -27,7 +27,7 @@ from tests.postgres_server import execute
 from tests.processes import PATIENCE
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Iterable
     from pathlib import Path
 
     from tests.cli.conftest import Invoke
@@ -37,6 +37,16 @@ EVIL = "[red]a[/red][link=http://x]\x1b[31m\nforged"
 VISIBLE = r"[red]a[/red][link=http://x]\x1b[31m\nforged"
 OTHER_SCREEN, FIRST_SCREEN = "\x1b[?1049h", "\x1b[?1049l"
 TERMINALS = {"rich": {}, "without rich": {}, "dumb": {"TERM": "dumb"}}
+WAYS_TO_END = ["q", "\x03", "SIGINT", "SIGTERM"]
+# Each way and each terminal has its turn; the rest of the combinations are for the long run.
+ENDS = {("rich", "q"), ("rich", "SIGTERM"), ("without rich", "\x03"), ("dumb", "SIGINT")}
+ENDS_AT_ONCE = {("rich", "SIGINT"), ("rich", "SIGHUP"), ("without rich", "SIGTERM")}
+
+
+def some(kinds: Iterable[str], ways: Iterable[str], by_default: set[tuple[str, str]]) -> list[Any]:
+    """All pairs, of which those that aren't taken by default are for the long run."""
+    pairs = [(kind, way) for kind in kinds for way in ways]
+    return [pytest.param(*pair, marks=() if pair in by_default else pytest.mark.soak) for pair in pairs]
 
 
 @pytest.fixture
@@ -129,8 +139,7 @@ def on_terminal(url: str, *options: str, kind: str = "rich", before: str = "", *
 # -- on a terminal ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", list(TERMINALS))
-@pytest.mark.parametrize("how", ["q", "\x03", "SIGINT", "SIGTERM"])
+@pytest.mark.parametrize(("kind", "how"), some(TERMINALS, WAYS_TO_END, ENDS))
 def test_it_ends_cleanly(url: str, kind: str, how: str) -> None:
     fill(url)
     with on_terminal(url, kind=kind) as terminal:
@@ -165,8 +174,7 @@ _top.pressed = pressed
 """
 
 
-@pytest.mark.parametrize("kind", ["rich", "without rich"])
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+@pytest.mark.parametrize(("kind", "name"), some(["rich", "without rich"], ["SIGINT", "SIGTERM", "SIGHUP"], ENDS_AT_ONCE))
 def test_a_signal_as_soon_as_the_screen_is_there(url: str, kind: str, name: str) -> None:
     fill(url)
     with on_terminal(url, kind=kind, before=SIGNAL_AT_ONCE.format(name)) as terminal:
@@ -221,7 +229,7 @@ def test_each_table_has_its_place_on_the_screen(url: str, kind: str) -> None:
         assert terminal.end() == 0
 
 
-@pytest.mark.parametrize("kind", ["rich", "without rich"])
+@pytest.mark.parametrize("kind", ["rich", pytest.param("without rich", marks=pytest.mark.soak)])
 def test_a_database_that_goes_away_and_comes_back(own_postgres: Server, kind: str) -> None:
     url = own_postgres.url()
     anyio.run(Client(url).migrate)

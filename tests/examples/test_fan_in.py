@@ -45,9 +45,13 @@ in code: planned/planned.beat by planned every 1.0 s
 EXPECTED = {"fan_in": FAN_IN, "approval": APPROVAL, "completion": COMPLETION, "schedules": SCHEDULES}
 
 
+# What those leave in the database differs from what they found there: accounts that are paid from, schedules.
+LEAVE_SOMETHING = ("completion", "schedules")
+
+
 @pytest.mark.parametrize("example", EXPECTED)
 def test_the_example_prints_what_it_should_each_time(example: str, each_url: str) -> None:
-    for _ in range(2):
+    for _ in range(2 if example in LEAVE_SOMETHING else 1):
         command = [sys.executable, "-W", "error", "-X", "dev", "-m", f"examples.{example}", "--url", each_url]
         finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
         assert (finished.returncode, finished.stdout) == (0, EXPECTED[example]), finished.stderr
