@@ -6,6 +6,7 @@ import io
 import re
 import tokenize
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,7 @@ def test_what_is_no_reason(comment: str, bad: bool) -> None:
     assert without_reason(comment) is bad
 
 
+@cache
 def comments(file: str) -> list[tuple[int, str]]:
     """The comments of a file, with the numbers of their lines."""
     tokens = tokenize.generate_tokens(io.StringIO((ROOT / file).read_text()).readline)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
@@ -31,12 +32,16 @@ def made_by(node: ast.expr | None) -> ast.Call | None:
     return node if isinstance(node, ast.Call) and ast.unparse(node.func) in MAKERS else None
 
 
+@cache
 def events() -> tuple[dict[str, set[str]], list[str]]:
     """Fields by event, and the calls without an event."""
     found: dict[str, set[str]] = defaultdict(set)
     missing: list[str] = []
     for path in sorted((ROOT / "aioqueue").rglob("*.py")):
-        tree = ast.parse(path.read_text())
+        text = path.read_text()
+        if "logger" not in text and "getLogger" not in text:
+            continue
+        tree = ast.parse(text)
         named = [node for node in ast.walk(tree) if isinstance(node, ast.Assign) and made_by(node.value)]
         for call in log_calls(tree):
             given = next((keyword.value for keyword in call.keywords if keyword.arg == "extra"), None)
