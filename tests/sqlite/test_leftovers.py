@@ -76,6 +76,7 @@ def test_it_fails_the_run_that_leaves_something(tmp_path: Path, what: str) -> No
     ended = subprocess.run(
         [*command, "--rootdir", str(tmp_path), str(file)],
         cwd=Path(__file__).parents[2],
+        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
         text=True,
         timeout=120,

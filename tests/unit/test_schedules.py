@@ -263,7 +263,7 @@ print(registry.schedules[0].template.decode())
 def test_a_generation_is_the_same_in_each_process() -> None:
     """The order of a set is another one in each: a deploy would never come to an end."""
     found = set()
-    for seed in ("1", "2", "3"):
+    for seed in ("1", "2"):
         done = subprocess.run(
             [sys.executable, "-c", SETS], capture_output=True, text=True, check=True, timeout=60, env={"PYTHONHASHSEED": seed}
         )
