@@ -60,8 +60,17 @@ def test_ids_that_are_only_brought_forward_need_no_question(invoke: Invoke, comm
     assert "--yes" not in invoke("jobs", *command, exit_code=1 if command[0] == "retry" else 0).output
 
 
-@pytest.mark.parametrize("answer", ["y", "n", ""])
-@pytest.mark.parametrize("ids", [("abcd0",), tuple(map(str, IDS))], ids=len)
+@pytest.mark.parametrize(
+    ("ids", "answer"),
+    [
+        (("abcd0",), "y"),
+        (("abcd0",), ""),
+        (tuple(map(str, IDS)), "n"),
+        *(pytest.param(tuple(map(str, IDS)), answer, marks=pytest.mark.soak) for answer in ("y", "")),
+        pytest.param(("abcd0",), "n", marks=pytest.mark.soak),
+    ],
+    ids=lambda each: each if isinstance(each, str) else str(len(each)),
+)
 def test_deleting_shows_what_and_asks(invoke: Invoke, url: str, ids: tuple[str, ...], answer: str) -> None:
     ended = on_terminal("jobs", "delete", *ids, answer=f"{answer}\n", AIOQUEUE_URL=url)
     assert f"{IDS[0]}  a  scheduled" in ended.shown

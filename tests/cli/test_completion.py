@@ -61,6 +61,17 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("typed", "completed"), COMPLETED)
+def test_what_is_completed(typed: str, completed: str) -> None:
+    *words, incomplete = typed.split()[1:]
+    complete = ShellComplete(main, {}, "aioqueue", "_AIOQUEUE_COMPLETE")
+    assert [item.value for item in complete.get_completions(words, incomplete)] == [completed]
+
+
+# A command, an option, a value; each of the others takes two processes more.
+@pytest.mark.parametrize(
+    ("typed", "completed"),
+    [pytest.param(*each, marks=() if number in {0, 2, 4} else pytest.mark.soak) for number, each in enumerate(COMPLETED)],
+)
 def test_bash(environment: dict[str, str], tmp_path: Path, typed: str, completed: str) -> None:
     words = typed.split()
     script = f"""

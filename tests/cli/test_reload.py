@@ -232,8 +232,15 @@ async def test_code_that_can_t_be_imported_is_told_and_waits_for_the_next_change
         assert await worker.ends() == 2
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("whom", ["the process", "its group"])
+@pytest.mark.parametrize(
+    ("number", "whom"),
+    [
+        (signal.SIGINT, "its group"),
+        (signal.SIGTERM, "the process"),
+        pytest.param(signal.SIGINT, "the process", marks=pytest.mark.soak),
+        pytest.param(signal.SIGTERM, "its group", marks=pytest.mark.soak),
+    ],
+)
 async def test_one_signal_is_one_stop(url: str, tmp_path: Path, number: int, whom: str) -> None:
     """With a job that runs: a second signal would give it back at once, rather than after the grace."""
     with reloading(url, tmp_path, "--grace", "1s") as worker:
@@ -253,7 +260,7 @@ async def test_one_signal_is_one_stop(url: str, tmp_path: Path, number: int, who
     assert not psutil.pid_exists(child)
 
 
-@pytest.mark.parametrize("whom", ["the process", "its group"])
+@pytest.mark.parametrize("whom", ["the process", pytest.param("its group", marks=pytest.mark.soak)])
 async def test_a_second_signal_ends_both_at_once(url: str, tmp_path: Path, whom: str) -> None:
     with reloading(url, tmp_path, "--grace", "10m") as worker:
         child = await worker.started(1)

@@ -100,11 +100,11 @@ async def only_job(url: str) -> Job:
 @pytest.mark.parametrize("command", list(COMMANDS))
 async def test_the_first_signal_ends_it_well_from_the_first_instant(url: str, tmp_path: Path, command: str) -> None:
     """From before the package itself is imported, and in each moment after that."""
-    for number in range(10):
+    for number in range(5):
         with started(url, tmp_path, command=command) as process:
             await until(lambda: catches(process.pid, signal.SIGTERM), "a handler")
             assert "aioqueue" not in log(tmp_path)
-            time.sleep(number * 0.04)
+            time.sleep(number * 0.09)
             process.send_signal(signal.SIGTERM if number % 2 else signal.SIGINT)
             assert await ends(process, tmp_path, within=WITHIN_A_SECOND) == 0, log(tmp_path)
         assert "Traceback" not in log(tmp_path)

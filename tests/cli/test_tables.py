@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 import anyio
@@ -15,6 +16,9 @@ from aioqueue import Client
 from aioqueue.cli._tables import cut, plain_table
 from aioqueue.vocabulary._job import Job, NewJob
 from tests.cli.terminal import on_terminal
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Invoke
 
 ID = UUID("abcd0000-0000-7000-8000-000000000000")
 EVIL = "[red]a[/red][link=http://x]\x1b[31m:smile:\nforged"
@@ -37,7 +41,7 @@ def full_url(url: str) -> str:
 @pytest.mark.parametrize(
     "command", [("stats",), ("workers",), ("jobs", "show", str(ID)), ("jobs", "why", str(ID)), ("jobs", "list")]
 )
-def test_no_name_forges_a_line_or_a_colour(full_url: str, command: tuple[str, ...], output: str) -> None:
+def test_no_name_forges_a_line_or_a_colour(invoke: Invoke, full_url: str, command: tuple[str, ...], output: str) -> None:
     """A type's and a worker's, and an error's."""
 
     async def work() -> None:
@@ -45,8 +49,10 @@ def test_no_name_forges_a_line_or_a_colour(full_url: str, command: tuple[str, ..
             await client.store.open_lease(EVIL, 600, types=[EVIL], slots=1)
 
     anyio.run(work)
-    ended = on_terminal(*command, output=output, AIOQUEUE_URL=full_url, TERM="dumb")
-    text = ended.stdout if output == "pipe" else ended.shown
+    if output == "pipe":
+        text = invoke(*command).stdout
+    else:
+        text = on_terminal(*command, AIOQUEUE_URL=full_url, TERM="dumb").shown
     assert VISIBLE in text
     assert ESCAPE not in text
     assert not any(line.startswith("forged") for line in text.splitlines())
@@ -77,7 +83,7 @@ def test_no_short_text_is_folded_however_narrow_the_terminal(full_url: str, colu
 
 
 @pytest.mark.parametrize("command", [("jobs", "list"), ("stats",), ("top",), ("workers",)])
-def test_a_pipe_gets_whole_texts(url: str, command: tuple[str, ...]) -> None:
+def test_a_pipe_gets_whole_texts(invoke: Invoke, url: str, command: tuple[str, ...]) -> None:
     long = "a" * 200
 
     async def put() -> None:
@@ -86,7 +92,7 @@ def test_a_pipe_gets_whole_texts(url: str, command: tuple[str, ...]) -> None:
             await client.store.open_lease("w1", 600, types=[long], slots=1)
 
     anyio.run(put)
-    assert long in on_terminal(*command, output="pipe", AIOQUEUE_URL=url).stdout
+    assert long in invoke(*command).stdout
     shortened = on_terminal(*command, *(("--once",) if command == ("top",) else ()), AIOQUEUE_URL=url, TERM="dumb").shown
     assert long not in shortened
     assert "aaa…" in shortened

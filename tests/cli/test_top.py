@@ -184,7 +184,7 @@ def test_a_signal_as_soon_as_the_screen_is_there(url: str, kind: str, name: str)
         assert "Abort" not in terminal.shown
 
 
-@pytest.mark.parametrize("kind", list(TERMINALS))
+@pytest.mark.parametrize("kind", ["rich", pytest.param("without rich", marks=pytest.mark.soak), "dumb"])
 def test_other_keys_do_nothing_and_what_changes_is_shown(url: str, kind: str) -> None:
     fill(url)
     with on_terminal(url, kind=kind) as terminal:
@@ -203,7 +203,7 @@ async def enqueue_greeting(url: str) -> None:
         await client.enqueue(greet("Ada"))
 
 
-@pytest.mark.parametrize("kind", list(TERMINALS))
+@pytest.mark.parametrize("kind", ["rich", "without rich", pytest.param("dumb", marks=pytest.mark.soak)])
 def test_users_texts_do_nothing_to_the_terminal(url: str, kind: str) -> None:
     fill(url)
     with on_terminal(url, kind=kind) as terminal:
@@ -336,7 +336,7 @@ def test_whoever_reads_may_go_away(url: str) -> None:
     assert ended.stderr == ""
 
 
-@pytest.mark.parametrize("options", ["", "--once", "--json"])
+@pytest.mark.parametrize("options", ["", *(pytest.param(each, marks=pytest.mark.soak) for each in ("--once", "--json"))])
 def test_without_standard_output(url: str, options: str) -> None:
     fill(url)
     command = f"{sys.executable} -c 'from aioqueue.cli import main; main()' top {options} --url {url} >&-"
