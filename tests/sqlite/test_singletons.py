@@ -48,7 +48,9 @@ async def test_waiting_for_the_lock_is_not_taken_for_a_dead_holder(store: SQLite
         connection.execute("ROLLBACK")
 
 
-async def test_a_renewal_that_waits_for_this_processs_transaction_keeps_the_name(store: SQLiteStore, path: Path) -> None:
+async def test_a_renewal_that_waits_for_this_processs_transaction_keeps_the_name(path: Path) -> None:
+    store = make_store(f"sqlite:///{path}?busy_timeout=0.2")  # for which it waits
+    await store.open()
     lease = await store.open_lease("w", 60, singleton="cleaner")
     session = store.lease_session()
     session.connect()
@@ -56,6 +58,7 @@ async def test_a_renewal_that_waits_for_this_processs_transaction_keeps_the_name
         await tx.execute("UPDATE lease SET expires_at = 1")
         assert (await anyio.to_thread.run_sync(session.renew, lease, 60.0, [])).valid
     session.close()
+    await store.close()
     other = make_store(f"sqlite:///{path}")
     await other.open()
     with pytest.raises(SingletonHeld):

@@ -27,7 +27,7 @@ LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
 
 @pytest.fixture(autouse=True)
 def _nothing_of_others() -> Iterator[None]:
-    """Who has ended a loop is looked for among all objects: those that other tests have left aren't looked through each time."""
+    """Who has ended a loop is looked for among all objects: those that other tests have left aren't looked through."""
     gc.freeze()
     yield
     gc.unfreeze()
