@@ -293,14 +293,10 @@ def test_a_copy_is_another_job(make: Any) -> None:
 
 
 def dropped(use: Any) -> list[warnings.WarningMessage]:
-    gc.freeze()  # what all other tests have left isn't looked through: only garbage of this use's
-    try:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            use()
-            gc.collect()
-    finally:
-        gc.unfreeze()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        use()
+        gc.collect()
     return [each for each in caught if each.category is CallNeverEnqueued]
 
 

@@ -8,7 +8,7 @@ import contextvars
 import gc
 import signal
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -25,12 +25,11 @@ LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _nothing_of_others() -> Iterator[None]:
+@pytest.fixture(autouse=True, scope="module")
+def _nothing_of_others() -> None:
     """Who has ended a loop is looked for among all objects: those that other tests have left aren't looked through."""
+    gc.collect()
     gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 class Quits(SystemExit):
