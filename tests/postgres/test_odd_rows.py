@@ -59,7 +59,7 @@ RUNNING = ["run_at = 'infinity'", "run_at = '-infinity'", "started_at = NULL", "
 NEVER_DUE = ["run_at = 'infinity'", "run_at = '290000-01-01'"]
 
 
-@pytest.fixture(params=["postgres_url", "postgres15_url"])
+@pytest.fixture(params=["postgres_url", pytest.param("postgres15_url", marks=pytest.mark.other_store)])
 def url(request: pytest.FixtureRequest) -> str:
     return str(request.getfixturevalue(request.param))
 
