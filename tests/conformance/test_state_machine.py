@@ -50,7 +50,7 @@ class WaitingMemoryMachine(WaitingMachine):
 def postgres_machine(databases: Databases) -> type[LifeMachine]:
     class PostgresMachine(PlansMachine):
         def make_harness(self, stack: ExitStack) -> Any:
-            return PostgresHarness(stack.enter_context(databases.fresh()))
+            return PostgresHarness(stack.enter_context(databases.reused()))
 
     return PostgresMachine
 

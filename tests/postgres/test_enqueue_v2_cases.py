@@ -9,13 +9,11 @@ import pytest
 from aioqueue.testing import CASES, Case
 from tests.harnesses import PostgresHarness
 from tests.postgres.sql_producer import SqlProducer
-from tests.postgres_databases import Emptied
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator
 
     from aioqueue.abc import Store
-    from tests.postgres_databases import Databases
 
 pytestmark = pytest.mark.anyio
 
@@ -31,22 +29,14 @@ class SqlHarness(PostgresHarness):
         return SqlProducer(store, self.url)  # all else is the store's
 
 
-@pytest.fixture(scope="module")
-def emptied(postgres_databases: Databases) -> Iterator[Emptied]:
-    databases = Emptied(postgres_databases)
-    yield databases
-    databases.close()
-
-
 @pytest.fixture
-async def harness(anyio_backend: str, emptied: Emptied) -> AsyncIterator[SqlHarness]:
-    with emptied.url() as url:
-        harness = SqlHarness(url)
-        await harness.open()
-        try:
-            yield harness
-        finally:
-            await harness.close()
+async def harness(anyio_backend: str, postgres_url: str) -> AsyncIterator[SqlHarness]:
+    harness = SqlHarness(postgres_url)
+    await harness.open()
+    try:
+        yield harness
+    finally:
+        await harness.close()
 
 
 @pytest.mark.parametrize(

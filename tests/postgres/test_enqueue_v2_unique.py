@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 import asyncpg
@@ -17,13 +17,7 @@ from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._unique import Unique
 from tests.postgres.sql_producer import enqueue, sql_producer
 from tests.postgres.stores import connected, job, opened
-from tests.postgres_databases import Emptied
 from tests.postgres_server import execute
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.postgres_databases import Databases
 
 pytestmark = pytest.mark.anyio
 
@@ -35,17 +29,9 @@ FINISH = f"""with gone as (delete from aioqueue.job returning *)
 """All that is live completes."""
 
 
-@pytest.fixture(scope="module")
-def emptied(postgres_databases: Databases) -> Iterator[Emptied]:
-    databases = Emptied(postgres_databases)
-    yield databases
-    databases.close()
-
-
 @pytest.fixture
-def url(emptied: Emptied) -> Iterator[str]:
-    with emptied.url() as url:
-        yield url
+def url(postgres_url: str) -> str:
+    return postgres_url
 
 
 def call(url: str, jobs: object) -> list[tuple[UUID, bool]]:
