@@ -34,7 +34,7 @@ def enqueue(url: str, name: str) -> None:
 @pytest.mark.parametrize("command", ["enqueue ok", "jobs list", "jobs list --json", "jobs delete --type a --yes"])
 def test_a_full_disk_is_told_in_a_line(url: str, command: str) -> None:
     enqueue(url, "a")
-    for unbuffered in ("", "1"):
+    for unbuffered in ("", "1") if command == "jobs list" else ("",):  # where it's written makes no difference to the others
         with open("/dev/full", "w", encoding="utf-8") as full:
             ended = run(*command.split(), url=url, stdout=full, PYTHONUNBUFFERED=unbuffered)
         assert ended.stderr == "Error: standard output can't be written: No space left on device\n"

@@ -32,7 +32,8 @@ def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shop]:
         shop.close()
 
 
-@pytest.mark.parametrize("framework", ["fastapi", "starlette", "aiohttp"])
+# FastAPI's lifespan is Starlette's.
+@pytest.mark.parametrize("framework", ["fastapi", pytest.param("starlette", marks=pytest.mark.soak), "aiohttp"])
 async def test_stopped_in_mid_work_and_started_again(shop: Shop, framework: str) -> None:
     """What ends within the grace counts; the rest is given back with its attempt, and done after the next start."""
     first = await shop.start(command(framework), AIOQUEUE_GRACE="2s", AIOQUEUE_CONCURRENCY="4")

@@ -356,7 +356,7 @@ SCRIPT = textwrap.dedent("""
 """)
 
 
-@pytest.mark.parametrize("name", ["asyncpg", "psycopg", "session on asyncpg"])
+@pytest.mark.parametrize("name", ["asyncpg", "psycopg", pytest.param("session on asyncpg", marks=pytest.mark.soak)])
 async def test_a_kill_before_the_commit_leaves_nothing(postgres_url: str, name: str, tmp_path: Path) -> None:
     output = tmp_path / "output"
     with output.open("wb") as file:
