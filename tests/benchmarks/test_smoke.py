@@ -33,6 +33,7 @@ def run(*arguments: str) -> str:
     return completed.stdout
 
 
+@pytest.mark.soak  # the one with spans measures it without them, too
 def test_drain() -> None:
     assert "here" in run("benchmarks.drain", "--jobs", "20", "--rounds", "1", "--concurrency", "5")
 
@@ -89,6 +90,7 @@ def test_retention() -> None:
     assert "      12 unfinished jobs" in printed
 
 
+@pytest.mark.soak  # on SQLite it's the same, and a server is what `test_horizon` has
 def test_retention_on_postgresql(postgres_url: str) -> None:
     printed = run("benchmarks.retention", "--rows", "200", "--seconds", "0", "--longest", "5", "--server", postgres_url)
     assert "all that was old enough" in printed

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 STATEMENTS = all_statements(Schema())
-ROWS, STEPS = 100_000, 100_000
+ROWS, STEPS = 50_000, 100_000
 FEW = """UPDATE aioqueue.job SET chain_id = id, id = gen_random_uuid(), position = 1, state = 2, claims = 1, attempt = 1,
     started_at = now(), lease_id = 1, unique_key = gen_random_uuid() FROM (
     SELECT id AS old FROM aioqueue.job WHERE type = 'busy' AND run_at < now() ORDER BY id LIMIT 100) AS first WHERE old = id"""
