@@ -21,12 +21,12 @@ _OLDER = "postgresql15"
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what is left out by default. Whoever names a single test gets it."""
+    """Mark what is left out by default. Whoever names a single test gets it; what is long with a store counts for none."""
     if any("::" in argument for argument in config.args):
         return
     same: dict[tuple[str, str, str], dict[str, pytest.Item]] = defaultdict(dict)
     for item in items:
-        if not isinstance(item, pytest.Function) or not hasattr(item, "callspec"):
+        if not isinstance(item, pytest.Function) or not hasattr(item, "callspec") or item.get_closest_marker("soak"):
             continue
         parts = item.callspec.id.split("-")
         if _folder(item) == "conformance" and _OLDER in parts:
