@@ -13,6 +13,8 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from aioqueue import Client
+
 pytest_plugins = ["tests.bytecode", "tests.one_store_each", "tests.postgres_databases", "tests.sqlite_leftovers"]
 
 
@@ -49,6 +51,18 @@ def same_logging() -> Iterator[None]:
 def url(tmp_path: Path) -> str:
     """A SQLite file of the test's own, which isn't there yet."""
     return f"sqlite:///{tmp_path / 'jobs.db'}"
+
+
+@pytest.fixture
+def untended(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is tended to: jobs that weren't started in time are found by claims, who might come second otherwise."""
+
+    from aioqueue.abc import Tended  # lazy: most tests need none
+
+    async def finds_nothing(_store: object, _limit: int) -> Tended:
+        return Tended()
+
+    monkeypatch.setattr(type(client.store), "tend", finds_nothing)
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

@@ -55,6 +55,12 @@ def command(framework: str) -> list[str]:
     return ["-m", WATCHED, "aiohttp", "{port}"] if framework == "aiohttp" else uvicorn(framework)
 
 
+_CUT_OFF = re.compile(
+    r"Error handling request from \S+\nTraceback \(most recent call last\):\n(?:  .*\n)+ConnectionResetError: Connection lost\n"
+)
+"""What aiohttp says of a request whose body hadn't come when the stop closed its connection."""
+
+
 @dataclass(frozen=True)
 class Placed:
     """An order that a server has accepted."""
@@ -130,7 +136,7 @@ class Server:
             AssertionError: It isn't.
         """
         await until(lambda: self.process.poll() is not None, f"the server's end\n{self.output()}")
-        output = self.output()
+        output = _CUT_OFF.sub("", self.output())
         assert self.process.returncode in codes, f"exit code {self.process.returncode}:\n{output}"
         for phrase in (*FORBIDDEN, "Traceback"):
             assert phrase not in output, f"{phrase!r} in\n{output}"

@@ -80,7 +80,7 @@ def test_so_are_those_of_many_clients_and_none_of_the_sums_falls() -> None:
     assert sum(before.values()) == 450
 
 
-async def test_each_attempt_is_counted_once_by_how_it_ended(client: Client) -> None:
+async def test_each_attempt_is_counted_once_by_how_it_ended(client: Client, untended: None) -> None:
     LEDGER.forget()
     registry = Registry()
 

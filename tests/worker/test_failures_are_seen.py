@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aioqueue import Client, Fail, Fixed, JobState, Registry, Retry, Worker
-from aioqueue.abc import Tended
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -74,13 +73,7 @@ async def test_waits_and_durations_arent_confused(client: Client, records) -> No
     assert retry.__dict__["duration"] < 60
 
 
-async def test_fail_and_an_expired_job_say_that_nothing_follows(
-    client: Client, records, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def finds_nothing(_store: object, _limit: int) -> Tended:
-        return Tended()
-
-    monkeypatch.setattr(type(client.store), "tend", finds_nothing)  # it's the claim that is to find the expired one
+async def test_fail_and_an_expired_job_say_that_nothing_follows(client: Client, untended: None, records) -> None:
     registry = Registry()
 
     @registry.job
