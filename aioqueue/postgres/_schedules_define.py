@@ -33,8 +33,10 @@ __all__ = ["Definer", "define_statements"]
 _WAIT_FOR_OWNER = f"{WAIT_FOR_TICKS}; SET LOCAL lock_timeout = '2s'"
 """Workers of one owner that start together reconcile one after the other, each within milliseconds."""
 
-_ADD = f"""INSERT INTO @schema@.schedule ({DEFINED}, since, anchor)
-SELECT {DEFINED}, statement_timestamp(), statement_timestamp() FROM {definitions(1)} ORDER BY given.name
+# A tick of one that was deleted isn't taken for one of another with its name: no two begin with the same version.
+_ADD = f"""INSERT INTO @schema@.schedule ({DEFINED}, version, since, anchor)
+SELECT {DEFINED}, 1 + floor(random() * 1000000000)::integer, statement_timestamp(), statement_timestamp()
+FROM {definitions(1)} ORDER BY given.name
 ON CONFLICT DO NOTHING RETURNING name"""
 _LOCK = f"""SELECT {DEFINITION} FROM @schema@.schedule s WHERE s.name = ANY($1::text[]) ORDER BY s.name FOR UPDATE"""
 _OF_OWNER = f"""SELECT {DEFINITION} FROM @schema@.schedule s WHERE s.name = ANY($1::text[])

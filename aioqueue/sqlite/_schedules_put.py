@@ -24,10 +24,11 @@ _FETCH = f"SELECT {COLUMNS} FROM schedule WHERE name = :name"
 
 _INSERT = """
 INSERT INTO schedule (name, owner, job_type, template, cron, every, timezone, catch_up, grace, catch_up_limit, overlap,
-                      since, anchor)
+                      version, since, anchor)
 VALUES (:name, :owner, :job_type, :template, :cron, :every, :timezone, :catch_up, :grace, :catch_up_limit, :overlap,
-        :now, :now)
+        1 + abs(random() % 1000000000), :now, :now)
 """
+"""A tick of one that was deleted isn't taken for one of another with its name: no two begin with the same version."""
 
 _CHANGE = """
 UPDATE schedule SET job_type = :job_type, template = :template, cron = :cron, every = :every, timezone = :timezone,

@@ -81,7 +81,8 @@ class StoredSchedule:
     Attributes:
         definition: What its definer says of it.
         version: One more with each change of the definition, each resumption, and each time that its next tick is forgotten: a
-            tick of another version isn't decided.
+            tick of another version isn't decided. It begins with a number that one of the same name, which was deleted, is
+            most unlikely to have had.
         since: Ticks at or before this time don't count: when it was defined, its timing changed, or it was resumed last.
         anchor: From which an interval counts: when it was defined, or its timing changed.
         next_at: Its next tick; None until a worker has worked that out, and where it has found that there is none.

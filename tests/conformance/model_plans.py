@@ -37,7 +37,10 @@ Said = tuple[TickOutcome, str, "UUID | None"]
 @dataclass
 class ModelSchedule:
     new: NewSchedule
-    version: int = 1
+    version: int = 0
+    """Counted from the one that it began with."""
+    first: int | None = None
+    """That one, which is the store's choice."""
     next: datetime | str | None = None
     last: datetime | None = None
     chain: UUID | None = None
@@ -165,7 +168,7 @@ class PlansModel(LifeModel):
     def tick(self, tick: Tick) -> list[Said] | None:
         """What must become of its jobs and of what it skips; None if it isn't decided."""
         stored = self.schedules.get(tick.name)
-        if stored is None or stored.version != tick.version:
+        if stored is None or stored.version + (stored.first or 0) != tick.version:
             return None
         if not tick.by_hand:
             if stored.paused or stored.next != tick.expected:

@@ -270,6 +270,20 @@ async def what_was_worked_out_before_it_was_forgotten(harness: Harness) -> None:
 
 
 @subject()
+async def what_was_worked_out_for_a_deleted_one(harness: Harness) -> None:
+    """It isn't decided of another one that has got its name, though the next tick of neither is known."""
+    store = harness.store
+    if not isinstance(store, SupportsSchedules):
+        return
+    stored, now = await put_one(store, schedule("s")), await now_of(store)
+    await store.delete_schedules(["s"])
+    await put_one(store, schedule("s", every=90.0))
+    for by_hand in (False, True):
+        stale = replace(tick_of(stored, now + MINUTE, scheduled_job("s", now)), by_hand=by_hand)
+        check(not (await tick_one(store, stale)).decided, "it must not be decided")
+
+
+@subject()
 async def they_stand_for_themselves(harness: Harness) -> None:
     """Of several in one call, those that come too late don't stop the others; the answers are in order."""
     store = harness.store

@@ -35,10 +35,12 @@ class Schedules:
     Attributes:
         rows: By name, each with its newest ticks.
         generations: By owner.
+        stored: How many were new, so far.
     """
 
     rows: dict[str, StoredSchedule] = field(default_factory=dict[str, StoredSchedule])
     generations: dict[str, list[GenerationRow]] = field(default_factory=dict[str, list[GenerationRow]])
+    stored: int = 0
 
     def known(self, owner: str, now: datetime) -> list[KnownGeneration]:
         """What is known of an owner's generations."""

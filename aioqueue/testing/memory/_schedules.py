@@ -53,8 +53,15 @@ def _put(database: Database, new: NewSchedule, now: datetime) -> bool:
     stored = database.schedules.rows.get(new.name)
     if stored is not None and not has_changed(stored, new):
         return False
-    database.schedules.rows[new.name] = defined(stored, new, now)
+    made = defined(stored, new, now)
+    database.schedules.rows[new.name] = made if stored is not None else replace(made, version=first_version(database))
     return True
+
+
+def first_version(database: Database) -> int:
+    """The version of a new schedule: none of that name had it before."""
+    database.schedules.stored += 1
+    return 1_000_000 * database.schedules.stored
 
 
 def has_changed(stored: StoredSchedule, new: NewSchedule) -> bool:
