@@ -63,8 +63,8 @@ SINGLETONS: dict[str, Mistake] = {
     "a store in which a name is taken over beside its lease": Mistake(
         (instead_of(_store, "make_way", _with_its_lease),),
         cases=(
-            "singleton/a_renewal_while_it_is_taken_over",
             "singleton/one_that_has_run_out_is_taken_over",
+            "singleton/others_stay",
         ),
     ),
 }
