@@ -56,7 +56,6 @@ def url(tmp_path: Path) -> str:
 @pytest.fixture
 def untended(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is tended to: jobs that weren't started in time are found by claims, who might come second otherwise."""
-
     from aioqueue.abc import Tended  # lazy: most tests need none
 
     async def finds_nothing(_store: object, _limit: int) -> Tended:

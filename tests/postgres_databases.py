@@ -222,13 +222,6 @@ def postgres_url(postgres_databases: Databases) -> Iterator[str]:
 
 
 @pytest.fixture
-def fresh_postgres_url(postgres_databases: Databases) -> Iterator[str]:
-    """As `postgres_url`, and nobody has used it: for plans, statistics, and what's left of rows that are gone."""
-    with postgres_databases.fresh() as url:
-        yield url
-
-
-@pytest.fixture
 def empty_postgres_url(postgres_databases: Databases) -> Iterator[str]:
     """A database of the test's own with nothing in it."""
     with postgres_databases.fresh(migrated=False) as url:

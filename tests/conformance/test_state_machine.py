@@ -94,6 +94,7 @@ def test_memory_and_model_agree() -> None:
         "a store that claims before the due time",
         "a store in which unique keys aren't",
         "a store that forgets finished jobs",
+        # What it takes hundreds of histories to find is for the long run: the conformance's own cases find each of them, too.
         pytest.param("a store in which a continuation lets go of the unique key", marks=pytest.mark.soak),
         pytest.param("a store that takes the first step for the end", marks=pytest.mark.soak),
         "a store that counts two blockers of one batch as one",
@@ -130,9 +131,6 @@ def test_the_machine_finds_mistakes_in_the_life_of_a_job(name: str) -> None:
 )
 def test_the_machine_finds_mistakes_with_plans(name: str) -> None:
     _finds(MemoryMachine, name)
-
-
-# Mistakes that it takes hundreds of histories to find are for `make soak`: the conformance's own cases find each of them, too.
 
 
 def _finds(machine: type[WaitingMachine], name: str) -> None:
