@@ -1,11 +1,11 @@
 """Claiming: lanes, quotas and floors.
 
 A lane is one type at one priority: a range of the ready index. The statement looks at the heads of all lanes without
-locking, merges them to see how many of each lane come first, and takes that many of each, skipping what others have
-locked. While there's a backlog, a worker's next claim begins in each lane where its last one ended: past the index
-entries of jobs that have been claimed but not vacuumed. What was committed late, with an earlier due time, is found
-from the beginning: by a claim that comes up short, and otherwise once a second. Where that has become slow (somebody
-keeps an old snapshot, so that vacuum can't remove anything), it costs at most a twentieth of the time.
+locking, merges those of one priority in turn to see how many of each lane come first, and takes that many of each, skipping
+what others have locked. While there's a backlog, a worker's next claim begins in each lane where its last one ended: past the
+index entries of jobs that have been claimed but not vacuumed. What was committed late, with an earlier due time, is found from
+the beginning: by a claim that comes up short, and otherwise once a second. Where that has become slow (somebody keeps an old
+snapshot, so that vacuum can't remove anything), it costs at most a twentieth of the time.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from aioqueue.postgres._claim_singly import SingleClaims
 from aioqueue.postgres._claim_throttle import Throttle
 from aioqueue.postgres._pauses_parked import key_is_paused, type_is_free
 from aioqueue.postgres._rows import claimed_job
+from aioqueue.store_rules._turns import Turns, urgency_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -53,26 +54,27 @@ _CLAIM = f"""WITH {OWNERS}, pausing AS MATERIALIZED (
     SELECT EXISTS (SELECT FROM @schema@.pause) AS yes
 ), lane AS MATERIALIZED (
     SELECT given.type, given.priority, coalesce(given.floor_at, '-infinity'::timestamptz) AS floor_at,
-           coalesce(given.floor_id, '00000000-0000-0000-0000-000000000000'::uuid) AS floor_id
-    FROM unnest($3::text[], $4::smallint[], $5::timestamptz[], $6::uuid[]) AS given(type, priority, floor_at, floor_id)
+           coalesce(given.floor_id, '00000000-0000-0000-0000-000000000000'::uuid) AS floor_id, given.turn
+    FROM unnest($3::text[], $4::smallint[], $5::timestamptz[], $6::uuid[], $10::integer[])
+        AS given(type, priority, floor_at, floor_id, turn)
     WHERE {ALL_VALID} AND @free@
 ), heads AS MATERIALIZED (
-    SELECT lane.type, lane.priority, head.run_at, head.id, head.place
+    SELECT lane.type, lane.priority, lane.turn, head.run_at, head.id, head.place
     FROM lane CROSS JOIN LATERAL (
         SELECT first.run_at, first.id, row_number() OVER (ORDER BY first.run_at, first.id) AS place
         FROM (SELECT j.run_at, j.id FROM {READY} LIMIT $7::integer) AS first
     ) AS head
 ), edge AS MATERIALIZED (
-    SELECT priority, run_at, id FROM heads WHERE place = $7::integer ORDER BY priority, run_at, id LIMIT 1
+    SELECT min(priority) AS priority FROM heads WHERE place = $7::integer
 ), quota AS MATERIALIZED (
     SELECT type, priority, count(*) AS jobs
-    FROM (SELECT heads.type, heads.priority FROM heads LEFT JOIN edge ON true
-          WHERE edge.id IS NULL OR (heads.priority, heads.run_at, heads.id) <= (edge.priority, edge.run_at, edge.id)
-          ORDER BY heads.priority, heads.run_at, heads.id LIMIT $2::integer) AS first
+    FROM (SELECT heads.type, heads.priority FROM heads CROSS JOIN edge
+          WHERE edge.priority IS NULL OR heads.priority <= edge.priority
+          ORDER BY heads.priority, heads.place, heads.turn, heads.run_at, heads.id LIMIT $2::integer) AS first
     GROUP BY type, priority
 ), @picked@, @claimed@
 SELECT (SELECT array_agg(wanted.id) FROM unnest($1::bigint[]) AS wanted(id) WHERE wanted.id NOT IN (SELECT id FROM owner)),
-       (SELECT coalesce(sum(jobs), 0)::integer FROM quota), EXISTS (SELECT FROM edge),
+       (SELECT coalesce(sum(jobs), 0)::integer FROM quota), (SELECT priority IS NOT NULL FROM edge),
        (SELECT count(*) FROM heads), (SELECT yes FROM pausing), @left@, claimed.*
 FROM {LOGGED} LEFT JOIN claimed ON true WHERE logged.done IS NULL"""
 
@@ -148,6 +150,7 @@ class Claims:
         self._lanes: dict[tuple[str, ...], tuple[list[str], list[int]]] = {}
         self._crowded: set[tuple[str, ...]] = set()
         self._full = Throttle()
+        self._turns = Turns()
         self._backlog = False
         self._pausing = False
 
@@ -198,7 +201,8 @@ class Claims:
             else:
                 break
         self._backlog = len(taken) >= limit or parked > 0
-        taken.sort(key=lambda job: (job.priority, job.run_at, job.id))
+        self._turns.serve({job.type for job in taken})
+        taken.sort(key=urgency_of)
         if marked:
             return await with_blockers(self._connection.fetch, self._statements["claim_blockers"], taken, marked)
         return taken
@@ -225,6 +229,7 @@ class Claims:
             heads,
             owners.types,
             owners.of_types,
+            [self._turns.of(name) for name in lanes[0]],
             dry_run=dry_run,
         )
         if full:

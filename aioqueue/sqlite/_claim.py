@@ -12,6 +12,7 @@ from aioqueue.sqlite._claim_take import Wanted, claim, pick
 from aioqueue.sqlite._connections import Connection, in_snapshot, in_transaction
 from aioqueue.sqlite._errors import concerns_a_row
 from aioqueue.sqlite._rows import Unreadable, dump
+from aioqueue.store_rules._turns import Turns, urgency_of
 
 if TYPE_CHECKING:
     import sqlite3
@@ -41,13 +42,16 @@ class Claims:
     def __init__(self, writer: Writer, odd_rows: OddRows) -> None:
         self._writer = writer
         self._odd_rows = odd_rows
+        self._turns = Turns()
         self._idle = True
 
     async def claim(
         self, lease_id: int, types: Sequence[str], limit: int, leases: Mapping[str, int] | None, *, dry_run: bool
     ) -> Sequence[ClaimedJob]:
         """Take due jobs, as `aioqueue.abc.Store.claim` promises."""
-        wanted = Wanted(lease_id, leases or {}, dump(sorted(set(types))), limit, dry_run)
+        names = sorted(set(types))
+        turns = dump({name: self._turns.of(name) for name in names} if len(names) > 1 else {})
+        wanted = Wanted(lease_id, leases or {}, dump(names), limit, dry_run, turns)
 
         def run(
             connection: Connection, abandoned: Callable[[], bool]
@@ -73,7 +77,8 @@ class Claims:
         while goes_on and not jobs:
             jobs, parked = await self._writer.hop(run)
             goes_on = parked and time.monotonic() < until
-        return jobs
+        self._turns.serve({job.type for job in jobs})
+        return sorted(jobs, key=urgency_of)
 
 
 def _finds_nothing(connection: sqlite3.Connection, wanted: Wanted) -> bool:

@@ -13,5 +13,6 @@ HEADS = f"""(
                 SELECT run_at, id FROM job INDEXED BY job_due
                 WHERE state = 1 AND type = lane.value AND priority = urgency.value AND run_at <= {NOW}
                 ORDER BY run_at, id LIMIT :limit))) AS head
-        ORDER BY urgency.value, head.value ->> 0, head.value ->> 1 LIMIT :limit)"""
-"""The ids of due jobs, the most urgent first."""
+        ORDER BY urgency.value, head.key, json_extract(:turns, '$."' || lane.value || '"'), head.value ->> 0, head.value ->> 1
+        LIMIT :limit)"""
+"""The ids of due jobs, the most urgent first; of one priority the lanes in turn."""

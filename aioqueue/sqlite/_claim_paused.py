@@ -54,12 +54,13 @@ def open_types(connection: sqlite3.Connection, types: str) -> tuple[str, bool]:
     return left, bool(keys)
 
 
-def pick_around_pauses(connection: sqlite3.Connection, types: str, limit: int) -> tuple[str, list[str]]:
+def pick_around_pauses(connection: sqlite3.Connection, types: str, turns: str, limit: int) -> tuple[str, list[str]]:
     """See what a claim would take, and what it would park.
 
     Arguments:
         connection: Where.
         types: The names, as a JSON array.
+        turns: Of the types, as a JSON object.
         limit: Jobs at most that are taken.
 
     Returns:
@@ -70,7 +71,7 @@ def pick_around_pauses(connection: sqlite3.Connection, types: str, limit: int) -
     """
     left, keys = open_types(connection, types)
     looked_at = limit + PARKED_AT_ONCE if keys else limit
-    heads: list[tuple[str, int]] = load(one(connection, _HEADS, {"types": left, "limit": looked_at})[0])
+    heads: list[tuple[str, int]] = load(one(connection, _HEADS, {"types": left, "turns": turns, "limit": looked_at})[0])
     sound = [job_id for job_id, paused in heads if not paused][:limit]
     rows: str = one(connection, _ROWS, {"ids": dump(sound)})[0]
     return rows, [job_id for job_id, paused in heads if paused]

@@ -70,6 +70,7 @@ class Wanted:
         types: The names, as a JSON array.
         limit: Jobs at most.
         dry_run: Whether the jobs are dry runs from then on.
+        turns: Of the types, as a JSON object.
     """
 
     lease_id: int
@@ -77,6 +78,7 @@ class Wanted:
     types: str
     limit: int
     dry_run: bool = False
+    turns: str = "{}"
 
     @property
     def all_leases(self) -> str:
@@ -95,11 +97,12 @@ def pick(connection: sqlite3.Connection, wanted: Wanted) -> tuple[int, str, Sequ
         LeaseLost: One of the leases isn't valid.
         Unreadable: Something is paused, and one of the rows is odd.
     """
-    parameters = {"leases": wanted.all_leases, "types": wanted.types, "limit": wanted.limit, **clock_parameters()}
+    heads = {"types": wanted.types, "turns": wanted.turns, "limit": wanted.limit}
+    parameters = {"leases": wanted.all_leases, **heads, **clock_parameters()}
     now, invalid, rows = one(connection, _PICK, parameters)
     _check_leases(invalid)
     if rows is None:
-        return now, *pick_around_pauses(connection, wanted.types, wanted.limit)
+        return now, *pick_around_pauses(connection, wanted.types, wanted.turns, wanted.limit)
     return now, rows, ()
 
 

@@ -6,6 +6,7 @@ that real time, which runs on as well, changes the order of nothing.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -88,6 +89,8 @@ class Model:
         self.jobs: dict[UUID, ModelJob] = {}
         self.leases: dict[int, ModelLease] = {}
         self.windows: dict[tuple[str, str | None], tuple[UUID, float]] = {}
+        self.claims = 0
+        self.served: dict[str, int] = {}
 
     # -- looking --------------------------------------------------------------------------------------------------
 
@@ -148,6 +151,16 @@ class Model:
             return job.new.priority, job.due, place, job.new.id
 
         return sorted(due, key=key)
+
+    def in_turn(self, urgent: Sequence[ModelJob]) -> list[ModelJob]:
+        """As they are taken: of a priority, the first of each type before the second, types in turn."""
+        places: Counter[tuple[str, int]] = Counter()
+        keys: dict[UUID, tuple[int, int, int, int]] = {}
+        for number, job in enumerate(urgent):
+            lane = (job.new.type, job.new.priority)
+            keys[job.new.id] = (job.new.priority, places[lane], self.served.get(job.new.type, 0), number)
+            places[lane] += 1
+        return sorted(urgent, key=lambda job: keys[job.new.id])
 
     def next_due(self, types: Sequence[str], own: Collection[int]) -> Due:
         jobs = [job.due for job in self.jobs.values() if job.state in PENDING and job.new.type in types]
@@ -214,8 +227,11 @@ class Model:
         self, lease_id: int, types: Sequence[str], limit: int, leases: Mapping[str, int], got: Sequence[UUID]
     ) -> list[ModelJob]:
         """What a claim must give, if it gave these ids."""
-        taken = self.claimable(types, got)[:limit]
+        urgent = self.claimable(types, got)
+        taken = sorted(self.in_turn(urgent)[:limit], key=urgent.index)
+        self.claims += 1
         for job in taken:
+            self.served[job.new.type] = self.claims
             job.state, job.lease_id, job.newest = JobState.RUNNING, leases.get(job.new.type, lease_id), None
             job.attempt += 1
             job.claims += 1

@@ -103,9 +103,13 @@ CLAIMS: dict[str, Mistake] = {
     ),
     "a store that claims in the order of insertion": Mistake(
         ((_claim, "urgency", lambda _: 0),),
+        cases=("claim/prefers_the_longest_due_whatever_the_order_of_insertion",),
+    ),
+    "a store in which a type waits behind the backlog of another": Mistake(
+        ((_claim, "in_turn", lambda _, rows: sorted(rows, key=_claim.urgency)),),
         cases=(
-            "claim/takes_by_priority_then_due_time_then_id_across_types",
-            "claim/prefers_the_longest_due_whatever_the_order_of_insertion",
+            "claim/has_something_of_each_type_that_has_due_jobs",
+            "claim/gives_types_their_turns_where_theres_room_for_one",
         ),
     ),
     "a store that doesn't count attempts": Mistake(

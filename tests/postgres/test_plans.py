@@ -81,7 +81,7 @@ def bounded(plan: Plan, *, buffers: int, rows: int = 2_000) -> None:
 
 def claim_arguments(types: Sequence[str], heads: int) -> list[Any]:
     names, priorities = lanes_of(types)
-    return [[1], BATCH, names, priorities, [None] * len(names), [None] * len(names), heads, [], []]
+    return [[1], BATCH, names, priorities, [None] * len(names), [None] * len(names), heads, [], [], [0] * len(names)]
 
 
 @pytest.mark.parametrize(("types", "buffers"), [(1, 3_000), (10, 4_000), (50, 6_000)])

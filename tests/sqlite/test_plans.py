@@ -170,7 +170,7 @@ def test_a_claim_costs_the_same_whatever_else_waits(path: Path) -> None:
     connection = connect(Options(path=path))
     migrate(connection, 5.0)
     lease = in_transaction(connection, 5.0, lambda each: open_lease(each, "w", 600.0))
-    picked = {"leases": f"[{lease}]", "types": '["a"]', "limit": 10, "clock": 0, "boot": None}
+    picked = {"leases": f"[{lease}]", "types": '["a"]', "turns": "{}", "limit": 10, "clock": 0, "boot": None}
     due = {"types": '["a"]', "own": "[]", "clock": 0, "boot": None}
     in_transaction(connection, 5.0, lambda each: insert_rows(each, [new_job() for _ in range(20)]))
     before = steps(connection, _PICK, picked), steps(connection, _NEXT_DUE, due)
@@ -192,9 +192,10 @@ def test_a_claim_beside_a_paused_backlog_costs_the_same_however_long_that_is(pat
     def cost() -> tuple[int, int]:
         types = '["a","paused"]'
         asked = {"types": types, "own": "[]", "clock": 0, "boot": None}
-        rows, parked = pick_around_pauses(connection, types, 10)
+        rows, parked = pick_around_pauses(connection, types, "{}", 10)
         assert (rows.count(lease_type), parked) == (10, [])
-        picked = steps(connection, _OPEN_TYPES, asked) + steps(connection, _HEADS, {"types": '["a"]', "limit": 510})
+        heads = {"types": '["a"]', "turns": "{}", "limit": 510}
+        picked = steps(connection, _OPEN_TYPES, asked) + steps(connection, _HEADS, heads)
         return picked, steps(connection, _NEXT_AROUND_PAUSES, asked)
 
     lease_type = '"a"'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from aioqueue.errors import LeaseLost
@@ -38,13 +39,14 @@ def claim(
     paused = {name for name in names if type_is_paused(database, name, now)}
     due = [row for row in database.rows.values() if is_of(row, names - paused) and is_claimable(row, now)]
     due = readable(database, due, now)
-    due.sort(key=urgency)
+    due = in_turn(database, due)
     # Those that are parked count for the limit, so that a claim's cost has a bound: whoever claims comes again.
     taken = park(database, due[:limit], now)
+    database.turns.serve({row.new.type for row in taken})
     if dry_run:
         for row in taken:
             database.make_dry(row)
-    return [database.take(row, owner(row, lease_id, leases), now) for row in taken]
+    return [database.take(row, owner(row, lease_id, leases), now) for row in sorted(taken, key=urgency)]
 
 
 def require_valid(database: Database, lease_id: int, now: datetime) -> None:
@@ -64,8 +66,19 @@ def is_claimable(row: Row, now: datetime) -> bool:
 
 
 def urgency(row: Row) -> tuple[int, datetime, UUID]:
-    """The order in which jobs are taken."""
+    """The order in which jobs of one type are taken."""
     return (row.new.priority, row.run_at, row.new.id)
+
+
+def in_turn(database: Database, rows: Iterable[Row]) -> list[Row]:
+    """Rows as claims come to them: by priority; in each the types take turns, each with its most urgent one."""
+    places: Counter[tuple[str, int]] = Counter()
+    keyed: list[tuple[tuple[int, int, int, int], Row]] = []
+    for number, row in enumerate(sorted(rows, key=urgency)):
+        lane = (row.new.type, row.new.priority)
+        keyed.append(((row.new.priority, places[lane], database.turns.of(row.new.type), number), row))
+        places[lane] += 1
+    return [row for _, row in sorted(keyed)]
 
 
 def owner(row: Row, lease_id: int, leases: Mapping[str, int]) -> int:

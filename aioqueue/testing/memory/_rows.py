@@ -13,6 +13,7 @@ from aioqueue.store_rules._events import KINDS, PHASES, body_of_end, body_of_pen
 from aioqueue.store_rules._history import KEPT_ERRORS
 from aioqueue.store_rules._lease_ids import new_lease_id
 from aioqueue.store_rules._phases import KEPT_LOGS
+from aioqueue.store_rules._turns import Turns
 from aioqueue.testing.memory._rows_blockers import Blockers
 from aioqueue.testing.memory._rows_events import EventLog
 from aioqueue.testing.memory._rows_jobs import as_dry_run, is_late, kept_hash
@@ -56,6 +57,7 @@ class Database:
         requests: Why chains were asked to end whose rows were locked, by their ids.
         deliveries: Of webhooks, by their ids.
         pauses: What isn't to be started for now.
+        turns: Of the job types, in claims.
         schedules: With their newest ticks.
         uncommitted: New jobs of the transaction that is open.
         holding: Jobs that whoever looks at it has locked; none but in a transaction's own view.
@@ -75,6 +77,7 @@ class Database:
         self.requests: dict[UUID, str] = {}
         self.deliveries: dict[UUID, Delivery] = {}
         self.pauses = Pauses()
+        self.turns = Turns()
         self.schedules = Schedules()
         self.uncommitted: dict[UUID, Row] = {}
         self.holding: frozenset[UUID] = frozenset()
