@@ -220,11 +220,11 @@ class Store(Insertable, Operable, Recordable, Protocol):
     ) -> Sequence[ClaimedJob]:
         """Take due jobs of the given types: state running, attempt and claims one more, owned by the lease.
 
-        By priority. Within one the types take turns: the first due job of each comes before the second of any, and where there's
-        room for fewer, those types come first that this store's claims haven't served for longest. Of one type and priority the
-        order is (due time, id). The jobs are returned by (priority, due time, id). The same statement checks state and due time;
-        rows that somebody else has locked are skipped, so no two claimers ever share a job. Expired jobs come too, marked.
-        The leases must be valid (not only exist) at the moment of the claim.
+        By priority. Within one the types take turns: the first due job of each comes before the second of any, and where
+        there's room for fewer, those types come first that this store's claims haven't served for longest. Of one type and
+        priority the order is (due time, id). The jobs are returned by (priority, due time, id). The same statement checks
+        state and due time; rows that somebody else has locked are skipped, so no two claimers ever share a job. Expired jobs
+        come too, marked. The leases must be valid (not only exist) at the moment of the claim.
 
         A row that can't be claimed, counted or read (an odd value that somebody wrote with SQL) fails alone: it's moved to
         the archive as failed, with a reason in its history, as far as it can be, and its neighbours are claimed.
