@@ -30,6 +30,7 @@ from aioqueue.vocabulary._blockers import Blocker, ChainEnd, EndedBlocker, NewBl
 from aioqueue.vocabulary._finding import Finding, Verdict
 from aioqueue.vocabulary._listing import IdPage, JobFilter, ListOrder, Page
 from aioqueue.vocabulary._notification import Notification
+from aioqueue.vocabulary._quota import Quota
 from aioqueue.vocabulary._stats import Stats, TypeStats
 from aioqueue.vocabulary._store_inserting import Insertable
 from aioqueue.vocabulary._store_operating import Operable
@@ -63,6 +64,7 @@ __all__ = [
     "Operable",
     "Page",
     "Pruned",
+    "Quota",
     "Recordable",
     "Renewal",
     "Standing",
@@ -217,19 +219,18 @@ class Store(Insertable, Operable, Recordable, Protocol):
         *,
         leases: Mapping[str, int] | None = None,
         dry_run: bool = False,
+        quotas: Sequence[Quota] = (),
     ) -> Sequence[ClaimedJob]:
         """Take due jobs of the given types: state running, attempt and claims one more, owned by the lease.
 
-        By priority. Within one the types take turns: the first due job of each comes before the second of any, and where
-        there's room for fewer, those types come first that this store's claims haven't served for longest. Of one type and
-        priority the order is (due time, id). The jobs are returned by (priority, due time, id). The same statement checks
-        state and due time; rows that somebody else has locked are skipped, so no two claimers ever share a job. Expired jobs
-        come too, marked. The leases must be valid (not only exist) at the moment of the claim.
+        By priority. Within one the types take turns: the first due job of each comes before the second of any; with less room
+        than that, those types come first that this store's claims haven't served for longest. Of one type and priority the
+        order is (due time, id), as the answer's is with the priority. The same statement checks state and due time; rows that
+        somebody else has locked are skipped. Expired jobs come too, marked. The leases must be valid at that moment.
 
         A row that can't be claimed, counted or read (an odd value that somebody wrote with SQL) fails alone: it's moved to
-        the archive as failed, with a reason in its history, as far as it can be, and its neighbours are claimed.
-
-        After an unclear commit don't repeat it: the lease thread finds what was taken (`Renewal.unheld`).
+        the archive as failed, with a reason in its history, as far as it can be, and its neighbours are claimed. After an
+        unclear commit don't repeat it: the lease thread finds what was taken (`Renewal.unheld`).
 
         Arguments:
             lease_id: Owns what is taken.
@@ -237,6 +238,7 @@ class Store(Insertable, Operable, Recordable, Protocol):
             limit: Jobs at most.
             leases: Types whose jobs are taken for another lease of the same worker, with its id.
             dry_run: Whether they're dry runs from now on, to their chains' ends (`Origin.dry_run`), whoever goes on with them.
+            quotas: Of some of the types fewer jobs than `limit`; the others have what that leaves.
 
         Raises:
             LeaseLost: One of the leases isn't valid; nothing was taken.

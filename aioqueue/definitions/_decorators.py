@@ -40,6 +40,7 @@ class JobOptions(DeclareOptions, total=False):
 
     middlewares: Sequence[Middleware]
     max_reschedules: int | None
+    concurrency: int | None
     lease: float | timedelta | None
     phases: Iterable[str]
     capture_logs: bool
@@ -54,6 +55,7 @@ class ImplementOptions(TypedDict, total=False):
     timeout: float | timedelta | None
     middlewares: Sequence[Middleware]
     max_reschedules: int | None
+    concurrency: int | None
     lease: float | timedelta | None
     phases: Iterable[str]
     capture_logs: bool

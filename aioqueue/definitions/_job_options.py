@@ -30,7 +30,15 @@ _LONGEST_NAME_CHARACTERS = 200
 _MOST_PHASES = 100
 
 _OPTIONS_OF_DECLARED = frozenset({"name", "aliases", "retry", "timeout", "priority", "expires", "keep", "tags", "dry_run"})
-_OPTIONS = _OPTIONS_OF_DECLARED | {"middlewares", "max_reschedules", "lease", "phases", "capture_logs", "executor"}
+_OPTIONS = _OPTIONS_OF_DECLARED | {
+    "middlewares",
+    "max_reschedules",
+    "concurrency",
+    "lease",
+    "phases",
+    "capture_logs",
+    "executor",
+}
 
 
 def check_name(name: object) -> str:
@@ -95,6 +103,7 @@ def read_type_options(
             tags=read_tags(given.get("tags", ())),
             middlewares=read_middlewares(given.get("middlewares", ())),
             max_reschedules=_read_reschedules(given.get("max_reschedules")),
+            concurrency=_read_concurrency(given.get("concurrency")),
             lease=_read_lease(given.get("lease")),
             phases=_read_phases(given.get("phases", ())),
             capture_logs=_read_yes_no(given.get("capture_logs", False), "capture_logs"),
@@ -149,6 +158,14 @@ def _read_retry(value: object) -> Retry | None:
 def _read_reschedules(value: object) -> int | None:
     if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
         raise ConfigurationError(f"max_reschedules must be zero or more, not {value!r}")
+    return value
+
+
+def _read_concurrency(value: object) -> int | None:
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+        raise ConfigurationError(
+            f"concurrency must be a whole number from 1 on, not {safe_repr(value)}: to run none of them, pause the type"
+        )
     return value
 
 

@@ -45,6 +45,7 @@ class TypeOptions:
     tags: tuple[str, ...] = ()
     middlewares: tuple[Any, ...] = ()
     max_reschedules: int | None = None
+    concurrency: int | None = None
     lease: float | None = None
     phases: tuple[str, ...] = ()
     capture_logs: bool = False
@@ -72,6 +73,7 @@ class JobType(Generic[P, R, F]):
         tags: Of every job of this type.
         middlewares: Around each attempt, from the outside in: the registry's, then its own.
         max_reschedules: How often one job may be rescheduled; None leaves it to the worker.
+        concurrency: How many of its jobs one worker runs at once; None for as many as it has slots.
         lease: Seconds that a lease of its jobs lives without being renewed; None leaves it to the worker.
         phases: The names of its phases, in order; none for most.
         capture_logs: Whether what its handler logs is kept with the job.
@@ -100,6 +102,7 @@ class JobType(Generic[P, R, F]):
         self.tags = options.tags
         self.middlewares = options.middlewares
         self.max_reschedules = options.max_reschedules
+        self.concurrency = options.concurrency
         self.lease = options.lease
         self.phases = options.phases
         self.capture_logs = options.capture_logs

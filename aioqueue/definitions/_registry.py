@@ -132,6 +132,7 @@ class Registry:
             tags: For every job of the type.
             middlewares: Around each attempt, within the registry's; the first is outermost.
             max_reschedules: How often one job may be rescheduled; by default the worker's.
+            concurrency: How many of its jobs one worker runs at once, at most; by default as many as it has slots.
             lease: Seconds or timedelta, at least 1 second: how long a lease of its jobs lives without being renewed, and so
                 how long they wait when their worker was killed; by default the worker's. How long they run is no matter.
             phases: Names of its phases, in order, which `current_attempt().phase` runs: a later attempt goes on behind those

@@ -23,6 +23,7 @@ from aioqueue.postgres._claim_singly import SingleClaims
 from aioqueue.postgres._claim_throttle import Throttle
 from aioqueue.postgres._pauses_parked import key_is_paused, type_is_free
 from aioqueue.postgres._rows import claimed_job
+from aioqueue.store_rules._quotas import Rooms
 from aioqueue.store_rules._turns import Turns, urgency_of
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from aioqueue.postgres._connections_reserved import ReservedConnection
     from aioqueue.postgres._options_schema import Schema
     from aioqueue.vocabulary._job import ClaimedJob
+    from aioqueue.vocabulary._quota import Quota
 
 __all__ = ["Claims", "Owners", "Throttle", "claim_statements", "lanes_of"]
 
@@ -68,8 +70,8 @@ _CLAIM = f"""WITH {OWNERS}, pausing AS MATERIALIZED (
     SELECT min(priority) AS priority FROM heads WHERE place = $7::integer
 ), quota AS MATERIALIZED (
     SELECT type, priority, count(*) AS jobs
-    FROM (SELECT heads.type, heads.priority FROM heads CROSS JOIN edge
-          WHERE edge.priority IS NULL OR heads.priority <= edge.priority
+    FROM (SELECT heads.type, heads.priority FROM @heads@ AS heads CROSS JOIN edge
+          WHERE (edge.priority IS NULL OR heads.priority <= edge.priority) AND @room@
           ORDER BY heads.priority, heads.place, heads.turn, heads.run_at, heads.id LIMIT $2::integer) AS first
     GROUP BY type, priority
 ), @picked@, @claimed@
@@ -96,20 +98,33 @@ _WITH_PAUSES = {
 ), picked AS MATERIALIZED (SELECT id FROM met WHERE NOT paused)""",
     "@left@": "(SELECT array_agg(DISTINCT lane) FROM met WHERE paused)",
 }
+_WITHOUT_QUOTAS = {"@heads@": "heads", "@room@": "true"}
+# Of each quota's types the first ones in the claim's order, as many as it has room for.
+_WITH_QUOTAS = {
+    "@heads@": """(
+        SELECT heads.*, quota.jobs AS room, row_number() OVER (
+            PARTITION BY quota.number
+            ORDER BY heads.priority, heads.place, heads.turn, heads.run_at, heads.id) AS place_in_quota
+        FROM heads LEFT JOIN unnest($11::text[], $12::integer[], $13::integer[]) AS quota(type, number, jobs)
+            ON quota.type = heads.type)""",
+    "@room@": "(heads.room IS NULL OR heads.place_in_quota <= heads.room)",
+}
 _NAMES = {
-    (pausing, dry_run): f"claim{'_pausing' if pausing else ''}{'_dry' if dry_run else ''}"
+    (pausing, dry_run, quotas): f"claim{'_pausing' * pausing}{'_dry' * dry_run}{'_quotas' * quotas}"
     for pausing in (False, True)
     for dry_run in (False, True)
+    for quotas in (False, True)
 }
-"""The statement, by whether there are pauses, and whether it's a dry run."""
+"""The statement, by whether there are pauses, whether it's a dry run, and whether there are quotas."""
 
 
 def claim_statements(schema: Schema) -> dict[str, str]:
     """All statements of this module, by name."""
     statements = {**parking_statements(schema), **claim_blockers_statements(schema)}
-    for (pausing, dry_run), name in _NAMES.items():
+    for (pausing, dry_run, quotas), name in _NAMES.items():
         sql = _CLAIM.replace("@claimed@", claimed("$8", "$9", dry_run=dry_run))
-        for mark, text in (_WITH_PAUSES if pausing else _WITHOUT_PAUSES).items():
+        parts = (_WITH_PAUSES if pausing else _WITHOUT_PAUSES) | (_WITH_QUOTAS if quotas else _WITHOUT_QUOTAS)
+        for mark, text in parts.items():
             sql = sql.replace(mark, text)
         statements[name] = schema.render(sql)
     return statements
@@ -167,6 +182,7 @@ class Claims:
         *,
         leases: Mapping[str, int] | None = None,
         dry_run: bool = False,
+        quotas: Sequence[Quota] = (),
     ) -> list[ClaimedJob]:
         """Take due jobs, as `aioqueue.abc.Store.claim` says."""
         if limit < 1 or not types:
@@ -174,20 +190,21 @@ class Claims:
         taken: list[ClaimedJob] = []
         marked: set[UUID] = set()
         repeated = False
-        owners = Owners.of(lease_id, leases or {})
+        owners, rooms = Owners.of(lease_id, leases or {}), Rooms(quotas)
         full = self.pause == 0 and (not self._backlog or time.monotonic() - self._full.last > _FROM_THE_BEGINNING_SECONDS)
         rounds, parked, began = 0, 0, time.monotonic()
-        while rounds < _MOST_ROUNDS:
+        while rounds < _MOST_ROUNDS and (names := [name for name in types if rooms.has_room(name)]):
             try:
-                found = await self._round(owners, types, limit - len(taken), marked, full=full, dry_run=dry_run)
+                found = await self._round(owners, names, limit - len(taken), marked, rooms, full=full, dry_run=dry_run)
                 taken.extend(found.jobs)
+                rooms.fill(job.type for job in found.jobs)
                 parked = await self._park(found) if found.paused else 0
             except (StoreError, LeaseLost) as error:
                 if taken:
                     break  # what was taken before is worth having; the next call meets the same error
                 if not isinstance(error, StoreError) or isinstance(error, (StoreUnavailable, StoreIncompatible)):
                     raise
-                taken = await self._singly.claim(owners, lanes_of(types), limit, marked, error, dry_run=dry_run)
+                taken = await self._singly.claim(owners, lanes_of(names), limit, marked, error, rooms, dry_run=dry_run)
                 break
             enough = _PARKING_SECONDS_LATER if taken else _PARKING_SECONDS
             if len(taken) >= limit or (parked and time.monotonic() - began > enough):
@@ -208,7 +225,15 @@ class Claims:
         return taken
 
     async def _round(
-        self, owners: Owners, types: Sequence[str], limit: int, marked: set[UUID], *, full: bool, dry_run: bool
+        self,
+        owners: Owners,
+        types: Sequence[str],
+        limit: int,
+        marked: set[UUID],
+        rooms: Rooms,
+        *,
+        full: bool,
+        dry_run: bool,
     ) -> _Found:
         """One statement. The ids of marked ones are added to `marked`."""
         names = tuple(types)
@@ -230,6 +255,7 @@ class Claims:
             owners.types,
             owners.of_types,
             [self._turns.of(name) for name in lanes[0]],
+            quotas=rooms.left(),
             dry_run=dry_run,
         )
         if full:
@@ -248,13 +274,16 @@ class Claims:
         self._raise_floors(jobs)
         return _Found(jobs, quota > len(jobs), cut, left, begun)
 
-    async def _fetch(self, *arguments: Any, dry_run: bool) -> Sequence[Row]:
+    async def _fetch(self, *arguments: Any, quotas: Sequence[Quota], dry_run: bool) -> Sequence[Row]:
         """Run the statement that fits: what it says of pauses was so at the moment at which it looked for jobs."""
+        if quotas:
+            rooms = [(name, number, quota.jobs) for number, quota in enumerate(quotas) for name in quota.types]
+            arguments = (*arguments, *map(list, zip(*rooms, strict=True)))
         if not self._pausing:
-            rows = await self._connection.fetch(self._statements[_NAMES[False, dry_run]], *arguments)
+            rows = await self._connection.fetch(self._statements[_NAMES[False, dry_run, bool(quotas)]], *arguments)
             if not rows[0][_PAUSING]:
                 return rows
-        rows = await self._connection.fetch(self._statements[_NAMES[True, dry_run]], *arguments)
+        rows = await self._connection.fetch(self._statements[_NAMES[True, dry_run, bool(quotas)]], *arguments)
         self._pausing = rows[0][_PAUSING]
         return rows
 

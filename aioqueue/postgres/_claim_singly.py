@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from aioqueue.postgres._claim_owners import Owners
     from aioqueue.postgres._connections_reserved import ReservedConnection
     from aioqueue.postgres._options_schema import Schema
+    from aioqueue.store_rules._quotas import Rooms
     from aioqueue.vocabulary._job import ClaimedJob
 
 __all__ = ["SingleClaims", "claim_singly_statements"]
@@ -39,7 +40,7 @@ _MORE_ROWS = 100
 _MOST_REMEMBERED_ROWS = 1_000
 
 # A few of each lane, so that no lane with many that can't be claimed stands before all others.
-_CANDIDATES = f"""SELECT head.id FROM unnest($1::text[], $2::smallint[]) AS lane(type, priority)
+_CANDIDATES = f"""SELECT head.id, lane.type FROM unnest($1::text[], $2::smallint[]) AS lane(type, priority)
 CROSS JOIN LATERAL (
     SELECT first.run_at, first.id, row_number() OVER (ORDER BY first.run_at, first.id) AS place
     FROM (SELECT j.run_at, j.id FROM @schema@.job j
@@ -110,6 +111,7 @@ class SingleClaims:
         limit: int,
         marked: set[UUID],
         refused: StoreError,
+        rooms: Rooms,
         *,
         dry_run: bool,
     ) -> list[ClaimedJob]:
@@ -124,6 +126,7 @@ class SingleClaims:
             limit: Jobs at most.
             marked: Where the ids of marked ones are added.
             refused: What the claim of many met.
+            rooms: What the quotas leave.
             dry_run: Whether they're dry runs from now on.
 
         Raises:
@@ -133,9 +136,12 @@ class SingleClaims:
         taken: list[ClaimedJob] = []
         parked = False
         guilty: list[tuple[UUID, StoreError]] = []
-        for (job_id,) in await self._connection.fetch(self._statements["claim_candidates"], *lanes, limit + _MORE_ROWS):
+        candidates = await self._connection.fetch(self._statements["claim_candidates"], *lanes, limit + _MORE_ROWS)
+        for job_id, job_type in candidates:
             if len(taken) >= limit:
                 break
+            if not rooms.has_room(job_type):
+                continue
             try:
                 ((paused, *row),) = await self._connection.fetch(
                     statement, owners.leases, job_id, owners.types, owners.of_types
@@ -152,6 +158,7 @@ class SingleClaims:
                 parked = parked or bool(paused)
                 if row[0] is not None:
                     taken.append(claimed_job(row))
+                    rooms.fill([job_type])
                     marked.update(row[:1] if row[-1] else ())
         if not taken and not parked:
             raise refused

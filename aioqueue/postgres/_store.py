@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         SettleResult,
     )
     from aioqueue.vocabulary._phases import PhaseWrite, ProgressWrite
+    from aioqueue.vocabulary._quota import Quota
     from aioqueue.vocabulary._store_operating import Operable
     from aioqueue.vocabulary._store_parts import LeaseSession, Listener, StoreTransaction
 
@@ -249,9 +250,10 @@ class PostgresStore(OperatingVerbs, WebhookVerbs, EventVerbs, PauseVerbs, Schedu
         *,
         leases: Mapping[str, int] | None = None,
         dry_run: bool = False,
+        quotas: Sequence[Quota] = (),
     ) -> Sequence[ClaimedJob]:
         """See `aioqueue.abc.Store.claim`."""
-        return await self._opened.claims.claim(lease_id, types, limit, leases=leases, dry_run=dry_run)
+        return await self._opened.claims.claim(lease_id, types, limit, leases=leases, dry_run=dry_run, quotas=quotas)
 
     async def settle(
         self, settlements: Sequence[Settlement], *, orphaned: bool = False, tx: object | None = None

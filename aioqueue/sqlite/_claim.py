@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from aioqueue.errors import StoreError
+from aioqueue.sqlite._claim_lanes import quotas_as_json
 from aioqueue.sqlite._claim_odd import claim_one_by_one
 from aioqueue.sqlite._claim_take import Wanted, claim, pick
 from aioqueue.sqlite._connections import Connection, in_snapshot, in_transaction
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from aioqueue.sqlite._rows_odd import OddRows
     from aioqueue.vocabulary._job import ClaimedJob
     from aioqueue.vocabulary._notification import Notification
+    from aioqueue.vocabulary._quota import Quota
 
 __all__ = ["Claims"]
 
@@ -46,12 +48,19 @@ class Claims:
         self._idle = True
 
     async def claim(
-        self, lease_id: int, types: Sequence[str], limit: int, leases: Mapping[str, int] | None, *, dry_run: bool
+        self,
+        lease_id: int,
+        types: Sequence[str],
+        limit: int,
+        leases: Mapping[str, int] | None,
+        *,
+        dry_run: bool,
+        quotas: Sequence[Quota] = (),
     ) -> Sequence[ClaimedJob]:
         """Take due jobs, as `aioqueue.abc.Store.claim` promises."""
         names = sorted(set(types))
         turns = dump({name: self._turns.of(name) for name in names} if len(names) > 1 else {})
-        wanted = Wanted(lease_id, leases or {}, dump(names), limit, dry_run, turns)
+        wanted = Wanted(lease_id, leases or {}, dump(names), limit, dry_run, turns, quotas_as_json(quotas))
 
         def run(
             connection: Connection, abandoned: Callable[[], bool]
@@ -69,7 +78,7 @@ class Claims:
             except (Unreadable, StoreError) as error:
                 if isinstance(error, StoreError) and not concerns_a_row(error):
                     raise
-            jobs, notification = claim_one_by_one(connection, wanted, self._odd_rows)
+            jobs, notification = claim_one_by_one(connection, wanted, self._odd_rows, quotas)
             return (jobs, False), notification
 
         jobs: Sequence[ClaimedJob] = []

@@ -16,17 +16,20 @@ from aioqueue.sqlite._rows_claimed import claimed_job, is_marked
 from aioqueue.sqlite._rows_ids import ANY_ID, RowId
 from aioqueue.sqlite._rows_odd import what_is_odd
 from aioqueue.sqlite._rows_times import NOW
+from aioqueue.store_rules._quotas import Rooms
 from aioqueue.vocabulary._job import StoredState
 from aioqueue.vocabulary._notification import Notification
 
 if TYPE_CHECKING:
     import sqlite3
+    from collections.abc import Sequence
     from uuid import UUID
 
     from aioqueue.sqlite._claim_take import Wanted
     from aioqueue.sqlite._connections import Connection
     from aioqueue.sqlite._rows_odd import OddRows
     from aioqueue.vocabulary._job import ClaimedJob
+    from aioqueue.vocabulary._quota import Quota
 
 __all__ = ["claim_one_by_one"]
 
@@ -43,7 +46,9 @@ class _OddRow(Exception):
     """This row can't be read."""
 
 
-def claim_one_by_one(connection: Connection, wanted: Wanted, odd_rows: OddRows) -> tuple[list[ClaimedJob], Notification | None]:
+def claim_one_by_one(
+    connection: Connection, wanted: Wanted, odd_rows: OddRows, quotas: Sequence[Quota]
+) -> tuple[list[ClaimedJob], Notification | None]:
     """Claim one row after the other, each in a transaction of its own.
 
     A row that can't be read is failed at once. One that is refused for another reason (a trigger) is failed if others
@@ -54,6 +59,7 @@ def claim_one_by_one(connection: Connection, wanted: Wanted, odd_rows: OddRows) 
         StoreError: All that is due is refused: why the first was.
     """
     jobs: list[ClaimedJob] = []
+    rooms = Rooms(quotas)
     failed: list[UUID] = []
     refused: dict[RowId, StoreError] = {}
     valid_now(connection, wanted)
@@ -64,9 +70,10 @@ def claim_one_by_one(connection: Connection, wanted: Wanted, odd_rows: OddRows) 
         if row_id in odd_rows:
             continue
         try:
-            jobs += in_transaction(
-                connection, odd_rows.timeout, functools.partial(_claim, row_id=row_id, wanted=wanted, odd_rows=odd_rows)
-            )
+            take_it = functools.partial(_claim, row_id=row_id, wanted=wanted, odd_rows=odd_rows, rooms=rooms)
+            taken = in_transaction(connection, odd_rows.timeout, take_it)
+            rooms.fill(job.type for job in taken)
+            jobs += taken
         except LeaseLost:
             break  # the others were taken while it was valid
         except _OddRow as odd:
@@ -97,10 +104,10 @@ def _heads(connection: sqlite3.Connection, types: str, limit: int) -> list[RowId
     return list(dict.fromkeys([*ordered, *firsts]))
 
 
-def _claim(connection: sqlite3.Connection, row_id: RowId, wanted: Wanted, odd_rows: OddRows) -> list[ClaimedJob]:
+def _claim(connection: sqlite3.Connection, row_id: RowId, wanted: Wanted, odd_rows: OddRows, rooms: Rooms) -> list[ClaimedJob]:
     taken = wanted.taken(valid_now(connection, wanted))
     entry = odd_rows.read(connection, row_id, StoredState.PENDING)
-    if entry is None:
+    if entry is None or not rooms.has_room(entry[1]):
         return []
     if park_if_paused(connection, row_id, entry[1], entry[15]):
         return []

@@ -5,10 +5,10 @@ Each function runs inside the claim's own transaction, or in a snapshot before i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aioqueue.errors import RowRejected
-from aioqueue.sqlite._claim_lanes import HEADS
+from aioqueue.sqlite._claim_lanes import HEADS, HEADS_WITHIN_QUOTAS
 from aioqueue.sqlite._pauses_conditions import GATE_OF, LASTS, key_is_paused, type_is_paused
 from aioqueue.sqlite._rows import dump, load, one
 from aioqueue.sqlite._rows_claimed import CLAIMED_COLUMNS
@@ -16,7 +16,7 @@ from aioqueue.sqlite._rows_ids import any_id
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from aioqueue.sqlite._rows_ids import RowId
 
@@ -30,10 +30,13 @@ SELECT (SELECT json_group_array(asked.value) FROM json_each(:types) AS asked WHE
     EXISTS (SELECT 1 FROM pause WHERE pause.target = 'key' AND {LASTS})
 """
 
-_HEADS = f"""
+_HEADS, _HEADS_WITHIN_QUOTAS = (
+    f"""
 SELECT json_group_array(json_array(picked.id, {key_is_paused("job.key")}))
-FROM {HEADS} AS picked CROSS JOIN job ON job.id = picked.id
+FROM {heads} AS picked CROSS JOIN job ON job.id = picked.id
 """
+    for heads in (HEADS, HEADS_WITHIN_QUOTAS)
+)
 
 _ROWS = f"""
 SELECT json_group_array(json_array({CLAIMED_COLUMNS})) FROM json_each(:ids) AS asked CROSS JOIN job ON job.id = asked.value
@@ -54,14 +57,12 @@ def open_types(connection: sqlite3.Connection, types: str) -> tuple[str, bool]:
     return left, bool(keys)
 
 
-def pick_around_pauses(connection: sqlite3.Connection, types: str, turns: str, limit: int) -> tuple[str, list[str]]:
+def pick_around_pauses(connection: sqlite3.Connection, heads: Mapping[str, Any]) -> tuple[str, list[str]]:
     """See what a claim would take, and what it would park.
 
     Arguments:
         connection: Where.
-        types: The names, as a JSON array.
-        turns: Of the types, as a JSON object.
-        limit: Jobs at most that are taken.
+        heads: As of `Wanted.heads`. A paused one counts for its quota too, until it's parked.
 
     Returns:
         The rows as JSON, and ids.
@@ -69,12 +70,14 @@ def pick_around_pauses(connection: sqlite3.Connection, types: str, turns: str, l
     Raises:
         Unreadable: Some row is odd.
     """
-    left, keys = open_types(connection, types)
-    looked_at = limit + PARKED_AT_ONCE if keys else limit
-    heads: list[tuple[str, int]] = load(one(connection, _HEADS, {"types": left, "turns": turns, "limit": looked_at})[0])
-    sound = [job_id for job_id, paused in heads if not paused][:limit]
+    left, keys = open_types(connection, heads["types"])
+    limit: int = heads["limit"]
+    statement = _HEADS_WITHIN_QUOTAS if "quotas" in heads else _HEADS
+    asked = {**heads, "types": left, "limit": limit + PARKED_AT_ONCE if keys else limit}
+    found: list[tuple[str, int]] = load(one(connection, statement, asked)[0])
+    sound = [job_id for job_id, paused in found if not paused][:limit]
     rows: str = one(connection, _ROWS, {"ids": dump(sound)})[0]
-    return rows, [job_id for job_id, paused in heads if paused]
+    return rows, [job_id for job_id, paused in found if paused]
 
 
 def park(connection: sqlite3.Connection, ids: Sequence[str]) -> None:

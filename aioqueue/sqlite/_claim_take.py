@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from aioqueue.errors import LeaseLost, RowRejected
 from aioqueue.sqlite._claim_blockers import with_blockers
-from aioqueue.sqlite._claim_lanes import HEADS
+from aioqueue.sqlite._claim_lanes import HEADS, HEADS_WITHIN_QUOTAS
 from aioqueue.sqlite._claim_paused import park, pick_around_pauses
 from aioqueue.sqlite._lease_clock import LEASE_VALID, clock_parameters
 from aioqueue.sqlite._pauses_conditions import ANY_PAUSE
@@ -28,13 +28,16 @@ if TYPE_CHECKING:
 
 __all__ = ["Wanted", "claim", "pick", "take", "valid_now"]
 
-_PICK = f"""
+_PICK, _PICK_WITHIN_QUOTAS = (
+    f"""
 SELECT {NOW},
     (SELECT json_group_array(asked.value) FROM json_each(:leases) AS asked
      WHERE NOT EXISTS (SELECT 1 FROM lease WHERE lease.id = asked.value AND {LEASE_VALID})),
     CASE WHEN {ANY_PAUSE} THEN NULL ELSE (
-        SELECT json_group_array(json_array({CLAIMED_COLUMNS})) FROM {HEADS} AS picked CROSS JOIN job ON job.id = picked.id) END
+        SELECT json_group_array(json_array({CLAIMED_COLUMNS})) FROM {heads} AS picked CROSS JOIN job ON job.id = picked.id) END
 """
+    for heads in (HEADS, HEADS_WITHIN_QUOTAS)
+)
 """Without rows while something is paused: then it's asked in another way."""
 
 _LOOK_AT_LEASES = f"""
@@ -71,6 +74,7 @@ class Wanted:
         limit: Jobs at most.
         dry_run: Whether the jobs are dry runs from then on.
         turns: Of the types, as a JSON object.
+        quotas: As of `quotas_as_json`.
     """
 
     lease_id: int
@@ -79,11 +83,18 @@ class Wanted:
     limit: int
     dry_run: bool = False
     turns: str = "{}"
+    quotas: str = ""
 
     @property
     def all_leases(self) -> str:
         """Their ids, as a JSON array."""
         return dump([self.lease_id, *self.leases.values()])
+
+    @property
+    def heads(self) -> dict[str, object]:
+        """The parameters of `HEADS`, or those of `HEADS_WITHIN_QUOTAS` if there are any."""
+        of_quotas = {"quotas": self.quotas} if self.quotas else {}
+        return {"types": self.types, "turns": self.turns, "limit": self.limit, **of_quotas}
 
     def taken(self, now: int) -> Taken:
         """The claim, at this time."""
@@ -97,12 +108,11 @@ def pick(connection: sqlite3.Connection, wanted: Wanted) -> tuple[int, str, Sequ
         LeaseLost: One of the leases isn't valid.
         Unreadable: Something is paused, and one of the rows is odd.
     """
-    heads = {"types": wanted.types, "turns": wanted.turns, "limit": wanted.limit}
-    parameters = {"leases": wanted.all_leases, **heads, **clock_parameters()}
-    now, invalid, rows = one(connection, _PICK, parameters)
+    parameters = {"leases": wanted.all_leases, **wanted.heads, **clock_parameters()}
+    now, invalid, rows = one(connection, _PICK_WITHIN_QUOTAS if wanted.quotas else _PICK, parameters)
     _check_leases(invalid)
     if rows is None:
-        return now, *pick_around_pauses(connection, wanted.types, wanted.turns, wanted.limit)
+        return now, *pick_around_pauses(connection, wanted.heads)
     return now, rows, ()
 
 

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     )
     from aioqueue.vocabulary._listing import IdPage, JobFilter, Page
     from aioqueue.vocabulary._phases import Phase, PhaseWrite, ProgressWrite
+    from aioqueue.vocabulary._quota import Quota
     from aioqueue.vocabulary._stats import Stats
     from aioqueue.vocabulary._store_operating import Operable
     from aioqueue.vocabulary._store_parts import Listener
@@ -188,9 +189,10 @@ class SQLiteStore(StoreAbilities):
         *,
         leases: Mapping[str, int] | None = None,
         dry_run: bool = False,
+        quotas: Sequence[Quota] = (),
     ) -> Sequence[ClaimedJob]:
         """See `aioqueue.abc.Store.claim`."""
-        return await self._opened.claims.claim(lease_id, types, limit, leases, dry_run=dry_run)
+        return await self._opened.claims.claim(lease_id, types, limit, leases, dry_run=dry_run, quotas=quotas)
 
     async def settle(
         self, settlements: Sequence[Settlement], *, orphaned: bool = False, tx: object | None = None

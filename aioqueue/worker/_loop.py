@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from aioqueue.worker._schedules import Schedules
     from aioqueue.worker._slots import Slots
     from aioqueue.worker._standby import Standby
+    from aioqueue.worker._type_concurrency import TypeConcurrency
     from aioqueue.worker._wakeup import Wakeup
 
 __all__ = ["Loop", "Turn"]
@@ -47,6 +48,7 @@ class Turn:
         certain: Whether `due` is all there is to wait for: nothing has failed, and nothing kept us from claiming. What reaping
             suffers says nothing of that.
         goes_on: Whether the next turn follows at once.
+        some_are_full: Whether there are types of which no more may run, though slots may be free.
     """
 
     began_idle: bool
@@ -57,6 +59,7 @@ class Turn:
     retry_in: float = math.inf
     certain: bool = False
     goes_on: bool = False
+    some_are_full: bool = False
 
     @property
     def drained(self) -> bool:
@@ -72,7 +75,7 @@ class Loop:
         types: Names of the job types to claim.
         settings: The worker's.
         wakeup: What wakes it.
-        holdings, slots, leases, standby, recovery, schedules: The worker's other parts.
+        holdings, slots, leases, standby, recovery, schedules, type_concurrency: The worker's other parts.
         troubles: Where errors show.
 
     Attributes:
@@ -93,6 +96,7 @@ class Loop:
         standby: Standby,
         recovery: Recovery,
         schedules: Schedules,
+        type_concurrency: TypeConcurrency,
         troubles: Troubles,
     ) -> None:
         self._store = store
@@ -106,6 +110,7 @@ class Loop:
         self._standby = standby
         self._recovery = recovery
         self._schedules = schedules
+        self._type_concurrency = type_concurrency
         self._troubles = troubles
         # By the names that people see in the troubles: filling is a claim there, and looking asks the store for `next_due`.
         self._backoffs = {part: Backoff() for part in ("claim", "next_due", "reap")}
@@ -148,7 +153,7 @@ class Loop:
             await self._tried("next_due", self.look, turn)
         turn.certain = turn.retry_in == math.inf
         # What is due, and wasn't claimed, was locked.
-        self._wakeup.more_may_be_due = not turn.drained or turn.due.job == 0.0 or not turn.certain
+        self._wakeup.more_may_be_due = not turn.drained or turn.due.job == 0.0 or not turn.certain or turn.some_are_full
         await self._tried("reap", self.reap, turn)
         turn.goes_on = turn.reaped > 0 or (turn.claimed > 0 and not turn.drained and self._slots.free > 0)
         return turn
@@ -186,22 +191,26 @@ class Loop:
         if claimable is None:
             turn.retry_in = self._poll_seconds
             return
+        names, quotas = self._type_concurrency.claimable(claimable.types)
+        if not names:
+            return
         try:
             with leases.claiming():
                 jobs = await self._store.claim(
-                    claimable.lease_id, claimable.types, free, leases=claimable.leases, dry_run=self._dry_run
+                    claimable.lease_id, names, free, leases=claimable.leases, dry_run=self._dry_run, quotas=quotas
                 )
         except LeaseLost:
             leases.renew_now()
             raise
         self._works("claim")
-        self._claimed_types = claimable.types
         counters = self._holdings.counters
         counters.claims += 1
         counters.claimed += len(jobs)
         self.last_claim = time.monotonic()
         self._slots.take(jobs)
         turn.asked, turn.claimed = free, len(jobs)
+        self._claimed_types, _ = self._type_concurrency.claimable(claimable.types)
+        turn.some_are_full = len(self._claimed_types) < len(claimable.types)
 
     async def look(self, turn: Turn) -> None:
         """Ask when a job is due, when a lease of somebody else runs out, and when the next tick of a schedule is."""

@@ -41,6 +41,7 @@ from aioqueue.worker._standby import Standby
 from aioqueue.worker._tending import Tending
 from aioqueue.worker._text import one_line
 from aioqueue.worker._threads import HandlerThreads
+from aioqueue.worker._type_concurrency import TypeConcurrency
 from aioqueue.worker._until_idle import UntilIdle
 from aioqueue.worker._view import WorkerView
 from aioqueue.worker._wakeup import Wakeup
@@ -114,6 +115,7 @@ class Run:
         self._tracing = tracing = Tracing(on=settings.tracing, client_id=name, links=settings.trace_links)
         self._name, self._observers = name, client.observers
         self.holdings = holdings = Holdings(name, Counters(labels, recorders()), self._observers)
+        self._type_concurrency = TypeConcurrency(names, registry.types, holdings)
         # Who tends, who writes, who recovers, and who keeps the leases.
         self.tending = tending = Tending(store, name, troubles=troubles, counters=holdings.counters, wakeup=wakeup)
         self.webhooks = self._made_webhooks(store, settings, troubles)
@@ -248,6 +250,7 @@ class Run:
             standby=self.standby,
             recovery=self.recovery,
             schedules=self.schedules,
+            type_concurrency=self._type_concurrency,
             troubles=troubles,
         )
 

@@ -10,11 +10,12 @@ from aioqueue.testing.memory import _claim, _rows, _store
 from aioqueue.testing.memory._rows import Database
 from aioqueue.testing.memory._rows_leases import Lease
 from aioqueue.vocabulary._job import StoredState
+from aioqueue.vocabulary._quota import Quota
 from tests.known_mistakes.mistake import Mistake, instead_of
 from tests.simulation.promises import Promise
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from aioqueue.testing.memory._rows_jobs import Row
     from aioqueue.vocabulary._job import ClaimedJob
@@ -67,6 +68,13 @@ def _none_if_any_is_odd(real: Callable[..., list[Row]], database: Database, rows
     return [] if any(row.unreadable for row in rows) else real(database, rows, now)
 
 
+_within = _claim.within
+
+
+def _a_quota_for_each_type(rows: list[Row], quotas: Sequence[Quota]) -> list[Row]:
+    return _within(rows, [Quota(frozenset({name}), each.jobs) for each in quotas for name in each.types])
+
+
 CLAIMS: dict[str, Mistake] = {
     "a store that claims before the due time": Mistake(
         ((_claim, "is_claimable", _pending),),
@@ -108,9 +116,17 @@ CLAIMS: dict[str, Mistake] = {
     "a store in which a type waits behind the backlog of another": Mistake(
         ((_claim, "in_turn", lambda _, rows: sorted(rows, key=_claim.urgency)),),
         cases=(
-            "claim/has_something_of_each_type_that_has_due_jobs",
-            "claim/gives_types_their_turns_where_theres_room_for_one",
+            "shares/has_something_of_each_type_that_has_due_jobs",
+            "shares/gives_types_their_turns_where_theres_room_for_one",
         ),
+    ),
+    "a store that knows no quotas": Mistake(
+        ((_claim, "within", lambda rows, _: rows),),
+        cases=("shares/takes_no_more_of_types_than_their_quota",),
+    ),
+    "a store in which a quota is one for each type": Mistake(
+        ((_claim, "within", _a_quota_for_each_type),),
+        cases=("shares/takes_no_more_of_types_than_their_quota",),
     ),
     "a store that doesn't count attempts": Mistake(
         (instead_of(Database, "take", _without_attempt),),

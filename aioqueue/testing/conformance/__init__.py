@@ -5,6 +5,7 @@ from __future__ import annotations
 from aioqueue.testing.conformance import (
     _claim,
     _claim_dry_run,
+    _claim_shares,
     _events,
     _events_operators,
     _events_readers,
@@ -87,6 +88,7 @@ CASES: tuple[Case, ...] = tuple(
         _insert_origin.subject,
         _claim.subject,
         _claim_dry_run.subject,
+        _claim_shares.subject,
         _settle.subject,
         _settle_fences.subject,
         _settle_chains.subject,

@@ -65,30 +65,6 @@ async def takes_by_priority_then_due_time_then_id_across_types(harness: Harness)
 
 
 @subject()
-async def has_something_of_each_type_that_has_due_jobs(harness: Harness) -> None:
-    """However many older jobs of another type there are; but none that is less urgent."""
-    store = harness.store
-    await store.insert([job("a") for _ in range(20)])
-    await harness.age(10)
-    await store.insert([alone := job("b"), job("c", priority=3), urgent := job("d", priority=1)])
-    claimed = await store.claim(await store.open_lease("w", HOUR), ["a", "b", "c", "d"], 5)
-    equal([each.type for each in claimed], ["d", "a", "a", "a", "b"], "the types, by urgency")
-    equal([claimed[0].id, claimed[-1].id], [urgent.id, alone.id], "the most urgent one, and the one of its type")
-
-
-@subject()
-async def gives_types_their_turns_where_theres_room_for_one(harness: Harness) -> None:
-    """Of those of one priority the type comes first that wasn't served for longest, and then whatever is due for longest."""
-    store = harness.store
-    for name in ("b", "a", "a", "a", "b", "c"):
-        await insert_one(store, job(name))
-        await harness.age(1)
-    lease_id = await store.open_lease("w", HOUR)
-    served = [(await store.claim(lease_id, ["a", "b", "c"], 1))[0].type for _ in range(6)]
-    equal(served, ["b", "a", "c", "b", "a", "a"], "the types")
-
-
-@subject()
 async def prefers_the_longest_due_whatever_the_order_of_insertion(harness: Harness) -> None:
     """A job with an older due time comes first, even if its id is newer."""
     store = harness.store

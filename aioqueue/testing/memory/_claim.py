@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from aioqueue.errors import LeaseLost
 from aioqueue.store_rules._events import body_of_end
+from aioqueue.store_rules._quotas import Rooms
 from aioqueue.testing.memory._pauses import park, type_is_paused
 from aioqueue.vocabulary._event_log import EventKind
 from aioqueue.vocabulary._job import AttemptError, SettlementKind, StoredState
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from aioqueue.testing.memory._rows import Database
     from aioqueue.testing.memory._rows_jobs import Row
     from aioqueue.vocabulary._job import ClaimedJob
+    from aioqueue.vocabulary._quota import Quota
 
 __all__ = ["claim", "readable"]
 
@@ -31,6 +33,7 @@ def claim(
     leases: Mapping[str, int],
     *,
     dry_run: bool = False,
+    quotas: Sequence[Quota] = (),
 ) -> list[ClaimedJob]:
     """Take due jobs, the most urgent first. See `Store.claim`."""
     now, names = database.now(), frozenset(types)
@@ -39,7 +42,7 @@ def claim(
     paused = {name for name in names if type_is_paused(database, name, now)}
     due = [row for row in database.rows.values() if is_of(row, names - paused) and is_claimable(row, now)]
     due = readable(database, due, now)
-    due = in_turn(database, due)
+    due = within(in_turn(database, due), quotas)
     # Those that are parked count for the limit, so that a claim's cost has a bound: whoever claims comes again.
     taken = park(database, due[:limit], now)
     database.turns.serve({row.new.type for row in taken})
@@ -79,6 +82,17 @@ def in_turn(database: Database, rows: Iterable[Row]) -> list[Row]:
         keyed.append(((row.new.priority, places[lane], database.turns.of(row.new.type), number), row))
         places[lane] += 1
     return [row for _, row in sorted(keyed)]
+
+
+def within(rows: Sequence[Row], quotas: Sequence[Quota]) -> list[Row]:
+    """The rows, without those for which the quota of their types has no room."""
+    rooms = Rooms(quotas)
+    kept: list[Row] = []
+    for row in rows:
+        if rooms.has_room(row.new.type):
+            kept.append(row)
+            rooms.fill([row.new.type])
+    return kept
 
 
 def owner(row: Row, lease_id: int, leases: Mapping[str, int]) -> int:

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     )
     from aioqueue.vocabulary._listing import IdPage
     from aioqueue.vocabulary._phases import PhaseWrite, ProgressWrite
+    from aioqueue.vocabulary._quota import Quota
     from aioqueue.vocabulary._store_operating import Operable
     from aioqueue.vocabulary._store_parts import Listener
     from aioqueue.vocabulary._webhooks import Delivery, DeliveryPage, DeliveryState, DeliveryTry
@@ -203,10 +204,11 @@ class MemoryStore(Operations, PauseVerbs, ScheduleVerbs):
         *,
         leases: Mapping[str, int] | None = None,
         dry_run: bool = False,
+        quotas: Sequence[Quota] = (),
     ) -> Sequence[ClaimedJob]:
         """Take due jobs. See `Store.claim`."""
         return await self._verb(
-            "claim", lambda database: claim(database, lease_id, types, limit, leases or {}, dry_run=dry_run)
+            "claim", lambda database: claim(database, lease_id, types, limit, leases or {}, dry_run=dry_run, quotas=quotas)
         )
 
     async def settle(
