@@ -136,8 +136,7 @@ class SingleClaims:
         taken: list[ClaimedJob] = []
         parked = False
         guilty: list[tuple[UUID, StoreError]] = []
-        candidates = await self._connection.fetch(self._statements["claim_candidates"], *lanes, limit + _MORE_ROWS)
-        for job_id, job_type in candidates:
+        for job_id, job_type in await self._candidates(lanes, limit + _MORE_ROWS):
             if len(taken) >= limit:
                 break
             if not rooms.has_room(job_type):
@@ -165,6 +164,11 @@ class SingleClaims:
         for job_id, reason in guilty:
             await self._set_aside(job_id, reason)
         return taken
+
+    async def _candidates(self, lanes: tuple[list[str], list[int]], limit: int) -> list[tuple[UUID, str]]:
+        """Ids of due jobs, and their types."""
+        rows = await self._connection.fetch(self._statements["claim_candidates"], *lanes, limit)
+        return [(job_id, job_type) for job_id, job_type in rows]
 
     async def _move(self, job_id: UUID, noted: str) -> bool:
         endings = await self._connection.fetch(self._statements["claim_refused_ending"], job_id, noted)

@@ -115,7 +115,6 @@ class Run:
         self._tracing = tracing = Tracing(on=settings.tracing, client_id=name, links=settings.trace_links)
         self._name, self._observers = name, client.observers
         self.holdings = holdings = Holdings(name, Counters(labels, recorders()), self._observers)
-        self._type_concurrency = TypeConcurrency(names, registry.types, holdings)
         # Who tends, who writes, who recovers, and who keeps the leases.
         self.tending = tending = Tending(store, name, troubles=troubles, counters=holdings.counters, wakeup=wakeup)
         self.webhooks = self._made_webhooks(store, settings, troubles)
@@ -135,7 +134,7 @@ class Run:
         self._processes = HandlerProcesses(name, threads)
         self._stages = stages = Stages(client, threads, _BODIES, troubles, holdings.counters)
         attempts = self._made_attempts(name, client, registry, policies, scope, threads)
-        self.loop = self._made_loop(store, settings, troubles, attempts)
+        self.loop = self._made_loop(store, registry, settings, troubles, attempts)
         self.shutdown = Shutdown(
             settings,
             name,
@@ -224,7 +223,9 @@ class Run:
             tracing=self._tracing,
         )
 
-    def _made_loop(self, store: Store, settings: WorkerSettings, troubles: Troubles, attempts: Attempts) -> Loop:
+    def _made_loop(
+        self, store: Store, registry: Registry, settings: WorkerSettings, troubles: Troubles, attempts: Attempts
+    ) -> Loop:
         """Who claims, over who runs what was claimed."""
         slots = Slots(
             attempts,
@@ -250,7 +251,7 @@ class Run:
             standby=self.standby,
             recovery=self.recovery,
             schedules=self.schedules,
-            type_concurrency=self._type_concurrency,
+            type_concurrency=TypeConcurrency(self.names, registry.types, self.holdings),
             troubles=troubles,
         )
 
