@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from aioqueue.vocabulary._abilities import (
     SupportsDiagnosis,
     SupportsEvents,
+    SupportsGates,
     SupportsMigrate,
     SupportsMigrationSQL,
     SupportsPauses,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
 
+    from aioqueue.vocabulary._gates import GateRules
     from aioqueue.vocabulary._job import Claim, ClaimedJob, Ending, LostReason, Settlement, SettleResult
 
 __all__ = [
@@ -74,6 +76,7 @@ __all__ = [
     "StoreTransaction",
     "SupportsDiagnosis",
     "SupportsEvents",
+    "SupportsGates",
     "SupportsMigrate",
     "SupportsMigrationSQL",
     "SupportsPauses",
@@ -220,6 +223,7 @@ class Store(Insertable, Operable, Recordable, Protocol):
         leases: Mapping[str, int] | None = None,
         dry_run: bool = False,
         quotas: Sequence[Quota] = (),
+        gates: Mapping[str, GateRules] | None = None,
     ) -> Sequence[ClaimedJob]:
         """Take due jobs of the given types: state running, attempt and claims one more, owned by the lease.
 
@@ -239,6 +243,8 @@ class Store(Insertable, Operable, Recordable, Protocol):
             leases: Types whose jobs are taken for another lease of the same worker, with its id.
             dry_run: Whether they're dry runs from now on, to their chains' ends (`Origin.dry_run`), whoever goes on with them.
             quotas: Of some of the types fewer jobs than `limit`; the others have what that leaves.
+            gates: Of those of the types that have any: at which gates their jobs wait. Jobs with a sequence of their own wait
+                at it, whatever their type. Only for stores with `SupportsGates`.
 
         Raises:
             LeaseLost: One of the leases isn't valid; nothing was taken.
@@ -372,8 +378,16 @@ class Store(Insertable, Operable, Recordable, Protocol):
         """
         ...
 
-    async def next_due(self, types: Sequence[str], *, own: Collection[int] = ()) -> Due:
-        """When there is something to do for jobs of these types, in one statement; the leases in `own` don't count."""
+    async def next_due(
+        self, types: Sequence[str], *, own: Collection[int] = (), gates: Mapping[str, GateRules] | None = None
+    ) -> Due:
+        """When there is something to do for jobs of these types, in one statement; the leases in `own` don't count.
+
+        Arguments:
+            types, gates: As of `claim`: what it would find counts, and when it would find more. Marks at gates are due at once,
+                and so is the next start that a rate allows where somebody waits for it.
+            own: Leases of the worker that asks.
+        """
         ...
 
     # -- notifications --------------------------------------------------------------------------------------------

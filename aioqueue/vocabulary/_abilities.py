@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from aioqueue.vocabulary._answers import Pruned
     from aioqueue.vocabulary._event_log import EventPage
     from aioqueue.vocabulary._finding import Finding
+    from aioqueue.vocabulary._gates import GateStatus, NewLimit, StoredLimit
     from aioqueue.vocabulary._job import NewJob, StoredState
     from aioqueue.vocabulary._listing import IdPage
     from aioqueue.vocabulary._pauses import NewPause, Pause, PauseTarget
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = [
     "SupportsDiagnosis",
     "SupportsEvents",
+    "SupportsGates",
     "SupportsMigrate",
     "SupportsMigrationSQL",
     "SupportsPauses",
@@ -105,6 +107,49 @@ class SupportsMigrate(Protocol):
         Returns:
             The names of the migrations that this call ran.
         """
+        ...
+
+
+@runtime_checkable
+class SupportsGates(Protocol):
+    """A store whose claims look at gates: what limits, rates, sequences and `fairness_by` need.
+
+    Only claims admit, and only claims hold: enqueueing never looks at a gate, whatever the door. A claim works out at which
+    gates a due job waits, locks them, looks at them after that, and lets through as many as may run; the others are held, with
+    the gate in `Job.held_by`, outside what claims look at. A job counts at its gates while it's running, whatever its lease
+    says, until it's settled, given back or recovered, or its row is gone, by whomever.
+
+    Whatever leaves a gate leaves a mark there, in the same transaction. Claims begin with the marks: for each place that became
+    free one held job of each type is due again, since some types may be paused, or served by nobody. The claim decides, and may
+    hold it again. `Store.tend` finds what this has skipped.
+    """
+
+    async def put_limits(self, limits: Sequence[NewLimit], *, defined: bool = False) -> None:
+        """Store limits, all or none. Where one lets more jobs run than before, those that wait are due again.
+
+        Arguments:
+            limits: Each name once.
+            defined: Whether a worker's code says so. What somebody has changed at run time stays as it is then, unless the code
+                says something else than the last time.
+        """
+        ...
+
+    async def remove_limits(self, names: Sequence[str]) -> Sequence[bool]:
+        """Remove limits: nothing is limited by them from now on, and those that wait are due again. Returns which were
+        there.
+        """
+        ...
+
+    async def list_limits(self) -> Sequence[StoredLimit]:
+        """All limits, by name; 10,000 at most."""
+        ...
+
+    async def gate_statuses(self, gates: Sequence[str]) -> Sequence[GateStatus]:
+        """How gates are at the moment, in their order."""
+        ...
+
+    async def resume_sequences(self, names: Sequence[str]) -> Sequence[bool]:
+        """Let sequences go on that a failed member keeps. Returns which were kept."""
         ...
 
 

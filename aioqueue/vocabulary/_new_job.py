@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from aioqueue.errors import AioqueueError
     from aioqueue.vocabulary._blockers import NewBlocker
+    from aioqueue.vocabulary._gates import SequenceMember
     from aioqueue.vocabulary._origin import Origin
     from aioqueue.vocabulary._unique import Unique
 
@@ -51,6 +52,8 @@ class NewJob:
         webhook: The URL that is told when its chain has ended; None for nobody. A chain's next job that has none of its own
             takes it over, too; one for which it's empty has nobody told, nor have those behind it.
         origin: The tick or the dry run that it's of; None for most. A chain's next job takes over that of the job before.
+        sequence: The sequence in which it runs; None leaves that to its type. A chain's next job takes over that of the job
+            before, and its place.
     """
 
     id: UUID
@@ -76,6 +79,7 @@ class NewJob:
     keep: float | None = None
     webhook: str | None = None
     origin: Origin | None = None
+    sequence: SequenceMember | None = None
 
     @property
     def unique_names(self) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ class Notification:
         events: Whether events were logged that somebody reads.
         deliveries: Whether deliveries of webhooks became due: whoever sends them looks at once.
         schedules: Whether a schedule was stored or changed: whoever decides ticks looks at once.
+        gates: Whether something has left a gate, or a limit was changed: whoever claims jobs that wait at gates looks at once.
         leases: Ids of leases of which a claim was lost, or which ended: their owner should renew at once.
     """
 
@@ -32,3 +33,4 @@ class Notification:
     events: bool = False
     deliveries: bool = False
     schedules: bool = False
+    gates: bool = False
