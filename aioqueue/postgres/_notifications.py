@@ -32,7 +32,7 @@ __all__ = [
 LONGEST_DELAY_SECONDS = 3600.0
 """Seconds: what is due later than that is found in time by those who look again, however seldom they do."""
 
-CATCH_UP = Notification(types=None, finished=None, events=True, deliveries=True, schedules=True)
+CATCH_UP = Notification(types=None, finished=None, events=True, deliveries=True, schedules=True, gates=True)
 """Anything may have happened."""
 
 _NOTIFY = "SELECT pg_catalog.pg_notify('@channel@', $1::text)::text"
@@ -105,6 +105,7 @@ def merged(notifications: Collection[Notification]) -> Notification:
         leases=frozenset[int]().union(*(each.leases for each in notifications)),
         deliveries=any(each.deliveries for each in notifications),
         schedules=any(each.schedules for each in notifications),
+        gates=any(each.gates for each in notifications),
     )
 
 
@@ -133,6 +134,7 @@ def decode_note(text: str, own_origin: str) -> Notification | None:
             events="e" in note,
             deliveries="w" in note,
             schedules="s" in note,
+            gates="g" in note,
         )
     except (TypeError, ValueError):
         return CATCH_UP

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from aioqueue.vocabulary._answers import Due
     from aioqueue.vocabulary._blockers import Tended
     from aioqueue.vocabulary._finding import Finding
+    from aioqueue.vocabulary._gates import GateRules
     from aioqueue.vocabulary._job import (
         Claim,
         ClaimedJob,
@@ -251,6 +252,7 @@ class PostgresStore(OperatingVerbs, WebhookVerbs, EventVerbs, PauseVerbs, Schedu
         leases: Mapping[str, int] | None = None,
         dry_run: bool = False,
         quotas: Sequence[Quota] = (),
+        gates: Mapping[str, GateRules] | None = None,
     ) -> Sequence[ClaimedJob]:
         """See `aioqueue.abc.Store.claim`."""
         return await self._opened.claims.claim(lease_id, types, limit, leases=leases, dry_run=dry_run, quotas=quotas)
@@ -319,7 +321,9 @@ class PostgresStore(OperatingVerbs, WebhookVerbs, EventVerbs, PauseVerbs, Schedu
         """See `aioqueue.abc.Store.write_progress`."""
         await self._opened.progress.write_progress(writes)
 
-    async def next_due(self, types: Sequence[str], *, own: Collection[int] = ()) -> Due:
+    async def next_due(
+        self, types: Sequence[str], *, own: Collection[int] = (), gates: Mapping[str, GateRules] | None = None
+    ) -> Due:
         """See `aioqueue.abc.Store.next_due`."""
         return await self._opened.recovery.next_due(types, own)
 

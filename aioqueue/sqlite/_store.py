@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from aioqueue.vocabulary._attempt_log import AttemptLog
     from aioqueue.vocabulary._blockers import Blocker, Tended
     from aioqueue.vocabulary._finding import Finding
+    from aioqueue.vocabulary._gates import GateRules
     from aioqueue.vocabulary._job import (
         Claim,
         ClaimedJob,
@@ -190,6 +191,7 @@ class SQLiteStore(StoreAbilities):
         leases: Mapping[str, int] | None = None,
         dry_run: bool = False,
         quotas: Sequence[Quota] = (),
+        gates: Mapping[str, GateRules] | None = None,
     ) -> Sequence[ClaimedJob]:
         """See `aioqueue.abc.Store.claim`."""
         return await self._opened.claims.claim(lease_id, types, limit, leases, dry_run=dry_run, quotas=quotas)
@@ -236,7 +238,9 @@ class SQLiteStore(StoreAbilities):
         """
         return await self._opened.recovery.take_expired(limit, own)
 
-    async def next_due(self, types: Sequence[str], *, own: Collection[int] = ()) -> Due:
+    async def next_due(
+        self, types: Sequence[str], *, own: Collection[int] = (), gates: Mapping[str, GateRules] | None = None
+    ) -> Due:
         """See `aioqueue.abc.Store.next_due`."""
         return await self._opened.recovery.next_due(types, own)
 

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-import msgspec
-
+from aioqueue.vocabulary._gate_values import sequence_of, value_of
 from aioqueue.vocabulary._gates import FAIR, JOB_LIMIT, RATE, SEQUENCE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from aioqueue.vocabulary._gates import By, GateRules
+    from aioqueue.vocabulary._gates import GateRules
 
-__all__ = ["Admission", "Candidate", "GateState", "admit", "fair_gate_of", "gates_of", "sequence_of"]
-
-_LONGEST_VALUE_CHARACTERS = 200
-_FIELDS: msgspec.json.Decoder[dict[str, msgspec.Raw]] = msgspec.json.Decoder(dict[str, msgspec.Raw])
+__all__ = ["Admission", "Candidate", "GateState", "admit", "fair_gate_of", "gates_of"]
 
 
 def gates_of(rules: GateRules | None, sequence: str | None, payload: bytes, metadata: bytes) -> tuple[str, ...]:
@@ -31,46 +25,23 @@ def gates_of(rules: GateRules | None, sequence: str | None, payload: bytes, meta
         sequence: The sequence that is stored with it, if one is: it counts before its type's.
         payload, metadata: As stored. Where they can't be read there's no value.
     """
-    name = sequence_of(rules, sequence, payload, metadata)
+    name = sequence
+    if name is None and rules is not None:
+        name = sequence_of(rules, payload, metadata)
     gates = [] if name is None else [f"{SEQUENCE}={name}"]
     if rules is not None:
         if rules.limit:
-            gates.append(JOB_LIMIT + rules.type + _value_of(rules.limit_by, payload, metadata))
+            gates.append(JOB_LIMIT + rules.type + value_of(rules.limit_by, payload, metadata))
         if rules.shared is not None:
             gates.append(rules.shared)
         if rules.rate:
-            gates.append(RATE + rules.type + _value_of(rules.rate_by, payload, metadata))
+            gates.append(RATE + rules.type + value_of(rules.rate_by, payload, metadata))
     return tuple(gates)
-
-
-def sequence_of(rules: GateRules | None, sequence: str | None, payload: bytes, metadata: bytes) -> str | None:
-    """The name of the sequence that a job is in: the one that is stored with it, or the one that its type gives it; or None."""
-    if sequence is not None or rules is None or rules.sequence_by is None:
-        return sequence
-    return rules.type + _value_of(rules.sequence_by, payload, metadata)
 
 
 def fair_gate_of(rules: GateRules, payload: bytes, metadata: bytes) -> str | None:
     """The lane in which a job waits for its turn; None where all of its type are alike."""
-    return None if rules.fair_by is None else FAIR + rules.type + _value_of(rules.fair_by, payload, metadata)
-
-
-def _value_of(by: By | None, payload: bytes, metadata: bytes) -> str:
-    """`=` and a value as JSON, by which `1`, `"1"` and `null` differ; nothing where it's absent. A long one is hashed."""
-    if by is None:
-        return ""
-    try:
-        raw = _FIELDS.decode(metadata if by.metadata else payload).get(by.name)
-        if raw is None:
-            return ""
-        text = json.dumps(msgspec.json.decode(raw), ensure_ascii=False, sort_keys=True, separators=(",", ":"))
-        text.encode()
-    except (msgspec.DecodeError, ValueError):
-        return ""
-    text = text.replace("\0", "\\u0000")
-    if len(text) > _LONGEST_VALUE_CHARACTERS:
-        text = f"#{hashlib.sha256(text.encode()).hexdigest()}"
-    return f"={text}"
+    return None if rules.fair_by is None else FAIR + rules.type + value_of(rules.fair_by, payload, metadata)
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from aioqueue.vocabulary._answers import Due, Pruned
     from aioqueue.vocabulary._blockers import Tended
     from aioqueue.vocabulary._event_log import EventPage
+    from aioqueue.vocabulary._gates import GateRules
     from aioqueue.vocabulary._job import (
         Claim,
         ClaimedJob,
@@ -205,6 +206,7 @@ class MemoryStore(Operations, PauseVerbs, ScheduleVerbs):
         leases: Mapping[str, int] | None = None,
         dry_run: bool = False,
         quotas: Sequence[Quota] = (),
+        gates: Mapping[str, GateRules] | None = None,
     ) -> Sequence[ClaimedJob]:
         """Take due jobs. See `Store.claim`."""
         return await self._verb(
@@ -241,7 +243,9 @@ class MemoryStore(Operations, PauseVerbs, ScheduleVerbs):
         """See to what no claim leads to. See `Store.tend`."""
         return await self._verb("tend", lambda database: tend(database, limit))
 
-    async def next_due(self, types: Sequence[str], *, own: Collection[int] = ()) -> Due:
+    async def next_due(
+        self, types: Sequence[str], *, own: Collection[int] = (), gates: Mapping[str, GateRules] | None = None
+    ) -> Due:
         """When there is something to do. See `Store.next_due`."""
         return await self._verb("next_due", lambda database: next_due(database, types, own))
 

@@ -1,0 +1,79 @@
+-- oldest code: 7
+-- Gates: limits, rates, sequences and turns. Code from before doesn't look at them, though what it does leaves marks there: upgrade all
+-- workers before the first limit.
+
+ALTER TABLE job ADD COLUMN gates TEXT;              -- where it waits or runs, a JSON array; empty for one that has only a sequence
+
+-- Limits, by name: how many jobs may run at once, or start in a time.
+CREATE TABLE gate_limit (
+    name    TEXT    NOT NULL PRIMARY KEY CHECK (typeof(name) = 'text'),
+    places  INTEGER NOT NULL CHECK (typeof(places) = 'integer' AND places >= 0),
+    per     REAL,                                   -- seconds, for starts; NULL for jobs that run at once
+    burst   INTEGER,                                -- for starts
+    defined TEXT,                                   -- what code said last, as JSON; NULL for one that no code has
+    changed INTEGER NOT NULL DEFAULT 0              -- since then by somebody at run time
+) WITHOUT ROWID;
+
+-- Who runs at which gate: there while the job runs.
+CREATE TABLE gate_place (
+    gate   TEXT NOT NULL,
+    job_id TEXT NOT NULL,
+    PRIMARY KEY (gate, job_id)
+) WITHOUT ROWID;
+CREATE INDEX gate_place_job ON gate_place (job_id);
+
+-- What has left a gate, and hasn't let anybody else come yet.
+CREATE TABLE gate_mark (
+    id    INTEGER PRIMARY KEY,
+    gate  TEXT    NOT NULL,
+    freed INTEGER NOT NULL DEFAULT 1
+);
+
+-- Rates that have been used: the theoretical arrival time of the next start, and when those that wait are let come.
+CREATE TABLE gate_rate (
+    gate    TEXT    NOT NULL PRIMARY KEY,
+    arrival INTEGER NOT NULL,
+    wake_at INTEGER
+) WITHOUT ROWID;
+CREATE INDEX gate_rate_wake ON gate_rate (wake_at) WHERE wake_at IS NOT NULL;
+
+-- Chains that are in a sequence, in its order. One that has failed stays until its job leaves the archive, or lives again.
+CREATE TABLE gate_member (
+    number   INTEGER PRIMARY KEY AUTOINCREMENT,
+    chain_id TEXT    NOT NULL UNIQUE,
+    sequence TEXT    NOT NULL,
+    strict   INTEGER NOT NULL DEFAULT 0,
+    block    INTEGER NOT NULL DEFAULT 0,
+    failed   INTEGER NOT NULL DEFAULT 0
+);
+CREATE INDEX gate_member_sequence ON gate_member (sequence, number);
+
+-- Whatever a job at gates does but begin to run leaves marks, whoever has it do so. Rows may be odd: nothing here raises.
+CREATE TRIGGER left_gates_deleted AFTER DELETE ON job WHEN OLD.gates IS NOT NULL BEGIN
+    DELETE FROM gate_place WHERE job_id = OLD.id;
+    INSERT INTO gate_mark (gate)
+        SELECT value FROM json_each(iif(json_valid(OLD.gates), OLD.gates, '[]')) WHERE OLD.state IN (1, 2) AND typeof(value) = 'text';
+    INSERT INTO gate_mark (gate)
+        SELECT 'sequence=' || sequence FROM gate_member WHERE chain_id = coalesce(OLD.chain_id, OLD.id);
+    UPDATE gate_member SET failed = 1
+        WHERE chain_id = coalesce(OLD.chain_id, OLD.id) AND EXISTS (SELECT 1 FROM archive WHERE id = OLD.id AND state = 6);
+    DELETE FROM gate_member
+        WHERE chain_id = coalesce(OLD.chain_id, OLD.id) AND NOT EXISTS (SELECT 1 FROM archive WHERE id = OLD.id AND state IN (5, 6));
+END;
+
+CREATE TRIGGER left_gates_moved AFTER UPDATE OF state, run_at ON job
+WHEN OLD.gates IS NOT NULL AND NEW.state <> 2 AND (OLD.state <> NEW.state OR NEW.run_at > OLD.run_at) BEGIN
+    DELETE FROM gate_place WHERE job_id = OLD.id AND OLD.state = 2;
+    INSERT INTO gate_mark (gate)
+        SELECT value FROM json_each(iif(json_valid(OLD.gates), OLD.gates, '[]'))
+        WHERE OLD.state IN (1, 2) AND typeof(value) = 'text' AND (NEW.state <> 0 OR NEW.gate IS NOT value);
+    INSERT INTO gate_mark (gate)
+        SELECT 'sequence=' || sequence FROM gate_member
+        WHERE chain_id = coalesce(OLD.chain_id, OLD.id) AND NOT (NEW.state = 0 AND NEW.gate IS 'sequence=' || sequence);
+END;
+
+CREATE TRIGGER left_archive AFTER DELETE ON archive WHEN OLD.state = 6 BEGIN
+    INSERT INTO gate_mark (gate)
+        SELECT 'sequence=' || sequence FROM gate_member WHERE chain_id = coalesce(OLD.chain_id, OLD.id) AND failed AND block;
+    DELETE FROM gate_member WHERE chain_id = coalesce(OLD.chain_id, OLD.id) AND failed;
+END;
