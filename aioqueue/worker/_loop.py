@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from aioqueue.abc import Store
     from aioqueue.definitions._settings import WorkerSettings
+    from aioqueue.worker._gates import Gates
     from aioqueue.worker._health import Troubles
     from aioqueue.worker._holdings import Holdings
     from aioqueue.worker._lease import Leases
@@ -75,7 +76,7 @@ class Loop:
         types: Names of the job types to claim.
         settings: The worker's.
         wakeup: What wakes it.
-        holdings, slots, leases, standby, recovery, schedules, type_concurrency: The worker's other parts.
+        holdings, slots, leases, standby, recovery, schedules, type_concurrency, gates: The worker's other parts.
         troubles: Where errors show.
 
     Attributes:
@@ -97,6 +98,7 @@ class Loop:
         recovery: Recovery,
         schedules: Schedules,
         type_concurrency: TypeConcurrency,
+        gates: Gates,
         troubles: Troubles,
     ) -> None:
         self._store = store
@@ -111,6 +113,7 @@ class Loop:
         self._recovery = recovery
         self._schedules = schedules
         self._type_concurrency = type_concurrency
+        self._gates = gates
         self._troubles = troubles
         # By the names that people see in the troubles: filling is a claim there, and looking asks the store for `next_due`.
         self._backoffs = {part: Backoff() for part in ("claim", "next_due", "reap")}
@@ -191,13 +194,22 @@ class Loop:
         if claimable is None:
             turn.retry_in = self._poll_seconds
             return
-        names, quotas = self._type_concurrency.claimable(claimable.types)
+        served = self._gates.claimable(claimable.types)
+        if len(served) < len(claimable.types):
+            turn.retry_in = self._gates.claimable_in
+        names, quotas = self._type_concurrency.claimable(served)
         if not names:
             return
         try:
             with leases.claiming():
                 jobs = await self._store.claim(
-                    claimable.lease_id, names, free, leases=claimable.leases, dry_run=self._dry_run, quotas=quotas
+                    claimable.lease_id,
+                    names,
+                    free,
+                    leases=claimable.leases,
+                    dry_run=self._dry_run,
+                    quotas=quotas,
+                    **self._gates.asked(names),
                 )
         except LeaseLost:
             leases.renew_now()
@@ -209,12 +221,14 @@ class Loop:
         self.last_claim = time.monotonic()
         self._slots.take(jobs)
         turn.asked, turn.claimed = free, len(jobs)
-        self._claimed_types, _ = self._type_concurrency.claimable(claimable.types)
+        self._claimed_types, _ = self._type_concurrency.claimable(served)
         turn.some_are_full = len(self._claimed_types) < len(claimable.types)
 
     async def look(self, turn: Turn) -> None:
         """Ask when a job is due, when a lease of somebody else runs out, and when the next tick of a schedule is."""
-        turn.due = await self._store.next_due(self._claimed_types, own=self._leases.own)
+        turn.due = await self._store.next_due(
+            self._claimed_types, own=self._leases.own, **self._gates.asked(self._claimed_types)
+        )
         self._works("next_due")
         self._recovery.expect(turn.due.lease)
         self._schedules.expect(turn.due.tick)

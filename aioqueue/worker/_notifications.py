@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aioqueue.vocabulary._notification import Notification
+    from aioqueue.worker._gates import Gates
     from aioqueue.worker._lease import Leases
     from aioqueue.worker._schedules import Schedules
     from aioqueue.worker._wakeup import Wakeup
@@ -25,16 +26,24 @@ class Notifications:
         leases: Its leases.
         schedules: Decides their ticks.
         webhooks: Sends these, if it does.
+        gates: Whether claims look at gates.
     """
 
     def __init__(
-        self, types: Sequence[str], wakeup: Wakeup, leases: Leases, schedules: Schedules, webhooks: Webhooks | None
+        self,
+        types: Sequence[str],
+        wakeup: Wakeup,
+        leases: Leases,
+        schedules: Schedules,
+        webhooks: Webhooks | None,
+        gates: Gates,
     ) -> None:
         self._types = frozenset(types)
         self._wakeup = wakeup
         self._leases = leases
         self._schedules = schedules
         self._webhooks = webhooks
+        self._gates = gates
 
     def heard(self, notification: Notification) -> None:
         """Called by the store, in the event loop."""
@@ -44,6 +53,8 @@ class Notifications:
             self._schedules.soon()
         if notification.deliveries and self._webhooks is not None:
             self._webhooks.soon()
+        if notification.gates and self._gates.looked_at:
+            self._wakeup.wake()
         if notification.types is None or not self._types.isdisjoint(notification.types):
             if notification.delay <= 0:
                 self._wakeup.wake()

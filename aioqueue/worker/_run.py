@@ -22,6 +22,7 @@ from aioqueue.worker._attempt import Attempts
 from aioqueue.worker._backoff import Backoff
 from aioqueue.worker._captured import capturing
 from aioqueue.worker._completion import Completions
+from aioqueue.worker._gates import Gates
 from aioqueue.worker._holdings import Holdings
 from aioqueue.worker._interruption import Interruptions
 from aioqueue.worker._lease import Leases
@@ -122,11 +123,11 @@ class Run:
             client, settings, name, on_purge, troubles=troubles, counters=holdings.counters, wakeup=wakeup
         )
         self.schedules, self._reconciling = self._made_schedules(client, registry)
+        self._gates = Gates(store, {}, (), dry_run=settings.dry_run, troubles=troubles, wakeup=wakeup)
         policies, groups = Policies(registry, settings), lease_groups(names, registry.types, settings)
         self.writer = writer = Writer(store, policies, holdings, wakeup, tending, troubles, tracing)
-        renew_every = min(group.renew_every for group in groups)
-        left, observers = tending.soon, self._observers
-        self.recovery = Recovery(store, policies, settings, name, renew_every=renew_every, left=left, observers=observers)
+        renew_every, left = min(group.renew_every for group in groups), tending.soon
+        self.recovery = Recovery(store, policies, settings, name, renew_every=renew_every, left=left, observers=self._observers)
         self.leases = leases = self._made_leases(store, groups, settings, troubles)
         self.standby = Standby(leases, settings, name)
         self.interruptions = Interruptions(policies, _cancellation_of_this_task())
@@ -145,14 +146,14 @@ class Run:
             threads=threads,
             processes=self._processes,
             resources=scope,
-            tending=(tending, self._retention, self.schedules, self._reconciling),
+            tending=(tending, self._retention, self.schedules, self._reconciling, self._gates),
             stages=stages,
             wakeup=wakeup,
             webhooks=self.webhooks,
         )
         self.view = WorkerView(name, store, holdings, troubles, health, registry.declared)
         self._captures = any(registry.types[each].capture_logs for each in names)
-        notifications = Notifications(names, wakeup, leases, self.schedules, self.webhooks)
+        notifications = Notifications(names, wakeup, leases, self.schedules, self.webhooks, self._gates)
         self._subscribed = functools.partial(store.subscribe, notifications.heard)
 
     def _made_leases(self, store: Store, groups: Sequence[LeaseGroup], settings: WorkerSettings, troubles: Troubles) -> Leases:
@@ -252,6 +253,7 @@ class Run:
             recovery=self.recovery,
             schedules=self.schedules,
             type_concurrency=TypeConcurrency(self.names, registry.types, self.holdings),
+            gates=self._gates,
             troubles=troubles,
         )
 
@@ -319,6 +321,7 @@ class Run:
             await self._work_once()
             return
         if not self.loop.stopping:
+            self._gates.begin()
             self.tending.begin(at_once=False)
             if self.webhooks is not None:
                 self.webhooks.begin()
@@ -332,6 +335,7 @@ class Run:
         """Ticks are decided that are due when it begins, and what is due by the end, which it works off, too."""
         ticks = not self._settings.dry_run
         if not self.loop.stopping:
+            self._gates.begin()
             self.tending.begin(at_once=True)
             if ticks:
                 await self._reconciling.reconcile_once()
@@ -352,6 +356,7 @@ class Run:
         if self.webhooks is not None:
             self.webhooks.stop()
         self._stop_schedules()
+        self._gates.stop()
         self._retention.stop()
         self.shutdown.ask(force=force)
 
@@ -362,6 +367,7 @@ class Run:
         if self.webhooks is not None:
             self.webhooks.stop()
         self._stop_schedules()
+        self._gates.stop()
         self._retention.stop()
         await self.shutdown.run(working)
 

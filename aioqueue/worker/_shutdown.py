@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from aioqueue.definitions._resources import ResourceScope
     from aioqueue.definitions._settings import WorkerSettings
+    from aioqueue.worker._gates import Gates
     from aioqueue.worker._holdings import Holdings, Slot
     from aioqueue.worker._lease import Leases
     from aioqueue.worker._processes import HandlerProcesses
@@ -101,7 +102,7 @@ class Shutdown:
         threads: HandlerThreads,
         processes: HandlerProcesses,
         resources: ResourceScope,
-        tending: tuple[Tending, Retention, Schedules, Reconciling],
+        tending: tuple[Tending, Retention, Schedules, Reconciling, Gates],
         stages: Stages,
         wakeup: Wakeup,
         webhooks: Webhooks | None,
