@@ -21,6 +21,7 @@ from aioqueue.definitions._call import Call
 from aioqueue.definitions._completion import Completion
 from aioqueue.definitions._context import Attempt, current_attempt
 from aioqueue.definitions._continuation import done
+from aioqueue.definitions._gates import InSequence, Limit, Rate
 from aioqueue.definitions._job_type import JobType
 from aioqueue.definitions._middleware import CallNext, CompletionMiddleware, EnqueueMiddleware, EnqueueNext, Middleware
 from aioqueue.definitions._registry import Registry
@@ -140,6 +141,7 @@ __all__ = [
     "Finding",
     "Fixed",
     "Health",
+    "InSequence",
     "Inserted",
     "Job",
     "JobAttempt",
@@ -155,6 +157,7 @@ __all__ = [
     "LateAttempt",
     "LeaseFacts",
     "LeaseLost",
+    "Limit",
     "Linear",
     "ListOrder",
     "ListedSchedules",
@@ -181,6 +184,7 @@ __all__ = [
     "Priority",
     "ProcessFailed",
     "Progress",
+    "Rate",
     "Reason",
     "ReasonCode",
     "RegistrationError",

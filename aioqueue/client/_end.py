@@ -12,8 +12,8 @@ from aioqueue.definitions._call import Call
 from aioqueue.definitions._continuation import Done, step_after
 from aioqueue.definitions._dry_runs import is_dry
 from aioqueue.definitions._graph import graph_of, refuse_raising, rows_of
-from aioqueue.definitions._job_options import check_name
 from aioqueue.definitions._job_type import JobType
+from aioqueue.definitions._names import check_name
 from aioqueue.errors import ArgumentsError, CallError, JobNotFound, StoreContended, WrongJobType
 from aioqueue.runtime._log import event
 from aioqueue.vocabulary._attempt_error import AttemptError

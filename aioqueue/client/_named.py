@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import orjson
 
 from aioqueue.definitions._call import Call
-from aioqueue.definitions._job_options import check_name
+from aioqueue.definitions._names import check_name
 from aioqueue.errors import ArgumentsError, ConflictingOptions
 from aioqueue.vocabulary._codec import CodecError, ValueCodec
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from aioqueue.definitions._call_options import CallOptions
     from aioqueue.vocabulary._codec import Converter, Placed
+    from aioqueue.vocabulary._gates import GateRules
     from aioqueue.vocabulary._job import Priority
     from aioqueue.vocabulary._retry import Retry
 
@@ -39,6 +40,7 @@ class NamedType:
     tags: tuple[str, ...] = ()
     phases: tuple[str, ...] = ()
     dry_run: bool = False
+    gate_rules: GateRules | None = None
 
     def __post_init__(self) -> None:
         check_name(self.name)

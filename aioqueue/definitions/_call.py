@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import orjson
 
-from aioqueue.definitions._call_options import read_options, shortened
+from aioqueue.definitions._call_options import read_options, shortened, shown_option
+from aioqueue.definitions._gate_options import member_of
 from aioqueue.definitions._output import HasOutput, blockers_of, placed_key, sources_of
 from aioqueue.definitions._unique_key import argument_key, check_unique
 from aioqueue.errors import CallAlreadyEnqueued, CallNeverEnqueued, ConflictingOptions, OutputNotReady
@@ -18,7 +19,6 @@ from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import NewJob, Priority
 from aioqueue.vocabulary._retry import Retry
 from aioqueue.vocabulary._time import seconds
-from aioqueue.vocabulary._webhook_url import webhook_host
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from aioqueue.definitions._call_options import CallOptions
+    from aioqueue.definitions._gates import InSequence
     from aioqueue.vocabulary._codec import Converter, Placed
+    from aioqueue.vocabulary._gates import GateRules, SequenceMember
     from aioqueue.vocabulary._placeholders import Placeholder
     from aioqueue.vocabulary._unique import Unique
 
@@ -58,6 +60,8 @@ class JobDefinition(Protocol):
     def phases(self) -> tuple[str, ...]: ...
     @property
     def dry_run(self) -> bool: ...
+    @property
+    def gate_rules(self) -> GateRules | None: ...
     @property
     def converters(self) -> Mapping[type, Converter]: ...
 
@@ -175,6 +179,8 @@ class Call(HasOutput[R_co]):
                 takes it over, unless that has its own.
             after: Calls or handles: it waits until their jobs, and the chains that these begin, have completed, and fails if
                 one doesn't. Those that haven't been enqueued are enqueued with it.
+            sequence: The name of a sequence, or an `InSequence`, instead of what the job type's `sequence_by` says: its chain
+                and those of others with the same name run one at a time, in the order of their inserts.
 
         Returns:
             The copy. Either of the two can be enqueued, not both; with `id` both can.
@@ -234,6 +240,7 @@ class Call(HasOutput[R_co]):
         delay, timeout, expires = given.get("delay"), given.get("timeout"), given.get("expires")
         max_delay, keep = given.get("max_delay"), given.get("keep")
         metadata = given.get("metadata")
+        written = b"{}" if metadata is None else orjson.dumps(metadata)
         return NewJob(
             id=self.id,
             type=job_type.name,
@@ -253,11 +260,16 @@ class Call(HasOutput[R_co]):
             implied=implied,
             aliases=job_type.aliases,
             tags=tuple(dict.fromkeys((*job_type.tags, *given.get("tags", ())))),
-            metadata=b"{}" if metadata is None else orjson.dumps(metadata),
+            metadata=written,
             trace=trace,
             webhook=given.get("webhook", webhook) or None,
             blockers=blockers_of(self.placed, self._after) if self.placed or "after" in given else (),
+            sequence=self.sequence_with(self.payload, written),
         )
+
+    def sequence_with(self, payload: bytes, metadata: bytes) -> SequenceMember | None:
+        """The sequence of its job, where these are stored in place of the call's own."""
+        return member_of(cast("InSequence | None", self._options.get("sequence")), self.job_type.gate_rules, payload, metadata)
 
     @property
     def tells_nobody(self) -> bool:
@@ -344,7 +356,7 @@ class Call(HasOutput[R_co]):
     def __repr__(self) -> str:
         arguments = ", ".join(f"{name}={shortened(value)}" for name, value in self._shown_arguments().items())
         given = self._options if self._argument_key is None else {"key": self._argument_key, **self._options}
-        options = ", ".join(f"{name}={_shown_option(name, value)}" for name, value in given.items())
+        options = ", ".join(f"{name}={shown_option(name, value)}" for name, value in given.items())
         state = "enqueued" if self._shared.state is _EnqueueState.ENQUEUED else "not enqueued"
         return f"<Call {self.job_type.name}({arguments}){f'.options({options})' if options else ''} {self.id} {state}>"
 
@@ -382,8 +394,3 @@ class Call(HasOutput[R_co]):
 
 
 _DEFAULT_RETRY = Retry()
-
-
-def _shown_option(name: str, value: object) -> str:
-    # The path and the query of a receiver's URL may be what keeps others out.
-    return f"{webhook_host(value)}…" if name == "webhook" and isinstance(value, str) else shortened(value)

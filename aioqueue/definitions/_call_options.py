@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
 
 import orjson
 
+from aioqueue.definitions._gates import InSequence
 from aioqueue.definitions._output import read_after
 from aioqueue.errors import ConfigurationError
 from aioqueue.vocabulary._codec import CodecError, ValueCodec
@@ -13,7 +14,7 @@ from aioqueue.vocabulary._identifiers import read_id
 from aioqueue.vocabulary._retry import Retry
 from aioqueue.vocabulary._time import aware, seconds
 from aioqueue.vocabulary._unique import Unique
-from aioqueue.vocabulary._webhook_url import read_webhook_url
+from aioqueue.vocabulary._webhook_url import read_webhook_url, webhook_host
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from aioqueue.definitions._output import HasOutput
     from aioqueue.vocabulary._job import Priority
 
-__all__ = ["LONGEST_LABEL_BYTES", "CallOptions", "read_options", "read_priority", "read_tags", "shortened"]
+__all__ = ["LONGEST_LABEL_BYTES", "CallOptions", "read_options", "read_priority", "read_tags", "shortened", "shown_option"]
 
 LONGEST_LABEL_BYTES = 1024
 """Of a key or a tag."""
@@ -49,6 +50,7 @@ class CallOptions(TypedDict, total=False):
     keep: float | timedelta | None
     webhook: str | Literal[False] | None
     after: Iterable[HasOutput[Any]] | None
+    sequence: str | InSequence | None
 
 
 def read_options(given: CallOptions) -> dict[str, object]:
@@ -84,6 +86,8 @@ def read_options(given: CallOptions) -> dict[str, object]:
         read["metadata"] = _read_metadata(given["metadata"])
     if (webhook := given.get("webhook")) is not None and webhook is not False:
         read["webhook"] = _read_webhook(webhook)
+    if (sequence := given.get("sequence")) is not None:
+        read["sequence"] = sequence if isinstance(sequence, InSequence) else InSequence(sequence)
     if (retry := given.get("retry")) is not None:
         _check_retry(retry)
     return read
@@ -155,3 +159,8 @@ def shortened(value: object) -> str:
     """A value as text, cut."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def shown_option(name: str, value: object) -> str:
+    """An option as text, cut. The path and the query of a receiver's URL may be what keeps others out."""
+    return f"{webhook_host(value)}…" if name == "webhook" and isinstance(value, str) else shortened(value)

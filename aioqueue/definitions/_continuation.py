@@ -201,7 +201,8 @@ def step_after(call: Call[Any], finished: Step, metadata: bytes, trace: str | No
     if finished.tags or metadata != b"{}":  # most have neither, and needn't pay for a copy
         merged = _merged(metadata, new.metadata)
         check_size(merged, "the metadata, with that of the step before")
-        new = replace(new, tags=_added(finished.tags, new.tags), metadata=merged)
+        sequence = call.sequence_with(new.payload, merged)
+        new = replace(new, tags=_added(finished.tags, new.tags), metadata=merged, sequence=sequence)
     return new
 
 

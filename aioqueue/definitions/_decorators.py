@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from aioqueue.definitions._call import Call
+    from aioqueue.definitions._gates import InSequence, Limit, Rate
     from aioqueue.definitions._import_names import Executor
     from aioqueue.definitions._job_type import JobType
     from aioqueue.definitions._middleware import Middleware
@@ -33,6 +34,10 @@ class DeclareOptions(TypedDict, total=False):
     keep: float | timedelta | None
     tags: Iterable[str]
     dry_run: bool
+    limit: Limit | str | tuple[Limit | str, ...] | None
+    rate: Rate | None
+    sequence_by: str | InSequence | None
+    fairness_by: str | None
 
 
 class JobOptions(DeclareOptions, total=False):
@@ -61,6 +66,9 @@ class ImplementOptions(TypedDict, total=False):
     capture_logs: bool
     executor: Executor
     dry_run: bool
+    limit: Limit | str | tuple[Limit | str, ...] | None
+    rate: Rate | None
+    fairness_by: str | None
 
 
 class JobDecorator:

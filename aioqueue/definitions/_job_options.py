@@ -1,13 +1,14 @@
-"""Reads what a job type is given when it's defined: its name and its options."""
+"""Reads what a job type is given when it's defined: its options."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from aioqueue.definitions._call_options import read_priority, read_tags
+from aioqueue.definitions._gate_options import GATE_OPTIONS, read_gate_options
 from aioqueue.definitions._job_type import TypeOptions
+from aioqueue.definitions._names import LONGEST_NAME_CHARACTERS, check_name
 from aioqueue.definitions._setting_table import SHORTEST_LEASE_SECONDS
 from aioqueue.errors import ConfigurationError, RegistrationError
 from aioqueue.vocabulary._retry import Retry
@@ -23,13 +24,21 @@ if TYPE_CHECKING:
     from aioqueue.definitions._middleware import CompletionMiddleware, Middleware
     from aioqueue.vocabulary._codec import Converter
 
-__all__ = ["check_name", "check_prefix", "read_completion_middlewares", "read_middlewares", "read_type_options"]
+__all__ = ["declared_options", "read_completion_middlewares", "read_middlewares", "read_type_options"]
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:[.:/-][A-Za-z0-9_]+)*")
-_LONGEST_NAME_CHARACTERS = 200
 _MOST_PHASES = 100
 
-_OPTIONS_OF_DECLARED = frozenset({"name", "aliases", "retry", "timeout", "priority", "expires", "keep", "tags", "dry_run"})
+_OPTIONS_OF_DECLARED = GATE_OPTIONS | {
+    "name",
+    "aliases",
+    "retry",
+    "timeout",
+    "priority",
+    "expires",
+    "keep",
+    "tags",
+    "dry_run",
+}
 _OPTIONS = _OPTIONS_OF_DECLARED | {
     "middlewares",
     "max_reschedules",
@@ -41,29 +50,10 @@ _OPTIONS = _OPTIONS_OF_DECLARED | {
 }
 
 
-def check_name(name: object) -> str:
-    """Check the full name of a job type.
-
-    Raises:
-        RegistrationError: No registry could have a type of this name.
-    """
-    if not isinstance(name, str) or len(name) > _LONGEST_NAME_CHARACTERS or _NAME.fullmatch(name) is None:
-        raise RegistrationError(
-            f"{name!r} can't be a name: use ASCII letters, digits and _, with . : / or - in between, "
-            f"{_LONGEST_NAME_CHARACTERS} at most"
-        )
-    return name
-
-
-def check_prefix(prefix: object) -> str:
-    """Check what stands before the names of a registry's types; it may be empty.
-
-    Raises:
-        RegistrationError: No name could begin with it.
-    """
-    if not isinstance(prefix, str) or (prefix and _NAME.fullmatch(f"{prefix}x") is None):
-        raise RegistrationError(f"the prefix {prefix!r} can't begin a name: use letters, digits and _ with . : / or -")
-    return prefix
+def declared_options(declared: JobType[..., Any, Any]) -> dict[str, Any]:
+    """The options of a declared type, which its handler has where nothing else is said."""
+    shared = _OPTIONS_OF_DECLARED - {"name"}
+    return {name: getattr(declared, name) for name in shared}
 
 
 def read_type_options(
@@ -109,6 +99,7 @@ def read_type_options(
             capture_logs=_read_yes_no(given.get("capture_logs", False), "capture_logs"),
             executor=_read_executor(given.get("executor", "thread")),
             dry_run=_read_yes_no(given.get("dry_run", False), "dry_run"),
+            gates=read_gate_options(given),
             declared_only=declared_only,
             implements=implements,
             converters=converters,
@@ -178,9 +169,9 @@ def _read_phases(phases: Any) -> tuple[str, ...]:
         )
     names: tuple[str, ...] = tuple(phases)
     for name in names:
-        if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME_CHARACTERS or visible(name) != name:
+        if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME_CHARACTERS or visible(name) != name:
             raise ConfigurationError(
-                f"a phase's name is a text of 1 to {_LONGEST_NAME_CHARACTERS} characters, in one line, not {safe_repr(name)}"
+                f"a phase's name is a text of 1 to {LONGEST_NAME_CHARACTERS} characters, in one line, not {safe_repr(name)}"
             )
     if len(set(names)) < len(names):
         raise ConfigurationError(f"phases must be different names, not {names!r}")

@@ -13,6 +13,7 @@ import orjson
 
 from aioqueue.definitions import _signature
 from aioqueue.definitions._call import Call
+from aioqueue.definitions._gate_options import GateOptions, refuse_waiting_values, rules_of
 from aioqueue.definitions._import_names import refuse_unreachable, refuse_without_import_name
 from aioqueue.errors import ArgumentsError, ConflictingOptions, RegistrationError
 from aioqueue.vocabulary._codec import ArgumentsCodec, ValueCodec
@@ -20,6 +21,7 @@ from aioqueue.vocabulary._codec import ArgumentsCodec, ValueCodec
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from aioqueue.definitions._gates import Limit
     from aioqueue.definitions._import_names import Executor
     from aioqueue.vocabulary._codec import Converter, Placed
     from aioqueue.vocabulary._job import Priority
@@ -51,6 +53,7 @@ class TypeOptions:
     capture_logs: bool = False
     executor: Executor = "thread"
     dry_run: bool = False
+    gates: GateOptions = field(default_factory=GateOptions)
     declared_only: bool = False
     implements: JobType[..., Any, Any] | None = None
     converters: Mapping[type, Converter] = field(default_factory=dict["type", "Converter"])
@@ -79,6 +82,11 @@ class JobType(Generic[P, R, F]):
         capture_logs: Whether what its handler logs is kept with the job.
         executor: Where a plain function runs: in a `"thread"`, or in a `"process"` of its own.
         dry_run: Whether its jobs may be run dry: its handler looks at `current_attempt().dry_run`.
+        limit: Its own limit, the name of the one that it shares with others, both, or neither.
+        rate: How many of its jobs start in a time; None for any number.
+        sequence_by: What puts its jobs in sequences; None leaves that to calls.
+        fairness_by: The name of the argument, or the field of the metadata, whose values take turns; None for none.
+        gate_rules: What these mean, for stores; None without any.
         converters: The registry's.
         phase_codecs: For `Phases`: by phase, its function and what reads and writes its result.
         is_async: Whether the function is a coroutine function; if not, it runs in a thread.
@@ -108,6 +116,10 @@ class JobType(Generic[P, R, F]):
         self.capture_logs = options.capture_logs
         self.executor: Executor = options.executor
         self.dry_run = options.dry_run
+        self.limit = options.gates.limit
+        self.rate = options.gates.rate
+        self.sequence_by = options.gates.sequence_by
+        self.fairness_by = options.gates.fairness_by
         self.declared_only = options.declared_only
         self.implements = options.implements
         self.is_async = inspect.iscoroutinefunction(function)
@@ -115,11 +127,17 @@ class JobType(Generic[P, R, F]):
         self.converters = options.converters
         self.phase_codecs: dict[str, tuple[object, ValueCodec]] = {}
         self._parameters = _signature.read_parameters(function, name)
+        self.gate_rules = rules_of(name, options.gates, self._parameters.names)
         self._codecs: tuple[ArgumentsCodec, ValueCodec] | None = None
         if options.executor == "process":
             refuse_without_import_name(function, name)
         functools.update_wrapper(cast("Any", self), function, updated=())
         self._resolve(namespace, required=False)
+
+    @property
+    def own_limit(self) -> Limit | None:
+        """The limit of this type alone."""
+        return self._options.gates.own
 
     @property
     def place(self) -> str:
@@ -137,7 +155,8 @@ class JobType(Generic[P, R, F]):
         """Make a call: bind the arguments, check and copy them. Nothing runs.
 
         Raises:
-            ArgumentsError: They don't fit the signature, or can't be stored exactly.
+            ArgumentsError: They don't fit the signature, or can't be stored exactly; or an output of another call says at which
+                limit, rate or sequence the job would wait.
             RegistrationError: An annotation can't be resolved.
         """
         frame = sys._getframe(1)
@@ -150,6 +169,8 @@ class JobType(Generic[P, R, F]):
             payload, placed = codec.encode_places(arguments)
             if not placed:
                 raise error from None
+            if self.gate_rules is not None:
+                refuse_waiting_values(self.gate_rules, placed)
         return Call(self, payload, (frame.f_code.co_filename, frame.f_lineno), placed)
 
     def read_default(self, parameter: str) -> object:

@@ -9,8 +9,14 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from aioqueue.definitions import _signature
 from aioqueue.definitions._decorators import ImplementDecorator, JobDecorator
-from aioqueue.definitions._job_options import check_prefix, read_completion_middlewares, read_middlewares, read_type_options
+from aioqueue.definitions._job_options import (
+    declared_options,
+    read_completion_middlewares,
+    read_middlewares,
+    read_type_options,
+)
 from aioqueue.definitions._job_type import JobType
+from aioqueue.definitions._names import check_prefix
 from aioqueue.definitions._registered import Around, Registered
 from aioqueue.definitions._resources import Resource, ResourceScope
 from aioqueue.definitions._schedules import read_registry_name, read_schedule
@@ -142,6 +148,12 @@ class Registry:
                 it, and when it crashes it's this job alone that has failed. By default `"thread"`.
             dry_run: Whether its jobs may be run dry: its handler looks at `current_attempt().dry_run`, and leaves out what is
                 seen outside.
+            limit: `Limit(3, by="tenant_id")`: how many of its jobs run at once in all workers; or `"stripe"`, the name of a
+                limit that types share, which `client.limits.put` stores; or both, as a tuple.
+            rate: `Rate(100, per=timedelta(minutes=1))`: how many of its jobs start in a time, in all workers.
+            sequence_by: The name of an argument, or else of a field of the metadata: jobs with the same value run one at a
+                time, in the order of their inserts. An `InSequence` says more.
+            fairness_by: The name of one, too: the values that have due jobs take turns.
 
         Returns:
             The job type.
@@ -189,17 +201,7 @@ class Registry:
         if not isinstance(declared, JobType) or not declared.declared_only:
             raise RegistrationError(f"{declared!r} has a handler already: implement() takes what registry.declare made")
         frame = sys._getframe(1)
-        given: dict[str, Any] = {
-            "aliases": declared.aliases,
-            "retry": declared.retry,
-            "timeout": declared.timeout,
-            "priority": declared.priority,
-            "expires": declared.expires,
-            "keep": declared.keep,
-            "tags": declared.tags,
-            "dry_run": declared.dry_run,
-            **options,
-        }
+        given: dict[str, Any] = {**declared_options(declared), **options}
 
         def make(function: Callable[..., Any]) -> AnyJobType:
             made = self._make(function, declared.name, given, _locals(frame), implements=declared)

@@ -16,7 +16,7 @@ import orjson
 
 from aioqueue.definitions._call import Call
 from aioqueue.definitions._continuation import Done
-from aioqueue.definitions._job_options import check_prefix
+from aioqueue.definitions._names import check_prefix
 from aioqueue.definitions._timing import timing_of
 from aioqueue.errors import CallError, ConfigurationError, ConflictingOptions, RegistrationError
 from aioqueue.vocabulary._safe_text import safe_repr, storable, visible
@@ -157,7 +157,8 @@ def _read_call(call: object) -> bytes:
     if job.chosen_id:
         raise ConflictingOptions(f"{call!r} has a chosen id, and each tick makes a job of its own: leave out id=")
     # Each process has to come to the same, or one after another would take it for changed.
-    job = replace(job, payload=sets_in_order(job.payload, call.arguments, call.job_type.converters))
+    payload = sets_in_order(job.payload, call.arguments, call.job_type.converters)
+    job = replace(job, payload=payload, sequence=call.sequence_with(payload, job.metadata))
     # Nobody is to be told: that stays said, whatever URL whoever enqueues it has for all jobs.
     return encode_template(replace(job, webhook="") if call.tells_nobody else job)
 

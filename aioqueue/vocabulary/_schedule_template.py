@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from aioqueue.errors import ConfigurationError
+from aioqueue.vocabulary._gates import SequenceMember
 from aioqueue.vocabulary._new_job import NewJob
 from aioqueue.vocabulary._unique import Unique
 
@@ -30,6 +31,9 @@ def encode_template(job: NewJob) -> bytes:
     fields["aliases"], fields["tags"] = job.aliases, job.tags
     unique = job.unique
     fields["unique"] = unique and {"until": unique.until, "window": unique.window_seconds, "on_conflict": unique.on_conflict}
+    sequence = job.sequence
+    if sequence is not None:  # else left out, so that templates are as they were before there were sequences
+        fields["sequence"] = {"name": sequence.name, "strict": sequence.strict, "block": sequence.block}
     return orjson.dumps(fields, option=orjson.OPT_SORT_KEYS)
 
 
@@ -49,6 +53,7 @@ def decode_template(template: bytes, job_id: UUID, origin: Origin | None, trace:
             aliases=tuple(fields["aliases"]),
             tags=tuple(fields["tags"]),
             unique=None if fields["unique"] is None else Unique(**fields["unique"]),
+            sequence=SequenceMember(**fields["sequence"]) if "sequence" in fields else None,
             origin=origin,
             trace=trace,
         )

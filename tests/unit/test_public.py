@@ -15,11 +15,11 @@ AioqueueError AlreadyFinished ArgumentsError Attempt AttemptError AttemptLog Bac
 BlockerReference BoundClient Call CallAlreadyEnqueued CallError CallNeverEnqueued CallNext Cancel CancelReason Cancellation
 Changed Changes Client ClientClosed Completed Completion CompletionMiddleware CompletionNotDone ConfigurationError
 ConflictingOptions DecidedTick Delivery DeliveryPage DeliveryState DryRunRefused DuplicateJob EnqueueMiddleware EnqueueNext
-EventStream Exponential Fail Failed Finding Fixed Health Inserted Job JobAttempt JobCancelled JobControl JobError JobFailed
-JobFilter JobHandle JobNotFound JobState JobType LateAttempt LeaseFacts LeaseLost Linear ListOrder ListedSchedules
+EventStream Exponential Fail Failed Finding Fixed Health InSequence Inserted Job JobAttempt JobCancelled JobControl JobError JobFailed
+JobFilter JobHandle JobNotFound JobState JobType LateAttempt LeaseFacts LeaseLost Limit Linear ListOrder ListedSchedules
 MetricsServer Middleware NewJob NotCommitted NotInProcess NotInTransaction NotSupported OnceResult OutputNotReady
 OutsideTransaction Page Pause PauseTarget Phase PhaseError PhaseNotDeclared PhaseRepeated PhaseResultError PhaseState
-PhasesOverlap Priority ProcessFailed Progress Reason ReasonCode RegistrationError Registry Reschedule Resource ResultError
+PhasesOverlap Priority ProcessFailed Progress Rate Reason ReasonCode RegistrationError Registry Reschedule Resource ResultError
 ResultTimeout Retry RetryIn RowRejected Schedule ScheduleError ScheduleNotFound ScheduleOwned Schedules SingletonHeld Stats
 Steps StoreContended StoreError StoreIncompatible StoreUnavailable TickOutcome Transaction TransactionError Unique Verdict Why
 Worker WrongJobType current_attempt done serve_metrics

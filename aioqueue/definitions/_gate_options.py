@@ -1,0 +1,165 @@
+"""Reads at which gates the jobs of a type wait, and works out what that means for one call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from aioqueue.definitions._gates import InSequence, Limit, Rate, check_by
+from aioqueue.definitions._names import check_shared_limit
+from aioqueue.errors import ArgumentsError, ConfigurationError
+from aioqueue.vocabulary._gate_values import sequence_of
+from aioqueue.vocabulary._gates import By, GateRules, SequenceMember
+from aioqueue.vocabulary._safe_text import safe_repr
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from aioqueue.vocabulary._codec import Placed
+
+__all__ = ["GATE_OPTIONS", "GateOptions", "member_of", "read_gate_options", "refuse_waiting_values", "rules_of"]
+
+GATE_OPTIONS = frozenset({"limit", "rate", "sequence_by", "fairness_by"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateOptions:
+    """What was given of a job type's gates, validated.
+
+    Attributes:
+        limit: Its own limit, the name of the one that it shares, both, or neither.
+        rate, sequence_by, fairness_by: As `Registry.job` says; None without.
+    """
+
+    limit: tuple[Limit | str, ...] = ()
+    rate: Rate | None = None
+    sequence_by: InSequence | None = None
+    fairness_by: str | None = None
+
+    @property
+    def own(self) -> Limit | None:
+        """Its own limit."""
+        return next((each for each in self.limit if isinstance(each, Limit)), None)
+
+    @property
+    def shared(self) -> str | None:
+        """The name of the limit that it shares."""
+        return next((each for each in self.limit if isinstance(each, str)), None)
+
+
+def read_gate_options(given: Mapping[str, Any]) -> GateOptions:
+    """Read them.
+
+    Arguments:
+        given: All options, as given; what is missing is the default.
+
+    Raises:
+        ConfigurationError: One is out of its range.
+    """
+    return GateOptions(
+        limit=_read_limit(given.get("limit")),
+        rate=_read_rate(given.get("rate")),
+        sequence_by=_read_sequence_by(given.get("sequence_by")),
+        fairness_by=check_by(given.get("fairness_by"), "fairness_by"),
+    )
+
+
+def _read_limit(value: object) -> tuple[Limit | str, ...]:
+    if value is None:
+        return ()
+    parts = value if isinstance(value, tuple) else (value,)
+    read: list[Limit | str] = []
+    for each in parts:
+        if not isinstance(each, (Limit, str)):
+            raise ConfigurationError(
+                f'limit must be a Limit(...), the name of a shared one such as "stripe", or both, (Limit(3), "stripe"), '
+                f"not {safe_repr(value)}"
+            )
+        read.append(each if isinstance(each, Limit) else check_shared_limit(each))
+    if len({type(each) for each in read}) < len(read):
+        raise ConfigurationError(
+            f"limit can be one Limit(...) and one name of a shared limit, not {safe_repr(value)}: of two of one kind, keep the "
+            "narrower, or divide the job"
+        )
+    return tuple(read)
+
+
+def _read_rate(value: object) -> Rate | None:
+    if value is not None and not isinstance(value, Rate):
+        raise ConfigurationError(f"rate must be a Rate(starts, per=...), not {safe_repr(value)}")
+    return value
+
+
+def _read_sequence_by(value: object) -> InSequence | None:
+    if value is None:
+        return None
+    if isinstance(value, InSequence):
+        check_by(value.name, "sequence_by")
+        return value
+    return InSequence(check_by(value, "sequence_by") or "")
+
+
+def rules_of(name: str, options: GateOptions, parameters: Collection[str]) -> GateRules | None:
+    """What a type's options mean for its jobs; None where they wait at no gate, or only calls say so.
+
+    Arguments:
+        name: The type's.
+        options: Its own.
+        parameters: The names of the function's. Any other name that's given is a field's of the metadata.
+    """
+
+    def by(given: str | None) -> By | None:
+        return None if given is None else By(given, metadata=given not in parameters)
+
+    if options == GateOptions():
+        return None
+    own, rate, sequence = options.own, options.rate, options.sequence_by
+    return GateRules(
+        type=name,
+        limit=own is not None,
+        limit_by=None if own is None else by(own.by),
+        shared=options.shared,
+        rate=rate is not None,
+        rate_by=None if rate is None else by(rate.by),
+        sequence_by=None if sequence is None else by(sequence.name),
+        strict=sequence is not None and sequence.strict,
+        block=sequence is not None and sequence.on_failure == "block",
+        fair_by=by(options.fairness_by),
+    )
+
+
+def member_of(chosen: InSequence | None, rules: GateRules | None, payload: bytes, metadata: bytes) -> SequenceMember | None:
+    """The sequence that a new job is in; None where it's in none.
+
+    Arguments:
+        chosen: The call's, which counts before its type's.
+        rules: Of its type.
+        payload, metadata: As they're stored.
+    """
+    if chosen is not None:
+        return SequenceMember(name=chosen.name, strict=chosen.strict, block=chosen.on_failure == "block")
+    name = None if rules is None else sequence_of(rules, payload, metadata)
+    return None if name is None or rules is None else SequenceMember(name=name, strict=rules.strict, block=rules.block)
+
+
+def refuse_waiting_values(rules: GateRules, placed: Sequence[Placed]) -> None:
+    """Refuse outputs of other calls where they would say at which gate the job waits: it has to be known before.
+
+    Raises:
+        ArgumentsError: There is one.
+    """
+    named = {
+        "limit=": rules.limit_by,
+        "rate=": rules.rate_by,
+        "sequence_by=": rules.sequence_by,
+        "fairness_by=": rules.fair_by,
+    }
+    waiting = {str(path[0]) for _, path in placed}
+    for option, by in named.items():
+        if by is not None and not by.metadata and by.name in waiting:
+            raise ArgumentsError(
+                f"{rules.type}: {by.name!r} has an output in it, which isn't there before the job runs, and {option} of the "
+                "type tells its jobs apart by it: pass the value itself, or enqueue the job when it's known, in the job whose "
+                "output it is (current_attempt().enqueue)",
+                path=by.name,
+            )
