@@ -28,7 +28,7 @@
 | `_progress` | how far jobs have come, for whoever waits for them |
 | `_observing`, `_event_streams` | what happens: to whoever observes, or reads it |
 | `_event_feed`, `_subscription` | the one who reads it for all streams; what waits for one of them |
-| `_why`, `_why_paused`, `_reasons` | why a job isn't running, and what keeps it back; the answer |
+| `_why`, `_why_paused`, `_why_gates`, `_reasons` | why a job isn't running, and what keeps it back; the answer |
 | `_deliveries` | what webhooks were sent, and sending them once more |
 | `_blockers` | what they ask about jobs that wait for each other |
 | `_named`, `_stores`, `_phase` | calls by name; the store for a URL; how far a transaction is |

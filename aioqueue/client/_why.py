@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aioqueue.client._reasons import Reason, ReasonCode, Why
+from aioqueue.client._why_gates import status_of_gate
 from aioqueue.client._why_paused import held_reasons, paused_reasons
 from aioqueue.store_rules._unique_keys import TAKEN_OVER_ORDINAL
 from aioqueue.vocabulary._abilities import SupportsPauses
+from aioqueue.vocabulary._gates import GateKind, kind_of
 from aioqueue.vocabulary._job import JobState, was_discarded
 from aioqueue.vocabulary._time import duration_text
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 
     from aioqueue.abc import Store
     from aioqueue.vocabulary._blockers import Blocker
+    from aioqueue.vocabulary._gates import GateStatus
     from aioqueue.vocabulary._job import Job
     from aioqueue.vocabulary._pauses import Pause
     from aioqueue.vocabulary._workers import LeaseFacts, Standing
@@ -61,10 +64,12 @@ async def why(store: Store, job_id: UUID, *, declared: bool = False) -> Why:
     waiting = job is not None and job.state is not JobState.RUNNING and not job.state.finished
     pauses = await store.list_pauses() if waiting and isinstance(store, SupportsPauses) else ()
     gone = None if end is None else JobState.CONTINUED
+    gate = await status_of_gate(store, job)
+    reasons = find_reasons(job, standing, leases, end, waits_for=waits_for, declared=declared, pauses=pauses, gate=gate)
     return Why(
         id=job_id,
         state=gone if job is None else job.state,
-        reasons=tuple(find_reasons(job, standing, leases, end, waits_for=waits_for, declared=declared, pauses=pauses)),
+        reasons=tuple(reasons),
         job=job,
         chain_end=end,
     )
@@ -106,6 +111,7 @@ def find_reasons(
     waits_for: Sequence[Blocker] = (),
     declared: bool = False,
     pauses: Sequence[Pause] = (),
+    gate: GateStatus | None = None,
 ) -> list[Reason]:
     """Say why a job isn't running.
 
@@ -117,6 +123,7 @@ def find_reasons(
         waits_for: The first of the chains that it still waits for.
         declared: Whether it's known to be of a type that is only declared.
         pauses: All that there are.
+        gate: How the gate is at which it's held, if it is.
     """
     if job is None and end is not None:
         return [_continued(None, end)]
@@ -138,22 +145,29 @@ def find_reasons(
         return [*asked, *_blocked(job, waits_for), *paused]
     if job.state is JobState.RUNNING:
         return asked + _running(job, standing, leases)
-    return asked + _waiting(job, standing, leases, paused, declared=declared)
+    return asked + _waiting(job, standing, leases, paused, gate, declared=declared)
 
 
 def _waiting(
-    job: Job, standing: Standing | None, leases: Sequence[LeaseFacts], paused: list[Reason], *, declared: bool
+    job: Job,
+    standing: Standing | None,
+    leases: Sequence[LeaseFacts],
+    paused: list[Reason],
+    gate: GateStatus | None,
+    *,
+    declared: bool,
 ) -> list[Reason]:
     if standing is None:
         return paused or _about_to_start(0.0)
-    held = held_reasons(job, paused) if job.state is JobState.HELD else []
+    held = held_reasons(job, paused, gate) if job.state is JobState.HELD else []
     waiting = (standing.now - job.run_at).total_seconds()
     alone = [_unanswered(job)] if declared and not _serving(job.type, _alive(leases)) else _without_worker(job, leases)
     if waiting < 0:
         return [_not_due(job, -waiting), *paused, *held, *alone]
     late = [_expires(job.expires_at)] if _is_late(job, standing.now) else []
     if kept_back := paused + held:
-        return late + kept_back + alone
+        busy = _in_line(job, standing, leases) if gate is not None and kind_of(gate.gate) is GateKind.FAIR else []
+        return late + kept_back + (alone or busy)
     return late + (alone or _in_line(job, standing, leases) or _about_to_start(waiting))
 
 

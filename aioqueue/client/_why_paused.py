@@ -1,4 +1,4 @@
-"""Why a job is kept back: pauses that are about it, and what keeps it from being claimed."""
+"""Why a job is kept back: pauses that are about it, and what it's held by."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import shlex
 from typing import TYPE_CHECKING
 
 from aioqueue.client._reasons import Reason, ReasonCode
+from aioqueue.client._why_gates import gate_reason
 from aioqueue.vocabulary._pauses import HELD_BY_PAUSE, PauseTarget
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from aioqueue.vocabulary._gates import GateStatus
     from aioqueue.vocabulary._job import Job
     from aioqueue.vocabulary._pauses import Pause
 
@@ -27,12 +29,13 @@ def paused_reasons(job: Job, pauses: Iterable[Pause]) -> list[Reason]:
     return [_paused(each) for each in pauses if _is_about(each, job)]
 
 
-def held_reasons(job: Job, reasons: Sequence[Reason]) -> list[Reason]:
+def held_reasons(job: Job, reasons: Sequence[Reason], status: GateStatus | None = None) -> list[Reason]:
     """Why a job is held, beside the pauses.
 
     Arguments:
         job: A held one, as it is stored.
         reasons: The pauses that are about it.
+        status: How the gate is at which it's held, if it is.
     """
     gate = job.held_by
     if gate is None:
@@ -43,6 +46,8 @@ def held_reasons(job: Job, reasons: Sequence[Reason]) -> list[Reason]:
                 "If a newer version of aioqueue has written it, use that version to look at it.",
             )
         ]
+    if status is not None and status.gate == gate:
+        return [gate_reason(job, status)]
     if not gate.startswith(HELD_BY_PAUSE):
         return [Reason(ReasonCode.HELD, f"it is held back by {gate}")]
     key = gate.removeprefix(HELD_BY_PAUSE)
