@@ -26,6 +26,8 @@ __all__ = ["Asked", "Gates"]
 
 EVERY_SECONDS = 30.0
 """Between two looks whether the store had to connect anew: what is there now may be another database, or an older one."""
+AGAIN_SECONDS = 1.0
+"""Until limits that couldn't be stored are tried again, the first time."""
 _STATEMENT_SECONDS = 20.0
 """That a statement may take until it's taken for one that hangs."""
 _WITHHELD_SECONDS = 1.0
@@ -80,7 +82,7 @@ class Gates:
         self._loop = asyncio.get_running_loop()
         self._unstored = {each.name for each in self._limits}
         self._seen = self._reconnects()
-        self._after_errors = Backoff(1.0, EVERY_SECONDS)
+        self._after_errors = Backoff(AGAIN_SECONDS, EVERY_SECONDS)
         self._calls = BoundedCalls("aioqueue limits")
         self._task: asyncio.Task[None] | None = None
         self._stopped = False

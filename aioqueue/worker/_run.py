@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from aioqueue.definitions._gates_of_types import gate_rules, limits_of
 from aioqueue.definitions._resources import ResourceScope
 from aioqueue.definitions._schedules import generation_of
 from aioqueue.errors import StoreUnavailable
@@ -123,7 +124,7 @@ class Run:
             client, settings, name, on_purge, troubles=troubles, counters=holdings.counters, wakeup=wakeup
         )
         self.schedules, self._reconciling = self._made_schedules(client, registry)
-        self._gates = Gates(store, {}, (), dry_run=settings.dry_run, troubles=troubles, wakeup=wakeup)
+        self._gates = self._made_gates(registry)
         policies, groups = Policies(registry, settings), lease_groups(names, registry.types, settings)
         self.writer = writer = Writer(store, policies, holdings, wakeup, tending, troubles, tracing)
         renew_every, left = min(group.renew_every for group in groups), tending.soon
@@ -155,6 +156,14 @@ class Run:
         self._captures = any(registry.types[each].capture_logs for each in names)
         notifications = Notifications(names, wakeup, leases, self.schedules, self.webhooks, self._gates)
         self._subscribed = functools.partial(store.subscribe, notifications.heard)
+
+    def _made_gates(self, registry: Registry) -> Gates:
+        """Who knows at which gates jobs wait."""
+        types = {name: registry.types[name] for name in self.names}
+        dry_run, troubles = self._settings.dry_run, self._troubles
+        return Gates(
+            self._store, gate_rules(types), limits_of(types), dry_run=dry_run, troubles=troubles, wakeup=self._wakeup
+        )
 
     def _made_leases(self, store: Store, groups: Sequence[LeaseGroup], settings: WorkerSettings, troubles: Troubles) -> Leases:
         """Who keeps the leases."""

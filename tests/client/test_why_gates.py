@@ -79,7 +79,7 @@ def status(gate: str, **given: object) -> GateStatus:
             status("sequence=my accounts", blocked_by=SECOND),
             ReasonCode.IN_SEQUENCE,
             f"sequence my accounts is kept by the failed job {SECOND}",
-            f"Retry or delete it: `aioqueue jobs retry {SECOND}`; or go on without it: `aioqueue sequences resume 'my accounts'`.",
+            f"`aioqueue jobs retry {SECOND}`; or go on without it: `aioqueue sequences resume 'my accounts'`.",
         ),
         (status("sequence=s", head=FIRST), ReasonCode.IN_SEQUENCE, "it's its turn in sequence s", "no worker is alive"),
         (status("sequence=s"), ReasonCode.IN_SEQUENCE, "it's nobody's turn in sequence s: a job before it waits", ""),
