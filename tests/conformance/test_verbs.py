@@ -10,6 +10,7 @@ from aioqueue.abc import (
     Recordable,
     Store,
     SupportsEvents,
+    SupportsGates,
     SupportsPauses,
     SupportsPrune,
     SupportsRetention,
@@ -31,6 +32,7 @@ PROTOCOLS = (
     SupportsRetention,
     SupportsWebhooks,
     SupportsEvents,
+    SupportsGates,
     SupportsPauses,
     SupportsSchedules,
 )

@@ -128,8 +128,8 @@ async def each_field_lasts(harness: Harness) -> None:
         origin=Origin(schedule="s", nominal_time=datetime(2024, 2, 29, 12, tzinfo=UTC), dry_run=True),
     )
     given = {each.name: getattr(new, each.name) for each in fields(NewJob)}
-    # `run_at` excludes the first, the last three say how to insert; cases of their own look at all of them.
-    elsewhere = {"delay", "blockers", "max_delay", "chosen_id", "implied"}
+    # `run_at` excludes the first, the last four say how to insert, or what beside; cases of their own look at all of them.
+    elsewhere = {"delay", "blockers", "max_delay", "chosen_id", "implied", "sequence"}
     left_out = {each.name for each in fields(NewJob) if given[each.name] == each.default} - elsewhere
     equal(left_out, set[str](), "fields of `NewJob` that this case doesn't give a value")
     lease_id = await store.open_lease("w", HOUR)

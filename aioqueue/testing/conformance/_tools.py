@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from aioqueue.abc import Store
     from aioqueue.vocabulary._answers import Renewal
+    from aioqueue.vocabulary._gates import SequenceMember
     from aioqueue.vocabulary._job import Claim, ClaimedJob, Job, SettleResult
     from aioqueue.vocabulary._notification import Notification
     from aioqueue.vocabulary._origin import Origin
@@ -93,6 +94,7 @@ class JobFields(TypedDict, total=False):
     keep: float | None
     webhook: str | None
     origin: Origin | None
+    sequence: SequenceMember | None
 
 
 class SettlementFields(TypedDict, total=False):

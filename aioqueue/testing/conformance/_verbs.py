@@ -10,12 +10,14 @@ from aioqueue.testing.conformance._tools import HOUR, job, raises
 from aioqueue.testing.conformance._waiting import ends_well
 from aioqueue.vocabulary._abilities import (
     SupportsEvents,
+    SupportsGates,
     SupportsPauses,
     SupportsPrune,
     SupportsRetention,
     SupportsSchedules,
     SupportsWebhooks,
 )
+from aioqueue.vocabulary._gates import NewLimit
 from aioqueue.vocabulary._job import Ending, SettlementKind, StoredState
 from aioqueue.vocabulary._listing import JobFilter
 from aioqueue.vocabulary._pauses import NewPause, PauseTarget
@@ -119,6 +121,16 @@ def _of_abilities(store: Store, ids: Sequence[UUID]) -> dict[str, Callable[[], A
         calls["begin_events"] = partial(store.begin_events, ids[0])
         calls["resume_events"] = partial(store.resume_events, ids[0], 1, 1)
         calls["read_events"] = partial(store.read_events, ids[0], "", 1)
+    if isinstance(store, SupportsGates):
+        calls["put_limits"] = partial(store.put_limits, [NewLimit(name="l", places=1)])
+        calls["put_limits of nothing"] = partial(store.put_limits, [])
+        calls["remove_limits"] = partial(store.remove_limits, ["l"])
+        calls["remove_limits of nothing"] = partial(store.remove_limits, [])
+        calls["list_limits"] = store.list_limits
+        calls["gate_statuses"] = partial(store.gate_statuses, ["l"])
+        calls["gate_statuses of nothing"] = partial(store.gate_statuses, [])
+        calls["resume_sequences"] = partial(store.resume_sequences, ["s"])
+        calls["resume_sequences of nothing"] = partial(store.resume_sequences, [])
     if isinstance(store, SupportsPauses):
         calls["pause"] = partial(store.pause, [NewPause(target=PauseTarget.TYPE, value="t")])
         calls["pause of nothing"] = partial(store.pause, [])

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 from aioqueue.errors import LeaseLost
 from aioqueue.store_rules._events import body_of_end
 from aioqueue.store_rules._quotas import Rooms
+from aioqueue.testing.memory._gates import fair_order, let_through, promote, sort_into_lanes
 from aioqueue.testing.memory._pauses import park, type_is_paused
+from aioqueue.testing.memory._rows_gates import is_in_fair_lane
 from aioqueue.vocabulary._event_log import EventKind
 from aioqueue.vocabulary._job import AttemptError, SettlementKind, StoredState
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
     from aioqueue.testing.memory._rows import Database
     from aioqueue.testing.memory._rows_jobs import Row
+    from aioqueue.vocabulary._gates import GateRules
     from aioqueue.vocabulary._job import ClaimedJob
     from aioqueue.vocabulary._quota import Quota
 
@@ -34,22 +37,41 @@ def claim(
     *,
     dry_run: bool = False,
     quotas: Sequence[Quota] = (),
+    rules: Mapping[str, GateRules] | None = None,
 ) -> list[ClaimedJob]:
     """Take due jobs, the most urgent first. See `Store.claim`."""
-    now, names = database.now(), frozenset(types)
+    now, rules = database.now(), rules or {}
     for each in (lease_id, *leases.values()):
         require_valid(database, each, now)
-    paused = {name for name in names if type_is_paused(database, name, now)}
-    due = [row for row in database.rows.values() if is_of(row, names - paused) and is_claimable(row, now)]
-    due = readable(database, due, now)
-    due = within(in_turn(database, due), quotas)
-    # Those that are parked count for the limit, so that a claim's cost has a bound: whoever claims comes again.
-    taken = park(database, due[:limit], now)
-    database.turns.serve({row.new.type for row in taken})
-    if dry_run:
-        for row in taken:
-            database.make_dry(row)
-    return [database.take(row, owner(row, lease_id, leases), now) for row in sorted(taken, key=urgency)]
+    promote(database, now)
+    names = frozenset(name for name in types if not type_is_paused(database, name, now))
+    sort_into_lanes(database, due_rows(database, names, now), rules)
+    taken: list[tuple[Row, ClaimedJob]] = []
+    goes_on = True
+    while goes_on:
+        due = within(in_turn(database, readable(database, due_rows(database, names, now), now)), quotas)
+        # Those that are parked count for the limit, so that a claim's cost has a bound: whoever claims comes again.
+        unpaused = park(database, due[: limit - len(taken)], now)
+        goes, goes_on = let_through(database, unpaused, rules, now)
+        database.turns.serve({row.new.type for row in goes})
+        quotas = left_of(quotas, goes)
+        for row in sorted(goes, key=urgency):
+            if dry_run:
+                database.make_dry(row)
+            taken.append((row, database.take(row, owner(row, lease_id, leases), now)))
+    return [claimed for _, claimed in sorted(taken, key=lambda pair: urgency(pair[0]))]
+
+
+def due_rows(database: Database, names: frozenset[str], now: datetime) -> list[Row]:
+    """The jobs of the types that may be taken, as far as it's for them to say."""
+    return [row for row in database.rows.values() if is_of(row, names) and is_claimable(row, now)]
+
+
+def left_of(quotas: Sequence[Quota], taken: Sequence[Row]) -> Sequence[Quota]:
+    """What the quotas have room for, now that these were taken."""
+    rooms = Rooms(quotas)
+    rooms.fill([row.new.type for row in taken])
+    return rooms.left()
 
 
 def require_valid(database: Database, lease_id: int, now: datetime) -> None:
@@ -65,7 +87,8 @@ def is_of(row: Row, names: frozenset[str]) -> bool:
 
 def is_claimable(row: Row, now: datetime) -> bool:
     """Whether a job may be taken at this moment."""
-    return row.state == StoredState.PENDING and row.run_at <= now and not row.locked(now)
+    is_free = row.state == StoredState.PENDING or is_in_fair_lane(row)
+    return is_free and row.run_at <= now and not row.locked(now)
 
 
 def urgency(row: Row) -> tuple[int, datetime, UUID]:
@@ -77,7 +100,7 @@ def in_turn(database: Database, rows: Iterable[Row]) -> list[Row]:
     """Rows as claims come to them: by priority; in each the types take turns, each with its most urgent one."""
     places: Counter[tuple[str, int]] = Counter()
     keyed: list[tuple[tuple[int, int, int, int], Row]] = []
-    for number, row in enumerate(sorted(rows, key=urgency)):
+    for number, row in enumerate(fair_order(database, sorted(rows, key=urgency))):
         lane = (row.new.type, row.new.priority)
         keyed.append(((row.new.priority, places[lane], database.turns.of(row.new.type), number), row))
         places[lane] += 1

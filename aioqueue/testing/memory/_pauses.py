@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from aioqueue.testing.memory._rows_gates import is_in_fair_lane
 from aioqueue.testing.memory._rows_pauses import ends_of, paused_key
 from aioqueue.vocabulary._job import StoredState
 from aioqueue.vocabulary._notification import Notification
@@ -123,7 +124,7 @@ def due_times_with_pauses(database: Database, rows: Sequence[Row], now: datetime
     """When pending jobs are due, and parked ones may come back: not before the pauses end that keep them."""
     moments: list[datetime] = []
     for row in rows:
-        if row.state == StoredState.PENDING:
+        if row.state == StoredState.PENDING or is_in_fair_lane(row):
             paused = database.pauses.of_type(row.new.type, now)
         elif paused_key(row) is not None:
             paused = [*database.pauses.of_type(row.new.type, now), *database.pauses.of_key(paused_key(row), now)]

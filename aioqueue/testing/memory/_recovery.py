@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aioqueue.testing.memory._claim import readable
+from aioqueue.testing.memory._gates import when_gates_open
 from aioqueue.testing.memory._pauses import due_times_with_pauses
 from aioqueue.testing.memory._rows_jobs import FOR_EVER
 from aioqueue.testing.memory._schedules_ticks import next_tick
@@ -51,7 +52,7 @@ def next_due(database: Database, types: Sequence[str], own: Collection[int]) -> 
     """When there is something to do. See `Store.next_due`."""
     now, names = database.now(), frozenset(types)
     return Due(
-        job=_soonest(due_times(database, names), now),
+        job=_soonest([*due_times(database, names), *when_gates_open(database, now)], now),
         lease=_soonest(lease_ends(database, own, now), now),
         tick=next_tick(database),
     )

@@ -16,6 +16,7 @@ from aioqueue.store_rules._phases import KEPT_LOGS
 from aioqueue.store_rules._turns import Turns
 from aioqueue.testing.memory._rows_blockers import Blockers
 from aioqueue.testing.memory._rows_events import EventLog
+from aioqueue.testing.memory._rows_gates import Gates
 from aioqueue.testing.memory._rows_jobs import as_dry_run, is_late, kept_hash
 from aioqueue.testing.memory._rows_leases import Duties, Lease
 from aioqueue.testing.memory._rows_pauses import Pauses
@@ -57,6 +58,7 @@ class Database:
         requests: Why chains were asked to end whose rows were locked, by their ids.
         deliveries: Of webhooks, by their ids.
         pauses: What isn't to be started for now.
+        gates: What limits which jobs may run.
         turns: Of the job types, in claims.
         schedules: With their newest ticks.
         uncommitted: New jobs of the transaction that is open.
@@ -77,6 +79,7 @@ class Database:
         self.requests: dict[UUID, str] = {}
         self.deliveries: dict[UUID, Delivery] = {}
         self.pauses = Pauses()
+        self.gates = Gates()
         self.turns = Turns()
         self.schedules = Schedules()
         self.uncommitted: dict[UUID, Row] = {}
@@ -163,6 +166,7 @@ class Database:
     def add(self, row: Row) -> None:
         """Store a new job. The caller has looked whether its id or unique key is there."""
         self.rows[row.new.id] = row
+        self.gates.enter(row, row.new.sequence)
         self.log(EventKind.BLOCKED if row.open_blockers else EventKind.ENQUEUED, row)
 
     def remove(self, row: Row) -> None:
@@ -221,6 +225,7 @@ class Database:
         row.attempt = row.reschedules = 0
         row.started_at = row.outcome = row.held_by = None
         self.come.begin_anew(row.new.id)
+        self.gates.enter_instead(row, new.sequence)
         self.log(EventKind.BLOCKED if open_blockers else EventKind.ENQUEUED, row)
 
     def let_go(self, row: Row) -> None:
@@ -312,6 +317,7 @@ class Database:
         row.run_at, row.attempt, row.reschedules, row.open_blockers = now, 0, 0, open_blockers
         row.expires_at = row.started_at = row.finished_at = row.outcome = row.output = row.written = None
         self.forget_request(row)
+        self.gates.enter(row, row.new.sequence)
         if open_blockers:
             self.log(EventKind.BLOCKED, row)
         else:

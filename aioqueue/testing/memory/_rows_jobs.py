@@ -45,6 +45,8 @@ class Row:
         position: Its place in the chain, from 0.
         cancel_reason: Why its chain was asked to end while it was running.
         held_by: What keeps it from being claimed, if it's held though it waits for nothing.
+        gates: Where it was last let come or let through; empty for one that is only known to be in a sequence, None for others.
+        let_come: The gate at which it was held last, if it was let come there and no claim has come to it since.
         unreadable: What is wrong with it if it can't be read any more.
     """
 
@@ -74,6 +76,8 @@ class Row:
     position: int = 0
     cancel_reason: str | None = None
     held_by: str | None = None
+    gates: tuple[str, ...] | None = None
+    let_come: str | None = None
     unreadable: str = ""
 
     @property

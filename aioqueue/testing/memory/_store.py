@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from aioqueue.store_rules._life import StoreLife
 from aioqueue.testing.memory._claim import claim
 from aioqueue.testing.memory._events import begin_events, keep_reader, open_reader, read_events, resume_events
+from aioqueue.testing.memory._gates import look_at_gates
 from aioqueue.testing.memory._insert import insert
 from aioqueue.testing.memory._lease import MemoryLeaseSession, make_way, release
 from aioqueue.testing.memory._opened import Opened
@@ -19,6 +20,7 @@ from aioqueue.testing.memory._retention import find_old, purge
 from aioqueue.testing.memory._rows import Database
 from aioqueue.testing.memory._settle import settle
 from aioqueue.testing.memory._settle_end import end
+from aioqueue.testing.memory._store_gates import GateVerbs
 from aioqueue.testing.memory._store_pauses import PauseVerbs
 from aioqueue.testing.memory._store_schedules import ScheduleVerbs
 from aioqueue.testing.memory._tend import tend
@@ -59,7 +61,7 @@ __all__ = ["MemoryStore"]
 T = TypeVar("T")
 
 
-class MemoryStore(Operations, PauseVerbs, ScheduleVerbs):
+class MemoryStore(Operations, GateVerbs, PauseVerbs, ScheduleVerbs):
     """A store whose jobs live in this process, for unit tests: `Client(MemoryStore())`.
 
     It does what the conformance cases ask of every store, in a few microseconds while its jobs are few (a claim or a count
@@ -134,9 +136,11 @@ class MemoryStore(Operations, PauseVerbs, ScheduleVerbs):
         database = self._opened.database
 
         def work_and_tell() -> T:
+            look_at_gates(database)
             try:
                 return work(database)
             finally:
+                look_at_gates(database)
                 database.tell_of_events()
 
         return await self.perform(verb, work_and_tell)
@@ -210,7 +214,8 @@ class MemoryStore(Operations, PauseVerbs, ScheduleVerbs):
     ) -> Sequence[ClaimedJob]:
         """Take due jobs. See `Store.claim`."""
         return await self._verb(
-            "claim", lambda database: claim(database, lease_id, types, limit, leases or {}, dry_run=dry_run, quotas=quotas)
+            "claim",
+            lambda database: claim(database, lease_id, types, limit, leases or {}, dry_run=dry_run, quotas=quotas, rules=gates),
         )
 
     async def settle(
@@ -247,6 +252,7 @@ class MemoryStore(Operations, PauseVerbs, ScheduleVerbs):
         self, types: Sequence[str], *, own: Collection[int] = (), gates: Mapping[str, GateRules] | None = None
     ) -> Due:
         """When there is something to do. See `Store.next_due`."""
+        del gates  # the database knows them from the claims
         return await self._verb("next_due", lambda database: next_due(database, types, own))
 
     # -- looking and operating, beside what `Operations` has --------------------------------------------------------

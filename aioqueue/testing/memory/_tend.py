@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aioqueue.store_rules._causes import expired
+from aioqueue.testing.memory._gates import come_back
 from aioqueue.testing.memory._operate_cancel import look_at_requests
 from aioqueue.testing.memory._pauses import unpark
 from aioqueue.testing.memory._resolve import announce_told, end_found, note_end, tell_dependents
@@ -38,6 +39,7 @@ def tend(database: Database, limit: int) -> Tended:
     forget_deliveries(database, limit)
     database.pauses.remove(database.pauses.over(now))
     back, parked_left = unpark(database, limit)
+    come_back(database, limit, now)
     left = len(late) > limit or any(end.untold for end in database.blockers.ends.values()) or parked_left
     more = left and bool(told.resolved or late or back)  # not if all that is left is locked
     return Tended(resolved=told.resolved, failed=len(told.failed), expired=len(late[:limit]), resumed=back, more=more)

@@ -1,0 +1,56 @@
+"""How gates are at a moment, and letting sequences go on. See `SupportsGates`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aioqueue.testing.memory._gates import count_at, held_at, next_token_at, runs_at, tokens_of, turn_of
+from aioqueue.vocabulary._gates import GateKind, GateStatus, kind_of, name_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aioqueue.testing.memory._rows import Database
+
+__all__ = ["gate_statuses", "resume_sequences"]
+
+NAMED = 10
+"""How many of those that run at a gate are named."""
+
+
+def gate_statuses(database: Database, gates: Sequence[str]) -> list[GateStatus]:
+    """How gates are. See `SupportsGates.gate_statuses`."""
+    return [_status(database, gate) for gate in gates]
+
+
+def _status(database: Database, gate: str) -> GateStatus:
+    now, kind = database.now(), kind_of(gate)
+    limit = database.gates.limits.get(name_of(gate))
+    head, blocked_by = turn_of(database, gate, now) if kind is GateKind.SEQUENCE else (None, None)
+    is_rate = kind is GateKind.RATE
+    running = [] if is_rate else [row.new.id for row in database.rows.values() if runs_at(row, gate)]
+    return GateStatus(
+        gate=gate,
+        kind=kind,
+        places=None if limit is None else limit.limit.places,
+        per=None if limit is None else limit.limit.per,
+        running=tuple(sorted(running)[:NAMED]),
+        count=0 if is_rate else count_at(database, gate),
+        waiting=len(held_at(database, gate)),
+        next_at=next_token_at(database, gate, now) if is_rate and tokens_of(database, gate, now) == 0 else None,
+        head=head,
+        blocked_by=blocked_by,
+    )
+
+
+def resume_sequences(database: Database, names: Sequence[str]) -> list[bool]:
+    """Let sequences go on. See `SupportsGates.resume_sequences`."""
+    return [_resume(database, name) for name in names]
+
+
+def _resume(database: Database, name: str) -> bool:
+    keeping = [member for member in database.gates.members.values() if member.sequence == name and member.keeps_others]
+    for member in keeping:
+        member.block = False
+        database.gates.mark(member.gate)
+    return bool(keeping)
