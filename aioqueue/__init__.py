@@ -9,11 +9,13 @@ from aioqueue.client import (
     Client,
     EventStream,
     JobHandle,
+    Limits,
     ListedSchedules,
     Reason,
     ReasonCode,
     Schedule,
     Schedules,
+    Sequences,
     Transaction,
     Why,
 )
@@ -81,6 +83,7 @@ from aioqueue.vocabulary._blockers import Blocker
 from aioqueue.vocabulary._cancel_reason import CancelReason
 from aioqueue.vocabulary._ends import Completed, Failed
 from aioqueue.vocabulary._finding import Finding, Verdict
+from aioqueue.vocabulary._gates import GateKind, GateStatus, LimitKind, StoredLimit
 from aioqueue.vocabulary._job import AttemptError, Inserted, Job, JobState, NewJob, Priority
 from aioqueue.vocabulary._job_attempts import JobAttempt
 from aioqueue.vocabulary._job_control import Cancel, Fail, JobControl, Reschedule, RetryIn
@@ -140,6 +143,8 @@ __all__ = [
     "Failed",
     "Finding",
     "Fixed",
+    "GateKind",
+    "GateStatus",
     "Health",
     "InSequence",
     "Inserted",
@@ -158,6 +163,8 @@ __all__ = [
     "LeaseFacts",
     "LeaseLost",
     "Limit",
+    "LimitKind",
+    "Limits",
     "Linear",
     "ListOrder",
     "ListedSchedules",
@@ -201,6 +208,7 @@ __all__ = [
     "ScheduleNotFound",
     "ScheduleOwned",
     "Schedules",
+    "Sequences",
     "SingletonHeld",
     "Stats",
     "Steps",
@@ -208,6 +216,7 @@ __all__ = [
     "StoreError",
     "StoreIncompatible",
     "StoreUnavailable",
+    "StoredLimit",
     "TickOutcome",
     "Transaction",
     "TransactionError",

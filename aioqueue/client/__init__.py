@@ -23,6 +23,7 @@
 | `_operate`, `_filters` | what operators look for; which jobs are meant |
 | `_diagnosis`, `_diagnosis_planned` | what is wrong around the queue; and with what is to come |
 | `_schedules`, `_schedule` | schedules at run time; one of them, as it's shown |
+| `_limits`, `_sequences` | limits and rates at run time; whose turn it is in sequences |
 | `_changes`, `_portions` | what operators change; many jobs, a bounded number in each commit |
 | `_cancelling` | asks chains to end |
 | `_progress` | how far jobs have come, for whoever waits for them |
@@ -40,10 +41,12 @@ from aioqueue.client._bound import BoundClient, Connection
 from aioqueue.client._client import Client
 from aioqueue.client._event_streams import EventStream
 from aioqueue.client._handle import JobHandle
+from aioqueue.client._limits import Limits
 from aioqueue.client._portions import Changes
 from aioqueue.client._reasons import Reason, ReasonCode, Why
 from aioqueue.client._schedule import ListedSchedules, Schedule
 from aioqueue.client._schedules import Schedules
+from aioqueue.client._sequences import Sequences
 from aioqueue.client._transaction import Transaction
 
 __all__ = [
@@ -53,11 +56,13 @@ __all__ = [
     "Connection",
     "EventStream",
     "JobHandle",
+    "Limits",
     "ListedSchedules",
     "Reason",
     "ReasonCode",
     "Schedule",
     "Schedules",
+    "Sequences",
     "Transaction",
     "Why",
 ]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from aioqueue.client._bound import MISSING, BoundClient, Connection, Missing, end_bound, enqueue_bound
 from aioqueue.client._end import FailurePlan, completion, completion_by_name
-from aioqueue.client._enqueue import check_call, read_calls, refuse_webhooks, traced_rows
+from aioqueue.client._enqueue import check_call, read_calls, refuse_unsupported, traced_rows
 from aioqueue.client._handle import JobHandle, ids_of, make_handles
 from aioqueue.client._named import named_call
 from aioqueue.client._observing import Observing
@@ -358,7 +358,7 @@ class Client(Observing, Ticking, Operations):
         for each in graph:
             each.mark_enqueueing()
         jobs = traced_rows(graph, calls, self._session.tracing, self._session.webhook)
-        refuse_webhooks(store, jobs)
+        refuse_unsupported(store, jobs)
         return store.statement(jobs, placeholder=placeholder)
 
     def using(self, tx: Connection | Transaction) -> BoundClient:

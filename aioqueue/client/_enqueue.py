@@ -16,7 +16,7 @@ from aioqueue.definitions._graph import graph_of, rows_of
 from aioqueue.definitions._middleware import fold_enqueue
 from aioqueue.errors import ConfigurationError, NotSupported
 from aioqueue.events import JobBlocked, JobEnqueued
-from aioqueue.vocabulary._abilities import SupportsWebhooks
+from aioqueue.vocabulary._abilities import SupportsGates, SupportsWebhooks
 from aioqueue.vocabulary._codec import CodecError, check_size
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from aioqueue.vocabulary._job import Inserted, NewJob
     from aioqueue.vocabulary._store_parts import StoreTransaction
 
-__all__ = ["Enqueuer", "check_call", "check_sizes", "read_calls", "refuse_webhooks", "traced_rows"]
+__all__ = ["Enqueuer", "check_call", "check_sizes", "read_calls", "refuse_unsupported", "traced_rows"]
 
 R = TypeVar("R")
 
@@ -149,7 +149,7 @@ class Enqueuer:
             if in_flight is not None:
                 in_flight.begin(marked)
             jobs = rows_of(graph, calls, trace, self._webhook, dry_run=runs_dry())
-            refuse_webhooks(self._store, jobs)
+            refuse_unsupported(self._store, jobs)
             results = await (self._insert_through_middlewares(jobs, insert) if self._middlewares else insert(jobs))
         except BaseException as error:
             for call in marked:
@@ -252,8 +252,8 @@ def _begin_span(tracing: Tracing, calls: Sequence[Call[Any]]) -> SendSpan | None
     return tracing.send(tracer, types, count=None if len(calls) == 1 else len(calls))
 
 
-def refuse_webhooks(store: Store, jobs: Iterable[NewJob]) -> None:
-    """Refuse jobs whose ends nobody would be told of, as the store keeps no deliveries.
+def refuse_unsupported(store: Store, jobs: Iterable[NewJob]) -> None:
+    """Refuse jobs that ask for what the store hasn't got: to tell somebody of their ends, or to wait for their turn.
 
     Raises:
         NotSupported: There is one.
@@ -261,6 +261,11 @@ def refuse_webhooks(store: Store, jobs: Iterable[NewJob]) -> None:
     for job in jobs:
         if job.webhook is not None and not isinstance(store, SupportsWebhooks):
             raise NotSupported(f"{store.description} keeps no deliveries of webhooks: use webhook=False", ability="webhooks")
+        if job.sequence is not None and not isinstance(store, SupportsGates):
+            raise NotSupported(
+                f"{store.description} knows no sequences, and {job.type} runs in one: leave out sequence=, or sequence_by=",
+                ability="put_limits",
+            )
 
 
 def traced_rows(graph: Sequence[Call[Any]], calls: Sequence[Call[Any]], tracing: Tracing, webhook: str | None) -> list[NewJob]:

@@ -1,12 +1,14 @@
-"""What operators call about what is to come: pauses, and schedules. `Operations` has it all."""
+"""What operators call about what is to come: pauses, schedules, limits and sequences. `Operations` has it all."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, overload
 
+from aioqueue.client._limits import Limits
 from aioqueue.client._operations_changing import ChangingOperations
 from aioqueue.client._pausing import keeper_of_pauses, pause_jobs, read_target, resume_jobs
 from aioqueue.client._schedules import Schedules
+from aioqueue.client._sequences import Sequences
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,6 +27,16 @@ class PlanningOperations(ChangingOperations):
     def schedules(self) -> Schedules:
         """What is enqueued again and again: `await client.schedules.put("nightly", report(), cron="0 3 * * *")`."""
         return Schedules(self._session)
+
+    @property
+    def limits(self) -> Limits:
+        """How many jobs run at once, or start in a time: `await client.limits.put("stripe", 10)`."""
+        return Limits(self._session)
+
+    @property
+    def sequences(self) -> Sequences:
+        """Whose turn it is in sequences: `await client.sequences.resume("account:42")`."""
+        return Sequences(self._session)
 
     @overload
     async def pause(

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeAlias
 
-from aioqueue.client._enqueue import check_sizes, refuse_webhooks
+from aioqueue.client._enqueue import check_sizes, refuse_unsupported
 from aioqueue.definitions._middleware import fold_enqueue
 from aioqueue.errors import ConfigurationError
 from aioqueue.events import JobEnqueued
@@ -87,7 +87,7 @@ class Ticker:
             for job in tick.jobs
         ]
         try:
-            refuse_webhooks(self._store, jobs)
+            refuse_unsupported(self._store, jobs)
             ticked = await self._decide_through_middlewares(tick, jobs, decide)
         except BaseException as error:
             if span is not None:

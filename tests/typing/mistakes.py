@@ -12,8 +12,11 @@ from aioqueue import (
     Client,
     Completed,
     Failed,
+    InSequence,
     JobFilter,
     JobHandle,
+    Limit,
+    Rate,
     Registry,
     Resource,
     Retry,
@@ -72,6 +75,13 @@ fetch("a").options(unique="yes")  # error
 fetch("a").options(retry=3)  # error
 fetch("a").options(after=["b"])  # error
 fetch("a").options(after=fetch("b"))  # error
+fetch("a").options(sequence=42)  # error
+Limit("3")  # error
+Rate(1)  # error
+InSequence("a", on_failure="stop")  # error
+registry.job(limit=3)  # error
+registry.job(rate=Limit(3))  # error
+registry.job(fairness_by=("a",))  # error
 
 
 @registry.job(retries=3)  # error
