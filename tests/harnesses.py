@@ -97,6 +97,7 @@ class SQLiteHarness(_Harness):
             ("update event set at = at - ?1", [by]),
             ("update pause set at = at - ?1, until = until - ?1", [by]),
             ("update schedule_generation set live_until = live_until - ?1", [by]),
+            ("update gate_rate set arrival = arrival - ?1, wake_at = wake_at - ?1", [by]),
         )
 
     async def spoil(self, job_id: UUID, fault: Fault) -> bool:
@@ -156,6 +157,7 @@ class PostgresHarness(_Harness):
             "deliveries": moved("delivery", "created_at", "next_at", "finished_at"),
             "pauses": moved("pause", "at", "until"),
             "generations": moved("schedule_generation", "live_until"),
+            "rates": moved("gate_rate", "arrival", "wake_at"),
         }
         parts = ", ".join(f"{name} as ({update})" for name, update in beside.items())
         jobs = moved("job", "run_at", "created_at", "started_at", "expires_at")

@@ -90,9 +90,9 @@ class Harness(Protocol):
         """Let time pass without waiting: move all stored times of live jobs, leases and windows back by so many seconds.
 
         These are the due, creation and start times (of finished jobs those of creation), the end of jobs (`expires`), of
-        leases, of the windows of unique keys, of pauses, and of generations of schedules, and all times of deliveries, by plain
-        UPDATEs. Schedules' own times stay, since ticks are known by theirs. What a store remembers of due times outside the
-        database is forgotten.
+        leases, of the windows of unique keys, of pauses, and of generations of schedules, those of rates that were used, and
+        all times of deliveries, by plain UPDATEs. Schedules' own times stay, since ticks are known by theirs. What a store
+        remembers of due times outside the database is forgotten.
         """
         ...
 
