@@ -161,9 +161,7 @@ class Run:
         """Who knows at which gates jobs wait."""
         types = {name: registry.types[name] for name in self.names}
         dry_run, troubles = self._settings.dry_run, self._troubles
-        return Gates(
-            self._store, gate_rules(types), limits_of(types), dry_run=dry_run, troubles=troubles, wakeup=self._wakeup
-        )
+        return Gates(self._store, gate_rules(types), limits_of(types), dry_run=dry_run, troubles=troubles, wakeup=self._wakeup)
 
     def _made_leases(self, store: Store, groups: Sequence[LeaseGroup], settings: WorkerSettings, troubles: Troubles) -> Leases:
         """Who keeps the leases."""

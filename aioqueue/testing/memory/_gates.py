@@ -61,12 +61,12 @@ def let_through(
     states = {gate: state_of(database, gate, now) for each in candidates for gate in each.gates}
     admission = admit(candidates, states, len(rows))
     gates = {each.id: each.gates for each in candidates}
-    for job_id, gate in admission.parked.items():
-        database.gates.hold(database.rows[job_id], gate)
-        if kind_of(gate) is GateKind.RATE:
-            wake_later(database, gate, now)
     for gate, used in admission.used.items():
         spend(database, gate, used, now)
+    for job_id, gate in admission.parked.items():
+        database.gates.hold(database.rows[job_id], gate)
+        if kind_of(gate) is GateKind.RATE:  # the next start, once those that go have been counted
+            wake_later(database, gate, now)
     goes = [database.rows[job_id] for job_id in admission.goes]
     for row in goes:
         database.gates.let_through(row, gates[row.new.id])
@@ -185,7 +185,7 @@ def wake_later(database: Database, gate: str, now: datetime) -> None:
     """Have those that wait for a rate be let come with its next start."""
     at = next_token_at(database, gate, now)
     if gate not in database.gates.rates and at is not None:
-        database.gates.rates[gate] = UsedRate(at - each_of(database.gates.limits[name_of(gate)]), at)
+        database.gates.rates[gate] = UsedRate(arrival_of(database, gate, database.gates.limits[name_of(gate)], now), at)
     elif gate in database.gates.rates:
         database.gates.rates[gate].wake_at = at
 
