@@ -210,7 +210,10 @@ def promote(database: Database, now: datetime) -> None:
 
 def let_come(database: Database, gate: str, freed: int, now: datetime) -> list[Row]:
     """Let jobs come that are held at a gate, as many of each type as were freed, and may run."""
-    held = sorted(held_at(database, gate), key=lambda row: (row.new.priority, row.run_at, row.new.id))
+    held = sorted(
+        (row for row in held_at(database, gate) if not row.locked(now)),
+        key=lambda row: (row.new.priority, row.run_at, row.new.id),
+    )
     kind = kind_of(gate)
     if kind is GateKind.SEQUENCE:
         head = turn_of(database, gate, now)[0]
