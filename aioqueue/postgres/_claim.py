@@ -10,19 +10,23 @@ snapshot, so that vacuum can't remove anything), it costs at most a twentieth of
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from aioqueue.errors import LeaseLost, StoreError, StoreIncompatible, StoreUnavailable
-from aioqueue.postgres._claim_blockers import claim_blockers_statements, with_blockers
-from aioqueue.postgres._claim_lanes import READY, lanes_of
-from aioqueue.postgres._claim_owners import ALL_VALID, LOGGED, OWNERS, Owners, claimed
-from aioqueue.postgres._claim_parking import park, parking_statements
+from aioqueue.postgres._claim_blockers import with_blockers
+from aioqueue.postgres._claim_lanes import lanes_of
+from aioqueue.postgres._claim_owners import Owners
+from aioqueue.postgres._claim_parking import park
 from aioqueue.postgres._claim_singly import SingleClaims
+from aioqueue.postgres._claim_statements import COLUMNS_ABOUT_THE_CLAIM, PAUSING, claim_name, claim_statements
 from aioqueue.postgres._claim_throttle import Throttle
-from aioqueue.postgres._pauses_parked import key_is_paused, type_is_free
+from aioqueue.postgres._gates_claim import GateClaims, Gated
 from aioqueue.postgres._rows import claimed_job
+from aioqueue.runtime._log import event
 from aioqueue.store_rules._quotas import Rooms
 from aioqueue.store_rules._turns import Turns, urgency_of
 
@@ -35,10 +39,13 @@ if TYPE_CHECKING:
     from aioqueue.postgres._connections_driver import Row
     from aioqueue.postgres._connections_reserved import ReservedConnection
     from aioqueue.postgres._options_schema import Schema
+    from aioqueue.vocabulary._gates import GateRules
     from aioqueue.vocabulary._job import ClaimedJob
     from aioqueue.vocabulary._quota import Quota
 
 __all__ = ["Claims", "Owners", "Throttle", "claim_statements", "lanes_of"]
+
+logger = logging.getLogger("aioqueue.postgres")
 
 
 # With so many heads for each job that's wanted, fewer are looked at in each lane from then on.
@@ -52,83 +59,6 @@ _PARKING_SECONDS = 0.5
 _PARKING_SECONDS_LATER = 0.05
 """The same where it has taken something, which waits for it."""
 
-_CLAIM = f"""WITH {OWNERS}, pausing AS MATERIALIZED (
-    SELECT EXISTS (SELECT FROM @schema@.pause) AS yes
-), lane AS MATERIALIZED (
-    SELECT given.type, given.priority, coalesce(given.floor_at, '-infinity'::timestamptz) AS floor_at,
-           coalesce(given.floor_id, '00000000-0000-0000-0000-000000000000'::uuid) AS floor_id, given.turn
-    FROM unnest($3::text[], $4::smallint[], $5::timestamptz[], $6::uuid[], $10::integer[])
-        AS given(type, priority, floor_at, floor_id, turn)
-    WHERE {ALL_VALID} AND @free@
-), heads AS MATERIALIZED (
-    SELECT lane.type, lane.priority, lane.turn, head.run_at, head.id, head.place
-    FROM lane CROSS JOIN LATERAL (
-        SELECT first.run_at, first.id, row_number() OVER (ORDER BY first.run_at, first.id) AS place
-        FROM (SELECT j.run_at, j.id FROM {READY} LIMIT $7::integer) AS first
-    ) AS head
-), edge AS MATERIALIZED (
-    SELECT min(priority) AS priority FROM heads WHERE place = $7::integer
-), quota AS MATERIALIZED (
-    SELECT type, priority, count(*) AS jobs
-    FROM (SELECT heads.type, heads.priority FROM @heads@ AS heads CROSS JOIN edge
-          WHERE (edge.priority IS NULL OR heads.priority <= edge.priority) AND @room@
-          ORDER BY heads.priority, heads.place, heads.turn, heads.run_at, heads.id LIMIT $2::integer) AS first
-    GROUP BY type, priority
-), @picked@, @claimed@
-SELECT (SELECT array_agg(wanted.id) FROM unnest($1::bigint[]) AS wanted(id) WHERE wanted.id NOT IN (SELECT id FROM owner)),
-       (SELECT coalesce(sum(jobs), 0)::integer FROM quota), (SELECT priority IS NOT NULL FROM edge),
-       (SELECT count(*) FROM heads), (SELECT yes FROM pausing), @left@, claimed.*
-FROM {LOGGED} LEFT JOIN claimed ON true WHERE logged.done IS NULL"""
-
-_COLUMNS_ABOUT_THE_CLAIM, _PAUSING = 6, 4
-_TAKEN = f"""FROM lane JOIN quota ON quota.type = lane.type AND quota.priority = lane.priority
-    CROSS JOIN LATERAL (SELECT @columns@ FROM {READY} LIMIT quota.jobs FOR UPDATE OF j SKIP LOCKED) AS taken"""
-# Most claims meet no pauses at all: theirs looks whether there are any, and takes nothing then.
-_WITHOUT_PAUSES = {
-    "@free@": "NOT (SELECT yes FROM pausing)",
-    "@picked@": f"picked AS MATERIALIZED (SELECT taken.id {_TAKEN.replace('@columns@', 'j.id')})",
-    "@left@": "NULL::text[]",
-}
-# The lanes with something that has a paused key come as texts.
-_WITH_PAUSES = {
-    "@free@": type_is_free("given.type"),
-    "@picked@": f"""met AS MATERIALIZED (
-    SELECT lane.priority || ' ' || lane.type AS lane, taken.id, {key_is_paused("taken.key")} AS paused
-    {_TAKEN.replace("@columns@", "j.id, j.key")}
-), picked AS MATERIALIZED (SELECT id FROM met WHERE NOT paused)""",
-    "@left@": "(SELECT array_agg(DISTINCT lane) FROM met WHERE paused)",
-}
-_WITHOUT_QUOTAS = {"@heads@": "heads", "@room@": "true"}
-# Of each quota's types the first ones in the claim's order, as many as it has room for.
-_WITH_QUOTAS = {
-    "@heads@": """(
-        SELECT heads.*, quota.jobs AS room, row_number() OVER (
-            PARTITION BY quota.number
-            ORDER BY heads.priority, heads.place, heads.turn, heads.run_at, heads.id) AS place_in_quota
-        FROM heads LEFT JOIN unnest($11::text[], $12::integer[], $13::integer[]) AS quota(type, number, jobs)
-            ON quota.type = heads.type)""",
-    "@room@": "(heads.room IS NULL OR heads.place_in_quota <= heads.room)",
-}
-_NAMES = {
-    (pausing, dry_run, quotas): f"claim{'_pausing' * pausing}{'_dry' * dry_run}{'_quotas' * quotas}"
-    for pausing in (False, True)
-    for dry_run in (False, True)
-    for quotas in (False, True)
-}
-"""The statement, by whether there are pauses, whether it's a dry run, and whether there are quotas."""
-
-
-def claim_statements(schema: Schema) -> dict[str, str]:
-    """All statements of this module, by name."""
-    statements = {**parking_statements(schema), **claim_blockers_statements(schema)}
-    for (pausing, dry_run, quotas), name in _NAMES.items():
-        sql = _CLAIM.replace("@claimed@", claimed("$8", "$9", dry_run=dry_run))
-        parts = (_WITH_PAUSES if pausing else _WITHOUT_PAUSES) | (_WITH_QUOTAS if quotas else _WITHOUT_QUOTAS)
-        for mark, text in parts.items():
-            sql = sql.replace(mark, text)
-        statements[name] = schema.render(sql)
-    return statements
-
 
 @dataclass(frozen=True, slots=True)
 class _Found:
@@ -139,6 +69,7 @@ class _Found:
         missed: Whether it didn't take all that it saw: others were quicker, or it has left some.
         cut: Whether it looked at too few heads.
         paused: The lanes in which it met jobs with a paused key, which it has left.
+        gated: How many it has left in which lanes, since they may wait at gates.
         floors: Where it began in those, unless at their beginning.
     """
 
@@ -146,6 +77,7 @@ class _Found:
     missed: bool
     cut: bool
     paused: set[Lane]
+    gated: dict[Lane, int]
     floors: dict[Lane, Floor]
 
 
@@ -155,19 +87,22 @@ class Claims:
     Arguments:
         connection: The connection.
         schema: Where the tables are.
+        origin: Who tells other processes of jobs that were let come at gates; None if nobody is to be told.
     """
 
-    def __init__(self, connection: ReservedConnection, schema: Schema) -> None:
+    def __init__(self, connection: ReservedConnection, schema: Schema, origin: str | None = None) -> None:
         self._connection = connection
-        self._singly = SingleClaims(connection, schema)
         self._statements = claim_statements(schema)
         self._floors: dict[Lane, Floor] = {}
         self._lanes: dict[tuple[str, ...], tuple[list[str], list[int]]] = {}
         self._crowded: set[tuple[str, ...]] = set()
         self._full = Throttle()
         self._turns = Turns()
+        self._gates = GateClaims(connection, schema, origin, self._turns)
+        self._singly = SingleClaims(connection, schema, self._gates)
         self._backlog = False
         self._pausing = False
+        self._marks = False
 
     @property
     def pause(self) -> float:
@@ -183,28 +118,37 @@ class Claims:
         leases: Mapping[str, int] | None = None,
         dry_run: bool = False,
         quotas: Sequence[Quota] = (),
+        gates: Mapping[str, GateRules] | None = None,
     ) -> list[ClaimedJob]:
         """Take due jobs, as `aioqueue.abc.Store.claim` says."""
         if limit < 1 or not types:
             return []
+        rules = gates or {}
+        await self._let_come(always=bool(rules))
         taken: list[ClaimedJob] = []
         marked: set[UUID] = set()
-        repeated = False
+        repeated = was_parked = False
         owners, rooms = Owners.of(lease_id, leases or {}), Rooms(quotas)
         full = self.pause == 0 and (not self._backlog or time.monotonic() - self._full.last > _FROM_THE_BEGINNING_SECONDS)
         rounds, parked, began = 0, 0, time.monotonic()
         while rounds < _MOST_ROUNDS and (names := [name for name in types if rooms.has_room(name)]):
             try:
-                found = await self._round(owners, names, limit - len(taken), marked, rooms, full=full, dry_run=dry_run)
+                found = await self._round(owners, names, limit - len(taken), marked, rooms, rules, full=full, dry_run=dry_run)
                 taken.extend(found.jobs)
                 rooms.fill(job.type for job in found.jobs)
-                parked = await self._park(found) if found.paused else 0
+                parked = await self._park(found.paused, found.floors) if found.paused else 0
+                if found.gated:
+                    self._marks = True
+                    gated = await self._take_gated(owners, found, rules, marked, rooms, more=was_parked, dry_run=dry_run)
+                    taken.extend(gated.jobs)
+                    parked += gated.parked
+                    was_parked = was_parked or gated.parked > 0
             except (StoreError, LeaseLost) as error:
                 if taken:
                     break  # what was taken before is worth having; the next call meets the same error
                 if not isinstance(error, StoreError) or isinstance(error, (StoreUnavailable, StoreIncompatible)):
                     raise
-                taken = await self._singly.claim(owners, lanes_of(names), limit, marked, error, rooms, dry_run=dry_run)
+                taken = await self._singly.claim(owners, lanes_of(names), limit, marked, error, rooms, rules, dry_run=dry_run)
                 break
             enough = _PARKING_SECONDS_LATER if taken else _PARKING_SECONDS
             if len(taken) >= limit or (parked and time.monotonic() - began > enough):
@@ -231,6 +175,7 @@ class Claims:
         limit: int,
         marked: set[UUID],
         rooms: Rooms,
+        rules: Mapping[str, GateRules],
         *,
         full: bool,
         dry_run: bool,
@@ -256,40 +201,100 @@ class Claims:
             owners.of_types,
             [self._turns.of(name) for name in lanes[0]],
             quotas=rooms.left(),
+            ruled=[name for name in rules if name in names],
             dry_run=dry_run,
         )
         if full:
             self._full.done(began, time.monotonic())
-        lost, quota, cut, seen, _, paused = rows[0][:_COLUMNS_ABOUT_THE_CLAIM]
+        lost, quota, cut, seen, _, paused, at_gates = rows[0][:COLUMNS_ABOUT_THE_CLAIM]
         if seen > _MANY_HEADS * limit >= _MANY_HEADS * _FEWEST_HEADS:
             self._crowded.add(names)
         elif seen <= 2 * heads:
             self._crowded.discard(names)  # a lane or two: their jobs would come in small portions
         if lost:
             raise LeaseLost(f"not valid any more: lease {', '.join(map(str, lost))}; nothing was claimed")
-        jobs = [claimed_job(row[_COLUMNS_ABOUT_THE_CLAIM:]) for row in rows if row[_COLUMNS_ABOUT_THE_CLAIM] is not None]
-        marked.update(row[_COLUMNS_ABOUT_THE_CLAIM] for row in rows if row[-1])
+        jobs = [claimed_job(row[COLUMNS_ABOUT_THE_CLAIM:]) for row in rows if row[COLUMNS_ABOUT_THE_CLAIM] is not None]
+        marked.update(row[COLUMNS_ABOUT_THE_CLAIM] for row in rows if row[-1])
         left = {(name, int(priority)) for priority, _, name in (each.partition(" ") for each in paused or ())}
-        begun = {} if full else {lane: self._floors[lane] for lane in left if lane in self._floors}
+        gated: dict[Lane, int] = {}
+        for each in at_gates or ():
+            count, priority, name = each.split(" ", 2)
+            gated[name, int(priority)] = gated.get((name, int(priority)), 0) + int(count)
+        begun = {} if full else {lane: self._floors[lane] for lane in left | gated.keys() if lane in self._floors}
         self._raise_floors(jobs)
-        return _Found(jobs, quota > len(jobs), cut, left, begun)
+        met = sum(count for (name, _), count in gated.items() if name not in rules)
+        return _Found(jobs, quota > len(jobs) + met, cut, left, gated, begun)
 
-    async def _fetch(self, *arguments: Any, quotas: Sequence[Quota], dry_run: bool) -> Sequence[Row]:
+    async def _fetch(self, *arguments: Any, quotas: Sequence[Quota], ruled: Sequence[str], dry_run: bool) -> Sequence[Row]:
         """Run the statement that fits: what it says of pauses was so at the moment at which it looked for jobs."""
+        if ruled:
+            arguments = (*arguments, list(ruled))
         if quotas:
             rooms = [(name, number, quota.jobs) for number, quota in enumerate(quotas) for name in quota.types]
             arguments = (*arguments, *map(list, zip(*rooms, strict=True)))
+        form = partial(claim_name, dry_run=dry_run, quotas=bool(quotas), gates=bool(ruled))
         if not self._pausing:
-            rows = await self._connection.fetch(self._statements[_NAMES[False, dry_run, bool(quotas)]], *arguments)
-            if not rows[0][_PAUSING]:
+            rows = await self._connection.fetch(self._statements[form(pausing=False)], *arguments)
+            if not rows[0][PAUSING]:
                 return rows
-        rows = await self._connection.fetch(self._statements[_NAMES[True, dry_run, bool(quotas)]], *arguments)
-        self._pausing = rows[0][_PAUSING]
+        rows = await self._connection.fetch(self._statements[form(pausing=True)], *arguments)
+        self._pausing = rows[0][PAUSING]
         return rows
 
-    async def _park(self, found: _Found) -> int:
+    async def _let_come(self, *, always: bool) -> None:
+        """Let come whom gates have room for again: before claims that know of rules, or where something is at gates."""
+        if not (always or self._marks):
+            return
+        self._marks = False
+        try:
+            come = await self._gates.promotions.run()
+        except (StoreUnavailable, StoreIncompatible):
+            raise
+        except StoreError as error:
+            logger.warning("held jobs weren't let come: %s; upkeep does so", error, extra=event("store.gates_not_opened"))
+            return
+        self._marks = bool(come.more or come.firsts)
+        for lane, first in come.firsts.items():
+            if lane in self._floors and self._floors[lane] >= first:
+                del self._floors[lane]
+
+    def expect_marks(self) -> None:
+        """Somebody has seen that marks were left at gates: the next claim begins with them."""
+        self._marks = True
+
+    async def _take_gated(
+        self,
+        owners: Owners,
+        found: _Found,
+        rules: Mapping[str, GateRules],
+        marked: set[UUID],
+        rooms: Rooms,
+        *,
+        more: bool,
+        dry_run: bool,
+    ) -> Gated:
+        """Take what waits at gates, as far as they let it through. One that can't be claimed is left alone."""
+        try:
+            gated = await self._gates.claim(owners, found.gated, found.floors, rules, more=more, dry_run=dry_run)
+        except (StoreUnavailable, StoreIncompatible):
+            raise
+        except StoreError as error:
+            lanes = [name for name, _ in found.gated], [priority for _, priority in found.gated]
+            jobs = await self._singly.claim(
+                owners, lanes, sum(found.gated.values()), marked, error, rooms, rules, dry_run=dry_run
+            )
+            return Gated(jobs)
+        rooms.fill(job.type for job in gated.jobs)
+        marked.update(gated.marked)
+        for lane, front in gated.fronts.items():
+            self._floors[lane] = max(front, self._floors.get(lane, front))
+        if gated.paused:
+            gated.parked += await self._park(gated.paused, found.floors)
+        return gated
+
+    async def _park(self, lanes: set[Lane], floors: Mapping[Lane, Floor]) -> int:
         """Park what has a paused key where some was met; returns how many."""
-        parked, fronts = await park(self._connection, self._statements["claim_park"], found.paused, found.floors)
+        parked, fronts = await park(self._connection, self._statements["claim_park"], lanes, floors)
         for lane, front in fronts.items():
             self._floors[lane] = max(front, self._floors.get(lane, front))
         return parked

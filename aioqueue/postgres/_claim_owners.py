@@ -47,14 +47,15 @@ _DRY = r""", origin = CASE
             THEN left(j.origin, -1) || ',"dry_run":true}' ELSE '{"dry_run":true}' END"""
 
 
-def claimed(types: str, of_types: str, *, dry_run: bool = False) -> str:
+def claimed(types: str, of_types: str, *, dry_run: bool = False, also: str = "") -> str:
     """Give the part of a claim that takes the jobs of `picked`.
 
     Arguments:
         types, of_types: The parameters for `Owners.types` and `Owners.of_types`, such as `$8`.
         dry_run: Whether they're dry runs from now on.
+        also: What else is set, with a comma before it.
     """
-    template = _CLAIMED_TEMPLATE.replace("@origin@", _DRY if dry_run else "")
+    template = _CLAIMED_TEMPLATE.replace("@origin@", also + (_DRY if dry_run else ""))
     return template.replace("@types@", types).replace("@of_types@", of_types)
 
 

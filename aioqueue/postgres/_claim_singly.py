@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from aioqueue.errors import RowRejected, StoreError, StoreIncompatible, StoreUnavailable
 from aioqueue.postgres._claim_owners import ALL_VALID, LOGGED, OWNERS, claimed
 from aioqueue.postgres._events_log import logged
+from aioqueue.postgres._gates_claim import Gated
 from aioqueue.postgres._pauses_parked import key_is_paused, parking, type_is_free
 from aioqueue.postgres._rows import claimed_job
 from aioqueue.postgres._settle_archive import archive
@@ -23,12 +24,15 @@ from aioqueue.vocabulary._event_log import EventKind
 from aioqueue.vocabulary._job import AttemptError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from uuid import UUID
 
     from aioqueue.postgres._claim_owners import Owners
     from aioqueue.postgres._connections_reserved import ReservedConnection
+    from aioqueue.postgres._gates_claim import GateClaims
     from aioqueue.postgres._options_schema import Schema
     from aioqueue.store_rules._quotas import Rooms
+    from aioqueue.vocabulary._gates import GateRules
     from aioqueue.vocabulary._job import ClaimedJob
 
 __all__ = ["SingleClaims", "claim_singly_statements"]
@@ -40,10 +44,10 @@ _MORE_ROWS = 100
 _MOST_REMEMBERED_ROWS = 1_000
 
 # A few of each lane, so that no lane with many that can't be claimed stands before all others.
-_CANDIDATES = f"""SELECT head.id, lane.type FROM unnest($1::text[], $2::smallint[]) AS lane(type, priority)
+_CANDIDATES = f"""SELECT head.id, lane.type, head.gated FROM unnest($1::text[], $2::smallint[]) AS lane(type, priority)
 CROSS JOIN LATERAL (
-    SELECT first.run_at, first.id, row_number() OVER (ORDER BY first.run_at, first.id) AS place
-    FROM (SELECT j.run_at, j.id FROM @schema@.job j
+    SELECT first.run_at, first.id, first.gated, row_number() OVER (ORDER BY first.run_at, first.id) AS place
+    FROM (SELECT j.run_at, j.id, j.gates IS NOT NULL AS gated FROM @schema@.job j
           WHERE j.state = 1 AND j.type = lane.type AND j.priority = lane.priority AND j.run_at <= now()
           ORDER BY j.run_at, j.id LIMIT $3::integer) AS first
 ) AS head
@@ -52,6 +56,7 @@ ORDER BY head.place, lane.priority, head.run_at, head.id LIMIT $3::integer"""
 _CLAIM_ONE = f"""WITH {OWNERS}, met AS MATERIALIZED (
     SELECT j.id, {key_is_paused("j.key")} AS paused FROM @schema@.job j
     WHERE {ALL_VALID} AND j.id = $2::uuid AND j.state + 0 = 1 AND j.run_at <= now() AND {type_is_free("j.type")}
+      AND j.gates IS NULL
     FOR UPDATE OF j SKIP LOCKED
 ), picked AS MATERIALIZED (
     SELECT id FROM met WHERE NOT paused
@@ -97,10 +102,12 @@ class SingleClaims:
     Arguments:
         connection: The connection.
         schema: Where the tables are.
+        gates: Claims what waits at gates.
     """
 
-    def __init__(self, connection: ReservedConnection, schema: Schema) -> None:
+    def __init__(self, connection: ReservedConnection, schema: Schema, gates: GateClaims) -> None:
         self._connection = connection
+        self._gates = gates
         self._statements = claim_singly_statements(schema)
         self._told: set[UUID] = set()
 
@@ -112,6 +119,7 @@ class SingleClaims:
         marked: set[UUID],
         refused: StoreError,
         rooms: Rooms,
+        rules: Mapping[str, GateRules],
         *,
         dry_run: bool,
     ) -> list[ClaimedJob]:
@@ -127,25 +135,26 @@ class SingleClaims:
             marked: Where the ids of marked ones are added.
             refused: What the claim of many met.
             rooms: What the quotas leave.
+            rules: Of the types that have any.
             dry_run: Whether they're dry runs from now on.
 
         Raises:
             StoreError: No row could be claimed, or parked: what the claim of many met.
         """
-        statement = self._statements["claim_one_dry" if dry_run else "claim_one"]
         taken: list[ClaimedJob] = []
         parked = False
         guilty: list[tuple[UUID, StoreError]] = []
-        for job_id, job_type in await self._candidates(lanes, limit + _MORE_ROWS):
+        for job_id, job_type, gated in await self._candidates(lanes, limit + _MORE_ROWS):
             if len(taken) >= limit:
                 break
             if not rooms.has_room(job_type):
                 continue
             try:
-                ((paused, *row),) = await self._connection.fetch(
-                    statement, owners.leases, job_id, owners.types, owners.of_types
-                )
-                if paused:
+                if gated or job_type in rules:
+                    one = await self._gates.claim_one(owners, job_id, rules, dry_run=dry_run)
+                else:
+                    one = await self._claim_one(owners, job_id, dry_run=dry_run)
+                if one.paused:
                     await self._connection.fetch(self._statements["claim_park_one"], job_id)
             except (StoreUnavailable, StoreIncompatible):
                 if taken:
@@ -154,21 +163,31 @@ class SingleClaims:
             except StoreError as error:
                 guilty.append((job_id, error))
             else:
-                parked = parked or bool(paused)
-                if row[0] is not None:
-                    taken.append(claimed_job(row))
-                    rooms.fill([job_type])
-                    marked.update(row[:1] if row[-1] else ())
+                parked = parked or bool(one.paused) or one.parked > 0
+                taken.extend(one.jobs)
+                rooms.fill(job.type for job in one.jobs)
+                marked.update(one.marked)
         if not taken and not parked:
             raise refused
         for job_id, reason in guilty:
             await self._set_aside(job_id, reason)
         return taken
 
-    async def _candidates(self, lanes: tuple[list[str], list[int]], limit: int) -> list[tuple[UUID, str]]:
-        """Ids of due jobs, and their types."""
+    async def _claim_one(self, owners: Owners, job_id: UUID, *, dry_run: bool) -> Gated:
+        statement = self._statements["claim_one_dry" if dry_run else "claim_one"]
+        ((paused, *row),) = await self._connection.fetch(statement, owners.leases, job_id, owners.types, owners.of_types)
+        one = Gated()
+        if paused:
+            one.paused.add(("", 0))  # whichever it is
+        if row[0] is not None:
+            one.jobs.append(claimed_job(row))
+            one.marked.update(row[:1] if row[-1] else ())
+        return one
+
+    async def _candidates(self, lanes: tuple[list[str], list[int]], limit: int) -> list[tuple[UUID, str, bool]]:
+        """Ids of due jobs, their types, and whether they're at gates."""
         rows = await self._connection.fetch(self._statements["claim_candidates"], *lanes, limit)
-        return [(job_id, job_type) for job_id, job_type in rows]
+        return [(job_id, job_type, gated) for job_id, job_type, gated in rows]
 
     async def _move(self, job_id: UUID, noted: str) -> bool:
         endings = await self._connection.fetch(self._statements["claim_refused_ending"], job_id, noted)

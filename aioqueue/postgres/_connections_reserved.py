@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +12,12 @@ from aioqueue.errors import ClientClosed
 from aioqueue.postgres._connections_cleanup import Cleanup, answers, roll_back
 from aioqueue.postgres._connections_closing import close_connection, loop_has_ended, terminate, warn_of_ended_loop
 from aioqueue.postgres._connections_opener import Opener
-from aioqueue.postgres._connections_source import TRUSTED_SECONDS
+from aioqueue.postgres._connections_source import TRUSTED_SECONDS, in_transaction
 from aioqueue.postgres._errors import breaks_connection, cuts_short, translated
 from aioqueue.runtime._home import check_process
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import AsyncGenerator, Sequence
 
     from aioqueue.postgres._connections_driver import Connection, Row
     from aioqueue.postgres._connections_source import Source
@@ -26,7 +27,7 @@ __all__ = ["ReservedConnection"]
 
 
 class ReservedConnection:
-    """One reserved connection, opened at first use and again after it broke. One statement at a time.
+    """One reserved connection, opened at first use and again after it broke. One statement, or transaction, at a time.
 
     Arguments:
         tracker: Holds it.
@@ -59,6 +60,28 @@ class ReservedConnection:
                     rows = await self._source.query(using, sql, arguments)
                     self._used = asyncio.get_running_loop().time()
                     return rows
+            except BaseException as error:
+                if using is not None:
+                    await self._part(using, error)
+                raise
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncGenerator[Connection, None]:
+        """A transaction of ours, within the deadline of one statement as a whole.
+
+        Raises:
+            StoreError: See `translate`.
+        """
+        check_process(self._process, self._source.description)
+        self._check_open()
+        using: Connection | None = None
+        with translated(self._source.description):
+            try:
+                async with asyncio.timeout(self._source.timeout), self._lock:
+                    using = await self._pick()
+                    async with in_transaction(using, self._source):
+                        yield using
+                    self._used = asyncio.get_running_loop().time()
             except BaseException as error:
                 if using is not None:
                     await self._part(using, error)

@@ -83,8 +83,9 @@ class Opened:
         workers = replace(own, lock_timeout=_LOCK_SECONDS)
         self.work = Pool(tracker, workers, _WORKER_CONNECTIONS, "the worker")
         self._reserved = for_claims, for_settlements = ReservedConnection(tracker, own), ReservedConnection(tracker, workers)
-        self.claims = Claims(for_claims, options.schema)
         origin = str(identity) if options.notify else None
+        # What was let come at gates may be for other workers of this process, too.
+        self.claims = Claims(for_claims, options.schema, "" if options.notify else None)
         self.settler = Settler(for_settlements, self.work, options.schema, origin)
         self.leases = Leases(self.work, options.schema, origin, options.description)
         self.floor = TickFloor()

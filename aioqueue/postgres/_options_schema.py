@@ -67,6 +67,11 @@ class Schema:
         """The key of the advisory lock under which chains that are there already come to wait for others."""
         return int.from_bytes(hashlib.sha256(b"aioqueue cycles " + self.name.encode()).digest()[:8], "big", signed=True)
 
+    @cached_property
+    def gates_lock(self) -> int:
+        """What keeps the keys of the advisory locks of its gates apart from those of others."""
+        return int.from_bytes(hashlib.sha256(b"aioqueue gates " + self.name.encode()).digest()[:8], "big", signed=True)
+
     def owner_lock(self, owner: str) -> int:
         """The key of the advisory lock under which the schedules of one registry are reconciled."""
         key = f"aioqueue schedules {self.name} {owner}".encode(errors="surrogatepass")
@@ -76,13 +81,14 @@ class Schema:
         """Put the names into a statement's template.
 
         Arguments:
-            template: SQL with `@schema@`, `@schema_text@`, `@channel@`, `@cycles_lock@`, and `@body@` around a function's body.
+            template: SQL with `@schema@`, `@schema_text@`, `@channel@`, `@cycles_lock@`, `@gates_lock@`, and `@body@` around a
+                function's body.
         """
         body = "$aioqueue$"
         while body in self.name:
             body = f"{body[:-1]}_$"
         text = template.replace("@channel@", self.channel).replace("@body@", body)
-        text = text.replace("@cycles_lock@", str(self.cycles_lock))
+        text = text.replace("@cycles_lock@", str(self.cycles_lock)).replace("@gates_lock@", str(self.gates_lock))
         # The name itself comes last, so that nothing is looked for inside it.
         return "".join(
             self.quoted if part == "@schema@" else self.literal if part == "@schema_text@" else part for part in _parts(text)

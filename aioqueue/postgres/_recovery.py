@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from aioqueue.postgres._claim_lanes import lanes_of
 from aioqueue.postgres._claim_throttle import Throttle
+from aioqueue.postgres._gates_due import GATES_DUE
 from aioqueue.postgres._pauses_parked import GATE, VALID
 from aioqueue.postgres._rows import RECOVERED_COLUMNS, claimed_job
 from aioqueue.postgres._schedules_due import NEXT_TICK
@@ -103,7 +104,7 @@ SELECT (SELECT {_SECONDS.format(first="least(pending.due, parked.due)")} FROM pe
                WHERE j.state = 2 AND j.lease_id > gap.low AND j.lease_id < gap.high LIMIT 1) AS lost)
            OR EXISTS (SELECT FROM @schema@.job j WHERE j.state = 2 AND j.lease_id IS NULL)
        ELSE false END,
-       {NEXT_TICK.replace("@floor@", "$5")}, now()"""
+       {NEXT_TICK.replace("@floor@", "$5")}, now(), {GATES_DUE}"""
 
 
 def recovery_statements(schema: Schema) -> dict[str, str]:
@@ -140,10 +141,14 @@ class Recovery:
         look, floor = self._looks.pause == 0, self._floor.begin()
         began = time.monotonic()
         rows = await self._pool.fetch(self._statements["next_due"], *lanes_of(types), list(own), look, floor)
-        ((job, lease, lost, unknown, first_tick, now),) = rows
+        ((job, lease, lost, unknown, first_tick, now, opened),) = rows
         if look:
             self._looks.done(began, time.monotonic())
         # What is due now but before the floors can't be claimed before that.
         job = job if job is None or job > 0 else self._claims.pause
+        if opened is not None:
+            if opened == 0:
+                self._claims.expect_marks()
+            job = opened if job is None else min(job, opened)
         tick = self._floor.seen(floor, began, unknown=bool(unknown), first=first_tick, now=now)
         return Due(job=job, lease=0.0 if lost else lease, tick=tick)

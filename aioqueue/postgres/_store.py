@@ -255,7 +255,9 @@ class PostgresStore(OperatingVerbs, WebhookVerbs, EventVerbs, PauseVerbs, Schedu
         gates: Mapping[str, GateRules] | None = None,
     ) -> Sequence[ClaimedJob]:
         """See `aioqueue.abc.Store.claim`."""
-        return await self._opened.claims.claim(lease_id, types, limit, leases=leases, dry_run=dry_run, quotas=quotas)
+        return await self._opened.claims.claim(
+            lease_id, types, limit, leases=leases, dry_run=dry_run, quotas=quotas, gates=gates
+        )
 
     async def settle(
         self, settlements: Sequence[Settlement], *, orphaned: bool = False, tx: object | None = None

@@ -5,6 +5,9 @@
 -- This stops everybody for a moment, and does so first: a weaker lock that grew would deadlock with a claim.
 ALTER TABLE @schema@.job ADD COLUMN IF NOT EXISTS gates text[];     -- where it waits or runs; empty for one that has only a sequence
 
+-- Who is held where, by type: of each type the first one is let come, since others may be served by nobody.
+CREATE INDEX IF NOT EXISTS job_gate ON @schema@.job (gate, type, priority, run_at, id) WHERE state = 0 AND gate IS NOT NULL;
+
 -- Limits, by name: how many jobs may run at once, or start in a time.
 CREATE TABLE @schema@.gate_limit (
     name text COLLATE "C" NOT NULL PRIMARY KEY,
@@ -49,6 +52,7 @@ CREATE TABLE @schema@.gate_member (
     failed boolean NOT NULL DEFAULT false
 ) WITH (fillfactor = 90, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
 CREATE INDEX gate_member_sequence ON @schema@.gate_member (sequence, number);
+CREATE INDEX gate_member_failed ON @schema@.gate_member (sequence, number) WHERE failed;
 
 -- Those that have failed or were cancelled and keep nobody, until they're retried or leave the archive: claims don't pass them.
 CREATE TABLE @schema@.gate_past_member (

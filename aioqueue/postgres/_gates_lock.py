@@ -1,0 +1,39 @@
+"""Locks of gates: whoever admits, holds or lets come has locked the gates that it looks at, and looks in a later statement."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from aioqueue.postgres._connections_driver import Connection
+    from aioqueue.postgres._options_schema import Schema
+
+__all__ = ["MOST_GATES", "gate_lock_statements", "lock_gates"]
+
+MOST_GATES = 200
+"""That one transaction locks: the server's table of locks has room for a few thousand in all."""
+
+# In one order, by everybody, and after the rows, none of which is waited for. In the statement that waits for a lock nothing
+# can be counted: its snapshot is older than the wait.
+_LOCK = """SELECT count(pg_catalog.pg_advisory_xact_lock(gate.key)::text) FROM (
+    SELECT DISTINCT pg_catalog.hashtextextended(given.gate, @gates_lock@) AS key FROM unnest($1::text[]) AS given(gate)
+    ORDER BY key OFFSET 0
+) AS gate"""
+
+
+def gate_lock_statements(schema: Schema) -> dict[str, str]:
+    """All statements of this module, by name."""
+    return {"gates_lock": schema.render(_LOCK)}
+
+
+async def lock_gates(connection: Connection, statements: dict[str, str], gates: Collection[str]) -> None:
+    """Lock gates until the end of the transaction.
+
+    Arguments:
+        connection: In a transaction.
+        statements: Those of this module, and maybe others.
+        gates: Which.
+    """
+    await connection.fetch(statements["gates_lock"], list(gates))

@@ -1,0 +1,194 @@
+"""What gates let through at the moment, for whoever has locked them.
+
+Whoever runs at a gate has a row there, whose number is higher than all before it, since it's given under the gate's lock. A
+process remembers which rows it has seen: the next look is at those, and at what has come after them. So it never walks over the
+entries of those that have gone, of which there are many where somebody keeps an old snapshot. Once a second it forgets what it
+has seen, as far as that is quick: numbers may begin anew where a database was restored.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from aioqueue.postgres._claim_throttle import Throttle
+from aioqueue.postgres._pauses_parked import type_is_free
+from aioqueue.store_rules._gates import GateState
+from aioqueue.vocabulary._gates import SEQUENCE, GateKind, kind_of
+from aioqueue.vocabulary._pauses import HELD_BY_PAUSE
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from uuid import UUID
+
+    from aioqueue.postgres._connections_driver import Connection
+    from aioqueue.postgres._options_schema import Schema
+
+__all__ = ["EACH_AND_BASE", "GateLooks", "look_statements"]
+
+_FORGET_SECONDS = 1.0
+_MOST_REMEMBERED_GATES = 20_000
+
+# One row for each that runs, and one without an id for each gate.
+_LOOK_PLACES = """WITH given AS MATERIALIZED (
+    SELECT given.gate, given.high FROM unnest($1::text[], $2::bigint[]) AS given(gate, high)
+), place AS MATERIALIZED (
+    SELECT seen.gate, known.number, known.job_id FROM unnest($3::text[], $4::bigint[]) AS seen(gate, number)
+    CROSS JOIN LATERAL (
+        SELECT p.number, p.job_id FROM @schema@.gate_place p WHERE p.gate = seen.gate AND p.number = seen.number OFFSET 0
+    ) AS known
+    UNION ALL
+    SELECT given.gate, later.number, later.job_id FROM given CROSS JOIN LATERAL (
+        SELECT p.number, p.job_id FROM @schema@.gate_place p WHERE p.gate = given.gate AND p.number > given.high OFFSET 0
+    ) AS later
+)
+SELECT given.gate, (SELECT l.places FROM @schema@.gate_limit l
+                    WHERE l.name = split_part(given.gate, '=', 1) AND l.per IS NULL) AS places,
+       NULL::bigint AS number, NULL::uuid AS job_id
+FROM given
+UNION ALL
+SELECT place.gate, NULL, place.number, (SELECT j.id FROM @schema@.job j WHERE j.id = place.job_id AND j.state + 0 = 2 LIMIT 1)
+FROM place"""
+
+_MAY_RUN = f"""CASE j.state WHEN 1 THEN j.run_at <= statement_timestamp() AND {type_is_free("j.type")}
+    WHEN 0 THEN j.gate IS NOT NULL AND j.open_blockers <= 0 AND j.run_at <= statement_timestamp()
+                AND NOT starts_with(j.gate, '{HELD_BY_PAUSE}') AND {type_is_free("j.type")}
+    ELSE false END"""
+# The first that may run, or that runs, or behind which the others wait.
+_LOOK_SEQUENCES = f"""SELECT given.gate,
+       CASE WHEN first.may AND (block.number IS NULL OR block.number > first.number) THEN first.id END
+FROM unnest($1::text[]) AS given(gate)
+LEFT JOIN LATERAL (
+    SELECT m.number FROM @schema@.gate_member m
+    WHERE m.sequence = substr(given.gate, {len(SEQUENCE) + 2}) AND m.failed ORDER BY m.number LIMIT 1
+) AS block ON true
+LEFT JOIN LATERAL (
+    SELECT m.number, step.id, step.may FROM @schema@.gate_member m
+    CROSS JOIN LATERAL (
+        SELECT j.id, j.state, {_MAY_RUN} AS may
+        FROM @schema@.job j WHERE j.id = m.chain_id
+        UNION ALL
+        SELECT j.id, j.state, {_MAY_RUN} AS may
+        FROM @schema@.job j WHERE j.chain_id = m.chain_id
+        LIMIT 1
+    ) AS step
+    WHERE m.sequence = substr(given.gate, {len(SEQUENCE) + 2}) AND NOT m.failed AND (step.may OR m.strict OR step.state = 2)
+    ORDER BY m.number LIMIT 1
+) AS first ON true"""
+
+EACH_AND_BASE = """FROM (SELECT clock_timestamp() AS now) AS clock CROSS JOIN {given} AS given
+LEFT JOIN LATERAL (
+    SELECT l.places, ceil(l.per * 1000000 / nullif(l.places, 0)) * interval '1 us' AS each,
+           greatest(1, coalesce(l.burst, l.places)) AS burst
+    FROM @schema@.gate_limit l WHERE l.name = split_part(given.gate, '=', 1) AND l.per IS NOT NULL LIMIT 1
+) AS rate ON true
+LEFT JOIN LATERAL (SELECT r.arrival, r.wake_at FROM @schema@.gate_rate r WHERE r.gate = given.gate LIMIT 1) AS used ON true
+CROSS JOIN LATERAL (
+    SELECT greatest(used.arrival, clock.now - rate.each * rate.burst) AS base
+) AS since"""
+"""For each `given.gate` the time between two starts, and the time since which starts may be made up for; NULL for a rate that
+allows none, or isn't there."""
+_TOKENS = """CASE WHEN rate.places > 0
+        THEN greatest(0, floor(extract(epoch FROM clock.now - since.base) / extract(epoch FROM rate.each)))
+    WHEN rate.places = 0 THEN 0 END::bigint"""
+_LOOK_RATES = f"""SELECT given.gate, {_TOKENS} {EACH_AND_BASE.format(given="unnest($1::text[])")}"""
+_LOOK_RATES = _LOOK_RATES.replace("unnest($1::text[]) AS given", "unnest($1::text[]) AS given(gate)")
+
+
+def look_statements(schema: Schema) -> dict[str, str]:
+    """All statements of this module, by name."""
+    return {
+        "gates_look_places": schema.render(_LOOK_PLACES),
+        "gates_look_sequences": schema.render(_LOOK_SEQUENCES),
+        "gates_look_rates": schema.render(_LOOK_RATES),
+    }
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What a process remembers of a gate.
+
+    Attributes:
+        high: The highest number that it has seen.
+        numbers: Those that were there.
+    """
+
+    high: int = 0
+    numbers: list[int] = field(default_factory=list[int])
+
+
+class GateLooks:
+    """Looks at gates, and remembers who was there."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, _Seen] = {}
+        self._connection: object = None
+        self._full = Throttle()
+
+    def _begin(self, connection: Connection) -> bool:
+        """Forget what was seen, where that is due; returns whether it was."""
+        due = time.monotonic() - self._full.last > _FORGET_SECONDS and self._full.pause == 0
+        if due or connection is not self._connection or len(self._seen) > _MOST_REMEMBERED_GATES:
+            self._seen.clear()
+            self._connection = connection
+            return True
+        return False
+
+    async def look(self, connection: Connection, statements: dict[str, str], gates: Collection[str]) -> dict[str, GateState]:
+        """Look at gates.
+
+        Arguments:
+            connection: In a transaction at READ COMMITTED that has locked them in an earlier statement.
+            statements: Those of this module, and maybe others.
+            gates: Which.
+        """
+        kinds: dict[GateKind, list[str]] = {}
+        for gate in gates:
+            kinds.setdefault(kind_of(gate), []).append(gate)
+        states: dict[str, GateState] = {}
+        sequences, limits = kinds.get(GateKind.SEQUENCE, []), kinds.get(GateKind.LIMIT, [])
+        if placed := sequences + limits:
+            running, places = await self._running(connection, statements, placed)
+            for gate in limits:
+                most = places[gate]
+                states[gate] = GateState(free=None if most is None else max(0, most - len(running[gate])))
+            if sequences:
+                rows = await connection.fetch(statements["gates_look_sequences"], sequences)
+                heads = {row[0]: row[1] for row in rows}
+                for gate in sequences:
+                    states[gate] = GateState(head=None if running[gate] else heads[gate], sequence=True)
+        if rates := kinds.get(GateKind.RATE):
+            for gate, free in await connection.fetch(statements["gates_look_rates"], rates):
+                states[gate] = GateState(free=free)
+        return states
+
+    async def _running(
+        self, connection: Connection, statements: dict[str, str], gates: list[str]
+    ) -> tuple[dict[str, set[UUID]], dict[str, int | None]]:
+        """Who runs at gates, and how many may."""
+        full, began = self._begin(connection), time.monotonic()
+        seen = [(gate, number) for gate in gates if gate in self._seen for number in self._seen[gate].numbers]
+        rows = await connection.fetch(
+            statements["gates_look_places"],
+            gates,
+            [self._seen[gate].high if gate in self._seen else 0 for gate in gates],
+            [gate for gate, _ in seen],
+            [number for _, number in seen],
+        )
+        if full:
+            self._full.done(began, time.monotonic())
+        running: dict[str, set[UUID]] = {gate: set() for gate in gates}
+        places: dict[str, int | None] = {}
+        for gate in gates:
+            self._seen.setdefault(gate, _Seen()).numbers.clear()
+        for gate, most, number, job_id in rows:
+            if number is None:
+                places[gate] = most
+                continue
+            known = self._seen[gate]
+            known.high = max(known.high, number)
+            if job_id is not None:
+                running[gate].add(job_id)
+                known.numbers.append(number)
+        return running, places

@@ -1,0 +1,218 @@
+"""Promotion: for each place that has become free, and for each start that a rate allows again, held jobs are let come.
+
+A transaction of its own, which any claim does: it begins with the marks that were left, and takes them away when it has let
+somebody come, so that one that dies loses nothing. It's a hint: the claim decides, and may hold them again. Of each type one is
+let come for a place, since a type may be paused, or served by nobody.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from aioqueue.postgres._claim_throttle import Throttle
+from aioqueue.postgres._connections_halving import in_halves
+from aioqueue.postgres._connections_source import HOLD_BRIEFLY
+from aioqueue.postgres._gates_lock import gate_lock_statements, lock_gates
+from aioqueue.postgres._gates_look import EACH_AND_BASE, look_statements
+from aioqueue.postgres._notifications import due_note, notify_statements
+from aioqueue.postgres._rows import moment
+from aioqueue.vocabulary._gates import GateKind, kind_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from aioqueue.postgres._claim_lanes import Floor, Lane
+    from aioqueue.postgres._connections_driver import Connection
+    from aioqueue.postgres._connections_reserved import ReservedConnection
+    from aioqueue.postgres._gates_look import GateLooks
+    from aioqueue.postgres._options_schema import Schema
+
+__all__ = ["Promotions", "let_come", "promote_statements"]
+
+_MOST_MARKS = 200
+_MOST_COME = 200
+"""Jobs of one type that are let come at one gate at once."""
+_FROM_THE_BEGINNING_SECONDS = 1.0
+
+_DUE_RATE = "r.wake_at IS NOT NULL AND r.wake_at <= statement_timestamp()"
+_WAITING = f"""SELECT EXISTS (SELECT FROM @schema@.gate_mark m WHERE m.id > $1::bigint)
+    OR EXISTS (SELECT FROM @schema@.gate_rate r WHERE {_DUE_RATE})"""
+_TAKE_MARKS = f"""DELETE FROM @schema@.gate_mark m WHERE m.id = ANY(ARRAY(
+    SELECT first.id FROM @schema@.gate_mark first WHERE first.id > $1::bigint ORDER BY first.id LIMIT {_MOST_MARKS}
+    FOR UPDATE OF first SKIP LOCKED))
+RETURNING m.id, m.gate, m.freed"""
+# Nothing of them is locked before their gates are: whoever has those writes them.
+_DUE_RATES = f"SELECT r.gate FROM @schema@.gate_rate r WHERE {_DUE_RATE} ORDER BY r.wake_at LIMIT {_MOST_MARKS}"
+
+_LET_COME = f"""WITH RECURSIVE kind(gate, jobs, type) AS (
+    SELECT given.gate, given.jobs, (SELECT j.type FROM @schema@.job j WHERE j.state = 0 AND j.gate = given.gate
+                                    ORDER BY j.type LIMIT 1)
+    FROM unnest($1::text[], $2::integer[]) AS given(gate, jobs)
+    UNION ALL
+    SELECT kind.gate, kind.jobs, (SELECT j.type FROM @schema@.job j
+                                  WHERE j.state = 0 AND j.gate = kind.gate AND j.type > kind.type ORDER BY j.type LIMIT 1)
+    FROM kind WHERE kind.type IS NOT NULL
+), first AS MATERIALIZED (
+    SELECT head.id FROM kind CROSS JOIN LATERAL (
+        SELECT j.id FROM @schema@.job j
+        WHERE j.state = 0 AND j.gate = kind.gate AND j.type = kind.type AND j.open_blockers <= 0
+        ORDER BY j.priority, j.run_at, j.id LIMIT kind.jobs FOR UPDATE OF j SKIP LOCKED) AS head
+    WHERE kind.type IS NOT NULL
+)
+UPDATE @schema@.job j SET state = 1, gates = CASE WHEN split_part(j.gate, ':', 1) = 'rate' THEN j.gates ELSE ARRAY[j.gate] END
+WHERE j.id = ANY(ARRAY(SELECT id FROM first)) AND j.state + 0 = 0
+RETURNING j.type, j.priority, {moment("j.run_at")}, j.id, j.gate"""
+_LET_COME_HEADS = f"""WITH first AS MATERIALIZED (
+    SELECT j.id FROM @schema@.job j CROSS JOIN unnest($1::uuid[], $2::text[]) AS given(id, gate)
+    WHERE j.id = given.id AND j.state + 0 = 0 AND j.gate = given.gate AND j.open_blockers <= 0 FOR UPDATE OF j SKIP LOCKED
+)
+UPDATE @schema@.job j SET state = 1 WHERE j.id = ANY(ARRAY(SELECT id FROM first)) AND j.state + 0 = 0
+RETURNING j.type, j.priority, {moment("j.run_at")}, j.id, j.gate"""
+
+_MARK_AGAIN = """INSERT INTO @schema@.gate_mark (gate, freed) SELECT given.gate, given.freed
+FROM unnest($1::text[], $2::integer[]) AS given(gate, freed)
+WHERE EXISTS (SELECT FROM @schema@.job j WHERE j.state = 0 AND j.gate = given.gate)"""
+_WAKE = f"""UPDATE @schema@.gate_rate r SET wake_at = (
+    SELECT CASE WHEN rate.places IS NULL THEN clock.now ELSE since.base + rate.each * (1 + given.tokens) END
+    {EACH_AND_BASE.format(given="unnest($1::text[], $2::bigint[])").replace(") AS given", ") AS given(gate, tokens)")}
+    WHERE given.gate = r.gate AND EXISTS (SELECT FROM @schema@.job j WHERE j.state = 0 AND j.gate = given.gate))
+WHERE r.gate = ANY($1::text[])"""
+
+
+def promote_statements(schema: Schema) -> dict[str, str]:
+    """All statements of this module, by name."""
+    templates = {
+        "gates_waiting": _WAITING,
+        "gates_take_marks": _TAKE_MARKS,
+        "gates_due_rates": _DUE_RATES,
+        "gates_let_come": _LET_COME,
+        "gates_let_come_heads": _LET_COME_HEADS,
+        "gates_mark_again": _MARK_AGAIN,
+        "gates_wake": _WAKE,
+    }
+    return {
+        **{name: schema.render(template) for name, template in templates.items()},
+        **gate_lock_statements(schema),
+        **look_statements(schema),
+        **notify_statements(schema),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Come:
+    """Who was let come.
+
+    Attributes:
+        firsts: The first in each lane.
+        more: Whether others may be let come at once.
+    """
+
+    firsts: Mapping[Lane, Floor]
+    more: bool = False
+
+
+async def let_come(
+    connection: Connection, statements: dict[str, str], looks: GateLooks, freed: Mapping[str, int], *, origin: str | None
+) -> Come:
+    """Look at gates, and let come whom they have room for, within the connection's open transaction.
+
+    Arguments:
+        connection: In a transaction that has locked them in an earlier statement.
+        statements: Those of this module, and maybe others.
+        looks: Remembers who was there.
+        freed: At which gates, and for how many places at most.
+        origin: Who tells other processes; None if nobody is to be told.
+    """
+    states = await looks.look(connection, statements, freed)
+    counts: dict[str, int] = {}
+    heads: dict[Any, str] = {}
+    again: dict[str, int] = {}
+    for gate, most in freed.items():
+        state = states.get(gate)
+        if state is None:
+            counts[gate] = _MOST_COME  # of turns nobody is kept
+        elif state.sequence:
+            if state.head is not None:
+                heads[state.head] = gate
+        else:
+            free = _MOST_COME if state.free is None else min(state.free, most, _MOST_COME)
+            if free > 0:
+                counts[gate] = free
+            if state.free is None or min(state.free, most) > _MOST_COME:
+                again[gate] = most if state.free is None else min(state.free, most) - _MOST_COME
+    rows: list[Any] = []
+    if counts:
+        rows += await connection.fetch(statements["gates_let_come"], list(counts), list(counts.values()))
+    if heads:
+        rows += await connection.fetch(statements["gates_let_come_heads"], list(heads), list(heads.values()))
+    again = {gate: most for gate, most in again.items() if any(row[4] == gate for row in rows)}
+    if again:
+        await connection.fetch(statements["gates_mark_again"], list(again), list(again.values()))
+    if rates := [gate for gate in freed if kind_of(gate) is GateKind.RATE]:
+        await connection.fetch(statements["gates_wake"], rates, [states[gate].free or 0 for gate in rates])
+    firsts: dict[Lane, Floor] = {}
+    for job_type, priority, run_at, job_id, _ in rows:
+        firsts[job_type, priority] = min(firsts.get((job_type, priority), (run_at, job_id)), (run_at, job_id))
+    if origin is not None and firsts and (note := due_note({name for name, _ in firsts}, 0.0, origin)) is not None:
+        await connection.fetch(statements["notify"], note)
+    return Come(firsts, bool(again))
+
+
+class Promotions:
+    """Lets held jobs come, over the connection of the claims.
+
+    Arguments:
+        connection: The claims'.
+        statements: Those of this module, and maybe others.
+        looks: Remembers who was at which gate.
+        origin: Who tells other processes; None if nobody is to be told.
+    """
+
+    def __init__(
+        self, connection: ReservedConnection, statements: dict[str, str], looks: GateLooks, origin: str | None
+    ) -> None:
+        self._connection = connection
+        self._statements = statements
+        self._looks = looks
+        self._origin = origin
+        self._floor = 0
+        self._full = Throttle()
+
+    async def run(self) -> Come:
+        """Let come a portion, if somebody has left a gate, or a rate allows a start."""
+        full = self._full.pause == 0 and time.monotonic() - self._full.last > _FROM_THE_BEGINNING_SECONDS
+        floor, began = 0 if full else self._floor, time.monotonic()
+        ((waiting,),) = await self._connection.fetch(self._statements["gates_waiting"], floor)
+        if full:
+            self._full.done(began, time.monotonic())
+        if not waiting:
+            return Come({})
+        async with self._connection.transaction() as connection:
+            await connection.execute(HOLD_BRIEFLY)
+            marks = await connection.fetch(self._statements["gates_take_marks"], floor)
+            freed: dict[str, int] = {}
+            for _, gate, places in marks:
+                freed[gate] = freed.get(gate, 0) + max(1, places)
+            for (gate,) in await connection.fetch(self._statements["gates_due_rates"]):
+                freed.setdefault(gate, _MOST_COME)
+            come = await self._let_come(connection, freed) if freed else Come({})
+        self._floor = max(floor if not full else 0, *(row[0] for row in marks), 0)
+        return Come(come.firsts, come.more or len(marks) == _MOST_MARKS)
+
+    async def _let_come(self, connection: Connection, freed: Mapping[str, int]) -> Come:
+        """Where something refuses to come, such as by a trigger, only its gate is left to upkeep."""
+        firsts: dict[Lane, Floor] = {}
+        more = False
+
+        async def some(gates: Sequence[str]) -> None:
+            nonlocal more
+            part = {gate: freed[gate] for gate in gates}
+            come = await let_come(connection, self._statements, self._looks, part, origin=self._origin)
+            firsts.update({lane: min(first, firsts.get(lane, first)) for lane, first in come.firsts.items()})
+            more = more or come.more
+
+        await lock_gates(connection, self._statements, freed)
+        await in_halves(connection, list(freed), some)
+        return Come(firsts, more)
