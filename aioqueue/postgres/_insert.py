@@ -8,7 +8,15 @@ from aioqueue.postgres._connections_source import WAIT_BRIEFLY
 from aioqueue.postgres._errors import translated
 from aioqueue.postgres._insert_apart import insert_apart, is_quick
 from aioqueue.postgres._insert_blockers import insert_waiting, insert_waiting_statements
-from aioqueue.postgres._insert_rows import insert_arguments, insert_on, insert_results, is_simple, job_size
+from aioqueue.postgres._insert_rows import (
+    insert_arguments,
+    insert_on,
+    insert_results,
+    is_simple,
+    job_size,
+    sequenced_arguments,
+)
+from aioqueue.postgres._insert_sequences import has_sequences
 from aioqueue.postgres._insert_waits import whole_or_nothing
 from aioqueue.postgres._notifications import inserted_note, inserted_types
 from aioqueue.postgres._resolve import Resolved
@@ -81,9 +89,12 @@ class Inserter:
         """
         plain = not (repeated or any(job.unique or job.blockers or job.chosen_id or job.implied for job in jobs))
         if plain and len(next(in_portions(jobs, job_size))) == len(jobs):
-            rows = await self._pool.fetch(
-                self._statements["insert"], *insert_arguments(jobs), inserted_note(jobs, self._origin)
-            )
+            note = inserted_note(jobs, self._origin)
+            if has_sequences(jobs):
+                arguments = sequenced_arguments(jobs, note, (), jobs)
+                rows = await self._pool.fetch(self._statements["insert_sequenced"], *arguments)
+            else:
+                rows = await self._pool.fetch(self._statements["insert"], *insert_arguments(jobs), note)
             written = Written(insert_results(jobs, {}, {row[0] for row in rows}))
             _tell(written, jobs, tell)
             return written.results

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aioqueue.postgres._insert_decisions import Stored
-from aioqueue.postgres._insert_rows import job_size, waiting_arguments
+from aioqueue.postgres._insert_rows import job_size, sequenced_arguments, waiting_arguments
+from aioqueue.postgres._insert_sequences import has_sequences
 from aioqueue.postgres._notifications import inserted_note
 from aioqueue.postgres._rows_portions import in_portions
 from aioqueue.store_rules._unique_keys import unique_hashes
@@ -58,7 +59,7 @@ async def insert_apart(pool: Pool, statements: dict[str, str], jobs: Sequence[Ne
         left = [
             job
             for portion in in_portions(left, job_size)
-            for job in await _insert_portion(pool, statements, portion, hashes, origin, stored)
+            for job in await _insert_portion(pool, statements, portion, jobs, hashes, origin, stored)
         ]
     return stored
 
@@ -67,13 +68,18 @@ async def _insert_portion(
     pool: Pool,
     statements: dict[str, str],
     portion: Sequence[NewJob],
+    jobs: Sequence[NewJob],
     hashes: dict[UUID, UUID],
     origin: str | None,
     stored: Stored,
 ) -> list[NewJob]:
-    """Store a portion; returns those whose keys were held and are free."""
-    arguments = waiting_arguments(portion, inserted_note(portion, origin), (), hashes)
-    rows = await pool.fetch(statements["insert_briefly"], *arguments)
+    """Store a portion of jobs; returns those whose keys were held and are free."""
+    note = inserted_note(portion, origin)
+    if has_sequences(portion):
+        arguments = sequenced_arguments(portion, note, (), jobs, hashes)
+        rows = await pool.fetch(statements["insert_sequenced_briefly"], *arguments)
+    else:
+        rows = await pool.fetch(statements["insert_briefly"], *waiting_arguments(portion, note, (), hashes))
     made = {row[0] for row in rows}
     made.discard(None)
     stored.created |= made

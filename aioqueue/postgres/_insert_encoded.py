@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aioqueue.vocabulary._blockers import NewBlocker
+    from aioqueue.vocabulary._gates import SequenceMember
     from aioqueue.vocabulary._job import NewJob
     from aioqueue.vocabulary._unique import Unique
 
@@ -53,6 +54,7 @@ def encode_jobs(jobs: Sequence[NewJob]) -> str:
                     **({} if job.keep is None else {"keep": job.keep}),
                     **({} if job.webhook is None else {"webhook": job.webhook}),
                     **({} if job.origin is None else {"origin": job.origin.encode()}),
+                    **({} if job.sequence is None else {"sequence": _sequence(job.sequence)}),
                     **({"blockers": [_blocker(each) for each in job.blockers]} if job.blockers else {}),
                 }
                 for job in jobs
@@ -66,6 +68,12 @@ def _unique(unique: Unique | None) -> bool | dict[str, object]:
     if unique is None or (unique.until == "finished" and unique.window is None and unique.on_conflict == "return"):
         return unique is not None
     return {"until": unique.until, "window": unique.window_seconds, "on_conflict": unique.on_conflict}
+
+
+def _sequence(member: SequenceMember) -> str | dict[str, Any]:
+    if not (member.strict or member.block):
+        return member.name
+    return {"name": member.name, "strict": member.strict, "block": member.block}
 
 
 def _blocker(blocker: NewBlocker) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from aioqueue.postgres._events_log import ENQUEUED, logged
 from aioqueue.postgres._insert_columns import CLOCK, GIVEN, job_columns, unnested
 from aioqueue.postgres._insert_rows import frees_at_start
+from aioqueue.postgres._insert_sequences import sequence_columns
 from aioqueue.store_rules._unique_keys import TAKEN_OVER_ORDINAL
 from aioqueue.vocabulary._job import StoredState
 
@@ -27,8 +28,8 @@ WHERE j.unique_key = ANY($1::uuid[]) AND (j.claims = 0 OR NOT j.until_started) O
 _LET_GO = "UPDATE @schema@.job j SET unique_key = NULL WHERE j.id = ANY($1::uuid[])"
 _LOGGED = logged(f"SELECT {ENQUEUED.format(state='state')}, id, chain, type, attempt, claims FROM replaced")
 _REPLACE = f"""WITH {CLOCK}, given AS MATERIALIZED (
-    SELECT * FROM unnest($1::uuid[], {unnested(2)}, $18::text[], $19::float8[], $20::boolean[], $21::integer[])
-        AS given(holder, {GIVEN}, key, max_delay, until_started, waits)
+    SELECT * FROM unnest($1::uuid[], {unnested(2)}, $18::text[], $19::float8[], $20::boolean[], $21::integer[], $23::boolean[])
+        AS given(holder, {GIVEN}, key, max_delay, until_started, waits, in_sequence)
 ), dropped AS (
     DELETE FROM @schema@.blocker b WHERE b.job_id = ANY($1::uuid[]) AND b.ordinal <> {TAKEN_OVER_ORDINAL}
 ), undone AS (
@@ -38,10 +39,11 @@ _REPLACE = f"""WITH {CLOCK}, given AS MATERIALIZED (
 ), wanted AS MATERIALIZED (
     SELECT given.*, given.waits + (SELECT count(*) FROM @schema@.blocker b WHERE b.job_id = given.holder
                                    AND b.ordinal = {TAKEN_OVER_ORDINAL} AND NOT b.resolved)::integer AS open,
+           old.gates IS NOT NULL AS had_gates,
            greatest(clock.now, least(coalesce(given.run_at, clock.now + given.delay * interval '1 second', clock.now),
                                      old.created_at + given.max_delay * interval '1 second')) AS at
     FROM given CROSS JOIN clock
-    CROSS JOIN LATERAL (SELECT j.created_at FROM @schema@.job j WHERE j.id = given.holder OFFSET 0) AS old
+    CROSS JOIN LATERAL (SELECT j.created_at, j.gates FROM @schema@.job j WHERE j.id = given.holder OFFSET 0) AS old
 ), replaced AS (
     UPDATE @schema@.job j
     SET type = wanted.type, priority = wanted.priority, run_at = wanted.at,
@@ -51,9 +53,9 @@ _REPLACE = f"""WITH {CLOCK}, given AS MATERIALIZED (
         key = wanted.key, until_started = wanted.until_started, attempt = 0, reschedules = 0, started_at = NULL,
         open_blockers = wanted.open, state = CASE WHEN wanted.open > 0 THEN 0 ELSE 1 END,
         marked = j.marked OR wanted.open > 0 OR wanted.webhook IS NOT NULL, keep = wanted.keep, webhook = wanted.webhook,
-        origin = wanted.origin, gate = NULL
+        origin = wanted.origin, gate = NULL, gates = CASE WHEN wanted.in_sequence THEN '{{}}'::text[] END
     FROM wanted WHERE j.id = wanted.holder
-    RETURNING j.id, coalesce(j.chain_id, j.id) AS chain, j.type, j.attempt, j.claims, j.state,
+    RETURNING j.id, coalesce(j.chain_id, j.id) AS chain, j.type, j.attempt, j.claims, j.state, wanted.had_gates,
               greatest(0, extract(epoch FROM j.run_at - (SELECT now FROM clock)))::float8 AS delay
 ), {_LOGGED}, note AS MATERIALIZED (
     SELECT pg_catalog.pg_notify('@channel@', json_build_object('o', $22::text, 'd', due.delay, 't',
@@ -61,7 +63,12 @@ _REPLACE = f"""WITH {CLOCK}, given AS MATERIALIZED (
     FROM (SELECT json_agg(DISTINCT type) AS types, min(delay) AS delay FROM replaced WHERE state = 1 AND delay <= 3600) AS due
     WHERE $22::text IS NOT NULL AND due.types IS NOT NULL
 )
-SELECT id, type, state, delay FROM replaced UNION ALL SELECT NULL, NULL, NULL, NULL FROM note WHERE done IS NOT NULL"""
+SELECT id, type, state, delay, chain, had_gates FROM replaced
+UNION ALL SELECT NULL, NULL, NULL, NULL, NULL, NULL FROM note WHERE done IS NOT NULL"""
+# In the order of the batch. Whoever stays in a sequence keeps its place.
+_REJOIN = """SELECT @schema@.rejoin_sequence(given.chain, given.sequence, given.strict, given.block)::text
+FROM unnest($1::uuid[], $2::text[], $3::boolean[], $4::boolean[], $5::integer[]) AS given(chain, sequence, strict, block, place)
+ORDER BY given.place"""
 
 
 class Holder(NamedTuple):
@@ -86,6 +93,7 @@ def replace_statements(schema: Schema) -> dict[str, str]:
         "replace_lock": schema.render(_LOCK),
         "replace_let_go": schema.render(_LET_GO),
         "replace": schema.render(_REPLACE),
+        "replace_rejoin": schema.render(_REJOIN),
     }
 
 
@@ -128,8 +136,14 @@ async def replace_jobs(
         [frees_at_start(job) for job in jobs.values()],
         [len(job.blockers) + (job_id in taken_over) for job_id, job in jobs.items()],
         origin,
+        [job.sequence is not None for job in jobs.values()],
     )
-    for _, type_, state, delay in rows:
+    for _, type_, state, delay, _, _ in rows:
         if state == StoredState.PENDING:
             into.types.add(type_)
             into.delay = min(into.delay, delay)
+    chains = {row[0]: row[4] for row in rows if row[0] is not None and (row[5] or jobs[row[0]].sequence is not None)}
+    if moved := [job_id for job_id in jobs if job_id in chains]:
+        become = [jobs[job_id] for job_id in moved]
+        columns = sequence_columns(become, become)
+        await connection.fetch(statements["replace_rejoin"], [chains[job_id] for job_id in moved], *columns)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from aioqueue.postgres._events_log import UNLOGGED, logged_by
 from aioqueue.postgres._insert_columns import CLOCK, DUE, GIVEN, STORED, VALUES, job_columns, unnested
+from aioqueue.postgres._insert_sequences import SEQUENCED, has_sequences, sequence_columns, sequence_statements
 from aioqueue.postgres._rows_portions import in_portions
 from aioqueue.store_rules._unique_keys import unique_hashes
 from aioqueue.vocabulary._job import Inserted
@@ -33,6 +34,7 @@ __all__ = [
     "insert_statements",
     "is_simple",
     "job_size",
+    "sequenced_arguments",
     "waiting_arguments",
 ]
 
@@ -50,13 +52,13 @@ created AS (
     {DUE}
     @missing@
     ON CONFLICT DO NOTHING RETURNING id
-)
+)@members@
 SELECT id FROM created
 UNION ALL
 SELECT NULL FROM (SELECT pg_catalog.pg_notify('@channel@', $19::text)::text AS told
                   WHERE $19::text IS NOT NULL AND EXISTS (SELECT FROM created)
                   UNION ALL {_LOGGED}) AS note WHERE told IS NOT NULL"""
-_PLAIN = {"@columns@": "", "@values@": "", "@arrays@": "", "@names@": "", "@marked@": ""}
+_PLAIN = {"@columns@": "", "@values@": "", "@arrays@": "", "@names@": "", "@marked@": "", "@members@": ""}
 # Of batches with keys that are free at the first claim.
 _UNTIL_STARTED = {
     "@columns@": ", until_started",
@@ -64,6 +66,7 @@ _UNTIL_STARTED = {
     "@arrays@": ", $20::boolean[]",
     "@names@": ", until_started",
     "@marked@": "",
+    "@members@": "",
 }
 # Of batches in which jobs wait, or are waited for: their rows are written once.
 _WAITING = {
@@ -72,7 +75,10 @@ _WAITING = {
     "@arrays@": ", $20::boolean[], $21::integer[], $22::boolean[]",
     "@names@": ", until_started, open_blockers, marked",
     "@marked@": "given.marked OR ",
+    "@members@": "",
 }
+# Of batches in which jobs say in which sequence they run.
+_SEQUENCED = {mark: text + SEQUENCED.get(mark, "") for mark, text in _WAITING.items()}
 # Of a statement that commits by itself. Nothing is inserted before the time is read.
 _BRIEFLY = """clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now, pg_catalog.set_config('lock_timeout', '100ms', true) AS patience)"""
@@ -121,6 +127,10 @@ def insert_statements(schema: Schema) -> dict[str, str]:
         "insert_until_started_repeated": _insert_statement(schema, _UNTIL_STARTED, repeated=True),
         "insert_waiting": _insert_statement(schema, _WAITING),
         "insert_waiting_repeated": _insert_statement(schema, _WAITING, repeated=True),
+        "insert_sequenced": _insert_statement(schema, _SEQUENCED),
+        "insert_sequenced_repeated": _insert_statement(schema, _SEQUENCED, repeated=True),
+        "insert_sequenced_briefly": _insert_statement(schema, _SEQUENCED, clock=_BRIEFLY),
+        **sequence_statements(schema),
         "insert_lock": schema.render(_LOCK),
         "insert_take_back": schema.render(_TAKE_BACK),
         "insert_holders": schema.render(_HOLDERS),
@@ -175,6 +185,19 @@ def waiting_arguments(
     return [*insert_arguments(jobs, hashes), note, [frees_at_start(job) for job in jobs], *more_columns]
 
 
+def sequenced_arguments(
+    jobs: Sequence[NewJob],
+    note: str | None,
+    more_columns: Sequence[Any],
+    batch: Sequence[NewJob],
+    hashes: Mapping[UUID, UUID] | None = None,
+) -> list[Any]:
+    """The arguments of the statements `insert_sequenced`: those of `insert_waiting`, and what `jobs` of a batch say of
+    sequences."""
+    waits = more_columns or [[0] * len(jobs), [False] * len(jobs)]
+    return [*waiting_arguments(jobs, note, waits, hashes), *sequence_columns(jobs, batch)]
+
+
 async def insert_on(
     connection: Connection,
     statements: dict[str, str],
@@ -207,8 +230,11 @@ async def insert_on(
     created: set[UUID] = set()
     in_order = sorted(jobs, key=lambda job: hashes[job.id].bytes if job.id in hashes else b"")
     in_order = [job for job in in_order if job.id not in stored]
-    plain = more_columns is None and not any(frees_at_start(job) for job in jobs)
+    sequenced = has_sequences(jobs)
+    plain = not sequenced and more_columns is None and not any(frees_at_start(job) for job in jobs)
     name = "insert" if plain else "insert_until_started" if more_columns is None else "insert_waiting"
+    if sequenced:
+        name = "insert_sequenced"
     if repeated:
         name += "_repeated"
     for chunk in in_portions(in_order, job_size):
@@ -218,6 +244,8 @@ async def insert_on(
         while True:
             more = () if more_columns is None else more_columns(chunk)
             arguments = [*insert_arguments(chunk), note] if plain else waiting_arguments(chunk, note, more)
+            if sequenced:
+                arguments = sequenced_arguments(chunk, note, more, jobs)
             rows = await connection.fetch(statements[name], *arguments)
             made = {row[0] for row in rows if row[0] is not None}
             if repeated and made:

@@ -15,7 +15,15 @@ from aioqueue.errors import StoreContended
 from aioqueue.postgres._events_log import UNLOGGED
 from aioqueue.postgres._insert_decisions import Stored
 from aioqueue.postgres._insert_replace import Holder, let_go, lock_holders, replace_jobs, replace_statements
-from aioqueue.postgres._insert_rows import frees_at_start, insert_on, insert_statements, job_size, waiting_arguments
+from aioqueue.postgres._insert_rows import (
+    frees_at_start,
+    insert_on,
+    insert_statements,
+    job_size,
+    sequenced_arguments,
+    waiting_arguments,
+)
+from aioqueue.postgres._insert_sequences import has_sequences
 from aioqueue.postgres._insert_waits import brief_waits
 from aioqueue.postgres._insert_windows import Window, completed_within, keep_keys, window_statements
 from aioqueue.postgres._notifications import inserted_note
@@ -86,6 +94,7 @@ class Storing:
         self._callers = callers
         self._names: dict[UUID, tuple[UUID, ...]] = {}
         self._hashes: dict[UUID, UUID] = {}
+        self._batch: Sequence[NewJob] = ()
 
     async def store(self, jobs: Sequence[NewJob], awaited: Collection[UUID]) -> Stored:
         """Store jobs.
@@ -94,6 +103,7 @@ class Storing:
             jobs: A job comes after those that it waits for.
             awaited: Those of them for which jobs wait that are stored with them, but aren't of these.
         """
+        self._batch = jobs
         implied = any(job.implied for job in jobs)
         ids = {job.id for job in jobs if job.unique or job.chosen_id or (implied and self._repeated)}
         first = [job for job in jobs if job.id in ids]
@@ -225,8 +235,12 @@ class Storing:
         open_, marked = self._columns(jobs)
         if taken_over:
             open_, marked = [number + 1 for number in open_], [True] * len(jobs)
-        arguments = waiting_arguments(jobs, note, [open_, marked], self._hashes)
-        name = "insert_waiting_repeated" if again else "insert_waiting"
+        if has_sequences(jobs):
+            name, arguments = "insert_sequenced", sequenced_arguments(jobs, note, [open_, marked], self._batch, self._hashes)
+        else:
+            name, arguments = "insert_waiting", waiting_arguments(jobs, note, [open_, marked], self._hashes)
+        if again:
+            name += "_repeated"
         rows = await self._connection.fetch(self._statements[name], *arguments)
         made = {row[0] for row in rows if row[0] is not None}
         if again and made:

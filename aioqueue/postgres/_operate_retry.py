@@ -59,19 +59,32 @@ _REVIVE = f"""WITH wanted AS MATERIALIZED (
 ), revived AS (
     INSERT INTO @schema@.job (id, type, priority, run_at, state, open_blockers, marked, claims, max_attempts, timeout, chain_id,
                               position, key, unique_key, created_at, trace, tags, retry, metadata, payload, errors, keep,
-                              webhook, origin)
+                              webhook, origin, gates)
     SELECT id, type, least(greatest(priority, 1), 4), clock_timestamp(), CASE WHEN open > 0 THEN 0 ELSE 1 END,
            greatest(open, 0),
            open IS NOT NULL OR webhook IS NOT NULL OR coalesce((SELECT true FROM @schema@.blocker b
                                          WHERE b.chain_id = coalesce(wanted.chain_id, wanted.id) LIMIT 1), false),
            claims, max_attempts, timeout, chain_id, position, key, unique_key, created_at, trace, tags, retry, metadata,
-           payload, errors, keep, webhook, origin
+           payload, errors, keep, webhook, origin,
+           CASE WHEN EXISTS (SELECT FROM @schema@.gate_past_member m WHERE m.chain_id = coalesce(wanted.chain_id, wanted.id))
+                  OR EXISTS (SELECT FROM @schema@.gate_member m WHERE m.chain_id = coalesce(wanted.chain_id, wanted.id))
+                THEN '{{}}'::text[] END
     FROM wanted ORDER BY unique_key NULLS FIRST, id
     ON CONFLICT DO NOTHING RETURNING id, type, state, coalesce(chain_id, id) AS chain_id, attempt, claims
 ), {_LOGGED}, gone AS (
     DELETE FROM @schema@.archive a WHERE a.id = ANY(ARRAY(SELECT id FROM revived)) RETURNING a.id
 ), begun AS (
     UPDATE @schema@.chain_end e SET untold = false WHERE e.chain_id = ANY(ARRAY(SELECT chain_id FROM revived)) AND e.untold
+), past AS (
+    DELETE FROM @schema@.gate_past_member m WHERE m.chain_id = ANY(ARRAY(SELECT chain_id FROM revived))
+    RETURNING m.chain_id, m.sequence, m.number, m.strict, m.block
+), member AS (
+    INSERT INTO @schema@.gate_member (chain_id, sequence, number, strict, block) SELECT * FROM past ON CONFLICT DO NOTHING
+), let_go AS (
+    UPDATE @schema@.gate_member m SET failed = false
+    WHERE m.chain_id = ANY(ARRAY(SELECT chain_id FROM revived)) AND m.failed RETURNING m.sequence
+), mark AS (
+    INSERT INTO @schema@.gate_mark (gate) SELECT 'sequence=' || sequence FROM let_go
 ), not_asked AS (
     DELETE FROM @schema@.cancel_request r WHERE r.chain_id = ANY(ARRAY(SELECT chain_id FROM revived))
 )

@@ -41,9 +41,12 @@ _NEXT = f"""{CLOCK}, next AS MATERIALIZED (
     SELECT next.of AS id FROM next JOIN matched ON matched.id = next.of WHERE next.id IN (SELECT id FROM taken)
 ), """
 
-_TAKEN_OVER = "keep, webhook, origin"
+_TAKEN_OVER = "keep, webhook, origin, gates"
+# A chain that is in a sequence goes on in it.
 _TAKEN_OVER_VALUES = """coalesce(given.keep, gone.keep), coalesce(given.webhook, gone.webhook),
-           coalesce(given.origin, gone.origin)"""
+           coalesce(given.origin, gone.origin),
+           CASE WHEN gone.gates IS NOT NULL THEN (SELECT '{}'::text[] FROM @schema@.gate_member m
+                                                  WHERE m.chain_id = coalesce(gone.chain_id, gone.id)) END"""
 _CONTINUED = f"""continued AS (
     INSERT INTO @schema@.job ({STORED}, {_TAKEN_OVER}, chain_id, position, marked, key, unique_key)
     SELECT {VALUES}, {_TAKEN_OVER_VALUES}, coalesce(gone.chain_id, gone.id), least(gone.position, 2147483646) + 1,

@@ -17,6 +17,7 @@ from aioqueue.postgres._connections_source import WAIT_BRIEFLY
 from aioqueue.postgres._insert_blockers import insert_waiting, insert_waiting_statements
 from aioqueue.postgres._insert_decisions import Stored
 from aioqueue.postgres._insert_edges import add_edges, chains_in_cycles, edges_of, find_chains, lead_on, lock_cycles
+from aioqueue.postgres._insert_sequences import sequence_columns
 from aioqueue.postgres._progress_logs import log_statements, store_logs
 from aioqueue.postgres._resolve import Resolved, resolve
 from aioqueue.postgres._resolve_ends import ends_statements, store_ends
@@ -118,11 +119,12 @@ def told_of(portion: Portion) -> Notification:
 
 
 def waits_or_brings(settlement: Settlement) -> bool:
-    """Whether something is stored with it that one statement can't store: jobs, or what was logged."""
+    """Whether something is stored with it that one statement can't store: jobs, what was logged, or in which sequence one
+    is."""
     return (
         bool(settlement.children)
         or settlement.logs is not None
-        or (settlement.next is not None and bool(settlement.next.blockers))
+        or (settlement.next is not None and (bool(settlement.next.blockers) or settlement.next.sequence is not None))
     )
 
 
@@ -157,6 +159,8 @@ async def settle_portion(
     written = [by_id[job_id] for job_id in portion.chains]
     if logged := [each for each in written if each.logs is not None]:
         await store_logs(connection, statements, logged)
+    if nexts := [each.next for each in written if each.next is not None and each.next.sequence is not None]:
+        await connection.fetch(statements["join_sequences"], [job.id for job in nexts], *sequence_columns(nexts, nexts))
     children = [child for each in written for child in each.children]
     waiters = [each for each in written if each.next is not None and each.next.blockers]
     if children or waiters:
