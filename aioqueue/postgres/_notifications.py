@@ -21,6 +21,7 @@ __all__ = [
     "decode_note",
     "due_note",
     "everything_note",
+    "gates_note",
     "inserted_note",
     "inserted_types",
     "leases_note",
@@ -71,6 +72,11 @@ def leases_note(leases: Iterable[int], origin: str) -> Iterator[str]:
 def schedules_note(origin: str) -> str:
     """Say that schedules were stored or changed."""
     return orjson.dumps({"o": origin, "s": True}).decode()
+
+
+def gates_note(origin: str) -> str:
+    """Say that something has left a gate, or that a limit was changed."""
+    return orjson.dumps({"o": origin, "g": True}).decode()
 
 
 def inserted_note(jobs: Iterable[NewJob], origin: str | None) -> str | None:

@@ -17,6 +17,8 @@ from aioqueue.postgres._connections_reserved import ReservedConnection
 from aioqueue.postgres._connections_tracker import Tracker
 from aioqueue.postgres._connections_users import UsersPool
 from aioqueue.postgres._events import EventReaders
+from aioqueue.postgres._gates_limits import Limits
+from aioqueue.postgres._gates_statuses import GateStatuses
 from aioqueue.postgres._insert import Inserter
 from aioqueue.postgres._lease import Leases
 from aioqueue.postgres._listing import Listings
@@ -103,6 +105,8 @@ class Opened:
         self.schedules = Schedules(self.operations, options.schema, origin, self.inserter, self.floor)
         self.retention = Retention(self.operations, options.schema)
         self.pauses = Pauses(self.operations, options.schema, origin)
+        self.limits = Limits(self.operations, options.schema, origin)
+        self.gate_statuses = GateStatuses(self.operations, options.schema, origin)
         self.foreign_operator = Operator(self.operations, options.schema, foreign)
         self.listings = Listings(self.operations, options.schema)
         self.readers = EventReaders(self.operations, options.schema, told=options.notify)

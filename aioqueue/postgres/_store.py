@@ -15,6 +15,7 @@ from aioqueue.postgres._diagnosis import diagnose
 from aioqueue.postgres._errors import translated
 from aioqueue.postgres._events_verbs import EventVerbs
 from aioqueue.postgres._foreign_connection import connection_of, lent
+from aioqueue.postgres._gates_verbs import GateVerbs
 from aioqueue.postgres._insert_rows import is_simple
 from aioqueue.postgres._lease_session import PostgresLeaseSession
 from aioqueue.postgres._opened import Opened
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
     from aioqueue.postgres._connections_driver import Connection
     from aioqueue.postgres._events import EventReaders
+    from aioqueue.postgres._gates_limits import Limits
+    from aioqueue.postgres._gates_statuses import GateStatuses
     from aioqueue.postgres._pauses import Pauses
     from aioqueue.postgres._schedules import Schedules
     from aioqueue.postgres._settle import Settled
@@ -89,7 +92,7 @@ def make_store(url: str, **options: Any) -> PostgresStore:
     return PostgresStore(read_options(url, options))
 
 
-class PostgresStore(OperatingVerbs, WebhookVerbs, EventVerbs, PauseVerbs, ScheduleVerbs):
+class PostgresStore(OperatingVerbs, WebhookVerbs, EventVerbs, PauseVerbs, ScheduleVerbs, GateVerbs):
     """See `aioqueue.abc.Store`, and `make_store` for the options."""
 
     def __init__(self, options: Options) -> None:
@@ -173,6 +176,14 @@ class PostgresStore(OperatingVerbs, WebhookVerbs, EventVerbs, PauseVerbs, Schedu
     @property
     def _pauses(self) -> Pauses:
         return self._opened.pauses
+
+    @property
+    def _limits(self) -> Limits:
+        return self._opened.limits
+
+    @property
+    def _gate_statuses(self) -> GateStatuses:
+        return self._opened.gate_statuses
 
     @property
     def _deliveries(self) -> Deliveries:
