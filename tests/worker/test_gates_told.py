@@ -82,7 +82,7 @@ class Told(MemoryStore):
 class Plain(MemoryStore):
     """A store that has never heard of gates."""
 
-    put_limits = None  # type: ignore[assignment]  # as if there were no such method
+    put_limits = None  # as if there were no such method
     claim_was_told = False
 
     async def claim(self, lease_id: int, types: Sequence[str], limit: int, **options: Any) -> Any:
