@@ -1,5 +1,5 @@
 """The commands:
-`aioqueue worker | migrate | enqueue | jobs | chains | pause | resume | pauses | schedules | workers
+`aioqueue worker | migrate | enqueue | jobs | chains | pause | resume | pauses | limits | sequences | schedules | workers
 | stats | top | webhooks | health | doctor | completion`.
 
 A thin layer over the client and the worker.

@@ -17,6 +17,7 @@ from aioqueue.cli._doctor import doctor
 from aioqueue.cli._ending import complete, fail
 from aioqueue.cli._health import health
 from aioqueue.cli._jobs import jobs
+from aioqueue.cli._limits import limits, sequences
 from aioqueue.cli._options import Problem
 from aioqueue.cli._pauses import pause, pauses, resume
 from aioqueue.cli._queue import enqueue, migrate, stats
@@ -73,7 +74,7 @@ def main() -> None:
 
 for command in (why, *changing_commands(), complete, fail, prune):
     jobs.add_command(command)
-for command in (worker, migrate, enqueue, jobs, chains, pause, resume, pauses, schedules):
+for command in (worker, migrate, enqueue, jobs, chains, pause, resume, pauses, limits, sequences, schedules):
     main.add_command(command)
 for command in (workers, stats, top, webhooks, health, doctor, completion):
     main.add_command(command)

@@ -1,0 +1,117 @@
+"""`aioqueue limits` and `aioqueue sequences`: looked at and changed while workers run, or none does."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+
+from aioqueue import Client, Fail, InSequence, Limit, Rate, Registry, Worker
+from aioqueue.abc import SupportsGates
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Invoke, Result
+
+registry = Registry(prefix="limited.")
+
+
+@registry.job(limit=(Limit(3), "stripe"), rate=Rate(100, per=60, burst=50))
+async def charge() -> None: ...
+
+
+@registry.job
+async def close() -> None:
+    raise Fail("no")
+
+
+@pytest.fixture
+def url(each_url: str) -> str:
+    if not isinstance(Client(each_url).store, SupportsGates):
+        pytest.skip("this store knows no gates yet")
+    return each_url
+
+
+@pytest.fixture
+def migrated(invoke: Invoke) -> Invoke:
+    invoke("migrate")
+    return invoke
+
+
+def read(result: Result) -> dict[str, Any]:
+    (line,) = result.stdout.splitlines()
+    value: dict[str, Any] = json.loads(line)
+    return value
+
+
+def test_limits_are_put_shown_and_removed(migrated: Invoke, url: str) -> None:
+    assert migrated("limits", "list").stdout.startswith("no limits in ")
+    assert migrated("limits", "put", "stripe", "0").stdout == "stripe: 0 at once\n"
+
+    async def work() -> str:
+        async with Client(url) as client:
+            handle = await client.enqueue(charge())
+            await Worker(client, registry).run_once()
+            return str(handle.id)
+
+    job_id = anyio.run(work)
+    assert "at_limit: the limit stripe is 0" in migrated("jobs", "why", job_id).stdout
+    (reason,) = read(migrated("jobs", "why", job_id, "--json"))["reasons"][:1]
+    assert reason["code"] == "at_limit"
+    assert "`aioqueue limits put stripe PLACES`" in reason["advice"]
+    migrated("limits", "put", "job:limited.charge", "4")
+    assert migrated("limits", "put", "rate:limited.charge", "7", "--per", "1m").stdout == "rate:limited.charge: 7 in 1.0 min\n"
+    shown = migrated("limits", "list").stdout
+    for text in ("job:limited.charge", "4 at once", "code, changed at run time", "7 in 1.0 min", "stripe", "run time"):
+        assert text in shown
+    found = {each["name"]: each for each in read(migrated("limits", "list", "--json"))["limits"]}
+    assert list(found) == ["job:limited.charge", "rate:limited.charge", "stripe"]
+    assert found["stripe"] == {
+        "name": "stripe",
+        "kind": "places",
+        "places": 0,
+        "per": None,
+        "burst": None,
+        "running": 0,
+        "waiting": 1,
+        "defined": False,
+        "changed": found["stripe"]["changed"],
+    }
+    assert (found["rate:limited.charge"]["places"], found["rate:limited.charge"]["per"]) == (7, 60.0)
+    assert found["rate:limited.charge"]["running"] is None
+    assert migrated("limits", "remove", "stripe").stdout == "stripe: removed\n"
+    gone = migrated("limits", "remove", "stripe", exit_code=1)
+    assert (gone.stdout, gone.stderr) == ("", "there is no limit stripe\n")
+    assert anyio.run(work)
+    assert "completed" in migrated("jobs", "why", job_id).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("rate:limited.charge", "3"), "--per"),
+        (("stripe", "3", "--per", "1m"), "whose name begins with rate:"),
+        (("stripe", "-3"), ""),
+        (("job:", "3"), ""),
+    ],
+)
+def test_what_is_refused(migrated: Invoke, arguments: tuple[str, ...], said: str) -> None:
+    assert said in migrated("limits", "put", *arguments, exit_code=2).stderr
+
+
+def test_a_sequence_goes_on(migrated: Invoke, url: str) -> None:
+    async def work() -> tuple[str, str]:
+        kept = InSequence("my account", on_failure="block")
+        async with Client(url) as client:
+            failed, behind = await client.enqueue_many([close().options(sequence=kept), charge().options(sequence=kept)])
+            await Worker(client, registry).run_once()
+            return str(failed.id), str(behind.id)
+
+    failed, behind = anyio.run(work)
+    why = migrated("jobs", "why", behind).stdout
+    assert f"in_sequence: sequence my account is kept by the failed job {failed}" in why
+    assert "`aioqueue sequences resume 'my account'`" in why
+    assert migrated("sequences", "resume", "my account").stdout == "my account: resumed\n"
+    again = migrated("sequences", "resume", "my account", exit_code=1)
+    assert (again.stdout, again.stderr) == ("", "no failed job keeps the sequence my account\n")
