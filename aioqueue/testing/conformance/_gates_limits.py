@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from aioqueue.testing.conformance._case import Subject
 from aioqueue.testing.conformance._gates_tools import ONE_BY_TENANT, ONE_OF_A, Worker, expect_held, limit_of, tenant, with_gates
-from aioqueue.testing.conformance._tools import HOUR, equal, expect_state, insert_one, job, listening
+from aioqueue.testing.conformance._tools import HOUR, check, equal, expect_state, insert_one, job, listening
 from aioqueue.testing.conformance._waiting import complete
 from aioqueue.vocabulary._gates import By, GateRules
 from aioqueue.vocabulary._job import JobState
@@ -171,3 +171,61 @@ async def an_odd_row_holds_up_no_other(harness: Harness) -> None:
     await store.insert([odd, sound])
     claimed = await Worker(store, ONE_BY_TENANT).ids()
     equal(sorted(claimed), sorted([odd.id, sound.id]), "what runs")
+
+
+@subject()
+async def values_are_told_apart_as_json(harness: Harness) -> None:
+    """The order of an object's fields doesn't matter; long values differ like short ones, though the gate's name is short."""
+    if (gated := with_gates(store := harness.store)) is None:
+        return
+    await gated.put_limits([limit_of("a", 1)])
+    long = "x" * 10_000
+    values = ['{"p": 1, "q": 2}', '{"q": 2, "p": 1}', f'"{long}y"', f'"{long}z"', f'"{long}y"', "1", "1.0", str(10**30)]
+    await store.insert(jobs := [job(payload=f'{{"tenant": {each}}}'.encode()) for each in values])
+    claimed = await Worker(store, ONE_BY_TENANT).ids()
+    equal(sorted(claimed), sorted(jobs[place].id for place in (0, 2, 3, 5, 6, 7)), "what runs")
+    held = await expect_state(store, jobs[4].id, JobState.HELD)
+    check(len(held.held_by or "") < 100, f"the name of a gate must be short: {held.held_by!r}")
+
+
+@subject()
+async def older_names_count_as_the_present_one(harness: Harness) -> None:
+    """Jobs that are stored under an alias of their type wait at the same gates."""
+    if (gated := with_gates(store := harness.store)) is None:
+        return
+    await gated.put_limits([limit_of("new", 1)])
+    rules = dict.fromkeys(("new", "old"), GateRules(type="new", limit=True))
+    await store.insert(jobs := [job("old"), job("new")])
+    worker = Worker(store, rules)
+    claimed = await worker.one()
+    other = next(each.id for each in jobs if each.id != claimed.id)
+    await expect_held(store, "job:new", other)
+    await complete(store, claimed)
+    equal(await worker.ids(), [other], "what runs after that")
+
+
+@subject()
+async def claims_that_know_no_gates_leave_what_is_held(harness: Harness) -> None:
+    """As those of code from before do."""
+    if (gated := with_gates(store := harness.store)) is None:
+        return
+    await gated.put_limits([limit_of("a", 1)])
+    await store.insert([job(), held := job()])
+    worker = Worker(store, ONE_OF_A)
+    await worker.one()
+    equal(list(await store.claim(await worker.lease(), ["a"], 10)), [], "what such a claim gets")
+    await expect_held(store, "job:a", held.id)
+
+
+@subject()
+async def dry_runs_are_limited_too(harness: Harness) -> None:
+    """Those of a worker that only tries jobs count, and are held."""
+    if (gated := with_gates(store := harness.store)) is None:
+        return
+    await gated.put_limits([limit_of("a", 1)])
+    await store.insert(jobs := [job(), job()])
+    lease_id = await store.open_lease("dry", HOUR)
+    claimed = await store.claim(lease_id, ["a"], 10, dry_run=True, gates=ONE_OF_A)
+    equal([each.id for each in claimed], [jobs[0].id], "what such a claim gets")
+    equal(await Worker(store, ONE_OF_A).ids(), [], "what another one gets")
+    await expect_held(store, "job:a", jobs[1].id)

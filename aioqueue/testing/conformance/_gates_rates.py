@@ -33,6 +33,7 @@ async def no_more_start_than_that(harness: Harness) -> None:
     ids = [each.id for each in jobs]
     equal(await worker.ids(), ids[:3], "what starts at once")
     await expect_held(store, "rate:a", *ids[3:])
+    about((await worker.due()).job, MINUTE, "seconds until the next token", within=MINUTE / 2)
     await harness.age(1.5 * MINUTE)
     equal(await worker.ids(), ids[3:4], "what starts after a minute and a half")
     await harness.age(MINUTE)

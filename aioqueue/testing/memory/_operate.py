@@ -20,6 +20,7 @@ from aioqueue.testing.memory._operate_blockers import (
 )
 from aioqueue.testing.memory._resolve import note_deletion, tell_of_ends
 from aioqueue.testing.memory._rows_chains import Chains, the_end
+from aioqueue.testing.memory._rows_gates import gate_held_at
 from aioqueue.testing.memory._rows_pauses import paused_key
 from aioqueue.vocabulary._answers import Changed, Pruned
 from aioqueue.vocabulary._job import StoredState
@@ -223,7 +224,7 @@ def _reschedule(database: Database, row: Row, now: datetime, run_at: datetime) -
 
 def _not_movable(row: Row, now: datetime) -> Changed | None:
     """Why a job can't be made due at another time; None if it can."""
-    if row.state != StoredState.PENDING and paused_key(row) is None:
+    if row.state != StoredState.PENDING and paused_key(row) is None and gate_held_at(row) is None:
         return Changed.RUNNING if row.state == StoredState.RUNNING else Changed.WRONG_STATE
     return Changed.CONTENDED if row.locked(now) else None
 

@@ -16,7 +16,7 @@ from aioqueue.store_rules._phases import KEPT_LOGS
 from aioqueue.store_rules._turns import Turns
 from aioqueue.testing.memory._rows_blockers import Blockers
 from aioqueue.testing.memory._rows_events import EventLog
-from aioqueue.testing.memory._rows_gates import Gates
+from aioqueue.testing.memory._rows_gates import Gates, first_of_held, leave_gate
 from aioqueue.testing.memory._rows_jobs import as_dry_run, is_late, kept_hash
 from aioqueue.testing.memory._rows_leases import Duties, Lease
 from aioqueue.testing.memory._rows_pauses import Pauses
@@ -325,12 +325,13 @@ class Database:
 
     def bring_forward(self, row: Row, now: datetime) -> None:
         """Let a pending job be due."""
-        row.run_at = min(row.run_at, now)
+        row.run_at = first_of_held(self.rows.values(), row, now)
         self.log(EventKind.RESCHEDULED, row, body_of_pending(SettlementKind.RESCHEDULED, row.run_at, now))
 
     def reschedule(self, row: Row, run_at: datetime) -> None:
         """Let a pending job be due at another time."""
         row.run_at = run_at
+        leave_gate(row)
         self.log(EventKind.RESCHEDULED, row, body_of_pending(SettlementKind.RESCHEDULED, run_at, self.now()))
 
     # -- how far they have come -----------------------------------------------------------------------------------

@@ -7,20 +7,21 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from aioqueue.vocabulary._gates import FAIR, SEQUENCE
 from aioqueue.vocabulary._job import StoredState
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from datetime import datetime
     from uuid import UUID
 
     from aioqueue.testing.memory._rows_jobs import Row
     from aioqueue.vocabulary._gates import NewLimit, SequenceMember
 
-__all__ = ["Gates", "Limit", "Member", "UsedRate", "gate_held_at", "is_in_fair_lane"]
+__all__ = ["Gates", "Limit", "Member", "UsedRate", "first_of_held", "gate_held_at", "is_in_fair_lane", "leave_gate"]
 
 
 @dataclass(slots=True)
@@ -211,3 +212,16 @@ def gate_held_at(row: Row) -> str | None:
 def is_in_fair_lane(row: Row) -> bool:
     """Whether a job waits for its turn, and for nothing else."""
     return (gate_held_at(row) or "").startswith(FAIR)
+
+
+def leave_gate(row: Row) -> None:
+    """Let a job that is held at a gate wait for its time instead: it stands at none until it's due."""
+    if gate_held_at(row) is not None:
+        row.state, row.held_by = StoredState.PENDING, None
+
+
+def first_of_held(rows: Iterable[Row], row: Row, now: datetime) -> datetime:
+    """When a job is due that is brought forward: at once, and before those of its priority that are held where it is."""
+    gate = gate_held_at(row)
+    others = [each.run_at for each in rows if gate is not None and gate_held_at(each) == gate and each is not row]
+    return min(row.run_at, now, *(each - timedelta(microseconds=1) for each in others))
