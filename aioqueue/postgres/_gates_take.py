@@ -48,7 +48,7 @@ ON CONFLICT (chain_id) DO NOTHING"""
 
 # Where somebody waits, they are let come when the next start is allowed.
 _SPEND = f"""INSERT INTO @schema@.gate_rate AS r (gate, arrival, wake_at)
-SELECT given.gate, coalesce(next.arrival, clock.now), CASE WHEN given.waiting THEN next.arrival + rate.each END
+SELECT given.gate, coalesce(next.arrival, '-infinity'), CASE WHEN given.waiting THEN next.arrival + rate.each END
 {EACH_AND_BASE.format(given="unnest($1::text[], $2::integer[], $3::boolean[])")}
 CROSS JOIN LATERAL (SELECT since.base + rate.each * given.used AS arrival) AS next
 ON CONFLICT (gate) DO UPDATE SET arrival = excluded.arrival,
