@@ -75,16 +75,17 @@ class Scene:
         url: str | None = None,
         clock: Path | None = None,
         schedules: Mapping[str, object] | None = None,
+        serves: str = "app",
         **settings: str,
     ) -> WorkerProcess:
         """Start a worker. Settings are names without `AIOQUEUE_`; `clock` is a file of `tests.faults.clock`.
 
-        `schedules` are those of `tests.faults.scheduled`, which it runs then.
+        `schedules` are those of `tests.faults.scheduled`, which it runs then; `serves` is the module whose registry it runs.
         """
         environment = {**FAST, **{f"AIOQUEUE_{name.upper()}": value for name, value in settings.items()}}
         if clock is not None:
             environment["FAULTS_CLOCK"] = str(clock)
-        served = "tests.faults.app:registry"
+        served = f"tests.faults.{serves}:registry"
         if schedules is not None:
             served = "tests.faults.scheduled:registry"
             environment |= {"FAULTS_SCHEDULES": json.dumps(schedules), "FAULTS_RECONCILED": "0.3 1.5"}
