@@ -10,6 +10,8 @@ from tests.known_mistakes.chains_looking import LOOKING_AT_CHAINS
 from tests.known_mistakes.claims import CLAIMS
 from tests.known_mistakes.completing import COMPLETING
 from tests.known_mistakes.events import EVENTS
+from tests.known_mistakes.gates import LIMITS
+from tests.known_mistakes.gates_in_order import IN_ORDER
 from tests.known_mistakes.leases import LEASES
 from tests.known_mistakes.looking import LOOKING
 from tests.known_mistakes.pauses import PAUSES
@@ -51,5 +53,7 @@ STORE_MISTAKES: dict[str, Mistake] = {
     **TICKS,
     **PAUSES,
     **SINGLETONS,
+    **LIMITS,
+    **IN_ORDER,
 }
 """By name."""

@@ -199,6 +199,7 @@ async def a_recovery(harness: Harness) -> None:
     if (pair := await _pair(harness)) is not None:
         await harness.age(2 * HOUR)
         pair.worker = Worker(pair.store, ONE_OF_A)
+        await insert_one(pair.store, job())
         equal(await pair.worker.ids(), [], "what is claimed while the lease is over and nobody has recovered its job")
         await take_one(pair.store)
         equal(await pair.worker.ids(), [], "what is claimed before that is written")

@@ -77,7 +77,7 @@ async def one_that_is_to_run_now_comes_first(harness: Harness) -> None:
 @subject()
 async def one_that_is_put_off_waits_for_its_time(harness: Harness) -> None:
     """It keeps nobody from the place that becomes free, and comes when it's due."""
-    first, second = job(), job()
+    first, second = job(priority=1), job()
     if (held := await _hold(harness, first, second)) is not None:
         equal(list(await harness.store.reschedule([first.id], delay=HOUR / 2)), [Changed.DONE], "what became of it")
         equal(await _order(*held, 1), [second.id], "what runs before its time")

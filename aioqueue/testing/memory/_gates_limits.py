@@ -26,14 +26,15 @@ def put_limits(database: Database, limits: Sequence[NewLimit], *, defined: bool)
         stored = database.gates.limits.get(each.name)
         if not defined:
             by_code = None if stored is None else stored.defined
-            _store(database, Limit(each, by_code, changed=by_code is not None))
-        elif stored is None or stored.defined != each:
-            _store(database, Limit(each, each))
+            database.gates.limits[each.name] = Limit(each, by_code, changed=by_code is not None)
+        elif is_news(stored, each):
+            database.gates.limits[each.name] = Limit(each, each)
+        let_waiting_come(database, each.name)
 
 
-def _store(database: Database, limit: Limit) -> None:
-    database.gates.limits[limit.limit.name] = limit
-    let_waiting_come(database, limit.limit.name)
+def is_news(stored: Limit | None, limit: NewLimit) -> bool:
+    """Whether code says something else than the last time."""
+    return stored is None or stored.defined != limit
 
 
 def remove_limits(database: Database, names: Sequence[str]) -> list[bool]:
