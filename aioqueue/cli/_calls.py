@@ -23,7 +23,20 @@ __all__ = ["call_options", "read_arguments", "read_options", "typed_call"]
 
 Command = TypeVar("Command", bound="Callable[..., Any]")
 
-_NAMES = ("delay", "at", "key", "unique", "priority", "tags", "max_attempts", "timeout", "expires", "keep", "webhook")
+_NAMES = (
+    "delay",
+    "at",
+    "key",
+    "unique",
+    "priority",
+    "tags",
+    "max_attempts",
+    "timeout",
+    "expires",
+    "keep",
+    "webhook",
+    "sequence",
+)
 
 
 def call_options(*, at: bool = True) -> Callable[[Command], Command]:
@@ -46,6 +59,9 @@ def call_options(*, at: bool = True) -> Callable[[Command], Command]:
         click.option("--expires", type=DURATION, help="Discard it if it hasn't started this long after it was due."),
         click.option("--keep", type=DURATION, help="Keep it this long after its end, whatever workers' retention says."),
         click.option("--webhook", metavar="URL", help="Tell this URL of its end, once it has ended."),
+        click.option(
+            "--sequence", metavar="NAME", help="Those of one sequence run one at a time, in the order of their inserts."
+        ),
     ]
     if not at:
         del options[2]

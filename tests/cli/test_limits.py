@@ -115,3 +115,16 @@ def test_a_sequence_goes_on(migrated: Invoke, url: str) -> None:
     assert migrated("sequences", "resume", "my account").stdout == "my account: resumed\n"
     again = migrated("sequences", "resume", "my account", exit_code=1)
     assert (again.stdout, again.stderr) == ("", "no failed job keeps the sequence my account\n")
+
+
+def test_a_job_is_put_in_a_sequence(migrated: Invoke, url: str) -> None:
+    first, second = (migrated("enqueue", "limited.close", "--sequence", "my account").stdout.split()[0] for _ in range(2))
+
+    async def look() -> str:
+        async with Client(url) as client:
+            head = str((await client.sequences.status("my account")).head)
+            await client.delete(first)
+            return f"{head} {(await client.sequences.status('my account')).head}"
+
+    assert anyio.run(look) == f"{first} {second}"
+    assert "sequence" in migrated("enqueue", "limited.close", "--sequence", "", exit_code=2).stderr
