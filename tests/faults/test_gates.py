@@ -32,6 +32,14 @@ IN_TURN = "select count(*) from {schema}job where type = 'in_turn' and state = 2
 HOLDERS = """
 select distinct l.worker from {schema}job j join {schema}lease l on l.id = j.lease_id where j.type = 'few' and j.state = 2
 """
+CUT = """
+select pg_terminate_backend(pid) from (select pid from pg_stat_activity where datname = current_database()
+    and pid <> pg_backend_pid() and application_name <> 'sampler' order by random() limit 1) as one
+"""
+DELETED = """
+delete from aioqueue.job where id in (select id from aioqueue.job where type = 'few' and state = 2 order by random() limit 1)
+returning id
+"""
 PLACES = "select count(*) from {schema}gate_place"
 SETTINGS = {"lease": "1500ms", "renew_every": "500ms", "poll_interval": "30s"}
 
@@ -69,7 +77,7 @@ class Sampler:
                 with closing(sqlite3.connect(self._scene.direct.removeprefix("sqlite:///"), timeout=60)) as connection:
                     self._sample(lambda query: connection.execute(query.format(schema="")).fetchone()[0])
             else:
-                with psycopg.connect(self._scene.direct, autocommit=True) as connection:
+                with psycopg.connect(self._scene.direct, autocommit=True, application_name="sampler") as connection:
                     self._sample(lambda query: _first(connection, query.format(schema="aioqueue.")))
         except Exception as error:  # raised by whoever leaves the block
             self.error = error
@@ -140,7 +148,7 @@ async def held_to_the_limit(scene: Scene, *, jobs: int, seconds: float, kills: i
             handles = await client.enqueue_many([*calls, *lines])
             for _ in range(freezes):
                 victim = await a_holder(scene)
-                await scene.freeze(victim)
+                await freeze(scene, victim)
                 await until(lambda victim=victim: lease_is_gone(scene, victim), "its lease's end", story=scene.story)
                 victim.cont()
             for number in range(kills):
@@ -161,6 +169,15 @@ async def held_to_the_limit(scene: Scene, *, jobs: int, seconds: float, kills: i
         await scene.check(done)
 
 
+async def freeze(scene: Scene, worker: WorkerProcess) -> None:
+    """At any moment, also in the middle of a claim, which may have locked gates; on SQLite nobody could write then."""
+    if scene.on_sqlite:
+        await scene.freeze(worker)
+    else:
+        scene.hit.add(worker.pid)
+        worker.stop()
+
+
 def lease_is_gone(scene: Scene, worker: WorkerProcess) -> bool:
     return not rows(scene, f"select 1 from {{schema}}lease where worker like '%-{worker.pid}'")
 
@@ -173,3 +190,34 @@ async def test_a_limit_holds_while_a_holder_is_frozen_and_another_killed(scene: 
 @pytest.mark.soak
 async def test_a_limit_holds_for_long(scene: Scene) -> None:
     await held_to_the_limit(scene, jobs=2_000, seconds=0.1, kills=20, every=3, freezes=5)
+
+
+async def cut_and_deleted(scene: Scene, *, jobs: int, rounds: int) -> None:
+    """Connections are cut at any moment, and rows of those that run are deleted: a place is neither given twice nor lost."""
+    deleted = 0
+    async with scene.client() as client:
+        for _ in range(WORKERS):
+            scene.worker(serves="gated", **SETTINGS)
+        with Sampler(scene, RUNNING) as sampler:
+            await client.enqueue_many([gated.few(0.01) for _ in range(jobs)])
+            for number in range(rounds):
+                begun = scene.ledger.count("start")
+                await until(
+                    lambda begun=begun: scene.ledger.count("start") > begun, "somebody who has a place", story=scene.story
+                )
+                execute(scene.direct, CUT)
+                if number % 3 == 0:
+                    deleted += len(execute(scene.direct, DELETED))
+            await until(lambda: live(scene) == 0, "the end of all jobs", within=180, story=scene.story)
+        assert sampler.most[RUNNING] == gated.LIMIT
+        assert rows(scene, "select count(*) from {schema}archive where state = 4") == [(jobs - deleted,)]
+        await until(lambda: rows(scene, PLACES) == [(0,)], "that nobody has a place", story=scene.story)
+
+
+def live(scene: Scene) -> int:
+    return int(rows(scene, "select count(*) from {schema}job")[0][0])
+
+
+@pytest.mark.soak
+async def test_a_limit_holds_while_connections_are_cut_and_rows_deleted(scene_on_postgres: Scene) -> None:
+    await cut_and_deleted(scene_on_postgres, jobs=1_000, rounds=100)
