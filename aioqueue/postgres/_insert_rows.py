@@ -193,7 +193,8 @@ def sequenced_arguments(
     hashes: Mapping[UUID, UUID] | None = None,
 ) -> list[Any]:
     """The arguments of the statements `insert_sequenced`: those of `insert_waiting`, and what `jobs` of a batch say of
-    sequences."""
+    sequences.
+    """
     waits = more_columns or [[0] * len(jobs), [False] * len(jobs)]
     return [*waiting_arguments(jobs, note, waits, hashes), *sequence_columns(jobs, batch)]
 

@@ -38,6 +38,12 @@ WORKER: Mapping[str, Sequence[str]] = {
     "schedule": _ALL,
     "schedule_tick": _ALL,
     "schedule_generation": _ALL,
+    "gate_limit": _ALL,
+    "gate_place": _ALL,
+    "gate_mark": _ALL,
+    "gate_rate": _ALL,
+    "gate_member": _ALL,
+    "gate_past_member": _ALL,
 }
 """By table: claims, settlements, recovery, leases, and enqueueing in handlers."""
 

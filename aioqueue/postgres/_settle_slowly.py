@@ -120,7 +120,8 @@ def told_of(portion: Portion) -> Notification:
 
 def waits_or_brings(settlement: Settlement) -> bool:
     """Whether something is stored with it that one statement can't store: jobs, what was logged, or in which sequence one
-    is."""
+    is.
+    """
     return (
         bool(settlement.children)
         or settlement.logs is not None
