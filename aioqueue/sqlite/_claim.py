@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import functools
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aioqueue.errors import StoreError
 from aioqueue.sqlite._claim_lanes import quotas_as_json
 from aioqueue.sqlite._claim_odd import claim_one_by_one
-from aioqueue.sqlite._claim_take import Wanted, claim, pick
+from aioqueue.sqlite._claim_take import AtGates, Wanted, claim, pick
 from aioqueue.sqlite._connections import Connection, in_snapshot, in_transaction
 from aioqueue.sqlite._errors import concerns_a_row
+from aioqueue.sqlite._gates_claim import BeforeGates, claim_at_gates
+from aioqueue.sqlite._notifications import merged
 from aioqueue.sqlite._rows import Unreadable, dump
 from aioqueue.store_rules._turns import Turns, urgency_of
+from aioqueue.vocabulary._notification import Notification
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Callable, Mapping, Sequence
 
     from aioqueue.sqlite._connections_access import Writer
+    from aioqueue.sqlite._gates_news import GateNews
     from aioqueue.sqlite._rows_odd import OddRows
+    from aioqueue.vocabulary._gates import GateRules
     from aioqueue.vocabulary._job import ClaimedJob
-    from aioqueue.vocabulary._notification import Notification
     from aioqueue.vocabulary._quota import Quota
 
 __all__ = ["Claims"]
@@ -33,19 +38,30 @@ between which others write.
 """
 
 
+_SORTING_SECONDS = 5.0
+"""For which it goes on where jobs are sorted into fair lanes, or held at gates, before any may run."""
+
+_AT_GATES_SECONDS = 60.0
+"""For which claims look at gates at once, though their types have none: they have come to jobs that wait at some."""
+
+
 class Claims:
     """Claims of one open store.
 
     Arguments:
         writer: Where they run.
         odd_rows: What is done with rows that can't be claimed.
+        news: Is told that gates are used.
     """
 
-    def __init__(self, writer: Writer, odd_rows: OddRows) -> None:
+    def __init__(self, writer: Writer, odd_rows: OddRows, news: GateNews) -> None:
         self._writer = writer
         self._odd_rows = odd_rows
+        self._news = news
+        self._before = BeforeGates(writer.timeout)
         self._turns = Turns()
         self._idle = True
+        self._at_gates_until = 0.0
 
     async def claim(
         self,
@@ -56,41 +72,74 @@ class Claims:
         *,
         dry_run: bool,
         quotas: Sequence[Quota] = (),
+        gates: Mapping[str, GateRules] | None = None,
     ) -> Sequence[ClaimedJob]:
         """Take due jobs, as `aioqueue.abc.Store.claim` promises."""
         names = sorted(set(types))
         turns = dump({name: self._turns.of(name) for name in names} if len(names) > 1 else {})
         wanted = Wanted(lease_id, leases or {}, dump(names), limit, dry_run, turns, quotas_as_json(quotas))
-
-        def run(
-            connection: Connection, abandoned: Callable[[], bool]
-        ) -> tuple[tuple[Sequence[ClaimedJob], bool], Notification | None]:
-            parked: list[str] = []
-            try:
-                # After an empty claim another one looks first, so that waiting workers don't take the lock in turns.
-                if self._idle and in_snapshot(connection, lambda each: _finds_nothing(each, wanted)):
-                    return ([], False), None
-                if not self._odd_rows.any_stuck():
-                    take = functools.partial(claim, wanted=wanted, parked=parked)
-                    jobs = in_transaction(connection, self._writer.timeout, take, abandoned)
-                    self._idle = not (jobs or parked)
-                    return (jobs, bool(parked)), None
-            except (Unreadable, StoreError) as error:
-                if isinstance(error, StoreError) and not concerns_a_row(error):
-                    raise
-            jobs, notification = claim_one_by_one(connection, wanted, self._odd_rows, quotas)
-            return (jobs, False), notification
-
+        asked = _Asked(wanted, quotas, {name: gates[name] for name in names if name in gates} if gates else {})
         jobs: Sequence[ClaimedJob] = []
-        goes_on, until = limit > 0, time.monotonic() + _PARKING_SECONDS
+        goes_on, until = limit > 0, time.monotonic() + (_SORTING_SECONDS if asked.rules else _PARKING_SECONDS)
         while goes_on and not jobs:
-            jobs, parked = await self._writer.hop(run)
-            goes_on = parked and time.monotonic() < until
+            jobs, more = await self._writer.hop(functools.partial(self._claim, asked))
+            goes_on = more and time.monotonic() < until
         self._turns.serve({job.type for job in jobs})
         return sorted(jobs, key=urgency_of)
 
+    def _claim(
+        self, asked: _Asked, connection: Connection, abandoned: Callable[[], bool]
+    ) -> tuple[tuple[Sequence[ClaimedJob], bool], Notification | None]:
+        """One try, in the writer's thread. Also gives whether another one may come to more."""
+        told: Notification | None = None
+        try:
+            # After an empty claim another one looks first, so that waiting workers don't take the lock in turns.
+            if self._idle and in_snapshot(connection, lambda each: self._finds_nothing(each, asked)):
+                return ([], False), None
+            stuck = self._odd_rows.any_stuck()
+            at_gates = bool(asked.rules) or time.monotonic() < self._at_gates_until
+            if at_gates:
+                self._news.used = True
+                limit = asked.wanted.limit
+                prepared = self._before.prepare(connection, asked.rules, limit, abandoned, some_are_stuck=stuck)
+                told = Notification(types=prepared.types) if prepared.types else None
+                if prepared.more:
+                    return ([], True), told
+            if not stuck:
+                jobs, held = self._take(connection, asked, abandoned, at_gates=at_gates)
+                self._idle = not (jobs or held)
+                return (jobs, held > 0), told
+        except AtGates:
+            self._at_gates_until = time.monotonic() + _AT_GATES_SECONDS
+            return ([], True), None
+        except (Unreadable, StoreError) as error:
+            if isinstance(error, StoreError) and not concerns_a_row(error):
+                raise
+        jobs, notification = claim_one_by_one(connection, asked.wanted, self._odd_rows, asked.quotas, asked.rules)
+        return (jobs, False), merged([each for each in (told, notification) if each is not None])
 
-def _finds_nothing(connection: sqlite3.Connection, wanted: Wanted) -> bool:
-    """Whether a claim would neither take nor park anything."""
-    _, rows, paused = pick(connection, wanted)
-    return rows == "[]" and not paused
+    def _take(
+        self, connection: Connection, asked: _Asked, abandoned: Callable[[], bool], *, at_gates: bool
+    ) -> tuple[Sequence[ClaimedJob], int]:
+        """Take jobs in one transaction. Also gives how many are held since."""
+        if at_gates:
+            take = functools.partial(claim_at_gates, wanted=asked.wanted, rules=asked.rules, quotas=asked.quotas)
+            return in_transaction(connection, self._writer.timeout, take, abandoned)
+        parked: list[str] = []
+        plainly = functools.partial(claim, wanted=asked.wanted, parked=parked)
+        return in_transaction(connection, self._writer.timeout, plainly, abandoned), len(parked)
+
+    def _finds_nothing(self, connection: sqlite3.Connection, asked: _Asked) -> bool:
+        """Whether a claim would neither take nor park anything, nor has anything to do at gates."""
+        picked = pick(connection, asked.wanted)
+        nothing = picked.rows == "[]" and not picked.paused and not picked.gate_work
+        return nothing and not self._before.waits(connection, asked.rules)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a claim asks for, with its quotas, and the rules of those of its types that have gates."""
+
+    wanted: Wanted
+    quotas: Sequence[Quota]
+    rules: Mapping[str, GateRules]

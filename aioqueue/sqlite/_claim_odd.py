@@ -11,8 +11,9 @@ from aioqueue.sqlite._claim_paused import open_types, park_if_paused
 from aioqueue.sqlite._claim_take import take, valid_now
 from aioqueue.sqlite._connections import in_transaction
 from aioqueue.sqlite._errors import concerns_a_row
+from aioqueue.sqlite._gates_through import through_gates
 from aioqueue.sqlite._rows import load
-from aioqueue.sqlite._rows_claimed import claimed_job, is_marked
+from aioqueue.sqlite._rows_claimed import claimed_job, is_gated, is_marked
 from aioqueue.sqlite._rows_ids import ANY_ID, RowId
 from aioqueue.sqlite._rows_odd import what_is_odd
 from aioqueue.sqlite._rows_times import NOW
@@ -22,12 +23,13 @@ from aioqueue.vocabulary._notification import Notification
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from uuid import UUID
 
     from aioqueue.sqlite._claim_take import Wanted
     from aioqueue.sqlite._connections import Connection
     from aioqueue.sqlite._rows_odd import OddRows
+    from aioqueue.vocabulary._gates import GateRules
     from aioqueue.vocabulary._job import ClaimedJob
     from aioqueue.vocabulary._quota import Quota
 
@@ -47,7 +49,7 @@ class _OddRow(Exception):
 
 
 def claim_one_by_one(
-    connection: Connection, wanted: Wanted, odd_rows: OddRows, quotas: Sequence[Quota]
+    connection: Connection, wanted: Wanted, odd_rows: OddRows, quotas: Sequence[Quota], rules: Mapping[str, GateRules]
 ) -> tuple[list[ClaimedJob], Notification | None]:
     """Claim one row after the other, each in a transaction of its own.
 
@@ -70,7 +72,7 @@ def claim_one_by_one(
         if row_id in odd_rows:
             continue
         try:
-            take_it = functools.partial(_claim, row_id=row_id, wanted=wanted, odd_rows=odd_rows, rooms=rooms)
+            take_it = functools.partial(_claim, row_id=row_id, wanted=wanted, odd_rows=odd_rows, rooms=rooms, rules=rules)
             taken = in_transaction(connection, odd_rows.timeout, take_it)
             rooms.fill(job.type for job in taken)
             jobs += taken
@@ -104,7 +106,14 @@ def _heads(connection: sqlite3.Connection, types: str, limit: int) -> list[RowId
     return list(dict.fromkeys([*ordered, *firsts]))
 
 
-def _claim(connection: sqlite3.Connection, row_id: RowId, wanted: Wanted, odd_rows: OddRows, rooms: Rooms) -> list[ClaimedJob]:
+def _claim(
+    connection: sqlite3.Connection,
+    row_id: RowId,
+    wanted: Wanted,
+    odd_rows: OddRows,
+    rooms: Rooms,
+    rules: Mapping[str, GateRules],
+) -> list[ClaimedJob]:
     taken = wanted.taken(valid_now(connection, wanted))
     entry = odd_rows.read(connection, row_id, StoredState.PENDING)
     if entry is None or not rooms.has_room(entry[1]):
@@ -114,5 +123,9 @@ def _claim(connection: sqlite3.Connection, row_id: RowId, wanted: Wanted, odd_ro
     if reason := what_is_odd(entry):
         raise _OddRow(reason)
     job = claimed_job(entry, taken)
+    passage = through_gates(connection, [job], {job.id} if is_gated(entry) else (), rules, taken.now)
+    if not passage.jobs:
+        return []
     take(connection, [job], taken)
+    passage.write(connection)
     return with_blockers(connection, [job], [job.id]) if is_marked(entry) else [job]

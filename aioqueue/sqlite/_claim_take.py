@@ -7,12 +7,13 @@ number of jobs: each step gives up Python's interpreter lock and has to get it b
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from aioqueue.errors import LeaseLost, RowRejected
 from aioqueue.sqlite._claim_blockers import with_blockers
 from aioqueue.sqlite._claim_lanes import HEADS, HEADS_WITHIN_QUOTAS
 from aioqueue.sqlite._claim_paused import park, pick_around_pauses
+from aioqueue.sqlite._gates_look import GATE_WORK
 from aioqueue.sqlite._lease_clock import LEASE_VALID, clock_parameters
 from aioqueue.sqlite._pauses_conditions import ANY_PAUSE
 from aioqueue.sqlite._rows import dump, load, one
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from aioqueue.vocabulary._job import ClaimedJob
 
-__all__ = ["Wanted", "claim", "pick", "take", "valid_now"]
+__all__ = ["AtGates", "Picked", "Wanted", "claim", "pick", "take", "valid_now"]
 
 _PICK, _PICK_WITHIN_QUOTAS = (
     f"""
@@ -34,7 +35,8 @@ SELECT {NOW},
     (SELECT json_group_array(asked.value) FROM json_each(:leases) AS asked
      WHERE NOT EXISTS (SELECT 1 FROM lease WHERE lease.id = asked.value AND {LEASE_VALID})),
     CASE WHEN {ANY_PAUSE} THEN NULL ELSE (
-        SELECT json_group_array(json_array({CLAIMED_COLUMNS})) FROM {heads} AS picked CROSS JOIN job ON job.id = picked.id) END
+        SELECT json_group_array(json_array({CLAIMED_COLUMNS})) FROM {heads} AS picked CROSS JOIN job ON job.id = picked.id) END,
+    {GATE_WORK}
 """
     for heads in (HEADS, HEADS_WITHIN_QUOTAS)
 )
@@ -101,19 +103,39 @@ class Wanted:
         return Taken(self.lease_id, self.leases, now, self.dry_run)
 
 
-def pick(connection: sqlite3.Connection, wanted: Wanted) -> tuple[int, str, Sequence[str]]:
-    """See what a claim would take: now, the rows as JSON, and the ids of those that it would park.
+class AtGates(Exception):
+    """A claim has come to jobs that wait at gates, or to something to do there. Nothing was written."""
+
+
+class Picked(NamedTuple):
+    """What a claim would take.
+
+    Attributes:
+        now: The database's time.
+        rows: As JSON.
+        paused: The ids of those that it would park, as their keys are paused.
+        gate_work: Whether there is something to promote.
+    """
+
+    now: int
+    rows: str
+    paused: Sequence[str]
+    gate_work: bool
+
+
+def pick(connection: sqlite3.Connection, wanted: Wanted) -> Picked:
+    """See what a claim would take.
 
     Raises:
         LeaseLost: One of the leases isn't valid.
         Unreadable: Something is paused, and one of the rows is odd.
     """
     parameters = {"leases": wanted.all_leases, **wanted.heads, **clock_parameters()}
-    now, invalid, rows = one(connection, _PICK_WITHIN_QUOTAS if wanted.quotas else _PICK, parameters)
+    now, invalid, rows, gate_work = one(connection, _PICK_WITHIN_QUOTAS if wanted.quotas else _PICK, parameters)
     _check_leases(invalid)
     if rows is None:
-        return now, *pick_around_pauses(connection, wanted.heads)
-    return now, rows, ()
+        return Picked(now, *pick_around_pauses(connection, wanted.heads), bool(gate_work))
+    return Picked(now, rows, (), bool(gate_work))
 
 
 def valid_now(connection: sqlite3.Connection, wanted: Wanted) -> int:
@@ -144,15 +166,19 @@ def claim(connection: sqlite3.Connection, wanted: Wanted, parked: list[str] | No
         LeaseLost: One of the leases isn't valid.
         Unreadable: One of the rows is odd.
         RowRejected: One of them can't be claimed.
+        AtGates: This isn't the way to take them.
     """
-    now, rows, paused = pick(connection, wanted)
+    now, rows, paused, gate_work = pick(connection, wanted)
+    taken = wanted.taken(now)
+    marked: list[UUID] = []
+    gated: list[UUID] = []
+    jobs = claimed_jobs(rows, taken, marked, gated)
+    if gated or gate_work:
+        raise AtGates
     if paused:
         park(connection, paused)
         if parked is not None:
             parked += paused
-    taken = wanted.taken(now)
-    marked: list[UUID] = []
-    jobs = claimed_jobs(rows, taken, marked)
     if jobs:
         take(connection, jobs, taken)
     return with_blockers(connection, jobs, marked) if marked else jobs

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from aioqueue.sqlite._connections import Connection
     from aioqueue.sqlite._connections_threads import DatabaseThreads, Request
     from aioqueue.sqlite._events_news import News
+    from aioqueue.sqlite._gates_news import GateNews
     from aioqueue.store_rules._listeners import Listeners
 
 __all__ = ["Reader", "Writer"]
@@ -31,12 +32,14 @@ class Writer:
         listeners: Who hears of what was written.
         timeout: Seconds to wait for each write lock.
         news: Whether there is something new in the log of events, while somebody reads it here.
+        gates: Whether something has left a gate, while gates are used here.
     """
 
-    def __init__(self, threads: DatabaseThreads, listeners: Listeners, timeout: float, news: News) -> None:
+    def __init__(self, threads: DatabaseThreads, listeners: Listeners, timeout: float, news: News, gates: GateNews) -> None:
         self._threads = threads
         self._listeners = listeners
         self._news = news
+        self._gates = gates
         self.timeout = timeout
 
     async def write(self, body: Callable[[sqlite3.Connection], tuple[T, Notification | None]]) -> T:
@@ -50,6 +53,8 @@ class Writer:
             result, notification = body(connection, request.is_abandoned)
             if self._news.until and self._news.look(connection):
                 notification = replace(notification or Notification(), events=True)
+            if self._gates.used and self._gates.look(connection):
+                notification = replace(notification or Notification(), gates=True)
             if notification is not None and len(self._listeners):
                 request.tell = functools.partial(self._listeners.tell, notification)
             return result

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from aioqueue.errors import RowRejected
+from aioqueue.sqlite._gates_members import JOIN, WAIT_AT_SEQUENCE, member_row
 from aioqueue.sqlite._rows import dump, load
 from aioqueue.sqlite._rows_chain import HOLDS_KEY
 from aioqueue.sqlite._rows_ids import id_of, uuid_text
@@ -142,6 +143,7 @@ def insert_conversation(jobs: Sequence[NewJob], *, repeated: bool, waited_for: C
         rows: list[list[object]] = []
         marked: list[list[object]] = []
         kept: list[list[object]] = []
+        members: list[list[object]] = []
         for place, job in enumerate(chunk):
             own_keys = keys.get(place, ())
             unique = own_keys[0] if own_keys else None
@@ -162,11 +164,14 @@ def insert_conversation(jobs: Sequence[NewJob], *, repeated: bool, waited_for: C
                     rows.append(values)
                 if says_more(job):
                     kept.append([job_id, *kept_values(job, now)])
+                if job.sequence is not None:
+                    members.append(member_row(job, job_id, job_id, job.sequence))
                 if not job.blockers:
                     types.add(job.type)
                     due = (int(str(values[3])) - now) / 1_000_000
                     delay = due if delay is None else min(delay, due)
-        for statement, written in ((_INSERT, rows), (_INSERT_MARKED, marked), (_SAY_MORE, kept)):
+        at_sequences = ((JOIN, members), (WAIT_AT_SEQUENCE, members))
+        for statement, written in ((_INSERT, rows), (_INSERT_MARKED, marked), (_SAY_MORE, kept), *at_sequences):
             if written:
                 yield statement, {"rows": dump(written), "now": now}
     notification = None if delay is None else Notification(types=frozenset(types), delay=delay)

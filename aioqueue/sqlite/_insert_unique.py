@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aioqueue.errors import BlockerCycle
+from aioqueue.sqlite._gates_members import JOIN, WAIT_AT_SEQUENCE, member_row
 from aioqueue.sqlite._insert_blockers import Waiting, add_blockers, waits_for_itself
 from aioqueue.sqlite._insert_decisions import decide
 from aioqueue.sqlite._insert_rows import InsertResult, Stored, job_row, kept_values
@@ -98,6 +99,7 @@ def _write_rows(connection: Statements, decisions: Decisions, awaited: Collectio
     due: int | None = None
     inserted: list[list[object]] = []
     replaced: list[list[object]] = []
+    members: list[list[object]] = []
     for target in decisions.targets.values():
         job = target.job
         values = job_row(job, now, target.unique, target.latest)
@@ -111,6 +113,8 @@ def _write_rows(connection: Statements, decisions: Decisions, awaited: Collectio
             waits_for += target.taken_over is not None
             marked = waits_for > 0 or job.webhook is not None or job.id in awaited
             inserted.append([*values, until_started, waits_for, *kept, int(marked)])
+        if job.sequence is not None:
+            members.append(member_row(job, target.row_id, target.chain, job.sequence))
         if not waits_for:
             types.add(job.type)
             own_due = int(str(values[3]))
@@ -125,6 +129,9 @@ def _write_rows(connection: Statements, decisions: Decisions, awaited: Collectio
         forget_phases(connection, [str(row[0]) for row in replaced])
     if inserted:
         connection.execute(_INSERT, {"rows": dump(inserted), "now": now})
+    if members:
+        for statement in (JOIN, WAIT_AT_SEQUENCE):
+            connection.execute(statement, {"rows": dump(members)})
     return None if due is None else Notification(types=frozenset(types), delay=(due - now) / 1_000_000)
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from aioqueue.sqlite._connections_file import FileWatch
     from aioqueue.sqlite._events_news import News
+    from aioqueue.sqlite._gates_news import GateNews
     from aioqueue.sqlite._options import Options
     from aioqueue.store_rules._listeners import Listeners
 
@@ -55,6 +56,7 @@ def merged(notifications: Sequence[Notification]) -> Notification | None:
         events=any(each.events for each in notifications),
         deliveries=any(each.deliveries for each in notifications),
         schedules=any(each.schedules for each in notifications),
+        gates=any(each.gates for each in notifications),
     )
 
 
@@ -65,11 +67,12 @@ class Housekeeping:
     connection that asks, so the writer's asks (https://sqlite.org/pragma.html#pragma_data_version).
     """
 
-    def __init__(self, options: Options, listeners: Listeners, watch: FileWatch, news: News) -> None:
+    def __init__(self, options: Options, listeners: Listeners, watch: FileWatch, news: News, gates: GateNews) -> None:
         self._options = options
         self._listeners = listeners
         self._watch = watch
         self._news = news
+        self._gates = gates
         self._file_at = 0.0
         self._version: int | None = None
         self._asked: frozenset[tuple[int, int, bytes]] = frozenset()
@@ -109,6 +112,7 @@ class Housekeeping:
             events=events,
             deliveries=deliveries,
             schedules=self._scheduled_since(connection),
+            gates=self._gates.look(connection),
         )
 
     def _asked_since(self, connection: sqlite3.Connection) -> frozenset[int]:

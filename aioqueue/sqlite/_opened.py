@@ -16,6 +16,8 @@ from aioqueue.sqlite._connections_file import FileWatch
 from aioqueue.sqlite._connections_threads import DatabaseThreads
 from aioqueue.sqlite._events import Events
 from aioqueue.sqlite._events_news import News
+from aioqueue.sqlite._gates import Gates
+from aioqueue.sqlite._gates_news import GateNews
 from aioqueue.sqlite._insert import Inserter
 from aioqueue.sqlite._lease import Leases
 from aioqueue.sqlite._migrations import check_file, migrate
@@ -63,17 +65,18 @@ class Opened:
         self.watch = FileWatch(options.path, compare=not options.allow_network)
         self.odd = OddRows(options.busy_timeout)
         self.news = News()
+        self.gate_news = GateNews()
         self.listeners = Listeners(asyncio.get_running_loop(), logger)
-        housekeeping = Housekeeping(options, self.listeners, self.watch, self.news)
+        housekeeping = Housekeeping(options, self.listeners, self.watch, self.news, self.gate_news)
         self.writer = self._threads("writer", tick=housekeeping)
         self.readers = self._threads("reader", count=_READERS)
         self.transaction_lock = asyncio.Lock()
         self._looks: DatabaseThreads | None = None
         self._transactions: DatabaseThreads | None = None
-        self.writing = Writer(self.writer, self.listeners, options.busy_timeout, self.news)
+        self.writing = Writer(self.writer, self.listeners, options.busy_timeout, self.news, self.gate_news)
         self.reading = Reader(lambda: self.readers)
         self.inserter = Inserter(self.writing)
-        self.claims = Claims(self.writing, self.odd)
+        self.claims = Claims(self.writing, self.odd, self.gate_news)
         self.settler = Settler(self.writing)
         self.progresses = Progresses(self.writing)
         self.leases = Leases(self.writing, self.odd)
@@ -86,6 +89,7 @@ class Opened:
         self.schedules = Schedules(self.writing, Reader(lambda: self.looks), self.reading)
         parked = ParkedJobs(options.busy_timeout)
         self.pauses = Pauses(self.writing, self.reading, parked)
+        self.gates = Gates(self.writing, self.reading, self.gate_news)
         self.tending = Tending(self.writing, self.reading, parked)
 
     def _threads(self, name: str, *, count: int = 1, tick: Housekeeping | None = None) -> DatabaseThreads:

@@ -31,13 +31,17 @@ _STEP, _CHAIN = any_id("step"), any_id("chain")
 
 _RETRY = f"""
 INSERT INTO job (id, type, priority, state, run_at, created_at, max_attempts, claims, chain_id, position, key, unique_key,
-                 trace, retry, timeout, tags, metadata, errors, payload, keep, webhook, origin, open_blockers, marked)
+                 trace, retry, timeout, tags, metadata, errors, payload, keep, webhook, origin, open_blockers, marked, gates)
 SELECT id, type, priority, iif(:open, 0, 1), :now, created_at, max_attempts, claims, chain_id, position, key, unique_key,
        trace, retry, timeout, tags, metadata, errors, payload, keep, webhook, origin, :open,
        webhook IS NOT NULL OR EXISTS (SELECT 1 FROM blocker WHERE job_id = {_STEP})
-       OR EXISTS (SELECT 1 FROM blocker WHERE blocker.chain_id = {_CHAIN})
+       OR EXISTS (SELECT 1 FROM blocker WHERE blocker.chain_id = {_CHAIN}),
+       (SELECT '[]' FROM gate_member WHERE gate_member.chain_id = {_CHAIN})
 FROM archive WHERE id = {_STEP}
 """
+
+_NOT_FAILED = f"UPDATE gate_member SET failed = 0 WHERE chain_id = {_CHAIN}"
+"""Its place in a sequence is its own again."""
 
 _HELD = f"SELECT 1 FROM job WHERE unique_key = :key AND {HOLDS_KEY}"
 
@@ -141,6 +145,7 @@ class _Retries:
             return Changed.BLOCKER_FAILED
         parameters = {**last.parameters, **chain.parameters("chain"), "now": self._now, "open": living}
         self._connection.execute(_RETRY, parameters)
+        self._connection.execute(_NOT_FAILED, chain.parameters("chain"))
         self._connection.execute(_REMOVE_ARCHIVED, last.parameters)
         self._connection.execute(_NOT_ENDED, chain.parameters("chain"))
         if not living:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from aioqueue.sqlite._connections import Connection, begin, in_transaction
+from aioqueue.sqlite._gates_fair import wait_in_lanes
 from aioqueue.sqlite._lease import DELETE_LEASE
 from aioqueue.sqlite._lease_clock import LEASE_END, clock_parameters
 from aioqueue.sqlite._pauses_conditions import ANY_PAUSE, GATE_OF, LASTS
@@ -23,11 +24,12 @@ from aioqueue.vocabulary._notification import Notification
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from uuid import UUID
 
     from aioqueue.sqlite._connections_access import Reader, Writer
     from aioqueue.sqlite._rows_odd import OddRows
+    from aioqueue.vocabulary._gates import GateRules
     from aioqueue.vocabulary._job import ClaimedJob
 
 __all__ = ["Recovery", "take_expired"]
@@ -95,7 +97,9 @@ SELECT
     EXISTS (SELECT 1 FROM job INDEXED BY job_running WHERE state = 2 AND lease_id IS NULL)
     OR EXISTS (SELECT 1 FROM holder WHERE id IS NOT NULL AND id NOT IN (SELECT value FROM json_each(:own))
             AND NOT EXISTS (SELECT 1 FROM lease WHERE lease.id = holder.id)),
-    {NEXT_TICK} - {NOW}
+    {NEXT_TICK} - {NOW},
+    CASE WHEN EXISTS (SELECT 1 FROM gate_mark) THEN 0
+         ELSE (SELECT min(wake_at) FROM gate_rate INDEXED BY gate_rate_wake WHERE wake_at IS NOT NULL) - {NOW} END
 """
 """Of the running jobs only their leases are looked at, from one to the next in the index."""
 
@@ -128,9 +132,11 @@ class Recovery:
 
         return await self._writer.hop(run)
 
-    async def next_due(self, types: Sequence[str], own: Collection[int]) -> Due:
+    async def next_due(self, types: Sequence[str], own: Collection[int], gates: Mapping[str, GateRules] | None = None) -> Due:
         """Tell when there is something to do, as `aioqueue.abc.Store.next_due` promises."""
-        return await self._reader.read(functools.partial(_next_due, types=types, own=own))
+        asked = dict.fromkeys(types)
+        fair = {name: rule for name, rule in (gates or {}).items() if name in asked and rule.fair_by is not None}
+        return await self._reader.read(functools.partial(_next_due, types=types, own=own, fair=fair))
 
 
 def take_expired(
@@ -186,12 +192,16 @@ def _take_expired_one_by_one(
     return jobs[:limit], Notification(finished=frozenset(failed), leases=ended)
 
 
-def _next_due(connection: sqlite3.Connection, types: Sequence[str], own: Collection[int]) -> Due:
+def _next_due(connection: sqlite3.Connection, types: Sequence[str], own: Collection[int], fair: Mapping[str, GateRules]) -> Due:
     """Tell when the first pending job is due, when the first lease of somebody else runs out, and when the next tick is."""
     parameters = {"types": dump(list(types)), "own": dump(list(own)), **clock_parameters()}
-    any_pause, job, lease, orphans, tick = connection.execute(_NEXT_DUE, parameters).fetchone()
+    any_pause, job, lease, orphans, tick, gate = connection.execute(_NEXT_DUE, parameters).fetchone()
     if any_pause:
         job = connection.execute(_NEXT_AROUND_PAUSES, parameters).fetchone()[0]
+    if wait_in_lanes(connection, fair):
+        gate = 0
+    if gate is not None:
+        job = gate if job is None else min(job, gate)
     return Due(job=_seconds(job), lease=0.0 if orphans else _seconds(lease), tick=_seconds(tick))
 
 

@@ -24,6 +24,7 @@ __all__ = [
     "claimed_jobs",
     "held_claims",
     "is_counter",
+    "is_gated",
     "is_marked",
     "is_position",
 ]
@@ -35,8 +36,10 @@ CLAIMED_COLUMNS = """job.id, CAST(job.type AS TEXT), CAST(job.payload AS TEXT), 
     CAST(job.retry AS TEXT), CAST(job.timeout AS REAL), job.expires_at, job.reschedules, CAST(job.key AS TEXT),
     CAST(job.tags AS TEXT), CAST(job.metadata AS TEXT),
     iif(typeof(job.trace) = 'text' AND length(job.trace) <= 1024, job.trace, NULL),
-    job.chain_id, job.position, job.marked IS NOT 0, CAST(job.origin AS TEXT)"""
-"""Cast, where a strange value can be read as something harmless."""
+    job.chain_id, job.position, (job.marked IS NOT 0) + 2 * (job.gates IS NOT NULL), CAST(job.origin AS TEXT)"""
+"""Cast, where a strange value can be read as something harmless. The last but one has two flags, which plain jobs don't have."""
+
+_MARKED, _GATED = 1, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,16 +97,24 @@ def is_position(value: Any) -> bool:
 
 def is_marked(entry: Sequence[Any]) -> bool:
     """Whether the row may have blockers."""
-    return bool(entry[21])
+    return bool(entry[21] & _MARKED)
 
 
-def claimed_jobs(rows: str, taken: Taken | None, marked: list[UUID] | None = None) -> list[ClaimedJob]:
+def is_gated(entry: Sequence[Any]) -> bool:
+    """Whether the job has been at gates, or is in a sequence."""
+    return bool(entry[21] & _GATED)
+
+
+def claimed_jobs(
+    rows: str, taken: Taken | None, marked: list[UUID] | None = None, gated: list[UUID] | None = None
+) -> list[ClaimedJob]:
     """Read the rows of a claim.
 
     Arguments:
         rows: JSON, as the statement put it together.
         taken: Who claims them, and when; None for rows that stay as they are.
         marked: Where the ids of those are added that may have blockers.
+        gated: Where the ids of those are added that have been at gates, or are in a sequence.
 
     Raises:
         Unreadable: One of them, or more, has a strange value.
@@ -114,7 +125,10 @@ def claimed_jobs(rows: str, taken: Taken | None, marked: list[UUID] | None = Non
         if taken is None:
             _check_fences(entries, jobs)
         if marked is not None:
-            marked += [job.id for entry, job in zip(entries, jobs, strict=True) if entry[21]]
+            flagged = [(entry, job.id) for entry, job in zip(entries, jobs, strict=True) if entry[21]]
+            marked += [job_id for entry, job_id in flagged if is_marked(entry)]
+            if gated is not None:
+                gated += [job_id for entry, job_id in flagged if is_gated(entry)]
     except _FAULTS as error:
         raise Unreadable(repr(error)) from error
     return jobs

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aioqueue.errors import BlockerCycle, RowRejected
+from aioqueue.sqlite._gates_members import JOIN, WAIT_AT_SEQUENCE, member_row
 from aioqueue.sqlite._insert_blockers import waits_for_itself
 from aioqueue.sqlite._insert_rows import job_row, kept_values
 from aioqueue.sqlite._rows import dump
@@ -26,10 +27,10 @@ UPDATE job SET unique_key = NULL WHERE unique_key IS NOT NULL AND id IN (SELECT 
 
 _INSERT = """
 INSERT INTO job (id, type, priority, state, run_at, created_at, expires_at, max_attempts, retry, timeout, tags, metadata,
-                 payload, trace, chain_id, position, key, unique_key, origin, keep, webhook, marked{also})
+                 payload, trace, chain_id, position, key, unique_key, origin, gates, keep, webhook, marked{also})
 SELECT n ->> 1, n ->> 2, n ->> 3, {state}, n ->> 4, :now, n ->> 5, n ->> 6, n ->> 7, n ->> 8, n ->> 11, n ->> 12, n ->> 13,
        n ->> 14, coalesce(done.chain_id, done.id), done.position + 1, done.key, archive.unique_key,
-       done.origin, {kept}
+       done.origin, iif(done.gates IS NULL, NULL, '[]'), {kept}
 FROM (SELECT value AS n FROM json_each(:rows)) CROSS JOIN job AS done ON done.id = n ->> 0
 CROSS JOIN archive ON archive.id = done.id
 WHERE NOT EXISTS (SELECT 1 FROM archive AS there WHERE there.id = n ->> 1)
@@ -60,6 +61,7 @@ class NextStep:
         row: What its insert takes: the id of the step that has finished, a new job's values, and what few have beside them.
         blockers: The chains that it waits for.
         chain_id: Its own chain.
+        member: What puts it in a sequence, if something does.
     """
 
     id: UUID
@@ -68,6 +70,7 @@ class NextStep:
     row: list[object]
     blockers: tuple[NewBlocker, ...]
     chain_id: str
+    member: list[object] | None = None
 
     @classmethod
     def of(cls, outcome: Settlement | Ending, job_id: str, chain_id: str, now: int) -> NextStep:
@@ -82,7 +85,8 @@ class NextStep:
         row = [job_id, *job_row(job, now, None)]
         if job.blockers or job.keep is not None or job.webhook is not None:
             row += [*kept_values(job, now)[:2], len(job.blockers)]
-        return cls(job.id, job.type, int(str(row[4])), row, job.blockers, chain_id)
+        member = None if job.sequence is None else member_row(job, str(job.id), chain_id, job.sequence)
+        return cls(job.id, job.type, int(str(row[4])), row, job.blockers, chain_id, member)
 
 
 def insert_steps(connection: Statements, steps: Sequence[NextStep], now: int) -> None:
@@ -105,6 +109,10 @@ def insert_steps(connection: Statements, steps: Sequence[NextStep], now: int) ->
         inserted += connection.execute(_INSERT_MARKED, {"rows": dump(marked), "now": now}).rowcount
     if inserted != len(steps):
         raise RowRejected("the chain can't be continued: a job with the next one's id has finished already")
+    members = [step.member for step in steps if step.member is not None]
+    if members:
+        for statement in (JOIN, WAIT_AT_SEQUENCE):
+            connection.execute(statement, {"rows": dump(members)})
 
 
 def check_cycle(connection: Statements, step: NextStep) -> None:

@@ -194,7 +194,7 @@ class SQLiteStore(StoreAbilities):
         gates: Mapping[str, GateRules] | None = None,
     ) -> Sequence[ClaimedJob]:
         """See `aioqueue.abc.Store.claim`."""
-        return await self._opened.claims.claim(lease_id, types, limit, leases, dry_run=dry_run, quotas=quotas)
+        return await self._opened.claims.claim(lease_id, types, limit, leases, dry_run=dry_run, quotas=quotas, gates=gates)
 
     async def settle(
         self, settlements: Sequence[Settlement], *, orphaned: bool = False, tx: object | None = None
@@ -242,7 +242,7 @@ class SQLiteStore(StoreAbilities):
         self, types: Sequence[str], *, own: Collection[int] = (), gates: Mapping[str, GateRules] | None = None
     ) -> Due:
         """See `aioqueue.abc.Store.next_due`."""
-        return await self._opened.recovery.next_due(types, own)
+        return await self._opened.recovery.next_due(types, own, gates)
 
     async def tend(self, limit: int) -> Tended:
         """See `aioqueue.abc.Store.tend`."""

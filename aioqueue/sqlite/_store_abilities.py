@@ -1,4 +1,4 @@
-"""What the store has beside `aioqueue.abc.Store`: removing what is old, webhooks, the log of events, schedules, pauses."""
+"""What the store has beside `aioqueue.abc.Store`: removing what is old, webhooks, the log of events, schedules, pauses, gates."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from aioqueue.sqlite._opened import Opened
     from aioqueue.vocabulary._event_log import EventPage
+    from aioqueue.vocabulary._gates import GateStatus, NewLimit, StoredLimit
     from aioqueue.vocabulary._job import StoredState
     from aioqueue.vocabulary._listing import IdPage
     from aioqueue.vocabulary._pauses import NewPause, Pause, PauseTarget
@@ -142,3 +143,23 @@ class StoreAbilities(ABC):
     async def list_pauses(self) -> Sequence[Pause]:
         """See `aioqueue.abc.SupportsPauses.list_pauses`."""
         return await self._opened.pauses.list()
+
+    async def put_limits(self, limits: Sequence[NewLimit], *, defined: bool = False) -> None:
+        """See `aioqueue.abc.SupportsGates.put_limits`."""
+        await self._opened.gates.put_limits(limits, defined=defined)
+
+    async def remove_limits(self, names: Sequence[str]) -> Sequence[bool]:
+        """See `aioqueue.abc.SupportsGates.remove_limits`."""
+        return await self._opened.gates.remove_limits(names)
+
+    async def list_limits(self) -> Sequence[StoredLimit]:
+        """See `aioqueue.abc.SupportsGates.list_limits`."""
+        return await self._opened.gates.list_limits()
+
+    async def gate_statuses(self, gates: Sequence[str]) -> Sequence[GateStatus]:
+        """See `aioqueue.abc.SupportsGates.gate_statuses`."""
+        return await self._opened.gates.gate_statuses(gates)
+
+    async def resume_sequences(self, names: Sequence[str]) -> Sequence[bool]:
+        """See `aioqueue.abc.SupportsGates.resume_sequences`."""
+        return await self._opened.gates.resume_sequences(names)

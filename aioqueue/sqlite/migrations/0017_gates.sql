@@ -4,6 +4,9 @@
 
 ALTER TABLE job ADD COLUMN gates TEXT;              -- where it waits or runs, a JSON array; empty for one that has only a sequence
 
+-- From one gate to the next, and at each from one type to the next. Jobs that aren't held at one don't enter it.
+CREATE INDEX job_at_gate ON job (gate, type, priority, run_at, id) WHERE state = 0 AND open_blockers = 0 AND gate IS NOT NULL;
+
 -- Limits, by name: how many jobs may run at once, or start in a time.
 CREATE TABLE gate_limit (
     name    TEXT    NOT NULL PRIMARY KEY CHECK (typeof(name) = 'text'),
@@ -24,7 +27,7 @@ CREATE INDEX gate_place_job ON gate_place (job_id);
 
 -- What has left a gate, and hasn't let anybody else come yet.
 CREATE TABLE gate_mark (
-    id    INTEGER PRIMARY KEY,
+    id    INTEGER PRIMARY KEY AUTOINCREMENT,        -- none comes again: by that it's told that there are new ones
     gate  TEXT    NOT NULL,
     freed INTEGER NOT NULL DEFAULT 1
 );
@@ -69,7 +72,8 @@ WHEN OLD.gates IS NOT NULL AND NEW.state <> 2 AND (OLD.state <> NEW.state OR NEW
         WHERE OLD.state IN (1, 2) AND typeof(value) = 'text' AND (NEW.state <> 0 OR NEW.gate IS NOT value);
     INSERT INTO gate_mark (gate)
         SELECT 'sequence=' || sequence FROM gate_member
-        WHERE chain_id = coalesce(OLD.chain_id, OLD.id) AND NOT (NEW.state = 0 AND NEW.gate IS 'sequence=' || sequence);
+        WHERE chain_id = coalesce(OLD.chain_id, OLD.id)
+            AND NOT (NEW.gate IS 'sequence=' || sequence AND (NEW.state = 0 OR (NEW.state = 1 AND OLD.state = 0)));
 END;
 
 CREATE TRIGGER left_archive AFTER DELETE ON archive WHEN OLD.state = 6 BEGIN

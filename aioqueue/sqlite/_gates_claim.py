@@ -1,0 +1,149 @@
+"""Claims of jobs that wait at gates: what comes before them, and taking those that may run, with the others of the same claim."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from aioqueue.errors import StoreError
+from aioqueue.runtime._log import event
+from aioqueue.sqlite._claim_blockers import with_blockers
+from aioqueue.sqlite._claim_lanes import quotas_as_json
+from aioqueue.sqlite._claim_paused import PARKED_AT_ONCE, park
+from aioqueue.sqlite._claim_take import pick, take
+from aioqueue.sqlite._connections import in_snapshot, in_transaction
+from aioqueue.sqlite._errors import concerns_a_row
+from aioqueue.sqlite._gates_fair import SORTED_AT_ONCE, FairLanes, wait_in_lanes
+from aioqueue.sqlite._gates_look import GATE_WORK
+from aioqueue.sqlite._gates_promote import promote_marked
+from aioqueue.sqlite._gates_through import through_gates
+from aioqueue.sqlite._rows_claimed import claimed_jobs
+from aioqueue.store_rules._quotas import Rooms
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Callable, Mapping, Sequence
+    from uuid import UUID
+
+    from aioqueue.sqlite._claim_take import Wanted
+    from aioqueue.sqlite._connections import Connection
+    from aioqueue.sqlite._connections_statements import Statements
+    from aioqueue.vocabulary._gates import GateRules
+    from aioqueue.vocabulary._job import ClaimedJob
+    from aioqueue.vocabulary._quota import Quota
+
+__all__ = ["BeforeGates", "Prepared", "claim_at_gates"]
+
+logger = logging.getLogger("aioqueue.sqlite")
+
+_ANY_WORK = f"SELECT {GATE_WORK}"
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What was done before a claim.
+
+    Attributes:
+        types: Of jobs that were let come.
+        more: Whether more is to be done before it.
+    """
+
+    types: frozenset[str]
+    more: bool
+
+
+class BeforeGates:
+    """What comes before the claims of one open store.
+
+    Arguments:
+        timeout: Seconds to wait for each write lock.
+    """
+
+    def __init__(self, timeout: float) -> None:
+        self._timeout = timeout
+        self._lanes = FairLanes()
+
+    def waits(self, connection: Statements, rules: Mapping[str, GateRules]) -> bool:
+        """Whether there's something in fair lanes of these types that a claim would take."""
+        return wait_in_lanes(connection, _fair(rules))
+
+    def prepare(
+        self,
+        connection: Connection,
+        rules: Mapping[str, GateRules],
+        limit: int,
+        abandoned: Callable[[], bool],
+        *,
+        some_are_stuck: bool,
+    ) -> Prepared:
+        """Promote, and sort into fair lanes and let come from there, each in a transaction of its own, if there is anything.
+
+        What goes wrong with jobs of one kind keeps no claim from taking others.
+        """
+        types: set[str] = set()
+        more = False
+        fair = _fair(rules)
+        try:
+            if in_snapshot(connection, lambda each: bool(each.execute(_ANY_WORK).fetchone()[0])):
+                types = in_transaction(connection, self._timeout, promote_marked, abandoned)
+            if fair:
+                if in_snapshot(connection, lambda each: self._lanes.unsorted(each, fair)):
+                    sort = functools.partial(self._lanes.sort, fair=fair)
+                    more = in_transaction(connection, self._timeout, sort, abandoned) == SORTED_AT_ONCE
+                if not more and in_snapshot(connection, lambda each: wait_in_lanes(each, fair)):
+                    come = functools.partial(self._lanes.let_come, fair=fair, limit=limit, some_are_stuck=some_are_stuck)
+                    in_transaction(connection, self._timeout, come, abandoned)
+        except StoreError as error:
+            if not concerns_a_row(error):
+                raise
+            logger.error("jobs can't be let come to a claim: %s", error, extra=event("store.gates_refused"))
+        return Prepared(frozenset(types), more)
+
+
+def _fair(rules: Mapping[str, GateRules]) -> dict[str, GateRules]:
+    return {name: rule for name, rule in rules.items() if rule.fair_by is not None}
+
+
+def claim_at_gates(
+    connection: sqlite3.Connection, wanted: Wanted, rules: Mapping[str, GateRules], quotas: Sequence[Quota]
+) -> tuple[list[ClaimedJob], int]:
+    """Take due jobs that may run, and hold those that it comes to and that mustn't: their keys are paused, or gates closed.
+
+    Arguments:
+        connection: In a write transaction.
+        wanted: What is asked for.
+        rules: By type.
+        quotas: Those that `wanted` has as JSON.
+
+    Returns:
+        The jobs, and how many are held since.
+
+    Raises:
+        LeaseLost: One of the leases isn't valid.
+        Unreadable: One of the rows is odd.
+        RowRejected: One of them can't be claimed, or held.
+    """
+    rooms = Rooms(quotas)
+    jobs: list[ClaimedJob] = []
+    held = 0
+    while True:
+        part = replace(wanted, limit=wanted.limit - len(jobs), quotas=quotas_as_json(rooms.left()))
+        picked = pick(connection, part)
+        if picked.paused:
+            park(connection, picked.paused)
+        taken = part.taken(picked.now)
+        marked: list[UUID] = []
+        gated: list[UUID] = []
+        found = claimed_jobs(picked.rows, taken, marked, gated)
+        passage = through_gates(connection, found, set(gated), rules, picked.now)
+        if passage.jobs:
+            take(connection, passage.jobs, taken)
+            passage.write(connection)
+            jobs += with_blockers(connection, passage.jobs, marked) if marked else passage.jobs
+            rooms.fill(job.type for job in passage.jobs)
+        now_held = passage.parked + len(picked.paused)
+        held += now_held
+        if len(jobs) >= wanted.limit or not now_held or held >= PARKED_AT_ONCE:
+            return jobs, held

@@ -1,0 +1,35 @@
+"""Members of sequences: chains that were put in one, in the order in which that was done. Inside an open write transaction."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aioqueue.errors import RowRejected
+
+if TYPE_CHECKING:
+    from aioqueue.vocabulary._gates import SequenceMember
+    from aioqueue.vocabulary._job import NewJob
+
+__all__ = ["JOIN", "WAIT_AT_SEQUENCE", "member_row"]
+
+JOIN = """
+INSERT OR IGNORE INTO gate_member (chain_id, sequence, strict, block)
+SELECT value ->> 1, value ->> 2, value ->> 3, value ->> 4 FROM json_each(:rows)
+"""
+"""A chain that is in one already stays there, in its place."""
+
+WAIT_AT_SEQUENCE = """
+UPDATE job SET gates = '[]' WHERE gates IS NULL AND id IN (SELECT value ->> 0 FROM json_each(:rows))
+"""
+"""By that plain claims know to leave them."""
+
+
+def member_row(job: NewJob, job_id: str, chain_id: str, member: SequenceMember) -> list[object]:
+    """What both statements take of a job.
+
+    Raises:
+        RowRejected: The sequence's name can't be stored.
+    """
+    if "\0" in member.name:
+        raise RowRejected(f"job {job.id}: the name of a sequence can't hold U+0000: {member.name!r}")
+    return [job_id, chain_id, member.name, int(member.strict), int(member.block)]
