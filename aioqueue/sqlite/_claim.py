@@ -62,6 +62,7 @@ class Claims:
         self._turns = Turns()
         self._idle = True
         self._at_gates_until = 0.0
+        self._noted: tuple[Sequence[str], Mapping[str, GateRules] | None] = ((), None)
 
     async def claim(
         self,
@@ -79,6 +80,9 @@ class Claims:
         turns = dump({name: self._turns.of(name) for name in names} if len(names) > 1 else {})
         wanted = Wanted(lease_id, leases or {}, dump(names), limit, dry_run, turns, quotas_as_json(quotas))
         asked = _Asked(wanted, quotas, {name: gates[name] for name in names if name in gates} if gates else {})
+        if (names, gates) != self._noted:
+            self._news.claims(names, asked.rules)
+            self._noted = (names, gates)
         jobs: Sequence[ClaimedJob] = []
         goes_on, until = limit > 0, time.monotonic() + (_SORTING_SECONDS if asked.rules else _PARKING_SECONDS)
         while goes_on and not jobs:

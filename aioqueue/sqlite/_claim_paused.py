@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Mapping, Sequence
 
+    from aioqueue.sqlite._connections_statements import Statements
     from aioqueue.sqlite._rows_ids import RowId
 
 __all__ = ["PARKED_AT_ONCE", "open_types", "park", "park_if_paused", "pick_around_pauses"]
@@ -51,7 +52,7 @@ _ARE_PAUSED = f"SELECT {type_is_paused(':type')}, {key_is_paused(':key')}"
 _PARK_ONE = f"UPDATE job SET state = 0, gate = {GATE_OF} key WHERE state = 1 AND id = {any_id('row')}"
 
 
-def open_types(connection: sqlite3.Connection, types: str) -> tuple[str, bool]:
+def open_types(connection: Statements, types: str) -> tuple[str, bool]:
     """Of types, as a JSON array, those that aren't paused; and whether any keys are."""
     left, keys = connection.execute(_OPEN_TYPES, {"types": types}).fetchone()
     return left, bool(keys)

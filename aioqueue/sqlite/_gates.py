@@ -1,4 +1,4 @@
-"""Limits: stored, changed, removed and listed; how gates are; and sequences that go on. What they keep is the claim's matter."""
+"""Limits: stored, changed, removed and listed; how gates are; sequences that go on. What they keep is the claim's matter."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ WITH RECURSIVE held(gate, place) AS (
 SELECT gate FROM held WHERE gate IS NOT NULL
 """
 
-_GOES_ON = "UPDATE gate_member SET block = 0 WHERE sequence = :name AND failed AND block"
+_GOES_ON = "UPDATE gate_member SET block = 0 WHERE sequence = :name AND ended = 6 AND block = 1"
 
 
 class Gates:

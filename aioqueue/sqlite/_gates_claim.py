@@ -1,4 +1,4 @@
-"""Claims of jobs that wait at gates: what comes before them, and taking those that may run, with the others of the same claim."""
+"""Claims of jobs that wait at gates: what comes before them, and taking those that may run, with all the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How gates are at a moment: what a claim and a promotion decide by. Inside an open transaction: while it may write nobody else does."""
+"""How gates are at a moment: what claims and promotions decide by. In an open transaction, during which nobody else writes."""
 
 from __future__ import annotations
 
@@ -44,14 +44,16 @@ _MAY_RUN = f"""(job.run_at <= {NOW} AND NOT {type_is_paused("job.type")} AND (jo
 
 _HEADS = f"""
 SELECT asked.value, (
-    SELECT json_array(CAST(job.id AS TEXT), job.state = 0, CAST(job.gate AS TEXT), {_MAY_RUN})
-    FROM gate_member AS m INDEXED BY gate_member_sequence LEFT JOIN job ON job.id = {LIVE_STEP}
-    WHERE m.sequence = substr(asked.value, {len(SEQUENCE) + 2})
-        AND iif(job.id IS NULL, m.failed AND m.block, m.strict OR job.state = 2 OR {_MAY_RUN})
+    SELECT json_array(CAST(job.id AS TEXT), job.state = 0, CAST(job.gate AS TEXT), {_MAY_RUN} AND NOT EXISTS (
+        SELECT 1 FROM gate_member AS other INDEXED BY gate_member_failed
+        WHERE other.sequence = m.sequence AND other.ended = 6 AND other.block = 1 AND other.number < m.number))
+    FROM gate_member AS m INDEXED BY gate_member_sequence CROSS JOIN job ON job.id = {LIVE_STEP}
+    WHERE m.sequence = substr(asked.value, {len(SEQUENCE) + 2}) AND m.ended = 0
+        AND (m.strict OR job.state = 2 OR {_MAY_RUN})
     ORDER BY m.number LIMIT 1)
 FROM json_each(:gates) AS asked
 """
-"""The first that may run, or that keeps all the others from it."""
+"""The first that may run, or that keeps all the others from it; and whether it does run next."""
 
 
 @dataclass(frozen=True, slots=True)

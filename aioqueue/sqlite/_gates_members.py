@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from aioqueue.vocabulary._gates import SequenceMember
     from aioqueue.vocabulary._job import NewJob
 
-__all__ = ["JOIN", "WAIT_AT_SEQUENCE", "member_row"]
+__all__ = ["JOIN", "LEAVE_OTHERS", "WAIT_AT_SEQUENCE", "member_row"]
 
 JOIN = """
 INSERT OR IGNORE INTO gate_member (chain_id, sequence, strict, block)
@@ -24,12 +24,24 @@ UPDATE job SET gates = '[]' WHERE gates IS NULL AND id IN (SELECT value ->> 0 FR
 """By that plain claims know to leave them."""
 
 
-def member_row(job: NewJob, job_id: str, chain_id: str, member: SequenceMember) -> list[object]:
-    """What both statements take of a job.
+_OF_OTHERS = """chain_id IN (SELECT value ->> 1 FROM json_each(:rows))
+    AND sequence IS NOT (SELECT value ->> 2 FROM json_each(:rows) WHERE value ->> 1 = gate_member.chain_id)"""
+
+LEAVE_OTHERS = (
+    f"INSERT INTO gate_mark (gate) SELECT 'sequence=' || sequence FROM gate_member WHERE {_OF_OTHERS}",
+    f"DELETE FROM gate_member WHERE {_OF_OTHERS}",
+)
+"""For those that get what was given for another job: they're in its sequence, or in none."""
+
+
+def member_row(job: NewJob, job_id: str, chain_id: str, member: SequenceMember | None) -> list[object]:
+    """What these statements take of a job.
 
     Raises:
         RowRejected: The sequence's name can't be stored.
     """
+    if member is None:
+        return [job_id, chain_id, None]
     if "\0" in member.name:
         raise RowRejected(f"job {job.id}: the name of a sequence can't hold U+0000: {member.name!r}")
     return [job_id, chain_id, member.name, int(member.strict), int(member.block)]

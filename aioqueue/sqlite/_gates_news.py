@@ -6,8 +6,13 @@ import sqlite3
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from aioqueue.vocabulary._gates import FAIR
+
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from aioqueue.sqlite._connections_statements import Statements
+    from aioqueue.vocabulary._gates import GateRules
 
 __all__ = ["GateNews"]
 
@@ -25,6 +30,17 @@ class GateNews:
     def __init__(self) -> None:
         self.used = False
         self._told = 0
+        self._turns: dict[str, bool] = {}
+
+    def claims(self, types: Sequence[str], rules: Mapping[str, GateRules]) -> None:
+        """Note of which types the values take turns, by the rules of a claim."""
+        self.used = self.used or bool(rules)
+        self._turns.update({FAIR + name: False for name in types if name not in rules})
+        self._turns.update({FAIR + rule.type: rule.fair_by is not None for rule in rules.values()})
+
+    def has_no_turns(self, name: str) -> bool:
+        """Whether the jobs of a type are claimed here without turns, by the name of its lanes."""
+        return not self._turns.get(name, True)
 
     def look(self, connection: Statements) -> bool:
         """Whether marks were left since the last look."""

@@ -72,7 +72,7 @@ def leave_marks(connection: Statements, freed: Mapping[str, int]) -> None:
 
 
 def promote_marked(connection: Statements) -> set[str]:
-    """Do so where there are marks, and at rates that let some start by now: one portion. Returns the types of those that came."""
+    """Do so where there are marks, and at rates that let some start by now: one portion. Returns the types of who came."""
     marks = connection.execute(_MARKED).fetchall()
     freed = {row[0]: 1 for row in connection.execute(_DUE_RATES).fetchall()}
     for _, gate, count in marks:

@@ -42,7 +42,7 @@ UPDATE job SET state = 0, gate = n.value ->> 1, gates = n.value ->> 2 FROM json_
 WHERE job.id = n.value ->> 0 AND job.state = 1
 """
 
-_PASS = """
+_GO_THROUGH = """
 UPDATE job SET gate = NULL, gates = n.value ->> 1 FROM json_each(:rows) AS n WHERE job.id = n.value ->> 0
 """
 
@@ -75,7 +75,7 @@ class Passage:
     def write(self, connection: Statements) -> None:
         """Write where they run."""
         if self.passed:
-            connection.execute(_PASS, {"rows": dump(list(self.passed))})
+            connection.execute(_GO_THROUGH, {"rows": dump(list(self.passed))})
         if self.places:
             connection.execute(_TAKE_PLACES, {"rows": dump(list(self.places))})
 
@@ -126,8 +126,8 @@ def through_gates(
         limits = [gate for gate in each.gates if kind_of(gate) is GateKind.LIMIT]
         places += [[gate, str(each.id)] for gate in each.gates if kind_of(gate) in _PLACES]
         if limits or before.gated or before.gate is not None or before.sequence is not None:
-            gates = dump(limits) if limits or before.sequence is not None else None
-            passed.append([str(each.id), gates])
+            counted = dump(limits) if limits or before.sequence is not None else None
+            passed.append([str(each.id), counted])
         if before.gate is not None and before.gate not in each.gates and kind_of(before.gate) is not GateKind.FAIR:
             left[before.gate] = left.get(before.gate, 0) + 1
     leave_marks(connection, left)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aioqueue.errors import BlockerCycle
-from aioqueue.sqlite._gates_members import JOIN, WAIT_AT_SEQUENCE, member_row
+from aioqueue.sqlite._gates_members import JOIN, LEAVE_OTHERS, WAIT_AT_SEQUENCE, member_row
 from aioqueue.sqlite._insert_blockers import Waiting, add_blockers, waits_for_itself
 from aioqueue.sqlite._insert_decisions import decide
 from aioqueue.sqlite._insert_rows import InsertResult, Stored, job_row, kept_values
@@ -100,6 +100,7 @@ def _write_rows(connection: Statements, decisions: Decisions, awaited: Collectio
     inserted: list[list[object]] = []
     replaced: list[list[object]] = []
     members: list[list[object]] = []
+    left: list[list[object]] = []
     for target in decisions.targets.values():
         job = target.job
         values = job_row(job, now, target.unique, target.latest)
@@ -108,6 +109,7 @@ def _write_rows(connection: Statements, decisions: Decisions, awaited: Collectio
         waits_for = len(job.blockers)
         until_started = int(job.unique is not None and job.unique.until == "started")
         if target.there:
+            left.append(member_row(job, target.row_id, target.chain, job.sequence))
             replaced.append([*values, until_started, waits_for, *kept])
         else:
             waits_for += target.taken_over is not None
@@ -129,6 +131,9 @@ def _write_rows(connection: Statements, decisions: Decisions, awaited: Collectio
         forget_phases(connection, [str(row[0]) for row in replaced])
     if inserted:
         connection.execute(_INSERT, {"rows": dump(inserted), "now": now})
+    if left:
+        for statement in LEAVE_OTHERS:
+            connection.execute(statement, {"rows": dump(left)})
     if members:
         for statement in (JOIN, WAIT_AT_SEQUENCE):
             connection.execute(statement, {"rows": dump(members)})

@@ -18,6 +18,7 @@ from aioqueue.sqlite._events import Events
 from aioqueue.sqlite._events_news import News
 from aioqueue.sqlite._gates import Gates
 from aioqueue.sqlite._gates_news import GateNews
+from aioqueue.sqlite._gates_sweep import GateSweep
 from aioqueue.sqlite._insert import Inserter
 from aioqueue.sqlite._lease import Leases
 from aioqueue.sqlite._migrations import check_file, migrate
@@ -90,7 +91,7 @@ class Opened:
         parked = ParkedJobs(options.busy_timeout)
         self.pauses = Pauses(self.writing, self.reading, parked)
         self.gates = Gates(self.writing, self.reading, self.gate_news)
-        self.tending = Tending(self.writing, self.reading, parked)
+        self.tending = Tending(self.writing, self.reading, parked, GateSweep(self.gate_news))
 
     def _threads(self, name: str, *, count: int = 1, tick: Housekeeping | None = None) -> DatabaseThreads:
         check = functools.partial(check_file, options=self._options)

@@ -40,7 +40,7 @@ SELECT id, type, priority, iif(:open, 0, 1), :now, created_at, max_attempts, cla
 FROM archive WHERE id = {_STEP}
 """
 
-_NOT_FAILED = f"UPDATE gate_member SET failed = 0 WHERE chain_id = {_CHAIN}"
+_NOT_FAILED = f"UPDATE gate_member SET ended = 0 WHERE chain_id = {_CHAIN}"
 """Its place in a sequence is its own again."""
 
 _HELD = f"SELECT 1 FROM job WHERE unique_key = :key AND {HOLDS_KEY}"

@@ -37,7 +37,7 @@ CLAIMED_COLUMNS = """job.id, CAST(job.type AS TEXT), CAST(job.payload AS TEXT), 
     CAST(job.tags AS TEXT), CAST(job.metadata AS TEXT),
     iif(typeof(job.trace) = 'text' AND length(job.trace) <= 1024, job.trace, NULL),
     job.chain_id, job.position, (job.marked IS NOT 0) + 2 * (job.gates IS NOT NULL), CAST(job.origin AS TEXT)"""
-"""Cast, where a strange value can be read as something harmless. The last but one has two flags, which plain jobs don't have."""
+"""Cast, where a strange value can be read as something harmless. The last but one has two flags."""
 
 _MARKED, _GATED = 1, 2
 

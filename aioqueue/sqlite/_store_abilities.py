@@ -1,4 +1,4 @@
-"""What the store has beside `aioqueue.abc.Store`: removing what is old, webhooks, the log of events, schedules, pauses, gates."""
+"""What the store has beside `aioqueue.abc.Store`: retention, webhooks, the log of events, schedules, pauses, gates."""
 
 from __future__ import annotations
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from aioqueue.sqlite._connections import Connection
     from aioqueue.sqlite._connections_access import Reader, Writer
     from aioqueue.sqlite._connections_statements import Statements
+    from aioqueue.sqlite._gates_sweep import GateSweep, Swept
     from aioqueue.sqlite._pauses_parked import ParkedJobs
     from aioqueue.sqlite._rows_ids import RowId
 
@@ -74,12 +75,14 @@ class Tending:
         writer: Where it's written.
         reader: Where is looked.
         parked: Brings jobs back whose keys aren't paused any more.
+        gates: Sees to what no mark leads to at gates.
     """
 
-    def __init__(self, writer: Writer, reader: Reader, parked: ParkedJobs) -> None:
+    def __init__(self, writer: Writer, reader: Reader, parked: ParkedJobs, gates: GateSweep) -> None:
         self._writer = writer
         self._reader = reader
         self._parked = parked
+        self._gates = gates
         self._places = Places()
         self._old = OldRows()
         self._passed_over: dict[str, float] = {}
@@ -88,11 +91,12 @@ class Tending:
         """Do one portion, as `aioqueue.abc.Store.tend` promises."""
         skip = self._skip()
 
-        def find(connection: Statements) -> tuple[Found, list[RowId]]:
-            return look(connection, self._places, limit, skip), self._parked.look(connection, limit)
+        def find(connection: Statements) -> tuple[Found, list[RowId], Swept]:
+            found = look(connection, self._places, limit, skip)
+            return found, self._parked.look(connection, limit), self._gates.look(connection, limit)
 
-        found, parked = await self._reader.read(find)
-        if found.nothing and not parked:
+        found, parked, swept = await self._reader.read(find)
+        if found.nothing and not parked and swept.nothing:
             return Tended()
 
         def run(connection: Connection, abandoned: Callable[[], bool]) -> tuple[Tended, Notification | None]:
@@ -101,6 +105,7 @@ class Tending:
             notifications += self._cancel(connection, found.asked, abandoned)
             resumed, told_of_them = self._parked.bring_back(connection, parked, abandoned)
             notifications += told_of_them
+            more_at_gates = self._sweep(connection, swept, limit, abandoned)
             if found.old:
                 self._old.forget(connection, self._writer.timeout, limit, abandoned)
             notifications += [each for each in (told.notification(now),) if each is not None]
@@ -109,11 +114,24 @@ class Tending:
                 failed=len(told.failed),
                 expired=discarded,
                 resumed=resumed,
-                more=told.more or found.more or len(parked) >= limit,
+                more=told.more or found.more or len(parked) >= limit or more_at_gates,
             )
             return tended, merged(notifications)
 
         return await self._writer.hop(run)
+
+    def _sweep(self, connection: Connection, swept: Swept, limit: int, abandoned: Callable[[], bool]) -> bool:
+        """See to gates, in a transaction of its own: what is odd there keeps nobody from telling those that wait for chains."""
+        if swept.nothing:
+            return False
+        try:
+            sweep = functools.partial(self._gates.write, swept=swept, limit=limit)
+            return in_transaction(connection, self._writer.timeout, sweep, abandoned)
+        except StoreError as error:
+            if not concerns_a_row(error):
+                raise
+            logger.error("jobs at gates can't be let come: %s", error, extra=event("store.gates_refused"))
+            return False
 
     def _skip(self) -> list[str]:
         now = time.monotonic()

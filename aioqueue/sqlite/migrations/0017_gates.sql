@@ -40,28 +40,31 @@ CREATE TABLE gate_rate (
 ) WITHOUT ROWID;
 CREATE INDEX gate_rate_wake ON gate_rate (wake_at) WHERE wake_at IS NOT NULL;
 
--- Chains that are in a sequence, in its order. One that has failed stays until its job leaves the archive, or lives again.
+-- Chains that are in a sequence, in its order. One that has failed, or was cancelled, stays until its job leaves the archive, or lives
+-- again. Claims don't pass those.
 CREATE TABLE gate_member (
     number   INTEGER PRIMARY KEY AUTOINCREMENT,
     chain_id TEXT    NOT NULL UNIQUE,
     sequence TEXT    NOT NULL,
     strict   INTEGER NOT NULL DEFAULT 0,
     block    INTEGER NOT NULL DEFAULT 0,
-    failed   INTEGER NOT NULL DEFAULT 0
+    ended    INTEGER NOT NULL DEFAULT 0             -- 6 failed, 7 cancelled
 );
-CREATE INDEX gate_member_sequence ON gate_member (sequence, number);
+CREATE INDEX gate_member_sequence ON gate_member (sequence, number) WHERE ended = 0;
+CREATE INDEX gate_member_failed ON gate_member (sequence, number) WHERE ended = 6 AND block = 1;
 
--- Whatever a job at gates does but begin to run leaves marks, whoever has it do so. Rows may be odd: nothing here raises.
+-- Whatever a job at gates does but begin to run leaves marks, whoever has it do so. One that is held at another gate of its own keeps
+-- its turn in its sequence. Rows may be odd: nothing here raises.
 CREATE TRIGGER left_gates_deleted AFTER DELETE ON job WHEN OLD.gates IS NOT NULL BEGIN
     DELETE FROM gate_place WHERE job_id = OLD.id;
     INSERT INTO gate_mark (gate)
         SELECT value FROM json_each(iif(json_valid(OLD.gates), OLD.gates, '[]')) WHERE OLD.state IN (1, 2) AND typeof(value) = 'text';
     INSERT INTO gate_mark (gate)
         SELECT 'sequence=' || sequence FROM gate_member WHERE chain_id = coalesce(OLD.chain_id, OLD.id);
-    UPDATE gate_member SET failed = 1
-        WHERE chain_id = coalesce(OLD.chain_id, OLD.id) AND EXISTS (SELECT 1 FROM archive WHERE id = OLD.id AND state = 6);
+    UPDATE gate_member SET ended = coalesce((SELECT state FROM archive WHERE id = OLD.id AND state IN (6, 7)), 0)
+        WHERE chain_id = coalesce(OLD.chain_id, OLD.id);
     DELETE FROM gate_member
-        WHERE chain_id = coalesce(OLD.chain_id, OLD.id) AND NOT EXISTS (SELECT 1 FROM archive WHERE id = OLD.id AND state IN (5, 6));
+        WHERE chain_id = coalesce(OLD.chain_id, OLD.id) AND NOT EXISTS (SELECT 1 FROM archive WHERE id = OLD.id AND state IN (5, 6, 7));
 END;
 
 CREATE TRIGGER left_gates_moved AFTER UPDATE OF state, run_at ON job
@@ -73,11 +76,13 @@ WHEN OLD.gates IS NOT NULL AND NEW.state <> 2 AND (OLD.state <> NEW.state OR NEW
     INSERT INTO gate_mark (gate)
         SELECT 'sequence=' || sequence FROM gate_member
         WHERE chain_id = coalesce(OLD.chain_id, OLD.id)
-            AND NOT (NEW.gate IS 'sequence=' || sequence AND (NEW.state = 0 OR (NEW.state = 1 AND OLD.state = 0)));
+            AND ((OLD.state IN (1, 2) AND (NEW.state <> 0 OR NEW.gate IS NULL OR substr(NEW.gate, 1, 6) = 'pause:'))
+                 OR NEW.run_at > OLD.run_at);
 END;
 
-CREATE TRIGGER left_archive AFTER DELETE ON archive WHEN OLD.state = 6 BEGIN
+CREATE TRIGGER left_archive AFTER DELETE ON archive WHEN OLD.state IN (6, 7) BEGIN
     INSERT INTO gate_mark (gate)
-        SELECT 'sequence=' || sequence FROM gate_member WHERE chain_id = coalesce(OLD.chain_id, OLD.id) AND failed AND block;
-    DELETE FROM gate_member WHERE chain_id = coalesce(OLD.chain_id, OLD.id) AND failed;
+        SELECT 'sequence=' || sequence FROM gate_member
+        WHERE chain_id = coalesce(OLD.chain_id, OLD.id) AND ended = 6 AND block = 1;
+    DELETE FROM gate_member WHERE chain_id = coalesce(OLD.chain_id, OLD.id) AND ended <> 0;
 END;
