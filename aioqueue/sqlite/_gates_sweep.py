@@ -15,6 +15,7 @@ from aioqueue.sqlite._pauses_conditions import BEFORE_GATES, BEHIND_GATES
 from aioqueue.sqlite._rows import dump
 from aioqueue.sqlite._rows_times import NOW
 from aioqueue.vocabulary._gates import GateKind, kind_of, name_of
+from aioqueue.vocabulary._pauses import HELD_BY_PAUSE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -117,10 +118,12 @@ class GateSweep:
     def look(self, connection: Statements, limit: int) -> Swept:
         """See what there is to do, and move on in the walks."""
         swept = Swept()
-        gates = [row[0] for row in connection.execute(_HELD, {"after": self._gate, "walk": _WALK}).fetchall()]
+        gates: list[str] = [row[0] for row in connection.execute(_HELD, {"after": self._gate, "walk": _WALK}).fetchall()]
         self._gate = gates[-1] if len(gates) == _WALK else ""
         held: dict[str, GateKind] = {}
         for gate in gates:
+            if gate.startswith(HELD_BY_PAUSE):
+                continue
             if (kind := kind_of(gate)) is not GateKind.FAIR:
                 held[gate] = kind
             elif self._news.has_no_turns(name_of(gate)):

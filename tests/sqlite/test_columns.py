@@ -23,6 +23,7 @@ pytestmark = pytest.mark.anyio
 LIVE_ONLY = {
     "lease_id": "in `settled_lease`",
     "gate": "of held jobs",
+    "gates": "where a live job waits or runs",
     "open_blockers": "of held jobs",
     "marked": "how it's settled, and it is settled",
     "cancel_reason": "a request ends with the chain, which gets an entry of its own in the errors",

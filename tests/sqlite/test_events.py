@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.anyio
 
-TRIGGERS = "SELECT name FROM sqlite_master WHERE type = 'trigger'"
+TRIGGERS = "SELECT name FROM sqlite_master WHERE type = 'trigger' AND name GLOB 'aioqueue_event_*'"
 
 
 async def log(store: SQLiteStore | MemoryStore, reader: UUID, cursor: str = "0") -> list[Any]:

@@ -69,6 +69,7 @@ WALKS = {
     "_recovery._NEXT_DUE": ("schedule_due", "pause"),
     # Whether there is any.
     "_claim_take._PICK": ("pause",),
+    "_claim_take._PICK_WITHIN_QUOTAS": ("pause",),
     "_pauses_list._PAUSES": ("pause",),
     # Once an hour.
     "_schedules_change._RECOMPUTE_ALL": ("schedule",),
@@ -192,7 +193,7 @@ def test_a_claim_beside_a_paused_backlog_costs_the_same_however_long_that_is(pat
     def cost() -> tuple[int, int]:
         types = '["a","paused"]'
         asked = {"types": types, "own": "[]", "clock": 0, "boot": None}
-        rows, parked = pick_around_pauses(connection, types, "{}", 10)
+        rows, parked = pick_around_pauses(connection, {"types": types, "turns": "{}", "limit": 10})
         assert (rows.count(lease_type), parked) == (10, [])
         heads = {"types": '["a"]', "turns": "{}", "limit": 510}
         picked = steps(connection, _OPEN_TYPES, asked) + steps(connection, _HEADS, heads)
