@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from aioqueue.testing.conformance._case import Subject
 from aioqueue.testing.conformance._gates_tools import ONE_BY_TENANT, ONE_OF_A, Worker, expect_held, limit_of, tenant, with_gates
 from aioqueue.testing.conformance._tools import HOUR, check, equal, expect_state, insert_one, job, listening
-from aioqueue.testing.conformance._waiting import complete
+from aioqueue.testing.conformance._waiting import complete, ends_well
 from aioqueue.vocabulary._gates import By, GateRules
 from aioqueue.vocabulary._job import JobState
 from aioqueue.vocabulary._quota import Quota
@@ -229,3 +229,33 @@ async def dry_runs_are_limited_too(harness: Harness) -> None:
     equal([each.id for each in claimed], [jobs[0].id], "what such a claim gets")
     equal(await Worker(store, ONE_OF_A).ids(), [], "what another one gets")
     await expect_held(store, "job:a", jobs[1].id)
+
+
+@subject()
+async def a_more_urgent_one_takes_the_place(harness: Harness) -> None:
+    """Who was let come when a place was left is held again if somebody more urgent has come meanwhile, and isn't forgotten."""
+    if (gated := with_gates(store := harness.store)) is None:
+        return
+    await gated.put_limits([limit_of("a", 1)])
+    worker = Worker(store, ONE_OF_A)
+    await insert_one(store, job())
+    running = await worker.one()
+    late = await insert_one(store, job(priority=3))
+    equal(await worker.ids(), [], "what is claimed while one runs")
+    await complete(store, running)
+    urgent = await insert_one(store, job(priority=1))
+    equal(await worker.in_turn(2), [urgent, late], "the order")
+
+
+@subject()
+async def many_places_are_left_at_once(harness: Harness) -> None:
+    """As many as were left are taken, in bounded portions."""
+    if (gated := with_gates(store := harness.store)) is None:
+        return
+    await gated.put_limits([limit_of("a", 230)])
+    await store.insert([job() for _ in range(460)])
+    worker = Worker(store, ONE_OF_A)
+    running = await worker.claim(1000)
+    equal(len(running), 230, "how many run at first")
+    await store.settle([ends_well(each) for each in running])
+    equal(len(await worker.claim(1000)), 230, "how many run after those")
