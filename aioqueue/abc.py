@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from aioqueue.vocabulary._abilities import (
     SupportsDiagnosis,
-    SupportsEvents,
     SupportsGates,
     SupportsMigrate,
     SupportsMigrationSQL,
@@ -24,8 +23,8 @@ from aioqueue.vocabulary._abilities import (
     SupportsRetention,
     SupportsSchedules,
     SupportsStatement,
-    SupportsWebhooks,
 )
+from aioqueue.vocabulary._abilities_telling import SupportsEvents, SupportsWebhooks
 from aioqueue.vocabulary._answers import Cancellation, Changed, Due, Pruned, Renewal
 from aioqueue.vocabulary._blockers import Blocker, ChainEnd, EndedBlocker, NewBlocker, Tended
 from aioqueue.vocabulary._finding import Finding, Verdict
@@ -34,6 +33,7 @@ from aioqueue.vocabulary._notification import Notification
 from aioqueue.vocabulary._quota import Quota
 from aioqueue.vocabulary._stats import Stats, TypeStats
 from aioqueue.vocabulary._store_inserting import Insertable
+from aioqueue.vocabulary._store_leasing import Leasable
 from aioqueue.vocabulary._store_operating import Operable
 from aioqueue.vocabulary._store_parts import LeaseSession, Listener, StoreTransaction
 from aioqueue.vocabulary._store_recording import Recordable
@@ -57,6 +57,7 @@ __all__ = [
     "IdPage",
     "Insertable",
     "JobFilter",
+    "Leasable",
     "LeaseFacts",
     "LeaseSession",
     "ListOrder",
@@ -94,10 +95,10 @@ __all__ = [
 
 
 @runtime_checkable
-class Store(Insertable, Operable, Recordable, Protocol):
+class Store(Insertable, Operable, Recordable, Leasable, Protocol):
     """Where jobs live. `Insertable` has its verb for producers, `Operable` those for looking and operating, `Recordable` those
-    for what running jobs say of themselves; what not every store can do has protocols of its own: `SupportsMigrate` and its
-    like.
+    for what running jobs say of themselves, `Leasable` those that make leases; what not every store can do has protocols of its
+    own: `SupportsMigrate` and its like.
 
     Every method is safe to call from several tasks at once, and to cancel at any await: a cancelled call leaves no lock,
     transaction, thread or connection behind, and its write has either happened whole or not at all.
@@ -176,43 +177,6 @@ class Store(Insertable, Operable, Recordable, Protocol):
         ...
 
     # -- workers --------------------------------------------------------------------------------------------------
-
-    async def open_lease(
-        self,
-        worker: str,
-        duration: float,
-        *,
-        extra: bool = False,
-        types: Sequence[str] | None = None,
-        slots: int | None = None,
-        singleton: str | None = None,
-    ) -> int:
-        """Make a lease that is valid for `duration` seconds from now, and return its id.
-
-        An id is positive and has a random part, so that none comes again, also after a restore or a failover.
-
-        Arguments:
-            worker: The worker's name; others may have the same.
-            duration: Seconds.
-            extra: Whether the worker has another lease already, so that `stats` counts it once.
-            types: What is claimed for it, for `leases` to tell.
-            slots: How many jobs the worker runs at once, for `leases` to tell.
-            singleton: A name that only one valid lease may have. One that has it and has run out is deleted by this, which
-                fences its jobs as `take_expired` does: a renewal at that moment is either seen, or it finds no lease.
-
-        Raises:
-            SingletonHeld: A valid lease has the name.
-            ConfigurationError: The database's role may not do what a worker does; each missing right is named.
-        """
-        ...
-
-    def lease_session(self, *, timeout: float = 10.0) -> LeaseSession:
-        """What the lease thread uses.
-
-        Arguments:
-            timeout: Seconds that each of its calls may take.
-        """
-        ...
 
     async def claim(
         self,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from aioqueue.client._filters import check_limit
 from aioqueue.client._handle import ids_of
 from aioqueue.errors import NotSupported
-from aioqueue.vocabulary._abilities import SupportsWebhooks
+from aioqueue.vocabulary._abilities_telling import SupportsWebhooks
 from aioqueue.vocabulary._identifiers import read_id
 from aioqueue.vocabulary._safe_text import safe_repr
 from aioqueue.vocabulary._webhooks import Delivery, DeliveryState

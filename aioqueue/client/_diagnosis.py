@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from aioqueue.client._diagnosis_planned import MOST_SCHEDULES, all_schedules, judge_pauses, judge_schedules
 from aioqueue.store_rules._diagnosis import run_checks
-from aioqueue.vocabulary._abilities import SupportsDiagnosis, SupportsPauses, SupportsSchedules, SupportsWebhooks
+from aioqueue.vocabulary._abilities import SupportsDiagnosis, SupportsPauses, SupportsSchedules
+from aioqueue.vocabulary._abilities_telling import SupportsWebhooks
 from aioqueue.vocabulary._finding import Finding, Verdict
 from aioqueue.vocabulary._job import JobState
 from aioqueue.vocabulary._webhooks import DeliveryState

@@ -16,7 +16,8 @@ from aioqueue.definitions._graph import graph_of, rows_of
 from aioqueue.definitions._middleware import fold_enqueue
 from aioqueue.errors import ConfigurationError, NotSupported
 from aioqueue.events import JobBlocked, JobEnqueued
-from aioqueue.vocabulary._abilities import SupportsGates, SupportsWebhooks
+from aioqueue.vocabulary._abilities import SupportsGates
+from aioqueue.vocabulary._abilities_telling import SupportsWebhooks
 from aioqueue.vocabulary._codec import CodecError, check_size
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from weakref import WeakSet
 
 from aioqueue.errors import ClientClosed, NotSupported, StoreError, StoreIncompatible, StoreUnavailable
 from aioqueue.runtime._log import event
-from aioqueue.vocabulary._abilities import SupportsEvents
+from aioqueue.vocabulary._abilities_telling import SupportsEvents
 
 if TYPE_CHECKING:
     from uuid import UUID

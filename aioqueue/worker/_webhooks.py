@@ -13,7 +13,7 @@ from aioqueue.errors import ClientClosed, ConfigurationError
 from aioqueue.runtime._batcher import Batcher
 from aioqueue.runtime._left_behind import leave
 from aioqueue.runtime._log import event
-from aioqueue.vocabulary._abilities import SupportsWebhooks
+from aioqueue.vocabulary._abilities_telling import SupportsWebhooks
 from aioqueue.vocabulary._webhook_url import webhook_host
 from aioqueue.vocabulary._webhooks import DeliveryState, DeliveryTry
 from aioqueue.worker._addresses import AllowedReceivers

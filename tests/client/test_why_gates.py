@@ -33,7 +33,7 @@ WORKER = LeaseFacts(id=1, worker="w", types=("resize",), slots=1, running=1, end
 
 
 def status(gate: str, **given: object) -> GateStatus:
-    return replace(GateStatus(gate=gate, kind=kind_of(gate), waiting=1), **given)  # type: ignore[arg-type]  # by their names
+    return replace(GateStatus(gate=gate, kind=kind_of(gate), waiting=1), **given)  # by their names
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import pytest
 
 from aioqueue.abc import (
     Insertable,
+    Leasable,
     Operable,
     Recordable,
     Store,
@@ -25,6 +26,7 @@ pytestmark = pytest.mark.anyio
 
 PROTOCOLS = (
     Insertable,
+    Leasable,
     Operable,
     Recordable,
     Store,

@@ -28,7 +28,7 @@ from aioqueue.testing.conformance._tools import (
     take_one,
     written,
 )
-from aioqueue.vocabulary._abilities import SupportsEvents
+from aioqueue.vocabulary._abilities_telling import SupportsEvents
 from aioqueue.vocabulary._blockers import NewBlocker
 from aioqueue.vocabulary._event_log import EventKind
 from aioqueue.vocabulary._identifiers import new_id

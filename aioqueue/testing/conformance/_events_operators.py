@@ -20,7 +20,8 @@ from aioqueue.testing.conformance._tools import (
     written,
 )
 from aioqueue.testing.conformance._webhooks import end_with_webhook
-from aioqueue.vocabulary._abilities import SupportsEvents, SupportsPrune, SupportsRetention, SupportsWebhooks
+from aioqueue.vocabulary._abilities import SupportsPrune, SupportsRetention
+from aioqueue.vocabulary._abilities_telling import SupportsEvents, SupportsWebhooks
 from aioqueue.vocabulary._blockers import NewBlocker
 from aioqueue.vocabulary._event_log import EventKind
 from aioqueue.vocabulary._identifiers import new_id

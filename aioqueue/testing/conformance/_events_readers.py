@@ -8,7 +8,7 @@ from uuid import uuid4
 from aioqueue.testing.conformance._case import Subject
 from aioqueue.testing.conformance._events import reading
 from aioqueue.testing.conformance._tools import HOUR, check, equal, insert_one, job, listening
-from aioqueue.vocabulary._abilities import SupportsEvents
+from aioqueue.vocabulary._abilities_telling import SupportsEvents
 
 if TYPE_CHECKING:
     from aioqueue.testing.conformance._case import Harness

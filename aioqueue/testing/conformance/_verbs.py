@@ -8,15 +8,8 @@ from typing import TYPE_CHECKING
 from aioqueue.testing.conformance._progress import phase_of, progress_of
 from aioqueue.testing.conformance._tools import HOUR, job, raises
 from aioqueue.testing.conformance._waiting import ends_well
-from aioqueue.vocabulary._abilities import (
-    SupportsEvents,
-    SupportsGates,
-    SupportsPauses,
-    SupportsPrune,
-    SupportsRetention,
-    SupportsSchedules,
-    SupportsWebhooks,
-)
+from aioqueue.vocabulary._abilities import SupportsGates, SupportsPauses, SupportsPrune, SupportsRetention, SupportsSchedules
+from aioqueue.vocabulary._abilities_telling import SupportsEvents, SupportsWebhooks
 from aioqueue.vocabulary._gates import NewLimit
 from aioqueue.vocabulary._job import Ending, SettlementKind, StoredState
 from aioqueue.vocabulary._listing import JobFilter

@@ -25,7 +25,7 @@ from aioqueue.testing.conformance._tools import (
     take_one,
     written,
 )
-from aioqueue.vocabulary._abilities import SupportsWebhooks
+from aioqueue.vocabulary._abilities_telling import SupportsWebhooks
 from aioqueue.vocabulary._blockers import NewBlocker
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import Ending, NewJob, SettlementKind

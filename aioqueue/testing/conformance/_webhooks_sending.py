@@ -18,7 +18,8 @@ from aioqueue.testing.conformance._tools import (
     written,
 )
 from aioqueue.testing.conformance._webhooks import URL, all_deliveries, end_with_webhook, events_of
-from aioqueue.vocabulary._abilities import SupportsPrune, SupportsWebhooks
+from aioqueue.vocabulary._abilities import SupportsPrune
+from aioqueue.vocabulary._abilities_telling import SupportsWebhooks
 from aioqueue.vocabulary._identifiers import new_id
 from aioqueue.vocabulary._job import SettlementKind, StoredState
 from aioqueue.vocabulary._webhooks import DeliveryState, DeliveryTry
