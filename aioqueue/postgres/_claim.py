@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from aioqueue.errors import LeaseLost, StoreError, StoreIncompatible, StoreUnavailable
+from aioqueue.errors import LeaseLost, StoreContended, StoreError, StoreIncompatible, StoreUnavailable
 from aioqueue.postgres._claim_blockers import with_blockers
 from aioqueue.postgres._claim_lanes import lanes_of
 from aioqueue.postgres._claim_owners import Owners
@@ -124,7 +124,7 @@ class Claims:
         if limit < 1 or not types:
             return []
         rules = gates or {}
-        await self._let_come(always=bool(rules))
+        await self._let_come(rules, types, limit)
         taken: list[ClaimedJob] = []
         marked: set[UUID] = set()
         repeated = was_parked = False
@@ -241,20 +241,27 @@ class Claims:
         self._pausing = rows[0][PAUSING]
         return rows
 
-    async def _let_come(self, *, always: bool) -> None:
+    async def _let_come(self, rules: Mapping[str, GateRules], types: Sequence[str], limit: int) -> None:
         """Let come whom gates have room for again: before claims that know of rules, or where something is at gates."""
-        if not (always or self._marks):
+        if not (rules or self._marks):
             return
         self._marks = False
         try:
             come = await self._gates.promotions.run()
+            self._lower_floors(come.firsts)
+            self._lower_floors(await self._gates.turns.run(rules, types, limit))
+        except StoreContended:
+            self._marks = True
+            return
         except (StoreUnavailable, StoreIncompatible):
             raise
         except StoreError as error:
             logger.warning("held jobs weren't let come: %s; upkeep does so", error, extra=event("store.gates_not_opened"))
             return
         self._marks = bool(come.more or come.firsts)
-        for lane, first in come.firsts.items():
+
+    def _lower_floors(self, firsts: Mapping[Lane, Floor]) -> None:
+        for lane, first in firsts.items():
             if lane in self._floors and self._floors[lane] >= first:
                 del self._floors[lane]
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from aioqueue.errors import StoreContended
 from aioqueue.postgres._connections_source import HOLD_BRIEFLY
+from aioqueue.postgres._gates_fair import FairTurns, fair_statements
 from aioqueue.postgres._gates_lock import MOST_GATES, lock_gates
 from aioqueue.postgres._gates_look import GateLooks
 from aioqueue.postgres._gates_pick import pick, pick_one, pick_statements
@@ -42,7 +43,7 @@ _MORE_JOBS = 200
 
 def gates_claim_statements(schema: Schema) -> dict[str, str]:
     """All statements of this module, by name."""
-    return {**pick_statements(schema), **take_statements(schema), **promote_statements(schema)}
+    return {**pick_statements(schema), **take_statements(schema), **promote_statements(schema), **fair_statements(schema)}
 
 
 @dataclass(slots=True)
@@ -72,14 +73,19 @@ class GateClaims:
         schema: Where the tables are.
         origin: Who tells other processes; None if nobody is to be told.
         turns: Of the types.
+
+    Attributes:
+        promotions: Lets come whom gates have room for again.
+        turns: Lets come whose turn it is.
     """
 
     def __init__(self, connection: ReservedConnection, schema: Schema, origin: str | None, turns: Turns) -> None:
         self._connection = connection
         self._statements = gates_claim_statements(schema)
-        self._turns = turns
+        self._served = turns
         self._looks = GateLooks()
         self.promotions = Promotions(connection, self._statements, self._looks, origin)
+        self.turns = FairTurns(connection, self._statements)
 
     async def claim(
         self,
@@ -203,7 +209,7 @@ class GateClaims:
         order: list[tuple[tuple[int, int, int], Picked]] = []
         for each in picked:
             place = places[each.lane] = places.get(each.lane, 0) + 1
-            order.append(((each.priority, place, self._turns.of(each.type)), each))
+            order.append(((each.priority, place, self._served.of(each.type)), each))
         order.sort(key=lambda item: (*item[0], item[1].run_at, item[1].id))
         first = [Candidate(each.id, gates[each.id]) for (_, place, _), each in order if place <= wanted[each.lane]]
         rest = [Candidate(each.id, gates[each.id]) for (_, place, _), each in order if place > wanted[each.lane]]

@@ -47,17 +47,17 @@ RETURNING m.id, m.gate, m.freed"""
 _DUE_RATES = f"SELECT r.gate FROM @schema@.gate_rate r WHERE {_DUE_RATE} ORDER BY r.wake_at LIMIT {_MOST_MARKS}"
 
 _LET_COME = f"""WITH RECURSIVE kind(gate, jobs, type) AS (
-    SELECT given.gate, given.jobs, (SELECT j.type FROM @schema@.job j WHERE j.state = 0 AND j.gate = given.gate
+    SELECT given.gate, given.jobs, (SELECT j.type FROM @schema@.job j WHERE j.state = 0 AND j.gate COLLATE "C" = given.gate
                                     ORDER BY j.type LIMIT 1)
     FROM unnest($1::text[], $2::integer[]) AS given(gate, jobs)
     UNION ALL
     SELECT kind.gate, kind.jobs, (SELECT j.type FROM @schema@.job j
-                                  WHERE j.state = 0 AND j.gate = kind.gate AND j.type > kind.type ORDER BY j.type LIMIT 1)
+                                  WHERE j.state = 0 AND j.gate COLLATE "C" = kind.gate AND j.type > kind.type ORDER BY j.type LIMIT 1)
     FROM kind WHERE kind.type IS NOT NULL
 ), first AS MATERIALIZED (
     SELECT head.id FROM kind CROSS JOIN LATERAL (
         SELECT j.id FROM @schema@.job j
-        WHERE j.state = 0 AND j.gate = kind.gate AND j.type = kind.type AND j.open_blockers <= 0
+        WHERE j.state = 0 AND j.gate COLLATE "C" = kind.gate AND j.type = kind.type AND j.open_blockers <= 0
         ORDER BY j.priority, j.run_at, j.id LIMIT kind.jobs FOR UPDATE OF j SKIP LOCKED) AS head
     WHERE kind.type IS NOT NULL
 )

@@ -19,12 +19,13 @@ from aioqueue.vocabulary._answers import Due
 from aioqueue.vocabulary._pauses import PauseTarget
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from aioqueue.postgres._claim import Claims
     from aioqueue.postgres._connections import Pool
     from aioqueue.postgres._options_schema import Schema
     from aioqueue.postgres._schedules_due import TickFloor
+    from aioqueue.vocabulary._gates import GateRules
     from aioqueue.vocabulary._job import ClaimedJob
 
 __all__ = ["Recovery", "recovery_statements"]
@@ -104,7 +105,8 @@ SELECT (SELECT {_SECONDS.format(first="least(pending.due, parked.due)")} FROM pe
                WHERE j.state = 2 AND j.lease_id > gap.low AND j.lease_id < gap.high LIMIT 1) AS lost)
            OR EXISTS (SELECT FROM @schema@.job j WHERE j.state = 2 AND j.lease_id IS NULL)
        ELSE false END,
-       {NEXT_TICK.replace("@floor@", "$5")}, now(), {GATES_DUE}"""
+       {NEXT_TICK.replace("@floor@", "$5")}, now(),
+       {GATES_DUE.replace("@types@", "$6")}"""
 
 
 def recovery_statements(schema: Schema) -> dict[str, str]:
@@ -136,11 +138,12 @@ class Recovery:
         rows = await self._pool.fetch(self._statements["take_expired"], limit, list(own), self._origin)
         return rows[0][0], [replace(claimed_job(row[1:-1]), worker=row[-1] or "") for row in rows if row[1] is not None]
 
-    async def next_due(self, types: Sequence[str], own: Collection[int]) -> Due:
+    async def next_due(self, types: Sequence[str], own: Collection[int], gates: Mapping[str, GateRules] | None = None) -> Due:
         """Say when something is due, as `aioqueue.abc.Store.next_due` says."""
         look, floor = self._looks.pause == 0, self._floor.begin()
+        fair = list({rules.type for name, rules in (gates or {}).items() if rules.fair_by is not None and name in types})
         began = time.monotonic()
-        rows = await self._pool.fetch(self._statements["next_due"], *lanes_of(types), list(own), look, floor)
+        rows = await self._pool.fetch(self._statements["next_due"], *lanes_of(types), list(own), look, floor, fair)
         ((job, lease, lost, unknown, first_tick, now, opened),) = rows
         if look:
             self._looks.done(began, time.monotonic())

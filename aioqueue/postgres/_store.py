@@ -338,7 +338,7 @@ class PostgresStore(OperatingVerbs, WebhookVerbs, EventVerbs, PauseVerbs, Schedu
         self, types: Sequence[str], *, own: Collection[int] = (), gates: Mapping[str, GateRules] | None = None
     ) -> Due:
         """See `aioqueue.abc.Store.next_due`."""
-        return await self._opened.recovery.next_due(types, own)
+        return await self._opened.recovery.next_due(types, own, gates)
 
     # -- in somebody's transaction ----------------------------------------------------------------------------------------
 

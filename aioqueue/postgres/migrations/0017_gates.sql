@@ -5,8 +5,10 @@
 -- This stops everybody for a moment, and does so first: a weaker lock that grew would deadlock with a claim.
 ALTER TABLE @schema@.job ADD COLUMN IF NOT EXISTS gates text[];     -- where it waits or runs; empty for one that has only a sequence
 
--- Who is held where, by type: of each type the first one is let come, since others may be served by nobody.
-CREATE INDEX IF NOT EXISTS job_gate ON @schema@.job (gate, type, priority, run_at, id) WHERE state = 0 AND gate IS NOT NULL;
+-- Who is held where, by type: of each type the first one is let come, since others may be served by nobody. Lanes that take turns
+-- are walked through in this order.
+CREATE INDEX IF NOT EXISTS job_gate ON @schema@.job (gate COLLATE "C", type, priority, run_at, id)
+    WHERE state = 0 AND gate IS NOT NULL;
 
 -- Limits, by name: how many jobs may run at once, or start in a time.
 CREATE TABLE @schema@.gate_limit (
