@@ -9,7 +9,6 @@ import anyio
 import pytest
 
 from aioqueue import Client, Fail, InSequence, Limit, Rate, Registry, Worker
-from aioqueue.abc import SupportsGates
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Invoke, Result
@@ -28,8 +27,6 @@ async def close() -> None:
 
 @pytest.fixture
 def url(each_url: str) -> str:
-    if not isinstance(Client(each_url).store, SupportsGates):
-        pytest.skip("this store knows no gates yet")
     return each_url
 
 

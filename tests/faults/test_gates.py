@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from aioqueue.abc import SupportsGates
 from tests.faults import gated
 from tests.postgres_server import execute
 from tests.processes import until
@@ -137,8 +136,6 @@ async def held_to_the_limit(scene: Scene, *, jobs: int, seconds: float, kills: i
     """
     chance = random.Random(jobs)
     async with scene.client() as client:
-        if not isinstance(client.store, SupportsGates):
-            pytest.skip("this store knows no gates yet")
         started = [scene.worker(serves="gated", **SETTINGS) for _ in range(WORKERS)]
         for worker in started:
             await worker.wait_for("slots for")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 RARELY = 3600.0
-STORES = ["memory", "postgres"]
+STORES = ["memory", "sqlite", "postgres"]
 
 
 @pytest.fixture(params=STORES)
@@ -267,7 +267,7 @@ async def test_a_rate_lets_in_as_many_as_the_time_allows() -> None:
             await until_finished(client, handles)
 
 
-@pytest.mark.parametrize("another", ["memory"], indirect=True)
+@pytest.mark.parametrize("another", ["memory", "sqlite"], indirect=True)
 async def test_tenants_take_turns(client: Client, another: Another) -> None:
     registry, began = Registry(), list[str]()
 
