@@ -24,8 +24,7 @@ most: list[int] = []
 
 @pytest.fixture
 async def client(each_client: Client) -> Client:
-    if not isinstance(each_client.store, SupportsGates):
-        pytest.skip("this store knows no gates")
+    assert isinstance(each_client.store, SupportsGates)
     for each in (ran, running, most):
         each.clear()
     return each_client
@@ -51,6 +50,21 @@ async def transfer(account: str, number: int, *, fails: bool = False) -> None:
 async def count(number: int) -> Call[int]:
     ran.append(number)
     return count(number - 1) if number % 10 else done(number)
+
+
+@registry.job(limit=Limit(1), aliases=("gates.older",))
+async def renamed(number: int) -> int:
+    ran.append(number)
+    most.append(len(running))
+    running.append("renamed")
+    await asyncio.sleep(0)
+    running.remove("renamed")
+    return number
+
+
+@registry.job(fairness_by="tenant")
+async def fair(tenant: str) -> None:
+    ran.append(tenant)
 
 
 @registry.job(rate=Rate(3, per=3600))
@@ -143,3 +157,42 @@ async def test_a_rate_lets_so_many_start(client: Client) -> None:
     await client.limits.put_rate(rated, 1_000_000, per=1)
     await run(client)
     assert await states(client, handles) == [JobState.COMPLETED] * 5
+
+
+async def test_values_take_turns(client: Client) -> None:
+    await client.enqueue_many([fair("many") for _ in range(50)])
+    await client.enqueue(fair("one"))
+    await Worker(client, registry, concurrency=2).run_once()
+    assert "one" in ran[:3]
+    assert len(ran) == 51
+
+
+async def test_old_and_new_names_of_a_type_share_its_limit(client: Client) -> None:
+    for number in range(3):
+        await client.enqueue(renamed(number))
+        await client.enqueue_by_name("gates.older", {"number": number})
+    await run(client)
+    assert sorted(map(str, ran)) == ["0", "0", "1", "1", "2", "2"]
+    assert max(most) == 0  # none was running when another one began
+    assert [each.name for each in await client.limits.list()].count("job:gates.renamed") == 1
+
+
+async def test_a_member_that_waits_for_others_lets_those_behind_it_pass(client: Client) -> None:
+    first = renamed(7)
+    waiting = transfer("a", 1).options(after=[first])
+    await client.enqueue_many([waiting, transfer("a", 2)])
+    await run(client)
+    assert sorted(map(str, ran)) == ["('a', 1)", "('a', 2)", "7"]
+
+
+async def test_a_strict_sequence_waits_for_its_member(client: Client) -> None:
+    strict = InSequence("strict", strict=True)
+    later = await client.enqueue(renamed(1).options(sequence=strict, delay=3600))
+    behind = await client.enqueue(renamed(2).options(sequence=strict))
+    await run(client)
+    assert ran == []
+    assert (await client.job(behind)).state is JobState.HELD
+    assert (await client.sequences.status("strict")).head is None
+    await client.run_now(later)
+    await run(client)
+    assert ran == [1, 2]
