@@ -267,7 +267,6 @@ async def test_a_rate_lets_in_as_many_as_the_time_allows() -> None:
             await until_finished(client, handles)
 
 
-@pytest.mark.parametrize("another", ["memory", "sqlite"], indirect=True)
 async def test_tenants_take_turns(client: Client, another: Another) -> None:
     registry, began = Registry(), list[str]()
 
