@@ -24,6 +24,7 @@ from aioqueue.vocabulary._answers import Changed
 from aioqueue.vocabulary._event_log import EventKind
 from aioqueue.vocabulary._job import StoredState
 from aioqueue.vocabulary._notification import Notification
+from aioqueue.vocabulary._pauses import HELD_BY_PAUSE
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -59,7 +60,7 @@ _MOVE = f"""WITH {ENDS}, wanted AS MATERIALIZED (
     SELECT j.id FROM @schema@.job j WHERE j.id = ANY(ARRAY(SELECT live FROM ends)) AND (j.state + 0 = 1 OR ({PARKED}))
     ORDER BY j.id FOR UPDATE
 ), changed AS (
-    UPDATE @schema@.job j SET run_at = @when@
+    UPDATE @schema@.job j SET @when@
     WHERE j.id = ANY(ARRAY(SELECT id FROM wanted))
     RETURNING j.id, j.type, j.run_at, coalesce(j.chain_id, j.id) AS chain, j.attempt, j.claims
 ), {_LOGGED}
@@ -67,8 +68,15 @@ SELECT ends.asked, ends.id, changed.type,
        (SELECT j.state FROM @schema@.job j WHERE j.id = ends.live) AS live, ends.last IS NOT NULL AS archived,
        extract(epoch FROM greatest(changed.run_at, now()) - now())::float8 AS delay
 FROM ends LEFT JOIN changed ON changed.id = ends.live"""
-_NOW = "least(j.run_at, clock_timestamp())"
-_THEN = "greatest(clock_timestamp(), coalesce($2::timestamptz, clock_timestamp() + $3::float8 * interval '1 second'))"
+_AT_A_GATE = f"j.state + 0 = 0 AND left(j.gate, {len(HELD_BY_PAUSE)}) <> '{HELD_BY_PAUSE}'"
+# What is held at a gate comes before those of its priority that are held there, too.
+_NOW = f"""run_at = least(j.run_at, clock_timestamp(), CASE WHEN {_AT_A_GATE} THEN (
+        SELECT h.run_at - interval '1 microsecond' FROM @schema@.job h
+        WHERE h.state = 0 AND h.gate = j.gate AND h.priority = j.priority ORDER BY h.run_at LIMIT 1) END)"""
+# It leaves its gate, and stands at none until it's due.
+_THEN = f"""run_at = greatest(clock_timestamp(),
+                      coalesce($2::timestamptz, clock_timestamp() + $3::float8 * interval '1 second')),
+        state = CASE WHEN {_AT_A_GATE} THEN 1 ELSE j.state END, gate = CASE WHEN {_AT_A_GATE} THEN NULL ELSE j.gate END"""
 
 
 def operate_statements(schema: Schema) -> dict[str, str]:
