@@ -85,10 +85,10 @@ LEFT JOIN LATERAL (
 ) AS rate ON true
 LEFT JOIN LATERAL (SELECT r.arrival, r.wake_at FROM @schema@.gate_rate r WHERE r.gate = given.gate LIMIT 1) AS used ON true
 CROSS JOIN LATERAL (
-    SELECT greatest(used.arrival, clock.now - rate.each * rate.burst) AS base
+    SELECT least(greatest(used.arrival, clock.now - rate.each * rate.burst), clock.now) AS base
 ) AS since"""
 """For each `given.gate` the time between two starts, and the time since which starts may be made up for; NULL for a rate that
-allows none, or isn't there."""
+allows none, or isn't there. Where the clock was set back the starts of what is in the future now count as made just now."""
 _TOKENS = """CASE WHEN rate.places > 0
         THEN greatest(0, floor(extract(epoch FROM clock.now - since.base) / extract(epoch FROM rate.each)))
     WHEN rate.places = 0 THEN 0 END::bigint"""
