@@ -34,6 +34,8 @@ __all__ = ["Promotions", "let_come", "promote_statements"]
 _MOST_MARKS = 200
 _MOST_COME = 200
 """Jobs of one type that are let come at one gate at once."""
+_MOST_LATER = 50
+"""Jobs of one type and priority that have been put off, and that leave one gate at once."""
 _FROM_THE_BEGINNING_SECONDS = 1.0
 
 _DUE_RATE = "r.wake_at IS NOT NULL AND r.wake_at <= statement_timestamp()"
@@ -46,23 +48,35 @@ RETURNING m.id, m.gate, m.freed"""
 # Nothing of them is locked before their gates are: whoever has those writes them.
 _DUE_RATES = f"SELECT r.gate FROM @schema@.gate_rate r WHERE {_DUE_RATE} ORDER BY r.wake_at LIMIT {_MOST_MARKS}"
 
+# What was put off while it was held waits for its time at no gate.
 _LET_COME = f"""WITH RECURSIVE kind(gate, jobs, type) AS (
     SELECT given.gate, given.jobs, (SELECT j.type FROM @schema@.job j WHERE j.state = 0 AND j.gate COLLATE "C" = given.gate
                                     ORDER BY j.type LIMIT 1)
     FROM unnest($1::text[], $2::integer[]) AS given(gate, jobs)
     UNION ALL
     SELECT kind.gate, kind.jobs, (SELECT j.type FROM @schema@.job j
-                                  WHERE j.state = 0 AND j.gate COLLATE "C" = kind.gate AND j.type > kind.type ORDER BY j.type LIMIT 1)
+                                  WHERE j.state = 0 AND j.gate COLLATE "C" = kind.gate AND j.type > kind.type
+                                  ORDER BY j.type LIMIT 1)
     FROM kind WHERE kind.type IS NOT NULL
 ), first AS MATERIALIZED (
     SELECT head.id FROM kind CROSS JOIN LATERAL (
         SELECT j.id FROM @schema@.job j
-        WHERE j.state = 0 AND j.gate COLLATE "C" = kind.gate AND j.type = kind.type AND j.open_blockers <= 0
+        WHERE j.state = 0 AND j.gate COLLATE "C" = kind.gate AND j.type = kind.type
+          AND j.open_blockers <= 0 AND j.run_at <= now()
         ORDER BY j.priority, j.run_at, j.id LIMIT kind.jobs FOR UPDATE OF j SKIP LOCKED) AS head
     WHERE kind.type IS NOT NULL
+), later AS MATERIALIZED (
+    SELECT last.id FROM kind CROSS JOIN unnest(ARRAY[1, 2, 3, 4]::smallint[]) AS level(priority) CROSS JOIN LATERAL (
+        SELECT j.id FROM @schema@.job j
+        WHERE j.state = 0 AND j.gate COLLATE "C" = kind.gate AND j.type = kind.type AND j.priority = level.priority
+          AND j.open_blockers <= 0 AND j.run_at > now()
+        ORDER BY j.run_at DESC, j.id DESC LIMIT {_MOST_LATER} FOR UPDATE OF j SKIP LOCKED) AS last
+    WHERE kind.type IS NOT NULL
 )
-UPDATE @schema@.job j SET state = 1, gates = CASE WHEN split_part(j.gate, ':', 1) = 'rate' THEN j.gates ELSE ARRAY[j.gate] END
-WHERE j.id = ANY(ARRAY(SELECT id FROM first)) AND j.state + 0 = 0
+UPDATE @schema@.job j
+SET state = 1, gate = CASE WHEN j.run_at <= now() THEN j.gate END,
+    gates = CASE WHEN j.run_at > now() OR split_part(j.gate, ':', 1) IN ('rate', 'fair') THEN j.gates ELSE ARRAY[j.gate] END
+WHERE j.id = ANY(ARRAY(SELECT id FROM first UNION ALL SELECT id FROM later)) AND j.state + 0 = 0
 RETURNING j.type, j.priority, {moment("j.run_at")}, j.id, j.gate"""
 _LET_COME_HEADS = f"""WITH first AS MATERIALIZED (
     SELECT j.id FROM @schema@.job j CROSS JOIN unnest($1::uuid[], $2::text[]) AS given(id, gate)
@@ -107,10 +121,12 @@ class Come:
     Attributes:
         firsts: The first in each lane.
         more: Whether others may be let come at once.
+        jobs: How many.
     """
 
     firsts: Mapping[Lane, Floor]
     more: bool = False
+    jobs: int = 0
 
 
 async def let_come(
@@ -131,20 +147,18 @@ async def let_come(
     again: dict[str, int] = {}
     for gate, most in freed.items():
         state = states.get(gate)
+        counts[gate] = 0
         if state is None:
-            counts[gate] = _MOST_COME  # of turns nobody is kept
+            counts[gate] = most  # nothing keeps those that wait for their turn
         elif state.sequence:
             if state.head is not None:
                 heads[state.head] = gate
         else:
-            free = _MOST_COME if state.free is None else min(state.free, most, _MOST_COME)
-            if free > 0:
-                counts[gate] = free
-            if state.free is None or min(state.free, most) > _MOST_COME:
-                again[gate] = most if state.free is None else min(state.free, most) - _MOST_COME
-    rows: list[Any] = []
-    if counts:
-        rows += await connection.fetch(statements["gates_let_come"], list(counts), list(counts.values()))
+            free = most if state.free is None else min(state.free, most)
+            counts[gate] = min(free, _MOST_COME)
+            if free > _MOST_COME:
+                again[gate] = free - _MOST_COME
+    rows: list[Any] = [*await connection.fetch(statements["gates_let_come"], list(counts), list(counts.values()))]
     if heads:
         rows += await connection.fetch(statements["gates_let_come_heads"], list(heads), list(heads.values()))
     again = {gate: most for gate, most in again.items() if any(row[4] == gate for row in rows)}
@@ -153,11 +167,13 @@ async def let_come(
     if rates := [gate for gate in freed if kind_of(gate) is GateKind.RATE]:
         await connection.fetch(statements["gates_wake"], rates, [states[gate].free or 0 for gate in rates])
     firsts: dict[Lane, Floor] = {}
-    for job_type, priority, run_at, job_id, _ in rows:
+    for job_type, priority, run_at, job_id, gate in rows:
+        if gate is None:
+            continue
         firsts[job_type, priority] = min(firsts.get((job_type, priority), (run_at, job_id)), (run_at, job_id))
     if origin is not None and firsts and (note := due_note({name for name, _ in firsts}, 0.0, origin)) is not None:
         await connection.fetch(statements["notify"], note)
-    return Come(firsts, bool(again))
+    return Come(firsts, bool(again), len(rows))
 
 
 class Promotions:

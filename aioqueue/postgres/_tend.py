@@ -21,13 +21,15 @@ from aioqueue.postgres._connections_halving import in_halves
 from aioqueue.postgres._connections_source import WAIT_BRIEFLY
 from aioqueue.postgres._errors import breaks_connection, cuts_short
 from aioqueue.postgres._events_log import logged
+from aioqueue.postgres._gates_sweep import GateSweep, sweep_statements
 from aioqueue.postgres._notifications import merged
 from aioqueue.postgres._resolve import Resolved, resolve, resolve_statements
 from aioqueue.postgres._resolve_ends import ends_statements, store_deleted, store_found_ends
 from aioqueue.postgres._settle_archive import archive
-from aioqueue.postgres._tend_over import OVER, over_statements, remove_over
+from aioqueue.postgres._tend_look import LOOK, LOOK_BRIEFLY, MOST_CHAINS, NEVER_STARTED, Look
+from aioqueue.postgres._tend_over import over_statements, remove_over
 from aioqueue.postgres._tend_parked import FreeKeys, parked_free_statements, unpark
-from aioqueue.postgres._tend_requests import REQUESTS_LEFT, apply_requests, requests_statements
+from aioqueue.postgres._tend_requests import apply_requests, requests_statements
 from aioqueue.postgres._webhooks_ends import store_deliveries
 from aioqueue.runtime._log import event
 from aioqueue.store_rules._causes import expired
@@ -52,51 +54,7 @@ _PASSED_OVER_SECONDS = 60.0
 _SWEPT_ROWS = 5_000
 """Edges, or ends of chains, that one look goes through."""
 
-_MOST_CHAINS = 200
-"""Ends of chains that one transaction tells of at most."""
-
-_NEVER_STARTED = """j.expires_at IS NOT NULL AND j.state < 2 AND j.attempt = 0 AND j.reschedules = 0
-          AND j.expires_at <= now()"""
-
-# Each is looked up by itself: where the planner believes that a table is empty, a join would read all of it for each.
-# An end that is still being told of is found as such. One that isn't, with somebody waiting and no live step, was written
-# by nobody who knew of those that wait: it's looked at anew.
-_LOOK = f"""WITH edge AS MATERIALIZED (
-    SELECT b.chain_id, b.job_id, b.resolved FROM @schema@.blocker b
-    WHERE (b.chain_id, b.job_id) > ($1::uuid, $2::uuid) ORDER BY b.chain_id, b.job_id LIMIT $5::integer
-), awaited AS MATERIALIZED (
-    SELECT DISTINCT chain_id FROM edge WHERE NOT resolved
-), job_edge AS MATERIALIZED (
-    SELECT b.job_id FROM @schema@.blocker b WHERE b.job_id > $3::uuid ORDER BY b.job_id LIMIT $5::integer
-), ended AS MATERIALIZED (
-    SELECT e.chain_id, e.untold FROM @schema@.chain_end e WHERE e.chain_id > $4::uuid ORDER BY e.chain_id LIMIT $5::integer
-)
-SELECT EXISTS (SELECT FROM @schema@.chain_end e WHERE e.untold) AS untold,
-       EXISTS (SELECT FROM @schema@.job j WHERE {_NEVER_STARTED}) AS late,
-       {OVER} AS over,
-       {REQUESTS_LEFT} AS asked,
-       ARRAY(SELECT chain_id FROM awaited
-             WHERE (SELECT true FROM @schema@.job j WHERE j.id = awaited.chain_id LIMIT 1) IS NULL
-               AND (SELECT true FROM @schema@.job j WHERE j.chain_id = awaited.chain_id LIMIT 1) IS NULL
-               AND (SELECT true FROM @schema@.chain_end e WHERE e.chain_id = awaited.chain_id AND e.untold LIMIT 1) IS NULL
-             LIMIT {_MOST_CHAINS}) AS lost,
-       ARRAY(SELECT job_id FROM (SELECT DISTINCT job_id FROM job_edge) AS waiting
-             WHERE (SELECT true FROM @schema@.job j WHERE j.id = waiting.job_id LIMIT 1) IS NULL
-               AND (SELECT true FROM @schema@.archive a WHERE a.id = waiting.job_id AND a.state IN (6, 7) LIMIT 1) IS NULL)
-           AS unneeded,
-       ARRAY(SELECT chain_id FROM ended
-             WHERE (SELECT true FROM @schema@.blocker b WHERE b.chain_id = ended.chain_id LIMIT 1) IS NULL) AS forgotten,
-       (SELECT chain_id FROM edge ORDER BY chain_id DESC, job_id DESC LIMIT 1) AS last_edge_chain,
-       (SELECT job_id FROM edge ORDER BY chain_id DESC, job_id DESC LIMIT 1) AS last_edge_job,
-       (SELECT count(*) FROM edge) AS edges,
-       (SELECT job_id FROM job_edge ORDER BY job_id DESC LIMIT 1) AS last_job, (SELECT count(*) FROM job_edge) AS job_edges,
-       (SELECT chain_id FROM ended ORDER BY chain_id DESC LIMIT 1) AS last_end, (SELECT count(*) FROM ended) AS ends"""
-_LOOK_BRIEFLY = f"""SELECT EXISTS (SELECT FROM @schema@.chain_end e WHERE e.untold),
-       EXISTS (SELECT FROM @schema@.job j WHERE {_NEVER_STARTED}),
-       {OVER},
-       {REQUESTS_LEFT}"""
-
-_UNTOLD = f"""SELECT e.chain_id FROM @schema@.chain_end e WHERE e.untold ORDER BY e.ended_at, e.chain_id LIMIT {_MOST_CHAINS}
+_UNTOLD = f"""SELECT e.chain_id FROM @schema@.chain_end e WHERE e.untold ORDER BY e.ended_at, e.chain_id LIMIT {MOST_CHAINS}
 FOR UPDATE SKIP LOCKED"""
 _GONE = """SELECT given.id FROM unnest($1::uuid[]) AS given(id)
 WHERE (SELECT true FROM @schema@.job j WHERE j.id = given.id LIMIT 1) IS NULL
@@ -108,7 +66,7 @@ WHERE e.chain_id = ANY($1::uuid[])
   AND (SELECT true FROM @schema@.job j WHERE j.chain_id = e.chain_id LIMIT 1) IS NULL
 ORDER BY e.chain_id FOR UPDATE OF e SKIP LOCKED"""
 
-_LATE = f"""SELECT j.id FROM @schema@.job j WHERE {_NEVER_STARTED} AND NOT j.id = ANY($2::uuid[])
+_LATE = f"""SELECT j.id FROM @schema@.job j WHERE {NEVER_STARTED} AND NOT j.id = ANY($2::uuid[])
 ORDER BY j.expires_at LIMIT $1::integer FOR UPDATE OF j SKIP LOCKED"""
 _EXPIRE = f"""WITH gone AS (
     DELETE FROM @schema@.job j WHERE j.id = ANY($1::uuid[]) RETURNING j.*
@@ -137,8 +95,8 @@ _NIL = UUID(int=0)
 def tend_statements(schema: Schema) -> dict[str, str]:
     """All statements of this module, by name."""
     templates = {
-        "tend_look": _LOOK,
-        "tend_look_briefly": _LOOK_BRIEFLY,
+        "tend_look": LOOK,
+        "tend_look_briefly": LOOK_BRIEFLY,
         "tend_untold": _UNTOLD,
         "tend_gone": _GONE,
         "tend_known": _KNOWN,
@@ -154,39 +112,10 @@ def tend_statements(schema: Schema) -> dict[str, str]:
         **requests_statements(schema),
         **over_statements(schema),
         **parked_free_statements(schema),
+        **sweep_statements(schema),
         **ends_statements(schema),
         **resolve_statements(schema),
     }
-
-
-@dataclass(slots=True)
-class _Look:
-    """What there is to do.
-
-    Attributes:
-        untold: Whether ends of chains are still to be told.
-        late: Whether jobs have expired that nobody has started.
-        over: What is over by its time: see `OVER`.
-        asked: Whether requests to end are left.
-        lost: Chains for which somebody waits that aren't live, and of whose ends nobody is telling.
-        unneeded: Jobs whose edges nobody needs.
-        forgotten: Chains for whose ends nobody waits any more.
-        free: Keys that aren't paused and of which jobs are parked.
-    """
-
-    untold: bool
-    late: bool
-    over: Sequence[str]
-    asked: bool
-    lost: Sequence[UUID] = ()
-    unneeded: Sequence[UUID] = ()
-    forgotten: Sequence[UUID] = ()
-    free: Sequence[str] = ()
-
-    @property
-    def anything(self) -> bool:
-        of_chains = self.untold or self.lost or self.unneeded or self.forgotten
-        return bool(of_chains or self.late or self.over or self.asked or self.free)
 
 
 @dataclass(slots=True)
@@ -226,6 +155,7 @@ class Tender:
         self._job: UUID = _NIL
         self._end: UUID = _NIL
         self._free_keys = FreeKeys(pool, self._statements["tend_free_keys"])
+        self._gates = GateSweep(pool, schema, origin)
         self._passed_over: dict[UUID, float] = {}
 
     async def tend(self, limit: int) -> tuple[Tended, Notification]:
@@ -246,6 +176,10 @@ class Tender:
         works += [partial(self._remove_over, what, limit) for what in look.over]
         if look.free:
             works.append(lambda connection, own: self._unpark(connection, look.free, limit, own))
+        if look.swept.places or look.swept.members:
+            works.append(lambda connection, _: self._gates.drop(connection, look.swept))
+        if look.swept.gates:
+            works.append(lambda connection, own: self._let_come(connection, look.swept.gates, own))
         if look.unneeded or look.forgotten:
             works.append(lambda connection, _: self._forget(connection, look))
         trouble = [error for work in works if (error := await self._in_transaction(work, done)) is not None]
@@ -266,22 +200,23 @@ class Tender:
         note = Notification(types=frozenset(told.types), delay=delay, finished=finished, deliveries=told.deliveries)
         return tended, merged([*done.notes, note])
 
-    async def _look(self) -> _Look:
+    async def _look(self) -> Look:
         if self._looks.pause > 0:
             ((untold, late, over, asked),) = await self._pool.fetch(self._statements["tend_look_briefly"])
-            return _Look(untold, late, over, asked)
+            return Look(untold, late, over, asked)
         began = time.monotonic()
         arguments = *self._edge, self._job, self._end, _SWEPT_ROWS
         (row,) = await self._pool.fetch(self._statements["tend_look"], *arguments)
         self._looks.done(began, time.monotonic())
-        if len(row["lost"]) < _MOST_CHAINS:  # otherwise there may be more of them
+        if len(row["lost"]) < MOST_CHAINS:  # otherwise there may be more of them
             swept = row["edges"] == _SWEPT_ROWS
             self._edge = (row["last_edge_chain"], row["last_edge_job"]) if swept else (_NIL, _NIL)
         self._job = row["last_job"] if row["job_edges"] == _SWEPT_ROWS else _NIL
         self._end = row["last_end"] if row["ends"] == _SWEPT_ROWS else _NIL
         names = ("untold", "late", "over", "asked", "lost", "unneeded", "forgotten")
-        look = _Look(*(row[name] for name in names))
+        look = Look(*(row[name] for name in names))
         look.free = await self._free_keys.look()
+        look.swept = await self._gates.look()
         return look
 
     async def _in_transaction(self, work: _Work, done: _Done) -> StoreError | None:
@@ -339,7 +274,7 @@ class Tender:
         for job_id, why in refused.items():
             self._pass_over(job_id, why)
         # Not if all that's left is held by somebody.
-        done.more = done.told.told > 0 and max(len(chains), lost) >= _MOST_CHAINS
+        done.more = done.told.told > 0 and max(len(chains), lost) >= MOST_CHAINS
 
     async def _expire(self, connection: Connection, limit: int, done: _Done) -> None:
         """Discard what hasn't been started in time. Those that wait for it are told next."""
@@ -388,7 +323,11 @@ class Tender:
         for job_id, why in refused.items():
             self._pass_over(job_id, why)
 
-    async def _forget(self, connection: Connection, look: _Look) -> None:
+    async def _let_come(self, connection: Connection, gates: Sequence[str], done: _Done) -> None:
+        done.resumed, note = await self._gates.let_come(connection, gates)
+        done.notes.append(note)
+
+    async def _forget(self, connection: Connection, look: Look) -> None:
         if look.unneeded:
             await connection.fetch(self._statements["tend_drop_edges"], list(look.unneeded))
         if look.forgotten:

@@ -1,0 +1,156 @@
+"""Upkeep of gates: those held whose place is free, and what is left behind of jobs that are gone.
+
+All gates at which jobs are held are looked at in turn, some of them each time, as are all places and members.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from aioqueue.postgres._connections_source import HOLD_BRIEFLY
+from aioqueue.postgres._gates_lock import MOST_GATES, lock_gates
+from aioqueue.postgres._gates_look import GateLooks
+from aioqueue.postgres._gates_promote import let_come, promote_statements
+from aioqueue.vocabulary._gates import FAIR
+from aioqueue.vocabulary._notification import Notification
+from aioqueue.vocabulary._pauses import HELD_BY_PAUSE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aioqueue.postgres._connections_driver import Connection, Reader
+    from aioqueue.postgres._options_schema import Schema
+
+__all__ = ["GateSweep", "Swept", "sweep_statements"]
+
+_SWEPT_ROWS = 5_000
+"""Places, or members, that one look goes through."""
+_MOST_COME = 200
+_NIL = UUID(int=0)
+_PAST_PAUSES = f"{HELD_BY_PAUSE[:-1]};"
+"""What comes after the gates of all pauses: `;` after `:`."""
+
+# One gate after the other, past those of pauses at once. Those that left marks are seen to by claims, unless none are made.
+_HELD = f"""WITH RECURSIVE held(gate, place) AS (
+    SELECT (SELECT j.gate FROM @schema@.job j WHERE j.state = 0 AND j.gate COLLATE "C" > $1::text
+            ORDER BY j.gate COLLATE "C" LIMIT 1), 1
+    UNION ALL
+    SELECT (SELECT j.gate FROM @schema@.job j WHERE j.state = 0 AND j.gate COLLATE "C" >
+                CASE WHEN starts_with(held.gate, '{HELD_BY_PAUSE}') THEN '{_PAST_PAUSES}' ELSE held.gate END COLLATE "C"
+            ORDER BY j.gate COLLATE "C" LIMIT 1), held.place + 1
+    FROM held WHERE held.gate IS NOT NULL AND held.place < {MOST_GATES}
+)
+SELECT ARRAY(SELECT held.gate FROM held WHERE held.gate IS NOT NULL AND NOT starts_with(held.gate, '{HELD_BY_PAUSE}')),
+       (SELECT held.gate FROM held WHERE held.place = {MOST_GATES})"""
+_PLACES = f"""WITH place AS MATERIALIZED (
+    SELECT p.gate, p.number, p.job_id FROM @schema@.gate_place p
+    WHERE (p.gate, p.number) > ($1::text, $2::bigint) ORDER BY p.gate, p.number LIMIT {_SWEPT_ROWS}
+)
+SELECT place.gate, place.number, (SELECT true FROM @schema@.job j WHERE j.id = place.job_id AND j.state + 0 = 2 LIMIT 1) IS NULL
+FROM place ORDER BY place.gate, place.number"""
+_MEMBERS = f"""WITH member AS MATERIALIZED (
+    SELECT m.chain_id, m.failed FROM @schema@.gate_member m WHERE m.chain_id > $1::uuid ORDER BY m.chain_id LIMIT {_SWEPT_ROWS}
+)
+SELECT member.chain_id, NOT member.failed AND (SELECT true FROM @schema@.job j WHERE j.id = member.chain_id LIMIT 1) IS NULL
+       AND (SELECT true FROM @schema@.job j WHERE j.chain_id = member.chain_id LIMIT 1) IS NULL
+FROM member ORDER BY member.chain_id"""
+
+_DROP_PLACES = """WITH gone AS (
+    DELETE FROM @schema@.gate_place p USING unnest($1::text[], $2::bigint[]) AS given(gate, number)
+    WHERE p.gate = given.gate AND p.number = given.number
+      AND (SELECT true FROM @schema@.job j WHERE j.id = p.job_id AND j.state + 0 = 2 LIMIT 1) IS NULL
+    RETURNING p.gate
+)
+INSERT INTO @schema@.gate_mark (gate, freed) SELECT gate, count(*) FROM gone GROUP BY gate"""
+_DROP_MEMBERS = """WITH gone AS (
+    DELETE FROM @schema@.gate_member m WHERE m.chain_id = ANY($1::uuid[]) AND NOT m.failed
+      AND (SELECT true FROM @schema@.job j WHERE j.id = m.chain_id LIMIT 1) IS NULL
+      AND (SELECT true FROM @schema@.job j WHERE j.chain_id = m.chain_id LIMIT 1) IS NULL
+    RETURNING m.sequence
+)
+INSERT INTO @schema@.gate_mark (gate) SELECT DISTINCT 'sequence=' || sequence FROM gone"""
+
+
+def sweep_statements(schema: Schema) -> dict[str, str]:
+    """All statements of this module, by name."""
+    templates = {
+        "gates_held": _HELD,
+        "gates_places": _PLACES,
+        "gates_members": _MEMBERS,
+        "gates_drop_places": _DROP_PLACES,
+        "gates_drop_members": _DROP_MEMBERS,
+    }
+    return {**{name: schema.render(template) for name, template in templates.items()}, **promote_statements(schema)}
+
+
+@dataclass(slots=True)
+class Swept:
+    """What one look has found.
+
+    Attributes:
+        gates: At which jobs are held.
+        places: Stale ones, by gate and number.
+        members: Chains that are members, and gone.
+    """
+
+    gates: Sequence[str] = ()
+    places: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
+    members: list[UUID] = field(default_factory=list[UUID])
+
+    def __bool__(self) -> bool:
+        return bool(self.gates or self.places or self.members)
+
+
+class GateSweep:
+    """Looks at gates in turn, and puts them in order.
+
+    Arguments:
+        reader: Runs the looks.
+        schema: Where the tables are.
+        origin: Who tells other processes; None if nobody is to be told.
+    """
+
+    def __init__(self, reader: Reader, schema: Schema, origin: str | None) -> None:
+        self._reader = reader
+        self._statements = sweep_statements(schema)
+        self._origin = origin
+        self._gate = ""
+        self._place: tuple[str, int] = ("", 0)
+        self._member = _NIL
+        self._looks = GateLooks()
+
+    async def look(self) -> Swept:
+        """Look through the next ones."""
+        ((gates, last),) = await self._reader.read(self._statements["gates_held"], self._gate)
+        self._gate = last or ""
+        places = await self._reader.read(self._statements["gates_places"], *self._place)
+        self._place = (places[-1][0], places[-1][1]) if len(places) == _SWEPT_ROWS else ("", 0)
+        members = await self._reader.read(self._statements["gates_members"], self._member)
+        self._member = members[-1][0] if len(members) == _SWEPT_ROWS else _NIL
+        return Swept(gates, [(row[0], row[1]) for row in places if row[2]], [row[0] for row in members if row[1]])
+
+    async def let_come(self, connection: Connection, gates: Sequence[str]) -> tuple[int, Notification]:
+        """Let come whom these gates have room for, within the connection's open transaction.
+
+        Of those that wait for their turn a single one of each lane: it may be that no worker gives turns any more.
+
+        Returns:
+            How many have come, and what listeners are to be told.
+        """
+        await connection.execute(HOLD_BRIEFLY)
+        await lock_gates(connection, self._statements, gates)
+        freed = {gate: 1 if gate.startswith(FAIR) else _MOST_COME for gate in gates}
+        come = await let_come(connection, self._statements, self._looks, freed, origin=self._origin)
+        return come.jobs, Notification(types=frozenset(name for name, _ in come.firsts))
+
+    async def drop(self, connection: Connection, swept: Swept) -> None:
+        """Remove what is left behind, within the connection's open transaction; claims are told by marks."""
+        arguments: list[tuple[str, list[Any]]] = [
+            ("gates_drop_places", [[gate for gate, _ in swept.places], [number for _, number in swept.places]]),
+            ("gates_drop_members", [swept.members]),
+        ]
+        for name, given in arguments:
+            if given[0]:
+                await connection.fetch(self._statements[name], *given)
