@@ -256,7 +256,7 @@ class Claims:
         except (StoreUnavailable, StoreIncompatible):
             raise
         except StoreError as error:
-            logger.warning("held jobs weren't let come: %s; upkeep does so", error, extra=event("store.gates_not_opened"))
+            logger.error("jobs can't be let come to a claim: %s", error, extra=event("store.gates_refused"))
             return
         self._marks = bool(come.more or come.firsts)
 

@@ -150,12 +150,7 @@ class SingleClaims:
             if not rooms.has_room(job_type):
                 continue
             try:
-                if gated or job_type in rules:
-                    one = await self._gates.claim_one(owners, job_id, rules, dry_run=dry_run)
-                else:
-                    one = await self._claim_one(owners, job_id, dry_run=dry_run)
-                if one.paused:
-                    await self._connection.fetch(self._statements["claim_park_one"], job_id)
+                one = await self._claim_one(owners, job_id, rules, at_gates=gated or job_type in rules, dry_run=dry_run)
             except (StoreUnavailable, StoreIncompatible):
                 if taken:
                     break  # what was taken before is worth having; the next call meets the same error
@@ -173,7 +168,19 @@ class SingleClaims:
             await self._set_aside(job_id, reason)
         return taken
 
-    async def _claim_one(self, owners: Owners, job_id: UUID, *, dry_run: bool) -> Gated:
+    async def _claim_one(
+        self, owners: Owners, job_id: UUID, rules: Mapping[str, GateRules], *, at_gates: bool, dry_run: bool
+    ) -> Gated:
+        """Claim one, or park it."""
+        if at_gates:
+            one = await self._gates.claim_one(owners, job_id, rules, dry_run=dry_run)
+        else:
+            one = await self._claim_plain(owners, job_id, dry_run=dry_run)
+        if one.paused:
+            await self._connection.fetch(self._statements["claim_park_one"], job_id)
+        return one
+
+    async def _claim_plain(self, owners: Owners, job_id: UUID, *, dry_run: bool) -> Gated:
         statement = self._statements["claim_one_dry" if dry_run else "claim_one"]
         ((paused, *row),) = await self._connection.fetch(statement, owners.leases, job_id, owners.types, owners.of_types)
         one = Gated()

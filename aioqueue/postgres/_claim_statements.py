@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 
 __all__ = ["COLUMNS_ABOUT_THE_CLAIM", "PAUSING", "claim_name", "claim_statements"]
 
-COLUMNS_ABOUT_THE_CLAIM, PAUSING = 7, 4
-"""How many columns stand before those of a job; and which of them says whether there are pauses."""
+COLUMNS_ABOUT_THE_CLAIM = 7
+"""How many columns stand before those of a job."""
+PAUSING = 4
+"""Which of them says whether there are pauses."""
 
 _CLAIM = f"""WITH {OWNERS}, pausing AS MATERIALIZED (
     SELECT EXISTS (SELECT FROM @schema@.pause) AS yes
