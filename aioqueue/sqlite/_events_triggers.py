@@ -69,13 +69,16 @@ _REPLACED = f"{_INTO} SELECT iif(NEW.state = 0, 'blocked', 'enqueued'), {_whose(
 
 _IS_SETTLED = "NEW.settled_claims IS NEW.claims"
 
+# What has stood at a gate, and is put off, has waited for nobody.
+_IS_UNBLOCKED = "OLD.state = 0 AND NEW.state = 1 AND OLD.gate IS NULL"
+
 _MOVED = f"""
     {_INTO} SELECT 'reaped', {_whose("OLD")}, '{{}}' WHERE OLD.state = 2 AND {_IS_SETTLED} AND NEW.settled_kind >= 100;
     {_INTO} SELECT
-        CASE WHEN NEW.state = 2 THEN 'started' WHEN OLD.state = 0 AND NEW.state = 1 THEN 'unblocked'
+        CASE WHEN NEW.state = 2 THEN 'started' WHEN {_IS_UNBLOCKED} THEN 'unblocked'
              WHEN OLD.state = 2 AND {_IS_SETTLED} AND NEW.settled_kind % 100 = 8 THEN 'retrying' ELSE 'rescheduled' END,
         {_whose("NEW")},
-        CASE WHEN NEW.state = 2 OR (OLD.state = 0 AND NEW.state = 1) THEN '{{}}'
+        CASE WHEN NEW.state = 2 OR ({_IS_UNBLOCKED}) THEN '{{}}'
              WHEN OLD.state = 2 AND {_IS_SETTLED} AND NEW.settled_kind % 100 = 8
              THEN json_object('delay', {_DELAY}, 'error', {_error("NEW", "OLD.errors")})
              ELSE json_object('delay', {_DELAY}) END;"""
