@@ -1,4 +1,4 @@
-"""Limits of gates: stored by code or by people, removed and listed. Claims look at them: see `_gates`."""
+"""Limits of gates: stored by code or by people, removed and listed. Claims look at them: see `_gates_look`."""
 
 from __future__ import annotations
 

@@ -9,8 +9,8 @@ from aioqueue.vocabulary._notification import Notification
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from aioqueue.postgres._gates import GateStatuses
     from aioqueue.postgres._gates_limits import Limits
-    from aioqueue.postgres._gates_statuses import GateStatuses
     from aioqueue.vocabulary._gates import GateStatus, NewLimit, StoredLimit
 
 __all__ = ["GateVerbs"]

@@ -231,23 +231,20 @@ async def insert_on(
     created: set[UUID] = set()
     in_order = sorted(jobs, key=lambda job: hashes[job.id].bytes if job.id in hashes else b"")
     in_order = [job for job in in_order if job.id not in stored]
-    sequenced = has_sequences(jobs)
-    plain = not sequenced and more_columns is None and not any(frees_at_start(job) for job in jobs)
-    name = "insert" if plain else "insert_until_started" if more_columns is None else "insert_waiting"
-    if sequenced:
-        name = "insert_sequenced"
-    if repeated:
-        name += "_repeated"
+    name = _statement_for(jobs, waiting=more_columns is not None)
     for chunk in in_portions(in_order, job_size):
         several = sum(job.id in hashes for job in chunk) > 1
         if several:
             await connection.execute(_SAVEPOINT)
         while True:
             more = () if more_columns is None else more_columns(chunk)
-            arguments = [*insert_arguments(chunk), note] if plain else waiting_arguments(chunk, note, more)
-            if sequenced:
+            if name == "insert":
+                arguments = [*insert_arguments(chunk), note]
+            elif name == "insert_sequenced":
                 arguments = sequenced_arguments(chunk, note, more, jobs)
-            rows = await connection.fetch(statements[name], *arguments)
+            else:
+                arguments = waiting_arguments(chunk, note, more)
+            rows = await connection.fetch(statements[f"{name}_repeated" if repeated else name], *arguments)
             made = {row[0] for row in rows if row[0] is not None}
             if repeated and made:
                 # One that was written, run and archived while this insert waited for it.
@@ -262,6 +259,15 @@ async def insert_on(
             await connection.execute(_RELEASE)
         created |= made
     return insert_results(jobs, stored, created)
+
+
+def _statement_for(jobs: Sequence[NewJob], *, waiting: bool) -> str:
+    """The name of the statement that stores these."""
+    if has_sequences(jobs):
+        return "insert_sequenced"
+    if waiting:
+        return "insert_waiting"
+    return "insert_until_started" if any(frees_at_start(job) for job in jobs) else "insert"
 
 
 async def _held_by_older_names(connection: Connection, statements: dict[str, str], jobs: Sequence[NewJob]) -> dict[UUID, UUID]:

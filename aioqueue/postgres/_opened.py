@@ -17,8 +17,8 @@ from aioqueue.postgres._connections_reserved import ReservedConnection
 from aioqueue.postgres._connections_tracker import Tracker
 from aioqueue.postgres._connections_users import UsersPool
 from aioqueue.postgres._events import EventReaders
+from aioqueue.postgres._gates import GateStatuses
 from aioqueue.postgres._gates_limits import Limits
-from aioqueue.postgres._gates_statuses import GateStatuses
 from aioqueue.postgres._insert import Inserter
 from aioqueue.postgres._lease import Leases
 from aioqueue.postgres._listing import Listings

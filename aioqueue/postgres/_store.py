@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
     from aioqueue.postgres._connections_driver import Connection
     from aioqueue.postgres._events import EventReaders
+    from aioqueue.postgres._gates import GateStatuses
     from aioqueue.postgres._gates_limits import Limits
-    from aioqueue.postgres._gates_statuses import GateStatuses
     from aioqueue.postgres._pauses import Pauses
     from aioqueue.postgres._schedules import Schedules
     from aioqueue.postgres._settle import Settled
