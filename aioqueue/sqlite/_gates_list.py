@@ -45,7 +45,7 @@ SELECT count(*) FROM (
 """
 
 _BLOCKED_BY = """
-SELECT coalesce((SELECT id FROM archive WHERE chain_id = m.chain_id AND state = 6 LIMIT 1), m.chain_id)
+SELECT coalesce((SELECT id FROM archive INDEXED BY archive_chain WHERE chain_id = m.chain_id AND state = 6 LIMIT 1), m.chain_id)
 FROM gate_member AS m WHERE m.sequence = :name AND m.ended = 6 AND m.block = 1 ORDER BY m.number LIMIT 1
 """
 

@@ -49,6 +49,8 @@ ROOMS = (
     *("_settle_requests", "_progress", "_progress_kept", "_progress_read", "_retention", "_retention_find"),
     *("_webhooks", "_webhooks_write", "_tend_old", "_events"),
     *("_pauses", "_pauses_list", "_pauses_parked"),
+    *("_gates", "_gates_claim", "_gates_each", "_gates_fair", "_gates_list", "_gates_look", "_gates_members", "_gates_news"),
+    *("_gates_promote", "_gates_sweep", "_gates_through"),
     *("_schedules_change", "_schedules_look", "_schedules_put", "_schedules_rows", "_schedules_tick"),
 )
 WALKS = {
@@ -66,10 +68,13 @@ WALKS = {
     "_tend_old._LOOK": ("event",),
     "_events._FORGET": ("event",),
     # Up to the first of them.
-    "_recovery._NEXT_DUE": ("schedule_due", "pause"),
+    "_recovery._NEXT_DUE": ("schedule_due", "pause", "gate_mark"),
     # Whether there is any.
-    "_claim_take._PICK": ("pause",),
-    "_claim_take._PICK_WITHIN_QUOTAS": ("pause",),
+    "_claim_take._PICK": ("pause", "gate_mark"),
+    "_claim_take._PICK_WITHIN_QUOTAS": ("pause", "gate_mark"),
+    "_gates_claim._ANY_WORK": ("gate_mark",),
+    # From the oldest on, as far as the limit says.
+    "_gates_promote._MARKED": ("gate_mark",),
     "_pauses_list._PAUSES": ("pause",),
     # Once an hour.
     "_schedules_change._RECOMPUTE_ALL": ("schedule",),
@@ -79,6 +84,7 @@ WALKS = {
 TABLES = (
     "job|archive|blocker|chain_end|b|e|phase|progress|job_log|log|newer|past_lease|delivery|event"
     "|pause|schedule|schedule_tick|schedule_generation|s|t|g|kept"
+    "|gate_limit|gate_place|gate_mark|gate_rate|gate_member|p|m"
 )
 """Under the names that the statements give them."""
 
