@@ -29,6 +29,8 @@ __all__ = ["GateSweep", "Swept"]
 _WALK = 1000
 """Gates, places and members at which one call looks, each."""
 
+_FIRST_NUMBER = -(2**63)
+
 _NEXT = f"""(SELECT min(gate) FROM job INDEXED BY job_at_gate WHERE state = 0 AND open_blockers = 0
     AND gate > iif({{0}} > '{BEFORE_GATES}' AND {{0}} < '{BEHIND_GATES}', '{BEHIND_GATES}', {{0}}))"""
 
@@ -113,7 +115,7 @@ class GateSweep:
         self._news = news
         self._gate = ""
         self._place: tuple[Any, Any] = ("", "")
-        self._member = 0
+        self._member = _FIRST_NUMBER
 
     def look(self, connection: Statements, limit: int) -> Swept:
         """See what there is to do, and move on in the walks."""
@@ -144,7 +146,7 @@ class GateSweep:
         self._place = places[-1][:2] if len(places) == _WALK else ("", "")
         swept.jobs = [row[1] for row in places if row[2] and isinstance(row[1], str)]
         members = connection.execute(_MEMBERS, {"number": self._member, "walk": _WALK}).fetchall()
-        self._member = members[-1][0] if len(members) == _WALK else 0
+        self._member = members[-1][0] if len(members) == _WALK else _FIRST_NUMBER
         swept.members = [row[0] for row in members if row[1]]
 
     def write(self, connection: Statements, swept: Swept, limit: int) -> bool:

@@ -32,7 +32,7 @@ __all__ = ["Passage", "through_gates"]
 _PLACES = frozenset({GateKind.LIMIT, GateKind.SEQUENCE})
 
 _DETAILS = """
-SELECT json_group_array(json_array(job.id, CAST(job.gate AS TEXT), job.gates IS NOT NULL, m.sequence))
+SELECT json_group_array(json_array(job.id, CAST(job.gate AS TEXT), job.gates IS NOT NULL, CAST(m.sequence AS TEXT)))
 FROM json_each(:ids) AS asked CROSS JOIN job ON job.id = asked.value
 LEFT JOIN gate_member AS m ON m.chain_id = coalesce(job.chain_id, job.id)
 """

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aioqueue.vocabulary._gates import By, GateRules, NewLimit
+from aioqueue.vocabulary._gates import By, GateRules, NewLimit, SequenceMember
 from aioqueue.vocabulary._job import JobState, Settlement, SettlementKind
-from tests.sqlite.conftest import execute, new_job, query
+from aioqueue.vocabulary._unique import Unique
+from tests.sqlite.conftest import execute, new_job, outsider, query
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from aioqueue.sqlite import SQLiteStore
     from aioqueue.vocabulary._job import ClaimedJob, Job, NewJob
+    from aioqueue.vocabulary._notification import Notification
 
 pytestmark = pytest.mark.anyio
 
@@ -99,3 +101,141 @@ async def test_whatever_becomes_of_a_running_job_the_next_one_comes(store: SQLit
     if how != "released":
         assert came[0].id == jobs[1].id
     assert query(path, "SELECT count(*) FROM gate_place") == [(1,)]
+
+
+ODD = ["'text'", "x'00ff5b'", "x'5b5d'", "7", '\'[1, null, ["x"], "stripe"]\'', '\'{"a": "stripe"}\'', "'['", "''"]
+
+
+@pytest.mark.parametrize("odd", ODD)
+async def test_whatever_stands_in_the_column_no_change_of_a_job_is_refused(store: SQLiteStore, path: Path, odd: str) -> None:
+    """Neither by what leaves marks, nor by claims: it's as if it weren't there, and the marks that come of it do no harm."""
+    jobs = [new_job("a", sequence=SequenceMember(name="s")), new_job("a"), new_job("a")]
+    await store.insert(jobs)
+    execute(path, f"UPDATE job SET gates = {odd}")
+    execute(path, f"UPDATE job SET run_at = run_at + 1, state = 0 WHERE id = '{jobs[0].id}'", "UPDATE job SET state = 1")
+    execute(path, f"UPDATE gate_member SET chain_id = '{jobs[0].id}'")
+    execute(path, f"DELETE FROM job WHERE id = '{jobs[2].id}'")
+    came = await claimed(store, SHARED)
+    assert {each.id for each in came} == {jobs[0].id, jobs[1].id}
+    for each in came:
+        await settle(store, each)
+    assert await claimed(store, SHARED) == []
+    assert query(path, "SELECT count(*) FROM gate_place") == [(0,)]
+
+
+async def test_a_job_that_refuses_to_come_keeps_no_other_from_it(store: SQLiteStore, path: Path) -> None:
+    await store.put_limits([NewLimit(name="stripe", places=1)])
+    jobs = [new_job("a") for _ in range(4)]
+    await store.insert(jobs)
+    (first,) = await claimed(store, SHARED)
+    execute(
+        path,
+        f"CREATE TRIGGER refuses BEFORE UPDATE OF state ON job WHEN OLD.id = '{jobs[1].id}' AND NEW.state = 1"
+        " BEGIN SELECT RAISE(ABORT, 'no'); END",
+    )
+    await store.put_limits([NewLimit(name="stripe", places=3)])
+    await settle(store, first)
+    assert [each.id for each in await claimed(store, SHARED)] == [jobs[2].id, jobs[3].id]
+
+
+async def test_an_odd_row_at_a_gate_fails_alone(store: SQLiteStore, path: Path) -> None:
+    await store.put_limits([NewLimit(name="stripe", places=2)])
+    jobs = [new_job("a") for _ in range(4)]
+    await store.insert(jobs)
+    execute(path, f"UPDATE job SET created_at = x'00' WHERE id = '{jobs[0].id}'")
+    assert [each.id for each in await claimed(store, SHARED)] == [jobs[1].id, jobs[2].id]
+    assert (await fetched(store, jobs[0].id)).state is JobState.FAILED
+    assert (await fetched(store, jobs[3].id)).state is JobState.HELD
+    assert query(path, "SELECT count(*) FROM gate_place") == [(2,)]
+
+
+async def test_jobs_enter_a_sequence_in_a_transaction_of_the_callers(store: SQLiteStore, path: Path) -> None:
+    """Also those with unique keys, and those whose transaction is rolled back leave nothing."""
+    member = SequenceMember(name="s", strict=True, block=True)
+    jobs = [new_job("a", sequence=member), new_job("a", sequence=member, key="k", unique=Unique(on_conflict="replace"))]
+    with outsider(path) as tx:
+        tx.execute("BEGIN IMMEDIATE")
+        await store.insert(jobs, tx=tx)
+        tx.execute("COMMIT")
+        tx.execute("BEGIN IMMEDIATE")
+        await store.insert([new_job("a", sequence=member)], tx=tx)
+        tx.execute("ROLLBACK")
+    rows = query(path, "SELECT chain_id, sequence, strict, block FROM gate_member ORDER BY number")
+    assert rows == [(str(job.id), "s", 1, 1) for job in jobs]
+    (first,) = await claimed(store, {})
+    assert first.id == jobs[0].id
+    assert (await fetched(store, jobs[1].id)).held_by == "sequence=s"
+    await settle(store, first)
+    assert [each.id for each in await claimed(store, {})] == [jobs[1].id]
+
+
+async def test_what_is_stored_instead_of_another_job_is_in_its_own_sequence(store: SQLiteStore, path: Path) -> None:
+    unique = Unique(on_conflict="replace")
+    first = new_job("a", key="k", unique=unique, sequence=SequenceMember(name="one"))
+    await store.insert([first])
+    await store.insert([new_job("a", key="k", unique=unique, sequence=SequenceMember(name="other"))])
+    assert query(path, "SELECT chain_id, sequence FROM gate_member") == [(str(first.id), "other")]
+    await store.insert([new_job("a", key="k", unique=unique)])
+    assert query(path, "SELECT count(*) FROM gate_member") == [(0,)]
+    assert [each.id for each in await claimed(store, {})] == [first.id]
+
+
+async def test_listeners_hear_that_something_has_left_a_gate(store: SQLiteStore, path: Path) -> None:
+    told: list[Notification] = []
+    await store.put_limits([NewLimit(name="stripe", places=1)])
+    await store.insert([new_job("a"), new_job("a"), new_job("plain")])
+    (first,) = await claimed(store, SHARED)
+    (plain,) = await claimed(store, {}, 100, "plain")
+    with store.subscribe(told.append):
+        await settle(store, plain)
+        assert not any(each.gates for each in told)
+        await settle(store, first)
+        assert any(each.gates for each in told)
+        assert (await store.next_due(["a"], gates=SHARED)).job == 0
+        assert len(await claimed(store, SHARED)) == 1
+        assert (await store.next_due(["a"], gates=SHARED)).job is None
+        await store.put_limits([NewLimit(name="stripe", places=1)])
+        told.clear()
+        await store.put_limits([NewLimit(name="stripe", places=2)])
+        assert any(each.gates for each in told)
+
+
+async def test_where_nobody_uses_gates_nothing_is_written_of_them(store: SQLiteStore, path: Path) -> None:
+    await store.insert([new_job("a") for _ in range(3)])
+    lease = await store.open_lease("w", 600)
+    first, second, third = await store.claim(lease, ["a"], 10)
+    await settle(store, first)
+    await settle(store, second, SettlementKind.RETRIED, delay=0.0)
+    await store.release(lease, [third.claim])
+    assert len(await store.claim(lease, ["a"], 10)) == 2
+    assert query(path, "SELECT (SELECT count(*) FROM gate_mark), (SELECT count(*) FROM gate_place)") == [(0, 0)]
+    assert query(path, "SELECT DISTINCT gates FROM job") == [(None,)]
+
+
+async def test_upkeep_forgets_places_and_members_of_which_nothing_is_left(store: SQLiteStore, path: Path) -> None:
+    """Such as somebody has written with SQL, or restored."""
+    await store.put_limits([NewLimit(name="stripe", places=1)])
+    await store.insert([new_job("a"), other := new_job("a", sequence=SequenceMember(name="s"))])
+    running = await claimed(store, SHARED)
+    execute(
+        path,
+        "INSERT INTO gate_place (gate, job_id) VALUES ('stripe', 'nobody'), ('sequence=s', 'nobody')",
+        "INSERT INTO gate_member (chain_id, sequence, strict) VALUES ('gone', 's', 1), ('gone too', 't', 0)",
+        "UPDATE gate_member SET number = -1 WHERE chain_id = 'gone'",
+    )
+    await store.tend(100)
+    assert query(path, "SELECT count(*) FROM gate_place WHERE job_id = 'nobody'") == [(0,)]
+    assert query(path, "SELECT chain_id FROM gate_member") == [(str(other.id),)]
+    await settle(store, running[0])
+    assert [each.id for each in await claimed(store, SHARED)] == [other.id]
+
+
+async def test_upkeep_finds_who_was_passed_over(store: SQLiteStore, path: Path) -> None:
+    await store.put_limits([NewLimit(name="stripe", places=1)])
+    await store.insert([new_job("a"), new_job("a")])
+    (first,) = await claimed(store, SHARED)
+    await settle(store, first)
+    execute(path, "DELETE FROM gate_mark")
+    assert await claimed(store, SHARED) == []
+    await store.tend(100)
+    assert len(await claimed(store, SHARED)) == 1

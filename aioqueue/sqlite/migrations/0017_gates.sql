@@ -19,8 +19,8 @@ CREATE TABLE gate_limit (
 
 -- Who runs at which gate: there while the job runs.
 CREATE TABLE gate_place (
-    gate   TEXT NOT NULL,
-    job_id TEXT NOT NULL,
+    gate   TEXT NOT NULL CHECK (typeof(gate) = 'text'),
+    job_id TEXT NOT NULL,                           -- as odd as the job's
     PRIMARY KEY (gate, job_id)
 ) WITHOUT ROWID;
 CREATE INDEX gate_place_job ON gate_place (job_id);
@@ -28,15 +28,15 @@ CREATE INDEX gate_place_job ON gate_place (job_id);
 -- What has left a gate, and hasn't let anybody else come yet.
 CREATE TABLE gate_mark (
     id    INTEGER PRIMARY KEY AUTOINCREMENT,        -- none comes again: by that it's told that there are new ones
-    gate  TEXT    NOT NULL,
-    freed INTEGER NOT NULL DEFAULT 1
+    gate  TEXT    NOT NULL CHECK (typeof(gate) = 'text'),
+    freed INTEGER NOT NULL DEFAULT 1 CHECK (typeof(freed) = 'integer')
 );
 
 -- Rates that have been used: the theoretical arrival time of the next start, and when those that wait are let come.
 CREATE TABLE gate_rate (
-    gate    TEXT    NOT NULL PRIMARY KEY,
-    arrival INTEGER NOT NULL,
-    wake_at INTEGER
+    gate    TEXT    NOT NULL PRIMARY KEY CHECK (typeof(gate) = 'text'),
+    arrival INTEGER NOT NULL CHECK (typeof(arrival) = 'integer'),
+    wake_at INTEGER CHECK (wake_at IS NULL OR typeof(wake_at) = 'integer')
 ) WITHOUT ROWID;
 CREATE INDEX gate_rate_wake ON gate_rate (wake_at) WHERE wake_at IS NOT NULL;
 
@@ -44,11 +44,11 @@ CREATE INDEX gate_rate_wake ON gate_rate (wake_at) WHERE wake_at IS NOT NULL;
 -- again. Claims don't pass those.
 CREATE TABLE gate_member (
     number   INTEGER PRIMARY KEY AUTOINCREMENT,
-    chain_id TEXT    NOT NULL UNIQUE,
-    sequence TEXT    NOT NULL,
-    strict   INTEGER NOT NULL DEFAULT 0,
-    block    INTEGER NOT NULL DEFAULT 0,
-    ended    INTEGER NOT NULL DEFAULT 0             -- 6 failed, 7 cancelled
+    chain_id TEXT    NOT NULL UNIQUE CHECK (typeof(chain_id) = 'text'),
+    sequence TEXT    NOT NULL CHECK (typeof(sequence) = 'text'),
+    strict   INTEGER NOT NULL DEFAULT 0 CHECK (strict IN (0, 1)),
+    block    INTEGER NOT NULL DEFAULT 0 CHECK (block IN (0, 1)),
+    ended    INTEGER NOT NULL DEFAULT 0 CHECK (ended IN (0, 6, 7))   -- 6 failed, 7 cancelled
 );
 CREATE INDEX gate_member_sequence ON gate_member (sequence, number) WHERE ended = 0;
 CREATE INDEX gate_member_failed ON gate_member (sequence, number) WHERE ended = 6 AND block = 1;
