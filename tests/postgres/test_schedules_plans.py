@@ -173,7 +173,7 @@ async def test_without_schedules_looking_for_their_ticks_costs_next_to_nothing(p
         for sql, arguments in ((before, lanes), (statement, [*lanes, None, []])):
             await explain(connection, sql, arguments)  # what a session reads of the catalogs only once
             spent.append((await explain(connection, sql, arguments)).buffers)
-    assert spent[1] - spent[0] <= 4
+    assert spent[1] - spent[0] <= 10  # half of it for what may wait at gates
 
 
 async def test_an_old_snapshot_doesnt_make_looking_dearer(postgres_url: str) -> None:

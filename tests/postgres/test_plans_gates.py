@@ -1,0 +1,97 @@
+"""What looking at gates costs where many jobs are held and run at them, whatever the planner knows of it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import asyncpg
+import pytest
+
+from aioqueue.postgres._options_schema import Schema
+from tests.postgres.backlog import explain
+from tests.postgres.statements import all_statements
+from tests.postgres.test_plans import bounded
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from tests.postgres_databases import Databases
+
+pytestmark = pytest.mark.anyio
+
+STATEMENTS = all_statements(Schema())
+
+# 2,000 lanes, 2,000 gates with jobs that are held, one with 20,000, and 2,000 that run; 20,000 members of 200 sequences.
+FILL = """
+ALTER TABLE aioqueue.job SET (autovacuum_enabled = off);
+INSERT INTO aioqueue.gate_limit (name, places) VALUES ('job:a', 3), ('wide', 100);
+INSERT INTO aioqueue.job (id, type, state, gate) SELECT gen_random_uuid(), 'a', 0, 'job:a=' || n % 2000
+FROM generate_series(1, 10000) AS n;
+INSERT INTO aioqueue.job (id, type, state, gate) SELECT gen_random_uuid(), 'f', 0, 'fair:f=' || n % 2000
+FROM generate_series(1, 20000) AS n;
+INSERT INTO aioqueue.job (id, type, state, gate) SELECT gen_random_uuid(), 't' || n % 5, 0, 'wide'
+FROM generate_series(1, 20000) AS n;
+INSERT INTO aioqueue.job (id, type, state, gates) SELECT gen_random_uuid(), 'a', 2, ARRAY['job:a=' || n]
+FROM generate_series(1, 2000) AS n;
+INSERT INTO aioqueue.gate_place (gate, job_id) SELECT gates[1], id FROM aioqueue.job WHERE state = 2;
+INSERT INTO aioqueue.job (id, type, state, gates) SELECT gen_random_uuid(), 's', 1, '{}' FROM generate_series(1, 20000) AS n;
+INSERT INTO aioqueue.gate_member (chain_id, sequence)
+SELECT id, 's' || row_number() OVER () % 200 FROM aioqueue.job WHERE type = 's';
+"""
+FIFTY = [f"job:a={number}" for number in range(50)]
+SEQUENCES = [f"sequence=s{number}" for number in range(50)]
+ARGUMENTS: dict[str, list[Any]] = {
+    "gates_lock": [FIFTY],
+    "gates_look_places": [FIFTY, [0] * 50, FIFTY, [1] * 50],
+    "gates_look_sequences": [SEQUENCES],
+    "gates_let_come": [[*FIFTY, "wide"], [1] * 51],
+    "gates_take_marks": [0],
+    "gates_waiting": [0],
+    "gates_pick": [["s"], [2], [None], [None], [100], [True]],
+    "gates_held": [""],
+    "gates_places": ["", 0],
+    "gates_members": ["00000000-0000-0000-0000-000000000000"],
+    "fair_turns": ["f", "fair:f=1", 100],
+    "fair_take_turns": [[f"fair:f={number}" for number in range(50)], [1] * 50],
+    "fair_come": [["f", "s"], 100],
+}
+BUFFERS = {
+    "gates_places": 25_000,
+    "gates_members": 25_000,
+    "gates_let_come": 6_000,
+    "fair_take_turns": 4_000,
+    "gates_pick": 4_000,
+}
+
+
+async def _fill(url: str, *, analyze: bool) -> None:
+    connection = await asyncpg.connect(url)
+    try:
+        await connection.execute(FILL)
+        if analyze:
+            await connection.execute("ANALYZE")
+    finally:
+        await connection.close()
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["unknown", "analyzed"])
+def held_url(postgres_databases: Databases, request: pytest.FixtureRequest) -> Iterator[str]:
+    with postgres_databases.fresh() as url:
+        asyncio.run(_fill(url, analyze=request.param))
+        yield url
+
+
+@pytest.fixture
+async def connection(anyio_backend: str, held_url: str) -> AsyncIterator[asyncpg.Connection[Any]]:
+    connection = await asyncpg.connect(held_url)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+async def test_gates(connection: asyncpg.Connection[Any], name: str) -> None:
+    plan = await explain(connection, STATEMENTS[name], ARGUMENTS[name])
+    bounded(plan, buffers=BUFFERS.get(name, 3_000), rows=10_000)
