@@ -86,7 +86,7 @@ class Gates:
         return await self._writer.write(remove)
 
     async def list_limits(self) -> Sequence[StoredLimit]:
-        """All limits."""
+        """As of `list_limits`, in one snapshot."""
         return await self._reader.read(list_limits)
 
     async def gate_statuses(self, gates: Sequence[str]) -> Sequence[GateStatus]:

@@ -140,10 +140,7 @@ def insert_conversation(jobs: Sequence[NewJob], *, repeated: bool, waited_for: C
         row = yield _LOOK_FOR_REPEATED if repeated else _LOOK_FOR_NEW, asked
         assert row is not None
         now, existing, holders = row[0], set(load(row[1])), _holders(load(row[2]))
-        rows: list[list[object]] = []
-        marked: list[list[object]] = []
-        kept: list[list[object]] = []
-        members: list[list[object]] = []
+        rows, marked, kept, members = _lists(4)
         for place, job in enumerate(chunk):
             own_keys = keys.get(place, ())
             unique = own_keys[0] if own_keys else None
@@ -170,12 +167,16 @@ def insert_conversation(jobs: Sequence[NewJob], *, repeated: bool, waited_for: C
                     types.add(job.type)
                     due = (int(str(values[3])) - now) / 1_000_000
                     delay = due if delay is None else min(delay, due)
-        at_sequences = ((JOIN, members), (WAIT_AT_SEQUENCE, members))
-        for statement, written in ((_INSERT, rows), (_INSERT_MARKED, marked), (_SAY_MORE, kept), *at_sequences):
+        kinds = ((_INSERT, rows), (_INSERT_MARKED, marked), (_SAY_MORE, kept), (JOIN, members), (WAIT_AT_SEQUENCE, members))
+        for statement, written in kinds:
             if written:
                 yield statement, {"rows": dump(written), "now": now}
     notification = None if delay is None else Notification(types=frozenset(types), delay=delay)
     return InsertResult(inserted, notification)
+
+
+def _lists(count: int) -> list[list[list[object]]]:
+    return [[] for _ in range(count)]
 
 
 def job_row(job: NewJob, now: int, unique: str | None, latest: int | None = None) -> list[object]:

@@ -14,6 +14,7 @@ from aioqueue.sqlite._notifications import merged
 from aioqueue.sqlite._operate_delete import remove_rest
 from aioqueue.sqlite._operate_prune import prune
 from aioqueue.sqlite._operate_steps import LastStep, Outcome
+from aioqueue.sqlite._pauses_conditions import BEFORE_GATES, BEHIND_GATES
 from aioqueue.sqlite._rows_ids import any_id
 from aioqueue.sqlite._rows_times import NOW, due_after, due_at
 from aioqueue.vocabulary._answers import Changed
@@ -52,6 +53,22 @@ WHERE id = {any_id("step")} AND (run_at > :now OR {_AT_A_GATE})"""
 _PUT_OFF = f"""UPDATE job SET run_at = :due, lease_id = NULL,
     state = iif({_AT_A_GATE}, 1, state), gate = iif({_AT_A_GATE}, NULL, gate)
 WHERE id = {any_id("step")}"""
+
+_AT_GATE = f"""id = {any_id("step")} AND state = 0 AND open_blockers = 0 AND gate IS NOT NULL
+    AND NOT (gate > '{BEFORE_GATES}' AND gate < '{BEHIND_GATES}')"""
+"""Held at a gate, and not since its key is paused."""
+
+_MAKE_FIRST = f"""
+UPDATE job SET lease_id = NULL, run_at = min(run_at, :now, coalesce((
+    SELECT min(other.run_at) - 1 FROM job AS other INDEXED BY job_at_gate
+    WHERE other.state = 0 AND other.open_blockers = 0 AND other.gate = job.gate AND other.type = job.type
+        AND other.priority = job.priority AND other.id <> job.id), :now))
+WHERE {_AT_GATE}
+"""
+"""Of those of its priority there."""
+
+_LEAVE_GATE = f"UPDATE job SET state = 1, gate = NULL WHERE {_AT_GATE} AND run_at > :now"
+"""It's let through or held when it's due."""
 
 
 class Operator:
@@ -143,7 +160,7 @@ def _together(
 def run_now(connection: Statements, ids: Sequence[UUID]) -> Outcome[Changed]:
     """Make pending jobs due, and such as are held though they wait for nothing."""
     now: int = connection.execute(f"SELECT {NOW}").fetchone()[0]
-    return _change_times(connection, ids, _MAKE_DUE, {"now": now}, 0.0)
+    return _change_times(connection, ids, (_MAKE_DUE, _MAKE_FIRST), {"now": now}, 0.0)
 
 
 def reschedule(
@@ -156,12 +173,14 @@ def reschedule(
     """
     now: int = connection.execute(f"SELECT {NOW}").fetchone()[0]
     due = due_after(now, delay or 0.0, "the delay") if run_at is None else due_at(now, run_at, "the due time")
-    return _change_times(connection, ids, _PUT_OFF, {"due": due}, (due - now) / 1e6)
+    return _change_times(connection, ids, (_PUT_OFF, _LEAVE_GATE), {"due": due, "now": now}, (due - now) / 1e6)
 
 
 def _change_times(
-    connection: Statements, ids: Sequence[UUID], statement: str, parameters: dict[str, object], delay: float
+    connection: Statements, ids: Sequence[UUID], statements: tuple[str, str], parameters: dict[str, object], delay: float
 ) -> Outcome[Changed]:
+    """Change when jobs are due: by the first statement, and those that are held by the second one too."""
+    of_all, of_held = statements
     results: list[Changed] = []
     types: set[str] = set()
     for job_id in ids:
@@ -171,7 +190,9 @@ def _change_times(
         elif end.archived or not (end.state == StoredState.PENDING or end.held):
             results.append(end.not_now)
         else:
-            connection.execute(statement, {**end.parameters, **parameters})
+            connection.execute(of_all, {**end.parameters, **parameters})
+            if end.held:
+                connection.execute(of_held, {**end.parameters, **parameters})
             types.add(end.type)
             results.append(Changed.DONE)
     return Outcome(results, Notification(types=frozenset(types), delay=delay) if types else None)
