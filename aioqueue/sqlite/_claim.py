@@ -39,7 +39,7 @@ between which others write.
 
 
 _SORTING_SECONDS = 5.0
-"""For which it goes on where jobs are sorted into fair lanes, or held at gates, before any may run."""
+"""For which it goes on where jobs have to be sorted into fair lanes first."""
 
 _AT_GATES_SECONDS = 60.0
 """For which claims look at gates at once, though their types have none: they have come to jobs that wait at some."""
@@ -84,22 +84,22 @@ class Claims:
             self._news.claims(names, asked.rules)
             self._noted = (names, gates)
         jobs: Sequence[ClaimedJob] = []
-        goes_on, until = limit > 0, time.monotonic() + (_SORTING_SECONDS if asked.rules else _PARKING_SECONDS)
+        goes_on, began = limit > 0, time.monotonic()
         while goes_on and not jobs:
-            jobs, more = await self._writer.hop(functools.partial(self._claim, asked))
-            goes_on = more and time.monotonic() < until
+            jobs, patience = await self._writer.hop(functools.partial(self._claim, asked))
+            goes_on = time.monotonic() - began < patience
         self._turns.serve({job.type for job in jobs})
         return sorted(jobs, key=urgency_of)
 
     def _claim(
         self, asked: _Asked, connection: Connection, abandoned: Callable[[], bool]
-    ) -> tuple[tuple[Sequence[ClaimedJob], bool], Notification | None]:
-        """One try, in the writer's thread. Also gives whether another one may come to more."""
+    ) -> tuple[tuple[Sequence[ClaimedJob], float], Notification | None]:
+        """One try, in the writer's thread. Also gives for how many seconds others may come to more."""
         told: Notification | None = None
         try:
             # After an empty claim another one looks first, so that waiting workers don't take the lock in turns.
             if self._idle and in_snapshot(connection, lambda each: self._finds_nothing(each, asked)):
-                return ([], False), None
+                return ([], 0.0), None
             stuck = self._odd_rows.any_stuck()
             at_gates = bool(asked.rules) or time.monotonic() < self._at_gates_until
             if at_gates:
@@ -108,19 +108,19 @@ class Claims:
                 prepared = self._before.prepare(connection, asked.rules, limit, abandoned, some_are_stuck=stuck)
                 told = Notification(types=prepared.types) if prepared.types else None
                 if prepared.more:
-                    return ([], True), told
+                    return ([], _SORTING_SECONDS), told
             if not stuck:
                 jobs, held = self._take(connection, asked, abandoned, at_gates=at_gates)
                 self._idle = not (jobs or held)
-                return (jobs, held > 0), told
+                return (jobs, _PARKING_SECONDS if held else 0.0), told
         except AtGates:
             self._at_gates_until = time.monotonic() + _AT_GATES_SECONDS
-            return ([], True), None
+            return ([], _PARKING_SECONDS), None
         except (Unreadable, StoreError) as error:
             if isinstance(error, StoreError) and not concerns_a_row(error):
                 raise
         jobs, notification = claim_one_by_one(connection, asked.wanted, self._odd_rows, asked.quotas, asked.rules)
-        return (jobs, False), merged([each for each in (told, notification) if each is not None])
+        return (jobs, 0.0), merged([each for each in (told, notification) if each is not None])
 
     def _take(
         self, connection: Connection, asked: _Asked, abandoned: Callable[[], bool], *, at_gates: bool

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -37,7 +37,7 @@ async def claimed(store: SQLiteStore, rules: dict[str, GateRules], limit: int = 
     return await store.claim(lease, types or sorted(rules) or ["a"], limit, gates=rules)
 
 
-async def settle(store: SQLiteStore, job: ClaimedJob, kind: SettlementKind = SettlementKind.COMPLETED, **more: object) -> None:
+async def settle(store: SQLiteStore, job: ClaimedJob, kind: SettlementKind = SettlementKind.COMPLETED, **more: Any) -> None:
     (result,) = await store.settle([Settlement(id=job.id, claims=job.claims, lease_id=job.lease_id, kind=kind, **more)])
     assert result.lost is None
 
