@@ -20,7 +20,6 @@ from aioqueue.sqlite._rows_times import NOW, due_after, due_at
 from aioqueue.vocabulary._answers import Changed
 from aioqueue.vocabulary._job import StoredState
 from aioqueue.vocabulary._notification import Notification
-from aioqueue.vocabulary._pauses import HELD_BY_PAUSE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -43,16 +42,8 @@ Answer = TypeVar("Answer")
 _PAUSE_SECONDS = 0.01
 """Between two portions, for those who wait for the write lock: SQLite has no queue for it."""
 
-_AT_A_GATE = f"(job.state = 0 AND job.gate IS NOT NULL AND substr(job.gate, 1, {len(HELD_BY_PAUSE)}) <> '{HELD_BY_PAUSE}')"
-# What is held at a gate comes before those of its priority that are held there, too.
-_MAKE_DUE = f"""UPDATE job SET lease_id = NULL, run_at = min(run_at, :now, coalesce((
-    SELECT h.run_at - 1 FROM job AS h
-    WHERE {_AT_A_GATE} AND h.state = 0 AND h.gate = job.gate AND h.priority = job.priority ORDER BY h.run_at LIMIT 1), :now))
-WHERE id = {any_id("step")} AND (run_at > :now OR {_AT_A_GATE})"""
-# It leaves its gate, and stands at none until it's due.
-_PUT_OFF = f"""UPDATE job SET run_at = :due, lease_id = NULL,
-    state = iif({_AT_A_GATE}, 1, state), gate = iif({_AT_A_GATE}, NULL, gate)
-WHERE id = {any_id("step")}"""
+_MAKE_DUE = f"UPDATE job SET run_at = :now, lease_id = NULL WHERE id = {any_id('step')} AND run_at > :now"
+_PUT_OFF = f"UPDATE job SET run_at = :due, lease_id = NULL WHERE id = {any_id('step')}"
 
 _AT_GATE = f"""id = {any_id("step")} AND state = 0 AND open_blockers = 0 AND gate IS NOT NULL
     AND NOT (gate > '{BEFORE_GATES}' AND gate < '{BEHIND_GATES}')"""

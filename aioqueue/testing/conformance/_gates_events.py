@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from aioqueue.testing.conformance._case import Subject
 from aioqueue.testing.conformance._events import reading
 from aioqueue.testing.conformance._gates_tools import BY_TENANT, Worker, limit_of, member, tenant, with_gates
-from aioqueue.testing.conformance._tools import HOUR, equal, job
+from aioqueue.testing.conformance._tools import HOUR, check, equal, job
 from aioqueue.testing.conformance._waiting import complete
 from aioqueue.vocabulary._abilities_telling import SupportsEvents
 from aioqueue.vocabulary._event_log import EventKind
@@ -47,7 +47,7 @@ async def waiting_at_a_gate_is_no_event(harness: Harness) -> None:
 
 @subject()
 async def one_that_is_put_off_is_rescheduled(harness: Harness) -> None:
-    """And one that is to run now, though it's held and stays so."""
+    """Nothing else is logged of it, nor of one that is to run now, and is held."""
     store = harness.store
     if (gated := with_gates(store)) is None or not isinstance(store, SupportsEvents):
         return
@@ -59,4 +59,5 @@ async def one_that_is_put_off_is_rescheduled(harness: Harness) -> None:
         await base.reschedule([first.id], delay=HOUR)
         await base.run_now([second.id])
         equal(await log.of(first.id), [EventKind.RESCHEDULED], "what is logged of one that is put off")
-        equal(await log.of(second.id), [EventKind.RESCHEDULED], "what is logged of one that is to run now")
+        # Of one that was due before it may be said or not, as of one that is ready.
+        check(set(await log.of(second.id)) <= {EventKind.RESCHEDULED}, "nothing else is logged of one that is to run now")
