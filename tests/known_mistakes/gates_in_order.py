@@ -29,7 +29,7 @@ def _by_due_time(database: Database, gate: str, now: datetime) -> tuple[UUID | N
     if _gates.count_at(database, gate):
         return None, None
     chains = {chain for chain, member in database.gates.members.items() if member.gate == gate}
-    due = [row for row in database.rows.values() if row.live and row.chain in chains and _gates.may_run(row, now)]
+    due = [row for row in database.rows.values() if row.live and row.chain in chains and _gates.may_run(database, row, now)]
     first = min(due, key=lambda row: (row.new.priority, row.run_at, row.new.id), default=None)
     return (None if first is None else first.new.id), None
 
@@ -51,6 +51,11 @@ def _forgets_who_was_cancelled(real: Callable[..., None], gates: Gates, before: 
     if row is not None and row.state == StoredState.CANCELLED:
         gates.members.pop(before.chain, None)
         row.new = replace(row.new, sequence=None)
+
+
+def _whatever_is_paused(database: Database, row: Row, now: datetime) -> bool:
+    del database
+    return row.run_at <= now and (row.state == StoredState.PENDING or _gates.gate_held_at(row) is not None)
 
 
 def _with(**changes: bool) -> Callable[..., None]:
@@ -94,11 +99,24 @@ IN_ORDER: dict[str, Mistake] = {
     ),
     "a store in which no sequence is strict": Mistake(
         (instead_of(Gates, "enter", _with(strict=False)),),
-        cases=("strict_sequences/nobody_passes_a_retry", "strict_sequences/nobody_passes_a_future_one"),
+        cases=(
+            "strict_sequences/nobody_passes_a_retry",
+            "strict_sequences/nobody_passes_a_future_one",
+            "paused_sequences/nobody_passes_a_strict_one",
+        ),
     ),
     "a store in which each sequence is strict": Mistake(
         (instead_of(Gates, "enter", _with(strict=True)),),
         cases=("sequences/a_retry_lets_others_pass", "strict_sequences/one_that_isnt_strict_lets_others_pass"),
+    ),
+    "a store in which a paused member keeps others": Mistake(
+        ((_gates, "may_run", _whatever_is_paused),),
+        cases=(
+            "paused_sequences/a_paused_type_lets_others_pass",
+            "paused_sequences/one_that_is_held_lets_others_pass",
+            "paused_sequences/one_that_has_come_lets_others_pass",
+            "paused_sequences/a_paused_key_that_nobody_serves_lets_others_pass",
+        ),
     ),
     "a store in which a failed member keeps nobody": Mistake(
         ((Member, "keeps_others", property(lambda _: False)),),

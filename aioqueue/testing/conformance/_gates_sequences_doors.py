@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aioqueue.testing.conformance._case import Subject
-from aioqueue.testing.conformance._gates_tools import Worker, expect_held, member, with_gates
+from aioqueue.testing.conformance._gates_tools import Worker, member, with_gates
 from aioqueue.testing.conformance._tools import (
     OnPurposeError,
     check,
@@ -20,9 +20,7 @@ from aioqueue.testing.conformance._tools import (
     written,
 )
 from aioqueue.testing.conformance._waiting import complete, ending, ends_well
-from aioqueue.vocabulary._abilities import SupportsPauses
 from aioqueue.vocabulary._job import JobState, SettlementKind
-from aioqueue.vocabulary._pauses import NewPause, PauseTarget
 from aioqueue.vocabulary._unique import Unique
 
 if TYPE_CHECKING:
@@ -109,26 +107,6 @@ async def one_that_expires_lets_the_next_come(harness: Harness) -> None:
     await store.tend(100)
     await expect_state(store, late.id, JobState.CANCELLED)
     equal(await worker.ids(), [second.id], "what runs after that")
-
-
-@subject()
-async def one_with_a_paused_key_lets_others_pass(harness: Harness) -> None:
-    """When its pause is over it's the first again; unless it's strict, nobody waits for it."""
-    store = harness.store
-    if with_gates(store) is None or not isinstance(store, SupportsPauses):
-        return
-    base = harness.store
-    await store.pause([NewPause(target=PauseTarget.KEY, value="k")])
-    await base.insert([first := job(key="k", sequence=S), second := job(sequence=S), third := job(sequence=S)])
-    worker = Worker(base)
-    claimed = await worker.one()
-    equal(claimed.id, second.id, "what passes")
-    await store.resume(PauseTarget.KEY, ["k"])
-    await base.tend(100)
-    equal(await worker.ids(), [], "what runs beside it when the pause is over")
-    await expect_held(base, "sequence=s", first.id)
-    await complete(base, claimed)
-    equal(await worker.in_turn(2), [first.id, third.id], "the order after that")
 
 
 @subject()

@@ -127,16 +127,18 @@ def turn_of(database: Database, gate: str, now: datetime) -> tuple[UUID | None, 
             return None, chain
         if chain in live:
             row = live[chain]
-            if may_run(row, now):
+            if may_run(database, row, now):
                 return row.new.id, None
             if member.strict:
                 return None, None
     return None, None
 
 
-def may_run(row: Row, now: datetime) -> bool:
-    """Whether a member of a sequence could run now, if it's its turn."""
-    return row.run_at <= now and (row.state == StoredState.PENDING or gate_held_at(row) is not None)
+def may_run(database: Database, row: Row, now: datetime) -> bool:
+    """Whether a member of a sequence could run now, if it's its turn: neither its type nor its key is paused, either."""
+    waits = row.state == StoredState.PENDING or gate_held_at(row) is not None
+    paused = database.pauses.of_type(row.new.type, now) or database.pauses.of_key(row.new.key, now)
+    return waits and row.run_at <= now and not paused
 
 
 # -- rates --------------------------------------------------------------------------------------------------------

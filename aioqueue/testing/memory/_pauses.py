@@ -32,12 +32,15 @@ def pause(database: Database, pauses: Sequence[NewPause]) -> None:
     for each in pauses:
         stored = Pause(target=each.target, value=each.value, by=each.by, reason=each.reason, until=each.until, at=now)
         database.pauses.put(stored)
+    database.gates.mark_sequences(database.rows.values())
 
 
 def resume(database: Database, target: PauseTarget, values: Collection[str], by: str | None) -> int:
     """Lift pauses. See `SupportsPauses.resume`."""
     lifted = [each for each in database.pauses.valid(database.now()) if is_meant(each, target, values, by)]
     database.pauses.remove(lifted)
+    if lifted:
+        database.gates.mark_sequences(database.rows.values())
     unpark(database, RESUMED_AT_ONCE)
     if lifted and target is not PauseTarget.KEY:
         database.tell(Notification(types=None if target is PauseTarget.ALL else frozenset(values)))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from aioqueue.vocabulary._gates import FAIR, SEQUENCE
+from aioqueue.vocabulary._gates import FAIR, SEQUENCE, GateKind, kind_of
 from aioqueue.vocabulary._job import StoredState
 
 if TYPE_CHECKING:
@@ -110,6 +110,12 @@ class Gates:
         if freed > 0:
             self.marks[gate] += freed
             self.news = True
+
+    def mark_sequences(self, rows: Iterable[Row]) -> None:
+        """Leave marks at all sequences in which somebody waits: who may run there has changed, as with a pause."""
+        for gate in {gate_held_at(row) for row in rows}:
+            if gate is not None and kind_of(gate) is GateKind.SEQUENCE:
+                self.mark(gate)
 
     def enter(self, row: Row, sequence: SequenceMember | None) -> None:
         """Put a live job's chain into a sequence, unless it's in one; a chain's next job has the place of the one before."""
