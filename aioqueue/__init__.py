@@ -83,7 +83,7 @@ from aioqueue.vocabulary._blockers import Blocker
 from aioqueue.vocabulary._cancel_reason import CancelReason
 from aioqueue.vocabulary._ends import Completed, Failed
 from aioqueue.vocabulary._finding import Finding, Verdict
-from aioqueue.vocabulary._gates import GateKind, GateStatus, LimitKind, StoredLimit
+from aioqueue.vocabulary._gates import GateKind, GateStatus, KeptSequence, LimitKind, StoredLimit
 from aioqueue.vocabulary._job import AttemptError, Inserted, Job, JobState, NewJob, Priority
 from aioqueue.vocabulary._job_attempts import JobAttempt
 from aioqueue.vocabulary._job_control import Cancel, Fail, JobControl, Reschedule, RetryIn
@@ -159,6 +159,7 @@ __all__ = [
     "JobNotFound",
     "JobState",
     "JobType",
+    "KeptSequence",
     "LateAttempt",
     "LeaseFacts",
     "LeaseLost",

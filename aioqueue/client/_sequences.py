@@ -13,8 +13,10 @@ from aioqueue.vocabulary._gate_values import value_of
 from aioqueue.vocabulary._gates import SEQUENCE, By
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from aioqueue.client._session import Session
-    from aioqueue.vocabulary._gates import GateStatus
+    from aioqueue.vocabulary._gates import GateStatus, KeptSequence
 
 __all__ = ["Sequences"]
 
@@ -58,6 +60,10 @@ class Sequences:
         opened.refuse_outside_transaction()
         (kept,) = await keeper_of_gates(opened.store).resume_sequences([name])
         return kept
+
+    async def list(self) -> Sequence[KeptSequence]:
+        """The sequences that a failed job keeps, by name, with that job and how many wait behind it; 1,000 at most."""
+        return await keeper_of_gates(self._session.opened().store).kept_sequences()
 
     @overload
     async def status(self, sequence: str, /) -> GateStatus: ...

@@ -17,7 +17,18 @@ if TYPE_CHECKING:
 
     from aioqueue.vocabulary._codec import Placed
 
-__all__ = ["GATE_OPTIONS", "GateOptions", "member_of", "read_gate_options", "refuse_waiting_values", "rules_of"]
+__all__ = [
+    "GATE_OPTIONS",
+    "GateOptions",
+    "member_of",
+    "read_gate_options",
+    "refuse_unordered_values",
+    "refuse_waiting_values",
+    "rules_of",
+]
+
+_SHORTEST_ALIKE = 4
+"""Letters of the shortest name that is compared with others: of two short ones either may be meant."""
 
 GATE_OPTIONS = frozenset({"limit", "rate", "sequence_by", "fairness_by"})
 
@@ -106,10 +117,20 @@ def rules_of(name: str, options: GateOptions, parameters: Collection[str]) -> Ga
         name: The type's.
         options: Its own.
         parameters: The names of the function's. Any other name that's given is a field's of the metadata.
+
+    Raises:
+        ConfigurationError: A name is nearly a parameter's. All jobs would wait at one gate, that of those without a value.
     """
 
     def by(given: str | None) -> By | None:
-        return None if given is None else By(given, metadata=given not in parameters)
+        if given is None or given in parameters:
+            return None if given is None else By(given)
+        if meant := _nearly(given, parameters):
+            raise ConfigurationError(
+                f"{name}: {given!r} is no parameter of the function, which has {meant!r}: is that the one that tells its jobs "
+                "apart? A field of the metadata needs a name that's less alike"
+            )
+        return By(given, metadata=True)
 
     if options == GateOptions():
         return None
@@ -128,6 +149,25 @@ def rules_of(name: str, options: GateOptions, parameters: Collection[str]) -> Ga
     )
 
 
+def _nearly(given: str, parameters: Collection[str]) -> str | None:
+    """The parameter that may be meant: its name differs in a letter, or in the case and underscores."""
+    wanted = _letters(given)
+    return next((each for each in parameters if _letters(each) == wanted or _a_letter_apart(wanted, _letters(each))), None)
+
+
+def _letters(name: str) -> str:
+    return name.replace("_", "").casefold()
+
+
+def _a_letter_apart(one: str, other: str) -> bool:
+    """Whether one letter is missing, too many or another one, or two have changed places."""
+    shorter, longer = sorted((one, other), key=len)
+    if len(shorter) < _SHORTEST_ALIKE or len(longer) > len(shorter) + 1:
+        return False
+    same = next((place for place, letter in enumerate(shorter) if letter != longer[place]), len(shorter))
+    return longer[same + 1 :] in {shorter[same:], shorter[same + 1 :]} or sorted(one) == sorted(other)
+
+
 def member_of(chosen: InSequence | None, rules: GateRules | None, payload: bytes, metadata: bytes) -> SequenceMember | None:
     """The sequence that a new job is in; None where it's in none.
 
@@ -142,20 +182,48 @@ def member_of(chosen: InSequence | None, rules: GateRules | None, payload: bytes
     return None if name is None or rules is None else SequenceMember(name=name, strict=rules.strict, block=rules.block)
 
 
+def refuse_unordered_values(rules: GateRules, arguments: Mapping[str, object]) -> None:
+    """Refuse sets where they would say at which gate the job waits: each process would write the same one in another order.
+
+    Arguments:
+        rules: Of the type.
+        arguments: As they were passed.
+
+    Raises:
+        ArgumentsError: There is one.
+    """
+    for option, by in _named(rules).items():
+        if by is not None and not by.metadata and _has_set(arguments.get(by.name)):
+            raise ArgumentsError(
+                f"{rules.type}: {by.name!r} has a set in it, which has no order, and {option} of the type tells its jobs apart "
+                "by it: take a sorted list",
+                path=by.name,
+            )
+
+
+def _has_set(value: object) -> bool:
+    if isinstance(value, dict):
+        return any(map(_has_set, value.values()))
+    return isinstance(value, (set, frozenset)) or (isinstance(value, (list, tuple)) and any(map(_has_set, value)))
+
+
+def _named(rules: GateRules) -> dict[str, By | None]:
+    return {
+        "limit=": rules.limit_by,
+        "rate=": rules.rate_by,
+        "sequence_by=": rules.sequence_by,
+        "fairness_by=": rules.fair_by,
+    }
+
+
 def refuse_waiting_values(rules: GateRules, placed: Sequence[Placed]) -> None:
     """Refuse outputs of other calls where they would say at which gate the job waits: it has to be known before.
 
     Raises:
         ArgumentsError: There is one.
     """
-    named = {
-        "limit=": rules.limit_by,
-        "rate=": rules.rate_by,
-        "sequence_by=": rules.sequence_by,
-        "fairness_by=": rules.fair_by,
-    }
     waiting = {str(path[0]) for _, path in placed}
-    for option, by in named.items():
+    for option, by in _named(rules).items():
         if by is not None and not by.metadata and by.name in waiting:
             raise ArgumentsError(
                 f"{rules.type}: {by.name!r} has an output in it, which isn't there before the job runs, and {option} of the "

@@ -13,7 +13,7 @@ import orjson
 
 from aioqueue.definitions import _signature
 from aioqueue.definitions._call import Call
-from aioqueue.definitions._gate_options import GateOptions, refuse_waiting_values, rules_of
+from aioqueue.definitions._gate_options import GateOptions, refuse_unordered_values, refuse_waiting_values, rules_of
 from aioqueue.definitions._import_names import refuse_unreachable, refuse_without_import_name
 from aioqueue.errors import ArgumentsError, ConflictingOptions, RegistrationError
 from aioqueue.vocabulary._codec import ArgumentsCodec, ValueCodec
@@ -155,13 +155,15 @@ class JobType(Generic[P, R, F]):
         """Make a call: bind the arguments, check and copy them. Nothing runs.
 
         Raises:
-            ArgumentsError: They don't fit the signature, or can't be stored exactly; or an output of another call says at which
-                limit, rate or sequence the job would wait.
+            ArgumentsError: They don't fit the signature, or can't be stored exactly; or an output of another call, or a set,
+                says at which limit, rate or sequence the job would wait.
             RegistrationError: An annotation can't be resolved.
         """
         frame = sys._getframe(1)
         codec, arguments = self._resolved()[0], self._parameters.bind(args, kwargs)
         placed: Sequence[Placed] = ()
+        if self.gate_rules is not None:
+            refuse_unordered_values(self.gate_rules, arguments)
         try:
             payload = codec.encode(arguments)
         except ArgumentsError as error:

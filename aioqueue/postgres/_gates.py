@@ -8,7 +8,7 @@ from aioqueue.postgres._connections_source import WAIT_BRIEFLY
 from aioqueue.postgres._notifications import gates_note, notify_statements
 from aioqueue.postgres._rows import moment
 from aioqueue.store_rules._counts import MOST_COUNTED_JOBS
-from aioqueue.vocabulary._gates import SEQUENCE, GateKind, GateStatus, kind_of, name_of
+from aioqueue.vocabulary._gates import SEQUENCE, GateKind, GateStatus, KeptSequence, kind_of, name_of
 from aioqueue.vocabulary._pauses import HELD_BY_PAUSE
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ __all__ = ["GateStatuses", "gate_status_statements"]
 
 _NAMED = 10
 """Running jobs that are named."""
+_MOST_KEPT = 1_000
+"""Kept sequences that are listed."""
 
 _PLACES = """SELECT p.job_id FROM @schema@.gate_place p
         CROSS JOIN LATERAL (SELECT FROM @schema@.job j WHERE j.id = p.job_id AND j.state + 0 = 2 OFFSET 0) AS j
@@ -64,6 +66,16 @@ CROSS JOIN LATERAL (
               LIMIT 1) AS live) AS j ON true
     WHERE m.failed OR j.may_run OR (m.strict AND j.id IS NOT NULL)
     ORDER BY m.number LIMIT 1) AS turn"""
+_KEPT = f"""WITH kept AS MATERIALIZED (
+    SELECT DISTINCT ON (m.sequence) m.sequence, m.chain_id FROM @schema@.gate_member m WHERE m.failed
+    ORDER BY m.sequence, m.number LIMIT {_MOST_KEPT}
+)
+SELECT kept.sequence, coalesce(
+           (SELECT a.id FROM @schema@.archive a WHERE a.chain_id = kept.chain_id AND a.state + 0 = 6
+            ORDER BY a.position DESC LIMIT 1), kept.chain_id),
+       (SELECT count(*) FROM (SELECT FROM @schema@.job j WHERE j.state = 0 AND j.gate = '{SEQUENCE}=' || kept.sequence
+                              AND j.open_blockers <= 0 LIMIT {MOST_COUNTED_JOBS}) AS waiting)::integer
+FROM kept ORDER BY kept.sequence"""
 _RESUME = """WITH kept AS MATERIALIZED (
     SELECT m.chain_id FROM @schema@.gate_member m WHERE m.sequence = ANY($1::text[]) AND m.failed ORDER BY m.chain_id FOR UPDATE
 ), gone AS (
@@ -79,7 +91,7 @@ SELECT DISTINCT sequence FROM gone"""
 
 def gate_status_statements(schema: Schema) -> dict[str, str]:
     """All statements of this module, by name."""
-    templates = {"gates_status": _STATUS, "gates_turn": _TURN, "gates_resume": _RESUME}
+    templates = {"gates_status": _STATUS, "gates_turn": _TURN, "gates_kept": _KEPT, "gates_resume": _RESUME}
     return {**{name: schema.render(template) for name, template in templates.items()}, **notify_statements(schema)}
 
 
@@ -106,6 +118,11 @@ class GateStatuses:
         turns = await self._pool.read(self._statements["gates_turn"], sequences) if sequences else ()
         turn = {f"{SEQUENCE}={row[0]}": row for row in turns}
         return [_status(gate, row, turn.get(gate)) for gate, row in zip(gates, rows, strict=True)]
+
+    async def kept(self) -> list[KeptSequence]:
+        """See `aioqueue.abc.SupportsGates.kept_sequences`."""
+        rows = await self._pool.read(self._statements["gates_kept"])
+        return [KeptSequence(name=row[0], blocked_by=row[1], waiting=row[2]) for row in rows]
 
     async def resume(self, names: Sequence[str]) -> list[bool]:
         """See `aioqueue.abc.SupportsGates.resume_sequences`."""

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from aioqueue.postgres._gates import GateStatuses
     from aioqueue.postgres._gates_limits import Limits
-    from aioqueue.vocabulary._gates import GateStatus, NewLimit, StoredLimit
+    from aioqueue.vocabulary._gates import GateStatus, KeptSequence, NewLimit, StoredLimit
 
 __all__ = ["GateVerbs"]
 
@@ -52,6 +52,10 @@ class GateVerbs:
     async def gate_statuses(self, gates: Sequence[str]) -> Sequence[GateStatus]:
         """See `aioqueue.abc.SupportsGates.gate_statuses`."""
         return await self._gate_statuses.look(gates)
+
+    async def kept_sequences(self) -> Sequence[KeptSequence]:
+        """See `aioqueue.abc.SupportsGates.kept_sequences`."""
+        return await self._gate_statuses.kept()
 
     async def resume_sequences(self, names: Sequence[str]) -> Sequence[bool]:
         """See `aioqueue.abc.SupportsGates.resume_sequences`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING
 
-from aioqueue.sqlite._gates_list import gate_statuses, list_limits
+from aioqueue.sqlite._gates_list import gate_statuses, kept_sequences, list_limits
 from aioqueue.sqlite._gates_promote import PORTION, leave_marks
 from aioqueue.sqlite._rows import dump
 from aioqueue.vocabulary._gates import SEQUENCE, LimitKind
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from aioqueue.sqlite._connections_access import Reader, Writer
     from aioqueue.sqlite._connections_statements import Statements
     from aioqueue.sqlite._gates_news import GateNews
-    from aioqueue.vocabulary._gates import GateStatus, NewLimit, StoredLimit
+    from aioqueue.vocabulary._gates import GateStatus, KeptSequence, NewLimit, StoredLimit
 
 __all__ = ["Gates"]
 
@@ -92,6 +92,10 @@ class Gates:
     async def gate_statuses(self, gates: Sequence[str]) -> Sequence[GateStatus]:
         """How gates are."""
         return await self._reader.read(functools.partial(gate_statuses, gates=gates))
+
+    async def kept_sequences(self) -> Sequence[KeptSequence]:
+        """As of `kept_sequences`, in one snapshot."""
+        return await self._reader.read(kept_sequences)
 
     async def resume_sequences(self, names: Sequence[str]) -> Sequence[bool]:
         """Let sequences go on. Returns which were kept."""

@@ -8,7 +8,7 @@ from aioqueue.sqlite._gates_look import look_at_gates, sequence_named
 from aioqueue.sqlite._rows_ids import id_of
 from aioqueue.sqlite._rows_times import NOW, moment
 from aioqueue.store_rules._counts import MOST_COUNTED_JOBS
-from aioqueue.vocabulary._gates import GateKind, GateStatus, LimitKind, StoredLimit, kind_of, name_of
+from aioqueue.vocabulary._gates import GateKind, GateStatus, KeptSequence, LimitKind, StoredLimit, kind_of, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from aioqueue.sqlite._connections_statements import Statements
     from aioqueue.sqlite._gates_look import Looked
 
-__all__ = ["gate_statuses", "list_limits"]
+__all__ = ["gate_statuses", "kept_sequences", "list_limits"]
 
 _PLACES = "SELECT 1 FROM gate_place AS p CROSS JOIN job ON job.id = p.job_id WHERE job.state = 2 AND {0}"
 _HELD = "SELECT 1 FROM job INDEXED BY job_at_gate WHERE job.state = 0 AND job.open_blockers = 0 AND {0}"
@@ -44,9 +44,22 @@ SELECT count(*) FROM (
     SELECT 1 FROM job INDEXED BY job_at_gate WHERE state = 0 AND open_blockers = 0 AND gate = :gate LIMIT {MOST_COUNTED_JOBS})
 """
 
-_BLOCKED_BY = """
-SELECT coalesce((SELECT id FROM archive INDEXED BY archive_chain WHERE chain_id = m.chain_id AND state = 6 LIMIT 1), m.chain_id)
-FROM gate_member AS m WHERE m.sequence = :name AND m.ended = 6 AND m.block = 1 ORDER BY m.number LIMIT 1
+_FAILED = (
+    "coalesce((SELECT id FROM archive INDEXED BY archive_chain WHERE chain_id = m.chain_id AND state = 6 LIMIT 1), m.chain_id)"
+)
+
+_BLOCKED_BY = f"""
+SELECT {_FAILED} FROM gate_member AS m WHERE m.sequence = :name AND m.ended = 6 AND m.block = 1 ORDER BY m.number LIMIT 1
+"""
+
+_KEPT = f"""
+SELECT m.sequence, CAST({_FAILED} AS TEXT), (SELECT count(*) FROM (
+    {_HELD.format("job.gate = 'sequence=' || m.sequence")} LIMIT {MOST_COUNTED_JOBS}))
+FROM gate_member AS m INDEXED BY gate_member_failed
+WHERE m.ended = 6 AND m.block = 1
+    AND m.number = (SELECT min(number) FROM gate_member INDEXED BY gate_member_failed
+                    WHERE sequence = m.sequence AND ended = 6 AND block = 1)
+ORDER BY m.sequence LIMIT 1000
 """
 
 
@@ -65,6 +78,14 @@ def list_limits(connection: Statements) -> list[StoredLimit]:
             waiting=waiting,
         )
         for name, places, per, burst, defined, changed, running, waiting in connection.execute(_LIMITS, {}).fetchall()
+    ]
+
+
+def kept_sequences(connection: Statements) -> list[KeptSequence]:
+    """Sequences that a failed member keeps, as `aioqueue.abc.SupportsGates.kept_sequences` says."""
+    return [
+        KeptSequence(name=name, blocked_by=id_of(failed), waiting=waiting)
+        for name, failed, waiting in connection.execute(_KEPT, {}).fetchall()
     ]
 
 

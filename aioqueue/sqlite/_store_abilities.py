@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from aioqueue.sqlite._opened import Opened
     from aioqueue.vocabulary._event_log import EventPage
-    from aioqueue.vocabulary._gates import GateStatus, NewLimit, StoredLimit
+    from aioqueue.vocabulary._gates import GateStatus, KeptSequence, NewLimit, StoredLimit
     from aioqueue.vocabulary._job import StoredState
     from aioqueue.vocabulary._listing import IdPage
     from aioqueue.vocabulary._pauses import NewPause, Pause, PauseTarget
@@ -159,6 +159,10 @@ class StoreAbilities(ABC):
     async def gate_statuses(self, gates: Sequence[str]) -> Sequence[GateStatus]:
         """See `aioqueue.abc.SupportsGates.gate_statuses`."""
         return await self._opened.gates.gate_statuses(gates)
+
+    async def kept_sequences(self) -> Sequence[KeptSequence]:
+        """See `aioqueue.abc.SupportsGates.kept_sequences`."""
+        return await self._opened.gates.kept_sequences()
 
     async def resume_sequences(self, names: Sequence[str]) -> Sequence[bool]:
         """See `aioqueue.abc.SupportsGates.resume_sequences`."""

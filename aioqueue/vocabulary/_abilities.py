@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from aioqueue.vocabulary._answers import Pruned
     from aioqueue.vocabulary._finding import Finding
-    from aioqueue.vocabulary._gates import GateStatus, NewLimit, StoredLimit
+    from aioqueue.vocabulary._gates import GateStatus, KeptSequence, NewLimit, StoredLimit
     from aioqueue.vocabulary._job import NewJob, StoredState
     from aioqueue.vocabulary._listing import IdPage
     from aioqueue.vocabulary._pauses import NewPause, Pause, PauseTarget
@@ -101,6 +101,10 @@ class SupportsGates(Protocol):
 
     async def gate_statuses(self, gates: Sequence[str]) -> Sequence[GateStatus]:
         """How gates are at the moment, in their order."""
+        ...
+
+    async def kept_sequences(self) -> Sequence[KeptSequence]:
+        """All sequences that a failed member keeps, by name; 1,000 at most."""
         ...
 
     async def resume_sequences(self, names: Sequence[str]) -> Sequence[bool]:

@@ -22,6 +22,7 @@ __all__ = [
     "GateKind",
     "GateRules",
     "GateStatus",
+    "KeptSequence",
     "LimitKind",
     "NewLimit",
     "SequenceMember",
@@ -185,6 +186,21 @@ class GateStatus:
     next_at: datetime | None = None
     head: UUID | None = None
     blocked_by: UUID | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptSequence:
+    """A sequence that a failed member keeps.
+
+    Attributes:
+        name: The sequence's.
+        blocked_by: The id of the failed job; of several the first one's.
+        waiting: How many are held behind it, counted up to 10,000.
+    """
+
+    name: str
+    blocked_by: UUID
+    waiting: int
 
 
 def name_of(gate: str) -> str:

@@ -66,6 +66,7 @@ TRIED: dict[str, dict[str, int]] = {
     "limits list": {"": 0},
     "limits put": {"stripe 3": 0, "job:jobs.greet 3": 0, "rate:jobs.greet 3 --per 1m": 0, "stripe": 2, "rate:jobs.greet 3": 2},
     "limits remove": {"stripe": 1},
+    "sequences list": {"": 0},
     "sequences resume": {"account:42": 1},
     "schedules list": {"": 0, "--limit 1": 0, "--limit 0": 2},
     "schedules show": {"often": 0, "often --arguments": 0, "nobody's": 1},

@@ -109,9 +109,14 @@ def test_a_sequence_goes_on(migrated: Invoke, url: str) -> None:
     why = migrated("jobs", "why", behind).stdout
     assert f"in_sequence: sequence my account is kept by the failed job {failed}" in why
     assert "`aioqueue sequences resume 'my account'`" in why
+    assert "my account" in (shown := migrated("sequences", "list").stdout)
+    assert failed in shown
+    kept = read(migrated("sequences", "list", "--json"))
+    assert kept == {"sequences": [{"name": "my account", "blocked_by": failed, "waiting": 1}]}
     assert migrated("sequences", "resume", "my account").stdout == "my account: resumed\n"
     again = migrated("sequences", "resume", "my account", exit_code=1)
     assert (again.stdout, again.stderr) == ("", "no failed job keeps the sequence my account\n")
+    assert migrated("sequences", "list").stdout.startswith("no failed job keeps a sequence in ")
 
 
 def test_a_job_is_put_in_a_sequence(migrated: Invoke, url: str) -> None:

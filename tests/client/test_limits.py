@@ -13,6 +13,7 @@ from aioqueue import (
     GateKind,
     GateStatus,
     InSequence,
+    KeptSequence,
     Limit,
     LimitKind,
     NotSupported,
@@ -22,6 +23,7 @@ from aioqueue import (
     StoredLimit,
 )
 from aioqueue.vocabulary._gates import NewLimit
+from aioqueue.vocabulary._identifiers import new_id
 from tests.client.fake_store import FakeStore
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 registry = Registry(prefix="gated.")
+FAILED = new_id()
 
 
 @registry.job(limit=(Limit(3, by="tenant"), "stripe"), rate=Rate(5, per=1), aliases=("gated.older",))
@@ -90,6 +93,9 @@ class Gated(FakeStore):
 
     async def gate_statuses(self, gates: Sequence[str]) -> Sequence[GateStatus]:
         return [GateStatus(gate=gate, kind=GateKind.SEQUENCE) for gate in gates]
+
+    async def kept_sequences(self) -> Sequence[KeptSequence]:
+        return [KeptSequence(name=name, blocked_by=FAILED, waiting=1) for name in sorted(self.kept)]
 
     async def resume_sequences(self, names: Sequence[str]) -> Sequence[bool]:
         kept = [name in self.kept for name in names]
@@ -200,6 +206,14 @@ async def test_resuming_sequences(client: Client, store: Gated) -> None:
     assert await client.sequences.resume(transfer, "42")
 
 
+async def test_sequences_that_are_kept(client: Client) -> None:
+    assert [(each.name, each.blocked_by) for each in await client.sequences.list()] == [
+        ("account:42", FAILED),
+        ('gated.transfer="42"', FAILED),
+        ("gated.transfer=42", FAILED),
+    ]
+
+
 async def test_the_status_of_a_sequence(client: Client) -> None:
     assert (await client.sequences.status("account:42")).gate == "sequence=account:42"
     assert (await client.sequences.status(transfer, {"b": 1, "a": None})).gate == 'sequence=gated.transfer={"a":null,"b":1}'
@@ -217,6 +231,7 @@ CHANGES: list[Callable[[Client], Coroutine[Any, Any, object]]] = [
 ]
 LOOKS: list[Callable[[Client], Coroutine[Any, Any, object]]] = [
     lambda client: client.limits.list(),
+    lambda client: client.sequences.list(),
     lambda client: client.sequences.status("a"),
 ]
 
@@ -240,7 +255,7 @@ async def test_a_client_that_is_not_open(ask: Callable[[Client], Coroutine[Any, 
 class Simple(Gated):
     """Knows no gates."""
 
-    put_limits = remove_limits = list_limits = gate_statuses = resume_sequences = None
+    put_limits = remove_limits = list_limits = gate_statuses = kept_sequences = resume_sequences = None
 
 
 @pytest.mark.parametrize("ask", [*CHANGES, *LOOKS])

@@ -13,6 +13,7 @@ from aioqueue import (
     GateKind,
     GateStatus,
     InSequence,
+    KeptSequence,
     Limit,
     LimitKind,
     Limits,
@@ -79,6 +80,7 @@ async def sequences(client: Client) -> None:
     assert_type(kept, Sequences)
     assert_type(await kept.resume("account:42"), bool)
     assert_type(await kept.resume(transfer, 42), bool)
+    assert_type(await kept.list(), Sequence[KeptSequence])
     status = await kept.status(transfer, 42)
     assert_type(status, GateStatus)
     assert_type(status.kind, GateKind)

@@ -153,6 +153,31 @@ def test_what_names_no_parameter_is_a_field_of_the_metadata() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "name", ["tenantid", "tenantId", "tennant_id", "tenant_ids", "tenant_di", "tenant_ix", "acount", "item"]
+)
+@pytest.mark.parametrize("option", ["limit", "rate", "sequence_by", "fairness_by"])
+def test_a_name_that_is_nearly_a_parameters_is_refused(option: str, name: str) -> None:
+    given = {"limit": Limit(1, by=name), "rate": Rate(1, per=1, by=name)}.get(option, name)
+    with pytest.raises(ConfigurationError, match=f"^site.work: '{name}' is no parameter.*(tenant_id|account|items)'.*metadata"):
+        defined(**{option: given})
+
+
+@pytest.mark.parametrize("name", ["tenant", "id", "account_id", "region", "ten_ant_name"])
+def test_names_that_are_fields_of_the_metadata(name: str) -> None:
+    rules = defined(fairness_by=name).gate_rules
+    assert rules is not None
+    assert rules.fair_by == By(name, metadata=True)
+
+
+def test_short_names_are_not_alike() -> None:
+    def work(id: int) -> None: ...  # noqa: A002 - as people name it
+
+    rules = Registry().job(fairness_by="ids")(work).gate_rules
+    assert rules is not None
+    assert rules.fair_by == By("ids", metadata=True)
+
+
 def test_a_shared_limit_alone() -> None:
     made = defined(limit="stripe")
     assert made.gate_rules == GateRules(type="site.work", shared="stripe")
@@ -242,7 +267,7 @@ def test_the_metadata_of_the_step_before_counts_too() -> None:
     assert step_after(own, finished, b'{"tenant":"acme"}', None).sequence == SequenceMember(name='site.work="other"')
 
 
-# -- outputs -----------------------------------------------------------------------------------------------------------
+# -- values without an order --------------------------------------------------------------------------------------------
 
 
 OPTIONS_BY: list[dict[str, Any]] = [
@@ -251,6 +276,19 @@ OPTIONS_BY: list[dict[str, Any]] = [
     {"sequence_by": "account"},
     {"fairness_by": "account"},
 ]
+
+
+@pytest.mark.parametrize("options", OPTIONS_BY, ids=str)
+def test_a_set_says_no_gate(options: dict[str, Any]) -> None:
+    made, (option,) = defined(**options), options
+    for value in ({"a", "b"}, frozenset({"a"}), [{"a"}], {"a": [{"b"}]}):
+        with pytest.raises(ArgumentsError, match=f"^site.work: 'account' has a set in it.*{option}= of the type") as caught:
+            made(1, value)
+        assert caught.value.path == "account"
+    made(1, {"a": ["b"]}).mark_used()
+
+
+# -- outputs -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("options", OPTIONS_BY, ids=str)

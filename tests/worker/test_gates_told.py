@@ -75,6 +75,9 @@ class Told(MemoryStore):
     async def gate_statuses(self, gates: Sequence[str]) -> Sequence[Any]:
         return []
 
+    async def kept_sequences(self) -> Sequence[Any]:
+        return []
+
     async def resume_sequences(self, names: Sequence[str]) -> Sequence[bool]:
         return [False for _ in names]
 

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from aioqueue.testing.conformance._case import Subject
 from aioqueue.testing.conformance._gates_tools import BY_TENANT, Worker, limit_of, member, rate_of, tenant, with_gates
 from aioqueue.testing.conformance._pauses import until_in
-from aioqueue.testing.conformance._tools import HOUR, check, equal, job, near
+from aioqueue.testing.conformance._tools import HOUR, check, equal, job, near, settlement, written
 from aioqueue.testing.conformance._waiting import complete, fail
 from aioqueue.vocabulary._gates import GateKind, GateRules, GateStatus
+from aioqueue.vocabulary._job import SettlementKind
 
 if TYPE_CHECKING:
     from aioqueue.testing.conformance._case import Harness
@@ -78,6 +79,28 @@ async def a_sequence_says_whose_turn_it_is(harness: Harness) -> None:
     await gated.resume_sequences(["s"])
     (status,) = await gated.gate_statuses([gate])
     equal((status.head, status.blocked_by), (jobs[2].id, None), "after it was resumed")
+
+
+@subject()
+async def kept_sequences_are_listed(harness: Harness) -> None:
+    """By name, with the job that failed, also where it's a later one of its chain, and how many wait behind it."""
+    if (gated := with_gates(store := harness.store)) is None:
+        return
+    alone, first, free = job(sequence=member("t", block=True)), job(sequence=member("s", block=True)), job(sequence=member("u"))
+    behind = [job(sequence=member(name)) for name in ("s", "s", "t", "u")]
+    await store.insert([alone, first, free, *behind])
+    worker = Worker(store)
+    equal(list(await gated.kept_sequences()), [], "before anything has failed")
+    claimed = {each.id: each for each in await worker.claim(10)}
+    await fail(store, claimed[alone.id])
+    await fail(store, claimed[free.id])
+    await written(store, settlement(claimed[first.id], SettlementKind.CONTINUED, next=(step := job())))
+    for each in await worker.claim():
+        await (fail if each.id == step.id else complete)(store, each)
+    told = [(each.name, each.blocked_by, each.waiting) for each in await gated.kept_sequences()]
+    equal(told, [("s", step.id, 2), ("t", alone.id, 1)], "those that are kept")
+    await gated.resume_sequences(["s"])
+    equal([each.name for each in await gated.kept_sequences()], ["t"], "after one has gone on")
 
 
 @subject()

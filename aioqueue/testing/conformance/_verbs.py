@@ -122,6 +122,7 @@ def _of_abilities(store: Store, ids: Sequence[UUID]) -> dict[str, Callable[[], A
         calls["list_limits"] = store.list_limits
         calls["gate_statuses"] = partial(store.gate_statuses, ["l"])
         calls["gate_statuses of nothing"] = partial(store.gate_statuses, [])
+        calls["kept_sequences"] = store.kept_sequences
         calls["resume_sequences"] = partial(store.resume_sequences, ["s"])
         calls["resume_sequences of nothing"] = partial(store.resume_sequences, [])
     if isinstance(store, SupportsPauses):

@@ -5,17 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aioqueue.testing.memory._gates import count_at, held_at, next_token_at, runs_at, tokens_of, turn_of
-from aioqueue.vocabulary._gates import GateKind, GateStatus, kind_of, name_of
+from aioqueue.vocabulary._gates import SEQUENCE, GateKind, GateStatus, KeptSequence, kind_of, name_of
+from aioqueue.vocabulary._job import StoredState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from uuid import UUID
 
     from aioqueue.testing.memory._rows import Database
 
-__all__ = ["gate_statuses", "resume_sequences"]
+__all__ = ["gate_statuses", "kept_sequences", "resume_sequences"]
 
 NAMED = 10
 """How many of those that run at a gate are named."""
+LISTED = 1_000
+"""How many kept sequences are listed."""
 
 
 def gate_statuses(database: Database, gates: Sequence[str]) -> list[GateStatus]:
@@ -41,6 +45,25 @@ def _status(database: Database, gate: str) -> GateStatus:
         head=head,
         blocked_by=blocked_by,
     )
+
+
+def kept_sequences(database: Database) -> list[KeptSequence]:
+    """Sequences that a failed member keeps. See `SupportsGates.kept_sequences`."""
+    first: dict[str, UUID] = {}
+    for chain, member in database.gates.members.items():
+        if member.keeps_others:
+            first.setdefault(member.sequence, chain)
+    return [
+        KeptSequence(
+            name=name, blocked_by=_failed_of(database, first[name]), waiting=len(held_at(database, f"{SEQUENCE}={name}"))
+        )
+        for name in sorted(first)[:LISTED]
+    ]
+
+
+def _failed_of(database: Database, chain: UUID) -> UUID:
+    failed = [row.new.id for row in database.rows.values() if row.chain == chain and row.state == StoredState.FAILED]
+    return failed[-1] if failed else chain
 
 
 def resume_sequences(database: Database, names: Sequence[str]) -> list[bool]:

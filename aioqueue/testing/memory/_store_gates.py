@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from aioqueue.testing.memory._gates_limits import list_limits, put_limits, remove_limits
-from aioqueue.testing.memory._gates_statuses import gate_statuses, resume_sequences
+from aioqueue.testing.memory._gates_statuses import gate_statuses, kept_sequences, resume_sequences
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from aioqueue.testing.memory._rows import Database
-    from aioqueue.vocabulary._gates import GateStatus, NewLimit, StoredLimit
+    from aioqueue.vocabulary._gates import GateStatus, KeptSequence, NewLimit, StoredLimit
 
 __all__ = ["GateVerbs"]
 
@@ -39,6 +39,10 @@ class GateVerbs:
     async def gate_statuses(self, gates: Sequence[str]) -> Sequence[GateStatus]:
         """How gates are. See `SupportsGates.gate_statuses`."""
         return await self._verb("gate_statuses", lambda database: gate_statuses(database, gates))
+
+    async def kept_sequences(self) -> Sequence[KeptSequence]:
+        """Those that a failed member keeps. See `SupportsGates.kept_sequences`."""
+        return await self._verb("kept_sequences", kept_sequences)
 
     async def resume_sequences(self, names: Sequence[str]) -> Sequence[bool]:
         """Let sequences go on. See `SupportsGates.resume_sequences`."""
