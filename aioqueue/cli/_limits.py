@@ -10,15 +10,19 @@ from aioqueue.cli._json import json_option, print_json
 from aioqueue.cli._options import DURATION, WrongUsage, log_level_option, looking_at, run, url_option
 from aioqueue.cli._tables import show_table
 from aioqueue.cli._text import one_line
+from aioqueue.vocabulary._abilities import SupportsGates
 from aioqueue.vocabulary._gates import RATE, LimitKind
 from aioqueue.vocabulary._time import duration_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioqueue.vocabulary._gates import StoredLimit
+    from aioqueue.client import Client
+    from aioqueue.vocabulary._gates import KeptSequence, StoredLimit
 
-__all__ = ["limits", "sequences"]
+__all__ = ["LIMITS_HEADER", "describe_limit", "known_limits", "limit_row", "limits", "sequences"]
+
+LIMITS_HEADER = ("limit", "at once, or in a time", "running", "waiting", "by")
 
 _COUNTED_JOBS = 10_000
 
@@ -41,9 +45,9 @@ def list_(url: str | None, *, as_json: bool) -> None:
 
     found, description = run(look)
     if as_json:
-        print_json({"limits": [_described(each) for each in found]})
+        print_json({"limits": [describe_limit(each) for each in found]})
     elif found:
-        show_table(("name", "limit", "running", "waiting", "by"), [_row(each) for each in found])
+        show_table(LIMITS_HEADER, [limit_row(each) for each in found])
     else:
         click.echo(f"no limits in {description}")
 
@@ -108,7 +112,29 @@ def remove(url: str | None, name: str, *, as_json: bool) -> None:
 
 @click.group()
 def sequences() -> None:
-    """Let sequences of jobs go on, which run one at a time."""
+    """Look at sequences of jobs, which run one at a time, that a failed one keeps, and let them go on."""
+
+
+@sequences.command("list")
+@url_option
+@json_option()
+@log_level_option("warning")
+def list_kept(url: str | None, *, as_json: bool) -> None:
+    """Show the sequences by name that a failed job keeps (on_failure="block"): that job, and how many wait behind it."""
+
+    async def look() -> tuple[Sequence[KeptSequence], str]:
+        async with looking_at(url) as client:
+            return await client.sequences.list(), client.store.description
+
+    found, description = run(look)
+    if as_json:
+        kept = [{"name": each.name, "blocked_by": str(each.blocked_by), "waiting": each.waiting} for each in found]
+        print_json({"sequences": kept})
+    elif found:
+        rows = [(each.name, str(each.blocked_by), _most(each.waiting)) for each in found]
+        show_table(("sequence", "kept by", "waiting"), rows)
+    else:
+        click.echo(f"no failed job keeps a sequence in {description}")
 
 
 @sequences.command()
@@ -135,7 +161,13 @@ def resume(url: str | None, name: str, *, as_json: bool) -> None:
         raise click.exceptions.Exit(1)
 
 
-def _described(each: StoredLimit) -> dict[str, object]:
+async def known_limits(client: Client) -> Sequence[StoredLimit]:
+    """The limits that there are; nothing where the store knows none."""
+    return await client.limits.list() if isinstance(client.store, SupportsGates) else ()
+
+
+def describe_limit(each: StoredLimit) -> dict[str, object]:
+    """A limit for programs."""
     return {
         "name": each.name,
         "kind": each.kind.value,
@@ -149,7 +181,8 @@ def _described(each: StoredLimit) -> dict[str, object]:
     }
 
 
-def _row(each: StoredLimit) -> tuple[str, ...]:
+def limit_row(each: StoredLimit) -> tuple[str, ...]:
+    """A limit in a table with `LIMITS_HEADER`."""
     burst = "" if each.burst is None or each.burst == each.places else f", {each.burst:,} at once"
     by = "code" if each.defined and not each.changed else "code, changed at run time" if each.defined else "run time"
     running = _most(each.running) if each.kind is LimitKind.PLACES else ""

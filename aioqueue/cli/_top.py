@@ -13,6 +13,7 @@ import anyio
 import click
 
 from aioqueue.cli._json import json_option, print_json
+from aioqueue.cli._limits import known_limits
 from aioqueue.cli._options import DURATION, WrongUsage, log_level_option, looking_at, run, url_option
 from aioqueue.cli._pauses import known_pauses
 from aioqueue.cli._tables import is_terminal, plain_table
@@ -49,7 +50,7 @@ _ANSWER_SECONDS = 10.0
 @json_option("One JSON object for each look, a line each.")
 @log_level_option("critical")
 def top(url: str | None, *, interval: float, once: bool, as_json: bool) -> None:
-    """Show the queue live: counts by type and state, throughput, workers, and what they run. `q` or Ctrl-C ends it.
+    """Show the queue live: counts by type and state, throughput, limits, workers, and what they run. `q` or Ctrl-C ends it.
 
     Where standard output is no terminal it looks once, unless --json is given.
     """
@@ -136,10 +137,10 @@ class Looks:
                     self._client = await looking_at(self._url).open()
                 stats, leases = await self._client.stats(), await self._client.leases()
                 page = await self._client.list_jobs(states=[JobState.RUNNING], limit=MOST_RUNNING_SHOWN)
-                pauses = await known_pauses(self._client)
+                pauses, limits = await known_pauses(self._client), await known_limits(self._client)
         except TimeoutError:
             raise StoreUnavailable(f"no answer within {_ANSWER_SECONDS:g} s") from None
-        self._frame = make_frame(datetime.now(UTC), stats, leases, page.jobs, self._frame, pauses)
+        self._frame = make_frame(datetime.now(UTC), stats, leases, page.jobs, self._frame, pauses, limits)
         return self._frame
 
     async def _close(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from aioqueue.cli._limits import LIMITS_HEADER, describe_limit, limit_row
 from aioqueue.cli._pauses import PAUSES_HEADER, describe_pause, pause_row
 from aioqueue.vocabulary._job import JobState
 from aioqueue.vocabulary._time import duration_text
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
 
+    from aioqueue.vocabulary._gates import StoredLimit
     from aioqueue.vocabulary._job import Job
     from aioqueue.vocabulary._pauses import Pause
     from aioqueue.vocabulary._stats import Stats, TypeStats
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MOST_RUNNING_SHOWN", "Frame", "Table", "as_json", "make_frame", "summary", "tables"]
 
+MOST_LIMITS_SHOWN = 20
 MOST_RUNNING_SHOWN = 20
 _SHOWN = (JobState.READY, JobState.SCHEDULED, JobState.BLOCKED, JobState.HELD, JobState.RUNNING, JobState.FAILED)
 _SHOWN_IF_ANY = (JobState.BLOCKED, JobState.HELD)
@@ -38,6 +41,7 @@ class Frame:
         leases: Who works.
         running: The newest jobs that run.
         pauses: What is paused.
+        limits: How many may run at once, or start in a time.
         rates: By type, how many jobs finished in a second since the moment before; None where that can't be told: there is no
             moment before, as many have finished as are counted, or some were removed.
     """
@@ -47,6 +51,7 @@ class Frame:
     leases: Sequence[LeaseFacts]
     running: Sequence[Job]
     pauses: Sequence[Pause]
+    limits: Sequence[StoredLimit]
     rates: Mapping[str, float | None]
 
 
@@ -57,6 +62,7 @@ def make_frame(
     running: Sequence[Job],
     before: Frame | None,
     pauses: Sequence[Pause] = (),
+    limits: Sequence[StoredLimit] = (),
 ) -> Frame:
     """Put a frame together.
 
@@ -66,7 +72,7 @@ def make_frame(
         leases: The store's.
         running: The newest jobs that run.
         before: The frame before this one.
-        pauses: The store's.
+        pauses, limits: The store's.
     """
     seconds = 0.0 if before is None else (at - before.at).total_seconds()
     earlier: Mapping[str, TypeStats] = {} if before is None else before.stats.types
@@ -77,7 +83,7 @@ def make_frame(
             rates[name] = None
         else:
             rates[name] = (finished - then) / seconds
-    return Frame(at=at, stats=stats, leases=leases, running=running, pauses=pauses, rates=rates)
+    return Frame(at=at, stats=stats, leases=leases, running=running, pauses=pauses, limits=limits, rates=rates)
 
 
 def _finished(stats: TypeStats) -> int | None:
@@ -106,7 +112,7 @@ def summary(frame: Frame) -> str:
 
 
 def tables(frame: Frame) -> list[Table]:
-    """What is shown below that, the busiest first: pauses, types, workers, running jobs."""
+    """What is shown below that, the busiest first: pauses, limits, types, workers, running jobs."""
     types = sorted(frame.stats.types.items(), key=lambda each: (*_busy(each[1]), each[0]))
     by_type = [_type_row(name, each, frame.rates.get(name)) for name, each in types]
     by_worker = [_worker_row(each) for each in sorted(frame.leases, key=lambda each: (-each.running, each.worker))]
@@ -121,8 +127,10 @@ def tables(frame: Frame) -> list[Table]:
     ]
     header = ("type", *(state.value for state in _SHOWN), "finished/s", "oldest ready")
     paused = sorted(frame.pauses, key=lambda each: -each.waiting)
+    fullest = sorted(frame.limits, key=lambda each: (-each.waiting, -each.running, each.name))
     shown: list[Table] = [
         (PAUSES_HEADER, [pause_row(each) for each in paused]),
+        (LIMITS_HEADER, [limit_row(each) for each in fullest[:MOST_LIMITS_SHOWN]]),
         (header, by_type),
         (("worker", "lease", "running", "slots", "types"), by_worker),
         (("running job", "type", "worker", "for"), running),
@@ -189,6 +197,7 @@ def as_json(frame: Frame) -> dict[str, object]:
             for job in frame.running
         ],
         "pauses": [describe_pause(each) for each in frame.pauses],
+        "limits": [describe_limit(each) for each in frame.limits],
     }
 
 

@@ -21,7 +21,7 @@
 | `_rows`, `_unclear` | one row of those; what may have been stored already |
 | `_handle`, `_waiters`, `_finished` | make handles, and wait for results; what is said of a job that has ended |
 | `_operate`, `_filters` | what operators look for; which jobs are meant |
-| `_diagnosis`, `_diagnosis_planned` | what is wrong around the queue; and with what is to come |
+| `_diagnosis`, `_diagnosis_planned`, `_diagnosis_gates` | what is wrong around the queue; with what is to come; and at gates |
 | `_schedules`, `_schedule` | schedules at run time; one of them, as it's shown |
 | `_limits`, `_sequences` | limits and rates at run time; whose turn it is in sequences |
 | `_changes`, `_portions` | what operators change; many jobs, a bounded number in each commit |

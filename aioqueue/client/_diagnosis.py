@@ -6,9 +6,10 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
+from aioqueue.client._diagnosis_gates import judge_limits, judge_sequences
 from aioqueue.client._diagnosis_planned import MOST_SCHEDULES, all_schedules, judge_pauses, judge_schedules
 from aioqueue.store_rules._diagnosis import run_checks
-from aioqueue.vocabulary._abilities import SupportsDiagnosis, SupportsPauses, SupportsSchedules
+from aioqueue.vocabulary._abilities import SupportsDiagnosis, SupportsGates, SupportsPauses, SupportsSchedules
 from aioqueue.vocabulary._abilities_telling import SupportsWebhooks
 from aioqueue.vocabulary._finding import Finding, Verdict
 from aioqueue.vocabulary._job import JobState
@@ -74,6 +75,9 @@ async def _look_at_queue(session: Session, registry: Registry | None) -> list[Fi
         store = session.opened().store
         if isinstance(store, SupportsPauses):
             checks["pauses"] = partial(_pauses, store)
+        if isinstance(store, SupportsGates):
+            checks["limits"] = partial(_limits, store, registry)
+            checks["sequences"] = partial(_sequences, store)
         if isinstance(store, SupportsSchedules):
             checks["schedules"] = partial(_schedules, store, asked, registry)
         if isinstance(store, SupportsWebhooks):
@@ -116,6 +120,14 @@ async def _types(asked: _Asked, registry: Registry | None) -> list[Finding]:
 
 async def _pauses(store: SupportsPauses) -> list[Finding]:
     return judge_pauses(await store.list_pauses())
+
+
+async def _limits(store: SupportsGates, registry: Registry | None) -> list[Finding]:
+    return judge_limits(await store.list_limits(), registry)
+
+
+async def _sequences(store: SupportsGates) -> list[Finding]:
+    return judge_sequences(await store.kept_sequences())
 
 
 async def _schedules(store: SupportsSchedules, asked: _Asked, registry: Registry | None) -> list[Finding]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from io import StringIO
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aioqueue import JobState, Stats
-from aioqueue.cli._top_frame import make_frame, summary, tables
+from aioqueue import JobState, LimitKind, Stats, StoredLimit
+from aioqueue.cli._top_frame import as_json, make_frame, summary, tables
 from aioqueue.cli._top_screen import fit, screen
 from aioqueue.vocabulary._stats import TypeStats
 
@@ -54,6 +55,38 @@ def test_the_busiest_types_come_first() -> None:
     ((_, rows),) = tables(frame)
     assert [row[0] for row in rows] == ["b", "c", "a"]
     assert summary(frame).startswith("ready 11  scheduled 0  running 0  failed 0  oldest ready 7.0 s  0 workers")
+
+
+def test_what_is_held_and_the_limits_are_shown() -> None:
+    held = Stats(types={"a": TypeStats(counts={JobState.HELD: 8}, oldest_ready=None)})
+    limits = [
+        StoredLimit(
+            name=name,
+            kind=LimitKind.PLACES,
+            places=3,
+            per=None,
+            burst=None,
+            defined=True,
+            changed=False,
+            running=running,
+            waiting=waiting,
+        )
+        for name, running, waiting in (("idle", 0, 0), ("busy", 2, 0), ("full", 3, 8))
+    ]
+    frame = make_frame(NOW, held, [], [], None, (), limits)
+    assert "held 8" in summary(frame)
+    (_, by_limit), (header, by_type) = tables(frame)
+    assert [row[0] for row in by_limit] == ["full", "busy", "idle"]
+    assert by_limit[0] == ("full", "3 at once", "3", "8", "code")
+    assert by_type[0][header.index("held")] == "8"
+    shown: Any = as_json(frame)["limits"]
+    assert [(each["name"], each["running"], each["waiting"]) for each in shown] == [
+        ("idle", 0, 0),
+        ("busy", 2, 0),
+        ("full", 3, 8),
+    ]
+    many = make_frame(NOW, held, [], [], None, (), [replace(limits[0], name=f"l{number}") for number in range(50)])
+    assert len(tables(many)[0][1]) == 20
 
 
 @pytest.mark.parametrize(

@@ -16,14 +16,14 @@ BlockerReference BoundClient Call CallAlreadyEnqueued CallError CallNeverEnqueue
 Changed Changes Client ClientClosed Completed Completion CompletionMiddleware CompletionNotDone ConfigurationError
 ConflictingOptions DecidedTick Delivery DeliveryPage DeliveryState DryRunRefused DuplicateJob EnqueueMiddleware EnqueueNext
 EventStream Exponential Fail Failed Finding Fixed GateKind GateStatus Health InSequence Inserted Job JobAttempt JobCancelled
-JobControl JobError JobFailed JobFilter JobHandle JobNotFound JobState JobType KeptSequence LateAttempt LeaseFacts LeaseLost
-Limit LimitKind Limits Linear ListOrder ListedSchedules MetricsServer Middleware NewJob NotCommitted NotInProcess
-NotInTransaction NotSupported OnceResult OutputNotReady OutsideTransaction Page Pause PauseTarget Phase PhaseError PhaseNotDeclared
-PhaseRepeated PhaseResultError PhaseState PhasesOverlap Priority ProcessFailed Progress Rate Reason ReasonCode
-RegistrationError Registry Reschedule Resource ResultError ResultTimeout Retry RetryIn RowRejected Schedule ScheduleError
-ScheduleNotFound ScheduleOwned Schedules Sequences SingletonHeld Stats Steps StoreContended StoreError StoreIncompatible
-StoreUnavailable StoredLimit TickOutcome Transaction TransactionError Unique Verdict Why Worker WrongJobType current_attempt
-done serve_metrics
+JobControl JobError JobFailed JobFilter JobHandle JobNotFound JobState JobType KeptSequence LateAttempt LeaseFacts
+LeaseLost Limit LimitKind Limits Linear ListOrder ListedSchedules MetricsServer Middleware NewJob NotCommitted
+NotInProcess NotInTransaction NotSupported OnceResult OutputNotReady OutsideTransaction Page Pause PauseTarget Phase
+PhaseError PhaseNotDeclared PhaseRepeated PhaseResultError PhaseState PhasesOverlap Priority ProcessFailed Progress Rate
+Reason ReasonCode RegistrationError Registry Reschedule Resource ResultError ResultTimeout Retry RetryIn RowRejected
+Schedule ScheduleError ScheduleNotFound ScheduleOwned Schedules Sequences SingletonHeld Stats Steps StoreContended
+StoreError StoreIncompatible StoreUnavailable StoredLimit TickOutcome Transaction TransactionError Unique Verdict Why
+Worker WrongJobType current_attempt done serve_metrics
 """
 
 NAMES = _NAMES.split()
