@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from aioqueue.cli._json import read_json
+from aioqueue.vocabulary._gates import FAIR, RATE, SEQUENCE, GateKind, kind_of
 from aioqueue.vocabulary._job import JobState, was_discarded
+from aioqueue.vocabulary._pauses import HELD_BY_PAUSE
 from aioqueue.vocabulary._webhook_url import webhook_host
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ __all__ = [
     "last_error",
     "scheduled_by",
     "shown_time",
+    "waits_for",
 ]
 
 
@@ -151,3 +154,21 @@ def scheduled_by(job: Job) -> str:
 def last_error(job: Job) -> str:
     """The newest error in its history, if there is one."""
     return "" if job.last_error is None else str(job.last_error)
+
+
+def waits_for(job: Job) -> str:
+    """What holds a job, in a few words; empty where nothing does."""
+    gate = job.held_by
+    if gate is None:
+        return ""
+    if gate.startswith(HELD_BY_PAUSE):
+        return f"pause of the key {gate.removeprefix(HELD_BY_PAUSE)}"
+    match kind_of(gate):
+        case GateKind.SEQUENCE:
+            return f"its turn in {SEQUENCE} {gate.removeprefix(f'{SEQUENCE}=')}"
+        case GateKind.RATE:
+            return f"rate {gate.removeprefix(RATE)}"
+        case GateKind.FAIR:
+            return f"its turn among {gate.removeprefix(FAIR)}"
+        case GateKind.LIMIT:
+            return f"limit {gate}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from aioqueue.cli._filter_options import filter_options, is_filtered, read_filter
-from aioqueue.cli._job_text import attempts, describe, end_and_duration, is_dry, last_error, shown_time
+from aioqueue.cli._job_text import attempts, describe, end_and_duration, is_dry, last_error, shown_time, waits_for
 from aioqueue.cli._json import json_option, print_json
 from aioqueue.cli._options import WrongUsage, log_level_option, looking_at, run, url_option
 from aioqueue.cli._tables import show_table
@@ -85,6 +85,9 @@ def _show(jobs: Sequence[Job], *, chains: bool) -> None:
     if any(job.origin is not None and job.origin.schedule is not None for job in jobs):  # as most queues have none of those
         header = (*header, *_SCHEDULE_COLUMNS)
         rows = [(*row, *_schedule_cells(job)) for row, job in zip(rows, jobs, strict=True)]
+    if any(job.held_by for job in jobs):
+        header = (*header, "waits for")
+        rows = [(*row, waits_for(job)) for row, job in zip(rows, jobs, strict=True)]
     if any(map(is_dry, jobs)):
         header = (*header, "dry run")
         rows = [(*row, "yes" if is_dry(job) else "") for row, job in zip(rows, jobs, strict=True)]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import anyio
 import pytest
 
-from aioqueue import Client, Fail, InSequence, Limit, Rate, Registry, Worker
+from aioqueue import Client, Fail, InSequence, Job, JobState, Limit, Rate, Registry, Worker
+from aioqueue.cli._job_text import waits_for
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Invoke, Result
@@ -53,6 +56,10 @@ def test_limits_are_put_shown_and_removed(migrated: Invoke, url: str) -> None:
             return str(handle.id)
 
     job_id = anyio.run(work)
+    listed = migrated("jobs", "list").stdout
+    assert "held" in listed
+    assert "limit stripe" in listed
+    assert read(migrated("jobs", "list", "--json"))["held_by"] == "stripe"
     assert "at_limit: the limit stripe is 0" in migrated("jobs", "why", job_id).stdout
     (reason,) = read(migrated("jobs", "why", job_id, "--json"))["reasons"][:1]
     assert reason["code"] == "at_limit"
@@ -130,3 +137,31 @@ def test_a_job_is_put_in_a_sequence(migrated: Invoke, url: str) -> None:
 
     assert anyio.run(look) == f"{first} {second}"
     assert "sequence" in migrated("enqueue", "limited.close", "--sequence", "", exit_code=2).stderr
+
+
+@pytest.mark.parametrize(
+    ("gate", "says"),
+    [
+        (None, ""),
+        ("stripe", "limit stripe"),
+        ('job:resize="acme"', 'limit job:resize="acme"'),
+        ("rate:resize=1", "rate resize=1"),
+        ("sequence=account:42", "its turn in sequence account:42"),
+        ('fair:resize="acme"', 'its turn among resize="acme"'),
+        ("pause:customer 7", "pause of the key customer 7"),
+    ],
+)
+def test_a_few_words_on_what_holds_a_job(gate: str | None, says: str) -> None:
+    now, job_id = datetime(2026, 1, 31, tzinfo=UTC), UUID(int=1)
+    job = Job(
+        id=job_id,
+        chain_id=job_id,
+        type="a",
+        state=JobState.HELD,
+        priority=2,
+        payload=b"{}",
+        created_at=now,
+        run_at=now,
+        held_by=gate,
+    )
+    assert waits_for(job) == says
