@@ -11,6 +11,7 @@ from aioqueue.client._waiters import step_that_counts
 from aioqueue.definitions._call import Call
 from aioqueue.definitions._continuation import Done, step_after
 from aioqueue.definitions._dry_runs import is_dry
+from aioqueue.definitions._gate_options import refuse_sequences
 from aioqueue.definitions._graph import graph_of, refuse_raising, rows_of
 from aioqueue.definitions._job_type import JobType
 from aioqueue.definitions._names import check_name
@@ -267,6 +268,7 @@ class Ender:
             step = _live(job_id, end)
             ending = plan.ending(step)
             rows: list[NewJob] = [*ending.children, *(() if ending.next is None else (ending.next,))]
+            refuse_sequences(self._store, rows)
             with self._unclear.settled_by(rows):
                 (ended,) = await write([ending])
             if ended:

@@ -12,11 +12,11 @@ from aioqueue.client._insert import Inserter
 from aioqueue.definitions._call import Call
 from aioqueue.definitions._context import runs_dry
 from aioqueue.definitions._continuation import Done
+from aioqueue.definitions._gate_options import refuse_sequences
 from aioqueue.definitions._graph import graph_of, rows_of
 from aioqueue.definitions._middleware import fold_enqueue
 from aioqueue.errors import ConfigurationError, NotSupported
 from aioqueue.events import JobBlocked, JobEnqueued
-from aioqueue.vocabulary._abilities import SupportsGates
 from aioqueue.vocabulary._abilities_telling import SupportsWebhooks
 from aioqueue.vocabulary._codec import CodecError, check_size
 
@@ -253,20 +253,16 @@ def _begin_span(tracing: Tracing, calls: Sequence[Call[Any]]) -> SendSpan | None
     return tracing.send(tracer, types, count=None if len(calls) == 1 else len(calls))
 
 
-def refuse_unsupported(store: Store, jobs: Iterable[NewJob]) -> None:
+def refuse_unsupported(store: Store, jobs: Sequence[NewJob]) -> None:
     """Refuse jobs that ask for what the store hasn't got: to tell somebody of their ends, or to wait for their turn.
 
     Raises:
         NotSupported: There is one.
     """
+    refuse_sequences(store, jobs)
     for job in jobs:
         if job.webhook is not None and not isinstance(store, SupportsWebhooks):
             raise NotSupported(f"{store.description} keeps no deliveries of webhooks: use webhook=False", ability="webhooks")
-        if job.sequence is not None and not isinstance(store, SupportsGates):
-            raise NotSupported(
-                f"{store.description} knows no sequences, and {job.type} runs in one: leave out sequence=, or sequence_by=",
-                ability="put_limits",
-            )
 
 
 def traced_rows(graph: Sequence[Call[Any]], calls: Sequence[Call[Any]], tracing: Tracing, webhook: str | None) -> list[NewJob]:

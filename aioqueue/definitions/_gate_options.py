@@ -7,21 +7,24 @@ from typing import TYPE_CHECKING, Any
 
 from aioqueue.definitions._gates import InSequence, Limit, Rate, check_by
 from aioqueue.definitions._names import check_shared_limit
-from aioqueue.errors import ArgumentsError, ConfigurationError
+from aioqueue.errors import ArgumentsError, ConfigurationError, NotSupported
+from aioqueue.vocabulary._abilities import SupportsGates
 from aioqueue.vocabulary._gate_values import sequence_of
 from aioqueue.vocabulary._gates import By, GateRules, SequenceMember
 from aioqueue.vocabulary._safe_text import safe_repr
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from aioqueue.vocabulary._codec import Placed
+    from aioqueue.vocabulary._new_job import NewJob
 
 __all__ = [
     "GATE_OPTIONS",
     "GateOptions",
     "member_of",
     "read_gate_options",
+    "refuse_sequences",
     "refuse_unordered_values",
     "refuse_waiting_values",
     "rules_of",
@@ -230,4 +233,19 @@ def refuse_waiting_values(rules: GateRules, placed: Sequence[Placed]) -> None:
                 "type tells its jobs apart by it: pass the value itself, or enqueue the job when it's known, in the job whose "
                 "output it is (current_attempt().enqueue)",
                 path=by.name,
+            )
+
+
+def refuse_sequences(store: object, jobs: Iterable[NewJob]) -> None:
+    """Refuse jobs that are to run in a sequence where the store knows none: it would run them in any order.
+
+    Raises:
+        NotSupported: There is one.
+    """
+    for job in jobs:
+        if job.sequence is not None and not isinstance(store, SupportsGates):
+            description = getattr(store, "description", "this store")
+            raise NotSupported(
+                f"{description} knows no sequences, and {job.type} runs in one: leave out sequence=, or sequence_by=",
+                ability="put_limits",
             )

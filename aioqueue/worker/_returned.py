@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 from aioqueue.definitions._call import Call
 from aioqueue.definitions._continuation import Done, next_job
+from aioqueue.definitions._gate_options import refuse_sequences
 from aioqueue.definitions._graph import graph_of
-from aioqueue.errors import CallError, ConflictingOptions, DryRunRefused
+from aioqueue.errors import CallError, ConflictingOptions, DryRunRefused, NotSupported
 from aioqueue.vocabulary._codec import CodecError
 from aioqueue.vocabulary._safe_text import type_name
 from aioqueue.worker._outcome import Unreadable, completed, continued
@@ -48,8 +49,8 @@ def _step(attempt: SlotAttempt, returned: object) -> Outcome:
 
     Raises:
         Unreadable: It isn't a call, the value can't be stored, the call has a key or a chosen id, one that it waits for is to
-            raise where it isn't unique, or its tags or metadata are too much, with those of the job; or the job is run dry,
-            and one of them isn't of a type that is declared for that.
+            raise where it isn't unique, it's to run in a sequence and the store knows none, or its tags or metadata are too
+            much, with those of the job; or the job is run dry, and one of them isn't of a type that is declared for that.
         CallAlreadyEnqueued: The call was enqueued, or returned, before. That isn't taken back if the outcome can't be written:
             it may be there all the same.
     """
@@ -68,7 +69,8 @@ def _step(attempt: SlotAttempt, returned: object) -> Outcome:
         if returned.waits:  # most don't
             attempt.put(graph_of([returned])[:-1], (), trace)
         following = next_job(returned, job, trace)
-    except (ConflictingOptions, CodecError, DryRunRefused) as error:
+        refuse_sequences(attempt.client.store, (following,))
+    except (ConflictingOptions, CodecError, DryRunRefused, NotSupported) as error:
         raise Unreadable(error, type(error).__name__) from None
     return continued(following, attempt.outcome, attempt.close())
 

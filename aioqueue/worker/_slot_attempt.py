@@ -10,6 +10,7 @@ from aioqueue.definitions._call import Call
 from aioqueue.definitions._completion import OWN
 from aioqueue.definitions._context import Attempt
 from aioqueue.definitions._continuation import Done
+from aioqueue.definitions._gate_options import refuse_sequences
 from aioqueue.definitions._graph import graph_of, refuse_raising, rows_of
 from aioqueue.errors import CallError, TransactionError
 from aioqueue.vocabulary._safe_text import type_name
@@ -100,6 +101,7 @@ class SlotAttempt(Attempt):
         marked: list[Call[Any]] = []
         try:
             rows = rows_of(graph, given, trace, dry_run=self.dry_run)
+            refuse_sequences(self.client.store, rows)
             refuse_raising(rows, "enqueue it now: `await attempt.client.enqueue(call)`, or `tx.enqueue(call)` of completion()")
             with _enqueueing:
                 for call in graph:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aioqueue import Client, Limit, Rate, Registry, Worker
+from aioqueue import Call, Client, JobState, Limit, Rate, Registry, Worker, current_attempt
 from aioqueue.errors import ClientClosed, NotSupported, StoreUnavailable
 from aioqueue.testing import MemoryStore
 from aioqueue.vocabulary._gates import By, GateRules, LimitKind, NewLimit
@@ -273,3 +273,30 @@ async def test_what_leaves_a_gate_wakes_the_worker(store: Told) -> None:
         store.database.tell(Notification(gates=True))
         while len(store.claims) == claims:
             await asyncio.sleep(0)
+
+
+async def test_nothing_runs_in_a_sequence_where_the_store_knows_none() -> None:
+    registry = Registry()
+
+    @registry.job
+    async def plain() -> None: ...
+
+    @registry.job
+    async def goes_on() -> Call[None]:
+        return plain().options(sequence="s")
+
+    @registry.job
+    async def enqueues() -> None:
+        with pytest.raises(NotSupported, match="knows no sequences"):
+            current_attempt().enqueue(plain().options(sequence="s"))
+
+    async with Client(Plain()) as client:
+        goes, collects = [await client.enqueue(call) for call in (goes_on(), enqueues())]
+        await Worker(client, registry).run_once()
+        assert (await client.job(collects)).state is JobState.COMPLETED
+        found = await client.job(goes)
+        assert (found.state, found.last_error and found.last_error.type) == (JobState.FAILED, "NotSupported")
+        waiting = await client.enqueue(goes_on())
+        with pytest.raises(NotSupported, match="knows no sequences, and plain runs in one"):
+            await client.complete(goes_on, waiting, plain().options(sequence="s"))
+        assert len((await client.list_jobs()).jobs) == 3
