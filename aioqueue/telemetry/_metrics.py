@@ -31,6 +31,7 @@ _CONNECTIONS = ("lease", "notifications")
 _PARTS = (
     "claim",
     "event_loop",
+    "limits",
     "next_due",
     "notifications",
     "outcome",
@@ -111,6 +112,12 @@ FAILING = Metric("aioqueue.failing", _G, ("part",), "1 for each part that fails 
 JOBS = Metric("aioqueue.jobs", _G, ("type", "state"), "Jobs in the store; counting stops at 10,000.")
 OLDEST = Metric("aioqueue.oldest_ready", _G, ("type",), "For how long the oldest ready job has been due.", "s")
 PAUSES = Metric("aioqueue.pauses", _G, ("target",), "Pauses of types, of keys and of all jobs.")
+PLACES = Metric("aioqueue.limit.places", _G, ("limit",), "Jobs that a limit lets run at once, or a rate start in its time.")
+AT_LIMIT = Metric(
+    "aioqueue.limit.running", _G, ("limit",), "Jobs that run at a limit; counting stops at 10,000."
+)
+WAITING = Metric("aioqueue.limit.waiting", _G, ("limit",), "Jobs that are held at a limit or a rate; counting stops at 10,000.")
+KEPT = Metric("aioqueue.sequences.kept", _G, (), "Sequences that a failed job keeps; counting stops at 1,000.")
 TICK_OVERDUE = Metric("aioqueue.schedule.overdue", _G, (), "For how long the first tick that nobody decides has been due.", "s")
 FIGURES_AGE = Metric("aioqueue.store_figures.age", _G, (), "How old what is said of the store is.", "s")
 
@@ -142,6 +149,10 @@ METRICS = (
     JOBS,
     OLDEST,
     PAUSES,
+    PLACES,
+    AT_LIMIT,
+    WAITING,
+    KEPT,
     TICK_OVERDUE,
     FIGURES_AGE,
 )
@@ -220,6 +231,11 @@ def _read_figures(values: Mapping[Metric, Values], figures: Sequence[Figures]) -
             values[OLDEST][label,] = max(age, _number(values[OLDEST].get((label,))))
         for target, count in each.pauses.items():
             values[PAUSES][target,] = max(count, _number(values[PAUSES].get((target,))))
+        for metric, numbers in ((PLACES, each.places), (AT_LIMIT, each.at_limit), (WAITING, each.waiting)):
+            for limit, count in numbers.items():
+                values[metric][limit,] = max(count, _number(values[metric].get((limit,))))
+        if each.kept_sequences is not None:
+            values[KEPT][()] = max(each.kept_sequences, _number(values[KEPT].get(())))
         if each.tick_overdue is not None:
             values[TICK_OVERDUE][()] = max(each.tick_overdue, _number(values[TICK_OVERDUE].get(())))
     if figures:

@@ -24,6 +24,9 @@ class Figures:
         counts: Jobs by label and state.
         oldest_ready: By label, seconds for which the oldest ready job has been due.
         pauses: By what is paused (a type, a key, or all), how many pauses there are; empty where the store knows none.
+        places, at_limit, waiting: By the name of a limit, of all its values: how many jobs it lets run or start, how many run
+            there (not of rates), and how many are held; empty where the store knows none.
+        kept_sequences: How many sequences a failed job keeps; None where the store knows none.
         tick_overdue: Seconds for which the first tick that nobody has decided has been due; None where it keeps no schedules.
     """
 
@@ -31,6 +34,10 @@ class Figures:
     counts: Mapping[tuple[str, str], int]
     oldest_ready: Mapping[str, float]
     pauses: Mapping[str, int] = field(default_factory=dict[str, int])
+    places: Mapping[str, int] = field(default_factory=dict[str, int])
+    at_limit: Mapping[str, int] = field(default_factory=dict[str, int])
+    waiting: Mapping[str, int] = field(default_factory=dict[str, int])
+    kept_sequences: int | None = None
     tick_overdue: float | None = None
 
 

@@ -16,7 +16,8 @@ from aioqueue.runtime._left_behind import leave
 from aioqueue.telemetry._counters import LEDGER, OTHER
 from aioqueue.telemetry._instruments import instrument
 from aioqueue.telemetry._views import VIEWS, Figures, Gauges, LoopWatch, Readiness
-from aioqueue.vocabulary._abilities import SupportsPauses, SupportsSchedules
+from aioqueue.vocabulary._abilities import SupportsGates, SupportsPauses, SupportsSchedules
+from aioqueue.vocabulary._gates import LimitKind
 from aioqueue.vocabulary._job import JobState
 from aioqueue.vocabulary._pauses import PauseTarget
 from aioqueue.worker._text import one_line
@@ -35,6 +36,8 @@ _STATES = (JobState.READY, JobState.SCHEDULED, JobState.BLOCKED, JobState.HELD, 
 _OLD_SECONDS = 10.0
 """After which figures are read anew when somebody looks. Below the usual 15 s between scrapes, so that each has new ones."""
 _LONGEST_READ_SECONDS = 60.0
+_MOST_LIMITS = 200
+"""That are shown: each is a label."""
 _OWN_WORDS = frozenset({"event_loop"})
 """Troubles that are told in the worker's own words, not in those of an error."""
 _INSTEAD = {"notifications": "they don't arrive: jobs are found by polling"}
@@ -131,7 +134,8 @@ class WorkerView:
             async with asyncio.timeout(_LONGEST_READ_SECONDS):
                 self._figures = figures = self._labelled(await self._store.stats())
                 self._figures = figures = replace(figures, pauses=await _pauses(self._store))
-                self._figures = replace(figures, tick_overdue=await _tick_overdue(self._store))
+                self._figures = figures = replace(figures, tick_overdue=await _tick_overdue(self._store))
+                self._figures = await _with_gates(figures, self._store)
         except ClientClosed:
             return
         except Exception as error:  # noqa: BLE001 - logged by the troubles; the next look tries it again
@@ -172,6 +176,19 @@ async def _pauses(store: Store) -> dict[str, int]:
         return {}
     counts = dict.fromkeys((each.value for each in PauseTarget), 0)
     return counts | Counter(each.target.value for each in await store.list_pauses())
+
+
+async def _with_gates(figures: Figures, store: Store) -> Figures:
+    if not isinstance(store, SupportsGates):
+        return figures
+    limits = (await store.list_limits())[:_MOST_LIMITS]
+    return replace(
+        figures,
+        places={each.name: each.places for each in limits},
+        at_limit={each.name: each.running for each in limits if each.kind is LimitKind.PLACES},
+        waiting={each.name: each.waiting for each in limits},
+        kept_sequences=len(await store.kept_sequences()),
+    )
 
 
 async def _tick_overdue(store: Store) -> float | None:

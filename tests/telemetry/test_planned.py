@@ -1,4 +1,4 @@
-"""What metrics show of pauses, and of ticks that nobody decides."""
+"""What metrics show of pauses, of limits and kept sequences, and of ticks that nobody decides."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from aioqueue import Client, Registry, StoreUnavailable, serve_metrics
+from aioqueue import Client, Fail, InSequence, Registry, StoreUnavailable, serve_metrics
 from aioqueue.testing import MemoryStore
+from aioqueue.vocabulary._gates import GateRules
 from aioqueue.vocabulary._schedules import NewSchedule
 from aioqueue.worker import Worker
 from tests.telemetry.test_server import samples, until
@@ -62,6 +63,31 @@ async def test_pauses_by_what_is_paused(client: Client) -> None:
     values = await shown(client, "aioqueue_pauses")
     assert [values["aioqueue_pauses", target] for target in ("type", "key", "all")] == [2, 1, 0]
     assert values["aioqueue_schedule_overdue_seconds",] == 0
+
+
+async def test_limits_and_sequences(client: Client) -> None:
+    await client.limits.put("stripe", 1)
+    await client.limits.put("idle", 7)
+    await client.limits.put_rate("rate:other", 5, per=60)
+    registry = Registry(prefix="seen.")
+
+    @registry.job(limit="stripe")
+    async def charges() -> None:
+        raise Fail("no")
+
+    kept = InSequence("s", on_failure="block")
+    await client.enqueue_many([charges().options(sequence=kept) for _ in range(3)])
+    await Worker(client, registry).run_once()
+    lease = await client.store.open_lease("w", 60)
+    rules = {"seen.charges": GateRules(type="seen.charges", shared="stripe")}
+    await client.enqueue_many([charges() for _ in range(3)])
+    assert len(await client.store.claim(lease, ["seen.charges"], 10, gates=rules)) == 1
+    values = await shown(client, "aioqueue_sequences_kept")
+    assert values["aioqueue_sequences_kept",] == 1
+    names = ("idle", "rate:other", "stripe")
+    assert [values["aioqueue_limit_places", name] for name in names] == [7, 5, 1]
+    assert [values.get(("aioqueue_limit_running", name)) for name in names] == [0, None, 1]
+    assert [values["aioqueue_limit_waiting", name] for name in names] == [0, 0, 2]
 
 
 async def test_a_tick_that_nobody_can_work_out(client: Client, store: Store) -> None:
