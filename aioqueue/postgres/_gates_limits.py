@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from aioqueue.postgres._connections_source import WAIT_BRIEFLY
+from aioqueue.postgres._connections_source import HOLD_BRIEFLY
+from aioqueue.postgres._gates_lock import gate_lock_statements, lock_gates
 from aioqueue.postgres._notifications import gates_note, notify_statements
 from aioqueue.store_rules._counts import MOST_COUNTED_JOBS
 from aioqueue.vocabulary._gates import LimitKind, StoredLimit
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from aioqueue.postgres._options_schema import Schema
     from aioqueue.vocabulary._gates import NewLimit
 
-__all__ = ["HELD_GATES", "Limits", "limit_statements"]
+__all__ = ["Limits", "limit_statements"]
 
 _MOST_LISTED = 10_000
 _MOST_COUNTED_TOGETHER = 1_000_000
@@ -27,45 +28,41 @@ _MOST_COUNTED_TOGETHER = 1_000_000
 _LEAST_COUNTED = 100
 _MOST_MARKED = 1_000
 """Gates of one name that are told at once that it was changed; upkeep finds the others."""
-_MOST_WALKED = 20_000
-"""Gates of all names that are passed meanwhile."""
+_MOST_COUNTED_GATES = 20_000
 _ALL = 1_000_000
 """As many as have room may come."""
 
-# One gate after the other, along the index that has them, in whatever order the database sorts texts.
-HELD_GATES = f"""held_gate(gate, place) AS (
-    (SELECT j.gate, 1 FROM @schema@.job j WHERE j.state = 0 AND j.gate > '' ORDER BY j.gate LIMIT 1)
+# For each name the gates with its values, one after the other along the index that has them: `>` comes after `=`.
+_HELD = """held(name, gate) AS (
+    SELECT name, name || '=' FROM unnest($1::text[]) AS name
     UNION ALL
-    SELECT (SELECT j.gate FROM @schema@.job j WHERE j.state = 0 AND j.gate > g.gate ORDER BY j.gate LIMIT 1), g.place + 1
-    FROM held_gate g WHERE g.gate IS NOT NULL AND g.place < {_MOST_WALKED}
+    SELECT held.name, (SELECT j.gate FROM @schema@.job j
+                       WHERE j.state = 0 AND j.gate COLLATE "C" > held.gate AND j.gate COLLATE "C" < held.name || '>'
+                       ORDER BY j.gate COLLATE "C" LIMIT 1)
+    FROM held WHERE held.gate IS NOT NULL
 )"""
-"""A part of a `WITH RECURSIVE`: the gates at which jobs are held, and a row of NULL at their end."""
 
 _GIVEN = (
     """unnest($1::text[], $2::integer[], $3::float8[], $4::integer[], $5::text[]) AS given(name, places, per, burst, defined)"""
 )
-# In the order of the key, as everybody locks them. What code says again, as each worker does at its start, isn't written.
-_DEFINE = f"""INSERT INTO @schema@.gate_limit AS l (name, places, per, burst, defined)
-SELECT given.* FROM {_GIVEN}
-WHERE NOT EXISTS (SELECT FROM @schema@.gate_limit l WHERE l.name = given.name AND l.defined = given.defined) ORDER BY given.name
+# What code says again, as each worker does at its start, isn't written, and nobody waits for it.
+_NEW = """SELECT given.name FROM unnest($1::text[], $2::text[]) AS given(name, defined)
+WHERE NOT EXISTS (SELECT FROM @schema@.gate_limit l WHERE l.name = given.name AND l.defined = given.defined)"""
+_DEFINE = f"""INSERT INTO @schema@.gate_limit AS l (name, places, per, burst, defined) SELECT given.* FROM {_GIVEN}
 ON CONFLICT (name) DO UPDATE
 SET places = excluded.places, per = excluded.per, burst = excluded.burst, defined = excluded.defined, changed = false
 WHERE l.defined IS DISTINCT FROM excluded.defined RETURNING l.name"""
 _PUT = f"""INSERT INTO @schema@.gate_limit AS l (name, places, per, burst)
-SELECT given.name, given.places, given.per, given.burst FROM {_GIVEN} ORDER BY given.name
+SELECT given.name, given.places, given.per, given.burst FROM {_GIVEN}
 ON CONFLICT (name) DO UPDATE
 SET places = excluded.places, per = excluded.per, burst = excluded.burst, changed = l.defined IS NOT NULL RETURNING l.name"""
-_REMOVE = """WITH given AS MATERIALIZED (
-    SELECT l.name FROM @schema@.gate_limit l WHERE l.name = ANY($1::text[]) ORDER BY l.name FOR UPDATE
-)
-DELETE FROM @schema@.gate_limit l WHERE l.name = ANY(ARRAY(SELECT name FROM given)) RETURNING l.name"""
-# A gate that has its limit's own name is marked also where nobody is seen to wait: a claim may hold jobs there at this moment.
-_MARK = f"""WITH RECURSIVE {HELD_GATES}
+_REMOVE = "DELETE FROM @schema@.gate_limit l WHERE l.name = ANY($1::text[]) RETURNING l.name"
+# Of gates with values those where somebody waits.
+_MARK = f"""WITH RECURSIVE {_HELD}
 INSERT INTO @schema@.gate_mark (gate, freed)
 SELECT name, {_ALL} FROM unnest($1::text[]) AS name
 UNION ALL
-(SELECT g.gate, {_ALL} FROM held_gate g
- WHERE g.gate LIKE '%=%' AND split_part(g.gate, '=', 1) = ANY($1::text[]) LIMIT {_MOST_MARKED})"""
+(SELECT held.gate, {_ALL} FROM held WHERE held.gate <> held.name || '=' LIMIT {_MOST_MARKED})"""
 _LIST = f"""SELECT l.name, l.places, l.per, l.burst, l.defined IS NOT NULL, l.changed FROM @schema@.gate_limit l
 ORDER BY l.name LIMIT {_MOST_LISTED}"""
 _RUNNING = """SELECT given.name, (SELECT count(*) FROM (
@@ -76,18 +73,22 @@ _RUNNING = """SELECT given.name, (SELECT count(*) FROM (
     CROSS JOIN LATERAL (SELECT FROM @schema@.job j WHERE j.id = p.job_id AND j.state + 0 = 2 OFFSET 0) AS j
     LIMIT $2::integer) AS found)::integer
 FROM unnest($1::text[]) AS given(name)"""
-_WAITING = f"""WITH RECURSIVE {HELD_GATES}
+_WAITING = f"""WITH RECURSIVE {_HELD}
 SELECT name, least(sum(number), {MOST_COUNTED_JOBS})::integer FROM (
-    SELECT split_part(g.gate, '=', 1) AS name, (SELECT count(*) FROM (
-        SELECT FROM @schema@.job j WHERE j.state = 0 AND j.gate = g.gate
-                                              AND j.open_blockers <= 0 LIMIT $2::integer) AS found) AS number
-    FROM held_gate g WHERE split_part(g.gate, '=', 1) = ANY($1::text[])) AS counted
+    SELECT each.name, (SELECT count(*) FROM (
+        SELECT FROM @schema@.job j WHERE j.state = 0 AND j.gate COLLATE "C" = each.gate AND j.open_blockers <= 0
+        LIMIT $2::integer) AS found) AS number
+    FROM (SELECT name, name AS gate FROM unnest($1::text[]) AS name
+          UNION ALL
+          (SELECT held.name, held.gate FROM held WHERE held.gate IS NOT NULL LIMIT {_MOST_COUNTED_GATES})) AS each
+) AS counted
 GROUP BY name"""
 
 
 def limit_statements(schema: Schema) -> dict[str, str]:
     """All statements of this module, by name."""
     templates = {
+        "limits_new": _NEW,
         "limits_define": _DEFINE,
         "limits_put": _PUT,
         "limits_remove": _REMOVE,
@@ -96,7 +97,11 @@ def limit_statements(schema: Schema) -> dict[str, str]:
         "limits_running": _RUNNING,
         "limits_waiting": _WAITING,
     }
-    return {**{name: schema.render(template) for name, template in templates.items()}, **notify_statements(schema)}
+    return {
+        **{name: schema.render(template) for name, template in templates.items()},
+        **gate_lock_statements(schema),
+        **notify_statements(schema),
+    }
 
 
 class Limits:
@@ -115,15 +120,17 @@ class Limits:
 
     async def put(self, limits: Sequence[NewLimit], *, defined: bool) -> bool:
         """See `aioqueue.abc.SupportsGates.put_limits`; returns whether one was changed by it."""
-        stored = list({each.name: each for each in limits}.values())
-        if not stored:
-            return False
+        stored = {each.name: each for each in limits}
+        if defined and stored:
+            names = list(stored), [_said(each) for each in stored.values()]
+            new = {row[0] for row in await self._pool.read(self._statements["limits_new"], *names)}
+            stored = {name: each for name, each in stored.items() if name in new}
         arguments: list[list[Any]] = [
-            [each.name for each in stored],
-            [each.places for each in stored],
-            [each.per for each in stored],
-            [each.burst for each in stored],
-            [_said(each) for each in stored],
+            list(stored),
+            [each.places for each in stored.values()],
+            [each.per for each in stored.values()],
+            [each.burst for each in stored.values()],
+            [_said(each) for each in stored.values()],
         ]
         return bool(await self._change("limits_define" if defined else "limits_put", *arguments))
 
@@ -132,19 +139,20 @@ class Limits:
         removed = await self._change("limits_remove", list(names))
         return [name in removed and name not in names[:index] for index, name in enumerate(names)]
 
-    async def _change(self, statement: str, *arguments: Sequence[object]) -> set[str]:
-        """Change limits, and let come whoever waits at them; returns their names."""
+    async def _change(self, statement: str, names: Sequence[str], *columns: Sequence[object]) -> set[str]:
+        """Change limits, and let come whoever waits at them; returns the names of those that were changed."""
 
         async def change(connection: Connection) -> set[str]:
-            await connection.execute(WAIT_BRIEFLY)
-            names = {row[0] for row in await connection.fetch(self._statements[statement], *arguments)}
-            if names:
-                await connection.fetch(self._statements["limits_mark"], sorted(names))
+            await connection.execute(HOLD_BRIEFLY)
+            await lock_gates(connection, self._statements, names)
+            changed = {row[0] for row in await connection.fetch(self._statements[statement], names, *columns)}
+            if changed:
+                await connection.fetch(self._statements["limits_mark"], sorted(changed))
                 if self._origin is not None:
                     await connection.fetch(self._statements["notify"], gates_note(self._origin))
-            return names
+            return changed
 
-        return await self._pool.transact(change)
+        return await self._pool.transact(change) if names else set()
 
     async def list(self) -> list[StoredLimit]:
         """See `aioqueue.abc.SupportsGates.list_limits`."""

@@ -1,4 +1,8 @@
-"""Locks of gates: whoever admits, holds or lets come has locked the gates that it looks at, and looks in a later statement."""
+"""Locks of gates: whoever admits, holds or lets come has locked the gates that it looks at, and looks in a later statement.
+
+Of a gate with a value the name is locked, too, together with others: who changes a limit has its name alone, so that everybody
+looks either before that, and what it has held is seen then, or afterwards.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +21,13 @@ MOST_GATES = 200
 
 # In one order, by everybody, and after the rows, none of which is waited for. In the statement that waits for a lock nothing
 # can be counted: its snapshot is older than the wait.
-_LOCK = """SELECT count(pg_catalog.pg_advisory_xact_lock(gate.key)::text) FROM (
-    SELECT DISTINCT pg_catalog.hashtextextended(given.gate, @gates_lock@) AS key FROM unnest($1::text[]) AS given(gate)
-    ORDER BY key OFFSET 0
+_LOCK = """SELECT count(CASE WHEN gate.together THEN pg_catalog.pg_advisory_xact_lock_shared(gate.key)::text
+                         ELSE pg_catalog.pg_advisory_xact_lock(gate.key)::text END)
+FROM (
+    SELECT pg_catalog.hashtextextended(part.name, @gates_lock@) AS key, bool_and(part.name <> given.gate) AS together
+    FROM unnest($1::text[]) AS given(gate) CROSS JOIN LATERAL (
+        SELECT given.gate UNION ALL SELECT split_part(given.gate, '=', 1) WHERE strpos(given.gate, '=') > 0) AS part(name)
+    GROUP BY key ORDER BY key OFFSET 0
 ) AS gate"""
 
 
@@ -34,6 +42,6 @@ async def lock_gates(connection: Connection, statements: dict[str, str], gates: 
     Arguments:
         connection: In a transaction.
         statements: Those of this module, and maybe others.
-        gates: Which.
+        gates: Which; the name of a limit stands for all of its gates.
     """
     await connection.fetch(statements["gates_lock"], list(gates))
