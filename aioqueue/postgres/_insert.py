@@ -16,7 +16,7 @@ from aioqueue.postgres._insert_rows import (
     job_size,
     sequenced_arguments,
 )
-from aioqueue.postgres._insert_sequences import has_sequences
+from aioqueue.postgres._insert_sequences import has_sequences, keep_order
 from aioqueue.postgres._insert_waits import whole_or_nothing
 from aioqueue.postgres._notifications import inserted_note, inserted_types
 from aioqueue.postgres._resolve import Resolved
@@ -101,7 +101,7 @@ class Inserter:
         if len(jobs) > 1 and not apart:
             return await self._insert(jobs, tell, repeated=repeated)
         quick = [] if repeated else [job for job in jobs if is_quick(job)]
-        if not quick:
+        if not quick or (len(quick) < len(jobs) and has_sequences(jobs)):  # in whose order all of them are stored
             return await self._insert(jobs, tell, repeated=repeated, apart=apart)
         stored = await insert_apart(self._pool, self._statements, quick, self._origin)
         results = stored.results(quick)
@@ -143,7 +143,9 @@ class Inserter:
     ) -> Written:
         if not any(map(_asks_more, jobs)):
             note = inserted_note(jobs, self._origin)
-            return Written(await insert_on(connection, self._statements, jobs, repeated=repeated, note=note))
+            results = await insert_on(connection, self._statements, jobs, repeated=repeated, note=note)
+            await keep_order(connection, self._statements, jobs, {each.id for each in results if each.created}, {})
+            return Written(results)
         told = Resolved()
         stored = await insert_waiting(
             connection,

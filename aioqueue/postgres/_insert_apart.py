@@ -45,7 +45,7 @@ async def insert_apart(pool: Pool, statements: dict[str, str], jobs: Sequence[Ne
             hashes[job.id], *older = unique_hashes(job)
             if older:
                 others[job.id] = older
-    left = sorted(jobs, key=lambda job: hashes[job.id].int if job.id in hashes else -1) if len(jobs) > 1 else jobs
+    left = jobs
     # Under the other names of a type that was renamed: rows from before carry them.
     if others:
         wanted = [hash_ for each in others.values() for hash_ in each]
@@ -55,7 +55,7 @@ async def insert_apart(pool: Pool, statements: dict[str, str], jobs: Sequence[Ne
                 stored.keep(job, held)
         left = [job for job in left if job.id not in stored.chains and job.id not in stored.refused]
     while left:
-        # What was held, and is free by now, once more.
+        # In the order of the batch, in which sequences run; what was held, and is free by now, once more.
         left = [
             job
             for portion in in_portions(left, job_size)
@@ -73,7 +73,8 @@ async def _insert_portion(
     origin: str | None,
     stored: Stored,
 ) -> list[NewJob]:
-    """Store a portion of jobs; returns those whose keys were held and are free."""
+    """Store a portion of jobs, in the order of their keys; returns those whose keys were held and are free."""
+    portion = sorted(portion, key=lambda job: hashes[job.id].int if job.id in hashes else -1) if len(portion) > 1 else portion
     note = inserted_note(portion, origin)
     if has_sequences(portion):
         arguments = sequenced_arguments(portion, note, (), jobs, hashes)

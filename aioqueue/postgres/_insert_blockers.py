@@ -18,6 +18,7 @@ from aioqueue.postgres._insert_edges import (
     lock_cycles,
 )
 from aioqueue.postgres._insert_rows import insert_on, is_simple
+from aioqueue.postgres._insert_sequences import keep_order
 from aioqueue.postgres._insert_unique import Storing, unique_statements
 from aioqueue.postgres._insert_waits import brief_waits
 from aioqueue.postgres._notifications import inserted_note
@@ -106,6 +107,7 @@ async def insert_waiting(
                 if (refused := stored.refused.get(job.id)) is not None:
                     raise refused
         into.add(stored.told)
+    await keep_order(connection, statements, jobs, stored.created, stored.joined)
     if waiting := stored.waiting(jobs):
         await _store_edges(_Batch(connection, statements, origin, callers), stored, waiting, into)
     return stored

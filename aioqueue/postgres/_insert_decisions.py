@@ -31,6 +31,7 @@ class Stored:
         become: What jobs have become by those, by their own ids.
         taken_over: The chains from which some have taken their keys, by the jobs that hold them now.
         let_go: The jobs that had those keys.
+        joined: The chains that have come into a sequence by those, by the ids of the jobs that they have become.
         refused: Why some can't be stored.
         told: What is told of those that have become others.
     """
@@ -41,6 +42,7 @@ class Stored:
     become: dict[UUID, NewJob] = field(default_factory=dict[UUID, "NewJob"])
     taken_over: dict[UUID, UUID] = field(default_factory=dict[UUID, UUID])
     let_go: set[UUID] = field(default_factory=set[UUID])
+    joined: dict[UUID, UUID] = field(default_factory=dict[UUID, UUID])
     refused: dict[UUID, AioqueueError] = field(default_factory=dict[UUID, "AioqueueError"])
     told: Resolved = field(default_factory=Resolved)
 
@@ -81,6 +83,7 @@ class Stored:
         self.replacing |= other.replacing
         self.become |= other.become
         self.taken_over |= other.taken_over
+        self.joined |= other.joined
         self.refused |= other.refused
         self.told.add(other.told)
 

@@ -65,10 +65,10 @@ _REPLACE = f"""WITH {CLOCK}, given AS MATERIALIZED (
 )
 SELECT id, type, state, delay, chain, had_gates FROM replaced
 UNION ALL SELECT NULL, NULL, NULL, NULL, NULL, NULL FROM note WHERE done IS NOT NULL"""
-# In the order of the batch. Whoever stays in a sequence keeps its place.
-_REJOIN = """SELECT @schema@.rejoin_sequence(given.chain, given.sequence, given.strict, given.block)::text
-FROM unnest($1::uuid[], $2::text[], $3::boolean[], $4::boolean[], $5::integer[]) AS given(chain, sequence, strict, block, place)
-ORDER BY given.place"""
+# Whoever stays in a sequence keeps its place, and isn't returned.
+_REJOIN = """SELECT given.chain
+FROM unnest($1::uuid[], $2::text[], $3::boolean[], $4::boolean[]) AS given(chain, sequence, strict, block)
+WHERE @schema@.rejoin_sequence(given.chain, given.sequence, given.strict, given.block)"""
 
 
 class Holder(NamedTuple):
@@ -116,7 +116,7 @@ async def replace_jobs(
     taken_over: Collection[UUID],
     origin: str | None,
     into: Resolved,
-) -> None:
+) -> dict[UUID, UUID]:
     """Let waiting jobs, which are locked or new, become others; what they wait for from now on is still to be stored.
 
     Arguments:
@@ -126,6 +126,9 @@ async def replace_jobs(
         taken_over: Those of them that will wait for the chain from which they have taken their keys.
         origin: Who tells other processes; None if nobody is to be told.
         into: Where is added which of them are pending.
+
+    Returns:
+        The chains that have come into a sequence by it, by the ids of the jobs that were given.
     """
     rows = await connection.fetch(
         statements["replace"],
@@ -144,6 +147,9 @@ async def replace_jobs(
             into.delay = min(into.delay, delay)
     chains = {row[0]: row[4] for row in rows if row[0] is not None and (row[5] or jobs[row[0]].sequence is not None)}
     if moved := [job_id for job_id in jobs if job_id in chains]:
+        jobs_of = {chains[job_id]: jobs[job_id].id for job_id in moved}
         become = [jobs[job_id] for job_id in moved]
-        columns = sequence_columns(become, become)
-        await connection.fetch(statements["replace_rejoin"], [chains[job_id] for job_id in moved], *columns)
+        *columns, _ = sequence_columns(become, become)
+        joined = await connection.fetch(statements["replace_rejoin"], [chains[job_id] for job_id in moved], *columns)
+        return {jobs_of[row[0]]: row[0] for row in joined}
+    return {}

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Mapping, Sequence
+    from uuid import UUID
 
+    from aioqueue.postgres._connections_driver import Connection
     from aioqueue.postgres._options_schema import Schema
     from aioqueue.vocabulary._job import NewJob
 
-__all__ = ["SEQUENCED", "has_sequences", "sequence_columns", "sequence_statements"]
+__all__ = ["SEQUENCED", "has_sequences", "keep_order", "sequence_columns", "sequence_statements"]
 
 SEQUENCED = {
     "@columns@": ", gates",
@@ -41,9 +43,20 @@ _JOIN = """WITH given AS MATERIALIZED (
 UPDATE @schema@.job j SET gates = '{}' WHERE j.id = ANY(ARRAY(SELECT id FROM given))"""
 
 
+# They change their numbers among themselves: those of others that are between them are of transactions at the same time.
+_ORDER = """WITH own AS MATERIALIZED (
+    SELECT m.chain_id, m.number, row_number() OVER (ORDER BY given.place) AS wanted,
+           row_number() OVER (ORDER BY m.number) AS is_now
+    FROM unnest($1::uuid[]) WITH ORDINALITY AS given(id, place)
+    CROSS JOIN LATERAL (SELECT m.chain_id, m.number FROM @schema@.gate_member m WHERE m.chain_id = given.id OFFSET 0) AS m
+)
+UPDATE @schema@.gate_member m SET number = other.number FROM own JOIN own AS other ON other.is_now = own.wanted
+WHERE m.chain_id = own.chain_id AND other.number <> own.number"""
+
+
 def sequence_statements(schema: Schema) -> dict[str, str]:
     """All statements of this module, by name: `join_sequences` takes the ids of jobs and `sequence_columns`."""
-    return {"join_sequences": schema.render(_JOIN)}
+    return {"join_sequences": schema.render(_JOIN), "order_sequences": schema.render(_ORDER)}
 
 
 def has_sequences(jobs: Sequence[NewJob]) -> bool:
@@ -58,7 +71,9 @@ def sequence_columns(jobs: Sequence[NewJob], batch: Sequence[NewJob]) -> list[An
         jobs: Those of the statement.
         batch: All with which they were given, in the order in which they were.
     """
-    places = {job.id: place for place, job in enumerate(batch)}
+    places: dict[UUID, int] = {}
+    for place, job in enumerate(batch):
+        places.setdefault(job.id, place)  # of two with one id the first one is stored
     members = [job.sequence for job in jobs]
     return [
         [None if each is None else each.name for each in members],
@@ -66,3 +81,31 @@ def sequence_columns(jobs: Sequence[NewJob], batch: Sequence[NewJob]) -> list[An
         [each is not None and each.block for each in members],
         [places[job.id] for job in jobs],
     ]
+
+
+async def keep_order(
+    connection: Connection,
+    statements: dict[str, str],
+    jobs: Sequence[NewJob],
+    created: Collection[UUID],
+    joined: Mapping[UUID, UUID],
+) -> None:
+    """Number the new members of a batch in its order, whatever the order is in which they were stored.
+
+    Arguments:
+        connection: In the transaction that has stored them.
+        statements: Those of this module, and maybe others.
+        jobs: The batch.
+        created: Those that were stored.
+        joined: The chains that have come into a sequence since one of the others took their first job's place, by its id.
+    """
+    if len(jobs) == 1 or not has_sequences(jobs):
+        return
+    members: dict[UUID, None] = {}
+    came_later = set(joined.values())
+    for job in jobs:
+        if job.id in joined:
+            members[joined[job.id]] = None
+        elif job.id in created and job.sequence is not None and job.id not in came_later:
+            members[job.id] = None
+    await connection.fetch(statements["order_sequences"], list(members))

@@ -304,7 +304,9 @@ class Storing:
                 raise StoreContended("a job was stored by somebody else at the moment when it was to take a key over")
         if stored.become:
             jobs = stored.become
-            await replace_jobs(self._connection, self._statements, jobs, stored.taken_over, self._origin, stored.told)
+            stored.joined |= await replace_jobs(
+                self._connection, self._statements, jobs, stored.taken_over, self._origin, stored.told
+            )
         windows: dict[UUID, Window] = {}
         for job in portion:
             if (job.id in stored.taken_over or job.id in stored.replacing) and (seconds := _window(job)) is not None:

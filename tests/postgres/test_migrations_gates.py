@@ -35,8 +35,8 @@ BEFORE = known_migrations()[:16]
 GATES = ["sequence=s", "job:a", "rate:a"]
 S = SequenceMember(name="s")
 BLOCKING = SequenceMember(name="s", block=True)
-ARCHIVED = """id, type, priority, run_at, state, attempt, claims, reschedules, position, tags, payload, metadata, errors, finished_at,
-    created_at"""
+ARCHIVED = """id, type, priority, run_at, state, attempt, claims, reschedules, position, tags, payload, metadata, errors,
+    finished_at, created_at"""
 FAILURE = AttemptError(attempt=1, at=datetime(2024, 2, 29, 12, tzinfo=UTC), type="ValueError", message="no")
 
 

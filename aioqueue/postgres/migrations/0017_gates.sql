@@ -144,17 +144,20 @@ CREATE TRIGGER left_archive AFTER DELETE ON @schema@.archive FOR EACH ROW WHEN (
     EXECUTE FUNCTION @schema@.left_archive();
 
 -- Lets a chain be in this sequence from now on, and in no other; NULL for in none. It keeps its place in the one in which it is.
-CREATE FUNCTION @schema@.rejoin_sequence(chain uuid, wanted text, is_strict boolean, blocks boolean) RETURNS void
+-- Gives whether it has come into one.
+CREATE FUNCTION @schema@.rejoin_sequence(chain uuid, wanted text, is_strict boolean, blocks boolean) RETURNS boolean
 LANGUAGE plpgsql AS @body@
 BEGIN
     WITH gone AS (
         DELETE FROM @schema@.gate_member m WHERE m.chain_id = chain AND m.sequence IS DISTINCT FROM wanted RETURNING m.sequence
     )
     INSERT INTO @schema@.gate_mark (gate) SELECT 'sequence=' || sequence FROM gone;
-    IF wanted IS NOT NULL THEN
-        INSERT INTO @schema@.gate_member (chain_id, sequence, strict, block) VALUES (chain, wanted, is_strict, blocks)
-        ON CONFLICT (chain_id) DO UPDATE SET strict = excluded.strict, block = excluded.block;
+    UPDATE @schema@.gate_member m SET strict = is_strict, block = blocks WHERE m.chain_id = chain;
+    IF FOUND OR wanted IS NULL THEN
+        RETURN false;
     END IF;
+    INSERT INTO @schema@.gate_member (chain_id, sequence, strict, block) VALUES (chain, wanted, is_strict, blocks);
+    RETURN true;
 END
 @body@;
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from aioqueue.testing.conformance._case import Subject
@@ -68,6 +69,26 @@ async def an_end_from_outside_with_a_next_job(harness: Harness) -> None:
     equal((await worker.one()).id, first.id, "what runs")
     await store.end([ending(first.id, SettlementKind.CONTINUED, next=(following := job()))])
     equal(await worker.in_turn(2), [following.id, second.id], "the order")
+
+
+@subject()
+async def the_order_of_a_batch_counts_whatever_it_asks(harness: Harness) -> None:
+    """Also where keys are looked at, ids chosen, or others replaced: one that is in it by that only has its place then."""
+    if with_gates(store := harness.store) is None:
+        return
+    replaces = Unique(on_conflict="replace")
+    asked = [(replaces, False), (Unique(window=600.0), False), (Unique(), False), (None, True), (None, False)] * 3
+    for apart in (False, True):
+        in_none, member_before = (job(key=f"{key} {apart}", unique=replaces) for key in "xy")
+        await store.insert([in_none, replace(member_before, sequence=S)])
+        jobs = [
+            job(key=f"{number} {apart}", sequence=S, unique=unique, chosen_id=chosen)
+            for number, (unique, chosen) in enumerate(asked)
+        ][::-1]
+        places = [job(key=f"{key} {apart}", unique=replaces, sequence=S) for key in "xy"]
+        await store.insert([*jobs[:7], *places, *jobs[7:]], apart=apart)
+        expected = [member_before, *jobs[:7], in_none, *jobs[7:]]
+        equal(await Worker(store).in_turn(len(expected)), [each.id for each in expected], "the order")
 
 
 @subject()

@@ -87,12 +87,14 @@ def _write(database: Database, decisions: Decisions, ids: dict[UUID, UUID], now:
     waits = waits_of(database, decisions.fresh, decisions.wanted(), ids, now)
     for holder in decisions.taken.values():
         database.let_go(database.rows[holder.new.id])
-    for row in fresh:
-        database.add(row)
-    for row in replaced:
-        stored = database.rows[row.new.id]
-        database.replace(stored, row.new, row.run_at, row.expires_at, row.open_blockers)
-        database.drop_edges(row.new.id)
+    # In the order of the batch, in which sequences run.
+    for job_id in dict.fromkeys(each.id for each in decisions.in_order if each.created or each.replaced):
+        if job_id in decisions.fresh:
+            database.add(decisions.fresh[job_id])
+        else:
+            row = decisions.replaced[job_id]
+            database.replace(database.rows[job_id], row.new, row.run_at, row.expires_at, row.open_blockers)
+            database.drop_edges(job_id)
     for unique_hash, window in decisions.windows.items():
         database.keep_window(unique_hash, window)
     wait(database, waits)

@@ -127,10 +127,13 @@ class Gates:
             self.watch(row)
 
     def enter_instead(self, row: Row, sequence: SequenceMember | None) -> None:
-        """Let a job's chain leave its sequence for another, since another job has taken its place."""
-        left = self.members.pop(row.chain, None)
-        if left is not None:
-            self.mark(left.gate)
+        """Let a job's chain be in this sequence, where it keeps its place, since another has taken its first job's."""
+        there = self.members.get(row.chain)
+        if there is not None and sequence is not None and there.sequence == sequence.name:
+            there.strict, there.block = sequence.strict, sequence.block
+        elif there is not None:
+            del self.members[row.chain]
+            self.mark(there.gate)
         self.enter(row, sequence)
 
     def hold(self, row: Row, gate: str) -> None:
