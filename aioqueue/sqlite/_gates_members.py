@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aioqueue.errors import RowRejected
+from aioqueue.sqlite._gates_triggers import CREATE_GATE_TRIGGERS
 
 if TYPE_CHECKING:
     from aioqueue.vocabulary._gates import SequenceMember
     from aioqueue.vocabulary._job import NewJob
 
-__all__ = ["JOIN", "LEAVE_OTHERS", "WAIT_AT_SEQUENCE", "member_row"]
+__all__ = ["ENTER", "JOIN", "LEAVE_OTHERS", "member_row"]
 
 JOIN = """
 INSERT OR IGNORE INTO gate_member (chain_id, sequence, strict, block)
@@ -18,11 +19,13 @@ SELECT value ->> 1, value ->> 2, value ->> 3, value ->> 4 FROM json_each(:rows)
 """
 """A chain that is in one already stays there, in its place."""
 
-WAIT_AT_SEQUENCE = """
+_WAIT_AT_SEQUENCE = """
 UPDATE job SET gates = '[]' WHERE gates IS NULL AND id IN (SELECT value ->> 0 FROM json_each(:rows))
 """
 """By that plain claims know to leave them."""
 
+ENTER = (*CREATE_GATE_TRIGGERS, JOIN, _WAIT_AT_SEQUENCE)
+"""For jobs that are stored: they're in a sequence from then on."""
 
 _OF_OTHERS = """chain_id IN (SELECT value ->> 1 FROM json_each(:rows))
     AND sequence IS NOT (SELECT value ->> 2 FROM json_each(:rows) WHERE value ->> 1 = gate_member.chain_id)"""

@@ -12,6 +12,7 @@ from aioqueue.errors import RowRejected
 from aioqueue.sqlite._gates_look import look_at_gates
 from aioqueue.sqlite._gates_members import JOIN
 from aioqueue.sqlite._gates_promote import leave_marks
+from aioqueue.sqlite._gates_triggers import create_gate_triggers
 from aioqueue.sqlite._rows import dump, load, one
 from aioqueue.store_rules._gates import Candidate, admit, gates_of
 from aioqueue.vocabulary._gate_values import sequence_of
@@ -107,6 +108,7 @@ def through_gates(
     there = [job for job in jobs if job.id in gated or job.type in rules]
     if not there:
         return Passage(jobs)
+    create_gate_triggers(connection)
     came = _see(connection, there, rules)
     candidates: list[Candidate] = []
     for job in there:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from aioqueue.errors import RowRejected
-from aioqueue.sqlite._gates_members import JOIN, WAIT_AT_SEQUENCE, member_row
+from aioqueue.sqlite._gates_members import ENTER, member_row
 from aioqueue.sqlite._rows import dump, load
 from aioqueue.sqlite._rows_chain import HOLDS_KEY
 from aioqueue.sqlite._rows_ids import id_of, uuid_text
@@ -167,7 +167,7 @@ def insert_conversation(jobs: Sequence[NewJob], *, repeated: bool, waited_for: C
                     types.add(job.type)
                     due = (int(str(values[3])) - now) / 1_000_000
                     delay = due if delay is None else min(delay, due)
-        kinds = ((_INSERT, rows), (_INSERT_MARKED, marked), (_SAY_MORE, kept), (JOIN, members), (WAIT_AT_SEQUENCE, members))
+        kinds = ((_INSERT, rows), (_INSERT_MARKED, marked), (_SAY_MORE, kept), *((each, members) for each in ENTER))
         for statement, written in kinds:
             if written:
                 yield statement, {"rows": dump(written), "now": now}

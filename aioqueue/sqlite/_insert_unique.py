@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aioqueue.errors import BlockerCycle
-from aioqueue.sqlite._gates_members import JOIN, LEAVE_OTHERS, WAIT_AT_SEQUENCE, member_row
+from aioqueue.sqlite._gates_members import ENTER, LEAVE_OTHERS, member_row
 from aioqueue.sqlite._insert_blockers import Waiting, add_blockers, waits_for_itself
 from aioqueue.sqlite._insert_decisions import decide
 from aioqueue.sqlite._insert_rows import InsertResult, Stored, job_row, kept_values
@@ -135,7 +135,7 @@ def _write_rows(connection: Statements, decisions: Decisions, awaited: Collectio
         for statement in LEAVE_OTHERS:
             connection.execute(statement, {"rows": dump(left)})
     if members:
-        for statement in (JOIN, WAIT_AT_SEQUENCE):
+        for statement in ENTER:
             connection.execute(statement, {"rows": dump(members)})
     return None if due is None else Notification(types=frozenset(types), delay=(due - now) / 1_000_000)
 

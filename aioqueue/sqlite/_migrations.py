@@ -11,6 +11,7 @@ from aioqueue.errors import StoreIncompatible
 from aioqueue.sqlite._connections import in_transaction
 from aioqueue.sqlite._errors import translated
 from aioqueue.sqlite._events_triggers import stop_logging
+from aioqueue.sqlite._gates_triggers import create_gate_triggers, drop_gate_triggers
 from aioqueue.sqlite._migrations_unique_keys import add_functions
 from aioqueue.sqlite._rows_times import NOW
 from aioqueue.store_rules._migrations import AppliedMigration, check_not_newer, packaged_migrations, pending_migrations
@@ -139,7 +140,10 @@ def migrate(connection: Connection, timeout: float) -> list[str]:
                 return False
             connection.execute(_TABLE)
             stop_logging(connection)
+            used_gates = drop_gate_triggers(connection)
             _run(connection, migration)
+            if used_gates:
+                create_gate_triggers(connection)
             connection.execute(
                 f"INSERT INTO migration (number, name, oldest_code, applied_at) VALUES (?, ?, ?, {NOW})",
                 (migration.number, migration.name, migration.oldest_code),

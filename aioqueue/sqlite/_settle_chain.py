@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aioqueue.errors import BlockerCycle, RowRejected
-from aioqueue.sqlite._gates_members import JOIN, WAIT_AT_SEQUENCE, member_row
+from aioqueue.sqlite._gates_members import ENTER, member_row
 from aioqueue.sqlite._insert_blockers import waits_for_itself
 from aioqueue.sqlite._insert_rows import job_row, kept_values
 from aioqueue.sqlite._rows import dump
@@ -111,7 +111,7 @@ def insert_steps(connection: Statements, steps: Sequence[NextStep], now: int) ->
         raise RowRejected("the chain can't be continued: a job with the next one's id has finished already")
     members = [step.member for step in steps if step.member is not None]
     if members:
-        for statement in (JOIN, WAIT_AT_SEQUENCE):
+        for statement in ENTER:
             connection.execute(statement, {"rows": dump(members)})
 
 

@@ -52,37 +52,3 @@ CREATE TABLE gate_member (
 );
 CREATE INDEX gate_member_sequence ON gate_member (sequence, number) WHERE ended = 0;
 CREATE INDEX gate_member_failed ON gate_member (sequence, number) WHERE ended = 6 AND block = 1;
-
--- Whatever a job at gates does but begin to run leaves marks, whoever has it do so. One that is held at another gate of its own keeps
--- its turn in its sequence. Rows may be odd: nothing here raises.
-CREATE TRIGGER left_gates_deleted AFTER DELETE ON job WHEN OLD.gates IS NOT NULL BEGIN
-    DELETE FROM gate_place WHERE job_id = OLD.id;
-    INSERT INTO gate_mark (gate)
-        SELECT value FROM json_each(iif(json_valid(OLD.gates), OLD.gates, '[]')) WHERE OLD.state IN (1, 2) AND typeof(value) = 'text';
-    INSERT INTO gate_mark (gate)
-        SELECT 'sequence=' || sequence FROM gate_member WHERE chain_id = coalesce(OLD.chain_id, OLD.id);
-    UPDATE gate_member SET ended = coalesce((SELECT state FROM archive WHERE id = OLD.id AND state IN (6, 7)), 0)
-        WHERE chain_id = coalesce(OLD.chain_id, OLD.id);
-    DELETE FROM gate_member
-        WHERE chain_id = coalesce(OLD.chain_id, OLD.id) AND NOT EXISTS (SELECT 1 FROM archive WHERE id = OLD.id AND state IN (5, 6, 7));
-END;
-
-CREATE TRIGGER left_gates_moved AFTER UPDATE OF state, run_at ON job
-WHEN OLD.gates IS NOT NULL AND NEW.state <> 2 AND (OLD.state <> NEW.state OR NEW.run_at > OLD.run_at) BEGIN
-    DELETE FROM gate_place WHERE job_id = OLD.id AND OLD.state = 2;
-    INSERT INTO gate_mark (gate)
-        SELECT value FROM json_each(iif(json_valid(OLD.gates), OLD.gates, '[]'))
-        WHERE OLD.state IN (1, 2) AND typeof(value) = 'text' AND (NEW.state <> 0 OR NEW.gate IS NOT value);
-    INSERT INTO gate_mark (gate)
-        SELECT 'sequence=' || sequence FROM gate_member
-        WHERE chain_id = coalesce(OLD.chain_id, OLD.id)
-            AND ((OLD.state IN (1, 2) AND (NEW.state <> 0 OR NEW.gate IS NULL OR substr(NEW.gate, 1, 6) = 'pause:'))
-                 OR NEW.run_at > OLD.run_at);
-END;
-
-CREATE TRIGGER left_archive AFTER DELETE ON archive WHEN OLD.state IN (6, 7) BEGIN
-    INSERT INTO gate_mark (gate)
-        SELECT 'sequence=' || sequence FROM gate_member
-        WHERE chain_id = coalesce(OLD.chain_id, OLD.id) AND ended = 6 AND block = 1;
-    DELETE FROM gate_member WHERE chain_id = coalesce(OLD.chain_id, OLD.id) AND ended <> 0;
-END;
