@@ -6,6 +6,7 @@ another one (see `_gates_promote`).
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -117,12 +118,13 @@ class GateClaims:
         async def candidates(connection: Connection) -> list[Picked]:
             return await pick(connection, self._statements, lanes, floors, frozenset(rules))
 
-        try:
-            async with self._connection.transaction() as connection:
-                await connection.execute(HOLD_BRIEFLY)
-                return await self._go(connection, owners, await candidates(connection), wanted, rules, dry_run=dry_run)
-        except StoreContended:
-            return Gated()  # somebody has the lock of a gate: nothing of this was done
+        for waits in (True, False):  # where somebody keeps the lock of a gate, only those that need it are left
+            with suppress(StoreContended):
+                async with self._connection.transaction() as connection:
+                    await connection.execute(HOLD_BRIEFLY)
+                    picked = await candidates(connection)
+                    return await self._go(connection, owners, picked, wanted, rules, waits=waits, dry_run=dry_run)
+        return Gated()
 
     async def claim_one(self, owners: Owners, job_id: UUID, rules: Mapping[str, GateRules], *, dry_run: bool) -> Gated:
         """Take one job, or park it: see `claim`."""
@@ -130,7 +132,8 @@ class GateClaims:
             async with self._connection.transaction() as connection:
                 await connection.execute(HOLD_BRIEFLY)
                 picked = await pick_one(connection, self._statements, job_id)
-                return await self._go(connection, owners, picked, {each.lane: 1 for each in picked}, rules, dry_run=dry_run)
+                wanted = {each.lane: 1 for each in picked}
+                return await self._go(connection, owners, picked, wanted, rules, waits=True, dry_run=dry_run)
         except StoreContended:
             return Gated()
 
@@ -142,19 +145,21 @@ class GateClaims:
         wanted: Mapping[Lane, int],
         rules: Mapping[str, GateRules],
         *,
+        waits: bool,
         dry_run: bool,
     ) -> Gated:
         """All of it but the pick, within the transaction."""
         done = Gated(paused={each.lane for each in picked if each.paused})
         gates = self._gates(picked, rules)
-        candidates = [each for each in picked if each.id in gates]
+        asked = dict.fromkeys(gate for way in gates.values() for gate in way)
+        locked = set(await lock_gates(connection, self._statements, asked, waits=waits)) if asked else set()
+        candidates = [each for each in picked if each.id in gates and locked.issuperset(gates[each.id])]
         if not candidates:
             return done
         ways = dict.fromkeys(gate for each in candidates for gate in gates[each.id])
         states: dict[str, GateState] = {}
         members = {each.id for each in candidates if each.sequence is not None}
         if ways:
-            await lock_gates(connection, self._statements, ways)
             if begun := self._begun(candidates, rules):
                 await begin_members(connection, self._statements, begun)
                 members |= {job_id for job_id, _, _ in begun}

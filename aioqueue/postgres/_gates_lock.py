@@ -29,19 +29,32 @@ FROM (
         SELECT given.gate UNION ALL SELECT split_part(given.gate, '=', 1) WHERE strpos(given.gate, '=') > 0) AS part(name)
     GROUP BY key ORDER BY key OFFSET 0
 ) AS gate"""
+_LOCK_UNLOCKED = """SELECT given.gate FROM unnest($1::text[]) AS given(gate)
+WHERE CASE WHEN strpos(given.gate, '=') = 0 THEN true ELSE pg_catalog.pg_try_advisory_xact_lock_shared(
+          pg_catalog.hashtextextended(split_part(given.gate, '=', 1), @gates_lock@)) END
+  AND pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtextextended(given.gate, @gates_lock@))"""
 
 
 def gate_lock_statements(schema: Schema) -> dict[str, str]:
     """All statements of this module, by name."""
-    return {"gates_lock": schema.render(_LOCK)}
+    return {"gates_lock": schema.render(_LOCK), "gates_lock_unlocked": schema.render(_LOCK_UNLOCKED)}
 
 
-async def lock_gates(connection: Connection, statements: dict[str, str], gates: Collection[str]) -> None:
-    """Lock gates until the end of the transaction.
+async def lock_gates(
+    connection: Connection, statements: dict[str, str], gates: Collection[str], *, waits: bool = True
+) -> Collection[str]:
+    """Lock gates until the end of the transaction. Returns which it has locked.
 
     Arguments:
         connection: In a transaction.
         statements: Those of this module, and maybe others.
         gates: Which; the name of a limit stands for all of its gates.
+        waits: Whether to wait for all of them; otherwise those that somebody has locked are left.
+
+    Raises:
+        StoreContended: Somebody keeps one of them, such as a process that is frozen.
     """
-    await connection.fetch(statements["gates_lock"], list(gates))
+    if waits:
+        await connection.fetch(statements["gates_lock"], list(gates))
+        return gates
+    return {row[0] for row in await connection.fetch(statements["gates_lock_unlocked"], list(gates))}

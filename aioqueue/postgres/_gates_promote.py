@@ -11,6 +11,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from aioqueue.errors import StoreContended
 from aioqueue.postgres._claim_throttle import Throttle
 from aioqueue.postgres._connections_halving import in_halves
 from aioqueue.postgres._connections_source import HOLD_BRIEFLY
@@ -85,8 +86,9 @@ _LET_COME_HEADS = f"""WITH first AS MATERIALIZED (
 UPDATE @schema@.job j SET state = 1 WHERE j.id = ANY(ARRAY(SELECT id FROM first)) AND j.state + 0 = 0
 RETURNING j.type, j.priority, {moment("j.run_at")}, j.id, j.gate"""
 
-_MARK_AGAIN = """INSERT INTO @schema@.gate_mark (gate, freed) SELECT given.gate, given.freed
-FROM unnest($1::text[], $2::integer[]) AS given(gate, freed)
+_LEAVE_MARKS = """INSERT INTO @schema@.gate_mark (gate, freed) SELECT given.gate, given.freed
+FROM unnest($1::text[], $2::integer[]) AS given(gate, freed)"""
+_MARK_AGAIN = f"""{_LEAVE_MARKS}
 WHERE EXISTS (SELECT FROM @schema@.job j WHERE j.state = 0 AND j.gate = given.gate)"""
 _WAKE = f"""UPDATE @schema@.gate_rate r SET wake_at = (
     SELECT CASE WHEN rate.places IS NULL THEN clock.now ELSE since.base + rate.each * (1 + given.tokens) END
@@ -103,6 +105,7 @@ def promote_statements(schema: Schema) -> dict[str, str]:
         "gates_due_rates": _DUE_RATES,
         "gates_let_come": _LET_COME,
         "gates_let_come_heads": _LET_COME_HEADS,
+        "gates_leave_marks": _LEAVE_MARKS,
         "gates_mark_again": _MARK_AGAIN,
         "gates_wake": _WAKE,
     }
@@ -205,17 +208,27 @@ class Promotions:
             self._full.done(began, time.monotonic())
         if not waiting:
             return Come({})
+        try:
+            return await self._run(floor, waits=True)
+        except StoreContended:  # somebody keeps the lock of a gate: only that one is left
+            return await self._run(floor, waits=False)
+
+    async def _run(self, floor: int, *, waits: bool) -> Come:
         async with self._connection.transaction() as connection:
             await connection.execute(HOLD_BRIEFLY)
             marks = await connection.fetch(self._statements["gates_take_marks"], floor)
             freed: dict[str, int] = {}
             for _, gate, places in marks:
                 freed[gate] = freed.get(gate, 0) + max(1, places)
+            marked = dict(freed)
             for (gate,) in await connection.fetch(self._statements["gates_due_rates"]):
                 freed.setdefault(gate, _MOST_COME)
-            come = await self._let_come(connection, freed) if freed else Come({})
-        self._floor = max(floor if not full else 0, *(row[0] for row in marks), 0)
-        return Come(come.firsts, come.more or len(marks) == _MOST_MARKS)
+            locked = await lock_gates(connection, self._statements, freed, waits=waits) if freed else ()
+            if left := {gate: places for gate, places in marked.items() if gate not in locked}:
+                await connection.fetch(self._statements["gates_leave_marks"], list(left), list(left.values()))
+            come = await self._let_come(connection, {gate: freed[gate] for gate in locked}) if locked else Come({})
+        self._floor = max(floor, *(row[0] for row in marks), 0)
+        return Come(come.firsts, come.more or bool(left) or len(marks) == _MOST_MARKS)
 
     async def _let_come(self, connection: Connection, freed: Mapping[str, int]) -> Come:
         """Where something refuses to come, such as by a trigger, only its gate is left to upkeep."""
@@ -229,6 +242,5 @@ class Promotions:
             firsts.update({lane: min(first, firsts.get(lane, first)) for lane, first in come.firsts.items()})
             more = more or come.more
 
-        await lock_gates(connection, self._statements, freed)
         await in_halves(connection, list(freed), some)
         return Come(firsts, more)

@@ -132,7 +132,7 @@ class GateSweep:
         return Swept(gates, [(row[0], row[1]) for row in places if row[2]], [row[0] for row in members if row[1]])
 
     async def let_come(self, connection: Connection, gates: Sequence[str]) -> tuple[int, Notification]:
-        """Let come whom these gates have room for, within the connection's open transaction.
+        """Let come whom these gates have room for, within the connection's open transaction; not at gates that are locked.
 
         Of those that wait for their turn a single one of each lane: it may be that no worker gives turns any more.
 
@@ -140,8 +140,8 @@ class GateSweep:
             How many have come, and what listeners are to be told.
         """
         await connection.execute(HOLD_BRIEFLY)
-        await lock_gates(connection, self._statements, gates)
-        freed = {gate: 1 if gate.startswith(FAIR) else _MOST_COME for gate in gates}
+        free = await lock_gates(connection, self._statements, gates, waits=False)
+        freed = {gate: 1 if gate.startswith(FAIR) else _MOST_COME for gate in free}
         come = await let_come(connection, self._statements, self._looks, freed, origin=self._origin)
         return come.jobs, Notification(types=frozenset(name for name, _ in come.firsts))
 

@@ -43,6 +43,7 @@ FIFTY = [f"job:a={number}" for number in range(50)]
 SEQUENCES = [f"sequence=s{number}" for number in range(50)]
 ARGUMENTS: dict[str, list[Any]] = {
     "gates_lock": [FIFTY],
+    "gates_lock_unlocked": [FIFTY],
     "gates_look_places": [FIFTY, [0] * 50, FIFTY, [1] * 50],
     "gates_look_sequences": [SEQUENCES],
     "gates_let_come": [[*FIFTY, "wide"], [1] * 51],

@@ -1,0 +1,69 @@
+"""A gate that somebody has locked and keeps, such as a process that is frozen in the middle of a claim: only that waits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aioqueue.postgres._options_schema import Schema
+from aioqueue.vocabulary._gates import GateRules
+from tests.postgres.stores import completed, connected, job, opened
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import asyncpg
+
+    from aioqueue.postgres import PostgresStore
+
+pytestmark = pytest.mark.anyio
+
+RULES = {name: GateRules(type=name, shared=f"shared-{name}") for name in ("a", "b")}
+TYPES = list(RULES)
+LIMITS = "INSERT INTO aioqueue.gate_limit (name, places) VALUES ('shared-a', 1), ('shared-b', 1)"
+LOCK = f"SELECT pg_advisory_xact_lock(hashtextextended('shared-a', {Schema().gates_lock}))"
+
+
+async def held(store: PostgresStore, connection: asyncpg.Connection[Any], types: Iterable[str] = TYPES) -> int:
+    """One job of each type runs, and one is held. Returns the lease."""
+    await connection.execute(LIMITS)
+    lease = await store.open_lease("w", 600)
+    await store.insert([job(name) for name in types for _ in range(2)])
+    running = await store.claim(lease, TYPES, 10, gates=RULES)
+    assert sorted(each.type for each in running) == TYPES
+    await store.settle([completed(each) for each in running])
+    return lease
+
+
+async def test_upkeep_lets_come_at_other_gates(postgres_url: str) -> None:
+    async with opened(postgres_url) as store, connected(postgres_url) as other, connected(postgres_url) as frozen:
+        await held(store, other)
+        await other.execute("DELETE FROM aioqueue.gate_mark")
+        async with frozen.transaction():
+            await frozen.execute(LOCK)
+            tended = await store.tend(100)
+            assert tended.resumed == 1
+        assert await other.fetchval("SELECT type FROM aioqueue.job WHERE state = 1") == "b"
+
+
+async def test_claims_let_come_and_take_at_other_gates(postgres_url: str) -> None:
+    async with opened(postgres_url) as store, connected(postgres_url) as other, connected(postgres_url) as frozen:
+        lease = await held(store, other)
+        async with frozen.transaction():
+            await frozen.execute(LOCK)
+            taken = [each.type for _ in range(3) for each in await store.claim(lease, TYPES, 10, gates=RULES)]
+            assert taken == ["b"]
+        taken = [each.type for _ in range(3) for each in await store.claim(lease, TYPES, 10, gates=RULES)]
+        assert taken == ["a"]
+
+
+async def test_new_jobs_go_through_other_gates(postgres_url: str) -> None:
+    async with opened(postgres_url) as store, connected(postgres_url) as other, connected(postgres_url) as frozen:
+        await other.execute(LIMITS)
+        lease = await store.open_lease("w", 600)
+        await store.insert([job(name) for name in TYPES])
+        async with frozen.transaction():
+            await frozen.execute(LOCK)
+            taken = [each.type for _ in range(3) for each in await store.claim(lease, TYPES, 10, gates=RULES)]
+            assert taken == ["b"]
