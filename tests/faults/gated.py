@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import anyio
 
-from aioqueue import Limit
+from aioqueue import Call, Fail, InSequence, Limit, Rate, done
 from tests.faults.app import SOON, Told, registry, told, write
 
-__all__ = ["LIMIT", "few", "in_turn", "registry"]
+__all__ = ["LIMIT", "RATE", "few", "in_turn", "mixed", "rated", "registry", "strictly"]
 
 LIMIT = 3
+RATE = Rate(40, per=1, burst=5)
 
 
 @registry.job(limit=Limit(LIMIT), retry=SOON)
@@ -25,4 +26,35 @@ async def in_turn(line: str, number: int) -> Told:
     """One of a line after the other."""
     write("start", f"{line} {number}")
     await anyio.sleep(0)
+    return told()
+
+
+@registry.job(sequence_by=InSequence("line", strict=True), retry=SOON)
+async def strictly(line: str, number: int, step: int) -> Call[Told]:
+    """One of a line after the other, with all that it goes on with."""
+    write("start", f"{line} {number} {step}")
+    await anyio.sleep(0)
+    end = told()
+    return strictly(line, number, step + 1) if step < 2 else done(end)
+
+
+@registry.job(rate=RATE, retry=SOON)
+async def rated() -> Told:
+    """So many of these start in a second."""
+    write("start")
+    return told()
+
+
+@registry.job(limit=(Limit(2, by="tenant"), "shared"), rate=Rate(100, per=1, by="tenant"), fairness_by="tenant", retry=SOON)
+async def mixed(tenant: str, line: str, seconds: float, fails: bool) -> Told:
+    """All kinds of gates at once; whoever calls it says which sequence."""
+    write("start", line)
+    try:
+        await anyio.sleep(seconds)
+    except anyio.get_cancelled_exc_class():
+        write("cancelled")
+        raise
+    if fails:
+        write("failed")
+        raise Fail("as it was told to")
     return told()

@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 import random
-import sqlite3
-import threading
 import time
-from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import psycopg
 import pytest
 
 from tests.faults import gated
+from tests.faults.sampler import Sampler, deadlocks, rows
 from tests.postgres_server import execute
 from tests.processes import until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import TracebackType
-
     from tests.faults.scene import Scene
     from tests.processes import WorkerProcess
 
 pytestmark = pytest.mark.anyio
 
 WORKERS = 5
+LINES, STRICT_LINES = "ab", "st"
 RUNNING = "select count(*) from {schema}job where type = 'few' and state = 2"
-IN_TURN = "select count(*) from {schema}job where type = 'in_turn' and state = 2"
+IN_TURN = "select count(*) from {schema}job where type in ('in_turn', 'strictly') and state = 2"
 HOLDERS = """
 select distinct l.worker from {schema}job j join {schema}lease l on l.id = j.lease_id where j.type = 'few' and j.state = 2
 """
@@ -43,65 +38,6 @@ PLACES = "select count(*) from {schema}gate_place"
 SETTINGS = {"lease": "1500ms", "renew_every": "500ms", "poll_interval": "30s"}
 
 
-class Sampler:
-    """Counts what runs, by looking at the database all the time, in a thread with a connection of its own.
-
-    Attributes:
-        most: The highest of each count.
-        samples: How many looks there were.
-    """
-
-    def __init__(self, scene: Scene, *queries: str) -> None:
-        self._scene = scene
-        self._queries = queries
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._look, daemon=True)
-        self.most = dict.fromkeys(queries, 0)
-        self.samples = 0
-        self.error: Exception | None = None
-
-    def __enter__(self) -> Sampler:
-        self._thread.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._over.set()
-        self._thread.join()
-        if self.error is not None:
-            raise self.error
-
-    def _look(self) -> None:
-        try:
-            if self._scene.on_sqlite:
-                with closing(sqlite3.connect(self._scene.direct.removeprefix("sqlite:///"), timeout=60)) as connection:
-                    self._sample(lambda query: connection.execute(query.format(schema="")).fetchone()[0])
-            else:
-                with psycopg.connect(self._scene.direct, autocommit=True, application_name="sampler") as connection:
-                    self._sample(lambda query: _first(connection, query.format(schema="aioqueue.")))
-        except Exception as error:  # raised by whoever leaves the block
-            self.error = error
-
-    def _sample(self, count: Callable[[str], int]) -> None:
-        while not self._over.is_set():
-            for query in self._queries:
-                self.most[query] = max(self.most[query], count(query))
-            self.samples += 1
-            time.sleep(0.001)  # for those who are looked at
-
-
-def _first(connection: psycopg.Connection[Any], query: str) -> int:
-    row = connection.execute(query).fetchone()
-    assert row is not None
-    return int(row[0])
-
-
-def rows(scene: Scene, query: str) -> list[tuple[Any, ...]]:
-    if scene.on_sqlite:
-        with closing(sqlite3.connect(scene.direct.removeprefix("sqlite:///"), timeout=60)) as connection:
-            return connection.execute(query.format(schema="")).fetchall()
-    return list(execute(scene.direct, query.format(schema="aioqueue.")))
-
-
 async def a_holder(scene: Scene) -> WorkerProcess:
     """A worker that lives and holds a place."""
     found: list[WorkerProcess] = []
@@ -115,55 +51,67 @@ async def a_holder(scene: Scene) -> WorkerProcess:
     return random.Random(len(scene.workers)).choice(found)
 
 
-def in_order(scene: Scene) -> bool:
-    """Whether each line's jobs have begun in their order for the first time."""
-    lines: dict[str, list[int]] = {}
-    for entry in sorted(scene.ledger.entries(), key=lambda entry: entry.at):
-        if entry.event == "start" and entry.note:
-            line, number = entry.note.split()
-            if int(number) not in lines.setdefault(line, []):
-                lines[line].append(int(number))
-    return all(numbers == sorted(numbers) for numbers in lines.values())
+def in_order(scene: Scene, lines: str, frozen: set[int]) -> bool:
+    """Whether what each line's jobs wrote when they began is in order: the first times, or in strict ones all times.
+
+    Whoever was frozen goes on for a moment with what isn't its any more.
+    """
+    written: dict[str, list[list[str]]] = {}
+    for entry in sorted(scene.ledger.entries("start"), key=lambda entry: entry.at):
+        line, *number = entry.note.split() or [""]
+        seen = written.setdefault(line, [])
+        if line and line in lines and entry.pid not in frozen and (line in STRICT_LINES or number not in seen):
+            seen.append(number)
+    return all(seen == sorted(seen, key=lambda number: [int(each) for each in number]) for seen in written.values())
 
 
-async def held_to_the_limit(scene: Scene, *, jobs: int, seconds: float, kills: int, every: float, freezes: int) -> None:
+async def held_to_the_limit(
+    scene: Scene, *, workers: int, jobs: int, seconds: float, kills: int, every: float, freezes: int
+) -> None:
     """Holders are killed and replaced, and frozen until others have taken their leases; then all is drained.
 
     Arguments:
+        workers: How many, with four slots each.
         jobs: That wait for the limit; each takes up to so many seconds.
         kills, freezes: How many holders are hit.
         every: Seconds between two kills.
     """
     chance = random.Random(jobs)
+    frozen: set[int] = set()
     async with scene.client() as client:
-        started = [scene.worker(serves="gated", **SETTINGS) for _ in range(WORKERS)]
+        started = [scene.worker(serves="gated", **SETTINGS) for _ in range(workers)]
         for worker in started:
             await worker.wait_for("slots for")
         with Sampler(scene, RUNNING, IN_TURN) as sampler:
             calls = [gated.few(chance.uniform(0, seconds)) for _ in range(jobs)]
-            lines = [gated.in_turn(line, number) for number in range(jobs // 10) for line in "ab"]
-            handles = await client.enqueue_many([*calls, *lines])
-            for _ in range(freezes):
+            lines = [gated.in_turn(line, number) for number in range(jobs // 10) for line in LINES]
+            strict = [gated.strictly(line, number, 0) for number in range(jobs // 20) for line in STRICT_LINES]
+            handles = await client.enqueue_many([*calls, *lines, *strict])
+            for hit in range(freezes + kills):
+                handles += await client.enqueue_many([gated.few(1 if every else 0.1) for _ in range(gated.LIMIT)])
+                hit_at = time.monotonic()
                 victim = await a_holder(scene)
-                await freeze(scene, victim)
-                await until(lambda victim=victim: lease_is_gone(scene, victim), "its lease's end", story=scene.story)
-                victim.cont()
-            for number in range(kills):
-                if number:
-                    hit_at = time.monotonic()
+                if hit < freezes:
+                    frozen.add(victim.pid)
+                    await freeze(scene, victim)
+                    await until(lambda victim=victim: lease_is_gone(scene, victim), "its lease's end", story=scene.story)
+                    victim.cont()
+                else:
+                    scene.kill(victim)
+                    scene.worker(serves="gated", **SETTINGS)
+                    await client.limits.put(gated.few, chance.randint(1, gated.LIMIT))
                     await until(lambda hit_at=hit_at: time.monotonic() - hit_at >= every, "the next kill", within=every + 60)
-                if all([(await handle.snapshot()).state.finished for handle in handles]):
-                    handles += await client.enqueue_many([gated.few(chance.uniform(0, seconds)) for _ in range(jobs)])
-                scene.kill(await a_holder(scene))
-                scene.worker(serves="gated", **SETTINGS)
+            await client.limits.put(gated.few, gated.LIMIT)
             done = await scene.finished(handles, within=60 + jobs * seconds)
         assert all(job.state == "completed" for job in done)
         assert sampler.most[RUNNING] == gated.LIMIT, sampler.most
-        assert sampler.most[IN_TURN] <= 2, sampler.most
+        assert sampler.most[IN_TURN] <= len(LINES + STRICT_LINES), sampler.most
         assert sampler.samples > 100
-        assert in_order(scene)
-        assert rows(scene, PLACES) == [(0,)]
-        await scene.check(done)
+        assert in_order(scene, LINES + STRICT_LINES, frozen)
+        await until(lambda: rows(scene, PLACES) == [(0,)], "that nobody has a place", story=scene.story)
+        assert deadlocks(scene) == 0
+        chains = [await client.chain_jobs(job.id) for job in done if job.type == "strictly"]
+        await scene.check([*(job for job in done if job.type != "strictly"), *(job for chain in chains for job in chain.jobs)])
 
 
 async def freeze(scene: Scene, worker: WorkerProcess) -> None:
@@ -181,12 +129,12 @@ def lease_is_gone(scene: Scene, worker: WorkerProcess) -> bool:
 
 async def test_a_limit_holds_while_a_holder_is_frozen_and_another_killed(scene: Scene) -> None:
     """Some seconds, since leases have to run out."""
-    await held_to_the_limit(scene, jobs=60, seconds=0.05, kills=1, every=0, freezes=1)
+    await held_to_the_limit(scene, workers=3, jobs=60, seconds=0.02, kills=1, every=0, freezes=1)
 
 
 @pytest.mark.soak
 async def test_a_limit_holds_for_long(scene: Scene) -> None:
-    await held_to_the_limit(scene, jobs=2_000, seconds=0.1, kills=20, every=3, freezes=5)
+    await held_to_the_limit(scene, workers=WORKERS, jobs=2_000, seconds=0.1, kills=20, every=3, freezes=5)
 
 
 async def cut_and_deleted(scene: Scene, *, jobs: int, rounds: int) -> None:
@@ -209,6 +157,7 @@ async def cut_and_deleted(scene: Scene, *, jobs: int, rounds: int) -> None:
         assert sampler.most[RUNNING] == gated.LIMIT
         assert rows(scene, "select count(*) from {schema}archive where state = 4") == [(jobs - deleted,)]
         await until(lambda: rows(scene, PLACES) == [(0,)], "that nobody has a place", story=scene.story)
+        assert deadlocks(scene) == 0
 
 
 def live(scene: Scene) -> int:
