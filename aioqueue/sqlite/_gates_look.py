@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from aioqueue.sqlite._pauses_conditions import BEFORE_GATES, BEHIND_GATES, type_is_paused
+from aioqueue.sqlite._pauses_conditions import BEFORE_GATES, BEHIND_GATES, key_is_paused, type_is_paused
 from aioqueue.sqlite._rows import dump, load
 from aioqueue.sqlite._rows_ids import id_of
 from aioqueue.sqlite._rows_times import NOW
@@ -38,7 +38,7 @@ FROM json_each(:gates) AS asked
 
 _RATES = "SELECT gate, arrival FROM gate_rate WHERE gate IN (SELECT value FROM json_each(:gates))"
 
-_MAY_RUN = f"""(job.run_at <= {NOW} AND NOT {type_is_paused("job.type")} AND (job.state = 1
+_MAY_RUN = f"""(job.run_at <= {NOW} AND NOT {type_is_paused("job.type")} AND NOT {key_is_paused("job.key")} AND (job.state = 1
         OR (job.state = 0 AND job.open_blockers = 0 AND job.gate IS NOT NULL
             AND NOT (job.gate > '{BEFORE_GATES}' AND job.gate < '{BEHIND_GATES}'))))"""
 
