@@ -1,14 +1,30 @@
 -- oldest code: 6
--- Gates: limits, rates, sequences and turns. Code from before doesn't look at them, though what it does leaves marks there: upgrade all
--- workers before the first limit.
+-- Gates: limits, rates, sequences and turns. Code from before takes what is pending whatever its gates are; what it does leaves marks
+-- there, and what is held it leaves alone. So all workers are upgraded before the first limit or sequence.
 
--- This stops everybody for a moment, and does so first: a weaker lock that grew would deadlock with a claim.
+-- This stops everybody for a moment, and does so first: a weaker lock that grew would deadlock with a claim. The index has next
+-- to no entries, but the whole table is read for it. Where that would take more than a second or two, it has to be built
+-- before, beside the running workers, which can't be done in a migration's transaction.
 ALTER TABLE @schema@.job ADD COLUMN IF NOT EXISTS gates text[];     -- where it waits or runs; empty for one that has only a sequence
 
 -- Who is held where, by type: of each type the first one is let come, since others may be served by nobody. Lanes that take turns
 -- are walked through in this order.
-CREATE INDEX IF NOT EXISTS job_gate ON @schema@.job (gate COLLATE "C", type, priority, run_at, id)
-    WHERE state = 0 AND gate IS NOT NULL;
+DO @body@
+DECLARE
+    found regclass := to_regclass(format('%I.job_gate', @schema_text@));
+    job text := format('%I.job', @schema_text@);
+    entries text := '(gate COLLATE "C", type, priority, run_at, id) WHERE state = 0 AND gate IS NOT NULL';
+BEGIN
+    IF found IS NULL AND pg_relation_size(job::regclass) <= 1073741824 THEN
+        EXECUTE format('CREATE INDEX job_gate ON %s %s', job, entries);
+    ELSIF NOT coalesce((SELECT indisvalid FROM pg_index WHERE indexrelid = found), false) THEN
+        RAISE EXCEPTION 'there are many jobs: first build an index beside the running workers, with psql, by %',
+            format('CREATE INDEX CONCURRENTLY job_gate ON %s %s', job, entries)
+            || CASE WHEN found IS NULL THEN '' ELSE format(' (after DROP INDEX %s, which is broken)', found) END
+            USING ERRCODE = 'object_not_in_prerequisite_state';
+    END IF;
+END
+@body@;
 
 -- Limits, by name: how many jobs may run at once, or start in a time.
 CREATE TABLE @schema@.gate_limit (
