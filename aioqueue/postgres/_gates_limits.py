@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from aioqueue.errors import StoreContended
 from aioqueue.postgres._connections_source import HOLD_BRIEFLY
 from aioqueue.postgres._gates_lock import gate_lock_statements, lock_gates
 from aioqueue.postgres._notifications import gates_note, notify_statements
@@ -29,6 +32,8 @@ _LEAST_COUNTED = 100
 _MOST_MARKED = 1_000
 """Gates of one name that are told at once that it was changed; upkeep finds the others."""
 _MOST_COUNTED_GATES = 20_000
+_CONTENDED_SECONDS = 0.1
+"""Between two tries, where claims have locked a limit."""
 _ALL = 1_000_000
 """As many as have room may come."""
 
@@ -152,7 +157,15 @@ class Limits:
                     await connection.fetch(self._statements["notify"], gates_note(self._origin))
             return changed
 
-        return await self._pool.transact(change) if names else set()
+        begun = time.monotonic()
+        while names:
+            try:
+                return await self._pool.transact(change)
+            except StoreContended:  # claims at busy limits, or one that is frozen there
+                if time.monotonic() - begun >= self._pool.source.timeout:
+                    raise
+            await asyncio.sleep(_CONTENDED_SECONDS)
+        return set()
 
     async def list(self) -> list[StoredLimit]:
         """See `aioqueue.abc.SupportsGates.list_limits`."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from aioqueue.postgres._options_schema import Schema
-from aioqueue.vocabulary._gates import GateRules
+from aioqueue.vocabulary._gates import GateRules, LimitKind, NewLimit
 from tests.postgres.stores import completed, connected, job, opened
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ RULES = {name: GateRules(type=name, shared=f"shared-{name}") for name in ("a", "
 TYPES = list(RULES)
 LIMITS = "INSERT INTO aioqueue.gate_limit (name, places) VALUES ('shared-a', 1), ('shared-b', 1)"
 LOCK = f"SELECT pg_advisory_xact_lock(hashtextextended('shared-a', {Schema().gates_lock}))"
+TRIES = "SELECT query_start FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 
 
 async def held(store: PostgresStore, connection: asyncpg.Connection[Any], types: Iterable[str] = TYPES) -> int:
@@ -67,3 +69,15 @@ async def test_new_jobs_go_through_other_gates(postgres_url: str) -> None:
             await frozen.execute(LOCK)
             taken = [each.type for _ in range(3) for each in await store.claim(lease, TYPES, 10, gates=RULES)]
             assert taken == ["b"]
+
+
+async def test_whoever_changes_a_limit_waits_longer_than_a_lock_is_waited_for(postgres_url: str) -> None:
+    async with opened(postgres_url) as store, connected(postgres_url) as other, connected(postgres_url) as frozen:
+        async with frozen.transaction():
+            await frozen.execute(LOCK)
+            change = asyncio.create_task(store.put_limits([NewLimit(name="shared-a", kind=LimitKind.PLACES, places=7)]))
+            tries: set[object] = set()
+            while len(tries) < 2 and not change.done():
+                tries |= {row[0] for row in await other.fetch(TRIES)}
+        await change
+        assert await other.fetchval("SELECT places FROM aioqueue.gate_limit") == 7
