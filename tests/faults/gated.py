@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import anyio
 
 from aioqueue import Call, Fail, InSequence, Limit, Rate, done
 from tests.faults.app import SOON, Told, registry, told, write
 
-__all__ = ["LIMIT", "RATE", "few", "in_turn", "mixed", "rated", "registry", "strictly"]
+__all__ = ["BURST", "LIMIT", "SETTINGS", "STARTS", "alone", "few", "in_turn", "mixed", "rated", "registry", "strictly"]
+
+SETTINGS = {"lease": "1500ms", "renew_every": "500ms", "poll_interval": "30s"}
+"""Of workers that are soon found to be dead, and that wait for being told."""
 
 LIMIT = 3
-RATE = Rate(40, per=1, burst=5)
+STARTS, BURST = 40, 5
 
 
 @registry.job(limit=Limit(LIMIT), retry=SOON)
@@ -18,6 +23,19 @@ async def few(seconds: float) -> Told:
     """At most three of these run at once."""
     write("start")
     await anyio.sleep(seconds)
+    return told()
+
+
+@registry.job(limit=Limit(1), retry=SOON)
+async def alone(path: str) -> Told:
+    """Runs until a file exists."""
+    write("start", path)
+    try:
+        while not Path(path).exists():
+            await anyio.sleep(0.005)
+    except anyio.get_cancelled_exc_class():
+        write("cancelled")
+        raise
     return told()
 
 
@@ -38,7 +56,7 @@ async def strictly(line: str, number: int, step: int) -> Call[Told]:
     return strictly(line, number, step + 1) if step < 2 else done(end)
 
 
-@registry.job(rate=RATE, retry=SOON)
+@registry.job(rate=Rate(STARTS, per=1, burst=BURST), retry=SOON)
 async def rated() -> Told:
     """So many of these start in a second."""
     write("start")

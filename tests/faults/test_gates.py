@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.faults import gated
+from tests.faults.gated import SETTINGS
 from tests.faults.sampler import Sampler, deadlocks, rows
 from tests.postgres_server import execute
 from tests.processes import until
@@ -35,7 +36,6 @@ delete from aioqueue.job where id in (select id from aioqueue.job where type = '
 returning id
 """
 PLACES = "select count(*) from {schema}gate_place"
-SETTINGS = {"lease": "1500ms", "renew_every": "500ms", "poll_interval": "30s"}
 
 
 async def a_holder(scene: Scene) -> WorkerProcess:

@@ -9,6 +9,7 @@ import pytest
 
 from aioqueue import InSequence
 from tests.faults import gated
+from tests.faults.gated import SETTINGS
 from tests.faults.sampler import Sampler, deadlocks, rows
 from tests.processes import until
 
@@ -124,15 +125,16 @@ async def all_kinds_at_once(scene: Scene, *, workers: int, jobs: int, steps: int
         await client.limits.put(gated.mixed, MOST_OF_A_TENANT)
         operator = Operator(client, chance)
         await operator.enqueue(jobs)
-        for _ in range(workers):
-            await scene.worker(serves="gated", lease="1500ms", renew_every="500ms", poll_interval="30s").wait_for("slots for")
+        started = [scene.worker(serves="gated", **SETTINGS) for _ in range(workers)]
+        for worker in started:
+            await worker.wait_for("slots for")
         # Code's own limits are there now; what somebody has put counts before them.
         with Sampler(scene, OF_A_TENANT, OF_A_LINE, OF_ALL) as sampler:
             for step in range(steps):
                 await operator.act()
                 if kills and step % (steps // (kills + 1)) == steps // (kills + 1) - 1 and kills > len(scene.hit):
                     scene.kill(chance.choice([worker for worker in scene.workers if worker.alive]))
-                    scene.worker(serves="gated", lease="1500ms", renew_every="500ms", poll_interval="30s")
+                    scene.worker(serves="gated", **SETTINGS)
             await operator.let_all_go()
 
             async def drained() -> bool:
