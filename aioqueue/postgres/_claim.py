@@ -10,13 +10,12 @@ snapshot, so that vacuum can't remove anything), it costs at most a twentieth of
 
 from __future__ import annotations
 
-import logging
 import time
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from aioqueue.errors import LeaseLost, StoreContended, StoreError, StoreIncompatible, StoreUnavailable
+from aioqueue.errors import LeaseLost, StoreError, StoreIncompatible, StoreUnavailable
 from aioqueue.postgres._claim_blockers import with_blockers
 from aioqueue.postgres._claim_lanes import lanes_of
 from aioqueue.postgres._claim_owners import Owners
@@ -26,7 +25,6 @@ from aioqueue.postgres._claim_statements import COLUMNS_ABOUT_THE_CLAIM, PAUSING
 from aioqueue.postgres._claim_throttle import Throttle
 from aioqueue.postgres._gates_claim import GateClaims, Gated
 from aioqueue.postgres._rows import claimed_job
-from aioqueue.runtime._log import event
 from aioqueue.store_rules._quotas import Rooms
 from aioqueue.store_rules._turns import Turns, urgency_of
 
@@ -38,15 +36,13 @@ if TYPE_CHECKING:
     from aioqueue.postgres._claim_lanes import Floor, Lane
     from aioqueue.postgres._connections_driver import Row
     from aioqueue.postgres._connections_reserved import ReservedConnection
+    from aioqueue.postgres._gates_refusals import Refusals
     from aioqueue.postgres._options_schema import Schema
     from aioqueue.vocabulary._gates import GateRules
     from aioqueue.vocabulary._job import ClaimedJob
     from aioqueue.vocabulary._quota import Quota
 
 __all__ = ["Claims", "Owners", "Throttle", "claim_statements", "lanes_of"]
-
-logger = logging.getLogger("aioqueue.postgres")
-
 
 # With so many heads for each job that's wanted, fewer are looked at in each lane from then on.
 _MANY_HEADS = 4
@@ -163,6 +159,7 @@ class Claims:
                 break
         self._backlog = len(taken) >= limit or parked > 0
         self._turns.serve({job.type for job in taken})
+        self._gates.turns.taken(rules, (job.type for job in taken), short=len(taken) < limit)
         taken.sort(key=urgency_of)
         if marked:
             return await with_blockers(self._connection.fetch, self._statements["claim_blockers"], taken, marked)
@@ -246,24 +243,25 @@ class Claims:
         if not (rules or self._marks):
             return
         self._marks = False
-        try:
-            come = await self._gates.promotions.run()
-            self._lower_floors(come.firsts)
-            self._lower_floors(await self._gates.turns.run(rules, types, limit))
-        except StoreContended:
-            self._marks = True
-            return
-        except (StoreUnavailable, StoreIncompatible):
-            raise
-        except StoreError as error:
-            logger.error("jobs can't be let come to a claim: %s", error, extra=event("store.gates_refused"))
-            return
+        come = await self._gates.promotions.run()
+        self._lower_floors(come.firsts)
+        self._lower_floors(await self._gates.turns.run(rules, types, limit))
         self._marks = bool(come.more or come.firsts)
 
     def _lower_floors(self, firsts: Mapping[Lane, Floor]) -> None:
         for lane, first in firsts.items():
             if lane in self._floors and self._floors[lane] >= first:
                 del self._floors[lane]
+
+    @property
+    def refusals(self) -> tuple[Refusals, Refusals]:
+        """The gates, and the types whose values take turns, that are left alone for the moment."""
+        return self._gates.promotions.refusals, self._gates.turns.refusals
+
+    @property
+    def marks_floor(self) -> int:
+        """Behind which mark others have to look."""
+        return self._gates.promotions.floor
 
     def expect_marks(self) -> None:
         """Somebody has seen that marks were left at gates: the next claim begins with them."""

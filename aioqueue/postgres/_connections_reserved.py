@@ -66,8 +66,11 @@ class ReservedConnection:
                 raise
 
     @asynccontextmanager
-    async def transaction(self) -> AsyncGenerator[Connection, None]:
+    async def transaction(self, settings: str = "") -> AsyncGenerator[Connection, None]:
         """A transaction of ours, within the deadline of one statement as a whole.
+
+        Arguments:
+            settings: Statements with which it begins, such as `HOLD_BRIEFLY`.
 
         Raises:
             StoreError: See `translate`.
@@ -79,7 +82,7 @@ class ReservedConnection:
             try:
                 async with asyncio.timeout(self._source.timeout), self._lock:
                     using = await self._pick()
-                    async with in_transaction(using, self._source):
+                    async with in_transaction(using, self._source, settings):
                         yield using
                     self._used = asyncio.get_running_loop().time()
             except BaseException as error:

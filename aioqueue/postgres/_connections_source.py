@@ -138,16 +138,21 @@ def _check_loop(connection: Connection) -> None:
 
 
 @asynccontextmanager
-async def in_transaction(connection: Connection, source: Source) -> AsyncGenerator[None, None]:
+async def in_transaction(connection: Connection, source: Source, settings: str = "") -> AsyncGenerator[None, None]:
     """A transaction whose commit is shielded from cancellation, with a deadline.
 
     What fails or is cancelled leaves the transaction open: whoever owns the connection rolls it back, or closes it.
+
+    Arguments:
+        connection: In no transaction.
+        source: Where it comes from.
+        settings: Statements with which it begins, such as `HOLD_BRIEFLY`.
 
     Raises:
         StoreUnavailable: The commit wasn't answered in time: whether it happened isn't known.
     """
     async with asyncio.timeout(source.timeout):
-        await control(connection, source, source.begin)
+        await control(connection, source, "; ".join(filter(None, (source.begin, settings))))
     yield
     if await commit(connection, source) != "COMMIT":
         raise StoreError("the transaction was rolled back: a statement in it had failed, and its error was caught")

@@ -120,8 +120,7 @@ class GateClaims:
 
         for waits in (True, False):  # where somebody keeps the lock of a gate, only those that need it are left
             with suppress(StoreContended):
-                async with self._connection.transaction() as connection:
-                    await connection.execute(HOLD_BRIEFLY)
+                async with self._connection.transaction(HOLD_BRIEFLY) as connection:
                     picked = await candidates(connection)
                     return await self._go(connection, owners, picked, wanted, rules, waits=waits, dry_run=dry_run)
         return Gated()
@@ -129,8 +128,7 @@ class GateClaims:
     async def claim_one(self, owners: Owners, job_id: UUID, rules: Mapping[str, GateRules], *, dry_run: bool) -> Gated:
         """Take one job, or park it: see `claim`."""
         try:
-            async with self._connection.transaction() as connection:
-                await connection.execute(HOLD_BRIEFLY)
+            async with self._connection.transaction(HOLD_BRIEFLY) as connection:
                 picked = await pick_one(connection, self._statements, job_id)
                 wanted = {each.lane: 1 for each in picked}
                 return await self._go(connection, owners, picked, wanted, rules, waits=True, dry_run=dry_run)
@@ -165,10 +163,8 @@ class GateClaims:
                 members |= {job_id for job_id, _, _ in begun}
             states = await self._looks.look(connection, self._statements, ways)
         admission = self._admit(candidates, gates, states, wanted)
-        going = [each for each in candidates if each.id in set(admission.goes)]
-        if going:
-            come = {each.id: each.gates or () if each.gate is not None else () for each in going}
-            passing = [Passing(each.id, gates[each.id], come[each.id]) for each in going]
+        if admission.goes:
+            passing = _passing(candidates, gates, set(admission.goes))
             done.jobs, done.marked = await take(connection, self._statements, owners, passing, dry_run=dry_run)
         if admission.parked:
             await park(connection, self._statements, admission.parked, members)
@@ -233,6 +229,18 @@ class GateClaims:
         waiting = {gate for gate in admission.parked.values() if gate in rates}
         if used := {gate: starts for gate, starts in rates.items() if starts or gate in waiting}:
             await spend(connection, self._statements, used, waiting)
+
+
+def _passing(candidates: Sequence[Picked], gates: Mapping[UUID, tuple[str, ...]], goes: set[UUID]) -> list[Passing]:
+    """Those that go through; while they run they have places at all gates but rates."""
+    has_places = {gate: kind_of(gate) is not GateKind.RATE for own in gates.values() for gate in own}
+    passing: list[Passing] = []
+    for each in candidates:
+        if each.id in goes:
+            own = gates[each.id]
+            come = each.gates or () if each.gate is not None else ()
+            passing.append(Passing(each.id, own, tuple(gate for gate in own if has_places[gate]), come))
+    return passing
 
 
 def _fronts(picked: Sequence[Picked], gone: set[UUID]) -> dict[Lane, Floor]:

@@ -7,51 +7,56 @@ claim has room for; what the last one left counts.
 from __future__ import annotations
 
 import time
+from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from aioqueue.errors import StoreError, StoreIncompatible, StoreUnavailable
 from aioqueue.postgres._claim_lanes import lanes_of
+from aioqueue.postgres._claim_throttle import Throttle
 from aioqueue.postgres._connections_halving import in_halves
 from aioqueue.postgres._connections_source import HOLD_BRIEFLY
+from aioqueue.postgres._gates_refusals import Refusals
 from aioqueue.postgres._pauses_parked import type_is_free
 from aioqueue.postgres._rows import moment
 from aioqueue.store_rules._gates import fair_gate_of
 from aioqueue.vocabulary._gates import FAIR
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
     from uuid import UUID
 
     from aioqueue.postgres._claim_lanes import Floor, Lane
-    from aioqueue.postgres._connections_driver import Connection
     from aioqueue.postgres._connections_reserved import ReservedConnection
     from aioqueue.postgres._options_schema import Schema
     from aioqueue.vocabulary._gates import GateRules
 
 __all__ = ["FAIR_DUE", "FairTurns", "fair_statements"]
 
-_SORTED_AT_ONCE = 5_000
+_SORTED_AT_ONCE = 1_000
 _SORTING_SECONDS = 5.0
 """For which a claim sorts; the next one goes on with it."""
 
-_UNSORTED = f"""SELECT j.id, j.type, j.payload::text, j.metadata::text FROM @schema@.job j WHERE j.id = ANY(ARRAY(
-    SELECT taken.id FROM unnest($1::text[], $2::smallint[]) AS lane(type, priority)
-    CROSS JOIN LATERAL (
-        SELECT j.id FROM @schema@.job j
-        WHERE j.state = 1 AND j.type = lane.type AND j.priority = lane.priority AND j.run_at <= now() AND j.gate IS NULL
-        ORDER BY j.run_at, j.id LIMIT {_SORTED_AT_ONCE} FOR UPDATE OF j SKIP LOCKED) AS taken
-    WHERE {type_is_free("lane.type")} LIMIT {_SORTED_AT_ONCE}))"""
-_SORT = """UPDATE @schema@.job j SET state = 0, gate = given.gate FROM unnest($1::uuid[], $2::text[]) AS given(id, gate)
-WHERE j.id = ANY($1::uuid[]) AND j.id = given.id AND j.state + 0 = 1"""
+_FROM_THE_BEGINNING_SECONDS = 1.0
 
-# What was let come and hasn't been taken, counted up to the room of a claim.
-_COME = f"""SELECT given.type, (
-    SELECT count(*) FROM (
-        SELECT FROM unnest(ARRAY[1, 2, 3, 4]::smallint[]) AS level(priority) CROSS JOIN LATERAL (
-            SELECT j.gate FROM @schema@.job j
-            WHERE j.state = 1 AND j.type = given.type AND j.priority = level.priority AND j.run_at <= now()
-            ORDER BY j.run_at, j.id LIMIT $2::integer) AS first
-        WHERE starts_with(first.gate, '{FAIR}') LIMIT $2::integer) AS come)
-FROM unnest($1::text[]) AS given(type) WHERE {type_is_free("given.type")}"""
+_LANES = """(
+    SELECT given.type, given.priority, coalesce(given.floor_at, '-infinity'::timestamptz) AS floor_at,
+           coalesce(given.floor_id, '00000000-0000-0000-0000-000000000000'::uuid) AS floor_id
+    FROM unnest($1::text[], $2::smallint[], $3::timestamptz[], $4::uuid[])
+        AS given(type, priority, floor_at, floor_id)) AS lane"""
+_IN_LANE = """SELECT j.id FROM @schema@.job j
+        WHERE j.state = 1 AND j.type = lane.type AND j.priority = lane.priority AND j.run_at <= now()
+          AND (j.run_at, j.id) > (lane.floor_at, lane.floor_id) AND j.gate IS NULL"""
+_ARE_UNSORTED = f"""SELECT array_agg(DISTINCT lane.type) FROM {_LANES}
+WHERE {type_is_free("lane.type")} AND EXISTS ({_IN_LANE})"""
+_UNSORTED = f"""SELECT j.id, j.type, j.priority, {moment("j.run_at")}, j.payload::text, j.metadata::text FROM @schema@.job j
+WHERE j.id = ANY(ARRAY(
+    SELECT taken.id FROM {_LANES}
+    CROSS JOIN LATERAL ({_IN_LANE} ORDER BY j.run_at, j.id LIMIT {_SORTED_AT_ONCE} FOR UPDATE OF j SKIP LOCKED) AS taken
+    WHERE {type_is_free("lane.type")} LIMIT {_SORTED_AT_ONCE}))"""
+_SORT = """UPDATE @schema@.job j SET state = 0, gate = ($2::text[])[array_position($1::uuid[], j.id)]
+WHERE j.id = ANY($1::uuid[]) AND j.state + 0 = 1"""
+
 # Of one type, from one lane to the next behind the cursor. The lane of those without a value comes before the others.
 _NEXT = f"""coalesce(
     CASE WHEN {{after}} COLLATE "C" < '{FAIR}' || $1::text THEN (
@@ -84,9 +89,9 @@ FAIR_DUE = f"""EXISTS (SELECT FROM unnest(@types@::text[]) AS given(type) WHERE 
 def fair_statements(schema: Schema) -> dict[str, str]:
     """All statements of this module, by name."""
     templates = {
+        "fair_are_unsorted": _ARE_UNSORTED,
         "fair_unsorted": _UNSORTED,
         "fair_sort": _SORT,
-        "fair_come": _COME,
         "fair_turns": _TURNS,
         "fair_take_turns": _TAKE_TURNS,
     }
@@ -99,12 +104,19 @@ class FairTurns:
     Arguments:
         connection: The claims'.
         statements: Those of this module, and maybe others.
+
+    Attributes:
+        refusals: Types that are left alone for the moment.
     """
 
     def __init__(self, connection: ReservedConnection, statements: dict[str, str]) -> None:
+        self.refusals = Refusals()
         self._connection = connection
         self._statements = statements
         self._cursors: dict[str, str] = {}
+        self._come: Counter[str] = Counter()
+        self._sorted: dict[Lane, Floor] = {}
+        self._full = Throttle()
 
     async def run(self, rules: Mapping[str, GateRules], types: Sequence[str], limit: int) -> dict[Lane, Floor]:
         """Let come as many of each type as a claim has room for; returns the first in each lane.
@@ -113,58 +125,106 @@ class FairTurns:
             rules: Of the types that have any.
             types: What is claimed.
             limit: Jobs at most.
+
+        Raises:
+            StoreUnavailable: Or `StoreIncompatible`.
         """
+        left = set(self.refusals.names) if rules else set[str]()
         fair = [name for name in types if name in rules and rules[name].fair_by is not None]
-        began = time.monotonic()
-        while fair and await self._sort(rules, fair) and time.monotonic() - began < _SORTING_SECONDS:
-            pass
+        fair = [name for name in fair if rules[name].type not in left]
+        for name in await self._unsorted(fair) if fair else ():
+            await self._tried(rules[name].type, partial(self._sort_all, rules, name))
         firsts: dict[Lane, Floor] = {}
         # Of those that are stored under an alias the lanes are named as of the others.
-        stored = {rules[name].type for name in fair}
-        if stored:
-            come = dict(await self._connection.fetch(self._statements["fair_come"], list(stored), limit))
-            for name, left in come.items():
-                if limit > left:
-                    for job_type, priority, run_at, job_id in await self._let_come(name, limit - left):
-                        first = (run_at, job_id)
-                        firsts[job_type, priority] = min(first, firsts.get((job_type, priority), first))
+        for name in dict.fromkeys(rules[name].type for name in fair):
+            if (room := limit - self._come[name]) > 0:
+                await self._tried(name, partial(self._let_come, name, room, firsts))
         return firsts
 
-    async def _sort(self, rules: Mapping[str, GateRules], types: Sequence[str]) -> bool:
+    def taken(self, rules: Mapping[str, GateRules], types: Iterable[str], *, short: bool) -> None:
+        """Jobs were claimed.
+
+        Arguments:
+            rules: Of the types that have any.
+            types: Those of the jobs.
+            short: Whether there were fewer than were asked for: then all that were let come are gone.
+        """
+        if short:
+            self._come.clear()
+        elif self._come:
+            self._come -= Counter(rules[name].type for name in types if name in rules)
+
+    async def _tried(self, name: str, do: Callable[[], Awaitable[None]]) -> None:
+        """What refuses is left alone for a while; its jobs are claimed as they come then."""
+        try:
+            await do()
+        except (StoreUnavailable, StoreIncompatible):
+            raise
+        except StoreError as error:
+            self.refusals.add([name], error)
+        else:
+            self.refusals.forget([name])
+
+    async def _unsorted(self, types: Sequence[str]) -> Sequence[str]:
+        """Which of them have jobs that aren't sorted. Those that came late, and are due earlier, are seen within a second."""
+        began = time.monotonic()
+        full = self._full.pause == 0 and began - self._full.last > _FROM_THE_BEGINNING_SECONDS
+        if full:
+            self._sorted.clear()
+        ((names,),) = await self._connection.fetch(self._statements["fair_are_unsorted"], *self._behind_floors(types))
+        if full:
+            self._full.done(began, time.monotonic())
+        return names or ()
+
+    def _behind_floors(self, types: Sequence[str]) -> tuple[list[str], list[int], list[Any], list[Any]]:
+        names, priorities = lanes_of(types)
+        floors = [self._sorted.get(lane, (None, None)) for lane in zip(names, priorities, strict=True)]
+        return names, priorities, [at for at, _ in floors], [job_id for _, job_id in floors]
+
+    async def _sort_all(self, rules: Mapping[str, GateRules], name: str) -> None:
+        began = time.monotonic()
+        while await self._sort(rules[name], name) and time.monotonic() - began < _SORTING_SECONDS:
+            pass
+
+    async def _sort(self, rules: GateRules, name: str) -> bool:
         """Sort a portion of what isn't sorted yet; returns whether there may be more."""
-        async with self._connection.transaction() as connection:
-            await connection.execute(HOLD_BRIEFLY)
-            rows = await connection.fetch(self._statements["fair_unsorted"], *lanes_of(types))
+        async with self._connection.transaction(HOLD_BRIEFLY) as connection:
+            rows = await connection.fetch(self._statements["fair_unsorted"], *self._behind_floors([name]))
             gates: dict[UUID, str] = {}
-            for job_id, job_type, payload, metadata in rows:
-                gate = fair_gate_of(rules[job_type], payload.encode(), metadata.encode())
+            ends: dict[Lane, Floor] = {}
+            for job_id, job_type, priority, run_at, payload, metadata in rows:
+                gate = fair_gate_of(rules, payload.encode(), metadata.encode())
                 if gate is not None:
                     gates[job_id] = gate
+                ends[job_type, priority] = max((run_at, job_id), ends.get((job_type, priority), (run_at, job_id)))
 
             async def sort(ids: Sequence[UUID]) -> None:
                 await connection.fetch(self._statements["fair_sort"], list(ids), [gates[each] for each in ids])
 
             refused = await in_halves(connection, list(gates), sort) if gates else []
+        self._sorted.update(ends)
         return len(rows) == _SORTED_AT_ONCE and len(refused) < len(rows)
 
-    async def _let_come(self, name: str, room: int) -> Sequence[Any]:
+    async def _let_come(self, name: str, room: int, firsts: dict[Lane, Floor]) -> None:
         """Let come so many of a type: one of each lane before the second of any, from where the last round ended."""
-        async with self._connection.transaction() as connection:
-            await connection.execute(HOLD_BRIEFLY)
-            lanes = await self._lanes(connection, name, room)
-            if not lanes:
-                return []
-            each, more = divmod(room, len(lanes))
-            jobs = [each + (place < more) for place in range(len(lanes))]
-            rows = await connection.fetch(self._statements["fair_take_turns"], lanes, jobs)
+        lanes = await self._lanes(name, room)
+        if not lanes:
+            return
+        each, more = divmod(room, len(lanes))
+        jobs = [each + (place < more) for place in range(len(lanes))]
+        for job_type, priority, run_at, job_id in await self._connection.fetch(
+            self._statements["fair_take_turns"], lanes, jobs
+        ):
+            self._come[name] += 1
+            first = (run_at, job_id)
+            firsts[job_type, priority] = min(first, firsts.get((job_type, priority), first))
         self._cursors[name] = lanes[(more or len(lanes)) - 1]
-        return rows
 
-    async def _lanes(self, connection: Connection, name: str, most: int) -> list[str]:
+    async def _lanes(self, name: str, most: int) -> list[str]:
         cursor = self._cursors.get(name, "")
-        lanes = [row[0] for row in await connection.fetch(self._statements["fair_turns"], name, cursor, most)]
+        lanes = [row[0] for row in await self._connection.fetch(self._statements["fair_turns"], name, cursor, most)]
         if len(lanes) < most and cursor:
             known = set(lanes)
-            again = await connection.fetch(self._statements["fair_turns"], name, "", most - len(lanes))
+            again = await self._connection.fetch(self._statements["fair_turns"], name, "", most - len(lanes))
             lanes += [row[0] for row in again if row[0] not in known]
         return lanes

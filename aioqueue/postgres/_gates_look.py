@@ -13,14 +13,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from aioqueue.postgres._claim_throttle import Throttle
-from aioqueue.postgres._pauses_parked import type_is_free
+from aioqueue.postgres._pauses_parked import key_is_paused, type_is_free
 from aioqueue.store_rules._gates import GateState
 from aioqueue.vocabulary._gates import SEQUENCE, GateKind, kind_of
 from aioqueue.vocabulary._pauses import HELD_BY_PAUSE
 
 if TYPE_CHECKING:
     from collections.abc import Collection
-    from uuid import UUID
 
     from aioqueue.postgres._connections_driver import Connection
     from aioqueue.postgres._options_schema import Schema
@@ -30,28 +29,22 @@ __all__ = ["EACH_AND_BASE", "GateLooks", "look_statements"]
 _FORGET_SECONDS = 1.0
 _MOST_REMEMBERED_GATES = 20_000
 
-# One row for each that runs, and one without an id for each gate.
-_LOOK_PLACES = """WITH given AS MATERIALIZED (
-    SELECT given.gate, given.high FROM unnest($1::text[], $2::bigint[]) AS given(gate, high)
-), place AS MATERIALIZED (
-    SELECT seen.gate, known.number, known.job_id FROM unnest($3::text[], $4::bigint[]) AS seen(gate, number)
-    CROSS JOIN LATERAL (
-        SELECT p.number, p.job_id FROM @schema@.gate_place p WHERE p.gate = seen.gate AND p.number = seen.number OFFSET 0
-    ) AS known
-    UNION ALL
-    SELECT given.gate, later.number, later.job_id FROM given CROSS JOIN LATERAL (
-        SELECT p.number, p.job_id FROM @schema@.gate_place p WHERE p.gate = given.gate AND p.number > given.high OFFSET 0
-    ) AS later
-)
-SELECT given.gate, (SELECT l.places FROM @schema@.gate_limit l
-                    WHERE l.name = split_part(given.gate, '=', 1) AND l.per IS NULL) AS places,
-       NULL::bigint AS number, NULL::uuid AS job_id
-FROM given
-UNION ALL
-SELECT place.gate, NULL, place.number, (SELECT j.id FROM @schema@.job j WHERE j.id = place.job_id AND j.state + 0 = 2 LIMIT 1)
-FROM place"""
+# A row for each gate, with the numbers of those that run there.
+_LOOK_PLACES = """SELECT given.gate,
+       (SELECT l.places FROM @schema@.gate_limit l WHERE l.name = split_part(given.gate, '=', 1) AND l.per IS NULL),
+       ARRAY(SELECT place.number FROM (
+           SELECT known.number, known.job_id FROM unnest(given.seen::bigint[]) AS seen(number) CROSS JOIN LATERAL (
+               SELECT p.number, p.job_id FROM @schema@.gate_place p
+               WHERE p.gate = given.gate AND p.number = seen.number OFFSET 0) AS known
+           UNION ALL
+           SELECT later.number, later.job_id FROM (
+               SELECT p.number, p.job_id FROM @schema@.gate_place p
+               WHERE p.gate = given.gate AND p.number > given.high OFFSET 0) AS later
+       ) AS place WHERE (SELECT true FROM @schema@.job j WHERE j.id = place.job_id AND j.state + 0 = 2 LIMIT 1))
+FROM unnest($1::text[], $2::bigint[], $3::text[]) AS given(gate, high, seen)"""
 
-_MAY_RUN = f"""CASE j.state WHEN 1 THEN j.run_at <= statement_timestamp() AND {type_is_free("j.type")}
+_MAY_RUN = f"""CASE j.state
+    WHEN 1 THEN j.run_at <= statement_timestamp() AND {type_is_free("j.type")} AND NOT {key_is_paused("j.key")}
     WHEN 0 THEN j.gate IS NOT NULL AND j.open_blockers <= 0 AND j.run_at <= statement_timestamp()
                 AND NOT starts_with(j.gate, '{HELD_BY_PAUSE}') AND {type_is_free("j.type")}
     ELSE false END"""
@@ -149,15 +142,15 @@ class GateLooks:
         states: dict[str, GateState] = {}
         sequences, limits = kinds.get(GateKind.SEQUENCE, []), kinds.get(GateKind.LIMIT, [])
         if placed := sequences + limits:
-            running, places = await self._running(connection, statements, placed)
+            running = await self._running(connection, statements, placed)
             for gate in limits:
-                most = places[gate]
-                states[gate] = GateState(free=None if most is None else max(0, most - len(running[gate])))
+                most, count = running[gate]
+                states[gate] = GateState(free=None if most is None else max(0, most - count))
             if sequences:
                 rows = await connection.fetch(statements["gates_look_sequences"], sequences)
                 heads = {row[0]: row[1] for row in rows}
                 for gate in sequences:
-                    states[gate] = GateState(head=None if running[gate] else heads[gate], sequence=True)
+                    states[gate] = GateState(head=None if running[gate][1] else heads[gate], sequence=True)
         if rates := kinds.get(GateKind.RATE):
             for gate, free in await connection.fetch(statements["gates_look_rates"], rates):
                 states[gate] = GateState(free=free)
@@ -165,30 +158,22 @@ class GateLooks:
 
     async def _running(
         self, connection: Connection, statements: dict[str, str], gates: list[str]
-    ) -> tuple[dict[str, set[UUID]], dict[str, int | None]]:
-        """Who runs at gates, and how many may."""
+    ) -> dict[str, tuple[int | None, int]]:
+        """How many may run at gates, and how many do."""
         full, began = self._begin(connection), time.monotonic()
-        seen = [(gate, number) for gate in gates if gate in self._seen for number in self._seen[gate].numbers]
+        seen = [self._seen.setdefault(gate, _Seen()) for gate in gates]
         rows = await connection.fetch(
             statements["gates_look_places"],
             gates,
-            [self._seen[gate].high if gate in self._seen else 0 for gate in gates],
-            [gate for gate, _ in seen],
-            [number for _, number in seen],
+            [each.high for each in seen],
+            [f"{{{','.join(map(str, each.numbers))}}}" for each in seen],
         )
         if full:
             self._full.done(began, time.monotonic())
-        running: dict[str, set[UUID]] = {gate: set() for gate in gates}
-        places: dict[str, int | None] = {}
-        for gate in gates:
-            self._seen.setdefault(gate, _Seen()).numbers.clear()
-        for gate, most, number, job_id in rows:
-            if number is None:
-                places[gate] = most
-                continue
+        running: dict[str, tuple[int | None, int]] = {}
+        for gate, most, numbers in rows:
             known = self._seen[gate]
-            known.high = max(known.high, number)
-            if job_id is not None:
-                running[gate].add(job_id)
-                known.numbers.append(number)
-        return running, places
+            known.numbers = list(numbers)
+            known.high = max(known.high, *known.numbers, 0)
+            running[gate] = most, len(known.numbers)
+        return running

@@ -11,15 +11,16 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from aioqueue.errors import StoreContended
+from aioqueue.errors import StoreContended, StoreError, StoreIncompatible, StoreUnavailable
 from aioqueue.postgres._claim_throttle import Throttle
 from aioqueue.postgres._connections_halving import in_halves
 from aioqueue.postgres._connections_source import HOLD_BRIEFLY
 from aioqueue.postgres._gates_lock import gate_lock_statements, lock_gates
 from aioqueue.postgres._gates_look import EACH_AND_BASE, look_statements
+from aioqueue.postgres._gates_refusals import Refusals
 from aioqueue.postgres._notifications import due_note, notify_statements
 from aioqueue.postgres._rows import moment
-from aioqueue.vocabulary._gates import GateKind, kind_of
+from aioqueue.vocabulary._gates import RATE, GateKind, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from aioqueue.postgres._gates_look import GateLooks
     from aioqueue.postgres._options_schema import Schema
 
-__all__ = ["Promotions", "let_come", "promote_statements"]
+__all__ = ["ALL_GATES", "Promotions", "let_come", "promote_statements"]
 
 _MOST_MARKS = 200
 _MOST_COME = 200
@@ -38,16 +39,30 @@ _MOST_COME = 200
 _MOST_LATER = 50
 """Jobs of one type and priority that have been put off, and that leave one gate at once."""
 _FROM_THE_BEGINNING_SECONDS = 1.0
+_SEARCHING_SECONDS = 2.0
+"""For which one claim looks for what is to blame when nobody can be let come; the next one goes on with it."""
+
+ALL_GATES = "all gates"
+"""What is left alone where it isn't known yet which gate is to blame."""
 
 _DUE_RATE = "r.wake_at IS NOT NULL AND r.wake_at <= statement_timestamp()"
-_WAITING = f"""SELECT EXISTS (SELECT FROM @schema@.gate_mark m WHERE m.id > $1::bigint)
-    OR EXISTS (SELECT FROM @schema@.gate_rate r WHERE {_DUE_RATE})"""
-_TAKE_MARKS = f"""DELETE FROM @schema@.gate_mark m WHERE m.id = ANY(ARRAY(
-    SELECT first.id FROM @schema@.gate_mark first WHERE first.id > $1::bigint ORDER BY first.id LIMIT {_MOST_MARKS}
-    FOR UPDATE OF first SKIP LOCKED))
-RETURNING m.id, m.gate, m.freed"""
-# Nothing of them is locked before their gates are: whoever has those writes them.
-_DUE_RATES = f"SELECT r.gate FROM @schema@.gate_rate r WHERE {_DUE_RATE} ORDER BY r.wake_at LIMIT {_MOST_MARKS}"
+# Those that are left alone for the moment are passed over.
+_WAITING = f"""SELECT EXISTS (SELECT FROM @schema@.gate_mark m WHERE m.id > $1::bigint AND m.gate <> ALL($2::text[]))
+    OR EXISTS (SELECT FROM @schema@.gate_rate r WHERE {_DUE_RATE} AND r.gate <> ALL($2::text[]))"""
+# Nothing of rates is locked before their gates are: whoever has those writes them.
+_TAKE_MARKS = f"""WITH mark AS (
+    DELETE FROM @schema@.gate_mark m WHERE m.id = ANY(ARRAY(
+        SELECT first.id FROM @schema@.gate_mark first WHERE first.id > $1::bigint AND first.gate <> ALL($2::text[])
+        ORDER BY first.id LIMIT $3::integer FOR UPDATE OF first SKIP LOCKED))
+    RETURNING m.id, m.gate, m.freed
+), rate AS (
+    SELECT r.gate FROM @schema@.gate_rate r WHERE {_DUE_RATE} AND r.gate <> ALL($2::text[]) ORDER BY r.wake_at LIMIT $3::integer
+)
+SELECT id, gate, freed FROM mark UNION ALL SELECT NULL, gate, {_MOST_COME} FROM rate"""
+# Where nobody waits, nobody comes; but a rate's next start isn't waited for any more.
+_HELD_AT = f"""SELECT given.gate FROM unnest($1::text[]) AS given(gate)
+WHERE starts_with(given.gate, '{RATE}')
+   OR EXISTS (SELECT FROM @schema@.job j WHERE j.state = 0 AND j.gate COLLATE "C" = given.gate)"""
 
 # What was put off while it was held waits for its time at no gate.
 _LET_COME = f"""WITH RECURSIVE kind(gate, jobs, type) AS (
@@ -102,7 +117,7 @@ def promote_statements(schema: Schema) -> dict[str, str]:
     templates = {
         "gates_waiting": _WAITING,
         "gates_take_marks": _TAKE_MARKS,
-        "gates_due_rates": _DUE_RATES,
+        "gates_held_at": _HELD_AT,
         "gates_let_come": _LET_COME,
         "gates_let_come_heads": _LET_COME_HEADS,
         "gates_leave_marks": _LEAVE_MARKS,
@@ -187,48 +202,84 @@ class Promotions:
         statements: Those of this module, and maybe others.
         looks: Remembers who was at which gate.
         origin: Who tells other processes; None if nobody is to be told.
+
+    Attributes:
+        refusals: The gates that are left alone for the moment, `ALL_GATES` for all of them.
     """
 
     def __init__(
         self, connection: ReservedConnection, statements: dict[str, str], looks: GateLooks, origin: str | None
     ) -> None:
+        self.refusals = Refusals()
         self._connection = connection
         self._statements = statements
         self._looks = looks
         self._origin = origin
         self._floor = 0
         self._full = Throttle()
+        self._most = _MOST_MARKS
+
+    @property
+    def floor(self) -> int:
+        """Behind which mark others have to look; 0 while looking at all of them is quick."""
+        return self._floor if self._full.pause else 0
 
     async def run(self) -> Come:
-        """Let come a portion, if somebody has left a gate, or a rate allows a start."""
+        """Let come a portion, if somebody has left a gate, or a rate allows a start.
+
+        Where a portion fails as a whole, half of it is tried, until those that are to blame are found: they're left alone.
+
+        Raises:
+            StoreUnavailable: Or `StoreIncompatible`.
+        """
         full = self._full.pause == 0 and time.monotonic() - self._full.last > _FROM_THE_BEGINNING_SECONDS
         floor, began = 0 if full else self._floor, time.monotonic()
-        ((waiting,),) = await self._connection.fetch(self._statements["gates_waiting"], floor)
+        left = self.refusals.names
+        if ALL_GATES in left:
+            return Come({})
+        ((waiting,),) = await self._connection.fetch(self._statements["gates_waiting"], floor, left)
         if full:
             self._full.done(began, time.monotonic())
-        if not waiting:
-            return Come({})
-        try:
-            return await self._run(floor, waits=True)
-        except StoreContended:  # somebody keeps the lock of a gate: only that one is left
-            return await self._run(floor, waits=False)
+        while waiting:
+            gates: list[str] = []
+            try:
+                try:
+                    come = await self._portion(floor, left, gates, waits=True)
+                except StoreContended:  # somebody keeps the lock of a gate: only that one is left
+                    come = await self._portion(floor, left, gates, waits=False)
+            except (StoreUnavailable, StoreIncompatible):
+                raise
+            except StoreError as error:
+                if self._most > 1 and len(gates) > 1 and time.monotonic() - began < _SEARCHING_SECONDS:
+                    self._most = min(self._most, len(gates)) // 2
+                    continue
+                # As long as others wait behind those that are to blame, the next portion is a small one, too.
+                self.refusals.add(gates if len(gates) == 1 or self._most == 1 else [ALL_GATES], error)
+                return Come({}, more=bool(gates))
+            self._most = min(2 * self._most, _MOST_MARKS)
+            self.refusals.forget([ALL_GATES, *gates])
+            return come
+        return Come({})
 
-    async def _run(self, floor: int, *, waits: bool) -> Come:
-        async with self._connection.transaction() as connection:
-            await connection.execute(HOLD_BRIEFLY)
-            marks = await connection.fetch(self._statements["gates_take_marks"], floor)
-            freed: dict[str, int] = {}
-            for _, gate, places in marks:
+    async def _portion(self, floor: int, passed_over: Sequence[str], gates: list[str], *, waits: bool) -> Come:
+        """Take marks, and let come whom they're for. The names of their gates are put in `gates`."""
+        most, last = self._most, floor
+        freed: dict[str, int] = {}
+        marked: set[str] = set()
+        marks = 0
+        async with self._connection.transaction(HOLD_BRIEFLY) as connection:
+            for number, gate, places in await connection.fetch(self._statements["gates_take_marks"], floor, passed_over, most):
                 freed[gate] = freed.get(gate, 0) + max(1, places)
-            marked = dict(freed)
-            for (gate,) in await connection.fetch(self._statements["gates_due_rates"]):
-                freed.setdefault(gate, _MOST_COME)
+                if number is not None:
+                    last, marks = max(last, number), marks + 1
+                    marked.add(gate)
+            gates[:] = freed
             locked = await lock_gates(connection, self._statements, freed, waits=waits) if freed else ()
-            if left := {gate: places for gate, places in marked.items() if gate not in locked}:
+            if left := {gate: places for gate, places in freed.items() if gate in marked and gate not in locked}:
                 await connection.fetch(self._statements["gates_leave_marks"], list(left), list(left.values()))
             come = await self._let_come(connection, {gate: freed[gate] for gate in locked}) if locked else Come({})
-        self._floor = max(floor, *(row[0] for row in marks), 0)
-        return Come(come.firsts, come.more or bool(left) or len(marks) == _MOST_MARKS)
+        self._floor = last
+        return Come(come.firsts, come.more or bool(left) or marks == most)
 
     async def _let_come(self, connection: Connection, freed: Mapping[str, int]) -> Come:
         """Where something refuses to come, such as by a trigger, only its gate is left to upkeep."""
@@ -242,5 +293,6 @@ class Promotions:
             firsts.update({lane: min(first, firsts.get(lane, first)) for lane, first in come.firsts.items()})
             more = more or come.more
 
-        await in_halves(connection, list(freed), some)
+        held = await connection.fetch(self._statements["gates_held_at"], list(freed))
+        await in_halves(connection, [gate for (gate,) in held], some)
         return Come(firsts, more)

@@ -9,7 +9,6 @@ from aioqueue.errors import LeaseLost
 from aioqueue.postgres._claim_owners import ALL_VALID, LOGGED, OWNERS, claimed
 from aioqueue.postgres._gates_look import EACH_AND_BASE
 from aioqueue.postgres._rows import claimed_job
-from aioqueue.vocabulary._gates import GateKind, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -76,25 +75,19 @@ class Passing:
     Attributes:
         id: The job's.
         gates: All that it goes through.
+        placed: Those at which it has a place while it runs.
         come: Those at which it was let come.
     """
 
     id: UUID
     gates: tuple[str, ...]
+    placed: tuple[str, ...]
     come: tuple[str, ...]
-
-    @property
-    def placed(self) -> tuple[str, ...]:
-        """Those at which it has a place while it runs."""
-        return tuple(gate for gate in self.gates if kind_of(gate) in _PLACED)
 
     @property
     def stored(self) -> str | None:
         """What stands in its row, as the text of an array; None if nothing is to be left behind."""
         return _array(self.placed) if self.placed else None
-
-
-_PLACED = frozenset({GateKind.LIMIT, GateKind.SEQUENCE})
 
 
 def _array(texts: Sequence[str]) -> str:

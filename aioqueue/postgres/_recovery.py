@@ -106,7 +106,7 @@ SELECT (SELECT {_SECONDS.format(first="least(pending.due, parked.due)")} FROM pe
            OR EXISTS (SELECT FROM @schema@.job j WHERE j.state = 2 AND j.lease_id IS NULL)
        ELSE false END,
        {NEXT_TICK.replace("@floor@", "$5")}, now(),
-       {GATES_DUE.replace("@types@", "$6")}"""
+       {GATES_DUE.replace("@types@", "$6").replace("@left@", "$7").replace("@floor@", "$8")}"""
 
 
 def recovery_statements(schema: Schema) -> dict[str, str]:
@@ -141,9 +141,19 @@ class Recovery:
     async def next_due(self, types: Sequence[str], own: Collection[int], gates: Mapping[str, GateRules] | None = None) -> Due:
         """Say when something is due, as `aioqueue.abc.Store.next_due` says."""
         look, floor = self._looks.pause == 0, self._floor.begin()
-        fair = list({rules.type for name, rules in (gates or {}).items() if rules.fair_by is not None and name in types})
+        fair = {rules.type for name, rules in (gates or {}).items() if rules.fair_by is not None and name in types}
+        left, left_types = self._claims.refusals
         began = time.monotonic()
-        rows = await self._pool.fetch(self._statements["next_due"], *lanes_of(types), list(own), look, floor, fair)
+        rows = await self._pool.fetch(
+            self._statements["next_due"],
+            *lanes_of(types),
+            list(own),
+            look,
+            floor,
+            list(fair.difference(left_types.names)),
+            left.names,
+            self._claims.marks_floor,
+        )
         ((job, lease, lost, unknown, first_tick, now, opened),) = rows
         if look:
             self._looks.done(began, time.monotonic())
@@ -153,5 +163,8 @@ class Recovery:
             if opened == 0:
                 self._claims.expect_marks()
             job = opened if job is None else min(job, opened)
+        again = min((each.next_in for each in (left, left_types) if each.next_in is not None), default=None)
+        if again is not None:
+            job = again if job is None else min(job, again)
         tick = self._floor.seen(floor, began, unknown=bool(unknown), first=first_tick, now=now)
         return Due(job=job, lease=0.0 if lost else lease, tick=tick)

@@ -97,7 +97,9 @@ async def test_a_claim_of_nothing(connection: asyncpg.Connection[Any]) -> None:
 
 async def test_next_due(connection: asyncpg.Connection[Any]) -> None:
     bounded(
-        await explain(connection, STATEMENTS["next_due"], [*lanes_of(["busy", "other0", "nothing"]), [1], True, None, []]),
+        await explain(
+            connection, STATEMENTS["next_due"], [*lanes_of(["busy", "other0", "nothing"]), [1], True, None, [], [], 0]
+        ),
         buffers=400,
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import asyncpg
 import pytest
@@ -40,22 +41,26 @@ INSERT INTO aioqueue.gate_member (chain_id, sequence)
 SELECT id, 's' || row_number() OVER () % 200 FROM aioqueue.job WHERE type = 's';
 """
 FIFTY = [f"job:a={number}" for number in range(50)]
+NOBODY = UUID(int=0)
 SEQUENCES = [f"sequence=s{number}" for number in range(50)]
 ARGUMENTS: dict[str, list[Any]] = {
     "gates_lock": [FIFTY],
     "gates_lock_unlocked": [FIFTY],
-    "gates_look_places": [FIFTY, [0] * 50, FIFTY, [1] * 50],
+    "gates_look_places": [FIFTY, [0] * 50, ["{1}"] * 50],
+    "gates_held_at": [FIFTY],
     "gates_look_sequences": [SEQUENCES],
     "gates_let_come": [[*FIFTY, "wide"], [1] * 51],
-    "gates_take_marks": [0],
-    "gates_waiting": [0],
+    "gates_take_marks": [0, FIFTY, 200],
+    "gates_waiting": [0, FIFTY],
     "gates_pick": [["s"], [2], [None], [None], [100], [True]],
     "gates_held": [""],
     "gates_places": ["", 0],
     "gates_members": ["00000000-0000-0000-0000-000000000000"],
     "fair_turns": ["f", "fair:f=1", 100],
     "fair_take_turns": [[f"fair:f={number}" for number in range(50)], [1] * 50],
-    "fair_come": [["f", "s"], 100],
+    "fair_are_unsorted": [["f", "s"], [2, 2], [None] * 2, [None] * 2],
+    "fair_unsorted": [["f", "s"], [2, 2], [None] * 2, [None] * 2],
+    "fair_sort": [[NOBODY] * 50, FIFTY],
 }
 BUFFERS = {
     "gates_places": 25_000,

@@ -111,7 +111,9 @@ async def test_one_by_one(connection: asyncpg.Connection[Any]) -> None:
 
 async def test_next_due(connection: asyncpg.Connection[Any]) -> None:
     """Of the pauses that end only the first ones are looked at."""
-    plan = await explain(connection, STATEMENTS["next_due"], [*lanes_of(["busy", "other", "nothing"]), [1], True, None, []])
+    plan = await explain(
+        connection, STATEMENTS["next_due"], [*lanes_of(["busy", "other", "nothing"]), [1], True, None, [], [], 0]
+    )
     bounded(plan, buffers=2_000, rows=400)
 
 

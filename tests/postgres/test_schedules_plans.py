@@ -125,7 +125,7 @@ COSTS: dict[str, tuple[list[Any], int, int]] = {
 @pytest.mark.parametrize("name", ["next_due", "schedules_due"])
 async def test_the_next_tick_is_found_at_once(connection: asyncpg.Connection[Any], name: str) -> None:
     """First of all: others leave behind what they have written and taken back."""
-    lanes = [*lanes_of(["a"]), [], True, None, []] if name == "next_due" else [1, True, [], None]
+    lanes = [*lanes_of(["a"]), [], True, None, [], [], 0] if name == "next_due" else [1, True, [], None]
     bounded(await explain(connection, STATEMENTS[name], lanes), buffers=60, rows=120)
 
 
@@ -170,7 +170,7 @@ async def test_without_schedules_looking_for_their_ticks_costs_next_to_nothing(p
     lanes = [*lanes_of(["a"]), [], True]
     async with examining(postgres_url) as connection:
         spent: list[int] = []
-        for sql, arguments in ((before, lanes), (statement, [*lanes, None, []])):
+        for sql, arguments in ((before, lanes), (statement, [*lanes, None, [], [], 0])):
             await explain(connection, sql, arguments)  # what a session reads of the catalogs only once
             spent.append((await explain(connection, sql, arguments)).buffers)
     assert spent[1] - spent[0] <= 10  # half of it for what may wait at gates
@@ -190,9 +190,9 @@ async def test_an_old_snapshot_doesnt_make_looking_dearer(postgres_url: str) -> 
                 await connection.execute("UPDATE aioqueue.schedule SET next_at = next_at + interval '1 second'")
             floor = await connection.fetchval("SELECT min(next_at) FROM aioqueue.schedule")
             lanes = [*lanes_of(["a"]), [], True]
-            dear = await explain(connection, STATEMENTS["next_due"], [*lanes, None, []])
+            dear = await explain(connection, STATEMENTS["next_due"], [*lanes, None, [], [], 0])
             assert dear.buffers > 1_000, dear.text
-            bounded(await explain(connection, STATEMENTS["next_due"], [*lanes, floor, []]), buffers=300, rows=300)
+            bounded(await explain(connection, STATEMENTS["next_due"], [*lanes, floor, [], [], 0]), buffers=300, rows=300)
             bounded(await explain(connection, STATEMENTS["schedules_due"], [1, True, [], floor]), buffers=300, rows=300)
             # A store looks from there once looking from the beginning has become slow, and says the same.
             first = await store.next_due(["a"])
