@@ -11,12 +11,12 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from aioqueue.errors import StoreError, StoreIncompatible, StoreUnavailable
+from aioqueue.errors import StoreError
 from aioqueue.postgres._claim_lanes import lanes_of
 from aioqueue.postgres._claim_throttle import Throttle
 from aioqueue.postgres._connections_halving import in_halves
 from aioqueue.postgres._connections_source import HOLD_BRIEFLY
-from aioqueue.postgres._gates_refusals import Refusals
+from aioqueue.postgres._gates_refusals import Refusals, concerns_all
 from aioqueue.postgres._pauses_parked import type_is_free
 from aioqueue.postgres._rows import moment
 from aioqueue.store_rules._gates import fair_gate_of
@@ -127,7 +127,7 @@ class FairTurns:
             limit: Jobs at most.
 
         Raises:
-            StoreUnavailable: Or `StoreIncompatible`.
+            StoreError: The database can't be used.
         """
         left = set(self.refusals.names) if rules else set[str]()
         fair = [name for name in types if name in rules and rules[name].fair_by is not None]
@@ -158,9 +158,9 @@ class FairTurns:
         """What refuses is left alone for a while; its jobs are claimed as they come then."""
         try:
             await do()
-        except (StoreUnavailable, StoreIncompatible):
-            raise
         except StoreError as error:
+            if concerns_all(error):
+                raise
             self.refusals.add([name], error)
         else:
             self.refusals.forget([name])

@@ -11,13 +11,13 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from aioqueue.errors import StoreContended, StoreError, StoreIncompatible, StoreUnavailable
+from aioqueue.errors import StoreContended, StoreError
 from aioqueue.postgres._claim_throttle import Throttle
 from aioqueue.postgres._connections_halving import in_halves
 from aioqueue.postgres._connections_source import HOLD_BRIEFLY
 from aioqueue.postgres._gates_lock import gate_lock_statements, lock_gates
 from aioqueue.postgres._gates_look import EACH_AND_BASE, look_statements
-from aioqueue.postgres._gates_refusals import Refusals
+from aioqueue.postgres._gates_refusals import Refusals, concerns_all
 from aioqueue.postgres._notifications import due_note, notify_statements
 from aioqueue.postgres._rows import moment
 from aioqueue.vocabulary._gates import RATE, GateKind, kind_of
@@ -230,10 +230,10 @@ class Promotions:
         Where a portion fails as a whole, half of it is tried, until those that are to blame are found: they're left alone.
 
         Raises:
-            StoreUnavailable: Or `StoreIncompatible`.
+            StoreError: The database can't be used.
         """
         full = self._full.pause == 0 and time.monotonic() - self._full.last > _FROM_THE_BEGINNING_SECONDS
-        floor, began = 0 if full else self._floor, time.monotonic()
+        floor, began = 0 if full or self.refusals else self._floor, time.monotonic()  # behind it are those that were left
         left = self.refusals.names
         if ALL_GATES in left:
             return Come({})
@@ -247,9 +247,9 @@ class Promotions:
                     come = await self._portion(floor, left, gates, waits=True)
                 except StoreContended:  # somebody keeps the lock of a gate: only that one is left
                     come = await self._portion(floor, left, gates, waits=False)
-            except (StoreUnavailable, StoreIncompatible):
-                raise
             except StoreError as error:
+                if concerns_all(error):
+                    raise
                 if self._most > 1 and len(gates) > 1 and time.monotonic() - began < _SEARCHING_SECONDS:
                     self._most = min(self._most, len(gates)) // 2
                     continue

@@ -7,7 +7,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from aioqueue.errors import StoreContended
+from aioqueue.errors import StoreContended, StoreIncompatible
+from aioqueue.postgres._errors import breaks_connection, cuts_short
 from aioqueue.runtime._log import event
 
 if TYPE_CHECKING:
@@ -15,12 +16,17 @@ if TYPE_CHECKING:
 
     from aioqueue.errors import StoreError
 
-__all__ = ["Refusals"]
+__all__ = ["Refusals", "concerns_all"]
 
 logger = logging.getLogger("aioqueue.postgres")
 
 _FIRST_SECONDS = 1.0
 _LONGEST_SECONDS = 30.0
+
+
+def concerns_all(error: StoreError) -> bool:
+    """Whether it's about the database as a whole, and not about what was to be let come."""
+    return isinstance(error, StoreIncompatible) or breaks_connection(error) or cuts_short(error)
 
 
 @dataclass(slots=True)
@@ -59,6 +65,9 @@ class Refusals:
         if self._refusals:
             for name in names:
                 self._refusals.pop(name, None)
+
+    def __bool__(self) -> bool:
+        return bool(self._refusals)
 
     @property
     def names(self) -> list[str]:
