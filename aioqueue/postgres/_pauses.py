@@ -10,7 +10,7 @@ from aioqueue.postgres._pauses_parked import GATE, VALID, bring_back, parked_sta
 from aioqueue.postgres._rows import moment
 from aioqueue.store_rules._counts import MOST_COUNTED_JOBS
 from aioqueue.vocabulary._notification import Notification
-from aioqueue.vocabulary._pauses import Pause, PauseTarget
+from aioqueue.vocabulary._pauses import HELD_BY_PAUSE, Pause, PauseTarget
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -49,6 +49,8 @@ ORDER BY p.target, p.value, p.by LIMIT {_MOST_LISTED}"""
 # How many jobs are due, and would be claimed if it weren't for this pause and others. Of those with a key that haven't been
 # parked yet, and of those of a type that have been, only so many are looked at.
 _DUE = "j.run_at <= statement_timestamp()"
+# What is held at other gates wouldn't run without the pause either. `;` comes after `:`.
+_PARKED = f"""j.gate COLLATE "C" > '{HELD_BY_PAUSE}' AND j.gate COLLATE "C" < '{HELD_BY_PAUSE[:-1]};'"""
 _OF_LANE = f"""SELECT FROM @schema@.job j
         WHERE j.state = 1 AND j.type = lane.type AND j.priority = lane.priority AND {_DUE} LIMIT $3::integer"""
 _WAITING = f"""WITH RECURSIVE pending_type AS (
@@ -64,14 +66,14 @@ SELECT given.target, given.value, least($3::integer, CASE given.target
             CROSS JOIN LATERAL (SELECT t.type, p.priority) AS lane CROSS JOIN LATERAL ({_OF_LANE}) AS due
             WHERE t.type IS NOT NULL LIMIT $3::integer) AS due)
       + (SELECT count(*) FROM (
-            SELECT FROM @schema@.job j WHERE j.state = 0 AND j.gate IS NOT NULL AND {_DUE} LIMIT $3::integer) AS parked)
+            SELECT FROM @schema@.job j WHERE j.state = 0 AND {_PARKED} AND {_DUE} LIMIT $3::integer) AS parked)
     WHEN '{PauseTarget.TYPE}' THEN (
         SELECT count(*) FROM (
             SELECT FROM generate_series(1, 4) AS p(priority)
             CROSS JOIN LATERAL (SELECT given.value AS type, p.priority) AS lane CROSS JOIN LATERAL ({_OF_LANE}) AS due
             LIMIT $3::integer) AS due)
       + (SELECT count(*) FILTER (WHERE of_type.parked) FROM (
-            SELECT j.gate IS NOT NULL AND {_DUE} AS parked FROM @schema@.job j WHERE j.state = 0 AND j.type = given.value
+            SELECT {_PARKED} AND {_DUE} AS parked FROM @schema@.job j WHERE j.state = 0 AND j.type = given.value
             ORDER BY j.type, j.id LIMIT 2 * $3::integer) AS of_type)
     ELSE (
         SELECT count(*) FROM (

@@ -113,9 +113,7 @@ JOBS = Metric("aioqueue.jobs", _G, ("type", "state"), "Jobs in the store; counti
 OLDEST = Metric("aioqueue.oldest_ready", _G, ("type",), "For how long the oldest ready job has been due.", "s")
 PAUSES = Metric("aioqueue.pauses", _G, ("target",), "Pauses of types, of keys and of all jobs.")
 PLACES = Metric("aioqueue.limit.places", _G, ("limit",), "Jobs that a limit lets run at once, or a rate start in its time.")
-AT_LIMIT = Metric(
-    "aioqueue.limit.running", _G, ("limit",), "Jobs that run at a limit; counting stops at 10,000."
-)
+AT_LIMIT = Metric("aioqueue.limit.running", _G, ("limit",), "Jobs that run at a limit; counting stops at 10,000.")
 WAITING = Metric("aioqueue.limit.waiting", _G, ("limit",), "Jobs that are held at a limit or a rate; counting stops at 10,000.")
 KEPT = Metric("aioqueue.sequences.kept", _G, (), "Sequences that a failed job keeps; counting stops at 1,000.")
 TICK_OVERDUE = Metric("aioqueue.schedule.overdue", _G, (), "For how long the first tick that nobody decides has been due.", "s")

@@ -8,9 +8,11 @@ from aioqueue.testing.conformance._case import Subject
 from aioqueue.testing.conformance._gates_tools import ONE_BY_TENANT, ONE_OF_A, Worker, expect_held, limit_of, tenant, with_gates
 from aioqueue.testing.conformance._tools import HOUR, equal, expect_state, insert_one, job, states_of
 from aioqueue.testing.conformance._waiting import after, complete, fail, settled_after, start_blocker
+from aioqueue.vocabulary._abilities import SupportsPauses
 from aioqueue.vocabulary._answers import Cancellation, Changed
 from aioqueue.vocabulary._job import JobState
 from aioqueue.vocabulary._listing import JobFilter
+from aioqueue.vocabulary._pauses import NewPause, PauseTarget
 from aioqueue.vocabulary._unique import Unique
 
 if TYPE_CHECKING:
@@ -155,3 +157,18 @@ async def it_is_found_by_its_state(harness: Harness) -> None:
     if await _hold(harness, first, second) is not None:
         page = await harness.store.list(JobFilter(states=frozenset({JobState.HELD})), 10)
         equal(sorted(each.id for each in page.jobs), sorted([first.id, second.id]), "what is held")
+
+
+@subject()
+async def it_waits_for_no_pause(harness: Harness) -> None:
+    """How many wait for a pause to end: not those that wait at a gate before that. One that's parked for its key does."""
+    store = harness.store
+    if isinstance(store, SupportsPauses) and await _hold(harness, job(), job(key="k")) is not None:
+        await store.pause([NewPause(target=PauseTarget.KEY, value="k", by="me")])
+        due = await insert_one(store, job("b", key="k"))
+        equal(await Worker(store, {}, ["b"]).ids(), [], "what is claimed while its key is paused")
+        await expect_held(store, "pause:k", due)
+        others = [NewPause(target=PauseTarget.ALL, by="me"), NewPause(target=PauseTarget.TYPE, value="a", by="me")]
+        await store.pause(others)
+        waiting = {(each.target, each.value): each.waiting for each in await store.list_pauses()}
+        equal(waiting, {(PauseTarget.ALL, ""): 1, (PauseTarget.TYPE, "a"): 0, (PauseTarget.KEY, "k"): 1}, "how many wait")
