@@ -39,8 +39,8 @@ async def waiting_at_a_gate_is_no_event(harness: Harness) -> None:
     async with reading(store) as log:
         await base.insert(jobs)
         for _ in range(2):
-            for each in await worker.claim():
-                await complete(base, each)
+            for claimed in await worker.claim():
+                await complete(base, claimed)
         for each in jobs:
             equal(await log.of(each.id), RAN, f"what is logged of a job of type {each.type}")
 
