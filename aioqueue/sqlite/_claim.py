@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from aioqueue.errors import StoreError
@@ -13,7 +13,7 @@ from aioqueue.sqlite._claim_odd import claim_one_by_one
 from aioqueue.sqlite._claim_take import AtGates, Wanted, claim, pick
 from aioqueue.sqlite._connections import Connection, in_snapshot, in_transaction
 from aioqueue.sqlite._errors import concerns_a_row
-from aioqueue.sqlite._gates_claim import BeforeGates, claim_at_gates
+from aioqueue.sqlite._gates_claim import BeforeGates, Prepared, claim_at_gates
 from aioqueue.sqlite._notifications import merged
 from aioqueue.sqlite._rows import Unreadable, dump
 from aioqueue.store_rules._turns import Turns, urgency_of
@@ -58,7 +58,7 @@ class Claims:
         self._writer = writer
         self._odd_rows = odd_rows
         self._news = news
-        self._before = BeforeGates(writer.timeout)
+        self._before = BeforeGates(news)
         self._turns = Turns()
         self._idle = True
         self._at_gates_until = 0.0
@@ -102,17 +102,15 @@ class Claims:
                 return ([], 0.0), None
             stuck = self._odd_rows.any_stuck()
             at_gates = bool(asked.rules) or time.monotonic() < self._at_gates_until
-            if at_gates:
-                self._news.used = True
-                limit = asked.wanted.limit
-                prepared = self._before.prepare(connection, asked.rules, limit, abandoned, some_are_stuck=stuck)
-                told = Notification(types=prepared.types) if prepared.types else None
-                if prepared.more:
+            if at_gates or not stuck:
+                take = functools.partial(self._at_gates, some_are_stuck=stuck) if at_gates else _plainly
+                taken = in_transaction(connection, self._writer.timeout, functools.partial(take, asked=asked), abandoned)
+                told = Notification(types=taken.before.types) if taken.before.types else None
+                if taken.before.more:
                     return ([], _SORTING_SECONDS), told
-            if not stuck:
-                jobs, held = self._take(connection, asked, abandoned, at_gates=at_gates)
-                self._idle = not (jobs or held)
-                return (jobs, _PARKING_SECONDS if held else 0.0), told
+                if not stuck:
+                    self._idle = not (taken.jobs or taken.held)
+                    return (taken.jobs, _PARKING_SECONDS if taken.held else 0.0), told
         except AtGates:
             self._at_gates_until = time.monotonic() + _AT_GATES_SECONDS
             return ([], _PARKING_SECONDS), None
@@ -122,21 +120,18 @@ class Claims:
         jobs, notification = claim_one_by_one(connection, asked.wanted, self._odd_rows, asked.quotas, asked.rules)
         return (jobs, 0.0), merged([each for each in (told, notification) if each is not None])
 
-    def _take(
-        self, connection: Connection, asked: _Asked, abandoned: Callable[[], bool], *, at_gates: bool
-    ) -> tuple[Sequence[ClaimedJob], int]:
-        """Take jobs in one transaction. Also gives how many are held since."""
-        if at_gates:
-            take = functools.partial(claim_at_gates, wanted=asked.wanted, rules=asked.rules, quotas=asked.quotas)
-            return in_transaction(connection, self._writer.timeout, take, abandoned)
-        parked: list[str] = []
-        plainly = functools.partial(claim, wanted=asked.wanted, parked=parked)
-        return in_transaction(connection, self._writer.timeout, plainly, abandoned), len(parked)
+    def _at_gates(self, connection: sqlite3.Connection, asked: _Asked, *, some_are_stuck: bool) -> _Taken:
+        """Let come whose time it is, and take jobs, unless some can't be taken at all: then one after the other is."""
+        self._news.used = True
+        before = self._before.prepare(connection, asked.rules, asked.wanted.limit, some_are_stuck=some_are_stuck)
+        if before.more or some_are_stuck:
+            return _Taken(before=before)
+        return _Taken(*claim_at_gates(connection, asked.wanted, asked.rules, asked.quotas), before)
 
     def _finds_nothing(self, connection: sqlite3.Connection, asked: _Asked) -> bool:
         """Whether a claim would neither take nor park anything, nor has anything to do at gates."""
         picked = pick(connection, asked.wanted)
-        nothing = picked.rows == "[]" and not picked.paused and not picked.gate_work
+        nothing = picked.rows == "[]" and not picked.paused and not (picked.gate_work and not self._news.promotion.wait)
         return nothing and not self._before.waits(connection, asked.rules)
 
 
@@ -147,3 +142,18 @@ class _Asked:
     wanted: Wanted
     quotas: Sequence[Quota]
     rules: Mapping[str, GateRules]
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """What a claim took in one transaction, how many are held since, and what was done before it."""
+
+    jobs: Sequence[ClaimedJob] = ()
+    held: int = 0
+    before: Prepared = field(default_factory=Prepared)
+
+
+def _plainly(connection: sqlite3.Connection, asked: _Asked) -> _Taken:
+    """Take jobs that have nothing to do with gates."""
+    parked: list[str] = []
+    return _Taken(claim(connection, asked.wanted, parked), len(parked))

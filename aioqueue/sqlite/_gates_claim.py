@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import functools
-import logging
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from aioqueue.errors import StoreError
-from aioqueue.runtime._log import event
 from aioqueue.sqlite._claim_blockers import with_blockers
 from aioqueue.sqlite._claim_lanes import quotas_as_json
 from aioqueue.sqlite._claim_paused import PARKED_AT_ONCE, park
 from aioqueue.sqlite._claim_take import pick, take
-from aioqueue.sqlite._connections import in_snapshot, in_transaction
-from aioqueue.sqlite._errors import concerns_a_row
+from aioqueue.sqlite._connections_statements import in_savepoint
+from aioqueue.sqlite._errors import concerns_a_row, translated
 from aioqueue.sqlite._gates_fair import SORTED_AT_ONCE, FairLanes, wait_in_lanes
 from aioqueue.sqlite._gates_look import GATE_WORK
 from aioqueue.sqlite._gates_promote import promote_marked
@@ -28,15 +26,15 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from aioqueue.sqlite._claim_take import Wanted
-    from aioqueue.sqlite._connections import Connection
     from aioqueue.sqlite._connections_statements import Statements
+    from aioqueue.sqlite._gates_news import GateNews, Refusals
     from aioqueue.vocabulary._gates import GateRules
     from aioqueue.vocabulary._job import ClaimedJob
     from aioqueue.vocabulary._quota import Quota
 
 __all__ = ["BeforeGates", "Prepared", "claim_at_gates"]
 
-logger = logging.getLogger("aioqueue.sqlite")
+T = TypeVar("T")
 
 _ANY_WORK = f"SELECT {GATE_WORK}"
 
@@ -50,56 +48,64 @@ class Prepared:
         more: Whether more is to be done before it.
     """
 
-    types: frozenset[str]
-    more: bool
+    types: frozenset[str] = frozenset()
+    more: bool = False
 
 
 class BeforeGates:
     """What comes before the claims of one open store.
 
     Arguments:
-        timeout: Seconds to wait for each write lock.
+        news: Knows what was refused lately.
     """
 
-    def __init__(self, timeout: float) -> None:
-        self._timeout = timeout
+    def __init__(self, news: GateNews) -> None:
+        self._news = news
         self._lanes = FairLanes()
 
     def waits(self, connection: Statements, rules: Mapping[str, GateRules]) -> bool:
         """Whether there's something in fair lanes of these types that a claim would take."""
-        return wait_in_lanes(connection, _fair(rules))
+        return not self._news.turns.wait and wait_in_lanes(connection, _fair(rules))
 
     def prepare(
-        self,
-        connection: Connection,
-        rules: Mapping[str, GateRules],
-        limit: int,
-        abandoned: Callable[[], bool],
-        *,
-        some_are_stuck: bool,
+        self, connection: sqlite3.Connection, rules: Mapping[str, GateRules], limit: int, *, some_are_stuck: bool
     ) -> Prepared:
-        """Promote, and sort into fair lanes and let come from there, each in a transaction of its own, if there is anything.
+        """Promote, and sort into fair lanes and let come from there, in the claim's own transaction, if there is anything.
 
-        What goes wrong with jobs of one kind keeps no claim from taking others.
+        What can't be done keeps no claim from taking others.
         """
-        types: set[str] = set()
-        more = False
-        fair = _fair(rules)
-        try:
-            if in_snapshot(connection, lambda each: bool(each.execute(_ANY_WORK).fetchone()[0])):
-                types = in_transaction(connection, self._timeout, promote_marked, abandoned)
-            if fair:
-                if in_snapshot(connection, lambda each: self._lanes.unsorted(each, fair)):
-                    sort = functools.partial(self._lanes.sort, fair=fair)
-                    more = in_transaction(connection, self._timeout, sort, abandoned) == SORTED_AT_ONCE
-                if not more and in_snapshot(connection, lambda each: wait_in_lanes(each, fair)):
-                    come = functools.partial(self._lanes.let_come, fair=fair, limit=limit, some_are_stuck=some_are_stuck)
-                    in_transaction(connection, self._timeout, come, abandoned)
-        except StoreError as error:
-            if not concerns_a_row(error):
-                raise
-            logger.error("jobs can't be let come to a claim: %s", error, extra=event("store.gates_refused"))
-        return Prepared(frozenset(types), more)
+        types: set[str] | None = None
+        more: bool | None = None
+        if connection.execute(_ANY_WORK).fetchone()[0]:
+            types = _attempt(connection, self._news.promotion, promote_marked)
+        if fair := _fair(rules):
+            take_turns = functools.partial(self._take_turns, fair=fair, limit=limit, some_are_stuck=some_are_stuck)
+            more = _attempt(connection, self._news.turns, take_turns)
+        return Prepared(frozenset(types or ()), bool(more))
+
+    def _take_turns(self, connection: Statements, fair: Mapping[str, GateRules], limit: int, *, some_are_stuck: bool) -> bool:
+        """Sort a portion of the due jobs; if those are all, let come whose turn it is. Returns whether there may be more."""
+        if self._lanes.sort(connection, fair) == SORTED_AT_ONCE:
+            return True
+        if wait_in_lanes(connection, fair):
+            self._lanes.let_come(connection, fair, limit, some_are_stuck=some_are_stuck)
+        return False
+
+
+def _attempt(connection: sqlite3.Connection, refusals: Refusals, work: Callable[[Statements], T]) -> T | None:
+    """Do it, unless it was refused a moment ago. If it's refused, nothing of it is left."""
+    if refusals.wait:
+        return None
+    try:
+        with translated(), in_savepoint(connection, "aioqueue_before_claim"):
+            result = work(connection)
+    except StoreError as error:
+        if not concerns_a_row(error) or not connection.in_transaction:
+            raise
+        refusals.refused(error)
+        return None
+    refusals.done()
+    return result
 
 
 def _fair(rules: Mapping[str, GateRules]) -> dict[str, GateRules]:

@@ -24,15 +24,11 @@ SORTED_AT_ONCE = 5000
 """Jobs that one transaction puts into their lanes: some fifty milliseconds."""
 
 _UNSORTED = f"""
-    FROM json_each(:types) AS kind, json_each('[1,2,3,4]') AS urgency
-    CROSS JOIN job INDEXED BY job_due ON job.state = 1 AND job.type = kind.value AND job.priority = urgency.value
-        AND job.run_at <= {NOW}
-    WHERE job.gate IS NULL AND typeof(job.id) = 'text'"""
-
-_ANY_UNSORTED = f"SELECT EXISTS (SELECT 1 {_UNSORTED})"
-
-_SORT = f"""
-SELECT job.id, CAST(job.type AS TEXT), CAST(job.payload AS TEXT), CAST(job.metadata AS TEXT) {_UNSORTED} LIMIT {SORTED_AT_ONCE}
+SELECT job.id, CAST(job.type AS TEXT), CAST(job.payload AS TEXT), CAST(job.metadata AS TEXT)
+FROM json_each(:types) AS kind, json_each('[1,2,3,4]') AS urgency
+CROSS JOIN job INDEXED BY job_due ON job.state = 1 AND job.type = kind.value AND job.priority = urgency.value
+    AND job.run_at <= {NOW}
+WHERE job.gate IS NULL AND typeof(job.id) = 'text' LIMIT {SORTED_AT_ONCE}
 """
 
 _INTO_LANES = """
@@ -89,16 +85,11 @@ class FairLanes:
     def __init__(self) -> None:
         self._after: dict[str, str] = {}
 
-    def unsorted(self, connection: Statements, fair: Mapping[str, GateRules]) -> bool:
-        """Whether due jobs of these types aren't in their lanes yet, of those that aren't paused."""
-        types = open_types(connection, dump(list(fair)))[0]
-        return bool(connection.execute(_ANY_UNSORTED, {"types": types}).fetchone()[0])
-
     def sort(self, connection: Statements, fair: Mapping[str, GateRules]) -> int:
         """Put due jobs into their lanes, one portion; in a write transaction. Returns how many."""
         types = open_types(connection, dump(list(fair)))[0]
         rows: list[list[object]] = []
-        for job_id, job_type, payload, metadata in connection.execute(_SORT, {"types": types}).fetchall():
+        for job_id, job_type, payload, metadata in connection.execute(_UNSORTED, {"types": types}).fetchall():
             rows.append([job_id, fair_gate_of(fair[job_type], payload.encode(), metadata.encode())])
         if rows:
             connection.execute(_INTO_LANES, {"rows": dump(rows)})

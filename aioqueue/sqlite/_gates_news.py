@@ -2,21 +2,57 @@
 
 from __future__ import annotations
 
+import logging
 import sqlite3
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from aioqueue.runtime._log import event
 from aioqueue.vocabulary._gates import FAIR
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from aioqueue.errors import StoreError
     from aioqueue.sqlite._connections_statements import Statements
     from aioqueue.vocabulary._gates import GateRules
 
-__all__ = ["GateNews"]
+__all__ = ["GateNews", "Refusals"]
+
+logger = logging.getLogger("aioqueue.sqlite")
+
+_FIRST_PAUSE_SECONDS = 1.0
+_LONGEST_PAUSE_SECONDS = 60.0
 
 _NEWEST = "SELECT max(id) FROM gate_mark"
+
+
+class Refusals:
+    """Work before claims that is refused as a whole: told in the log once, and tried again after pauses, until it's done.
+
+    Without them claims would try it again and again, and nobody would wait.
+    """
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._until = 0.0
+
+    @property
+    def wait(self) -> float:
+        """Seconds until it's tried again; 0 if it may be done now."""
+        return max(0.0, self._until - time.monotonic()) if self._count else 0.0
+
+    def refused(self, error: StoreError) -> None:
+        """Note that it couldn't be done."""
+        if not self._count:
+            logger.error("jobs can't be let come to a claim: %s", error, extra=event("store.gates_refused"))
+        self._until = time.monotonic() + min(_FIRST_PAUSE_SECONDS * 2**self._count, _LONGEST_PAUSE_SECONDS)
+        self._count = min(self._count + 1, 10)
+
+    def done(self) -> None:
+        """Note that it was done."""
+        self._count = 0
 
 
 class GateNews:
@@ -25,10 +61,14 @@ class GateNews:
     Attributes:
         used: Whether one of this store's claims, or whoever changes limits here, has had to do with gates: where none has, no
             write looks for marks.
+        promotion: Whether that is refused.
+        turns: Whether letting jobs come in turns is refused.
     """
 
     def __init__(self) -> None:
         self.used = False
+        self.promotion = Refusals()
+        self.turns = Refusals()
         self._told = 0
         self._turns: dict[str, bool] = {}
 

@@ -81,7 +81,7 @@ class Opened:
         self.settler = Settler(self.writing)
         self.progresses = Progresses(self.writing)
         self.leases = Leases(self.writing, self.odd)
-        self.recovery = Recovery(self.writing, Reader(lambda: self.looks), self.odd)
+        self.recovery = Recovery(self.writing, Reader(lambda: self.looks), self.odd, self.gate_news)
         self.operator = Operator(self.writing)
         self.operations = OperatingVerbs(self.reading.read, self.operator.change)
         self.retention = Retention(self.writing, Reader(lambda: self.looks))

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from aioqueue.sqlite._connections_access import Reader, Writer
+    from aioqueue.sqlite._gates_news import GateNews
     from aioqueue.sqlite._rows_odd import OddRows
     from aioqueue.vocabulary._gates import GateRules
     from aioqueue.vocabulary._job import ClaimedJob
@@ -111,12 +112,14 @@ class Recovery:
         writer: Where jobs are taken.
         reader: Where is looked what is due; users' listings don't come in its way.
         odd_rows: What is done with rows that can't be recovered.
+        news: Knows for how long nothing is let come at gates.
     """
 
-    def __init__(self, writer: Writer, reader: Reader, odd_rows: OddRows) -> None:
+    def __init__(self, writer: Writer, reader: Reader, odd_rows: OddRows, news: GateNews) -> None:
         self._writer = writer
         self._reader = reader
         self._odd_rows = odd_rows
+        self._news = news
 
     async def take_expired(self, limit: int, own: Collection[int]) -> Sequence[ClaimedJob]:
         """Recover jobs of dead workers, as `aioqueue.abc.Store.take_expired` promises."""
@@ -136,7 +139,8 @@ class Recovery:
         """Tell when there is something to do, as `aioqueue.abc.Store.next_due` promises."""
         asked = dict.fromkeys(types)
         fair = {name: rule for name, rule in (gates or {}).items() if name in asked and rule.fair_by is not None}
-        return await self._reader.read(functools.partial(_next_due, types=types, own=own, fair=fair))
+        look = functools.partial(_next_due, types=types, own=own, fair=fair, news=self._news)
+        return await self._reader.read(look)
 
 
 def take_expired(
@@ -192,16 +196,18 @@ def _take_expired_one_by_one(
     return jobs[:limit], Notification(finished=frozenset(failed), leases=ended)
 
 
-def _next_due(connection: sqlite3.Connection, types: Sequence[str], own: Collection[int], fair: Mapping[str, GateRules]) -> Due:
+def _next_due(
+    connection: sqlite3.Connection, types: Sequence[str], own: Collection[int], fair: Mapping[str, GateRules], news: GateNews
+) -> Due:
     """Tell when the first pending job is due, when the first lease of somebody else runs out, and when the next tick is."""
     parameters = {"types": dump(list(types)), "own": dump(list(own)), **clock_parameters()}
     any_pause, job, lease, orphans, tick, gate = connection.execute(_NEXT_DUE, parameters).fetchone()
     if any_pause:
         job = connection.execute(_NEXT_AROUND_PAUSES, parameters).fetchone()[0]
-    if wait_in_lanes(connection, fair):
-        gate = 0
     if gate is not None:
-        job = gate if job is None else min(job, gate)
+        gate = max(gate, 1e6 * news.promotion.wait)
+    turn = 1e6 * news.turns.wait if wait_in_lanes(connection, fair) else None
+    job = min((each for each in (job, gate, turn) if each is not None), default=None)
     return Due(job=_seconds(job), lease=0.0 if orphans else _seconds(lease), tick=_seconds(tick))
 
 

@@ -113,10 +113,10 @@ def test_migrations_make_them_anew_where_they_were(path: Path, monkeypatch: pyte
         in_transaction(connection, 5.0, create_gate_triggers)
         connection.execute("DROP TRIGGER aioqueue_gate_moved")
         connection.execute("CREATE TRIGGER aioqueue_gate_moved AFTER UPDATE ON job BEGIN SELECT column FROM nowhere; END")
-    number = len(known_migrations()) + 1
+    packaged = known_migrations()
+    number = len(packaged) + 1
     later = Migration(number, f"{number:04}_later", 1, "ALTER TABLE job RENAME COLUMN metadata TO other;")
     monkeypatch.setattr(_migrations, "known_migrations", lambda: (*packaged, later))
-    packaged = known_migrations()
     assert migrate(connection, 5.0) == [later.name]
     connection.close()
     assert triggers(path) == (NAMES if used else [])

@@ -73,6 +73,8 @@ WALKS = {
     "_claim_take._PICK": ("pause", "gate_mark"),
     "_claim_take._PICK_WITHIN_QUOTAS": ("pause", "gate_mark"),
     "_gates_claim._ANY_WORK": ("gate_mark",),
+    # Of each sequence that is kept the first, as far as the limit says.
+    "_gates_list._KEPT": ("gate_member_failed",),
     # From the oldest on, as far as the limit says.
     "_gates_promote._MARKED": ("gate_mark",),
     "_pauses_list._PAUSES": ("pause",),
