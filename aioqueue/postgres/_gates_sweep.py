@@ -1,6 +1,8 @@
 """Upkeep of gates: those held whose place is free, and what is left behind of jobs that are gone.
 
-All gates at which jobs are held are looked at in turn, some of them each time, as are all places and members.
+All gates at which jobs are held are looked at in turn, 200 of them each time, as are all places and members, 5,000 each time.
+So whoever waits where no mark was left waits for no longer than a look for each 200 gates with held jobs: 5 s each with one
+worker that tends, less with more of them. Stale places take nobody's: claims count those whose jobs run.
 """
 
 from __future__ import annotations
@@ -9,10 +11,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from aioqueue.postgres._connections_halving import in_halves
 from aioqueue.postgres._connections_source import HOLD_BRIEFLY
 from aioqueue.postgres._gates_lock import MOST_GATES, lock_gates
 from aioqueue.postgres._gates_look import GateLooks
 from aioqueue.postgres._gates_promote import let_come, promote_statements
+from aioqueue.postgres._gates_refusals import Refusals
 from aioqueue.vocabulary._gates import FAIR
 from aioqueue.vocabulary._notification import Notification
 from aioqueue.vocabulary._pauses import HELD_BY_PAUSE
@@ -120,6 +124,7 @@ class GateSweep:
         self._place: tuple[str, int] = ("", 0)
         self._member = _NIL
         self._looks = GateLooks()
+        self._refusals = Refusals()
 
     async def look(self) -> Swept:
         """Look through the next ones."""
@@ -140,10 +145,21 @@ class GateSweep:
             How many have come, and what listeners are to be told.
         """
         await connection.execute(HOLD_BRIEFLY)
-        free = await lock_gates(connection, self._statements, gates, waits=False)
-        freed = {gate: 1 if gate.startswith(FAIR) else _MOST_COME for gate in free}
-        come = await let_come(connection, self._statements, self._looks, freed, origin=self._origin)
-        return come.jobs, Notification(types=frozenset(name for name, _ in come.firsts))
+        left = set(self._refusals.names)
+        free = await lock_gates(connection, self._statements, [gate for gate in gates if gate not in left], waits=False)
+        jobs, types = 0, set[str]()
+
+        async def some(part: Sequence[str]) -> None:
+            nonlocal jobs
+            freed = {gate: 1 if gate.startswith(FAIR) else _MOST_COME for gate in part}
+            come = await let_come(connection, self._statements, self._looks, freed, origin=self._origin)
+            jobs += come.jobs
+            types.update(name for name, _ in come.firsts)
+
+        for gate, why in await in_halves(connection, list(free), some):
+            if why is not None:
+                self._refusals.add([gate], why)
+        return jobs, Notification(types=frozenset(types))
 
     async def drop(self, connection: Connection, swept: Swept) -> None:
         """Remove what is left behind, within the connection's open transaction; claims are told by marks."""

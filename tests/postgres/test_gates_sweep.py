@@ -1,0 +1,64 @@
+"""Upkeep of gates on PostgreSQL: how soon all are looked at, and what refuses to be let come."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aioqueue.postgres._gates_lock import MOST_GATES
+from aioqueue.vocabulary._gates import SequenceMember
+from tests.postgres.stores import connected, job, opened
+
+if TYPE_CHECKING:
+    import asyncpg
+
+pytestmark = pytest.mark.anyio
+
+HELD = """INSERT INTO aioqueue.job (id, type, state, gate)
+SELECT gen_random_uuid(), 'a', 0, 'job:a=' || n FROM generate_series(1, $1::integer) AS n"""
+STALE = """INSERT INTO aioqueue.gate_place (gate, job_id)
+SELECT 'job:a=' || n, gen_random_uuid() FROM generate_series(1, $1::integer) AS n"""
+REFUSING = """CREATE FUNCTION pg_temp.refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN RAISE EXCEPTION 'not this one' USING ERRCODE = 'integrity_constraint_violation'; END $$;
+CREATE TRIGGER refuse BEFORE UPDATE ON aioqueue.job FOR EACH ROW WHEN (OLD.gate = 'job:a=7')
+    EXECUTE FUNCTION pg_temp.refuse()"""
+
+
+async def held(connection: asyncpg.Connection[Any]) -> list[str]:
+    return [row["gate"] for row in await connection.fetch("SELECT gate FROM aioqueue.job WHERE state = 0")]
+
+
+async def test_each_look_goes_on_where_the_last_one_ended(postgres_url: str) -> None:
+    """Nobody has left marks, such as where triggers were switched off. Nobody waits longer than one look for each 200 gates."""
+    async with opened(postgres_url) as store, connected(postgres_url) as connection:
+        gates = 2 * MOST_GATES + 1
+        await connection.execute("INSERT INTO aioqueue.gate_limit (name, places) VALUES ('job:a', 1)")
+        await connection.execute(HELD, gates)
+        for left in (gates - MOST_GATES, gates - 2 * MOST_GATES, 0):
+            await store.tend(100)
+            assert len(await held(connection)) == left
+
+
+async def test_one_that_refuses_keeps_no_others(postgres_url: str) -> None:
+    async with opened(postgres_url) as store, connected(postgres_url) as connection:
+        await connection.execute(REFUSING)
+        await connection.execute(HELD, 20)
+        await store.tend(100)
+        assert await held(connection) == ["job:a=7"]
+        await store.tend(100)
+        await connection.execute("DROP TRIGGER refuse ON aioqueue.job")
+
+
+async def test_what_is_left_behind_is_removed(postgres_url: str) -> None:
+    """Places of jobs that are gone, and members, by one look each; who waits there is let come by the marks of that."""
+    async with opened(postgres_url) as store, connected(postgres_url) as connection:
+        await store.insert([new := job(sequence=SequenceMember(name="s"))])
+        await connection.execute("ALTER TABLE aioqueue.job DISABLE TRIGGER USER")
+        await connection.execute("DELETE FROM aioqueue.job WHERE id = $1", new.id)
+        await connection.execute("ALTER TABLE aioqueue.job ENABLE TRIGGER USER")
+        await connection.execute(STALE, 20)
+        await store.tend(100)
+        for table in ("gate_place", "gate_member"):
+            assert await connection.fetchval(f"SELECT count(*) FROM aioqueue.{table}") == 0
+        assert await connection.fetchval("SELECT count(DISTINCT gate) FROM aioqueue.gate_mark") == 21
