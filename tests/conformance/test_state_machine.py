@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
-from hypothesis.stateful import run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
+from tests.conformance.machine_gates import GatesMachine
 from tests.conformance.machine_life import LifeMachine
 from tests.conformance.machine_plans import PlansMachine
 from tests.conformance.machine_waiting import WaitingMachine
@@ -29,6 +30,16 @@ class SQLiteMachine(PlansMachine):
 
 
 class MemoryMachine(PlansMachine):
+    def make_harness(self, stack: ExitStack) -> Any:
+        return MemoryHarness()
+
+
+class SQLiteGatesMachine(GatesMachine):
+    def make_harness(self, stack: ExitStack) -> Any:
+        return SQLiteHarness(Path(stack.enter_context(TemporaryDirectory(prefix="aioqueue-"))) / "jobs.db")
+
+
+class MemoryGatesMachine(GatesMachine):
     def make_harness(self, stack: ExitStack) -> Any:
         return MemoryHarness()
 
@@ -55,7 +66,22 @@ def postgres_machine(databases: Databases) -> type[LifeMachine]:
     return PostgresMachine
 
 
-def check(machine: type[WaitingMachine], *, examples: int, steps: int, random: bool = False) -> None:
+def postgres_gates_machine(databases: Databases) -> type[GatesMachine]:
+    class PostgresGatesMachine(GatesMachine):
+        def make_harness(self, stack: ExitStack) -> Any:
+            return PostgresHarness(stack.enter_context(databases.reused()))
+
+    return PostgresGatesMachine
+
+
+def gates_machine_for(store_kind: str, request: pytest.FixtureRequest) -> type[GatesMachine]:
+    if store_kind == "sqlite":
+        return SQLiteGatesMachine
+    databases = "postgres_databases" if store_kind == "postgresql" else "postgres15_databases"
+    return postgres_gates_machine(request.getfixturevalue(databases))
+
+
+def check(machine: type[RuleBasedStateMachine], *, examples: int, steps: int, random: bool = False) -> None:
     run_state_machine_as_test(
         machine,
         settings=settings(
@@ -86,6 +112,14 @@ def test_store_and_model_agree(store_kind: str, request: pytest.FixtureRequest) 
 
 def test_memory_and_model_agree() -> None:
     check(MemoryMachine, examples=20, steps=40)
+
+
+def test_store_and_model_agree_about_gates(store_kind: str, request: pytest.FixtureRequest) -> None:
+    check(gates_machine_for(store_kind, request), examples=6 if store_kind == "sqlite" else 3, steps=30)
+
+
+def test_memory_and_model_agree_about_gates() -> None:
+    check(MemoryGatesMachine, examples=30, steps=40)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +167,7 @@ def test_the_machine_finds_mistakes_with_plans(name: str) -> None:
     _finds(MemoryMachine, name)
 
 
-def _finds(machine: type[WaitingMachine], name: str) -> None:
+def _finds(machine: type[RuleBasedStateMachine], name: str) -> None:
     with STORE_MISTAKES[name].made(), pytest.raises((AssertionError, pytest.fail.Exception)):
         check(machine, examples=1000, steps=40)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 from aioqueue.store_rules._gates import GateState
 from aioqueue.testing.memory import _gates, _gates_limits, _recovery, _rows, _rows_gates, _store, _tend
@@ -12,6 +13,9 @@ from aioqueue.testing.memory._rows_gates import gate_held_at
 from aioqueue.vocabulary._gates import JOB_LIMIT, name_of
 from aioqueue.vocabulary._job import StoredState
 from tests.known_mistakes.mistake import Mistake, instead_of
+from tests.simulation.network import Later
+from tests.simulation.plan import Theme
+from tests.simulation.promises import Promise
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,6 +38,17 @@ def _only_by_settlements(real: Callable[..., None], gates: Gates, before: Any, r
 
 def _only_what_ran(real: Callable[..., bool], before: Any, row: Row) -> bool:
     return before.state == StoredState.RUNNING and real(before, row)
+
+
+def _counted_before(real: Callable[..., Any], database: Database, *arguments: Any, **named: Any) -> Any:
+    """It's counted who runs before the gates are locked, for which a claim may have to wait."""
+    running = [gate for row in database.rows.values() if row.state == StoredState.RUNNING for gate in row.gates or ()]
+
+    def take() -> Any:
+        with patch.object(_gates, "count_at", lambda _, gate: running.count(gate)):
+            return real(database, *arguments, **named)
+
+    return Later(0.005, take)
 
 
 def _only_other_states(before: Any, row: Row) -> bool:
@@ -112,6 +127,9 @@ def _always(real: Callable[..., list[datetime]], database: Database, now: dateti
 
 
 LIMITS: dict[str, Mistake] = {
+    "a store that counts who runs before it locks gates": Mistake(
+        (instead_of(_store, "claim", _counted_before),), breaks=Promise.NEVER_OVER, theme=Theme.GATES
+    ),
     "a store without limits": Mistake(
         ((_gates, "state_of", lambda *_: GateState()),),
         cases=("limits/no_more_run_than_that", "limit_changes/types_share_one", "rates/no_more_start_than_that"),
@@ -130,6 +148,8 @@ LIMITS: dict[str, Mistake] = {
             "exits/a_recovery",
             "exits/one_that_has_come_and_is_put_off",
         ),
+        breaks=Promise.NOT_KEPT,
+        theme=Theme.GATES,
     ),
     "a store in which only what ran lets others come": Mistake(
         (instead_of(_rows_gates, "has_left", _only_what_ran),),
@@ -141,10 +161,14 @@ LIMITS: dict[str, Mistake] = {
     "a store that holds jobs when they're enqueued": Mistake(
         (instead_of(Database, "add", _held_when_it_comes),),
         cases=("limits/no_more_run_than_that", "limits/a_place_that_is_left_is_taken"),
+        breaks=Promise.NOT_KEPT,
+        theme=Theme.GATES,
     ),
     "a store whose limits count valid leases": Mistake(
         ((_gates, "count_at", _under_valid_leases),),
         cases=("exits/a_recovery", "limits/future_ones_and_retries_wait_without_a_place"),
+        breaks=Promise.NEVER_OVER,
+        theme=Theme.GATES,
     ),
     "a store in which a retry keeps its place": Mistake(
         ((_gates, "runs_at", _also_what_waits_for_a_retry),),
@@ -170,9 +194,12 @@ LIMITS: dict[str, Mistake] = {
             "limits/nothing_runs_at_a_limit_of_none",
             "rates/a_changed_one_counts_from_then",
         ),
+        breaks=Promise.NOT_KEPT,
+        theme=Theme.GATES,
     ),
     "a store in which code undoes what people have changed": Mistake(
-        ((_gates_limits, "is_news", _what_code_says),), cases=("limit_changes/what_people_change_stays",)
+        ((_gates_limits, "is_news", _what_code_says),),
+        cases=("limit_changes/what_people_change_stays",),
     ),
     "a store in which code never changes a limit": Mistake(
         ((_gates_limits, "is_news", _what_was_first),),
@@ -191,13 +218,15 @@ LIMITS: dict[str, Mistake] = {
         cases=("limits/a_place_that_is_left_is_taken", "rates/workers_are_woken_for_the_next_token"),
     ),
     "a store whose workers aren't woken for tokens": Mistake(
-        ((_recovery, "when_gates_open", _only_marks),), cases=("rates/workers_are_woken_for_the_next_token",)
+        ((_recovery, "when_gates_open", _only_marks),),
+        cases=("rates/workers_are_woken_for_the_next_token",),
     ),
     "a store that wakes workers for what is held": Mistake(
         (instead_of(_recovery, "when_gates_open", _always),), cases=("limits/no_more_run_than_that",)
     ),
     "a store whose upkeep passes over who is held": Mistake(
-        ((_tend, "come_back", lambda *_: None),), cases=("limit_changes/upkeep_finds_who_was_passed_over",)
+        ((_tend, "come_back", lambda *_: None),),
+        cases=("limit_changes/upkeep_finds_who_was_passed_over",),
     ),
     "a store in which what is to run now has no precedence": Mistake(
         ((_rows, "first_of_held", _due),), cases=("held_at_gates/one_that_is_to_run_now_comes_first",)

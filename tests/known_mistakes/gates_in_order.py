@@ -11,6 +11,8 @@ from aioqueue.testing.memory._rows_gates import Gates, Member
 from aioqueue.vocabulary._gates import GateKind, kind_of
 from aioqueue.vocabulary._job import StoredState
 from tests.known_mistakes.mistake import Mistake, instead_of
+from tests.simulation.plan import Theme
+from tests.simulation.promises import Promise
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -88,10 +90,14 @@ IN_ORDER: dict[str, Mistake] = {
     "a store in which a sequence is a limit of one": Mistake(
         (instead_of(_gates, "state_of", _as_a_limit_of_one),),
         cases=("sequences/they_run_in_their_order",),
+        breaks=Promise.IN_SEQUENCE,
+        theme=Theme.GATES,
     ),
     "a store in which each step ends a chain's place": Mistake(
         (instead_of(_rows_gates, "left_for_good", _ends_with_each_step),),
         cases=("sequences/a_chain_has_its_place_to_its_end",),
+        breaks=Promise.IN_SEQUENCE,
+        theme=Theme.GATES,
     ),
     "a store in which what was cancelled leaves its sequence for ever": Mistake(
         (instead_of(_rows_gates, "left_for_good", _forgets_who_was_cancelled),),
@@ -104,6 +110,8 @@ IN_ORDER: dict[str, Mistake] = {
             "strict_sequences/nobody_passes_a_future_one",
             "paused_sequences/nobody_passes_a_strict_one",
         ),
+        breaks=Promise.IN_SEQUENCE,
+        theme=Theme.GATES,
     ),
     "a store in which each sequence is strict": Mistake(
         (instead_of(Gates, "enter", _with(strict=True)),),
@@ -117,10 +125,14 @@ IN_ORDER: dict[str, Mistake] = {
             "paused_sequences/one_that_has_come_lets_others_pass",
             "paused_sequences/a_paused_key_that_nobody_serves_lets_others_pass",
         ),
+        breaks=Promise.NOT_KEPT,
+        theme=Theme.GATES,
     ),
     "a store in which a failed member keeps nobody": Mistake(
         ((Member, "keeps_others", property(lambda _: False)),),
         cases=("blocking_sequences/a_failed_member_keeps_it", "gate_statuses/a_sequence_says_whose_turn_it_is"),
+        breaks=Promise.IN_SEQUENCE,
+        theme=Theme.GATES,
     ),
     "a store in which a cancelled member keeps others": Mistake(
         ((Member, "keeps_others", property(lambda member: member.block and member.ended is not None)),),
@@ -133,9 +145,14 @@ IN_ORDER: dict[str, Mistake] = {
     "a store in which a start costs nothing": Mistake(
         ((_gates, "spend", lambda *_: None),),
         cases=("rates/no_more_start_than_that", "rates/each_attempt_costs_one"),
+        breaks=Promise.NEVER_FASTER,
+        theme=Theme.GATES,
     ),
     "a store that saves unused starts": Mistake(
-        ((_gates, "arrival_of", _saved),), cases=("rates/unused_time_is_not_saved_beyond_the_burst",)
+        ((_gates, "arrival_of", _saved),),
+        cases=("rates/unused_time_is_not_saved_beyond_the_burst",),
+        breaks=Promise.NEVER_FASTER,
+        theme=Theme.GATES,
     ),
     "a store in which one start comes at a time": Mistake(
         (instead_of(_gates, "arrival_of", _without_burst),),

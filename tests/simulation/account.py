@@ -152,6 +152,11 @@ class Book:
         """The handlers that run in a process."""
         return [run for run in self.runs if run.process is process and run.ended_at is None and not process.exited]
 
+    def busy_in(self, process: Process) -> set[UUID]:
+        """The jobs for which a process has slots in use: those that it has claimed, and those that run there."""
+        held = {job_id for job_id, truth in self.jobs.items() if truth.holder is not None and truth.claimant is process}
+        return held | {run.job.id for run in self.running_in(process)}
+
     # -- going back in time -------------------------------------------------------------------------------------------
 
     def saved(self) -> SavedBook:

@@ -8,6 +8,7 @@ from aioqueue.vocabulary._job import SettlementKind
 from tests.simulation.account import Lease, Truth
 from tests.simulation.chains import ChainChecker
 from tests.simulation.expectations import expected_of, fits
+from tests.simulation.gates import GateChecker
 from tests.simulation.pauses import PauseChecker
 from tests.simulation.phases import PhaseChecker
 from tests.simulation.promises import Promise
@@ -49,6 +50,7 @@ class Checker:
         self.waiting = WaitingChecker(book, self.requests, lambda moment: moment.timestamp() - START)
         self.schedules = ScheduleChecker(book, self.waiting.last)
         self.pauses = PauseChecker(book)
+        self.gates = GateChecker(book, self.pauses, self.requests, self.waiting.last)
         self._require = book.require
         self.caller: Process | None = None
 
@@ -121,6 +123,7 @@ class Checker:
 
     def inserted(self, new: NewJob, due: float, refuses: Refusal) -> None:
         self.schedules.inserted(new)
+        self.gates.inserted(new)
         self._book.note(f"{self._book.name(new.id)} stored, due at {due:.3f}")
         again = new.id in self._book.jobs
         self._require(Promise.ONE_NEXT, not again, f"{self._book.name(new.id)} is stored again")
@@ -143,6 +146,7 @@ class Checker:
         truth.attempt += 1
         truth.holder, truth.claimant = (job.lease_id, job.claims), self.caller
         truth.expired = job.expired
+        self.gates.claimed(truth)
         counted = job.claims == truth.claims
         self._require(Promise.FENCES_COUNT, counted, f"{name} has a fence of {job.claims}, not {truth.claims}")
         counted = job.attempt == truth.attempt
@@ -169,6 +173,8 @@ class Checker:
         """A job was removed: its chain has ended, as long ago as it's said."""
         truth, name = self._book.jobs[job_id], self._book.name(job_id)
         self._book.note(f"{name} removed")
+        if self.gates.deleted(job_id):
+            return
         chain = [each for each in self._book.jobs.values() if each.chain == truth.chain and not each.removed]
         live = any(each.ended is None for each in chain)
         self._require(Promise.NOT_REMOVED, not live, f"{name} was removed, and its chain is live")

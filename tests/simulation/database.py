@@ -46,17 +46,19 @@ class WatchedDatabase(Database):
         network: Brings its notifications to the processes, and knows whose request it's carrying out.
         names_refused: Whether it can tell which row of a batch it refuses.
         retention: Seconds after which chains may be removed.
+        quiet: Whether nothing goes wrong in this history.
 
     Attributes:
         refusals: Which of the jobs refuse what.
         last_lease: The number of its newest lease.
     """
 
-    def __init__(self, network: Network, *, names_refused: bool = True, retention: float = 0.0) -> None:
+    def __init__(self, network: Network, *, names_refused: bool = True, retention: float = 0.0, quiet: bool = False) -> None:
         super().__init__()
         self.network = network
         self.checker = network.checker
         self.retention = retention
+        self.quiet = quiet
         self.refusals: dict[UUID, Refusal] = {}
         self.last_lease = 0
         self._names_refused = names_refused
@@ -109,7 +111,7 @@ class WatchedDatabase(Database):
         self.checker.inserted(row.new, (row.run_at - _EPOCH).total_seconds(), self.refusals.get(row.new.id, ""))
 
     def remove(self, row: Row) -> None:
-        """As it says. Nobody but retention removes anything."""
+        """As it says. Nobody but retention and operators removes anything."""
         super().remove(row)
         self.checker.removed(row.new.id, self.retention)
 
@@ -136,6 +138,21 @@ class WatchedDatabase(Database):
         """As it says."""
         super().write(row, each, now, again_at, orphaned=orphaned, cancelled=cancelled)
         self._written.append((each, row.state))
+
+    def reopen(self, row: Row, now: datetime, open_blockers: int) -> None:
+        """As it says."""
+        super().reopen(row, now, open_blockers)
+        self.checker.gates.reopened(row)
+
+    def bring_forward(self, row: Row, now: datetime) -> None:
+        """As it says."""
+        super().bring_forward(row, now)
+        self.checker.gates.moved(row, (row.run_at - _EPOCH).total_seconds())
+
+    def reschedule(self, row: Row, run_at: datetime) -> None:
+        """As it says."""
+        super().reschedule(row, run_at)
+        self.checker.gates.moved(row, (row.run_at - _EPOCH).total_seconds())
 
     def request(self, row: Row, reason: str) -> None:
         """As it says."""
@@ -185,6 +202,7 @@ class WatchedDatabase(Database):
         self.checker.requests.look()
         self.checker.schedules.look()
         self.checker.pauses.look(self)
+        self.checker.gates.look(quiet=self.quiet)
         held = {job_id for job_id, row in self.rows.items() if row.held}
         free = {job_id: self.rows[job_id].locked_until for job_id in self._held - held if job_id in self.rows}
         self.checker.waiting.locked_by_transaction(held, free=free)

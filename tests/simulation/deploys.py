@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aioqueue import Fixed, Registry, Retry
-from tests.simulation.handlers import registry, ticked
+from tests.simulation.jobs import gated, registry, ticked
+from tests.simulation.plan import Theme
 
 if TYPE_CHECKING:
     from aioqueue import Call
@@ -22,6 +23,8 @@ def call_of(each: PlannedSchedule, code: int) -> Call[str]:
 
 def deployed(plan: Plan, now: float) -> tuple[Registry, int | None]:
     """The registry that workers serve which are started now, and the number of its release."""
+    if plan.theme is Theme.GATES:
+        return gated, None
     number = sum(each.at <= now for each in plan.deploys) - 1
     if number < 0:
         return registry, None

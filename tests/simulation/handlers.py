@@ -1,23 +1,25 @@
-"""What handlers do: each run of a job does the next step of its plan. The jobs are those of whichever history is going on."""
+"""What handlers do: each run of a job does the next step of its plan."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from aioqueue import Call, Completed, Fail, Failed, Registry, Reschedule, RetryIn, current_attempt, done
+from aioqueue import Call, Fail, Reschedule, RetryIn, current_attempt, done
 from aioqueue.errors import AioqueueError
 from aioqueue.vocabulary._job_control import JobControl
 from tests.simulation.phases import PHASES
 from tests.simulation.plan import Step
 from tests.simulation.process import Process
-from tests.simulation.rude import POLICY, HostileError, HostileReason
+from tests.simulation.rude import HostileError, HostileReason
 from tests.simulation.scheduler import START
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Mapping
     from uuid import UUID
 
     from tests.simulation.bodies import Bodies
@@ -25,8 +27,6 @@ if TYPE_CHECKING:
     from tests.simulation.phases import PhaseChecker
     from tests.simulation.plan import Kind, PlannedJob
     from tests.simulation.scheduler import Scheduler
-
-SHORT_LEASE = 4.0
 
 _AT_ONCE = Step("at_once", 0.0, 0.0)
 _BREATH = 0.5
@@ -41,6 +41,7 @@ class Handlers:
 
     Arguments:
         jobs: Of the plan.
+        job_types: By their kinds.
         scheduler: The clock.
         bodies: Told when they begin and end.
         phases: Told what their phases give.
@@ -51,6 +52,7 @@ class Handlers:
     def __init__(
         self,
         jobs: tuple[PlannedJob, ...],
+        job_types: Mapping[Kind, Any],
         scheduler: Scheduler,
         bodies: Bodies,
         phases: PhaseChecker,
@@ -58,6 +60,7 @@ class Handlers:
         call_it: Callable[[UUID, str], None],
     ) -> None:
         self._jobs = jobs
+        self._job_types = job_types
         self._scheduler = scheduler
         self._bodies = bodies
         self._phases = phases
@@ -87,7 +90,7 @@ class Handlers:
 
     def _enqueue_children(self, run: Run, index: int) -> None:
         for number in range(self._jobs[index].children):
-            call = child(index)
+            call = self._job_types["child"](index)
             self._call_it(call.id, f"child {number} of job {index}, claim {run.job.claims}")
             run.children.append(call.id)
             current_attempt().enqueue(call)
@@ -127,7 +130,7 @@ class Handlers:
         if place == len(job.links) or not host.alive:
             return done(said)
         link = job.links[place]
-        call: Call[str] = JOB_TYPES[link.kind](index, place + 1).options(retry=job.retry)
+        call: Call[str] = self._job_types[link.kind](index, place + 1).options(retry=job.retry)
         if link.delay is not None:
             call = call.options(delay=link.delay)
         self._call_it(call.id, f"job {index}.{place + 1}")
@@ -291,89 +294,19 @@ class Handlers:
         return self._conclude(run, step if step.deed != "cancel" else Step("raise", 0.0, 0.0), cancellable=False)
 
 
-# -- the jobs ---------------------------------------------------------------------------------------------------------
-
-registry = Registry()
 going_on: list[Handlers] = []
 """Those of the history that is going on."""
 
 
-@registry.job(name="in_loop")
-async def in_loop(index: int) -> str:
-    return await going_on[-1].run_in_loop(index)
-
-
-@registry.job(name="in_thread")
-def in_thread(index: int) -> str:
-    return going_on[-1].run_in_thread(index)
-
-
-@registry.job(name="rude", retry=POLICY)
-async def rude(index: int) -> str:
-    return await going_on[-1].run_in_loop(index)
-
-
-@registry.job(name="short", lease=SHORT_LEASE)
-async def short(index: int) -> str:
-    return await going_on[-1].run_in_loop(index)
-
-
-@registry.job(name="link")
-async def link(index: int, place: int) -> Call[str]:
-    handlers = going_on[-1]
-    return handlers.followed(index, place, await handlers.run_in_loop(index, place))
-
-
-@registry.job(name="link_in_thread")
-def link_in_thread(index: int, place: int) -> Call[str]:
-    handlers = going_on[-1]
-    return handlers.followed(index, place, handlers.run_in_thread(index, place))
-
-
-@registry.job(name="short_link", lease=SHORT_LEASE)
-async def short_link(index: int, place: int) -> Call[str]:
-    handlers = going_on[-1]
-    return handlers.followed(index, place, await handlers.run_in_loop(index, place))
-
-
-@registry.job(name="waits")
-async def waits(index: int, outputs: list[str], ends: list[Completed[str] | Failed]) -> str:
-    assert all(isinstance(each, str) for each in outputs)
-    assert all(isinstance(each, Completed | Failed) for each in ends)
-    return await going_on[-1].run_in_loop(index)
-
-
-@registry.job(name="child")
-async def child(index: int) -> str:
-    return going_on[-1].run_child(index)
-
-
-@registry.job(name="ticked")
-async def ticked(schedule: str, code: int, seconds: float) -> str:
-    """Of some state of the code."""
-    del schedule, code
-    return await going_on[-1].run_ticked(seconds)
-
-
-@registry.job(name="phased", phases=PHASES)
-async def phased(index: int) -> str:
-    return await going_on[-1].run_phased(index)
-
-
-@registry.declare(name="asked")
-async def asked(index: int) -> str: ...
-
-
-JOB_TYPES: dict[Kind, Any] = {
-    "in_loop": in_loop,
-    "in_thread": in_thread,
-    "rude": rude,
-    "short": short,
-    "link": link,
-    "link_in_thread": link_in_thread,
-    "short_link": short_link,
-    "waits": waits,
-    "asked": asked,
-    "child": child,
-    "phased": phased,
-}
+@contextmanager
+def made_current(handlers: Handlers) -> Iterator[None]:
+    """Within the block, these are the handlers of all jobs, and what the product logs is left out."""
+    product = logging.getLogger("aioqueue")
+    before = product.level
+    product.setLevel(logging.CRITICAL)
+    going_on.append(handlers)
+    try:
+        yield
+    finally:
+        going_on.pop()
+        product.setLevel(before)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 import random
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,15 +12,18 @@ from aioqueue.client import Client
 from aioqueue.errors import StoreUnavailable
 from tests.simulation.account import Book
 from tests.simulation.bodies import Bodies
+from tests.simulation.calls import planned_call
 from tests.simulation.checker import Checker
 from tests.simulation.database import WatchedDatabase
 from tests.simulation.deadlines import Deadlines
 from tests.simulation.deploys import deployed
-from tests.simulation.handlers import JOB_TYPES, Handlers, going_on
+from tests.simulation.gate_operators import GateOperators
+from tests.simulation.handlers import Handlers, made_current
+from tests.simulation.jobs import JOB_TYPES
 from tests.simulation.network import CALM_LATENCY, Network
 from tests.simulation.operators import Operators
 from tests.simulation.outside import Outside
-from tests.simulation.plan import CHAIN_KINDS, SICK_VERBS
+from tests.simulation.plan import SICK_VERBS, Theme
 from tests.simulation.process import Process
 from tests.simulation.promises import Promise
 from tests.simulation.scheduler import Scheduler
@@ -30,7 +31,6 @@ from tests.simulation.substitutes import substituted
 from tests.simulation.themes import plan_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from uuid import UUID
 
     from tests.simulation.plan import Event, PlannedJob
@@ -87,17 +87,28 @@ class History:
         self.bodies = Bodies(self.book, self.deadlines, self.plan.grace)
         self.checker = Checker(self.book, self.deadlines)
         self.network = Network(self.scheduler, self.checker, random.Random(f"network {seed}"), self.plan.faults)
-        self.database = WatchedDatabase(self.network, names_refused=self.plan.names_refused, retention=self.plan.retention)
+        self.database = WatchedDatabase(
+            self.network, names_refused=self.plan.names_refused, retention=self.plan.retention, quiet=self.plan.quiet
+        )
         self.network.changed = self.database.changed
         self.checker.phases.in_order = not self.plan.faults.late
         self.handlers = Handlers(
-            self.plan.jobs, self.scheduler, self.bodies, self.checker.phases, lambda: self.network.calm, self.names.__setitem__
+            self.plan.jobs,
+            JOB_TYPES,
+            self.scheduler,
+            self.bodies,
+            self.checker.phases,
+            lambda: self.network.calm,
+            self.names.__setitem__,
         )
         self.processes: list[Process] = []
         self.clock_error: dict[str, float] = {}
         self.checker.schedules.call_it = self._ticked
-        self.checker.schedules.calm_since = self.checker.pauses.calm_since = self._calm_since
-        self.to_enqueue = len(self.plan.jobs) + bool(self.plan.deploys)
+        for checker in (self.checker.schedules, self.checker.pauses, self.checker.gates):
+            checker.calm_since = self._calm_since
+        self.checker.gates.idle = self._has_free_slot
+        self.operated = bool(self.plan.deploys or self.plan.acts)
+        self.to_enqueue = len(self.plan.jobs) + self.operated
         self._chance = random.Random(f"product {seed}")
         self._handles: list[asyncio.Future[Any]] = []
         self._started = 0
@@ -111,7 +122,14 @@ class History:
         self.enqueued.add(job_id)
 
     def _calm_since(self) -> float:
+        if self.plan.quiet:
+            return 0.0
         return self.plan.calm_at + _ECHO if self.network.calm else math.inf
+
+    def _has_free_slot(self) -> bool:
+        """Whether some worker that is well could begin with something."""
+        slots = self.plan.workers * self.plan.concurrency
+        return any(each.is_well and len(self.book.busy_in(each)) < slots for each in self._workers())
 
     def name(self, job_id: UUID) -> str:
         return self.names.get(job_id, "unknown job")
@@ -120,7 +138,7 @@ class History:
 
     def run(self) -> Verdict:
         """Carry the plan out."""
-        with substituted(self.scheduler, self._chance, self.clock_error), _current(self.handlers):
+        with substituted(self.scheduler, self._chance, self.clock_error), made_current(self.handlers):
             try:
                 self._live()
             finally:
@@ -327,8 +345,10 @@ class History:
             self._answering = group
             for index, job in enumerate(self.plan.jobs):
                 group.create_task(self._enqueue(client, index, job))
-            if self.plan.deploys:
-                operators = Operators(client, self.database.now, self.note, self._kept_quiet)
+            if self.operated:
+                told = (client, self.database.now, self.note, self._kept_quiet)
+                at_gates = self.plan.theme is Theme.GATES
+                operators = GateOperators(*told, self._handles, self.checker.gates) if at_gates else Operators(*told)
                 operators.begin(group, self.plan.acts, self.plan.calm_at + _ECHO)
 
     def _kept_quiet(self) -> None:
@@ -336,20 +356,7 @@ class History:
 
     async def _enqueue(self, client: Client, index: int, job: PlannedJob) -> None:
         await asyncio.sleep(job.at)
-        chained = job.kind in CHAIN_KINDS
-        arguments: list[Any] = [index, 0] if chained else [index]
-        if job.kind == "waits":
-            blockers = [(await self._handles[each.index], each.settled) for each in job.waits]
-            arguments.append([handle.output for handle, settled in blockers if not settled])
-            arguments.append([handle.settled for handle, settled in blockers if settled])
-        call = JOB_TYPES[job.kind](*arguments).options(priority=job.priority)
-        if chained:
-            call = call.options(key=f"chain {index}", unique=True)
-        if job.kind != "rude":
-            call = call.options(retry=job.retry)
-        for option in ("timeout", "delay", "expires"):
-            if (value := getattr(job, option)) is not None:
-                call = call.options(**{option: value})
+        call = await planned_call(index, job, self._handles)
         self.names[call.id] = f"job {index}"
         self.enqueued.add(call.id)
         self.database.refusals[call.id] = job.refuses
@@ -377,19 +384,6 @@ class History:
             self._answering.create_task(outside.answer(client, handle, JOB_TYPES[job.kind], answer))
         for after in job.asked:
             self._answering.create_task(outside.ask(handle, after))
-
-
-@contextmanager
-def _current(handlers: Handlers) -> Iterator[None]:
-    product = logging.getLogger("aioqueue")
-    before = product.level
-    product.setLevel(logging.CRITICAL)
-    going_on.append(handlers)
-    try:
-        yield
-    finally:
-        going_on.pop()
-        product.setLevel(before)
 
 
 def simulate(seed: int) -> Verdict:

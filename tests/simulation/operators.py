@@ -110,13 +110,7 @@ class Operators:
         told = False
         while True:
             try:
-                for pause in await self._client.pauses():
-                    target: Any = {"type": ([pause.value], {}), "key": ([], {"key": pause.value}), "all": ([], {"all": True})}
-                    types, named = target[pause.target.value]
-                    await self._client.resume(*types, **named)
-                for each in (await self._client.schedules.list()).schedules:
-                    if not each.paused:
-                        await self._client.schedules.pause(each.name)
+                await self._let_all_end()
             except (StoreUnavailable, ScheduleError):
                 await asyncio.sleep(0.1)
                 continue
@@ -124,6 +118,15 @@ class Operators:
                 told = True
                 self._kept_quiet()
             await asyncio.sleep(1.0)
+
+    async def _let_all_end(self) -> None:
+        for pause in await self._client.pauses():
+            target: Any = {"type": ([pause.value], {}), "key": ([], {"key": pause.value}), "all": ([], {"all": True})}
+            types, named = target[pause.target.value]
+            await self._client.resume(*types, **named)
+        for each in (await self._client.schedules.list()).schedules:
+            if not each.paused:
+                await self._client.schedules.pause(each.name)
 
 
 def _about(each: PlannedAct) -> tuple[list[Any], dict[str, Any]]:

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from aioqueue.vocabulary._job import StoredState
-from aioqueue.vocabulary._pauses import PauseTarget
+from aioqueue.vocabulary._pauses import HELD_BY_PAUSE, PauseTarget
 from tests.simulation.promises import Promise
 from tests.simulation.scheduler import START
 
@@ -59,6 +59,11 @@ class PauseChecker:
         now = self._book.now()
         return any(until > now for key, until in self._pauses.items() if key[:2] == (target, value))
 
+    def keeps(self, new: NewJob) -> bool:
+        """Whether a job mustn't start, since something is paused."""
+        its_key = new.key is not None and self._is_paused(PauseTarget.KEY, new.key)
+        return its_key or self._is_paused(PauseTarget.ALL) or self._is_paused(PauseTarget.TYPE, new.type)
+
     def claimed(self, new: NewJob) -> None:
         """A worker gets a job."""
         name = self._book.name(new.id)
@@ -78,5 +83,5 @@ class PauseChecker:
             self._require(Promise.NOT_HELD, not long, f"{self._book.name(job_id)} is still held, and its key isn't paused")
 
     def _need_not_be_held(self, state: int, held_by: str | None, new: NewJob) -> bool:
-        parked = state == StoredState.HELD and held_by is not None
+        parked = state == StoredState.HELD and held_by is not None and held_by.startswith(HELD_BY_PAUSE)
         return parked and not self._is_paused(PauseTarget.KEY, new.key or "")

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from aioqueue import Retry
+    from aioqueue import InSequence, Retry
     from aioqueue.vocabulary._schedules import CatchUp, Overlap
     from tests.simulation.network import Faults
 
@@ -36,13 +36,28 @@ Deed = Literal[
 `complete`: as `return`, and then in a transaction of the handler's own for `extra` seconds."""
 
 Kind = Literal[
-    "in_loop", "in_thread", "rude", "short", "link", "link_in_thread", "short_link", "waits", "asked", "child", "phased"
+    "in_loop",
+    "in_thread",
+    "rude",
+    "short",
+    "link",
+    "link_in_thread",
+    "short_link",
+    "waits",
+    "asked",
+    "child",
+    "phased",
+    "limited",
+    "twice_limited",
+    "rated",
+    "fair",
+    "gated_link",
 ]
 """The job's type: a coroutine function, a plain one, one whose retry policy raises, one with a short lease of its own; and the
 like that may continue; one that waits for others; one that nobody runs, which is ended from outside; one that
-others enqueue; and one with phases."""
+others enqueue; one with phases; and those with limits, rates and turns."""
 
-CHAIN_KINDS: tuple[Kind, ...] = ("link", "link_in_thread", "short_link")
+CHAIN_KINDS: tuple[Kind, ...] = ("link", "link_in_thread", "short_link", "gated_link")
 """Those that may continue."""
 
 Refusal = Literal["", "outcome", "next", "all"]
@@ -95,6 +110,7 @@ class Theme(StrEnum):
     CANCELLING = "jobs that are asked to end, between crashes, failures and lost answers"
     PHASES = "jobs with phases, between crashes, failures and lost answers"
     PLANS = "schedules through deploys, and pauses, between crashes, failures and lost answers"
+    GATES = "limits, rates, sequences and turns, changed at run time, between crashes and lost answers"
 
 
 @dataclass(frozen=True)
@@ -167,6 +183,9 @@ class PlannedJob:
         asked: When it's asked to end: so many seconds after it was enqueued.
         children: How many jobs each of its runs enqueues, before it ends.
         answers: What is done to it from outside.
+        tenant: What its limit's value is; empty for a type without.
+        key: Its key, if it isn't of a chain.
+        sequence: In which sequence it is, and how.
         open_for: Seconds for which its producer's transaction is open after it's stored; None without one.
     """
 
@@ -185,6 +204,9 @@ class PlannedJob:
     answers: tuple[Answer, ...] = ()
     children: int = 0
     asked: tuple[float, ...] = ()
+    tenant: str = ""
+    key: str | None = None
+    sequence: InSequence | None = None
 
 
 Act = Literal[
@@ -199,8 +221,17 @@ Act = Literal[
     "run_now",
     "put",
     "delete",
+    "limit",
+    "rate",
+    "unlimit",
+    "go_on",
+    "job_now",
+    "job_later",
+    "job_retry",
+    "job_delete",
 ]
-"""What operators do: `put` and `delete` is about a schedule beside those of the code."""
+"""What operators do: `put` and `delete` is about a schedule beside those of the code, `limit`, `rate` and `unlimit` about
+limits, `go_on` about a sequence that a failed member keeps, and the last four about jobs."""
 
 
 @dataclass(frozen=True)
@@ -246,10 +277,11 @@ class PlannedAct:
     """What an operator does.
 
     Attributes:
-        which: Of the schedules that are there then; also of the people.
-        value: The type or the key that is paused or resumed.
+        which: Of the schedules, or the jobs, that are there then; also of the people.
+        value: The type or the key that is paused or resumed; the name of the limit, or of the sequence.
         until: After how many seconds a pause ends by itself.
         schedule: What is put.
+        number: Of places, or starts; or the seconds for which a job is put off.
     """
 
     at: float
@@ -258,6 +290,7 @@ class PlannedAct:
     value: str
     until: float | None
     schedule: PlannedSchedule | None
+    number: int = 0
 
 
 @dataclass(frozen=True)
@@ -288,6 +321,7 @@ class Plan:
         calm_at: When the faults end.
         retention: Seconds after which chains that have ended are removed; 0 for never.
         deploys: States of the code, in order; none for one without schedules.
+        quiet: Whether nothing goes wrong at all: then all that may run must do so at once.
     """
 
     seed: int
@@ -307,3 +341,4 @@ class Plan:
     retention: float = 0.0
     deploys: tuple[PlannedDeploy, ...] = ()
     acts: tuple[PlannedAct, ...] = ()
+    quiet: bool = False

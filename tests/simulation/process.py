@@ -102,6 +102,12 @@ class Process(Host):
         """Whether it's expected to keep its leases."""
         return self.alive and not self.stopping and not self.done
 
+    @property
+    def is_well(self) -> bool:
+        """Whether it works, and nothing has been in its way for a second."""
+        in_its_way = max(self.held_up_until, self.disturbed_at, self.erred_at)
+        return self.answers_for_leases and self.working and not self.leaving and in_its_way + 1.0 <= self._scheduler.now
+
     def disturbed(self) -> None:
         """Something keeps it from renewing its leases."""
         self.disturbed_at = max(self.disturbed_at, self._scheduler.now)

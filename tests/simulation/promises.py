@@ -66,6 +66,13 @@ class Promise(StrEnum):
     NOT_PAUSED = "nothing that is paused starts, or ticks"
     NOT_HELD = "nothing is held once it isn't paused any more"
 
+    # Limits, rates and sequences.
+    NEVER_OVER = "no job is let through a gate at which as many run as it has places"
+    NEVER_FASTER = "in no time start more than the rate grants"
+    ONE_IN_SEQUENCE = "of a sequence one runs at a time"
+    IN_SEQUENCE = "nobody runs before those of its sequence that come before it, and could run, or are strict, or keep it"
+    NOT_KEPT = "who may run at all of its gates does so soon, if a worker has a free slot"
+
     NOT_REMOVED = "only chains that have ended are removed, and not before their time"
 
     # Giving back.

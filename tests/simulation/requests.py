@@ -44,6 +44,11 @@ class RequestChecker:
         (self._beside if beside else self._asked).add(chain)
         self._require(Promise.ASKED_FOR, chain in self.wanted, f"{self._book.name(chain)} is asked to end by nobody")
 
+    def forget(self, chain: UUID) -> None:
+        """A chain begins anew: nobody has asked that to end."""
+        self._asked.discard(chain)
+        self._beside.discard(chain)
+
     def counts(self, truth: Truth) -> bool:
         """Whether the chain of a job that hasn't ended was asked to end."""
         return truth.chain in self._asked or truth.chain in self._beside

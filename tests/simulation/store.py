@@ -7,9 +7,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from aioqueue.errors import AioqueueError, StoreUnavailable
+from aioqueue.testing.memory._gates import look_at_gates
 from aioqueue.testing.memory._lease import MemoryLeaseSession, renew
 from aioqueue.testing.memory._settle import settle
-from tests.simulation.store_plans import PlansStore
+from tests.simulation.store_gates import GatesStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class FaultyStore(PlansStore):
+class FaultyStore(GatesStore):
     """One process's connections to the database."""
 
     def __init__(self, database: WatchedDatabase, process: Process) -> None:
@@ -93,6 +94,7 @@ class FaultyStore(PlansStore):
         """What the database does about it."""
         results = settle(self._watched, settlements, orphaned=orphaned)
         self._watched.settled(settlements, results, orphaned=orphaned)
+        look_at_gates(self._watched)
         return results
 
     @contextmanager

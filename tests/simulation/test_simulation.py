@@ -12,10 +12,10 @@ from functools import cache
 import pytest
 
 from tests.simulation.history import Verdict, simulate
-from tests.simulation.themes import FIRST_OF_PHASES, FIRST_OF_PLANS, THEMES
+from tests.simulation.themes import FIRST_OF_GATES, FIRST_OF_PHASES, FIRST_OF_PLANS, THEMES
 from tests.simulation.variants import VARIANTS, found
 
-EACH_THEME = (*range(len(THEMES)), FIRST_OF_PHASES, FIRST_OF_PLANS)
+EACH_THEME = (*range(len(THEMES)), FIRST_OF_PHASES, FIRST_OF_PLANS, FIRST_OF_GATES)
 
 
 @pytest.mark.parametrize("name", VARIANTS)

@@ -12,6 +12,7 @@ from tests.simulation.network import Faults
 from tests.simulation.plan import Blow, Deed, Event, Plan, Step, Theme
 from tests.simulation.themes_cancelling import cancelling
 from tests.simulation.themes_chains import chains, waiting
+from tests.simulation.themes_gates import at_gates
 from tests.simulation.themes_phases import phased
 from tests.simulation.themes_plans import planned
 
@@ -22,7 +23,9 @@ FIRST_OF_PHASES = 1_000_000
 """From this seed on all histories are about phases: so the seeds before have the histories that they had."""
 FIRST_OF_PLANS = 2_000_000
 """From this seed on all are about schedules and pauses."""
-_LATER = {Theme.PHASES: FIRST_OF_PHASES, Theme.PLANS: FIRST_OF_PLANS}
+FIRST_OF_GATES = 3_000_000
+"""From this seed on all are about limits, rates, sequences and turns."""
+_LATER = {Theme.PHASES: FIRST_OF_PHASES, Theme.PLANS: FIRST_OF_PLANS, Theme.GATES: FIRST_OF_GATES}
 THEMES: tuple[Theme, ...] = (
     *[Theme.MIXED] * 4,
     *[Theme.ROUGH] * 2,
@@ -40,7 +43,7 @@ def theme_of(seed: int) -> Theme:
 def seeds_of(theme: Theme | None, count: int) -> Iterator[int]:
     """The first seeds of a theme, or of all."""
     first = 0 if theme is None else _LATER.get(theme, 0)
-    fitting = (seed for seed in range(first, 2 * FIRST_OF_PLANS) if theme in (None, theme_of(seed)))
+    fitting = (seed for seed in range(first, 2 * FIRST_OF_GATES) if theme in (None, theme_of(seed)))
     return (seed for seed, _ in zip(fitting, range(count), strict=False))
 
 
@@ -304,4 +307,5 @@ _THEMES: dict[Theme, Callable[[random.Random, Plan], Plan]] = {
     Theme.CANCELLING: cancelling,
     Theme.PHASES: phased,
     Theme.PLANS: planned,
+    Theme.GATES: at_gates,
 }

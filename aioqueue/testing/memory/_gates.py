@@ -203,7 +203,7 @@ def promote(database: Database, now: datetime) -> None:
     came = [row for gate, freed in marks.items() for row in let_come(database, gate, freed, now)]
     for gate in due:
         database.gates.rates[gate].wake_at = None
-    for gate in {*due, *marks}:
+    for gate in dict.fromkeys([*due, *marks]):
         if kind_of(gate) is GateKind.RATE and held_at(database, gate):
             wake_later(database, gate, now)
     if came:
@@ -244,7 +244,7 @@ def held_at(database: Database, gate: str) -> list[Row]:
 
 def come_back(database: Database, limit: int, now: datetime) -> None:
     """Let jobs come at all gates where some are held and could run: those that promotion has skipped."""
-    for gate in {gate_held_at(row) for row in database.rows.values() if not is_in_fair_lane(row)}:
+    for gate in dict.fromkeys(gate_held_at(row) for row in database.rows.values() if not is_in_fair_lane(row)):
         if gate is not None:
             database.gates.mark(gate, limit)
     promote(database, now)

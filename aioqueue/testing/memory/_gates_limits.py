@@ -47,7 +47,7 @@ def remove_limits(database: Database, names: Sequence[str]) -> list[bool]:
 
 def let_waiting_come(database: Database, name: str) -> None:
     """Leave marks at the gates of a limit that was changed: as many may come as it has room for."""
-    for gate in {gate_held_at(row) for row in database.rows.values()}:
+    for gate in dict.fromkeys(gate_held_at(row) for row in database.rows.values()):
         if gate is not None and name_of(gate) == name:
             database.gates.mark(gate, len(held_at(database, gate)))
 

@@ -113,7 +113,7 @@ class Gates:
 
     def mark_sequences(self, rows: Iterable[Row]) -> None:
         """Leave marks at all sequences in which somebody waits: who may run there has changed, as with a pause."""
-        for gate in {gate_held_at(row) for row in rows}:
+        for gate in dict.fromkeys(gate_held_at(row) for row in rows):
             if gate is not None and kind_of(gate) is GateKind.SEQUENCE:
                 self.mark(gate)
 
@@ -180,7 +180,7 @@ class Gates:
         """Those of which nothing is left keep nobody any more."""
         ended = {chain: member for chain, member in self.members.items() if member.ended is not None}
         if ended:
-            for chain in ended.keys() - {row.chain for row in rows.values()}:
+            for chain in sorted(ended.keys() - {row.chain for row in rows.values()}):
                 del self.members[chain]
                 if ended[chain].keeps_others:
                     self.mark(ended[chain].gate)
@@ -196,7 +196,7 @@ def left(gates: Gates, before: _Seen, held_at: str | None) -> None:
     at = set(before.gates) if before.state in (StoredState.PENDING, StoredState.RUNNING) else set[str]()
     if before.chain in gates.members:
         at.add(gates.members[before.chain].gate)
-    for gate in at - {held_at}:
+    for gate in sorted(at - {held_at}):
         gates.mark(gate)
 
 
