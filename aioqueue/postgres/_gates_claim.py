@@ -6,8 +6,10 @@ another one (see `_gates_promote`).
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from aioqueue.errors import StoreContended
@@ -40,6 +42,8 @@ __all__ = ["GateClaims", "Gated", "gates_claim_statements"]
 
 _MORE_JOBS = 200
 """Candidates beside those that are wanted, once some had to be parked: a backlog of such is soon out of the way."""
+_FEWEST_MORE = 10
+"""Of them in each lane."""
 
 
 def gates_claim_statements(schema: Schema) -> dict[str, str]:
@@ -112,7 +116,7 @@ class GateClaims:
             StoreError: Such as the refusal of one of the jobs.
             LeaseLost: One of the leases isn't valid; nothing was taken.
         """
-        extra = _MORE_JOBS // len(wanted) if more else 0
+        extra = max(_MORE_JOBS // len(wanted), _FEWEST_MORE) if more else 0
         lanes = {lane: jobs + extra for lane, jobs in wanted.items()}
 
         async def candidates(connection: Connection) -> list[Picked]:
@@ -174,10 +178,15 @@ class GateClaims:
         return done
 
     def _gates(self, picked: Sequence[Picked], rules: Mapping[str, GateRules]) -> dict[UUID, tuple[str, ...]]:
-        """The gates of candidates; without those for which there are too many gates."""
+        """The gates of candidates, the first of each lane before others; without those for which there are too many gates."""
         gates: dict[UUID, tuple[str, ...]] = {}
         known: set[str] = set()
+        places: Counter[Lane] = Counter()
+        order: list[tuple[int, Picked]] = []
         for each in picked:
+            places[each.lane] += 1
+            order.append((places[each.lane], each))
+        for _, each in sorted(order, key=itemgetter(0)):
             if not each.paused:
                 own = gates_of(rules.get(each.type), each.sequence, each.payload, each.metadata)
                 if len(known.union(own)) <= MOST_GATES:

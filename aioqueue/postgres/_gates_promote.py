@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from aioqueue.errors import StoreContended, StoreError
 from aioqueue.postgres._claim_throttle import Throttle
-from aioqueue.postgres._connections_halving import in_halves
 from aioqueue.postgres._connections_source import HOLD_BRIEFLY
 from aioqueue.postgres._gates_lock import gate_lock_statements, lock_gates
 from aioqueue.postgres._gates_look import EACH_AND_BASE, look_statements
@@ -282,17 +281,5 @@ class Promotions:
         return Come(come.firsts, come.more or bool(left) or marks == most)
 
     async def _let_come(self, connection: Connection, freed: Mapping[str, int]) -> Come:
-        """Where something refuses to come, such as by a trigger, only its gate is left to upkeep."""
-        firsts: dict[Lane, Floor] = {}
-        more = False
-
-        async def some(gates: Sequence[str]) -> None:
-            nonlocal more
-            part = {gate: freed[gate] for gate in gates}
-            come = await let_come(connection, self._statements, self._looks, part, origin=self._origin)
-            firsts.update({lane: min(first, firsts.get(lane, first)) for lane, first in come.firsts.items()})
-            more = more or come.more
-
-        held = await connection.fetch(self._statements["gates_held_at"], list(freed))
-        await in_halves(connection, [gate for (gate,) in held], some)
-        return Come(firsts, more)
+        held = {gate: freed[gate] for (gate,) in await connection.fetch(self._statements["gates_held_at"], list(freed))}
+        return await let_come(connection, self._statements, self._looks, held, origin=self._origin) if held else Come({})

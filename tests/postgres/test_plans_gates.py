@@ -63,8 +63,9 @@ ARGUMENTS: dict[str, list[Any]] = {
     "fair_sort": [[NOBODY] * 50, FIFTY],
 }
 BUFFERS = {
+    "fair_unsorted": 6_000,
     "gates_places": 25_000,
-    "gates_members": 25_000,
+    "gates_members": 30_000,
     "gates_let_come": 6_000,
     "fair_take_turns": 4_000,
     "gates_pick": 4_000,
