@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from aioqueue.testing.conformance._case import Subject
 from aioqueue.testing.conformance._gates_tools import BY_TENANT, Worker, limit_of, member, rate_of, tenant, with_gates
 from aioqueue.testing.conformance._pauses import until_in
-from aioqueue.testing.conformance._tools import HOUR, check, equal, job, near, settlement, written
-from aioqueue.testing.conformance._waiting import complete, fail
+from aioqueue.testing.conformance._tools import HOUR, check, equal, failure, job, near, settlement, written
+from aioqueue.testing.conformance._waiting import complete, ending, fail
 from aioqueue.vocabulary._gates import GateKind, GateRules, GateStatus
 from aioqueue.vocabulary._job import SettlementKind
 
@@ -87,7 +87,7 @@ async def kept_sequences_are_listed(harness: Harness) -> None:
     if (gated := with_gates(store := harness.store)) is None:
         return
     alone, first, free = job(sequence=member("t", block=True)), job(sequence=member("s", block=True)), job(sequence=member("u"))
-    behind = [job(sequence=member(name)) for name in ("s", "s", "t", "u")]
+    behind = [job(sequence=member(name, block=True)) for name in ("s", "s", "t", "u")]
     await store.insert([alone, first, free, *behind])
     worker = Worker(store)
     equal(list(await gated.kept_sequences()), [], "before anything has failed")
@@ -99,6 +99,9 @@ async def kept_sequences_are_listed(harness: Harness) -> None:
         await (fail if each.id == step.id else complete)(store, each)
     told = [(each.name, each.blocked_by, each.waiting) for each in await gated.kept_sequences()]
     equal(told, [("s", step.id, 2), ("t", alone.id, 1)], "those that are kept")
+    await store.end([ending(behind[0].id, SettlementKind.FAILED, error=failure())])
+    told = [(each.name, each.blocked_by, each.waiting) for each in await gated.kept_sequences()]
+    equal(told, [("s", step.id, 1), ("t", alone.id, 1)], "when another one of them has failed, too")
     await gated.resume_sequences(["s"])
     equal([each.name for each in await gated.kept_sequences()], ["t"], "after one has gone on")
 
