@@ -31,21 +31,10 @@ _MOST_COUNTED_TOGETHER = 1_000_000
 _LEAST_COUNTED = 100
 _MOST_MARKED = 1_000
 """Gates of one name that are told at once that it was changed; upkeep finds the others."""
-_MOST_COUNTED_GATES = 20_000
 _CONTENDED_SECONDS = 0.1
 """Between two tries, where claims have locked a limit."""
 _ALL = 1_000_000
 """As many as have room may come."""
-
-# For each name the gates with its values, one after the other along the index that has them: `>` comes after `=`.
-_HELD = """held(name, gate) AS (
-    SELECT name, name || '=' FROM unnest($1::text[]) AS name
-    UNION ALL
-    SELECT held.name, (SELECT j.gate FROM @schema@.job j
-                       WHERE j.state = 0 AND j.gate COLLATE "C" > held.gate AND j.gate COLLATE "C" < held.name || '>'
-                       ORDER BY j.gate COLLATE "C" LIMIT 1)
-    FROM held WHERE held.gate IS NOT NULL
-)"""
 
 _GIVEN = (
     """unnest($1::text[], $2::integer[], $3::float8[], $4::integer[], $5::text[]) AS given(name, places, per, burst, defined)"""
@@ -62,8 +51,15 @@ SELECT given.name, given.places, given.per, given.burst FROM {_GIVEN}
 ON CONFLICT (name) DO UPDATE
 SET places = excluded.places, per = excluded.per, burst = excluded.burst, changed = l.defined IS NOT NULL RETURNING l.name"""
 _REMOVE = "DELETE FROM @schema@.gate_limit l WHERE l.name = ANY($1::text[]) RETURNING l.name"
-# Of gates with values those where somebody waits.
-_MARK = f"""WITH RECURSIVE {_HELD}
+# Of gates with values those where somebody waits, one after the other along the index that has them: `>` comes after `=`.
+_MARK = f"""WITH RECURSIVE held(name, gate) AS (
+    SELECT name, name || '=' FROM unnest($1::text[]) AS name
+    UNION ALL
+    SELECT held.name, (SELECT j.gate FROM @schema@.job j
+                       WHERE j.state = 0 AND j.gate COLLATE "C" > held.gate AND j.gate COLLATE "C" < held.name || '>'
+                       ORDER BY j.gate COLLATE "C" LIMIT 1)
+    FROM held WHERE held.gate IS NOT NULL
+)
 INSERT INTO @schema@.gate_mark (gate, freed)
 SELECT name, {_ALL} FROM unnest($1::text[]) AS name
 UNION ALL
@@ -78,16 +74,14 @@ _RUNNING = """SELECT given.name, (SELECT count(*) FROM (
     CROSS JOIN LATERAL (SELECT FROM @schema@.job j WHERE j.id = p.job_id AND j.state + 0 = 2 OFFSET 0) AS j
     LIMIT $2::integer) AS found)::integer
 FROM unnest($1::text[]) AS given(name)"""
-_WAITING = f"""WITH RECURSIVE {_HELD}
-SELECT name, least(sum(number), {MOST_COUNTED_JOBS})::integer FROM (
-    SELECT each.name, (SELECT count(*) FROM (
-        SELECT FROM @schema@.job j WHERE j.state = 0 AND j.gate COLLATE "C" = each.gate AND j.open_blockers <= 0
-        LIMIT $2::integer) AS found) AS number
-    FROM (SELECT name, name AS gate FROM unnest($1::text[]) AS name
-          UNION ALL
-          (SELECT held.name, held.gate FROM held WHERE held.gate IS NOT NULL LIMIT {_MOST_COUNTED_GATES})) AS each
-) AS counted
-GROUP BY name"""
+_WAITING = """SELECT given.name, (SELECT count(*) FROM (
+    SELECT FROM (
+        SELECT j.open_blockers FROM @schema@.job j WHERE j.state = 0 AND j.gate COLLATE "C" = given.name
+        UNION ALL
+        SELECT j.open_blockers FROM @schema@.job j
+        WHERE j.state = 0 AND j.gate COLLATE "C" > given.name || '=' AND j.gate COLLATE "C" < given.name || '>') AS j
+    WHERE j.open_blockers <= 0 LIMIT $2::integer) AS found)::integer
+FROM unnest($1::text[]) AS given(name)"""
 
 
 def limit_statements(schema: Schema) -> dict[str, str]:

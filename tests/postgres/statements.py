@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from aioqueue.postgres._claim import claim_statements
 from aioqueue.postgres._claim_singly import claim_singly_statements
 from aioqueue.postgres._events import event_statements
+from aioqueue.postgres._gates import gate_status_statements
+from aioqueue.postgres._gates_limits import limit_statements
 from aioqueue.postgres._insert_edges import blocker_statements
 from aioqueue.postgres._insert_unique import unique_statements
 from aioqueue.postgres._lease import lease_statements
@@ -52,6 +54,8 @@ def all_statements(schema: Schema) -> dict[str, str]:
         **worker_statements(schema),
         **progress_statements(schema),
         **pause_statements(schema),
+        **limit_statements(schema),
+        **gate_status_statements(schema),
         **webhook_statements(schema),
         **event_statements(schema),
         **retention_statements(schema),
