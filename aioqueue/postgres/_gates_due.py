@@ -7,7 +7,7 @@ from aioqueue.postgres._gates_promote import ALL_GATES
 
 __all__ = ["GATES_DUE"]
 
-_IS_LEFT = "@left@::text[] @> ARRAY['{all}'] OR {gate} = ANY(@left@::text[])"
+_IS_LEFT = "'{all}' = ANY(@left@::text[]) OR {gate} = ANY(@left@::text[])"
 GATES_DUE = f"""CASE WHEN EXISTS (SELECT FROM @schema@.gate_mark m
                               WHERE m.id > @floor@::bigint AND NOT ({_IS_LEFT.format(all=ALL_GATES, gate="m.gate")})) THEN 0
             WHEN {FAIR_DUE} THEN 0
