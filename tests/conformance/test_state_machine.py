@@ -119,7 +119,7 @@ def test_store_and_model_agree_about_gates(store_kind: str, request: pytest.Fixt
 
 
 def test_memory_and_model_agree_about_gates() -> None:
-    check(MemoryGatesMachine, examples=30, steps=40)
+    check(MemoryGatesMachine, examples=15, steps=40)
 
 
 @pytest.mark.parametrize(
@@ -167,6 +167,18 @@ def test_the_machine_finds_mistakes_with_plans(name: str) -> None:
     _finds(MemoryMachine, name)
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a store whose deletions let nobody come",
+        "a store in which a failed member keeps nobody",
+        "a store that saves unused starts",
+    ],
+)
+def test_the_machine_finds_mistakes_with_gates(name: str) -> None:
+    _finds(MemoryGatesMachine, name)
+
+
 def _finds(machine: type[RuleBasedStateMachine], name: str) -> None:
     with STORE_MISTAKES[name].made(), pytest.raises((AssertionError, pytest.fail.Exception)):
         check(machine, examples=1000, steps=40)
@@ -176,3 +188,9 @@ def _finds(machine: type[RuleBasedStateMachine], name: str) -> None:
 def test_store_and_model_agree_for_long(store_kind: str, request: pytest.FixtureRequest) -> None:
     examples = 1000 if store_kind == "sqlite" else 200
     check(machine_for(store_kind, request), examples=examples, steps=80, random=True)
+
+
+@pytest.mark.soak
+def test_store_and_model_agree_about_gates_for_long(store_kind: str, request: pytest.FixtureRequest) -> None:
+    examples = 500 if store_kind == "sqlite" else 100
+    check(gates_machine_for(store_kind, request), examples=examples, steps=80, random=True)
