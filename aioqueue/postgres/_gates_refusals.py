@@ -73,6 +73,8 @@ class Refusals:
     def names(self) -> list[str]:
         """Those that are left alone at the moment."""
         now = time.monotonic()
+        for name in [name for name, refusal in self._refusals.items() if refusal.until < now - _LONGEST_SECONDS]:
+            del self._refusals[name]  # nobody has come to it since
         return [name for name, refusal in self._refusals.items() if refusal.until > now]
 
     @property

@@ -35,9 +35,9 @@ SELECT {ALL_VALID}, claimed.* FROM {LOGGED} LEFT JOIN claimed ON true WHERE logg
 # A place for which one was let come, and that it doesn't take, is somebody else's: who goes elsewhere leaves a mark.
 _UNUSED = "INSERT INTO @schema@.gate_mark (gate) SELECT given.gate FROM unnest($1::text[]) AS given(gate)"
 
-_PARK = """UPDATE @schema@.job j SET state = 0, gate = given.gate, gates = CASE WHEN given.member THEN '{}'::text[] END
-FROM unnest($1::uuid[], $2::text[], $3::boolean[]) AS given(id, gate, member)
-WHERE j.id = ANY($1::uuid[]) AND j.id = given.id"""
+_PARK = """UPDATE @schema@.job j SET state = 0, gate = ($2::text[])[array_position($1::uuid[], j.id)],
+    gates = CASE WHEN j.id = ANY($3::uuid[]) THEN '{}'::text[] END
+WHERE j.id = ANY($1::uuid[])"""
 
 _BEGIN = """INSERT INTO @schema@.gate_member (chain_id, sequence, strict, block)
 SELECT given.chain_id, given.sequence, given.strict, given.block
@@ -141,7 +141,7 @@ async def park(
         members: Those that are in a sequence.
     """
     ids = list(parked)
-    await connection.fetch(statements["gates_park"], ids, [parked[each] for each in ids], [each in members for each in ids])
+    await connection.fetch(statements["gates_park"], ids, list(parked.values()), [each for each in ids if each in members])
 
 
 async def begin_members(

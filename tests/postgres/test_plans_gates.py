@@ -42,10 +42,15 @@ FROM generate_series(1, 20000 * @times@) AS n;
 INSERT INTO aioqueue.gate_member (chain_id, sequence)
 SELECT id, 's' || row_number() OVER () % 200 FROM aioqueue.job WHERE type = 's';
 INSERT INTO aioqueue.gate_past_member SELECT chain_id, sequence, number, strict, block FROM aioqueue.gate_member;
+INSERT INTO aioqueue.gate_limit (name, places, per) VALUES ('rate:r', 3, 1);
+INSERT INTO aioqueue.gate_rate (gate, arrival, wake_at)
+SELECT 'rate:r=' || n, now(), CASE n % 5 WHEN 0 THEN now() + interval '1 h' END
+FROM generate_series(1, 10000) AS n;
 """
 FIFTY = [f"job:a={number}" for number in range(50)]
 NOBODY = UUID(int=0)
 SEQUENCES = [f"sequence=s{number}" for number in range(50)]
+RATES = [f"rate:r={number}" for number in range(50)]
 ARGUMENTS: dict[str, list[Any]] = {
     "gates_lock": [FIFTY],
     "gates_lock_unlocked": [FIFTY],
@@ -56,6 +61,15 @@ ARGUMENTS: dict[str, list[Any]] = {
     "gates_take_marks": [0, FIFTY, 200],
     "gates_waiting": [0, FIFTY],
     "gates_pick": [["s"], [2], [None], [None], [100], [True]],
+    "gates_pick_one": [NOBODY],
+    "gates_park": [[NOBODY] * 50, FIFTY, [NOBODY] * 50],
+    "gates_begin": [[NOBODY] * 50, [NOBODY] * 50, SEQUENCES, [False] * 50, [False] * 50],
+    "gates_look_rates": [RATES],
+    "gates_spend": [RATES, [1] * 50, [True] * 50],
+    "gates_wake": [RATES, [1] * 50],
+    "gates_let_come_heads": [[NOBODY] * 50, FIFTY],
+    "gates_mark_again": [FIFTY, [1] * 50],
+    "next_due": [["f", "s"], [2, 2], [1], True, None, ["f"], FIFTY, 0],
     "gates_held": [""],
     "gates_places": ["", 0],
     "gates_members": ["00000000-0000-0000-0000-000000000000"],
