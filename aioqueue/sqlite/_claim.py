@@ -77,7 +77,7 @@ class Claims:
     ) -> Sequence[ClaimedJob]:
         """Take due jobs, as `aioqueue.abc.Store.claim` promises."""
         names = sorted(set(types))
-        turns = dump({name: self._turns.of(name) for name in names} if len(names) > 1 else {})
+        turns = dump({name: self._turns.of(name) for name in names}) if len(names) > 1 else ""
         wanted = Wanted(lease_id, leases or {}, dump(names), limit, dry_run, turns, quotas_as_json(quotas))
         asked = _Asked(wanted, quotas, {name: gates[name] for name in names if name in gates} if gates else {})
         if (names, gates) != self._noted:

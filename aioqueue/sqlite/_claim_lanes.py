@@ -26,7 +26,7 @@ _LANES = f"""
                 SELECT run_at, id FROM job INDEXED BY job_due
                 WHERE state = 1 AND type = lane.value AND priority = urgency.value AND run_at <= {NOW}
                 ORDER BY run_at, id LIMIT :limit))) AS head"""
-_ORDER = f"urgency.value, head.key, {_of_type(':turns')}, head.value ->> 0, head.value ->> 1"
+_ORDER = f"urgency.value, head.key, iif(:turns = '', 0, {_of_type(':turns')}), head.value ->> 0, head.value ->> 1"
 
 HEADS = f"""(
         SELECT head.value ->> 1 AS id {_LANES}

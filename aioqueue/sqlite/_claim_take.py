@@ -75,7 +75,7 @@ class Wanted:
         types: The names, as a JSON array.
         limit: Jobs at most.
         dry_run: Whether the jobs are dry runs from then on.
-        turns: Of the types, as a JSON object.
+        turns: Of the types, as a JSON object; empty where there are none.
         quotas: As of `quotas_as_json`.
     """
 
@@ -84,7 +84,7 @@ class Wanted:
     types: str
     limit: int
     dry_run: bool = False
-    turns: str = "{}"
+    turns: str = ""
     quotas: str = ""
 
     @property
