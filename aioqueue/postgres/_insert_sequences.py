@@ -51,7 +51,7 @@ _ORDER = """WITH own AS MATERIALIZED (
     CROSS JOIN LATERAL (SELECT m.chain_id, m.number FROM @schema@.gate_member m WHERE m.chain_id = given.id OFFSET 0) AS m
 )
 UPDATE @schema@.gate_member m SET number = other.number FROM own JOIN own AS other ON other.is_now = own.wanted
-WHERE m.chain_id = own.chain_id AND other.number <> own.number"""
+WHERE m.chain_id = ANY($1::uuid[]) AND m.chain_id = own.chain_id AND other.number <> own.number"""
 
 
 def sequence_statements(schema: Schema) -> dict[str, str]:

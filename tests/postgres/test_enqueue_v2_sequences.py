@@ -37,6 +37,14 @@ async def test_a_name_or_an_object(postgres_url: str) -> None:
     ]
 
 
+async def test_the_order_of_a_batch_with_keys(postgres_url: str) -> None:
+    """Those are stored in the order of their keys' hashes, before the others."""
+    keys: list[dict[str, object]] = [{"key": str(n), "unique": {"window": 60} if n % 3 else True} for n in range(9)]
+    asked: list[dict[str, object]] = [*keys[:5], {}, *keys[5:], {}]
+    enqueue(postgres_url, *({"type": f"a{n:02}", "sequence": "s", **each} for n, each in enumerate(asked)))
+    assert [row[0] for row in execute(postgres_url, MEMBERS)] == [f"a{n:02}" for n in range(11)]
+
+
 @pytest.mark.parametrize(
     "odd",
     [5, "", [], "x" * 2001, {}, {"name": 5}, {"name": ""}, {"name": "s", "strict": 1}, {"name": "s", "on_failure": "block"}],

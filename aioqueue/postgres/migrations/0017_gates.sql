@@ -337,6 +337,121 @@ BEGIN
 END
 @body@;
 
+-- Stores jobs: see 0008 and 0013. What it does now beside that is to keep the batch's order in sequences, since what has a key is
+-- stored in the order of those.
+CREATE OR REPLACE FUNCTION @schema@.enqueue_v2(jobs json, tell boolean DEFAULT true)
+RETURNS TABLE (id uuid, created boolean)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+-- As on our own connections: nothing is better off reading a whole table, and planning takes longer than all else.
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS @body@
+#variable_conflict use_column
+DECLARE
+    given json[] := ARRAY(
+        SELECT value FROM json_array_elements(CASE json_typeof(jobs) WHEN 'object' THEN json_build_array(jobs) ELSE jobs END));
+    clock timestamptz := clock_timestamp();
+    own uuid[];
+    ids uuid[];
+    fates text[];
+    made uuid[];
+    order_of integer[];
+    left_out integer[] := '{}';
+    batch record;
+    note text;
+BEGIN
+    SELECT array_agg(coalesce(g.id, encode(set_bit(set_bit(overlay(
+               uuid_send(gen_random_uuid()) PLACING substring(int8send((extract(epoch FROM clock) * 1000)::bigint) FROM 3)
+               FROM 1 FOR 6), 52, 1), 53, 1), 'hex')::uuid) ORDER BY g.place) AS ids,
+           (array_agg(g.problem ORDER BY g.place) FILTER (WHERE g.problem IS NOT NULL))[1] AS problem,
+           array_agg(g.place ORDER BY g.hashes[1] NULLS FIRST, CASE WHEN g.hashes IS NULL THEN g.id END, g.place)
+               FILTER (WHERE g.hashes IS NOT NULL OR g.chosen_id) AS to_decide,
+           array_agg(g.place) FILTER (WHERE cardinality(g.hashes) = 1 AND g.seconds IS NULL AND NOT g.chosen_id) AS simple,
+           bool_or(g.implied) AS implies, bool_or((g.hashes IS NOT NULL OR g.chosen_id) AND g.implied) AS may_undo,
+           bool_or(g.blockers IS NOT NULL) AS waits,
+           bool_or(json_typeof(given[g.place]->'sequence') <> 'null') AS in_sequences
+        INTO batch FROM @schema@.enqueue_given(given) AS g;
+    IF batch.problem IS NOT NULL THEN
+        RAISE EXCEPTION '%', batch.problem USING ERRCODE = 'invalid_parameter_value';
+    ELSIF batch.ids IS NULL THEN
+        RETURN;
+    END IF;
+    own := batch.ids;
+    IF batch.waits THEN
+        PERFORM @schema@.enqueue_refuse_order(given, own);
+    END IF;
+    IF batch.to_decide IS NULL AND NOT batch.implies THEN
+        ids := own;
+        made := @schema@.enqueue_insert(given, ids);
+    ELSE
+        order_of := coalesce(batch.to_decide, '{}');
+        -- What turns out not to be needed may have replaced others: then all of it is undone, and decided again without it.
+        FOR look IN 1..20 LOOP
+            IF NOT batch.may_undo THEN
+                SELECT d.ids, d.fates INTO ids, fates
+                    FROM @schema@.enqueue_decide(given, own, order_of, batch.simple, batch.implies, '{}') AS d;
+                EXIT;
+            END IF;
+            BEGIN
+                SELECT d.ids, d.fates INTO ids, fates
+                    FROM @schema@.enqueue_decide(given, own, order_of, batch.simple, true, left_out) AS d;
+                EXIT;
+            EXCEPTION WHEN SQLSTATE 'AQ099' THEN
+                left_out := SQLERRM::integer[];
+            END;
+        END LOOP;
+        IF ids IS NULL THEN
+            RAISE EXCEPTION 'keys change hands so quickly that it can''t be said which jobs are needed'
+                USING ERRCODE = 'lock_not_available';
+        END IF;
+        made := @schema@.enqueue_insert(given, ARRAY(
+            SELECT CASE WHEN w.fate IS NULL THEN w.id END FROM unnest(ids, fates) WITH ORDINALITY AS w(id, fate, place)
+            ORDER BY w.place));
+    END IF;
+    IF fates IS NULL AND cardinality(made) = cardinality(ids) THEN
+        fates := array_fill('stored'::text, ARRAY[cardinality(ids)]);
+    ELSE
+        -- Of two with the same id the first one was stored.
+        SELECT array_agg(coalesce(w.fate, CASE WHEN m.id IS NOT NULL AND w.nth = 1 THEN 'stored' ELSE 'held' END) ORDER BY w.place)
+            INTO fates
+            FROM (SELECT o.id, o.fate, o.place, row_number() OVER (PARTITION BY o.id, o.fate ORDER BY o.place) AS nth
+                  FROM unnest(ids, coalesce(fates, '{}')) WITH ORDINALITY AS o(id, fate, place)) AS w
+            LEFT JOIN unnest(made) AS m(id) ON m.id = w.id;
+    END IF;
+    IF batch.in_sequences AND batch.to_decide IS NOT NULL THEN
+        -- The new members change their numbers among themselves.
+        WITH member AS MATERIALIZED (
+            SELECT m.chain_id, m.number, row_number() OVER (ORDER BY w.place) AS wanted, row_number() OVER (ORDER BY m.number) AS is_now
+            FROM unnest(ids, fates) WITH ORDINALITY AS w(id, fate, place)
+            CROSS JOIN LATERAL (SELECT m.chain_id, m.number FROM @schema@.gate_member m WHERE m.chain_id = w.id OFFSET 0) AS m
+            WHERE w.fate = 'stored'
+        )
+        UPDATE @schema@.gate_member m SET number = other.number FROM member JOIN member AS other ON other.is_now = member.wanted
+        WHERE m.chain_id = ANY(ids) AND m.chain_id = member.chain_id AND other.number <> member.number;
+    END IF;
+    IF batch.waits THEN
+        PERFORM @schema@.enqueue_blockers(given, own, ids, fates);
+    END IF;
+    IF EXISTS (SELECT FROM @schema@.reader r WHERE r.expires_at > now()) THEN
+        INSERT INTO @schema@.event (kind, job_id, chain_id, type, attempt, claims)
+        SELECT CASE j.state WHEN 0 THEN 'blocked' ELSE 'enqueued' END, j.id, coalesce(j.chain_id, j.id), j.type, j.attempt, j.claims
+        FROM unnest(ids, fates) WITH ORDINALITY AS w(id, fate, place) JOIN @schema@.job j ON j.id = w.id
+        WHERE w.fate IN ('stored', 'replaced') ORDER BY w.place;
+    END IF;
+    IF tell THEN
+        SELECT json_build_object('t', CASE WHEN octet_length(types.names::text) < 7000 THEN types.names END, 'd', types.delay)::text
+            INTO note
+            FROM (SELECT json_agg(DISTINCT j.type) AS names,
+                         min(greatest(0, extract(epoch FROM j.run_at - clock_timestamp())::double precision)) AS delay
+                  FROM unnest(ids, fates) AS w(id, fate) JOIN @schema@.job j ON j.id = w.id
+                  WHERE w.fate IN ('stored', 'replaced') AND j.state + 0 = 1) AS types
+            WHERE types.names IS NOT NULL AND types.delay <= 3600;
+        IF note IS NOT NULL THEN
+            PERFORM pg_notify('@channel@', note);
+        END IF;
+    END IF;
+    RETURN QUERY SELECT w.id, w.fate = 'stored' FROM unnest(ids, fates) WITH ORDINALITY AS w(id, fate, place) ORDER BY w.place;
+END
+@body@;
+
 -- Whoever may read or write jobs may do so with these: they're looked at and written together.
 DO @body@
 DECLARE
