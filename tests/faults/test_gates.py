@@ -98,11 +98,11 @@ async def held_to_the_limit(
                     victim.cont()
                 else:
                     scene.kill(victim)
-                    scene.worker(serves="gated", **SETTINGS)
+                    await scene.worker(serves="gated", **SETTINGS).wait_for("slots for")
                     await client.limits.put(gated.few, chance.randint(1, gated.LIMIT))
                     await until(lambda hit_at=hit_at: time.monotonic() - hit_at >= every, "the next kill", within=every + 60)
             await client.limits.put(gated.few, gated.LIMIT)
-            done = await scene.finished(handles, within=60 + jobs * seconds)
+            done = await scene.finished(handles, within=300 + jobs * seconds)
         assert all(job.state == "completed" for job in done)
         assert sampler.most[RUNNING] == gated.LIMIT, sampler.most
         assert sampler.most[IN_TURN] <= len(LINES + STRICT_LINES), sampler.most
