@@ -21,11 +21,11 @@ __all__ = ["let_come", "let_come_from_lanes"]
 logger = logging.getLogger("aioqueue.sqlite")
 
 _COME = """
-UPDATE job SET state = 1, gates = :gates WHERE state = 0 AND open_blockers = 0 AND gate = :gate
+UPDATE job SET state = 1, gates = :gates WHERE state = 0 AND open_blockers = 0 AND +gate = :gate
     AND id IN (SELECT value FROM json_each(:ids))
 RETURNING type
 """
-"""`gate` stays: it says where they were let come."""
+"""`gate` stays: it says where they were let come. They're found by their ids, not among all that are held there."""
 
 _COME_FROM_LANES = f"""
 UPDATE job SET state = 1 WHERE state = 0 AND open_blockers = 0 AND substr(gate, 1, {len(FAIR)}) = '{FAIR}'
