@@ -77,6 +77,11 @@ class _Found:
     floors: dict[Lane, Floor]
 
 
+def _may_wait(rules: GateRules) -> bool:
+    """Whether jobs wait at gates. Whose turn it is, has been decided before they're claimed."""
+    return rules.limit or rules.shared is not None or rules.rate or rules.sequence_by is not None
+
+
 class Claims:
     """Claims over one reserved connection, with the floors of the lanes.
 
@@ -186,6 +191,8 @@ class Claims:
         if not full:
             floors = [self._floors.get(lane) for lane in zip(*lanes, strict=True)]
         heads = max(_FEWEST_HEADS, -(-limit // _MANY_HEADS)) if names in self._crowded else limit
+        known = [name for name in rules if name in names]
+        ruled = {name for name in known if _may_wait(rules[name])}
         began = time.monotonic()
         rows = await self._fetch(
             owners.leases,
@@ -198,7 +205,7 @@ class Claims:
             owners.of_types,
             [self._turns.of(name) for name in lanes[0]],
             quotas=rooms.left(),
-            ruled=[name for name in rules if name in names],
+            ruled=list(ruled) if known else None,
             dry_run=dry_run,
         )
         if full:
@@ -219,17 +226,19 @@ class Claims:
             gated[name, int(priority)] = gated.get((name, int(priority)), 0) + int(count)
         begun = {} if full else {lane: self._floors[lane] for lane in left | gated.keys() if lane in self._floors}
         self._raise_floors(jobs)
-        met = sum(count for (name, _), count in gated.items() if name not in rules)
+        met = sum(count for (name, _), count in gated.items() if name not in ruled)
         return _Found(jobs, quota > len(jobs) + met, cut, left, gated, begun)
 
-    async def _fetch(self, *arguments: Any, quotas: Sequence[Quota], ruled: Sequence[str], dry_run: bool) -> Sequence[Row]:
+    async def _fetch(
+        self, *arguments: Any, quotas: Sequence[Quota], ruled: Sequence[str] | None, dry_run: bool
+    ) -> Sequence[Row]:
         """Run the statement that fits: what it says of pauses was so at the moment at which it looked for jobs."""
-        if ruled:
-            arguments = (*arguments, list(ruled))
+        if ruled is not None:
+            arguments = (*arguments, ruled)
         if quotas:
             rooms = [(name, number, quota.jobs) for number, quota in enumerate(quotas) for name in quota.types]
             arguments = (*arguments, *map(list, zip(*rooms, strict=True)))
-        form = partial(claim_name, dry_run=dry_run, quotas=bool(quotas), gates=bool(ruled))
+        form = partial(claim_name, dry_run=dry_run, quotas=bool(quotas), gates=ruled is not None)
         if not self._pausing:
             rows = await self._connection.fetch(self._statements[form(pausing=False)], *arguments)
             if not rows[0][PAUSING]:

@@ -75,7 +75,7 @@ _WITH_PAUSES = {
 _MET_GATED = """(SELECT array_agg(lane.jobs || ' ' || lane.priority || ' ' || lane.type)
         FROM (SELECT count(*) AS jobs, priority, type FROM met WHERE gated GROUP BY priority, type) AS lane)"""
 _WITHOUT_GATES = {"@plain@": "true", "@gated@": _MET_GATED}
-# Of types that have rules all jobs may wait at gates. Their part of the quota is told.
+# Of types that have limits, rates or sequences all jobs may wait at gates. Their part of the quota is told.
 _WITH_GATES = {
     "@plain@": "quota.type <> ALL($11::text[])",
     "@gated@": f"""array_cat((SELECT array_agg(jobs || ' ' || priority || ' ' || type) FROM quota
@@ -101,7 +101,7 @@ def claim_name(*, pausing: bool = False, dry_run: bool = False, quotas: bool = F
         pausing: Whether there are pauses.
         dry_run: Whether what it takes are dry runs from now on.
         quotas: Whether it has quotas: three parameters more.
-        gates: Whether some of its types have rules: their names are the first parameter more.
+        gates: Whether some of its types have rules: those whose jobs wait at gates are the first parameter more.
     """
     return f"claim{'_pausing' * pausing}{'_dry' * dry_run}{'_quotas' * quotas}{'_gates' * gates}"
 
@@ -110,7 +110,8 @@ def claim_statements(schema: Schema) -> dict[str, str]:
     """All statements of claims of many, by name."""
     statements = {**parking_statements(schema), **claim_blockers_statements(schema), **gates_claim_statements(schema)}
     for pausing, dry_run, quotas, gates in itertools.product((False, True), repeat=4):
-        sql = _CLAIM.replace("@claimed@", claimed("$8", "$9", dry_run=dry_run))
+        also = ", gate = NULL" if gates else ""  # one that was let come in its turn has had it
+        sql = _CLAIM.replace("@claimed@", claimed("$8", "$9", dry_run=dry_run, also=also))
         parts = (_WITH_PAUSES if pausing else _WITHOUT_PAUSES) | (_WITH_QUOTAS if quotas else _WITHOUT_QUOTAS)
         first = 12 if gates else 11
         quota_parameters = f"${first}::text[], ${first + 1}::integer[], ${first + 2}::integer[]"
