@@ -30,6 +30,7 @@ class GatedJob:
     Attributes:
         claimed: As it was claimed, while it runs.
         ended: How it has ended; None while it's live.
+        asked: Whether somebody has asked it to end while it runs.
         member: Of which sequence, and how; its place is that of its job among all.
     """
 
@@ -38,11 +39,12 @@ class GatedJob:
     member: SequenceMember | None
     claimed: ClaimedJob | None = None
     ended: SettlementKind | None = None
+    asked: bool = False
 
     @property
     def gates(self) -> tuple[str, ...]:
         """The limits at which it counts."""
-        own = f'job:a="{"x" if self.new.payload == tenant("x") else "y"}"'
+        own = "job:a" + {tenant("x"): '="x"', tenant("y"): '="y"'}.get(self.new.payload, "")
         return {"a": (own,), "b": ("s",), "c": ("job:c", "s")}.get(self.new.type, ())
 
 
@@ -116,15 +118,17 @@ class GatesModel:
         self.jobs += [GatedJob(each, self.now + (each.delay or 0), each.sequence) for each in jobs]
 
     def wait(self, job: GatedJob, delay: float) -> None:
-        job.claimed, job.ended, job.due = None, None, self.now + delay
+        """It waits for its next try, unless somebody has asked it to end while it ran."""
+        job.ended = SettlementKind.CANCELLED if job.asked else None
+        job.claimed, job.asked, job.due = None, False, self.now + delay
 
     def settle(self, job: GatedJob, kind: SettlementKind, delay: float, following: NewJob | None) -> None:
         if following is not None:
-            job.new = following
+            job.new = replace(following, key=job.new.key)
         if not kind.finishes or following is not None:
             self.wait(job, delay if following is None else 0)
         else:
-            job.claimed, job.ended = None, kind
+            job.claimed, job.asked, job.ended = None, False, kind
 
     def let_go_on(self, name: str) -> bool:
         """Of a sequence; whether a failed member has kept it."""
@@ -136,6 +140,7 @@ class GatesModel:
         return bool(keeping)
 
     def cancel(self, job: GatedJob) -> None:
+        job.asked = job.claimed is not None
         if job.claimed is None and job.ended is None:
             job.ended = SettlementKind.CANCELLED
 
