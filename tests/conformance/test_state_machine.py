@@ -171,7 +171,7 @@ def test_the_machine_finds_mistakes_with_plans(name: str) -> None:
     "name",
     [
         "a store whose deletions let nobody come",
-        "a store in which a failed member keeps nobody",
+        "a store in which a sequence is a limit of one",
         "a store that saves unused starts",
     ],
 )
