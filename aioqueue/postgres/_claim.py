@@ -275,6 +275,7 @@ class Claims:
     def expect_marks(self) -> None:
         """Somebody has seen that marks were left at gates: the next claim begins with them."""
         self._marks = True
+        self._gates.promotions.expect()
 
     async def _take_gated(
         self,

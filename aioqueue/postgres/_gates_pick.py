@@ -23,6 +23,9 @@ _COLUMNS = f"""j.id, j.type, j.priority, {moment("j.run_at")}, j.gate, j.gates, 
        j.metadata::text, (SELECT m.sequence FROM @schema@.gate_member m WHERE m.chain_id = coalesce(j.chain_id, j.id)),
        {key_is_paused("j.key")}"""
 
+_MORE_ROWS = 100
+"""At which is looked in a lane beside those that are wanted: somebody may keep the first ones locked."""
+
 # Of types that have rules all jobs are looked at; of others those few that are at gates, among the first ones.
 _PICK = f"""WITH lane AS MATERIALIZED (
     SELECT given.type, given.priority, coalesce(given.floor_at, '-infinity'::timestamptz) AS floor_at,
@@ -34,15 +37,16 @@ _PICK = f"""WITH lane AS MATERIALIZED (
     SELECT taken.id FROM lane CROSS JOIN LATERAL (
         SELECT j.id FROM {READY} LIMIT CASE WHEN lane.ruled THEN lane.jobs ELSE 0 END FOR UPDATE OF j SKIP LOCKED) AS taken
 ), other AS MATERIALIZED (
-    SELECT first.id FROM lane CROSS JOIN LATERAL (
-        SELECT j.id, j.gates FROM {READY} LIMIT CASE WHEN lane.ruled THEN 0 ELSE lane.jobs END) AS first
-    WHERE first.gates IS NOT NULL
-), locked AS MATERIALIZED (
-    SELECT j.id FROM @schema@.job j WHERE j.id = ANY(ARRAY(SELECT id FROM other)) AND j.state + 0 = 1 AND j.run_at <= now()
-    FOR UPDATE OF j SKIP LOCKED
+    SELECT taken.id FROM lane CROSS JOIN LATERAL (
+        SELECT j.id FROM @schema@.job j
+        WHERE j.id = ANY(ARRAY(SELECT first.id FROM (
+                SELECT j.id, j.gates FROM {READY} LIMIT CASE WHEN lane.ruled THEN 0 ELSE lane.jobs + {_MORE_ROWS} END) AS first
+            WHERE first.gates IS NOT NULL))
+          AND j.state + 0 = 1 AND j.run_at <= now()
+        ORDER BY j.run_at, j.id LIMIT lane.jobs FOR UPDATE OF j SKIP LOCKED) AS taken
 )
 SELECT {_COLUMNS} FROM @schema@.job j
-WHERE j.id = ANY(ARRAY(SELECT id FROM ruled UNION ALL SELECT id FROM locked)) ORDER BY j.run_at, j.id"""
+WHERE j.id = ANY(ARRAY(SELECT id FROM ruled UNION ALL SELECT id FROM other)) ORDER BY j.run_at, j.id"""
 _PICK_ONE = f"""WITH locked AS MATERIALIZED (
     SELECT j.id FROM @schema@.job j
     WHERE j.id = $1::uuid AND j.state + 0 = 1 AND j.run_at <= now() AND {type_is_free("j.type")} FOR UPDATE OF j SKIP LOCKED

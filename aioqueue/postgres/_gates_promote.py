@@ -215,6 +215,7 @@ class Promotions:
         self._looks = looks
         self._origin = origin
         self._floor = 0
+        self._expected = False
         self._full = Throttle()
         self._most = _MOST_MARKS
 
@@ -222,6 +223,10 @@ class Promotions:
     def floor(self) -> int:
         """Behind which mark others have to look; 0 while looking at all of them is quick."""
         return self._floor if self._full.pause else 0
+
+    def expect(self) -> None:
+        """Somebody has seen that marks were left. They may be before the floor, where a transaction has ended late."""
+        self._expected = True
 
     async def run(self) -> Come:
         """Let come a portion, if somebody has left a gate, or a rate allows a start.
@@ -231,7 +236,8 @@ class Promotions:
         Raises:
             StoreError: The database can't be used.
         """
-        full = self._full.pause == 0 and time.monotonic() - self._full.last > _FROM_THE_BEGINNING_SECONDS
+        due = self._expected or time.monotonic() - self._full.last > _FROM_THE_BEGINNING_SECONDS
+        full, self._expected = due and self._full.pause == 0, False
         floor, began = 0 if full or self.refusals else self._floor, time.monotonic()  # behind it are those that were left
         left = self.refusals.names
         if ALL_GATES in left:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aioqueue.postgres._options_schema import Schema
-from aioqueue.vocabulary._gates import GateRules, LimitKind, NewLimit
+from aioqueue.vocabulary._gates import GateRules, LimitKind, NewLimit, SequenceMember
 from tests.postgres.stores import completed, connected, job, opened
 
 if TYPE_CHECKING:
@@ -81,3 +81,32 @@ async def test_whoever_changes_a_limit_waits_longer_than_a_lock_is_waited_for(po
                 tries |= {row[0] for row in await other.fetch(TRIES)}
         await change
         assert await other.fetchval("SELECT places FROM aioqueue.gate_limit") == 7
+
+
+async def test_a_job_that_somebody_keeps_locked_keeps_no_members_behind_it(postgres_url: str) -> None:
+    """Of a type without rules, by claims that have room for one."""
+    async with opened(postgres_url) as store, connected(postgres_url) as frozen:
+        lease = await store.open_lease("w", 600)
+        await store.insert([plain := job("a")])
+        await store.insert([job("a", sequence=SequenceMember(name=f"s{number}")) for number in range(3)])
+        async with frozen.transaction():
+            await frozen.execute("SELECT FROM aioqueue.job WHERE id = $1 FOR UPDATE", plain.id)
+            for _ in range(3):
+                assert len(await store.claim(lease, ["a"], 1, gates={})) == 1
+
+
+async def test_a_mark_that_is_committed_late_is_seen_by_the_claim_after_a_look(postgres_url: str) -> None:
+    """Its transaction began before others that are long over. Whoever waits looks at all marks, not a second later."""
+    async with opened(postgres_url) as store, connected(postgres_url) as other, connected(postgres_url) as late:
+        await other.execute(LIMITS)
+        lease = await store.open_lease("w", 600)
+        await store.insert([job(name) for name in TYPES for _ in range(2)])
+        running = {each.type: each for each in await store.claim(lease, TYPES, 10, gates=RULES)}
+        async with late.transaction():
+            await late.execute("DELETE FROM aioqueue.job WHERE id = $1", running["a"].id)
+            await store.settle([completed(running["b"])])
+            assert [each.type for each in await store.claim(lease, TYPES, 10, gates=RULES)] == ["b"]
+        taken = [*await store.claim(lease, TYPES, 10, gates=RULES)]
+        assert (await store.next_due(TYPES, own=[lease], gates=RULES)).job == 0 or taken
+        taken += await store.claim(lease, TYPES, 10, gates=RULES)
+        assert [each.type for each in taken] == ["a"]
