@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from aioqueue.definitions._gates import InSequence, Limit, Rate, check_by
 from aioqueue.definitions._names import check_shared_limit
@@ -81,18 +81,19 @@ def read_gate_options(given: Mapping[str, Any]) -> GateOptions:
 def _read_limit(value: object) -> tuple[Limit | str, ...]:
     if value is None:
         return ()
-    parts = value if isinstance(value, tuple) else (value,)
+    said = safe_repr(value)
+    parts: tuple[object, ...] = cast("tuple[object, ...]", value) if isinstance(value, tuple) else (value,)
     read: list[Limit | str] = []
     for each in parts:
         if not isinstance(each, (Limit, str)):
             raise ConfigurationError(
                 f'limit must be a Limit(...), the name of a shared one such as "stripe", or both, (Limit(3), "stripe"), '
-                f"not {safe_repr(value)}"
+                f"not {said}"
             )
         read.append(each if isinstance(each, Limit) else check_shared_limit(each))
     if len({type(each) for each in read}) < len(read):
         raise ConfigurationError(
-            f"limit can be one Limit(...) and one name of a shared limit, not {safe_repr(value)}: of two of one kind, keep the "
+            f"limit can be one Limit(...) and one name of a shared limit, not {said}: of two of one kind, keep the "
             "narrower, or divide the job"
         )
     return tuple(read)
@@ -206,8 +207,10 @@ def refuse_unordered_values(rules: GateRules, arguments: Mapping[str, object]) -
 
 def _has_set(value: object) -> bool:
     if isinstance(value, dict):
-        return any(map(_has_set, value.values()))
-    return isinstance(value, (set, frozenset)) or (isinstance(value, (list, tuple)) and any(map(_has_set, value)))
+        return any(map(_has_set, cast("dict[object, object]", value).values()))
+    if isinstance(value, (list, tuple)):
+        return any(map(_has_set, cast("Sequence[object]", value)))
+    return isinstance(value, (set, frozenset))
 
 
 def _named(rules: GateRules) -> dict[str, By | None]:

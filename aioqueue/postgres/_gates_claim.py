@@ -154,7 +154,7 @@ class GateClaims:
         done = Gated(paused={each.lane for each in picked if each.paused})
         gates = self._gates(picked, rules)
         asked = dict.fromkeys(gate for way in gates.values() for gate in way)
-        locked = set(await lock_gates(connection, self._statements, asked, waits=waits)) if asked else set()
+        locked = set(await lock_gates(connection, self._statements, asked, waits=waits)) if asked else set[str]()
         candidates = [each for each in picked if each.id in gates and locked.issuperset(gates[each.id])]
         if not candidates:
             return done

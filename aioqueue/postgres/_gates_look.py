@@ -70,7 +70,7 @@ LEFT JOIN LATERAL (
     ORDER BY m.number LIMIT 1
 ) AS first ON true"""
 
-EACH_AND_BASE = """FROM (SELECT clock_timestamp() AS now) AS clock CROSS JOIN {given} AS given
+EACH_AND_BASE = """FROM (SELECT clock_timestamp() AS now) AS clock CROSS JOIN {given}
 LEFT JOIN LATERAL (
     SELECT l.places, ceil(l.per * 1000000 / nullif(l.places, 0)) * interval '1 us' AS each,
            greatest(1, coalesce(l.burst, l.places)) AS burst
@@ -85,8 +85,7 @@ allows none, or isn't there. Where the clock was set back the starts of what is 
 _TOKENS = """CASE WHEN rate.places > 0
         THEN greatest(0, floor(extract(epoch FROM clock.now - since.base) / extract(epoch FROM rate.each)))
     WHEN rate.places = 0 THEN 0 END::bigint"""
-_LOOK_RATES = f"""SELECT given.gate, {_TOKENS} {EACH_AND_BASE.format(given="unnest($1::text[])")}"""
-_LOOK_RATES = _LOOK_RATES.replace("unnest($1::text[]) AS given", "unnest($1::text[]) AS given(gate)")
+_LOOK_RATES = f"""SELECT given.gate, {_TOKENS} {EACH_AND_BASE.format(given="unnest($1::text[]) AS given(gate)")}"""
 
 
 def look_statements(schema: Schema) -> dict[str, str]:

@@ -106,7 +106,7 @@ _MARK_AGAIN = f"""{_LEAVE_MARKS}
 WHERE EXISTS (SELECT FROM @schema@.job j WHERE j.state = 0 AND j.gate = given.gate)"""
 _WAKE = f"""UPDATE @schema@.gate_rate r SET wake_at = (
     SELECT CASE WHEN rate.places IS NULL THEN clock.now ELSE since.base + rate.each * (1 + given.tokens) END
-    {EACH_AND_BASE.format(given="unnest($1::text[], $2::bigint[])").replace(") AS given", ") AS given(gate, tokens)")}
+    {EACH_AND_BASE.format(given="unnest($1::text[], $2::bigint[]) AS given(gate, tokens)")}
     WHERE given.gate = r.gate AND EXISTS (SELECT FROM @schema@.job j WHERE j.state = 0 AND j.gate = given.gate))
 WHERE r.gate = ANY($1::text[])"""
 

@@ -48,11 +48,10 @@ ON CONFLICT (chain_id) DO NOTHING"""
 # Where somebody waits, they are let come when the next start is allowed.
 _SPEND = f"""INSERT INTO @schema@.gate_rate AS r (gate, arrival, wake_at)
 SELECT given.gate, coalesce(next.arrival, '-infinity'), CASE WHEN given.waiting THEN next.arrival + rate.each END
-{EACH_AND_BASE.format(given="unnest($1::text[], $2::integer[], $3::boolean[])")}
+{EACH_AND_BASE.format(given="unnest($1::text[], $2::integer[], $3::boolean[]) AS given(gate, used, waiting)")}
 CROSS JOIN LATERAL (SELECT since.base + rate.each * given.used AS arrival) AS next
 ON CONFLICT (gate) DO UPDATE SET arrival = excluded.arrival,
     wake_at = CASE WHEN excluded.wake_at IS NOT NULL THEN excluded.wake_at ELSE r.wake_at END"""
-_SPEND = _SPEND.replace(") AS given\n", ") AS given(gate, used, waiting)\n")
 
 
 def take_statements(schema: Schema) -> dict[str, str]:

@@ -126,7 +126,7 @@ def through_gates(
             continue
         before = came[each.id]
         limits = [gate for gate in each.gates if kind_of(gate) is GateKind.LIMIT]
-        places += [[gate, str(each.id)] for gate in each.gates if kind_of(gate) in _PLACES]
+        places.extend([gate, str(each.id)] for gate in each.gates if kind_of(gate) in _PLACES)
         if limits or before.gated or before.gate is not None or before.sequence is not None:
             counted = dump(limits) if limits or before.sequence is not None else None
             passed.append([str(each.id), counted])

@@ -194,7 +194,7 @@ async def older_names_count_as_the_present_one(harness: Harness) -> None:
     if (gated := with_gates(store := harness.store)) is None:
         return
     await gated.put_limits([limit_of("new", 1)])
-    rules = dict.fromkeys(("new", "old"), GateRules(type="new", limit=True))
+    rules = {name: GateRules(type="new", limit=True) for name in ("new", "old")}
     await store.insert(jobs := [job("old"), job("new")])
     worker = Worker(store, rules)
     claimed = await worker.one()
