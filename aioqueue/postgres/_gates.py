@@ -39,7 +39,7 @@ SELECT l.places, l.per, ARRAY({_PLACES} LIMIT {_NAMED}),
 FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS given(gate, name, place) CROSS JOIN clock
 LEFT JOIN @schema@.gate_limit l ON l.name = given.name
 LEFT JOIN LATERAL (
-    SELECT greatest(l.per / l.places, 0.000001) * interval '1 second' AS each
+    SELECT greatest(l.per / nullif(l.places, 0), 0.000001) * interval '1 second' AS each
     WHERE l.per IS NOT NULL AND l.places > 0) AS token ON true
 LEFT JOIN LATERAL (
     SELECT greatest(r.arrival, clock.now - token.each * coalesce(l.burst, l.places)) AS at

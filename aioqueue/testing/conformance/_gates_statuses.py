@@ -56,6 +56,18 @@ async def a_rate_says_when_the_next_may_start(harness: Harness) -> None:
 
 
 @subject()
+async def a_rate_of_none_says_no_time(harness: Harness) -> None:
+    """Where nothing is ever started."""
+    if (gated := with_gates(store := harness.store)) is None:
+        return
+    await gated.put_limits([rate_of("a", 0, HOUR)])
+    await store.insert([job()])
+    equal(await Worker(store, {"a": GateRules(type="a", rate=True)}).ids(), [], "what starts")
+    (status,) = await gated.gate_statuses(["rate:a"])
+    equal((status.places, status.waiting, status.next_at), (0, 1, None), "a rate of none")
+
+
+@subject()
 async def a_sequence_says_whose_turn_it_is(harness: Harness) -> None:
     """Who runs; else whose turn it is; else whom it waits for."""
     if (gated := with_gates(store := harness.store)) is None:
