@@ -98,8 +98,9 @@ async def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        async with Client(given.url) as client:
-            await client.migrate()
+        client = Client(given.url)
+        await client.migrate()
+        async with client:
             await client.limits.put("stripe", STRIPE_PLACES)
             pays = [job_type(folder, order) for order in range(10) for job_type in (charge, refund)]
             pictures = [resize(folder, customer, number) for number in range(5) for customer in CUSTOMERS]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from tests.processes import ROOT
 
 EXPECTED = """\
@@ -16,7 +18,10 @@ running now: job:limited.resize 0, stripe 0
 """
 
 
-def test_what_the_workers_have_seen_together(each_url: str) -> None:
-    command = [sys.executable, "-W", "error", "-X", "dev", "-m", "examples.limits", "--url", each_url]
+@pytest.mark.parametrize("fresh", ["url", "empty_postgres_url"], ids=["sqlite", "postgres"])
+def test_what_the_workers_have_seen_together(request: pytest.FixtureRequest, fresh: str) -> None:
+    """In a database in which nothing is yet."""
+    url = request.getfixturevalue(fresh)
+    command = [sys.executable, "-W", "error", "-X", "dev", "-m", "examples.limits", "--url", url]
     finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert (finished.returncode, finished.stdout) == (0, EXPECTED), finished.stderr
