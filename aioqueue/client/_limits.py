@@ -137,6 +137,7 @@ def _limit_name(limit: str | AnyJobType) -> str:
             raise ConfigurationError(
                 f"{limit.name} has no limit of its own, so nothing would look at one: give the type limit=Limit(...)"
                 + "".join(f", or put the number of {each!r}, which it shares" for each in limit.limit)
+                + (", or see put_rate and remove_rate: it has a rate" if limit.rate is not None else "")
             )
         return JOB_LIMIT + limit.name
     if _names_rate(limit):

@@ -49,6 +49,10 @@ async def transfer(account: object) -> None: ...
 async def plain(number: int) -> None: ...
 
 
+@registry.job(rate=Rate(5, per=1))
+async def rated(number: int) -> None: ...
+
+
 @registry.declare
 async def declared(number: int) -> None: ...
 
@@ -174,6 +178,7 @@ UNFIT: list[tuple[Callable[[Client], Coroutine[Any, Any, object]], str]] = [
     (lambda client: client.limits.put(plain, 1), "no limit of its own.*put the number of 'stripe'"),
     (lambda client: client.limits.put(transfer, 1), r"no limit of its own.*limit=Limit\(\.\.\.\)$"),
     (lambda client: client.limits.remove(plain), "no limit of its own"),
+    (lambda client: client.limits.remove(rated), "no limit of its own.*see put_rate and remove_rate"),
     (lambda client: client.limits.put_rate(plain, 1, per=1), "gated.plain has no rate"),
     (lambda client: client.limits.put_rate("a b", 1, per=1), "can't be a name"),
     (lambda client: client.limits.put_rate(5, 1, per=1), "a rate is a job type's"),
