@@ -25,7 +25,7 @@ from aioqueue.postgres._claim_statements import COLUMNS_ABOUT_THE_CLAIM, PAUSING
 from aioqueue.postgres._claim_throttle import Throttle
 from aioqueue.postgres._gates_claim import GateClaims, Gated
 from aioqueue.postgres._rows import claimed_job
-from aioqueue.store_rules._quotas import Rooms
+from aioqueue.store_rules._quotas import Rooms, one_of_each
 from aioqueue.store_rules._turns import Turns, urgency_of
 
 if TYPE_CHECKING:
@@ -129,7 +129,8 @@ class Claims:
         taken: list[ClaimedJob] = []
         marked: set[UUID] = set()
         repeated = was_parked = False
-        owners, rooms = Owners.of(lease_id, leases or {}), Rooms(quotas)
+        owners = Owners.of(lease_id, leases or {})
+        rooms = Rooms(one_of_each(quotas, self._gates.turns.sorting.intersection(rules)))
         full = self.pause == 0 and (not self._backlog or time.monotonic() - self._full.last > _FROM_THE_BEGINNING_SECONDS)
         rounds, parked, began = 0, 0, time.monotonic()
         while rounds < _MOST_ROUNDS and (names := [name for name in types if rooms.has_room(name)]):

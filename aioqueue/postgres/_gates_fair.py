@@ -34,8 +34,10 @@ if TYPE_CHECKING:
 __all__ = ["FAIR_DUE", "FairTurns", "fair_statements"]
 
 _SORTED_AT_ONCE = 1_000
-_SORTING_SECONDS = 5.0
-"""For which a claim sorts; the next one goes on with it."""
+_SORTING_SECONDS = 0.2
+"""For which a claim sorts; the next one goes on with it. Meanwhile each takes one job of the type: slots aren't empty for
+seconds, and few of them are gone when it's seen who else waits.
+"""
 
 _FROM_THE_BEGINNING_SECONDS = 1.0
 
@@ -107,10 +109,12 @@ class FairTurns:
 
     Attributes:
         refusals: Types that are left alone for the moment.
+        sorting: Types that have more due jobs than could be sorted before this claim.
     """
 
     def __init__(self, connection: ReservedConnection, statements: dict[str, str]) -> None:
         self.refusals = Refusals()
+        self.sorting: set[str] = set()
         self._connection = connection
         self._statements = statements
         self._cursors: dict[str, str] = {}
@@ -132,12 +136,14 @@ class FairTurns:
         left = set(self.refusals.names) if rules else set[str]()
         fair = [name for name in types if name in rules and rules[name].fair_by is not None]
         fair = [name for name in fair if rules[name].type not in left]
+        self.sorting.clear()
         for name in await self._unsorted(fair) if fair else ():
-            await self._tried(rules[name].type, partial(self._sort_all, rules, name))
+            await self._tried(rules[name].type, partial(self._sort_some, rules, name))
         firsts: dict[Lane, Floor] = {}
         # Of those that are stored under an alias the lanes are named as of the others.
         for name in dict.fromkeys(rules[name].type for name in fair):
-            if (room := limit - self._come[name]) > 0:
+            most = limit if self.sorting.isdisjoint(each for each in fair if rules[each].type == name) else 1
+            if (room := most - self._come[name]) > 0:
                 await self._tried(name, partial(self._let_come, name, room, firsts))
         return firsts
 
@@ -181,10 +187,13 @@ class FairTurns:
         floors = [self._sorted.get(lane, (None, None)) for lane in zip(names, priorities, strict=True)]
         return names, priorities, [at for at, _ in floors], [job_id for _, job_id in floors]
 
-    async def _sort_all(self, rules: Mapping[str, GateRules], name: str) -> None:
+    async def _sort_some(self, rules: Mapping[str, GateRules], name: str) -> None:
+        """Sort for a while; a type that isn't done with then is added to `sorting`."""
         began = time.monotonic()
-        while await self._sort(rules[name], name) and time.monotonic() - began < _SORTING_SECONDS:
-            pass
+        while await self._sort(rules[name], name):
+            if time.monotonic() - began >= _SORTING_SECONDS:
+                self.sorting.add(name)
+                break
 
     async def _sort(self, rules: GateRules, name: str) -> bool:
         """Sort a portion of what isn't sorted yet; returns whether there may be more."""

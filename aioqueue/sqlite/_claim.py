@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import math
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from aioqueue.errors import StoreError
@@ -16,6 +17,7 @@ from aioqueue.sqlite._errors import concerns_a_row
 from aioqueue.sqlite._gates_claim import BeforeGates, Prepared, claim_at_gates
 from aioqueue.sqlite._notifications import merged
 from aioqueue.sqlite._rows import Unreadable, dump
+from aioqueue.store_rules._quotas import one_of_each
 from aioqueue.store_rules._turns import Turns, urgency_of
 from aioqueue.vocabulary._notification import Notification
 
@@ -38,8 +40,10 @@ between which others write.
 """
 
 
-_SORTING_SECONDS = 5.0
-"""For which it goes on where jobs have to be sorted into fair lanes first."""
+_SORTING_SECONDS = 0.2
+"""For which jobs are sorted into fair lanes first. Where that isn't the end of it, each claim takes one job of such a type
+meanwhile: slots aren't empty for seconds, and few of them are gone when it's seen who else waits.
+"""
 
 _AT_GATES_SECONDS = 60.0
 """For which claims look at gates at once, though their types have none: they have come to jobs that wait at some."""
@@ -86,6 +90,7 @@ class Claims:
         jobs: Sequence[ClaimedJob] = []
         goes_on, began = limit > 0, time.monotonic()
         while goes_on and not jobs:
+            asked = replace(asked, sorts_first=time.monotonic() - began < _SORTING_SECONDS)
             jobs, patience = await self._writer.hop(functools.partial(self._claim, asked))
             goes_on = time.monotonic() - began < patience
         self._turns.serve({job.type for job in jobs})
@@ -106,8 +111,8 @@ class Claims:
                 take = functools.partial(self._at_gates, some_are_stuck=stuck) if at_gates else _plainly
                 taken = in_transaction(connection, self._writer.timeout, functools.partial(take, asked=asked), abandoned)
                 told = Notification(types=taken.before.types) if taken.before.types else None
-                if taken.before.more:
-                    return ([], _SORTING_SECONDS), told
+                if taken.before.more and asked.sorts_first:
+                    return ([], math.inf), told
                 if not stuck:
                     self._idle = not (taken.jobs or taken.held)
                     return (taken.jobs, _PARKING_SECONDS if taken.held else 0.0), told
@@ -124,9 +129,13 @@ class Claims:
         """Let come whose time it is, and take jobs, unless some can't be taken at all: then one after the other is."""
         self._news.used = True
         before = self._before.prepare(connection, asked.rules, asked.wanted.limit, some_are_stuck=some_are_stuck)
-        if before.more or some_are_stuck:
+        if some_are_stuck or (before.more and asked.sorts_first):
             return _Taken(before=before)
-        return _Taken(*claim_at_gates(connection, asked.wanted, asked.rules, asked.quotas), before)
+        quotas = asked.quotas
+        if before.more:
+            quotas = one_of_each(quotas, [name for name, rules in asked.rules.items() if rules.fair_by is not None])
+        wanted = replace(asked.wanted, quotas=quotas_as_json(quotas))
+        return _Taken(*claim_at_gates(connection, wanted, asked.rules, quotas), before)
 
     def _finds_nothing(self, connection: sqlite3.Connection, asked: _Asked) -> bool:
         """Whether a claim would neither take nor park anything, nor has anything to do at gates."""
@@ -137,11 +146,16 @@ class Claims:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What a claim asks for, with its quotas, and the rules of those of its types that have gates."""
+    """What a claim asks for, with its quotas, and the rules of those of its types that have gates.
+
+    Attributes:
+        sorts_first: Whether nothing is taken before all due jobs of types with turns are sorted.
+    """
 
     wanted: Wanted
     quotas: Sequence[Quota]
     rules: Mapping[str, GateRules]
+    sorts_first: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from aioqueue.vocabulary._quota import Quota
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
-__all__ = ["Rooms"]
+__all__ = ["Rooms", "one_of_each"]
 
 
 class Rooms:
@@ -39,3 +40,12 @@ class Rooms:
     def left(self) -> list[Quota]:
         """The quotas for what else is taken. Those without any room say 0."""
         return [Quota(types, max(0, left)) for types, left in zip(self._types, self._left, strict=True)]
+
+
+def one_of_each(quotas: Sequence[Quota], types: Collection[str]) -> Sequence[Quota]:
+    """Quotas by which no more than one job of each of these types is taken."""
+    if not types:
+        return quotas
+    narrow = [replace(quota, jobs=min(1, quota.jobs)) if quota.types & set(types) else quota for quota in quotas]
+    known = {name for quota in quotas for name in quota.types}
+    return [*narrow, *(Quota(frozenset([name]), 1) for name in types if name not in known)]
