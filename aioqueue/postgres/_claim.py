@@ -255,7 +255,7 @@ class Claims:
         self._marks = False
         come = await self._gates.promotions.run()
         self._lower_floors(come.firsts)
-        self._lower_floors(await self._gates.turns.run(rules, types, limit))
+        self._lower_floors(await self._gates.turns.run(rules, types, limit, {name for name, _ in come.firsts}))
         self._marks = bool(come.more or come.firsts)
 
     def _lower_floors(self, firsts: Mapping[Lane, Floor]) -> None:

@@ -19,11 +19,11 @@ from aioqueue.postgres._connections_source import HOLD_BRIEFLY
 from aioqueue.postgres._gates_refusals import Refusals, concerns_all
 from aioqueue.postgres._pauses_parked import type_is_free
 from aioqueue.postgres._rows import moment
-from aioqueue.store_rules._gates import fair_gate_of
+from aioqueue.store_rules._gates import fair_gate_of, gates_behind_turns
 from aioqueue.vocabulary._gates import FAIR
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
     from uuid import UUID
 
     from aioqueue.postgres._claim_lanes import Floor, Lane
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from aioqueue.postgres._options_schema import Schema
     from aioqueue.vocabulary._gates import GateRules
 
-__all__ = ["FAIR_DUE", "FairTurns", "fair_statements"]
+__all__ = ["FAIR_DUE", "FairTurns", "fair_statements", "without_turns"]
 
 _SORTED_AT_ONCE = 1_000
 _SORTING_SECONDS = 0.2
@@ -81,6 +81,12 @@ _TAKE_TURNS = f"""WITH first AS MATERIALIZED (
 UPDATE @schema@.job j SET state = 1 WHERE j.id = ANY(ARRAY(SELECT id FROM first)) AND j.state + 0 = 0
 RETURNING j.type, j.priority, {moment("j.run_at")}, j.id"""
 
+# What somebody has locked keeps nobody else from a turn.
+_FULL = """SELECT given.type FROM unnest($1::text[], $2::text[]) AS given(type, gate) CROSS JOIN LATERAL (
+    SELECT j.id FROM @schema@.job j
+    WHERE j.state = 0 AND j.gate COLLATE "C" = given.gate AND j.type = given.type AND j.open_blockers <= 0
+    LIMIT 1 FOR UPDATE OF j SKIP LOCKED) AS held"""
+
 FAIR_DUE = f"""EXISTS (SELECT FROM unnest(@types@::text[]) AS given(type) WHERE {type_is_free("given.type")} AND (
         EXISTS (SELECT FROM @schema@.job j WHERE j.state = 0 AND j.gate COLLATE "C" = '{FAIR}' || given.type)
         OR EXISTS (SELECT FROM @schema@.job j WHERE j.state = 0 AND j.gate COLLATE "C" > '{FAIR}' || given.type || '='
@@ -91,6 +97,7 @@ FAIR_DUE = f"""EXISTS (SELECT FROM unnest(@types@::text[]) AS given(type) WHERE 
 def fair_statements(schema: Schema) -> dict[str, str]:
     """All statements of this module, by name."""
     templates = {
+        "fair_full": _FULL,
         "fair_are_unsorted": _ARE_UNSORTED,
         "fair_unsorted": _UNSORTED,
         "fair_sort": _SORT,
@@ -98,6 +105,26 @@ def fair_statements(schema: Schema) -> dict[str, str]:
         "fair_take_turns": _TAKE_TURNS,
     }
     return {name: schema.render(template) for name, template in templates.items()}
+
+
+async def without_turns(
+    fetch: Callable[..., Awaitable[Sequence[Any]]],
+    statements: Mapping[str, str],
+    rules: Mapping[str, GateRules],
+    types: Sequence[str],
+) -> set[str]:
+    """Those of the types of which nobody gets a turn now: some wait at a gate of all of them.
+
+    Arguments:
+        fetch: Runs a statement.
+        statements: Those of this module, and maybe others.
+        rules: Of the types that have any.
+        types: Those of them that are asked about.
+    """
+    behind = [(name, gate) for name in types for gate in gates_behind_turns(rules[name])]
+    if not behind:
+        return set()
+    return {rules[row[0]].type for row in await fetch(statements["fair_full"], *map(list, zip(*behind, strict=True)))}
 
 
 class FairTurns:
@@ -122,13 +149,16 @@ class FairTurns:
         self._sorted: dict[Lane, Floor] = {}
         self._full = Throttle()
 
-    async def run(self, rules: Mapping[str, GateRules], types: Sequence[str], limit: int) -> dict[Lane, Floor]:
+    async def run(
+        self, rules: Mapping[str, GateRules], types: Sequence[str], limit: int, came: Collection[str] = ()
+    ) -> dict[Lane, Floor]:
         """Let come as many of each type as a claim has room for; returns the first in each lane.
 
         Arguments:
             rules: Of the types that have any.
             types: What is claimed.
             limit: Jobs at most.
+            came: The types of those that were let come at other gates, and go before those that would get a turn.
 
         Raises:
             StoreError: The database can't be used.
@@ -140,8 +170,10 @@ class FairTurns:
         for name in await self._unsorted(fair) if fair else ():
             await self._tried(rules[name].type, partial(self._sort_some, rules, name))
         firsts: dict[Lane, Floor] = {}
+        full = await without_turns(self._connection.fetch, self._statements, rules, fair)
+        full.update(rules[name].type for name in came if name in fair and gates_behind_turns(rules[name]))
         # Of those that are stored under an alias the lanes are named as of the others.
-        for name in dict.fromkeys(rules[name].type for name in fair):
+        for name in dict.fromkeys(rules[name].type for name in fair if rules[name].type not in full):
             most = limit if self.sorting.isdisjoint(each for each in fair if rules[each].type == name) else 1
             if (room := most - self._come[name]) > 0:
                 await self._tried(name, partial(self._let_come, name, room, firsts))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from aioqueue.postgres._claim_lanes import lanes_of
 from aioqueue.postgres._claim_throttle import Throttle
 from aioqueue.postgres._gates_due import GATES_DUE
+from aioqueue.postgres._gates_fair import fair_statements, without_turns
 from aioqueue.postgres._pauses_parked import GATE, VALID
 from aioqueue.postgres._rows import RECOVERED_COLUMNS, claimed_job
 from aioqueue.postgres._schedules_due import NEXT_TICK
@@ -111,7 +112,7 @@ SELECT (SELECT {_SECONDS.format(first="least(pending.due, parked.due)")} FROM pe
 
 def recovery_statements(schema: Schema) -> dict[str, str]:
     """All statements of this module, by name."""
-    return {"take_expired": schema.render(_TAKE_EXPIRED), "next_due": schema.render(_NEXT_DUE)}
+    return {"take_expired": schema.render(_TAKE_EXPIRED), "next_due": schema.render(_NEXT_DUE), **fair_statements(schema)}
 
 
 class Recovery:
@@ -141,7 +142,9 @@ class Recovery:
     async def next_due(self, types: Sequence[str], own: Collection[int], gates: Mapping[str, GateRules] | None = None) -> Due:
         """Say when something is due, as `aioqueue.abc.Store.next_due` says."""
         look, floor = self._looks.pause == 0, self._floor.begin()
-        fair = {rules.type for name, rules in (gates or {}).items() if rules.fair_by is not None and name in types}
+        rules = {name: each for name, each in (gates or {}).items() if each.fair_by is not None and name in types}
+        full = await without_turns(self._pool.fetch, self._statements, rules, list(rules))
+        fair = {each.type for each in rules.values()} - full
         left, left_types = self._claims.refusals
         began = time.monotonic()
         rows = await self._pool.fetch(

@@ -9,7 +9,7 @@ from aioqueue.sqlite._claim_paused import open_types
 from aioqueue.sqlite._gates_each import let_come_from_lanes
 from aioqueue.sqlite._rows import dump, load
 from aioqueue.sqlite._rows_times import NOW
-from aioqueue.store_rules._gates import fair_gate_of
+from aioqueue.store_rules._gates import fair_gate_of, gates_behind_turns
 from aioqueue.vocabulary._gates import FAIR
 
 if TYPE_CHECKING:
@@ -44,6 +44,12 @@ SELECT EXISTS (SELECT 1 FROM json_each(:types) AS kind, json_each('[1,2,3,4]') A
 _NEXT = """(SELECT min(gate) FROM job INDEXED BY job_at_gate
     WHERE state = 0 AND open_blockers = 0 AND gate > {0} AND gate < :behind)"""
 
+_FULL = """
+SELECT behind.value ->> 0 FROM json_each(:gates) AS behind WHERE EXISTS (
+    SELECT 1 FROM job INDEXED BY job_at_gate
+    WHERE state = 0 AND open_blockers = 0 AND gate = behind.value ->> 1 AND type = behind.value ->> 0 AND typeof(id) = 'text')
+"""
+
 _LANES = f"""
 WITH RECURSIVE lane(gate, place) AS (
     SELECT {_NEXT.format(":after")}, 1
@@ -70,11 +76,21 @@ SELECT EXISTS (SELECT 1 FROM json_each(:names) AS named CROSS JOIN job INDEXED B
 """The lane of those without a value, or another one."""
 
 
+def _with_turns(connection: Statements, fair: Mapping[str, GateRules]) -> list[str]:
+    """Those of the types that aren't paused, and of which none wait at a gate of all their jobs."""
+    left: list[str] = load(open_types(connection, dump(list(fair)))[0])
+    behind = [[each, gate] for each in left for gate in gates_behind_turns(fair[each])]
+    if not behind:
+        return left
+    full = {fair[row[0]].type for row in connection.execute(_FULL, {"gates": dump(behind)}).fetchall()}
+    return [each for each in left if fair[each].type not in full]
+
+
 def wait_in_lanes(connection: Statements, fair: Mapping[str, GateRules]) -> bool:
-    """Whether somebody waits in the lanes of these types, of those that aren't paused."""
+    """Whether somebody waits in the lanes of these types, of those of which somebody may come."""
     if not fair:
         return False
-    left = load(open_types(connection, dump(list(fair)))[0])
+    left = _with_turns(connection, fair)
     names = dump(sorted({FAIR + fair[each].type for each in left}))
     return bool(left and connection.execute(_ANY_WAITS, {"names": names}).fetchone()[0])
 
@@ -107,7 +123,7 @@ class FairLanes:
             some_are_stuck: Whether some that came can't be taken at all, and aren't waited for.
         """
         by_name: dict[str, list[str]] = {}
-        for each in load(open_types(connection, dump(list(fair)))[0]):
+        for each in _with_turns(connection, fair):
             by_name.setdefault(fair[each].type, []).append(each)
         for name, types in by_name.items():
             given, left = dump(types), limit

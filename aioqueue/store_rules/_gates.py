@@ -14,7 +14,15 @@ if TYPE_CHECKING:
 
     from aioqueue.vocabulary._gates import GateRules
 
-__all__ = ["Admission", "Candidate", "GateState", "admit", "fair_gate_of", "gates_of"]
+__all__ = [
+    "Admission",
+    "Candidate",
+    "GateState",
+    "admit",
+    "fair_gate_of",
+    "gates_behind_turns",
+    "gates_of",
+]
 
 
 def gates_of(rules: GateRules | None, sequence: str | None, payload: bytes, metadata: bytes) -> tuple[str, ...]:
@@ -42,6 +50,19 @@ def gates_of(rules: GateRules | None, sequence: str | None, payload: bytes, meta
 def fair_gate_of(rules: GateRules, payload: bytes, metadata: bytes) -> str | None:
     """The lane in which a job waits for its turn; None where all of its type are alike."""
     return None if rules.fair_by is None else FAIR + rules.type + value_of(rules.fair_by, payload, metadata)
+
+
+def gates_behind_turns(rules: GateRules) -> list[str]:
+    """The gates that all jobs of a type have to pass whose values take turns, beside those that are named by values.
+
+    While some are held there nobody else gets a turn: they go on in the order of their due times, in which those of whoever
+    has a backlog would always come before the others.
+    """
+    if rules.fair_by is None:
+        return []
+    gates = [JOB_LIMIT + rules.type] if rules.limit and rules.limit_by is None else []
+    gates += [] if rules.shared is None else [rules.shared]
+    return [*gates, RATE + rules.type] if rules.rate and rules.rate_by is None else gates
 
 
 @dataclass(frozen=True, slots=True)

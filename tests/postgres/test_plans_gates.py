@@ -77,6 +77,7 @@ ARGUMENTS: dict[str, list[Any]] = {
     "fair_take_turns": [[f"fair:f={number}" for number in range(50)], [1] * 50],
     "fair_are_unsorted": [["f", "s"], [2, 2], [None] * 2, [None] * 2],
     "fair_unsorted": [["f", "s"], [2, 2], [None] * 2, [None] * 2],
+    "fair_full": [["a"] * 50, FIFTY],
     "fair_sort": [[NOBODY] * 50, FIFTY],
     "gates_drop_places": [FIFTY, list(range(50))],
     "gates_drop_members": [[NOBODY] * 50],

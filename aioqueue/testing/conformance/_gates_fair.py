@@ -112,6 +112,27 @@ async def a_limit_counts_behind_the_turn(harness: Harness) -> None:
 
 
 @subject()
+async def turns_go_on_at_a_limit_of_all(harness: Harness) -> None:
+    """A limit without values holds few of the type: one who comes later isn't behind the backlog of another there."""
+    if (gated := with_gates(store := harness.store)) is None:
+        return
+    await gated.put_limits([limit_of("a", 1)])
+    rules = {"a": GateRules(type="a", limit=True, fair_by=BY_TENANT)}
+    await store.insert([job(payload=tenant("big")) for _ in range(40)])
+    await harness.age(10)
+    worker = Worker(store, rules)
+    running = await worker.claim(4)
+    await store.insert([job(payload=tenant("small"))])
+    for place in range(41):
+        equal(len(running), 1, f"how many run at once, after {place}")
+        if running[0].payload == tenant("small"):
+            check(place < 12, f"who came later ran as number {place}")
+        await complete(store, running[0])
+        running = await worker.claim(4)
+    equal(running, [], "what runs after all of them")
+
+
+@subject()
 async def a_paused_type_has_no_turn(harness: Harness) -> None:
     """What was sorted into turns before isn't started while its type is paused, nor are workers woken for it."""
     store = harness.store

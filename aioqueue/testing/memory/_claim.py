@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from aioqueue.errors import LeaseLost
 from aioqueue.store_rules._events import body_of_end
 from aioqueue.store_rules._quotas import Rooms
-from aioqueue.testing.memory._gates import fair_order, let_through, promote, sort_into_lanes
+from aioqueue.testing.memory._gates import fair_order, let_through, promote, sort_into_lanes, with_turns
 from aioqueue.testing.memory._pauses import park, type_is_paused
 from aioqueue.testing.memory._rows_gates import is_in_fair_lane
 from aioqueue.vocabulary._event_log import EventKind
@@ -49,7 +49,8 @@ def claim(
     taken: list[tuple[Row, ClaimedJob]] = []
     goes_on = True
     while goes_on:
-        due = within(in_turn(database, readable(database, due_rows(database, names, now), now)), quotas)
+        due = with_turns(database, due_rows(database, names, now), rules)
+        due = within(in_turn(database, readable(database, due, now)), quotas)
         # Those that are parked count for the limit, so that a claim's cost has a bound: whoever claims comes again.
         unpaused = park(database, due[: limit - len(taken)], now)
         goes, goes_on = let_through(database, unpaused, rules, now)

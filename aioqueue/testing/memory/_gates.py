@@ -5,7 +5,14 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from aioqueue.store_rules._gates import Candidate, GateState, admit, fair_gate_of, gates_of
+from aioqueue.store_rules._gates import (
+    Candidate,
+    GateState,
+    admit,
+    fair_gate_of,
+    gates_behind_turns,
+    gates_of,
+)
 from aioqueue.testing.memory._rows_gates import UsedRate, gate_held_at, is_in_fair_lane
 from aioqueue.vocabulary._gate_values import sequence_of
 from aioqueue.vocabulary._gates import GateKind, SequenceMember, kind_of, name_of
@@ -36,6 +43,7 @@ __all__ = [
     "tokens_of",
     "turn_of",
     "when_gates_open",
+    "with_turns",
 ]
 
 
@@ -266,6 +274,13 @@ def sort_into_lanes(database: Database, rows: Iterable[Row], rules: Mapping[str,
         lane = None if of_type is None else fair_gate_of(of_type, row.new.payload, row.new.metadata)
         if lane is not None and row.state == StoredState.PENDING and row.let_come is None:
             database.gates.hold(row, lane)
+
+
+def with_turns(database: Database, rows: Sequence[Row], rules: Mapping[str, GateRules]) -> Sequence[Row]:
+    """The rows, without those that get no turn now: some of their type wait at a gate of all of them."""
+    behind = {(name, gate): each.type for name, each in rules.items() for gate in gates_behind_turns(each)}
+    full = {behind.get((row.new.type, gate_held_at(row) or "")) for row in database.rows.values()} if behind else set[str]()
+    return [row for row in rows if not (is_in_fair_lane(row) and row.new.type in rules and rules[row.new.type].type in full)]
 
 
 def fair_order(database: Database, rows: Sequence[Row]) -> list[Row]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aioqueue.testing.memory._claim import readable
-from aioqueue.testing.memory._gates import when_gates_open
+from aioqueue.testing.memory._gates import when_gates_open, with_turns
 from aioqueue.testing.memory._pauses import due_times_with_pauses
 from aioqueue.testing.memory._rows_jobs import FOR_EVER
 from aioqueue.testing.memory._schedules_ticks import next_tick
@@ -14,11 +14,12 @@ from aioqueue.vocabulary._job import StoredState
 from aioqueue.vocabulary._notification import Notification
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
     from datetime import datetime
 
     from aioqueue.testing.memory._rows import Database
     from aioqueue.testing.memory._rows_jobs import Row
+    from aioqueue.vocabulary._gates import GateRules
     from aioqueue.vocabulary._job import ClaimedJob
 
 __all__ = ["next_due", "take_expired"]
@@ -48,19 +49,19 @@ def orphans(database: Database, own: Collection[int], now: datetime) -> list[Row
     return [row for row in free if row.lease_id not in own and not database.valid(row.lease_id, now)]
 
 
-def next_due(database: Database, types: Sequence[str], own: Collection[int]) -> Due:
+def next_due(database: Database, types: Sequence[str], own: Collection[int], rules: Mapping[str, GateRules]) -> Due:
     """When there is something to do. See `Store.next_due`."""
     now, names = database.now(), frozenset(types)
     return Due(
-        job=_soonest([*due_times(database, names), *when_gates_open(database, now)], now),
+        job=_soonest([*due_times(database, names, rules), *when_gates_open(database, now)], now),
         lease=_soonest(lease_ends(database, own, now), now),
         tick=next_tick(database),
     )
 
 
-def due_times(database: Database, names: frozenset[str]) -> list[datetime]:
+def due_times(database: Database, names: frozenset[str], rules: Mapping[str, GateRules]) -> list[datetime]:
     """When jobs may be claimed. What is never due isn't waited for."""
-    rows = [row for row in database.rows.values() if row.new.type in names]
+    rows = with_turns(database, [row for row in database.rows.values() if row.new.type in names], rules)
     return [each for each in due_times_with_pauses(database, rows, database.now()) if each != FOR_EVER]
 
 

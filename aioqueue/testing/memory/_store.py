@@ -252,8 +252,7 @@ class MemoryStore(Operations, GateVerbs, PauseVerbs, ScheduleVerbs):
         self, types: Sequence[str], *, own: Collection[int] = (), gates: Mapping[str, GateRules] | None = None
     ) -> Due:
         """When there is something to do. See `Store.next_due`."""
-        del gates  # the database knows them from the claims
-        return await self._verb("next_due", lambda database: next_due(database, types, own))
+        return await self._verb("next_due", lambda database: next_due(database, types, own, gates or {}))
 
     # -- looking and operating, beside what `Operations` has --------------------------------------------------------
 
