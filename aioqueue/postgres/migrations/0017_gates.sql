@@ -218,7 +218,7 @@ SELECT each.place::integer, g.id, g.type, n.names, v.payload, g.priority, g.dela
            WHEN g.chosen_id AND g.id IS NULL THEN 'chosen_id needs an id'
            WHEN NOT coalesce(g.max_delay >= 0 AND g.max_delay < 'infinity', true) THEN 'max_delay must be a number of seconds'
            WHEN g.max_delay IS NOT NULL AND g.blockers::text <> '[]' THEN 'max_delay is for jobs that wait for no others'
-           WHEN s.problem THEN 'sequence must be a name of 1 to 2,000 bytes, or {"name": …, "strict": …, "block": …}'
+           WHEN s.problem THEN 'sequence must be a name of 1 to 1,024 bytes, or {"name": …, "strict": …, "block": …}'
            WHEN NOT u.is_unique THEN NULL
            WHEN g.key IS NULL THEN 'unique needs a key'
            WHEN u.other IS NOT NULL THEN format('unique has until, window and on_conflict, and no %I', u.other)
@@ -253,9 +253,9 @@ CROSS JOIN LATERAL (
            END AS other) AS u
 CROSS JOIN LATERAL (
     SELECT CASE json_typeof(g.sequence)
-               WHEN 'string' THEN NOT octet_length(g.sequence #>> '{}') BETWEEN 1 AND 2000
+               WHEN 'string' THEN NOT octet_length(g.sequence #>> '{}') BETWEEN 1 AND 1024
                WHEN 'object' THEN json_typeof(g.sequence->'name') IS DISTINCT FROM 'string'
-                   OR NOT octet_length(g.sequence->>'name') BETWEEN 1 AND 2000
+                   OR NOT octet_length(g.sequence->>'name') BETWEEN 1 AND 1024
                    OR coalesce(json_typeof(g.sequence->'strict'), 'null') NOT IN ('boolean', 'null')
                    OR coalesce(json_typeof(g.sequence->'block'), 'null') NOT IN ('boolean', 'null')
                    OR EXISTS (SELECT FROM json_object_keys(g.sequence) AS name WHERE name NOT IN ('name', 'strict', 'block'))
