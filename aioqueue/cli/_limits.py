@@ -183,7 +183,7 @@ def describe_limit(each: StoredLimit) -> dict[str, object]:
 
 def limit_row(each: StoredLimit) -> tuple[str, ...]:
     """A limit in a table with `LIMITS_HEADER`."""
-    burst = "" if each.burst is None or each.burst == each.places else f", {each.burst:,} at once"
+    burst = "" if each.burst is None or each.burst == max(each.places, 1) else f", {each.burst:,} at once"
     by = "code" if each.defined and not each.changed else "code, changed at run time" if each.defined else "run time"
     running = _most(each.running) if each.kind is LimitKind.PLACES else ""
     return each.name, f"{_counted(each.places, each.per)}{burst}", running, _most(each.waiting), by

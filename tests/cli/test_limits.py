@@ -45,6 +45,11 @@ def read(result: Result) -> dict[str, Any]:
     return value
 
 
+def test_a_rate_of_none_says_nothing_of_how_many_start_at_once(migrated: Invoke) -> None:
+    migrated("limits", "put", "rate:limited.charge", "0", "--per", "1m")
+    assert "at once" not in migrated("limits", "list").stdout.splitlines()[1]
+
+
 def test_limits_are_put_shown_and_removed(migrated: Invoke, url: str) -> None:
     assert migrated("limits", "list").stdout.startswith("no limits in ")
     assert migrated("limits", "put", "stripe", "0").stdout == "stripe: 0 at once\n"
