@@ -82,7 +82,11 @@ def _rate(gate: GateStatus) -> Reason:
     if gate.places is None:
         return _soon(ReasonCode.AT_RATE, f"starts aren't limited at {gate.gate} any more")
     if gate.places == 0:
-        return Reason(ReasonCode.AT_RATE, f"the rate {name} is 0: nothing is started that waits at {gate.gate}")
+        return Reason(
+            ReasonCode.AT_RATE,
+            f"the rate {name} is 0: nothing is started that waits at {gate.gate}",
+            f"To have some started: `aioqueue limits put {shlex.quote(name)} STARTS --per TIME`.",
+        )
     if gate.next_at is None:
         return _soon(ReasonCode.AT_RATE, f"a start is allowed at {gate.gate} now")
     of = "" if gate.per is None else f" ({gate.places:,} in {duration_text(gate.per)})"
@@ -111,10 +115,12 @@ def _sequence(job: Job, gate: GateStatus) -> Reason:
     if gate.head == job.id:
         return _soon(ReasonCode.IN_SEQUENCE, f"it's its turn in sequence {name}")
     if gate.head is None:
+        before = "a job" if gate.awaited is None else f"job {gate.awaited}"
         return Reason(
             ReasonCode.IN_SEQUENCE,
-            f"it's nobody's turn in sequence {name}{_others(gate)}: a job before it waits for its next try, its due time or "
-            "other jobs, and as the sequence is strict, those behind it wait, too",
+            f"it's nobody's turn in sequence {name}{_others(gate)}: {before} before it waits for its next try, its "
+            "due time or other jobs, and as that one is strict, those behind it wait, too",
+            f"To see for what that one waits: `aioqueue jobs why {gate.awaited}`." if gate.awaited else "",
         )
     return Reason(
         ReasonCode.IN_SEQUENCE,

@@ -142,9 +142,15 @@ def _status(gate: str, row: Row, turn: Row | None) -> GateStatus:
     places, per, running, count, waiting, next_at = row
     head: UUID | None = None
     blocked_by: UUID | None = None
+    awaited: UUID | None = None
     if turn is not None and not count:
         _, job_id, may_run, failed = turn
-        head, blocked_by = (None, job_id) if failed else (job_id if may_run else None, None)
+        if failed:
+            blocked_by = job_id
+        elif may_run:
+            head = job_id
+        else:
+            awaited = job_id
     return GateStatus(
         gate=gate,
         kind=kind_of(gate),
@@ -156,4 +162,5 @@ def _status(gate: str, row: Row, turn: Row | None) -> GateStatus:
         next_at=next_at,
         head=head,
         blocked_by=blocked_by,
+        awaited=awaited,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aioqueue.sqlite._gates_look import look_at_gates, sequence_named
+from aioqueue.sqlite._gates_look import LIVE_STEP, look_at_gates, sequence_named
 from aioqueue.sqlite._rows_ids import id_of
 from aioqueue.sqlite._rows_times import NOW, moment
 from aioqueue.store_rules._counts import MOST_COUNTED_JOBS
@@ -51,6 +51,12 @@ _FAILED = (
 _BLOCKED_BY = f"""
 SELECT {_FAILED} FROM gate_member AS m WHERE m.sequence = :name AND m.ended = 6 AND m.block = 1 ORDER BY m.number LIMIT 1
 """
+
+_AWAITED = f"""
+SELECT CAST(job.id AS TEXT) FROM gate_member AS m INDEXED BY gate_member_sequence CROSS JOIN job ON job.id = {LIVE_STEP}
+WHERE m.sequence = :name AND m.ended = 0 AND m.strict ORDER BY m.number LIMIT 1
+"""
+"""Where nobody runs and it's nobody's turn."""
 
 _KEPT = f"""
 SELECT m.sequence, CAST({_FAILED} AS TEXT), (SELECT count(*) FROM (
@@ -101,9 +107,13 @@ def _status(connection: Statements, gate: str, looked: Looked) -> GateStatus:
     kind = kind_of(gate)
     limit = connection.execute(_LIMIT, {"name": name_of(gate)}).fetchone()
     places, per = (None, None) if limit is None or kind in {GateKind.SEQUENCE, GateKind.FAIR} else limit
-    blocked = None
+    head = looked.states[gate].head if gate in looked.states else None
+    count = looked.running.get(gate, 0)
+    blocked = awaited = None
     if kind is GateKind.SEQUENCE:
         blocked = connection.execute(_BLOCKED_BY, {"name": sequence_named(gate)}).fetchone()
+        if blocked is None and head is None and not count:
+            awaited = connection.execute(_AWAITED, {"name": sequence_named(gate)}).fetchone()
     rate = looked.rates.get(gate)
     return GateStatus(
         gate=gate,
@@ -111,9 +121,10 @@ def _status(connection: Statements, gate: str, looked: Looked) -> GateStatus:
         places=places,
         per=per,
         running=tuple(id_of(row[0]) for row in connection.execute(_RUNNING, {"gate": gate}).fetchall()),
-        count=looked.running.get(gate, 0),
+        count=count,
         waiting=connection.execute(_WAITING, {"gate": gate}).fetchone()[0],
         next_at=None if rate is None or rate.tokens > 0 else moment(rate.next_at(0)),
-        head=looked.states[gate].head if gate in looked.states else None,
+        head=head,
         blocked_by=None if blocked is None else id_of(blocked[0]),
+        awaited=None if awaited is None else id_of(awaited[0]),
     )

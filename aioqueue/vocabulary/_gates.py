@@ -174,6 +174,7 @@ class GateStatus:
         next_at: Of a rate, when the next start is allowed; None where one is now.
         head: Of a sequence, the id of the job whose turn it is; None for others.
         blocked_by: Of a sequence, the id of the failed member that keeps it; None where it goes on.
+        awaited: Of a sequence, the id of the strict member that can't run yet, while those behind it wait for it; else None.
     """
 
     gate: str
@@ -186,6 +187,7 @@ class GateStatus:
     next_at: datetime | None = None
     head: UUID | None = None
     blocked_by: UUID | None = None
+    awaited: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -61,7 +61,12 @@ def status(gate: str, **given: object) -> GateStatus:
             "",
         ),
         (status("rate:resize", places=100, per=60.0), ReasonCode.AT_RATE, "a start is allowed at rate:resize now", "no worker"),
-        (status("rate:resize", places=0, per=60.0), ReasonCode.AT_RATE, "the rate rate:resize is 0", ""),
+        (
+            status("rate:resize", places=0, per=60.0),
+            ReasonCode.AT_RATE,
+            "the rate rate:resize is 0",
+            "`aioqueue limits put rate:resize STARTS --per TIME`",
+        ),
         (status("rate:resize"), ReasonCode.AT_RATE, "starts aren't limited at rate:resize any more", "no worker"),
         (
             status("sequence=account:42", running=(SECOND,), count=1),
@@ -83,6 +88,12 @@ def status(gate: str, **given: object) -> GateStatus:
         ),
         (status("sequence=s", head=FIRST), ReasonCode.IN_SEQUENCE, "it's its turn in sequence s", "no worker is alive"),
         (status("sequence=s"), ReasonCode.IN_SEQUENCE, "it's nobody's turn in sequence s: a job before it waits", ""),
+        (
+            status("sequence=s", awaited=SECOND),
+            ReasonCode.IN_SEQUENCE,
+            f": job {SECOND} before it",
+            f"`aioqueue jobs why {SECOND}`",
+        ),
         (
             status('fair:resize="acme"', waiting=5),
             ReasonCode.WAITS_FOR_TURN,

@@ -94,6 +94,26 @@ async def a_sequence_says_whose_turn_it_is(harness: Harness) -> None:
 
 
 @subject()
+async def a_sequence_says_which_strict_member_is_awaited(harness: Harness) -> None:
+    """Until it may run: those behind it wait for it."""
+    if (gated := with_gates(store := harness.store)) is None:
+        return
+    jobs = [job(sequence=member("s")), job(sequence=member("s", strict=True), delay=HOUR), job(sequence=member("s"))]
+    await store.insert(jobs)
+    worker = Worker(store)
+    claimed = await worker.one()
+    (status,) = await gated.gate_statuses(["sequence=s"])
+    equal((status.running, status.head, status.awaited), ((jobs[0].id,), None, None), "while one before it runs")
+    await complete(store, claimed)
+    equal(await worker.ids(), [], "what runs before the strict one is due")
+    (status,) = await gated.gate_statuses(["sequence=s"])
+    equal((status.head, status.awaited, status.waiting), (None, jobs[1].id, 1), "who is awaited")
+    await harness.age(HOUR * 2)
+    (status,) = await gated.gate_statuses(["sequence=s"])
+    equal((status.head, status.awaited), (jobs[1].id, None), "once it's due")
+
+
+@subject()
 async def kept_sequences_are_listed(harness: Harness) -> None:
     """By name, with the job that failed, also where it's a later one of its chain, and how many wait behind it."""
     if (gated := with_gates(store := harness.store)) is None:

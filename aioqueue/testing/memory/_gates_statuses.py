@@ -33,18 +33,27 @@ def _status(database: Database, gate: str) -> GateStatus:
     head, blocked_by = turn_of(database, gate, now) if kind is GateKind.SEQUENCE else (None, None)
     is_rate = kind is GateKind.RATE
     running = [] if is_rate else [row.new.id for row in database.rows.values() if runs_at(row, gate)]
+    count = 0 if is_rate else count_at(database, gate)
     return GateStatus(
         gate=gate,
         kind=kind,
         places=None if limit is None else limit.limit.places,
         per=None if limit is None else limit.limit.per,
         running=tuple(sorted(running)[:NAMED]),
-        count=0 if is_rate else count_at(database, gate),
+        count=count,
         waiting=len(held_at(database, gate)),
         next_at=next_token_at(database, gate, now) if is_rate and tokens_of(database, gate, now) == 0 else None,
         head=head,
         blocked_by=blocked_by,
+        awaited=None if head or blocked_by or count else _awaited(database, gate),
     )
+
+
+def _awaited(database: Database, gate: str) -> UUID | None:
+    """The first strict member of a sequence in which nobody runs and it's nobody's turn."""
+    live = {row.chain: row.new.id for row in database.rows.values() if row.live}
+    strict = (chain for chain, member in database.gates.members.items() if member.gate == gate and member.strict)
+    return next((live[chain] for chain in strict if chain in live), None)
 
 
 def kept_sequences(database: Database) -> list[KeptSequence]:
