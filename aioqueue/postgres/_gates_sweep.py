@@ -1,6 +1,7 @@
 """Upkeep of gates: those held whose place is free, and what is left behind of jobs that are gone.
 
-All gates at which jobs are held are looked at in turn, 200 of them each time, as are all places and members, 5,000 each time.
+All gates at which jobs are held are looked at in turn, 200 of them each time, as are all places, members and
+rates, 5,000 each time.
 So whoever waits where no mark was left waits for no longer than a look for each 200 gates with held jobs: 5 s each with one
 worker that tends, less with more of them. Stale places take nobody's: claims count those whose jobs run.
 """
@@ -61,6 +62,14 @@ SELECT member.chain_id, NOT member.failed AND (SELECT true FROM @schema@.job j W
        AND (SELECT true FROM @schema@.job j WHERE j.chain_id = member.chain_id LIMIT 1) IS NULL
 FROM member ORDER BY member.chain_id"""
 
+# As many may start there at once as if none ever had: nothing is lost with it.
+_IS_SPARE = """r.wake_at IS NULL AND r.arrival <= clock_timestamp() - coalesce((
+    SELECT CASE WHEN l.places > 0
+                THEN ceil(l.per * 1000000 / l.places) * interval '1 us' * greatest(1, coalesce(l.burst, l.places))
+                ELSE interval '1000 years' END
+    FROM @schema@.gate_limit l WHERE l.name = split_part(r.gate, '=', 1) AND l.per IS NOT NULL LIMIT 1), interval '0')"""
+_RATES = f"""SELECT r.gate, {_IS_SPARE} FROM @schema@.gate_rate r WHERE r.gate > $1::text ORDER BY r.gate LIMIT {_SWEPT_ROWS}"""
+_DROP_RATES = f"DELETE FROM @schema@.gate_rate r WHERE r.gate = ANY($1::text[]) AND {_IS_SPARE}"
 _DROP_PLACES = """WITH gone AS (
     DELETE FROM @schema@.gate_place p USING unnest($1::text[], $2::bigint[]) AS given(gate, number)
     WHERE p.gate = given.gate AND p.number = given.number
@@ -83,6 +92,8 @@ def sweep_statements(schema: Schema) -> dict[str, str]:
         "gates_held": _HELD,
         "gates_places": _PLACES,
         "gates_members": _MEMBERS,
+        "gates_rates": _RATES,
+        "gates_drop_rates": _DROP_RATES,
         "gates_drop_places": _DROP_PLACES,
         "gates_drop_members": _DROP_MEMBERS,
     }
@@ -97,14 +108,21 @@ class Swept:
         gates: At which jobs are held.
         places: Stale ones, by gate and number.
         members: Chains that are members, and gone.
+        rates: Of which nothing has to be remembered any more.
     """
 
     gates: Sequence[str] = ()
     places: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
     members: list[UUID] = field(default_factory=list[UUID])
+    rates: list[str] = field(default_factory=list[str])
 
     def __bool__(self) -> bool:
-        return bool(self.gates or self.places or self.members)
+        return bool(self.gates or self.is_over)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is something to remove."""
+        return bool(self.places or self.members or self.rates)
 
 
 class GateSweep:
@@ -123,6 +141,7 @@ class GateSweep:
         self._gate = ""
         self._place: tuple[str, int] = ("", 0)
         self._member = _NIL
+        self._rate = ""
         self._looks = GateLooks()
         self._refusals = Refusals()
 
@@ -134,7 +153,14 @@ class GateSweep:
         self._place = (places[-1][0], places[-1][1]) if len(places) == _SWEPT_ROWS else ("", 0)
         members = await self._reader.read(self._statements["gates_members"], self._member)
         self._member = members[-1][0] if len(members) == _SWEPT_ROWS else _NIL
-        return Swept(gates, [(row[0], row[1]) for row in places if row[2]], [row[0] for row in members if row[1]])
+        rates = await self._reader.read(self._statements["gates_rates"], self._rate)
+        self._rate = rates[-1][0] if len(rates) == _SWEPT_ROWS else ""
+        return Swept(
+            gates,
+            [(row[0], row[1]) for row in places if row[2]],
+            [row[0] for row in members if row[1]],
+            [row[0] for row in rates if row[1]],
+        )
 
     async def let_come(self, connection: Connection, gates: Sequence[str]) -> tuple[int, Notification]:
         """Let come whom these gates have room for, within the connection's open transaction; not at gates that are locked.
@@ -166,6 +192,7 @@ class GateSweep:
         arguments: list[tuple[str, list[Any]]] = [
             ("gates_drop_places", [[gate for gate, _ in swept.places], [number for _, number in swept.places]]),
             ("gates_drop_members", [swept.members]),
+            ("gates_drop_rates", [swept.rates]),
         ]
         for name, given in arguments:
             if given[0]:

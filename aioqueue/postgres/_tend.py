@@ -176,7 +176,7 @@ class Tender:
         works += [partial(self._remove_over, what, limit) for what in look.over]
         if look.free:
             works.append(lambda connection, own: self._unpark(connection, look.free, limit, own))
-        if look.swept.places or look.swept.members:
+        if look.swept.is_over:
             works.append(lambda connection, _: self._gates.drop(connection, look.swept))
         if look.swept.gates:
             works.append(lambda connection, own: self._let_come(connection, look.swept.gates, own))

@@ -75,6 +75,16 @@ DELETE FROM gate_member WHERE number IN (
     SELECT m.number FROM json_each(:numbers) AS named CROSS JOIN gate_member AS m ON m.number = named.value WHERE {_IS_NONE})
 """
 
+_IS_SPARE = f"""wake_at IS NULL AND arrival <= {NOW} - coalesce((
+    SELECT CASE WHEN places > 0 THEN (CAST(per * 1e6 / places AS INTEGER) + 1) * max(1, coalesce(burst, places)) ELSE {NOW} END
+    FROM gate_limit WHERE per IS NOT NULL
+        AND name = iif(instr(gate, '='), substr(gate, 1, instr(gate, '=') - 1), gate)), 0)"""
+"""As many may start there at once as if none ever had: nothing is lost with it."""
+
+_RATES = f"SELECT gate, {_IS_SPARE} FROM gate_rate WHERE gate > :gate ORDER BY gate LIMIT :walk"
+
+_FORGET_RATES = f"DELETE FROM gate_rate WHERE gate IN (SELECT value FROM json_each(:gates)) AND {_IS_SPARE}"
+
 _OF_LANES = """
 SELECT job.id FROM json_each(:lanes) AS lane CROSS JOIN job INDEXED BY job_at_gate
     ON job.state = 0 AND job.open_blockers = 0 AND job.gate = lane.value
@@ -91,17 +101,19 @@ class Swept:
         lanes: Lanes in which nobody gets a turn any more.
         jobs: Those that have places, though they don't run.
         members: The numbers of those of which nothing is left.
+        rates: Those of which nothing has to be remembered any more.
     """
 
     freed: dict[str, int] = field(default_factory=dict[str, int])
     lanes: list[str] = field(default_factory=list[str])
     jobs: list[str] = field(default_factory=list[str])
     members: list[int] = field(default_factory=list[int])
+    rates: list[str] = field(default_factory=list[str])
 
     @property
     def nothing(self) -> bool:
         """Whether there's nothing to do."""
-        return not (self.freed or self.lanes or self.jobs or self.members)
+        return not (self.freed or self.lanes or self.jobs or self.members or self.rates)
 
 
 class GateSweep:
@@ -116,6 +128,7 @@ class GateSweep:
         self._gate = ""
         self._place: tuple[Any, Any] = ("", "")
         self._member = _FIRST_NUMBER
+        self._rate = ""
 
     def look(self, connection: Statements, limit: int) -> Swept:
         """See what there is to do, and move on in the walks."""
@@ -148,6 +161,9 @@ class GateSweep:
         members = connection.execute(_MEMBERS, {"number": self._member, "walk": _WALK}).fetchall()
         self._member = members[-1][0] if len(members) == _WALK else _FIRST_NUMBER
         swept.members = [row[0] for row in members if row[1]]
+        rates = connection.execute(_RATES, {"gate": self._rate, "walk": _WALK}).fetchall()
+        self._rate = rates[-1][0] if len(rates) == _WALK else ""
+        swept.rates = [row[0] for row in rates if row[1]]
 
     def write(self, connection: Statements, swept: Swept, limit: int) -> bool:
         """Do it, in a write transaction. Returns whether there is more to do at once."""
@@ -157,6 +173,8 @@ class GateSweep:
             numbers = {"numbers": dump(swept.members)}
             connection.execute(_MARK_MEMBERS, numbers)
             connection.execute(_FORGET_MEMBERS, numbers)
+        if swept.rates:
+            connection.execute(_FORGET_RATES, {"gates": dump(swept.rates)})
         promote(connection, swept.freed)
         if not swept.lanes:
             return False

@@ -62,3 +62,21 @@ async def test_what_is_left_behind_is_removed(postgres_url: str) -> None:
         for table in ("gate_place", "gate_member"):
             assert await connection.fetchval(f"SELECT count(*) FROM aioqueue.{table}") == 0
         assert await connection.fetchval("SELECT count(DISTINCT gate) FROM aioqueue.gate_mark") == 21
+
+
+async def test_rates_that_are_full_again_are_forgotten(postgres_url: str) -> None:
+    """For each value there's a row: not those that somebody waits for, nor of a rate whose starts may not be forgotten yet."""
+    async with opened(postgres_url) as store, connected(postgres_url) as connection:
+        await connection.execute(
+            """INSERT INTO aioqueue.gate_limit (name, places, per, burst)
+            VALUES ('rate:a', 10, 3600, 5), ('rate:none', 0, 3600, 5)"""
+        )
+        await connection.execute(
+            """INSERT INTO aioqueue.gate_rate (gate, arrival, wake_at)
+            VALUES ('rate:a=1', now() - interval '1801 s', NULL), ('rate:a=2', now() - interval '1799 s', NULL),
+                   ('rate:a=3', now() - interval '1801 s', now() + interval '1 h'),
+                   ('rate:none', now() - interval '1 day', NULL), ('rate:gone', now() - interval '1 s', NULL)"""
+        )
+        await store.tend(100)
+        left = [row["gate"] for row in await connection.fetch("SELECT gate FROM aioqueue.gate_rate ORDER BY gate")]
+        assert left == ["rate:a=2", "rate:a=3", "rate:none"]

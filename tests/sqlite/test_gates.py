@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -239,3 +240,19 @@ async def test_upkeep_finds_who_was_passed_over(store: SQLiteStore, path: Path) 
     assert await claimed(store, SHARED) == []
     await store.tend(100)
     assert len(await claimed(store, SHARED)) == 1
+
+
+async def test_upkeep_forgets_rates_that_are_full_again(store: SQLiteStore, path: Path) -> None:
+    """There's a row for each value: not those that somebody waits for, nor those whose starts may not be forgotten yet."""
+    now = time.time_ns() // 1000
+    hour, half = 3600 * 10**6, 1800 * 10**6
+    execute(
+        path,
+        "INSERT INTO gate_limit (name, places, per, burst) VALUES ('rate:a', 10, 3600.0, 5), ('rate:none', 0, 3600.0, 5)",
+        f"""INSERT INTO gate_rate (gate, arrival, wake_at)
+        VALUES ('rate:a=1', {now - half - 10**6}, NULL), ('rate:a=2', {now - half + 60 * 10**6}, NULL),
+               ('rate:a=3', {now - hour}, {now + hour}),
+               ('rate:none', {now - 24 * hour}, NULL), ('rate:gone', {now - 10**6}, NULL)""",
+    )
+    await store.tend(100)
+    assert query(path, "SELECT gate FROM gate_rate ORDER BY gate") == [("rate:a=2",), ("rate:a=3",), ("rate:none",)]
