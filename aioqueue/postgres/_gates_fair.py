@@ -35,8 +35,8 @@ __all__ = ["FAIR_DUE", "FairTurns", "fair_statements", "without_turns"]
 
 _SORTED_AT_ONCE = 1_000
 _SORTING_SECONDS = 0.2
-"""For which a claim sorts; the next one goes on with it. Meanwhile each takes one job of the type: slots aren't empty for
-seconds, and few of them are gone when it's seen who else waits.
+"""For which a claim sorts, all types together; the next one goes on with it. Meanwhile each takes one job of the type: slots
+aren't empty for seconds, and few of them are gone when it's seen who else waits.
 """
 
 _FROM_THE_BEGINNING_SECONDS = 1.0
@@ -167,8 +167,9 @@ class FairTurns:
         fair = [name for name in types if name in rules and rules[name].fair_by is not None]
         fair = [name for name in fair if rules[name].type not in left]
         self.sorting.clear()
+        until = time.monotonic() + _SORTING_SECONDS
         for name in await self._unsorted(fair) if fair else ():
-            await self._tried(rules[name].type, partial(self._sort_some, rules, name))
+            await self._tried(rules[name].type, partial(self._sort_some, rules, name, until))
         firsts: dict[Lane, Floor] = {}
         full = await without_turns(self._connection.fetch, self._statements, rules, fair)
         full.update(rules[name].type for name in came if name in fair and gates_behind_turns(rules[name]))
@@ -219,11 +220,10 @@ class FairTurns:
         floors = [self._sorted.get(lane, (None, None)) for lane in zip(names, priorities, strict=True)]
         return names, priorities, [at for at, _ in floors], [job_id for _, job_id in floors]
 
-    async def _sort_some(self, rules: Mapping[str, GateRules], name: str) -> None:
-        """Sort for a while; a type that isn't done with then is added to `sorting`."""
-        began = time.monotonic()
+    async def _sort_some(self, rules: Mapping[str, GateRules], name: str, until: float) -> None:
+        """Sort a portion at least; a type that isn't done with by then is added to `sorting`."""
         while await self._sort(rules[name], name):
-            if time.monotonic() - began >= _SORTING_SECONDS:
+            if time.monotonic() >= until:
                 self.sorting.add(name)
                 break
 
