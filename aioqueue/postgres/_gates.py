@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aioqueue.postgres._connections_source import WAIT_BRIEFLY
+from aioqueue.postgres._gates_look import MAY_RUN
 from aioqueue.postgres._notifications import gates_note, notify_statements
 from aioqueue.postgres._rows import moment
 from aioqueue.store_rules._counts import MOST_COUNTED_JOBS
 from aioqueue.vocabulary._gates import SEQUENCE, GateKind, GateStatus, KeptSequence, kind_of, name_of
-from aioqueue.vocabulary._pauses import HELD_BY_PAUSE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,14 +56,10 @@ CROSS JOIN LATERAL (
                     ORDER BY a.position DESC LIMIT 1), m.chain_id) END AS failed_id
         FROM @schema@.gate_member m WHERE m.sequence = given.sequence ORDER BY m.number LIMIT {MOST_COUNTED_JOBS}) AS m
     LEFT JOIN LATERAL (
-        SELECT live.id, live.run_at <= now()
-               AND (live.state = 1
-                    OR (live.state = 0 AND live.open_blockers <= 0 AND live.gate IS NOT NULL
-                        AND NOT starts_with(live.gate, '{HELD_BY_PAUSE}'))) AS may_run
-        FROM (SELECT j.id, j.run_at, j.state + 0 AS state, j.gate, j.open_blockers FROM @schema@.job j WHERE j.id = m.chain_id
-              UNION ALL
-              SELECT j.id, j.run_at, j.state + 0, j.gate, j.open_blockers FROM @schema@.job j WHERE j.chain_id = m.chain_id
-              LIMIT 1) AS live) AS j ON true
+        SELECT j.id, {MAY_RUN} AS may_run FROM @schema@.job j WHERE j.id = m.chain_id
+        UNION ALL
+        SELECT j.id, {MAY_RUN} AS may_run FROM @schema@.job j WHERE j.chain_id = m.chain_id
+        LIMIT 1) AS j ON true
     WHERE m.failed OR j.may_run OR (m.strict AND j.id IS NOT NULL)
     ORDER BY m.number LIMIT 1) AS turn"""
 _KEPT = f"""WITH kept AS MATERIALIZED (

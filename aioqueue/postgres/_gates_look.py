@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from aioqueue.postgres._connections_driver import Connection
     from aioqueue.postgres._options_schema import Schema
 
-__all__ = ["EACH_AND_BASE", "GateLooks", "look_statements"]
+__all__ = ["EACH_AND_BASE", "MAY_RUN", "GateLooks", "look_statements"]
 
 _FORGET_SECONDS = 1.0
 _MOST_REMEMBERED_GATES = 20_000
@@ -43,11 +43,12 @@ _LOOK_PLACES = """SELECT given.gate,
        ) AS place WHERE (SELECT true FROM @schema@.job j WHERE j.id = place.job_id AND j.state + 0 = 2 LIMIT 1))
 FROM unnest($1::text[], $2::bigint[], $3::text[]) AS given(gate, high, seen)"""
 
-_MAY_RUN = f"""CASE j.state
+MAY_RUN = f"""CASE j.state
     WHEN 1 THEN j.run_at <= statement_timestamp() AND {type_is_free("j.type")} AND NOT {key_is_paused("j.key")}
     WHEN 0 THEN j.gate IS NOT NULL AND j.open_blockers <= 0 AND j.run_at <= statement_timestamp()
                 AND NOT starts_with(j.gate, '{HELD_BY_PAUSE}') AND {type_is_free("j.type")}
     ELSE false END"""
+"""Of a live job `j` that is a member of a sequence: whether its turn may come: it's due, and neither waits nor is paused."""
 # The first that may run, or that runs, or behind which the others wait.
 _LOOK_SEQUENCES = f"""SELECT given.gate,
        CASE WHEN first.may AND (block.number IS NULL OR block.number > first.number) THEN first.id END
@@ -59,10 +60,10 @@ LEFT JOIN LATERAL (
 LEFT JOIN LATERAL (
     SELECT m.number, step.id, step.may FROM @schema@.gate_member m
     CROSS JOIN LATERAL (
-        SELECT j.id, j.state, {_MAY_RUN} AS may
+        SELECT j.id, j.state, {MAY_RUN} AS may
         FROM @schema@.job j WHERE j.id = m.chain_id
         UNION ALL
-        SELECT j.id, j.state, {_MAY_RUN} AS may
+        SELECT j.id, j.state, {MAY_RUN} AS may
         FROM @schema@.job j WHERE j.chain_id = m.chain_id
         LIMIT 1
     ) AS step

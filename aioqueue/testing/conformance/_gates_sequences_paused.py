@@ -51,13 +51,15 @@ async def a_paused_type_lets_others_pass(harness: Harness) -> None:
 async def one_that_is_held_lets_others_pass(harness: Harness) -> None:
     """Its type is paused while it waits in the sequence; when the pause is over, and nobody else is there, it comes."""
     store = harness.store
-    if (pausing := _pausing(harness)) is None:
+    if (pausing := _pausing(harness)) is None or (gated := with_gates(store)) is None:
         return
     await store.insert([job(sequence=S), paused := job("p", sequence=S), third := job(sequence=S)])
     worker = Worker(store, {}, ["a", "p"])
     running = await worker.one()
     await pausing.pause([TYPE_P])
     await complete(store, running)
+    (status,) = await gated.gate_statuses(["sequence=s"])
+    equal(status.head, third.id, "whose turn is told")
     running = await worker.one()
     equal(running.id, third.id, "what passes")
     await complete(store, running)
